@@ -1,0 +1,29 @@
+# Everything a person needs: make run, make test. Both prepare .venv first, which is quick when nothing changed.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.ready
+
+.PHONY: run test check setup clean
+
+run: setup ## the main job: search, train, checkpoint, compare
+	$(BIN)/sweep run search_spaces/quickstart.yaml --trials 8 --name quickstart-$$(date +%Y%m%d-%H%M%S)
+
+test: setup ## every test that CI runs
+	$(BIN)/python -m pytest -n 2
+
+check: setup ## format, lint, types, import floors
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+setup: $(STAMP) ## .venv with the pinned dependencies
+
+$(STAMP): pyproject.toml constraints.txt
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable ".[dev]"
+	touch $@
+
+clean: ## remove what make setup and the tools left; your sweeps stay
+	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache *.egg-info build
