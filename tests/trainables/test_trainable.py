@@ -1,0 +1,286 @@
+"""What every Trainable provides: results, counters, and checkpoints that change nothing."""
+
+import random
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.support.quadratic import Quadratic, RayStyle, expected_loss, quadratic_function
+from trainables import Trainable
+from trainables.errors import CheckpointError, StateError, TrainableError
+from trainables.function import wrap
+from trainables.trainable import VOLATILE_KEYS, TrialContext
+
+CONFIG = {"noise": 0.3, "lr": 0.05}
+CONTEXT = TrialContext(seed=7)
+ITERATIONS = 6
+KINDS: list[type[Trainable]] = [Quadratic, RayStyle, wrap(quadratic_function)]
+
+every_kind = pytest.mark.parametrize("kind", KINDS, ids=["class", "ray class", "function"])
+
+
+def steady(result: dict[str, Any]) -> dict[str, Any]:
+    """The part of a result that two equal runs share."""
+    return {key: value for key, value in result.items() if key not in VOLATILE_KEYS}
+
+
+def straight(kind: type[Trainable], iterations: int = ITERATIONS) -> list[dict[str, Any]]:
+    trainable = kind(CONFIG, CONTEXT)
+    results = [steady(trainable.train()) for _ in range(iterations)]
+    trainable.stop()
+    return results
+
+
+# ---- equality: never saved, saved every iteration, restored -------------------------------------
+
+
+@every_kind
+def test_saving_every_iteration_changes_nothing(kind: type[Trainable], tmp_path: Path) -> None:
+    expected = straight(kind)
+    trainable = kind(CONFIG, CONTEXT)
+    results = []
+    for _ in range(ITERATIONS):
+        results.append(steady(trainable.train()))
+        trainable.save(tmp_path)
+    trainable.stop()
+    assert results == expected
+
+
+@every_kind
+def test_a_restored_trainable_equals_the_uninterrupted_one(
+    kind: type[Trainable], tmp_path: Path
+) -> None:
+    expected = straight(kind)
+    trainable, results = kind(CONFIG, CONTEXT), []
+    for _ in range(ITERATIONS):
+        results.append(steady(trainable.train()))
+        path = trainable.save(tmp_path)
+        trainable.stop()
+        random.seed(1)  # noqa: TID251 somebody else's chance in between
+        np.random.standard_normal(3)  # noqa: NPY002
+        trainable = kind(CONFIG, CONTEXT)
+        trainable.restore(path)
+    trainable.stop()
+    assert results == expected
+
+
+@pytest.mark.parametrize("name", ["Quadratic", "RayStyle", "quadratic_function"])
+def test_a_fresh_process_continues_equally(name: str, tmp_path: Path) -> None:
+    course = (
+        "import json, sys; from pathlib import Path; from tests.support import quadratic as q\n"
+        "from trainables.function import wrap; from trainables.trainable import TrialContext\n"
+        f"kind = q.{name} if isinstance(q.{name}, type) else wrap(q.{name})\n"
+        f"t = kind({CONFIG!r}, TrialContext(seed=7)); folder = Path({str(tmp_path)!r})\n"
+        "for path in folder.glob('*.swck'): t.restore(path); path.unlink()\n"
+        "losses = [t.train()['loss'] for _ in range(3)]; t.save(folder); t.stop()\n"
+        "print(json.dumps(losses))"
+    )
+    losses: list[float] = []
+    for _ in range(2):
+        done = subprocess.run(
+            [sys.executable, "-c", course], capture_output=True, text=True, check=False
+        )
+        assert done.returncode == 0, done.stderr
+        losses += eval(done.stdout)  # noqa: S307 a list of numbers that the line above printed
+    kinds = dict(zip(["Quadratic", "RayStyle", "quadratic_function"], KINDS, strict=True))
+    assert losses == [result["loss"] for result in straight(kinds[name])]
+
+
+@every_kind
+def test_a_trainable_after_three_others_in_one_process_is_the_same(kind: type[Trainable]) -> None:
+    expected = straight(kind)
+    for seed in (1, 2, 3):
+        other = kind(CONFIG, TrialContext(seed=seed))
+        other.train()
+        other.stop()
+    assert straight(kind) == expected
+
+
+@pytest.mark.parametrize("kind", [Quadratic, wrap(quadratic_function)], ids=["class", "function"])
+def test_the_results_are_the_known_ones(kind: type[Trainable]) -> None:
+    losses = [result["loss"] for result in straight(kind)]
+    assert losses == [expected_loss(CONFIG, k + 1, 7) for k in range(ITERATIONS)]
+
+
+@pytest.mark.parametrize("entry", ["x", "stream"])
+def test_the_equality_fails_when_a_part_of_the_state_is_left_out(
+    entry: str, tmp_path: Path
+) -> None:
+    class Forgetful(Quadratic):
+        def load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
+            fresh = self.save_checkpoint("")
+            super().load_checkpoint({**checkpoint, entry: fresh[entry]})
+
+    first = Forgetful(CONFIG, CONTEXT)
+    results = [steady(first.train()) for _ in range(3)]
+    second = Forgetful(CONFIG, CONTEXT)
+    second.restore(first.save(tmp_path))
+    results += [steady(second.train()) for _ in range(3)]
+    assert results != straight(Quadratic)
+
+
+def test_the_equality_fails_when_the_global_streams_are_left_out() -> None:
+    expected = straight(RayStyle, 2)[1]["loss"]
+    first = RayStyle(CONFIG, CONTEXT)
+    first.train()
+    state = first.get_state()
+    second = RayStyle(CONFIG, CONTEXT)
+    fresh = second.get_state()["streams"]
+    second.set_state({**state, "streams": fresh})
+    assert second.train()["loss"] != expected
+    second.set_state(state)
+    assert second.train()["loss"] == expected
+
+
+def test_random_draws_in_saving_change_nothing() -> None:
+    class Drawing(RayStyle):
+        def save_checkpoint(self, checkpoint_dir: str) -> None:
+            random.random()  # noqa: S311
+            super().save_checkpoint(checkpoint_dir)
+
+    trainable, losses = Drawing(CONFIG, CONTEXT), []
+    for _ in range(3):
+        losses.append(trainable.train()["loss"])
+        trainable.get_state()
+    assert losses == [result["loss"] for result in straight(RayStyle, 3)]
+
+
+# ---- results and counters -----------------------------------------------------------------------
+
+
+@every_kind
+def test_results_carry_the_usual_keys(kind: type[Trainable]) -> None:
+    trainable = kind(CONFIG, TrialContext(seed=7, trial_id="t1", trial_name="lr=0.05"))
+    trainable.train()
+    result = trainable.train()
+    trainable.stop()
+    assert result["training_iteration"] == 2
+    assert result["timesteps_total"] == 20
+    assert result["timesteps_this_iter"] == 10
+    assert result["done"] is False
+    assert result["trial_id"] == "t1"
+    assert result["experiment_tag"] == "lr=0.05"
+    assert result["config"] == CONFIG
+    assert result["iterations_since_restore"] == 2
+    assert VOLATILE_KEYS - {"timers"} <= result.keys()
+
+
+@every_kind
+def test_counters_continue_after_a_restore(kind: type[Trainable], tmp_path: Path) -> None:
+    first = kind(CONFIG, CONTEXT)
+    for _ in range(3):
+        first.train()
+    second = kind(CONFIG, CONTEXT)
+    second.restore(first.save(tmp_path))
+    assert second.iteration == 3
+    result = second.train()
+    first.stop()
+    second.stop()
+    assert result["training_iteration"] == 4
+    assert result["timesteps_total"] == 40
+    assert result["iterations_since_restore"] == 1
+    assert result["timesteps_since_restore"] == 10
+
+
+def test_totals_and_steps_follow_from_each_other() -> None:
+    class Totals(Trainable):
+        def step(self) -> dict[str, Any]:
+            return {"timesteps_total": 7 * (self.iteration + 1), "episodes_this_iter": 2}
+
+    trainable = Totals()
+    trainable.train()
+    result = trainable.train()
+    assert (result["timesteps_this_iter"], result["episodes_total"]) == (7, 4)
+
+
+def test_a_step_that_returns_no_dict_is_named() -> None:
+    class Wrong(Trainable):
+        def step(self) -> Any:
+            return 3
+
+    with pytest.raises(TrainableError, match=r"Wrong\.step\(\) returned 3; expected a dict"):
+        Wrong().train()
+
+
+def test_an_error_in_a_step_is_raised_as_it_is() -> None:
+    trainable = Quadratic({"fail_at": 2})
+    trainable.train()
+    with pytest.raises(RuntimeError, match="fail_at: 2"):
+        trainable.train()
+
+
+# ---- saving, restoring, resetting ---------------------------------------------------------------
+
+
+def test_only_classes_that_define_how_can_save() -> None:
+    class CannotSave(Trainable):
+        pass
+
+    assert not CannotSave.can_save()
+    assert all(kind.can_save() for kind in KINDS)
+    with pytest.raises(NotImplementedError, match="CannotSave must define save_checkpoint"):
+        CannotSave().get_state()
+
+
+def test_state_that_is_no_data_is_refused_by_path(tmp_path: Path) -> None:
+    class Careless(Quadratic):
+        def save_checkpoint(self, checkpoint_dir: str) -> dict[str, Any]:
+            return {"agent": {"lock": object()}}
+
+    with pytest.raises(StateError, match=r"^state\.trainable\.data\.agent\.lock: "):
+        Careless().save(tmp_path)
+
+
+def test_files_in_subfolders_come_back(tmp_path: Path) -> None:
+    class Files(RayStyle):
+        def save_checkpoint(self, checkpoint_dir: str) -> None:
+            (Path(checkpoint_dir) / "a" / "b").mkdir(parents=True)
+            (Path(checkpoint_dir) / "a" / "b" / "c.bin").write_bytes(b"\0" * 5000)
+
+        def load_checkpoint(self, checkpoint: str) -> None:
+            assert (Path(checkpoint) / "a" / "b" / "c.bin").read_bytes() == b"\0" * 5000
+
+    trainable = Files()
+    trainable.restore(trainable.save(tmp_path))
+
+
+@pytest.mark.parametrize("name", ["../x", "/x", "a/../../x"])
+def test_a_file_that_leads_out_of_its_folder_is_refused(name: str) -> None:
+    trainable = RayStyle()
+    state = trainable.get_state()
+    state["trainable"]["files"] = {name: b"x"}
+    with pytest.raises(TrainableError, match="inside its folder"):
+        trainable.set_state(state)
+
+
+def test_restoring_from_what_is_no_checkpoint_says_so(tmp_path: Path) -> None:
+    (tmp_path / "x").write_text("hello")
+    with pytest.raises(CheckpointError, match="SWCK"):
+        Quadratic().restore(tmp_path / "x")
+
+
+@pytest.mark.parametrize("kind", [Quadratic, RayStyle])
+def test_a_reset_trainable_equals_a_new_one(kind: type[Trainable]) -> None:
+    used = kind({"lr": 0.2}, TrialContext(seed=1))
+    used.train()
+    assert used.reset(CONFIG, CONTEXT)
+    assert [steady(used.train()) for _ in range(ITERATIONS)] == straight(kind)
+
+
+def test_a_trainable_that_cannot_be_reset_says_so() -> None:
+    assert not wrap(quadratic_function)().reset(CONFIG, CONTEXT)
+
+
+def test_settings_are_copied() -> None:
+    config: dict[str, Any] = {"nested": {"x": 1}}
+
+    class Meddling(Trainable):
+        def setup(self, config: dict[str, Any]) -> None:
+            config["nested"]["x"] = 2
+
+    trainable = Meddling(config)
+    assert config == trainable.config == {"nested": {"x": 1}}

@@ -1,0 +1,9 @@
+"""Trainers of reinforcement-learning agents that can be stopped, saved and continued exactly.
+
+Nothing here knows of sweeps: ``PPO(config).train()``, ``.save()`` and ``.restore()`` work alone.
+"""
+
+from trainables.function import get_checkpoint, get_context, report
+from trainables.trainable import Trainable
+
+__all__ = ["Trainable", "get_checkpoint", "get_context", "report"]

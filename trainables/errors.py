@@ -1,0 +1,110 @@
+"""Errors of trainables, by what a person can do about them.
+
+TrainableError
+├── ConfigError             settings that cannot work: the place, the value, what is allowed
+├── StateError              something that cannot stand in a checkpoint: its path and type
+├── CheckpointError         a checkpoint that cannot be used
+│   ├── MissingCheckpoint       the file is not there
+│   ├── CorruptCheckpoint       the bytes are not the ones that were written
+│   └── WrongFormat             written by something else, or by a newer version
+├── EnvError                an environment that breaks its contract: what it returned
+├── WorkerError             a rollout worker that died, hung or raised
+└── NotFiniteError          NaN or infinity in observations, rewards, losses or gradients
+"""
+
+import difflib
+from collections.abc import Iterable
+from typing import Any
+
+
+class TrainableError(Exception):
+    """Base of everything that this package raises on purpose."""
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """An error crosses to another process with its fields, whatever its constructor takes."""
+        return _rebuild, (type(self), self.args, self.__dict__)
+
+
+def _rebuild(
+    kind: type[TrainableError], args: tuple[object, ...], fields: dict[str, object]
+) -> TrainableError:
+    error = kind.__new__(kind, *args)
+    error.__dict__.update(fields)
+    return error
+
+
+class ConfigError(TrainableError, ValueError):
+    """Settings that cannot work.
+
+    Args:
+        place: dotted path of the setting, for example ``model.hidden``.
+        value: the value seen.
+        allowed: what would be accepted, in words.
+        hint: what to do next; empty when ``allowed`` says it all.
+    """
+
+    def __init__(self, place: str, value: object, allowed: str, hint: str = "") -> None:
+        self.place = place
+        self.value = value
+        self.allowed = allowed
+        self.hint = hint
+        text = f"{place}: {shorten(value)} is not allowed; expected {allowed}"
+        super().__init__(f"{text}; {hint}" if hint else text)
+
+
+class StateError(TrainableError):
+    """Something that cannot stand in a checkpoint; ``path`` tells where it was found."""
+
+    def __init__(self, path: str, found: str, remedy: str) -> None:
+        self.path = path
+        super().__init__(f"{path}: {found} cannot stand in a checkpoint; {remedy}")
+
+
+class CheckpointError(TrainableError):
+    """A checkpoint that cannot be used; ``path`` is the file."""
+
+    def __init__(self, path: object, reason: str) -> None:
+        self.path = str(path)
+        self.reason = reason
+        super().__init__(f"{printable(str(path))}: {reason}")
+
+
+class MissingCheckpoint(CheckpointError):
+    """The file is not there."""
+
+
+class CorruptCheckpoint(CheckpointError):
+    """The bytes are not the ones that were written."""
+
+
+class WrongFormat(CheckpointError):
+    """Written by something else, or by a newer version."""
+
+
+class EnvError(TrainableError):
+    """An environment that breaks its contract."""
+
+
+class WorkerError(TrainableError):
+    """A rollout worker that died, hung or raised; the message carries its traceback."""
+
+
+class NotFiniteError(TrainableError):
+    """NaN or infinity where a number is needed."""
+
+
+def nearest(word: object, known: Iterable[str]) -> str:
+    """``; did you mean 'x'?`` for the known word nearest to `word`, or an empty string."""
+    close = difflib.get_close_matches(str(word), list(known), n=1, cutoff=0.6)
+    return f"; did you mean '{close[0]}'?" if close else ""
+
+
+def printable(text: str) -> str:
+    """`text` with control and text-direction characters escaped; it cannot fool a terminal."""
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
+
+
+def shorten(value: object, limit: int = 80) -> str:
+    """The value's repr on one line, escaped and cut at `limit` characters."""
+    text = printable(repr(value))
+    return text if len(text) <= limit else text[: limit - 1] + "…"

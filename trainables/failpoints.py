@@ -1,0 +1,52 @@
+"""Places at which a test can end a process, so that crashes land exactly where they should.
+
+``SWEEP_FAILPOINT=name:count:victim`` kills with SIGKILL the `count`-th time that any process
+started with this environment reaches the place called `name`. The victim is the process itself
+(``self``), its ``parent``, or one ``worker`` among its children. The count stands in the file that
+``SWEEP_FAILPOINT_FILE`` names, so it spans processes and fires once. Without the variable a place
+costs one dictionary look-up.
+"""
+
+import fcntl
+import os
+import signal
+from pathlib import Path
+
+#: Every place, in the order in which one slice passes them.
+PLACES = (
+    "decided",
+    "submitted",
+    "stepping",
+    "checkpoint half written",
+    "checkpoint whole",
+    "recorded",
+    "published",
+)
+
+
+def reach(place: str) -> None:
+    """Say that the process is at `place`; it may not return."""
+    wanted = os.environ.get("SWEEP_FAILPOINT")
+    if wanted is None:
+        return
+    name, count, victim = wanted.split(":")
+    if name == place and _times(Path(os.environ["SWEEP_FAILPOINT_FILE"])) == int(count):
+        os.kill(_VICTIMS[victim](), signal.SIGKILL)
+
+
+def _worker() -> int:
+    import psutil
+
+    children = psutil.Process().children()
+    return next(c.pid for c in children if "resource_tracker" not in " ".join(c.cmdline()))
+
+
+_VICTIMS = {"self": os.getpid, "parent": os.getppid, "worker": _worker}
+
+
+def _times(counter: Path) -> int:
+    with counter.open("a+b") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        file.write(b".")
+        file.flush()
+        return file.tell()

@@ -1,0 +1,25 @@
+"""A folder of files as a dict, path in the folder → bytes, and back."""
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from trainables.errors import TrainableError, shorten
+
+
+def read_files(folder: Path) -> dict[str, bytes]:
+    """The regular files under `folder`, by their paths in it; links are left out."""
+    files = sorted(p for p in folder.rglob("*") if p.is_file() and not p.is_symlink())
+    return {p.relative_to(folder).as_posix(): p.read_bytes() for p in files}
+
+
+def write_files(folder: Path, files: Mapping[str, bytes]) -> None:
+    """Write what `read_files` gave into `folder`; refuses a path that leads out of it."""
+    root = folder.resolve()
+    for name, content in files.items():
+        target = (root / name).resolve()
+        if not target.is_relative_to(root):
+            raise TrainableError(
+                f"{shorten(name)}: a file of a checkpoint must stay inside its folder"
+            )
+        target.parent.mkdir(parents=True, exist_ok=True)
+        target.write_bytes(content)

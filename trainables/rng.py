@@ -1,0 +1,171 @@
+"""Named random streams of one seed, and the only door to the three global ones.
+
+Every source of chance is a stream derived from a seed and a path of names, for example
+``generator(seed, "env", worker, index)``. Two different paths give independent streams; the same
+path gives the same stream on every machine. Streams are state: each getter has its setter.
+
+Our own code never draws from the global streams of `random`, `numpy.random` and `torch`. Others'
+code does (``nn.Linear()``, user environments), so `seed_global`, `capture_global` and
+`restore_global` make those three part of a trial's state as well.
+"""
+
+import hashlib
+import importlib.abc
+import importlib.machinery
+import random
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+if TYPE_CHECKING:
+    import torch
+
+Name = str | int
+
+
+def derive(seed: int, *path: Name) -> np.random.SeedSequence:
+    """The seed sequence of the stream that `path` names under `seed`.
+
+    The path is hashed (SHA-256 over its parts, their types and lengths), so that ``("a", "bc")``
+    and ``("ab", "c")``, ``1`` and ``"1"`` name different streams.
+    """
+    digest = hashlib.sha256()
+    for part in path:
+        text = f"{type(part).__name__}:{part}".encode()
+        digest.update(len(text).to_bytes(4, "little") + text)
+    words = np.frombuffer(digest.digest(), dtype=np.uint32)
+    return np.random.SeedSequence(entropy=seed, spawn_key=tuple(int(w) for w in words))
+
+
+def integer(seed: int, *path: Name) -> int:
+    """A seed in [0, 2**63) for a library that takes an int."""
+    return int(derive(seed, *path).generate_state(1, np.uint64)[0] >> np.uint64(1))
+
+
+def generator(seed: int, *path: Name) -> np.random.Generator:
+    """A numpy generator (PCG64) of the named stream."""
+    return np.random.Generator(np.random.PCG64(derive(seed, *path)))
+
+
+def torch_generator(seed: int, *path: Name) -> "torch.Generator":
+    """A torch generator (CPU) of the named stream."""
+    import torch
+
+    return torch.Generator().manual_seed(integer(seed, *path))
+
+
+def get_generator_state(stream: np.random.Generator) -> dict[str, Any]:
+    """The position of `stream`, as plain data."""
+    return dict(stream.bit_generator.state)
+
+
+def set_generator_state(stream: np.random.Generator, state: Mapping[str, Any]) -> None:
+    """Continue `stream` from where `get_generator_state` was called."""
+    stream.bit_generator.state = dict(state)
+
+
+def get_torch_state(stream: "torch.Generator") -> NDArray[np.uint8]:
+    """The position of a torch `stream`, as bytes in an array."""
+    state: NDArray[np.uint8] = stream.get_state().numpy().copy()
+    return state
+
+
+def set_torch_state(stream: "torch.Generator", state: NDArray[np.uint8]) -> None:
+    """Continue a torch `stream` from where `get_torch_state` was called."""
+    import torch
+
+    stream.set_state(torch.from_numpy(np.array(state, dtype=np.uint8)))
+
+
+def seed_global(seed: int, *path: Name) -> None:
+    """Set the three global streams to the start of the named stream."""
+    random.seed(integer(seed, *path, "python"))  # noqa: TID251 the one door
+    words = derive(seed, *path, "numpy").generate_state(8)
+    np.random.seed(words)  # noqa: NPY002, TID251 likewise
+    torch_seed = integer(seed, *path, "torch")
+    _with_torch(lambda torch: torch.manual_seed(torch_seed), pending={"seed": torch_seed})
+
+
+def capture_global() -> dict[str, Any]:
+    """Where the three global streams stand: entries ``python``, ``numpy`` and ``torch``."""
+    numpy_state = np.random.get_state(legacy=False)  # noqa: NPY002
+    return {
+        "python": _plain(random.getstate()),
+        "numpy": dict(numpy_state) if isinstance(numpy_state, Mapping) else _plain(numpy_state),
+        "torch": _capture_torch(),
+    }
+
+
+def restore_global(state: Mapping[str, Any]) -> None:
+    """Put the three global streams back to where `capture_global` saw them."""
+    version, internal, gauss = state["python"]
+    random.setstate((version, tuple(internal), gauss))
+    np.random.set_state(dict(state["numpy"]))  # noqa: NPY002
+    torch_state = state["torch"]
+    _with_torch(lambda torch: _put_torch(torch, torch_state), pending=torch_state)
+
+
+def _plain(value: Any) -> Any:
+    return [_plain(v) for v in value] if isinstance(value, (tuple, list)) else value
+
+
+# torch takes 3 s to import and a trainable may not need it. As long as nobody has imported it, its
+# stream stands at `_pending`, which is put into it the moment somebody does.
+_pending: dict[str, Any] = {"seed": 0}
+
+
+def _capture_torch() -> dict[str, Any]:
+    torch = sys.modules.get("torch")
+    if torch is None:
+        return dict(_pending)
+    return {"state": torch.get_rng_state().numpy().copy()}
+
+
+def _put_torch(torch: Any, state: Mapping[str, Any]) -> None:
+    if "state" in state:
+        torch.set_rng_state(torch.from_numpy(np.array(state["state"], dtype=np.uint8)))
+    else:
+        torch.manual_seed(state["seed"])
+
+
+def _with_torch(act: Callable[[Any], object], pending: Mapping[str, Any]) -> None:
+    torch = sys.modules.get("torch")
+    if torch is not None:
+        act(torch)
+        return
+    _pending.clear()
+    _pending.update(pending)
+    if not any(isinstance(finder, _SeedTorchOnImport) for finder in sys.meta_path):
+        sys.meta_path.insert(0, _SeedTorchOnImport())
+
+
+class _SeedTorchOnImport(importlib.abc.MetaPathFinder):
+    """Puts `_pending` into torch's global stream right after torch's first import."""
+
+    def find_spec(
+        self,
+        fullname: str,
+        path: Sequence[str] | None,
+        target: ModuleType | None = None,
+    ) -> importlib.machinery.ModuleSpec | None:
+        if fullname != "torch":
+            return None
+        others = (finder for finder in sys.meta_path if finder is not self)
+        specs = (finder.find_spec(fullname, path, target) for finder in others)
+        spec = next((spec for spec in specs if spec is not None), None)
+        if spec is not None and spec.loader is not None:
+            loader = spec.loader
+            execute = loader.exec_module
+
+            def execute_then_seed(module: ModuleType) -> None:
+                execute(module)
+                if self in sys.meta_path:  # looking for torch, as libraries do, imports nothing
+                    sys.meta_path.remove(self)
+                _put_torch(module, _pending)
+
+            loader.exec_module = execute_then_seed  # type: ignore[method-assign]
+        return spec

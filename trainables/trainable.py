@@ -1,0 +1,299 @@
+"""The contract of everything that can be trained, saved and continued.
+
+The loop that calls it:
+
+    trainable = MyTrainable(config, TrialContext(seed=1))
+    while not done:
+        result = trainable.train()          # one iteration: step() plus the usual keys
+        if time_to_save:
+            path = trainable.save(folder)   # one file, whole or absent
+    trainable.stop()
+
+    again = MyTrainable(config, TrialContext(seed=1))
+    again.restore(path)                     # goes on as if nothing had happened
+
+A subclass writes `setup`, `step`, `save_checkpoint` and `load_checkpoint`; these have the names and
+meanings of Ray Tune's class API. Results are nested dicts of plain values; a path into them uses
+``/``. Times are seconds. Saving has no side effects: a run that saves every iteration equals one
+that never does.
+"""
+
+import copy
+import os
+import socket
+import tempfile
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from pathlib import Path
+from typing import Any, ClassVar
+
+from trainables import checkpoint_file, rng
+from trainables.errors import TrainableError, shorten
+from trainables.folder import read_files, write_files
+
+#: First parts of the result keys that differ between two equal runs: times, dates, pids, hosts.
+VOLATILE_KEYS = frozenset(
+    {
+        "time_this_iter_s",
+        "time_total_s",
+        "time_since_restore",
+        "timesteps_since_restore",
+        "iterations_since_restore",
+        "date",
+        "timestamp",
+        "hostname",
+        "node_ip",
+        "pid",
+        "timers",
+    }
+)
+
+
+@dataclass(frozen=True)
+class TrialContext:
+    """Who a trainable is: its seed, its name and its folder."""
+
+    seed: int = 0
+    """Seed of every stream of this trial."""
+    trial_id: str = "default"
+    trial_name: str = "default"
+    logdir: Path = field(default_factory=Path.cwd)
+    """Folder for whatever the trainable wants to keep beside its checkpoints."""
+    resources: Mapping[str, float] = field(default_factory=dict)
+
+
+class Trainable:
+    """One iteration at a time, from settings and a seed.
+
+    Args:
+        config: the settings, a plain dict; deep-copied.
+        context: seed, name and folder.
+    """
+
+    #: What a checkpoint of this class holds, in words, for `sweep show`. Trainers measure a level.
+    exactness: ClassVar[str] = "as saved"
+    _counters: dict[str, float]
+
+    def __init__(
+        self, config: Mapping[str, Any] | None = None, context: TrialContext | None = None
+    ) -> None:
+        self.context = context or TrialContext()
+        self.config: dict[str, Any] = copy.deepcopy(dict(config or {}))
+        self._zero_counters()
+        rng.seed_global(self.context.seed, "global")
+        self.setup(copy.deepcopy(self.config))
+
+    # ---- what a subclass writes -------------------------------------------------------------
+
+    def setup(self, config: dict[str, Any]) -> None:
+        """Build everything, once, from the settings."""
+
+    def step(self) -> dict[str, Any]:
+        """One iteration, seconds to minutes; returns metrics. ``done: True`` ends the trial."""
+        raise NotImplementedError(f"{type(self).__name__} must define step()")
+
+    def save_checkpoint(self, checkpoint_dir: str) -> dict[str, Any] | str | None:
+        """Return all that decides the future as plain data, or write files into the folder."""
+        raise NotImplementedError(f"{type(self).__name__} must define save_checkpoint()")
+
+    def load_checkpoint(self, checkpoint: Any) -> None:
+        """Take back what `save_checkpoint` gave: its dict, or the folder as a path."""
+        raise NotImplementedError(f"{type(self).__name__} must define load_checkpoint()")
+
+    def reset_config(self, new_config: dict[str, Any]) -> bool:
+        """Take new settings without rebuilding; True if that worked. Default: False."""
+        return False
+
+    def cleanup(self) -> None:
+        """Let go of processes, files and environments."""
+
+    def log_result(self, result: dict[str, Any]) -> None:
+        """Called with each complete result."""
+
+    def _export_model(self, export_formats: Sequence[str], export_dir: str) -> dict[str, str]:
+        raise NotImplementedError(
+            f"{type(self).__name__} cannot export {', '.join(export_formats)}: "
+            f"it defines no _export_model()"
+        )
+
+    @classmethod
+    def default_resource_request(cls, config: Mapping[str, Any]) -> dict[str, float] | None:
+        """CPUs and GPUs that one trial needs; None: one CPU."""
+        return None
+
+    @classmethod
+    def check_config(cls, config: Mapping[str, Any]) -> None:
+        """Raise `trainables.errors.ConfigError` for settings that cannot work."""
+
+    @classmethod
+    def complete_config(
+        cls, config: Mapping[str, Any], stop: Mapping[str, float]
+    ) -> dict[str, Any]:
+        """Settings that follow from the stopping criteria, written down when a trial is created.
+
+        A schedule's length is such a setting: a stop that is changed later changes no old curve.
+        """
+        return dict(config)
+
+    # ---- what callers use -------------------------------------------------------------------
+
+    def train(self) -> dict[str, Any]:
+        """One `step`, its result completed with the usual keys."""
+        started = time.monotonic()
+        returned: object = self.step()
+        if not isinstance(returned, Mapping):
+            raise TrainableError(
+                f"{type(self).__name__}.step() returned {shorten(returned)}; "
+                f"expected a dict of metrics"
+            )
+        elapsed = time.monotonic() - started
+        result = self._complete(dict(returned), elapsed)
+        self.log_result(result)
+        return result
+
+    @classmethod
+    def can_save(cls) -> bool:
+        """Whether a trial of this class can be stopped and continued."""
+        return cls.save_checkpoint is not Trainable.save_checkpoint
+
+    @property
+    def at_checkpoint(self) -> bool:
+        """Whether a checkpoint saved now holds all that was done; always, for a class."""
+        return True
+
+    def get_state(self) -> dict[str, Any]:
+        """Everything that decides the future: entries ``trainable``, ``counters``, ``streams``.
+
+        The global streams are read before and put back after `save_checkpoint`, so that saving
+        has no side effects even where the subclass draws random numbers in it.
+        """
+        streams = rng.capture_global()
+        with tempfile.TemporaryDirectory(prefix="trainable-") as folder:
+            data = self.save_checkpoint(folder)
+            files = read_files(Path(folder))
+        rng.restore_global(streams)
+        return {
+            "trainable": {"data": data if isinstance(data, Mapping) else None, "files": files},
+            "counters": dict(self._counters),
+            "streams": streams,
+        }
+
+    def set_state(self, state: Mapping[str, Any]) -> None:
+        """Take back what `get_state` gave."""
+        saved = state["trainable"]
+        if saved["data"] is not None:
+            self.load_checkpoint(saved["data"])
+        else:
+            with tempfile.TemporaryDirectory(prefix="trainable-") as folder:
+                write_files(Path(folder), saved["files"])
+                self.load_checkpoint(folder)
+        self._counters = dict(state["counters"])
+        self._restored = dict(self._counters)
+        rng.restore_global(state["streams"])
+
+    def save(self, checkpoint_dir: str | Path | None = None) -> Path:
+        """Write one checkpoint file into `checkpoint_dir` (default: `logdir`); return its path."""
+        state, header = self.get_state(), {"trainable": type(self).__name__}
+        step = int(state["counters"]["training_iteration"])
+        folder = Path(checkpoint_dir or self.logdir)
+        return checkpoint_file.write(folder, step, header, state).path
+
+    def restore(self, checkpoint: str | Path) -> None:
+        """Continue from a file that `save` wrote; raises CheckpointError when it cannot be used."""
+        self.set_state(checkpoint_file.read(Path(checkpoint)).state)
+
+    def reset(self, config: Mapping[str, Any], context: TrialContext) -> bool:
+        """Become another trial without rebuilding; False: it cannot, and is of no use any more."""
+        self.config, self.context = copy.deepcopy(dict(config)), context
+        rng.seed_global(context.seed, "global")
+        if not self.reset_config(copy.deepcopy(self.config)):
+            return False
+        self._zero_counters()
+        return True
+
+    def export_model(
+        self, export_formats: str | Sequence[str], export_dir: str | Path | None = None
+    ) -> dict[str, str]:
+        """Write the model in each format; returns format → path."""
+        formats = [export_formats] if isinstance(export_formats, str) else list(export_formats)
+        return self._export_model(formats, str(export_dir or self.logdir))
+
+    def stop(self) -> None:
+        """End this trainable; it cannot be used afterwards."""
+        self.cleanup()
+
+    @property
+    def iteration(self) -> int:
+        """Iterations finished since the trial's beginning, restarts included."""
+        return int(self._counters["training_iteration"])
+
+    @property
+    def training_iteration(self) -> int:
+        """Same as `iteration`."""
+        return self.iteration
+
+    @property
+    def trial_id(self) -> str:
+        """The trial's name in its sweep, ``default`` outside one."""
+        return self.context.trial_id
+
+    @property
+    def trial_name(self) -> str:
+        """The trial's readable name."""
+        return self.context.trial_name
+
+    @property
+    def trial_resources(self) -> dict[str, float]:
+        """What the trial was given."""
+        return dict(self.context.resources)
+
+    @property
+    def logdir(self) -> str:
+        """Folder for whatever the trainable wants to keep."""
+        return str(self.context.logdir)
+
+    # ---- results ----------------------------------------------------------------------------
+
+    def _zero_counters(self) -> None:
+        self._counters = {
+            "training_iteration": 0,
+            "timesteps_total": 0,
+            "episodes_total": 0,
+            "time_total_s": 0.0,
+        }
+        self._restored = dict(self._counters)
+
+    def _complete(self, result: dict[str, Any], elapsed: float) -> dict[str, Any]:
+        counters = self._counters
+        counters["training_iteration"] += 1
+        counters["time_total_s"] += elapsed
+        for kind in ("timesteps", "episodes"):
+            total, this_iter = f"{kind}_total", f"{kind}_this_iter"
+            if total in result:
+                result.setdefault(this_iter, result[total] - counters[total])
+                counters[total] = result[total]
+            elif this_iter in result:
+                counters[total] += result[this_iter]
+                result[total] = counters[total]
+        now = datetime.now().astimezone()
+        filled = {
+            "done": False,
+            "training_iteration": self.iteration,
+            "time_this_iter_s": elapsed,
+            "time_total_s": counters["time_total_s"],
+            "trial_id": self.trial_id,
+            "experiment_tag": self.trial_name,
+            "date": now.strftime("%Y-%m-%d_%H-%M-%S"),
+            "timestamp": int(now.timestamp()),
+            "hostname": socket.gethostname(),
+            "node_ip": "127.0.0.1",
+            "pid": os.getpid(),
+            "config": self.config,
+            "time_since_restore": counters["time_total_s"] - self._restored["time_total_s"],
+            "iterations_since_restore": self.iteration - int(self._restored["training_iteration"]),
+            "timesteps_since_restore": counters["timesteps_total"]
+            - self._restored["timesteps_total"],
+        }
+        return {**filled, **result}
