@@ -1,0 +1,637 @@
+"""One checkpoint is one file, whole or absent, whatever happens to disk, process or bytes."""
+
+import errno
+import hashlib
+import json
+import os
+import socket
+import stat
+import struct
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from trainables import checkpoint_file, container
+from trainables.checkpoint_file import Saved, parse_name, read, verify, write
+from trainables.errors import (
+    CheckpointError,
+    CorruptCheckpoint,
+    MissingCheckpoint,
+    StateError,
+    WrongFormat,
+)
+
+STATE = {"weights": np.arange(200.0), "step": np.int64(3), "name": "x", "bias": np.zeros(2)}
+HEADER = {"sweep": "s", "trial": 3, "settings": {"lr": 0.1, "hidden": [64, 64]}}
+
+
+@pytest.fixture
+def saved(tmp_path: Path) -> Saved:
+    return write(tmp_path, 7, HEADER, STATE)
+
+
+def _names(folder: Path) -> list[str]:
+    return sorted(path.name for path in folder.iterdir())
+
+
+# ---- what is written ----------------------------------------------------------------------------
+
+
+def test_a_checkpoint_comes_back(saved: Saved) -> None:
+    loaded = read(saved.path, saved.digest)
+    assert loaded.state.keys() == STATE.keys()
+    assert np.array_equal(loaded.state["weights"], np.arange(200.0))
+    assert loaded.state["weights"].flags.writeable
+    assert {key: loaded.header[key] for key in HEADER} == HEADER
+    assert (loaded.header["step"], loaded.header["epoch"]) == (7, 0)
+
+
+def test_the_name_carries_step_and_digest_of_the_bytes(saved: Saved) -> None:
+    content = saved.path.read_bytes()
+    assert saved.path.name == f"ckpt-0000000007-{saved.digest}.swck"
+    assert parse_name(saved.path.name) == (7, saved.digest)
+    assert hashlib.sha256(content[:-32]).hexdigest() == saved.digest == content[-32:].hex()
+    assert saved.size == len(content)
+    assert stat.S_IMODE(saved.path.stat().st_mode) == 0o600
+
+
+def test_the_layout_is_the_documented_one(saved: Saved) -> None:
+    content = saved.path.read_bytes()
+    magic, length = struct.unpack_from("<6sI", content)
+    text = content[10 : 10 + length]
+    header = json.loads(text)
+    assert magic == b"SWCK\x01\n"
+    assert text == json.dumps(header, sort_keys=True, separators=(",", ":")).encode()
+    assert (header["format"], header["min_reader"]) == (1, 1)
+    start = -(-(10 + length) // 64) * 64
+    assert [section["name"] for section in header["sections"]] == ["state", "array-0"]
+    for section in header["sections"]:
+        assert section["offset"] % 64 == 0
+        begin = start + section["offset"]
+        body = content[begin : begin + section["len"]]
+        assert hashlib.sha256(body).hexdigest() == section["sha256"]
+    assert body == np.arange(200.0).tobytes()
+    assert (section["dtype"], section["shape"]) == ("<f8", [200])
+
+
+def test_the_header_says_what_else_decides_the_bits(tmp_path: Path) -> None:
+    import torch
+
+    header = verify(write(tmp_path, 1, {}, {}).path)
+    assert header["versions"]["numpy"] == np.__version__
+    assert header["versions"]["torch"] == str(torch.__version__)
+    assert header["cpu"] == torch.backends.cpu.get_cpu_capability()
+    assert header["threads"] == torch.get_num_threads()
+
+
+def test_writing_imports_no_library(tmp_path: Path) -> None:
+    code = (
+        "import sys; from pathlib import Path; from trainables import checkpoint_file as c\n"
+        f"s = c.write(Path({str(tmp_path)!r}), 1, {{}}, {{}}); h = c.read(s.path).header\n"
+        "assert 'torch' not in sys.modules and 'torch' not in h['versions'] and h['cpu'] is None"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+
+
+def test_folders_are_made(tmp_path: Path) -> None:
+    saved = write(tmp_path / "a" / "b", 1, {}, {})
+    assert read(saved.path).state == {}
+
+
+def test_writing_the_same_again_gives_the_same_file(saved: Saved, tmp_path: Path) -> None:
+    assert write(tmp_path, 7, HEADER, STATE) == saved
+    assert _names(tmp_path) == [saved.path.name]
+
+
+def test_the_writers_own_entries_win(tmp_path: Path) -> None:
+    header = {"step": 1, "format": 9, "sections": [], "versions": {}}
+    assert read(write(tmp_path, 7, header, {}).path).header["step"] == 7
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "ckpt-7-" + "0" * 64 + ".swck",
+        "ckpt-0000000007-" + "0" * 63 + ".swck",
+        "ckpt-0000000007-" + "g" * 64 + ".swck",
+        "ckpt-0000000007-" + "0" * 64 + ".swck\n",
+        "ckpt-000000000٣-" + "0" * 64 + ".swck",
+        "xckpt-0000000007-" + "0" * 64 + ".swck",
+        ".tmp-0-1-" + "0" * 16,
+        "",
+    ],
+)
+def test_other_names_are_no_checkpoints_names(name: str) -> None:
+    assert parse_name(name) is None
+
+
+@pytest.mark.parametrize(
+    "header",
+    [
+        {"x": float("nan")},
+        {"x": object()},
+        {"x": np.float32(1)},
+        {1: 1, "a": 2},
+        {"x": json.loads("[" * 40 + "]" * 40)},
+    ],
+    ids=["NaN", "object", "numpy", "mixed keys", "40 deep"],
+)
+def test_a_header_that_is_no_json_is_refused(header: Any, tmp_path: Path) -> None:
+    with pytest.raises(StateError, match=r"^header: "):
+        write(tmp_path, 1, header, {})
+    assert _names(tmp_path) == []
+
+
+def test_more_arrays_than_a_header_can_list_are_refused(tmp_path: Path) -> None:
+    state = {"replay": [np.zeros(100) for _ in range(8000)]}
+    with pytest.raises(StateError, match="stack arrays"):
+        write(tmp_path, 1, {}, state)
+
+
+def test_thousands_of_small_arrays_are_fine(tmp_path: Path) -> None:
+    state = {"episode": [np.full(4, i, np.float32) for i in range(8000)]}
+    again = read(write(tmp_path, 1, {}, state).path).state
+    assert all(map(np.array_equal, again["episode"], state["episode"]))
+
+
+def test_what_cannot_be_saved_leaves_no_file(tmp_path: Path) -> None:
+    with pytest.raises(StateError, match=r"^state\.x: "):
+        write(tmp_path, 1, {}, {"x": object()})
+    assert _names(tmp_path) == []
+
+
+def test_a_file_over_the_limit_is_not_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(checkpoint_file, "MAX_FILE_BYTES", 1000)
+    with pytest.raises(StateError, match="at most 1000"):
+        write(tmp_path, 1, {}, {"x": np.zeros(1000)})
+    assert _names(tmp_path) == []
+
+
+# ---- crashes while writing ----------------------------------------------------------------------
+
+_CALLS = ("open", "write", "fsync", "close", "replace")
+
+
+class _Disk:
+    """Counts the calls that change the disk, and makes the nth of them fail."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, fail_at: int, error: BaseException) -> None:
+        self.calls = 0
+        self.fail_at = fail_at
+        self.error = error
+        for name in _CALLS:
+            monkeypatch.setattr(os, name, self._counted(name, getattr(os, name)))
+
+    def _counted(self, name: str, function: Callable[..., Any]) -> Callable[..., Any]:
+        def call(*args: Any, **kwargs: Any) -> Any:
+            self.calls += 1
+            if self.calls != self.fail_at:
+                return function(*args, **kwargs)
+            if name == "close":
+                function(*args, **kwargs)  # a failing close closes
+            if name == "write":
+                function(args[0], bytes(args[1])[:5])  # a full disk takes a part
+            raise self.error
+
+        return call
+
+
+def _calls_of_one_write(tmp_path: Path) -> int:
+    folder = tmp_path / "count"
+    folder.mkdir()
+    with pytest.MonkeyPatch.context() as patch:
+        disk = _Disk(patch, 0, OSError())
+        write(folder, 1, {}, STATE)
+    return disk.calls
+
+
+@pytest.mark.parametrize(
+    "error", [OSError(errno.ENOSPC, "No space left on device"), KeyboardInterrupt()], ids=str
+)
+def test_a_failure_at_any_call_leaves_the_old_checkpoint_and_no_other(
+    error: BaseException, tmp_path: Path
+) -> None:
+    total = _calls_of_one_write(tmp_path)
+    assert total >= len(_CALLS)
+    for nth in range(1, total + 1):
+        folder = tmp_path / str(nth)
+        old = write(folder, 1, {}, STATE)
+        with pytest.MonkeyPatch.context() as patch:
+            disk = _Disk(patch, nth, error)
+            with pytest.raises(type(error)):
+                write(folder, 2, {}, {"x": np.ones(1000)})
+        assert read(old.path, old.digest).state["name"] == "x"
+        rest = [name for name in _names(folder) if name != old.path.name]
+        renamed = nth > total - 2  # what fails then is the folder's fsync or close
+        assert len(rest) == (1 if renamed else 0), (nth, disk.calls, rest)
+        for name in rest:
+            assert read(folder / name).state["x"].sum() == 1000
+
+
+def test_no_descriptor_is_left_open_after_a_failure(tmp_path: Path) -> None:
+    total = _calls_of_one_write(tmp_path)
+    before = _descriptors()
+    for nth in range(1, total + 1):
+        with pytest.MonkeyPatch.context() as patch:
+            _Disk(patch, nth, OSError(errno.EIO, "I/O error"))
+            with pytest.raises(OSError, match="I/O error"):
+                write(tmp_path, 2, {}, STATE)
+    assert _descriptors() == before
+
+
+def _descriptors() -> int:
+    return len(list(Path("/proc/self/fd").iterdir()))
+
+
+def test_everything_is_on_the_disk_before_the_name_and_the_name_before_the_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    events: list[str] = []
+    for name in _CALLS:
+        monkeypatch.setattr(os, name, _noted(name, getattr(os, name), events))
+    write(tmp_path, 1, {}, STATE)
+    assert list(dict.fromkeys(events)) == [
+        "open folder",
+        "open file",
+        "write file",
+        "fsync file",
+        "close file",
+        "replace",
+        "fsync folder",
+        "close folder",
+    ]
+
+
+def _noted(name: str, function: Callable[..., Any], events: list[str]) -> Callable[..., Any]:
+    def call(first: Any, *rest: Any, **named: Any) -> Any:
+        descriptor = first if isinstance(first, int) else None
+        if name == "replace":
+            events.append(name)
+        elif descriptor is not None:
+            events.append(f"{name} {_kind(descriptor)}")
+        result = function(first, *rest, **named)
+        if name == "open":
+            events.append(f"{name} {_kind(result)}")
+        return result
+
+    return call
+
+
+def _kind(descriptor: int) -> str:
+    return "folder" if stat.S_ISDIR(os.fstat(descriptor).st_mode) else "file"
+
+
+def test_short_writes_are_completed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = os.write
+    monkeypatch.setattr(os, "write", lambda file, piece: whole(file, piece[:7]))
+    saved = write(tmp_path, 1, {}, STATE)
+    assert read(saved.path, saved.digest).state["name"] == "x"
+
+
+def test_a_kill_in_the_middle_leaves_a_temporary_file_that_is_recognised(tmp_path: Path) -> None:
+    code = (
+        "import os; from pathlib import Path; from trainables import checkpoint_file as c\n"
+        "os.fsync = lambda file: os.kill(os.getpid(), 9)\n"
+        f"c.write(Path({str(tmp_path)!r}), 1, {{}}, {{'x': 1}}, epoch=5)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == -9
+    (left,) = _names(tmp_path)
+    match = checkpoint_file.TEMP_PATTERN.fullmatch(left)
+    assert match is not None
+    assert match["epoch"] == "5"
+    assert stat.S_IMODE((tmp_path / left).stat().st_mode) == 0o600
+
+
+def test_a_link_under_the_temporary_name_is_not_followed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("secrets.token_hex", lambda size: "0" * 2 * size)
+    victim = tmp_path / "victim"
+    victim.write_text("mine")
+    folder = tmp_path / "folder"
+    folder.mkdir()
+    (folder / f".tmp-0-{os.getpid()}-{'0' * 16}").symlink_to(victim)
+    with pytest.raises(FileExistsError):
+        write(folder, 1, {}, {})
+    assert victim.read_text() == "mine"
+
+
+# ---- damaged bytes ------------------------------------------------------------------------------
+
+
+def _refused(path: Path, digest: str | None = None) -> CheckpointError:
+    """The error of `read`, after checking that `verify` does not accept what `read` refuses."""
+    with pytest.raises(CheckpointError) as caught:
+        read(path, digest)
+    assert type(caught.value) in (MissingCheckpoint, CorruptCheckpoint, WrongFormat)
+    assert "\n" not in str(caught.value)
+    assert len(caught.value.reason) < 500
+    return caught.value
+
+
+@pytest.fixture
+def small(tmp_path: Path) -> bytes:
+    """A small checkpoint with one array section."""
+    return write(tmp_path, 1, {"t": 1}, {"x": np.arange(70.0), "y": [1, "a"]}).path.read_bytes()
+
+
+def test_truncation_at_every_byte_is_refused(small: bytes, tmp_path: Path) -> None:
+    path = tmp_path / "best.swck"
+    for length in range(len(small)):
+        path.write_bytes(small[:length])
+        with pytest.raises((CorruptCheckpoint, WrongFormat)):
+            read(path)
+        with pytest.raises((CorruptCheckpoint, WrongFormat)):
+            verify(path)
+
+
+def test_a_flipped_bit_in_every_byte_is_refused(small: bytes, tmp_path: Path) -> None:
+    path = tmp_path / "best.swck"
+    for position in range(len(small)):
+        damaged = bytearray(small)
+        damaged[position] ^= 1 << position % 8
+        path.write_bytes(damaged)
+        with pytest.raises((CorruptCheckpoint, WrongFormat)):
+            read(path)
+        with pytest.raises((CorruptCheckpoint, WrongFormat)):
+            verify(path)
+
+
+def test_bytes_after_the_end_are_refused(small: bytes, tmp_path: Path) -> None:
+    path = tmp_path / "best.swck"
+    path.write_bytes(small + b"\0")
+    assert "SHA-256" in str(_refused(path))
+
+
+def test_the_digest_asked_for_must_be_the_files(saved: Saved, tmp_path: Path) -> None:
+    other = write(tmp_path, 8, HEADER, STATE)
+    assert other.digest in str(_refused(saved.path, other.digest))
+    with pytest.raises(CorruptCheckpoint):
+        verify(saved.path, other.digest)
+
+
+def test_a_file_under_anothers_name_is_refused(saved: Saved, tmp_path: Path) -> None:
+    other = write(tmp_path, 7, HEADER, {"x": 1})
+    saved.path.replace(other.path)
+    assert "not the one in its name" in str(_refused(other.path))
+    with pytest.raises(CorruptCheckpoint, match="not the one in its name"):
+        verify(other.path)
+
+
+def test_a_step_other_than_the_names_is_refused(saved: Saved) -> None:
+    renamed = saved.path.rename(saved.path.with_name(f"ckpt-0000000008-{saved.digest}.swck"))
+    assert "its step is 7" in str(_refused(renamed))
+
+
+def test_a_whole_file_under_any_other_name_is_read(saved: Saved, tmp_path: Path) -> None:
+    assert read(saved.path.rename(tmp_path / "best.swck"), saved.digest).header["step"] == 7
+
+
+# ---- headers made to do harm; their digests are right -------------------------------------------
+
+
+def _sealed(content: bytes) -> bytes:
+    return content + hashlib.sha256(content).digest()
+
+
+def _with_header(text: bytes, length: int | None = None, data: bytes = b"") -> bytes:
+    head = struct.pack("<6sI", b"SWCK\x01\n", len(text) if length is None else length) + text
+    return _sealed(head + bytes(-len(head) % 64) + data)
+
+
+PICKLE = b"\x80\x04}."  # an empty dict
+
+
+def _section(**changes: Any) -> dict[str, Any]:
+    section = {
+        "name": "state",
+        "offset": 0,
+        "len": len(PICKLE),
+        "sha256": hashlib.sha256(PICKLE).hexdigest(),
+        "dtype": "|u1",
+        "shape": [len(PICKLE)],
+    }
+    return {**section, **changes}
+
+
+def _crafted(data: bytes = PICKLE, **changes: Any) -> bytes:
+    header = {"format": 1, "min_reader": 1, "step": 1, "sections": [_section()], **changes}
+    return _with_header(json.dumps(header).encode(), data=data)
+
+
+def _with_entry(entry: bytes) -> bytes:
+    """A good file but for one more entry of its header."""
+    header = {"format": 1, "min_reader": 1, "step": 1, "sections": [_section()]}
+    return _with_header(json.dumps(header)[:-1].encode() + b"," + entry + b"}", data=PICKLE)
+
+
+def _two(**changes: Any) -> bytes:
+    """A state that mentions one array of two numbers, which a section of its own holds."""
+    pickled, body = b"\x80\x04}\x8c\x01aK\x00Qs.", bytes(16)
+    state = _section(
+        len=len(pickled), shape=[len(pickled)], sha256=hashlib.sha256(pickled).hexdigest()
+    )
+    array = {
+        "name": "array-0",
+        "offset": 64,
+        "len": 16,
+        "sha256": hashlib.sha256(body).hexdigest(),
+        "dtype": "<f8",
+        "shape": [2],
+        **changes,
+    }
+    return _crafted(pickled.ljust(64, b"\0") + body, sections=[state, array])
+
+
+def test_the_crafted_files_are_good_before_they_are_spoilt(tmp_path: Path) -> None:
+    path = tmp_path / "best.swck"
+    path.write_bytes(_crafted())
+    assert read(path).state == {}
+    path.write_bytes(_with_entry(b'"x":' + b"[" * 31 + b"]" * 31))
+    assert read(path).state == {}
+    path.write_bytes(_two())
+    assert np.array_equal(read(path).state["a"], np.zeros(2))
+
+
+_BAD: dict[str, bytes] = {
+    "29 magic of version 0": _crafted().replace(b"SWCK\x01", b"SWCK\x00"),
+    "29 magic of version 2": _crafted().replace(b"SWCK\x01", b"SWCK\x02"),
+    "29 format 0": _crafted(format=0, min_reader=0),
+    "29 format 2^32-1": _crafted(format=2**32 - 1, min_reader=2**32 - 1),
+    "29 newer reader needed": _crafted(format=2, min_reader=2),
+    "29 reader above format": _crafted(format=1, min_reader=2),
+    "29 format text": _crafted(format="1"),
+    "29 format true": _crafted(format=True, min_reader=True),
+    "29 format missing": _with_header(b'{"sections":[]}'),
+    "30 header length 2^32-1": _with_header(b"{}", 2**32 - 1),
+    "30 header length 0": _with_header(b"{}", 0),
+    "30 header longer than the file": _with_header(b"{}", 500),
+    "30 header into the digest": _with_header(b"{}", 60),
+    "31 overlapping": _two(offset=0),
+    "31 gap": _two(offset=128),
+    "31 outside": _two(len=160, shape=[20]),
+    "31 negative offset": _two(offset=-64),
+    "31 negative length": _two(len=-16),
+    "31 length true": _two(len=True),
+    "31 length text": _two(len="16"),
+    "31 duplicated": _crafted(sections=[_section(), _section()]),
+    "31 missing": _crafted(sections=[]),
+    "31 none": _crafted(sections=None),
+    "31 no list": _crafted(sections={"0": _section()}),
+    "31 not dicts": _crafted(sections=[1]),
+    "31 section without name": _crafted(sections=[{}]),
+    "31 extra key": _two(flags=1),
+    "31 other name": _two(name="array-1"),
+    "31 digest of a section": _two(sha256="0" * 64),
+    "31 bytes that no section names": _crafted(PICKLE + bytes(64)),
+    "31 more arrays than the state mentions": _crafted(
+        PICKLE.ljust(64, b"\0"),
+        sections=[
+            _section(),
+            {
+                "name": "array-0",
+                "offset": 64,
+                "len": 0,
+                "sha256": hashlib.sha256(b"").hexdigest(),
+                "dtype": "<f8",
+                "shape": [0],
+            },
+        ],
+    ),
+    "32 shape overflows": _two(shape=[2**62, 2**62]),
+    "32 zero times huge": _two(shape=[0, 2**63], len=0),
+    "32 shape negative": _two(shape=[-2]),
+    "32 shape of two negatives": _two(shape=[-1, -2]),
+    "32 shape true": _two(shape=[True, 2]),
+    "32 shape float": _two(shape=[2.0]),
+    "32 shape number": _two(shape=2),
+    "32 too many axes": _two(shape=[1] * 99 + [2]),
+    "32 dtype O": _two(dtype="O"),
+    "32 dtype V": _two(dtype="V8"),
+    "32 dtype U": _two(dtype="<U9999999"),
+    "32 dtype big-endian": _two(dtype=">f8"),
+    "32 dtype list": _two(dtype=["<f8"]),
+    "33 duplicate key": _with_entry(b'"step":1'),
+    "33 duplicate key inside": _with_entry(b'"x":{"y":1,"y":1}'),
+    "33 NaN": _with_entry(b'"x":NaN'),
+    "33 infinity": _with_entry(b'"x":-Infinity'),
+    "33 1e999": _with_entry(b'"x":1e999'),
+    "33 1e5 deep": _with_entry(b'"x":' + b"[" * 10**5 + b"]" * 10**5),
+    "33 33 deep": _with_entry(b'"x":' + b"[" * 33 + b"]" * 33),
+    "33 int of 10^5000": _with_entry(b'"x":1' + b"0" * 5000),
+    "33 int of 10^50": _with_entry(b'"x":1' + b"0" * 50),
+    "33 bad UTF-8 in a text": _with_entry(b'"x":"\xff"'),
+    "33 NUL in a text": _with_entry(b'"x":"\x00"'),
+    "33 bad UTF-8": _with_header(b'{"format":"\xff"}'),
+    "33 BOM": _with_header(b'\xef\xbb\xbf{"format":1}'),
+    "33 NUL": _with_header(b'{"format":\x001}'),
+    "33 list": _with_header(b"[]"),
+    "33 number": _with_header(b"1"),
+    "33 empty": _with_header(b" "),
+    "33 control characters": _with_header(b'{"format":"\\u001b[2J\\u202e"}'),
+    "header over 1 MiB": _with_header(b'"' + b"x" * 2**20 + b'"'),
+    "state is no dict": _crafted(
+        b"\x80\x04].", sections=[_section(sha256=hashlib.sha256(b"\x80\x04].").hexdigest())]
+    ),
+    "26 a pickle": b"\x80\x04}.",
+    "26 a zip": b"PK\x03\x04" + bytes(200),
+    "empty": b"",
+    "magic alone": b"SWCK\x01\n",
+    "text": b"hello, world",
+}
+
+
+@pytest.mark.parametrize("content", _BAD.values(), ids=_BAD.keys())
+def test_a_bad_file_with_a_right_digest_is_refused(content: bytes, tmp_path: Path) -> None:
+    path = tmp_path / "best.swck"
+    path.write_bytes(_sealed(content[:-32]) if content.startswith(b"SWCK") else content)
+    message = str(_refused(path))
+    assert "\x1b" not in message
+    assert "\u202e" not in message
+
+
+def test_a_newer_format_is_refused_with_both_versions(tmp_path: Path) -> None:
+    path = tmp_path / "best.swck"
+    path.write_bytes(_crafted(format=3, min_reader=2))
+    with pytest.raises(WrongFormat, match="of format 2; this program reads 1"):
+        read(path)
+
+
+def test_a_newer_format_that_old_readers_can_read_is_read(tmp_path: Path) -> None:
+    path = tmp_path / "best.swck"
+    path.write_bytes(_crafted(format=3, min_reader=1))
+    assert read(path).state == {}
+
+
+# ---- what is no file ----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["none.swck", "file/x.swck", "x" * 300, "nul\0", "\ud800"])
+def test_what_is_not_there_is_missing(name: str, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("x")
+    error = _refused(tmp_path / name)
+    assert type(error) is MissingCheckpoint
+
+
+def test_links_pipes_folders_sockets_and_devices_are_refused(saved: Saved, tmp_path: Path) -> None:
+    (tmp_path / "link").symlink_to(saved.path)
+    os.mkfifo(tmp_path / "fifo")
+    (tmp_path / "folder").mkdir()
+    with socket.socket(socket.AF_UNIX) as listening:
+        listening.bind(str(tmp_path / "socket"))
+        for name in ("link", "fifo", "folder", "socket", "/dev/zero", "/dev/null"):
+            assert type(_refused(tmp_path / name)) is WrongFormat, name
+
+
+def test_a_huge_file_is_refused_unread(tmp_path: Path) -> None:
+    path = tmp_path / "huge.swck"
+    with path.open("wb") as file:
+        file.truncate(10 * 10**9)
+    assert "at most" in str(_refused(path))
+
+
+def test_a_file_that_cannot_be_read_is_corrupt(
+    saved: Saved, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: Any) -> int:
+        raise OSError(errno.EIO, "Input/output error")
+
+    monkeypatch.setattr(os, "readv", fail)
+    assert "Input/output error" in str(_refused(saved.path))
+
+
+def test_a_file_that_shrinks_while_it_is_read_is_corrupt(
+    saved: Saved, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(os, "readv", lambda *_: 0)
+    assert type(_refused(saved.path)) is CorruptCheckpoint
+
+
+def test_memory_that_runs_out_is_an_error_of_this_checkpoint(
+    saved: Saved, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: Any) -> None:
+        raise MemoryError
+
+    monkeypatch.setattr(container, "digest_of", fail)
+    assert "MemoryError" in str(_refused(saved.path))
+
+
+def test_verifying_does_not_read_the_state(tmp_path: Path) -> None:
+    path = tmp_path / "best.swck"
+    path.write_bytes(
+        _crafted(
+            b"\x80\x04x.", sections=[_section(sha256=hashlib.sha256(b"\x80\x04x.").hexdigest())]
+        )
+    )
+    assert verify(path)["step"] == 1
+    _refused(path)

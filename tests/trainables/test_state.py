@@ -1,0 +1,605 @@
+"""What may stand in a checkpoint: round trips, refusals by path, and pickles made to do harm."""
+
+import copyreg
+import io
+import os
+import pickle  # noqa: TID251 the attacks are pickles
+import pickletools
+import struct
+import subprocess
+import sys
+import time
+from collections import Counter, OrderedDict, defaultdict, deque, namedtuple
+from collections.abc import Callable
+from enum import Enum, IntEnum
+from pathlib import Path
+from typing import Any, Self
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as hnp
+
+from trainables import rng
+from trainables.errors import CorruptCheckpoint, StateError, WrongFormat
+from trainables.pickle_scan import MAX_BYTES, MAX_DEPTH, MAX_OPCODES
+from trainables.state import MAX_VALUES, normalise, pack, state_type, unpack
+from trainables.tagged import DTYPES, TAG
+
+
+def round_trip(value: Any) -> Any:
+    packed = pack(value)
+    return unpack(packed.pickled, packed.arrays)
+
+
+def same(first: Any, second: Any) -> bool:
+    """Equality of values, types, dtypes, bits and order of keys."""
+    if type(first) is not type(second):
+        return False
+    if isinstance(first, np.ndarray):
+        return _same_array(first, second)
+    if isinstance(first, (np.generic, float)):
+        return _same_array(np.asarray(first), np.asarray(second))
+    if isinstance(first, torch.Tensor):
+        return first.dtype == second.dtype and torch.equal(first, second)
+    if isinstance(first, dict):
+        return same(list(first.items()), list(second.items()))
+    if isinstance(first, deque) and first.maxlen != second.maxlen:
+        return False
+    if isinstance(first, (list, tuple, deque)):
+        return len(first) == len(second) and all(map(same, first, second))
+    return bool(first == second)
+
+
+def _same_array(first: Any, second: Any) -> bool:
+    shape_and_type = first.shape == second.shape and first.dtype == second.dtype
+    return bool(shape_and_type and first.tobytes() == second.tobytes())
+
+
+# ---- what comes back ----------------------------------------------------------------------------
+
+_keys = st.text() | st.integers(-(2**63), 2**63 - 1)
+_constants = (
+    st.none()
+    | st.booleans()
+    | st.floats()
+    | st.text()
+    | st.binary()
+    | st.integers(-(2**2038), 2**2038)
+)
+_arrays = hnp.arrays(
+    st.sampled_from(sorted(DTYPES)), hnp.array_shapes(min_dims=0, max_dims=4, min_side=0)
+)
+_hashable = st.none() | st.booleans() | st.text() | st.integers(-(2**63), 2**63 - 1)
+_plain: st.SearchStrategy[Any] = st.recursive(
+    _constants | _arrays | st.sets(_hashable) | st.frozensets(_hashable),
+    lambda inner: (
+        st.lists(inner)
+        | st.lists(inner).map(tuple)
+        | st.dictionaries(_keys, inner)
+        | st.builds(deque, st.lists(inner, max_size=3), st.none() | st.integers(3, 9))
+    ),
+)
+
+
+@settings(max_examples=200, deadline=None)
+@given(_plain)
+def test_plain_data_comes_back_equal(value: Any) -> None:
+    assert same(round_trip(value), value)
+
+
+@pytest.mark.parametrize("dtype", sorted(DTYPES))
+@pytest.mark.parametrize("shape", [(), (0,), (3, 0), (1,), (2, 3), (40, 50)])
+def test_arrays_come_back_equal_and_writable(dtype: str, shape: tuple[int, ...]) -> None:
+    array = np.arange(np.prod(shape)).astype(dtype).reshape(shape)
+    again = round_trip({"a": array})["a"]
+    assert same(again, array)
+    assert again.flags.writeable
+    assert again.flags.owndata
+    assert not np.shares_memory(again, array)
+
+
+@pytest.mark.parametrize(
+    "array",
+    [
+        np.asfortranarray(np.arange(600.0).reshape(20, 30)),
+        np.arange(6.0).reshape(2, 3).T,
+        np.arange(1000)[::-3],
+        np.arange(1000).reshape(10, 10, 10)[:, 2:5, ::2],
+        np.broadcast_to(np.float32(2.0), (300, 2)),
+        np.array([np.nan, np.inf, -np.inf, -0.0]),
+    ],
+)
+def test_arrays_of_any_layout_come_back_equal(array: np.ndarray[Any, Any]) -> None:
+    again = round_trip(array)
+    assert same(again, array)
+    if array.flags.f_contiguous:
+        assert again.flags.f_contiguous
+    again[...] = 1
+
+
+def test_numpy_scalars_keep_their_dtype() -> None:
+    scalars = [np.float64(1.5), np.float32("nan"), np.bool_(True), np.int8(-3), np.complex64(1j)]
+    assert same(round_trip(scalars), scalars)
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32, torch.int64, torch.bool])
+def test_tensors_come_back_as_tensors(dtype: torch.dtype) -> None:
+    wide = torch.arange(600.0).reshape(20, 30)
+    for tensor in (wide, wide.t(), torch.tensor(1.0), torch.zeros(0, 3)):
+        assert same(round_trip(tensor.to(dtype)), tensor.to(dtype))
+
+
+def test_a_networks_and_an_optimisers_state_can_be_loaded_again() -> None:
+    net = torch.nn.Linear(30, 40)
+    optimiser = torch.optim.Adam(net.parameters())
+    net(torch.ones(30)).sum().backward()
+    optimiser.step()
+    state = round_trip({"net": net.state_dict(), "optimiser": optimiser.state_dict()})
+    again = torch.nn.Linear(30, 40)
+    again.load_state_dict(state["net"])
+    optimiser_again = torch.optim.Adam(again.parameters())
+    optimiser_again.load_state_dict(state["optimiser"])
+    for one, other in ((net, optimiser), (again, optimiser_again)):
+        other.zero_grad()
+        one(torch.ones(30)).square().sum().backward()
+        other.step()
+    assert all(map(torch.equal, net.parameters(), again.parameters()))
+
+
+def test_a_parameter_comes_back_without_gradient() -> None:
+    again = round_trip(torch.nn.Parameter(torch.ones(2)))
+    assert type(again) is torch.Tensor
+    assert not again.requires_grad
+
+
+def test_dicts_with_extras_become_dicts() -> None:
+    counts = defaultdict(int, a=1)
+    assert same(round_trip([OrderedDict(b=1, a=2), counts]), [{"b": 1, "a": 2}, {"a": 1}])
+
+
+def test_a_full_deque_drops_from_the_left_again() -> None:
+    again = round_trip(deque([1, 2, 3], maxlen=3))
+    again.append(4)
+    assert list(again) == [2, 3, 4]
+
+
+def test_the_streams_come_back() -> None:
+    state = {"global": rng.capture_global(), "mine": np.random.default_rng(1).bit_generator.state}
+    assert same(round_trip(state), state)
+
+
+def test_long_bytes_leave_the_pickle() -> None:
+    packed = pack({"file": b"x" * 2**20})
+    assert len(packed.pickled) < 1000
+    assert unpack(packed.pickled, packed.arrays) == {"file": b"x" * 2**20}
+
+
+def test_two_mentions_of_one_array_come_back_as_two() -> None:
+    array = np.zeros(1000)
+    first, second = round_trip([array, array])
+    first[0] = 1
+    assert second[0] == 0
+
+
+def test_normalising_does_not_copy_large_arrays() -> None:
+    array = np.zeros(1000)
+    assert normalise([array])[0] is array
+
+
+def test_packing_equal_states_gives_equal_bytes() -> None:
+    state = {"a": [1, 2.5, "x"], "b": np.arange(3), "c": deque([1])}
+    assert pack(state).pickled == pack(state).pickled
+
+
+# ---- users' classes -----------------------------------------------------------------------------
+
+
+@state_type("tests.Point", version=2)
+class Point:
+    def __init__(self, x: Any) -> None:
+        self.x = x
+
+    def to_state(self) -> Any:
+        return {"x": self.x}
+
+    @classmethod
+    def from_state(cls, state: Any, version: int) -> Self:
+        if version == 1:
+            return cls(state)
+        return cls(state["x"])
+
+
+def _without_memo(value: Any) -> bytes:
+    buffer = io.BytesIO()
+    pickler = pickle.Pickler(buffer, protocol=4)
+    pickler.fast = True
+    pickler.dump(value)
+    return buffer.getvalue()
+
+
+def test_a_registered_class_comes_back() -> None:
+    again = round_trip({"p": Point([np.arange(400), Point(1)])})["p"]
+    assert type(again) is Point
+    assert same(again.x[0], np.arange(400))
+    assert again.x[1].x == 1
+
+
+def test_from_state_is_told_the_version_that_wrote() -> None:
+    old = {TAG: "object", "name": "tests.Point", "version": 1, "data": 7}
+    assert unpack(_without_memo(old), []).x == 7
+
+
+def test_what_a_registered_class_holds_is_refused_by_path() -> None:
+    with pytest.raises(StateError, match=r"^state\.p\.x: .*Path"):
+        pack({"p": Point(Path())})
+
+
+@pytest.mark.parametrize(
+    ("name", "version", "message"),
+    [("tests.Unheard", 1, "import the module"), ("tests.Point", 3, "version 3")],
+)
+def test_a_class_that_the_program_does_not_know_is_refused(
+    name: str, version: int, message: str
+) -> None:
+    unknown = {TAG: "object", "name": name, "version": version, "data": None}
+    with pytest.raises(WrongFormat, match=message):
+        unpack(_without_memo(unknown), [])
+
+
+def test_a_name_belongs_to_one_class() -> None:
+    with pytest.raises(ValueError, match=r"tests\.Point"):
+
+        @state_type("tests.Point")
+        class Other(Point):
+            pass
+
+
+# ---- refusals by path ---------------------------------------------------------------------------
+
+
+class Colour(Enum):
+    RED = 1
+
+
+class Number(IntEnum):
+    ONE = 1
+
+
+class Text(str):
+    __slots__ = ()
+
+
+Pair = namedtuple("Pair", "a b")
+_cycle: list[Any] = []
+_cycle.append(_cycle)
+
+
+REFUSED: dict[str, Any] = {
+    "Path": Path("x"),
+    "Enum": Colour.RED,
+    "IntEnum": Number.ONE,
+    "subclass of str": Text("x"),
+    "namedtuple": Pair(1, 2),
+    "Counter": Counter("aab"),
+    "object": object(),
+    "builtin": len,
+    "lambda": lambda: None,
+    "class": int,
+    "module": np,
+    "bytearray": bytearray(b"x"),
+    "memoryview": memoryview(b"x"),
+    "complex": 1j,
+    "range": range(3),
+    "iterator": iter([]),
+    "generator": np.random.default_rng(0),
+    "datetime64": np.datetime64("2020-01-01"),
+    "numpy text": np.str_("x"),
+    "longdouble": np.longdouble(1),
+    "array of objects": np.array([None]),
+    "array of texts": np.array(["x"]),
+    "structured array": np.array([(1, 2.0)], dtype="i4,f8"),
+    "big-endian array": np.arange(3, dtype=">i4"),
+    "masked array": np.ma.masked_array([1]),
+    "int of 2041 bits": 2**2040,
+    "sparse tensor": torch.zeros(2).to_sparse(),
+    "float8 tensor": torch.zeros(2, dtype=torch.float8_e4m3fn),
+    "torch module": torch.nn.Linear(1, 1),
+    "set of a long int": {2**63},
+    "set of long bytes": {b"x" * 1000},
+    "set of a tuple": {(1, 2)},
+    "key None": {None: 1},
+    "key bool": {True: 1},
+    "key float": {1.0: 1},
+    "key bytes": {b"x": 1},
+    "key tuple": {(1,): 1},
+    "key of 65 bits": {2**63: 1},
+    "key numpy": {np.int64(1): 1},
+    "key of tags": {TAG: "array"},
+    "cycle": _cycle,
+}
+
+
+@pytest.mark.parametrize("value", REFUSED.values(), ids=REFUSED.keys())
+def test_what_is_no_plain_data_is_refused_by_path(value: Any) -> None:
+    with pytest.raises(StateError) as refusal:
+        pack({"agent": [0, {3: (value,)}]})
+    assert refusal.value.path.startswith("state.agent[1][3][0]")
+    assert "cannot stand in a checkpoint; " in str(refusal.value)
+
+
+def test_a_refusal_names_path_type_and_remedies() -> None:
+    with pytest.raises(StateError) as refusal:
+        pack({"logs": {"dir": Path("x")}}, "trial 3")
+    message = str(refusal.value)
+    assert message.startswith("trial 3.logs.dir: a value of type pathlib.")
+    assert "return plain data" in message
+    assert "@state_type" in message
+
+
+def test_a_refused_path_cannot_fool_a_terminal() -> None:
+    with pytest.raises(StateError) as refusal:
+        pack({"\x1b[2J\u202e": object()})
+    assert "\x1b" not in str(refusal.value)
+    assert "\u202e" not in str(refusal.value)
+
+
+def _nested(depth: int) -> Any:
+    value: Any = np.arange(3)
+    for _ in range(depth):
+        value = [value]
+    return value
+
+
+def test_nesting_has_a_limit() -> None:
+    deepest = MAX_DEPTH - 2  # a small array is two levels itself
+    assert same(round_trip(_nested(deepest)), _nested(deepest))
+    with pytest.raises(StateError, match="deeper than 64"):
+        pack(_nested(deepest + 1))
+
+
+def test_too_many_values_are_refused() -> None:
+    with pytest.raises(StateError, match="numpy arrays"):
+        pack({"replay": [0.5] * (MAX_VALUES + 1)})
+
+
+def test_a_too_long_pickle_is_refused() -> None:
+    with pytest.raises(StateError, match="numpy arrays"):
+        pack({"text": "x" * MAX_BYTES})
+
+
+@pytest.mark.parametrize("unit", [[], [1], [1, 2], {}, {1: 2}, {1: 2, 3: 4}, (), (1,), np.int8(1)])
+def test_whatever_is_written_can_be_read(unit: Any) -> None:
+    """The limit on values leaves room for the opcodes that any value needs."""
+    for value in ([unit] * 20_000, dict.fromkeys(range(20_000), unit)):
+        counted = _values(normalise(value))
+        opcodes = sum(1 for _ in pickletools.genops(pack(value).pickled))
+        assert opcodes - 100 <= MAX_OPCODES / MAX_VALUES * counted
+
+
+def _values(value: Any) -> int:
+    if isinstance(value, dict):
+        return 1 + sum(1 + _values(item) for item in value.values())
+    if isinstance(value, (list, tuple)):
+        return 1 + sum(map(_values, value))
+    return 1
+
+
+# ---- pickles made to do harm --------------------------------------------------------------------
+
+CANARY = "SWEEP_TEST_CANARY"
+PROTO = b"\x80\x04"
+
+
+class _Calls:
+    """Pickles as a call."""
+
+    def __init__(self, function: Callable[..., Any], *arguments: Any) -> None:
+        self.call = (function, arguments)
+
+    def __reduce__(self) -> Any:
+        return self.call
+
+
+class _Builds:
+    def __reduce__(self) -> Any:
+        return (_Builds, (), {"x": 1})
+
+
+def _text(text: str) -> bytes:
+    return b"\x8c" + bytes([len(text)]) + text.encode()
+
+
+def _global(module: str, name: str) -> bytes:
+    return _text(module) + _text(name) + b"\x93"
+
+
+def _u32(number: int) -> bytes:
+    return struct.pack("<I", number)
+
+
+def _u64(number: int) -> bytes:
+    return struct.pack("<Q", number)
+
+
+_SET_CANARY = (os.environ.__setitem__, CANARY, "1")
+_putenv = f"import os; os.environ[{CANARY!r}] = '1'"
+
+ATTACKS: dict[str, bytes] = {
+    "1 REDUCE os.system": pickle.dumps(_Calls(os.system, f"touch {CANARY}"), 2),
+    "1 REDUCE protocol 4": pickle.dumps(_Calls(os.system, f"touch {CANARY}"), 4),
+    "2 STACK_GLOBAL eval": PROTO + _global("builtins", "exec") + _text(_putenv) + b"\x85R.",
+    "3 dotted name": PROTO + _global("builtins", "object.__subclasses__") + b")R.",
+    "4 operator chain": PROTO + _global("operator", "attrgetter") + _text("system") + b"\x85R.",
+    "5 INST": PROTO + b"(" + _text(_putenv) + b"ibuiltins\nexec\n.",
+    "6 OBJ": PROTO + b"(" + _global("builtins", "exec") + _text(_putenv) + b"o.",
+    "7 NEWOBJ_EX": PROTO + _global("builtins", "type") + _text("X") + b")}\x87}\x92.",
+    "7 NEWOBJ": PROTO + _global("builtins", "list") + b")\x81.",
+    "8 BUILD": pickle.dumps(_Builds(), 4),
+    "9 EXT1": PROTO + b"\x82\x01.",
+    "9 EXT2": PROTO + b"\x83\x01\x00.",
+    "9 EXT4": PROTO + b"\x84\x01\x00\x00\x00.",
+    "10 PERSID": PROTO + b"P0\n.",
+    "11 BINPERSID out of range": PROTO + b"K\x01Q.",
+    "11 BINPERSID negative": PROTO + b"J\xff\xff\xff\xffQ.",
+    "11 BINPERSID str": PROTO + _text("0") + b"Q.",
+    "11 BINPERSID tuple": PROTO + b"K\x00\x85Q.",
+    "11 BINPERSID None": PROTO + b"NQ.",
+    "11 BINPERSID nested": PROTO + b"K\x00QQ.",
+    "12 partial": PROTO + _global("functools", "partial") + b".",
+    "12 resolve_name": PROTO + _global("pkgutil", "resolve_name") + _text("os:system") + b"\x85R.",
+    "12 importlib": PROTO + _global("importlib", "import_module") + _text("this") + b"\x85R.",
+    "12 numpy": PROTO + _global("numpy.f2py.crackfortran", "getlincoef") + b".",
+    "12 GLOBAL": PROTO + b"cos\nsystem\n.",
+    "13 loads in loads": PROTO + _global("pickle", "loads") + b"C\x04\x80\x04N." + b"\x85R.",
+    "14 LONG_BINPUT 2^28": PROTO + b"Nr" + _u32(2**28 - 1) + b".",
+    "14 LONG_BINPUT 2^31": PROTO + b"Nr" + _u32(2**31 - 1) + b".",
+    "14 PUT": PROTO + b"Np268435455\n.",
+    "14 MEMOIZE": PROTO + b"N\x94.",
+    "15 BINBYTES8": PROTO + b"\x8e" + _u64(10**11) + b"x.",
+    "15 BYTEARRAY8": PROTO + b"\x96" + _u64(10**11) + b"x.",
+    "15 BINUNICODE8": PROTO + b"\x8d" + _u64(10**11) + b"x.",
+    "15 BINBYTES": PROTO + b"B" + _u32(2**32 - 1) + b"x.",
+    "15 BINUNICODE": PROTO + b"X" + _u32(2**32 - 1) + b"x.",
+    "16 FRAME 2^60": PROTO + b"\x95" + _u64(2**60) + b"N.",
+    "16 FRAME 2^64-1": PROTO + b"\x95" + _u64(2**64 - 1) + b"N.",
+    "17 LONG4": PROTO + b"\x8b" + struct.pack("<i", 50 * 10**6) + b"\x01" * (50 * 10**6) + b".",
+    "17 INT text": PROTO + b"I" + b"9" * (5 * 10**6) + b"\n.",
+    "17 LONG text": PROTO + b"L" + b"9" * (5 * 10**6) + b"L\n.",
+    "18 nested lists": PROTO + b"]" * 10**6 + b"a" * (10**6 - 1) + b".",
+    "18 nested marks": PROTO + b"(" * 10**6 + b"l" * 10**6 + b".",
+    "19 nested tuples as key": PROTO + b"})" + b"\x85" * (3 * 10**6) + b"Ns.",
+    "20 DUP": PROTO + b"]" + b"2\x86" * 100 + b".",
+    "20 GET": PROTO + b"]\x94" + b"h\x00h\x00\x86\x94" * 50 + b".",
+    "20 DUP TUPLE2 as key": PROTO + b"})" + b"2\x86" * 60 + b"Ns.",
+    "21 list as key": PROTO + b"}]Ns.",
+    "21 list as one of keys": PROTO + b"}(K\x01N]Nu.",
+    "21 set of lists": PROTO + b"\x8f(]\x90.",
+    "21 frozenset of dicts": PROTO + b"(}\x91.",
+    "21 array as key": PROTO + b"}K\x00QNs.",
+    "21 key without value": PROTO + b"}(K\x01u.",
+    "21 colliding keys": PROTO
+    + b"}("
+    + b"".join(b"\x8a\x10" + (i * (2**61 - 1)).to_bytes(16, "little") + b"N" for i in range(9))
+    + b"u.",
+    **{f"22 protocol {n}": pickle.dumps([1], n) for n in (0, 1, 2, 3, 5)},
+    "22 protocol 99": b"\x80\x63N.",
+    "22 PROTO again": PROTO + b"\x80\x05N.",
+    "23 trailing bytes": PROTO + b"N.x",
+    "23 two pickles": PROTO + b"N." + PROTO + b"N.",
+    "24 empty": b"",
+    "24 only PROTO": PROTO,
+    "24 no STOP": PROTO + b"N",
+    "24 underflow": PROTO + b"a.",
+    "24 nothing to stop with": PROTO + b".",
+    "24 two values": PROTO + b"NN.",
+    "24 open mark": PROTO + b"(N.",
+    "24 no mark": PROTO + b"]Ne.",
+    "24 takes below the mark": PROTO + b"N(\x85.",
+    "24 argument cut off": PROTO + b"J\x01",
+    "24 POP": PROTO + b"NN0.",
+    "24 append to a dict": PROTO + b"}Na.",
+    "24 items of a list": PROTO + b"]K\x01Ns.",
+    "24 items of an array": PROTO + b"K\x00QK\x00Ns.",
+    "25 NEXT_BUFFER": PROTO + b"\x97.",
+    "25 READONLY_BUFFER": PROTO + b"N\x98.",
+    "26 array pickled by numpy": pickle.dumps(np.arange(3), 4),
+    "26 cloudpickle": pickle.dumps(_Calls(copyreg._reconstructor, object, object, None), 4),  # type: ignore[attr-defined]  # private, but in every pickle of protocol 1
+    "26 zip of torch": b"PK\x03\x04" + bytes(100),
+    "array twice": PROTO + b"K\x00QK\x00Q\x86.",
+    "no array": PROTO + b"N.",
+    "bad UTF-8": PROTO + b"K\x00Q\x8c\x01\xff\x86.",
+}
+
+
+@pytest.mark.parametrize("attack", ATTACKS.values(), ids=ATTACKS.keys())
+def test_a_harmful_pickle_is_refused_at_once_and_runs_nothing(
+    attack: bytes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv(CANARY, raising=False)
+    started = time.process_time()
+    with pytest.raises(CorruptCheckpoint) as refusal:
+        unpack(attack, [np.zeros(3)], "some file")
+    assert time.process_time() - started < 1.0
+    assert CANARY not in os.environ
+    assert not list(tmp_path.iterdir())
+    assert str(refusal.value).startswith("some file: ")
+    assert "\n" not in str(refusal.value)
+    assert len(str(refusal.value)) < 300
+
+
+def test_a_pickle_over_the_size_limit_is_refused() -> None:
+    with pytest.raises(CorruptCheckpoint, match="at most"):
+        unpack(PROTO + b"B" + _u32(MAX_BYTES) + bytes(MAX_BYTES) + b".", [])
+
+
+def test_too_many_opcodes_are_refused() -> None:
+    with pytest.raises(CorruptCheckpoint, match="opcodes"):
+        unpack(PROTO + b"](" + b"N" * MAX_OPCODES + b"e.", [])
+
+
+def test_a_pickle_in_bytes_stays_bytes() -> None:
+    inner = pickle.dumps(_Calls(os.system, f"touch {CANARY}"), 4)
+    assert round_trip({"payload": inner}) == {"payload": inner}
+
+
+def test_attacks_need_little_memory() -> None:
+    """All of them in a process of 2 GB address space, as one of them asked for 4 GB when loaded."""
+    code = (
+        "import resource; from tests.trainables.test_state import ATTACKS, unpack, np, pytest\n"
+        "from trainables.errors import CorruptCheckpoint\n"
+        "used = int(open('/proc/self/statm').read().split()[0]) * resource.getpagesize()\n"
+        "resource.setrlimit(resource.RLIMIT_AS, (used + 400 * 2**20,) * 2)\n"
+        "for attack in ATTACKS.values():\n"
+        "    with pytest.raises(CorruptCheckpoint): unpack(attack, [np.zeros(3)])\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+
+
+_TAGGED: dict[str, dict[str, Any]] = {
+    "unknown kind": {TAG: "code"},
+    "kind is a list": {TAG: [1]},
+    "fields missing": {TAG: "array"},
+    "field too many": {TAG: "scalar", "dtype": "<f8", "data": bytes(8), "x": 1},
+    "dtype object": {TAG: "array", "dtype": "|O", "shape": (1,), "data": bytes(8)},
+    "dtype void": {TAG: "array", "dtype": "V8", "shape": (1,), "data": bytes(8)},
+    "dtype text": {TAG: "scalar", "dtype": "<U9999999", "data": b""},
+    "shape too large": {TAG: "array", "dtype": "<f8", "shape": (2**40, 2**40), "data": b""},
+    "shape negative": {TAG: "array", "dtype": "<f8", "shape": (-1,), "data": bytes(8)},
+    "shape is true": {TAG: "array", "dtype": "<f8", "shape": (True,), "data": bytes(8)},
+    "too many axes": {TAG: "array", "dtype": "<f8", "shape": (1,) * 100, "data": bytes(8)},
+    "bytes missing": {TAG: "array", "dtype": "<f8", "shape": (2,), "data": bytes(8)},
+    "data is text": {TAG: "array", "dtype": "<f8", "shape": (1,), "data": "12345678"},
+    "transpose of a text": {TAG: "fortran", "data": "x"},
+    "bytes of a text": {TAG: "bytes", "data": "x"},
+    "tensor of a text": {TAG: "tensor", "data": "x"},
+    "deque of a number": {TAG: "deque", "items": 1, "maxlen": None},
+    "deque of negative length": {TAG: "deque", "items": [], "maxlen": -1},
+    "version is a text": {TAG: "object", "name": "tests.Point", "version": "1", "data": 1},
+    "data that from_state cannot read": {
+        TAG: "object",
+        "name": "tests.Point",
+        "version": 2,
+        "data": 1,
+    },
+}
+
+
+@pytest.mark.parametrize("fields", _TAGGED.values(), ids=_TAGGED.keys())
+def test_a_damaged_tag_is_refused(fields: dict[str, Any]) -> None:
+    with pytest.raises(CorruptCheckpoint):
+        unpack(_without_memo({"x": fields}), [])
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.binary(max_size=60))
+def test_random_opcodes_are_refused_or_plain(garbage: bytes) -> None:
+    try:
+        value = unpack(PROTO + garbage, [])
+    except (CorruptCheckpoint, WrongFormat):
+        return
+    assert same(round_trip(value), value)
