@@ -1,0 +1,394 @@
+"""A function as a Trainable: it takes turns with its caller and continues from what it reported."""
+
+import contextlib
+import json
+import random
+import threading
+import traceback
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import trainables
+from tests.support.quadratic import expected_loss, quadratic_function
+from trainables import Trainable, function_thread, get_checkpoint, get_context, report
+from trainables.errors import StateError, TrainableError
+from trainables.function import wrap
+from trainables.trainable import TrialContext
+
+CONFIG = {"noise": 0.3}
+CONTEXT = TrialContext(seed=7, trial_id="t1")
+
+
+def run(trainable: Trainable, limit: int = 100) -> list[dict[str, Any]]:
+    """Results until the function is done."""
+    results = []
+    for _ in range(limit):
+        results.append(trainable.train())
+        if results[-1]["done"]:
+            break
+    trainable.stop()
+    return results
+
+
+def values(function: Any, config: dict[str, Any] | None = None) -> list[Any]:
+    return [result.get("x") for result in run(wrap(function)(config or {}, CONTEXT))]
+
+
+# ---- reports ------------------------------------------------------------------------------------
+
+
+def test_one_report_is_one_iteration_and_the_return_ends_the_trial() -> None:
+    results = run(wrap(quadratic_function)({**CONFIG, "iterations": 4}, CONTEXT))
+    losses = [result["loss"] for result in results]
+    assert losses[:4] == [expected_loss(CONFIG, k, 7) for k in (1, 2, 3, 4)]
+    assert [result["done"] for result in results] == [False] * 4 + [True]
+
+
+def test_after_a_return_without_result_the_last_one_is_given_again_and_nothing_counted() -> None:
+    last, final = run(wrap(quadratic_function)({**CONFIG, "iterations": 4}, CONTEXT))[-2:]
+    assert final["loss"] == last["loss"]
+    assert final["timesteps_total"] == last["timesteps_total"] == 40
+    assert final["timesteps_this_iter"] == 0
+
+
+def test_a_returned_dict_is_the_last_report() -> None:
+    def train(config: dict[str, Any]) -> dict[str, Any]:
+        report({"x": 1})
+        return {"x": 2}
+
+    assert values(train) == [1, 2]
+
+
+def test_a_function_that_reports_nothing_is_done_at_once() -> None:
+    assert values(lambda config: None) == [None]
+    assert values(lambda config: {"x": config["y"]}, {"y": 3}) == [3]
+
+
+def test_nothing_runs_between_two_steps() -> None:
+    seen: list[int] = []
+
+    def train(config: dict[str, Any]) -> None:
+        for i in range(3):
+            seen.append(i)
+            report({"x": i})
+
+    trainable = wrap(train)()
+    assert seen == []
+    for i in range(3):
+        trainable.train()
+        assert seen == list(range(i + 1))
+    trainable.stop()
+
+
+def test_the_context_is_the_trials() -> None:
+    def train(config: dict[str, Any]) -> dict[str, Any]:
+        return {"x": (get_context().seed, get_context().trial_id)}
+
+    assert values(train) == [(7, "t1")]
+
+
+def test_two_functions_at_once_do_not_meet() -> None:
+    kind = wrap(quadratic_function)
+    one, other = kind(CONFIG, CONTEXT), kind(CONFIG, TrialContext(seed=8))
+    for k in (1, 2, 3):
+        assert one.train()["loss"] == expected_loss(CONFIG, k, 7)
+        assert other.train()["loss"] == expected_loss(CONFIG, k, 8)
+    one.stop()
+    other.stop()
+
+
+def test_a_class_made_of_a_function_keeps_its_name() -> None:
+    kind = wrap(quadratic_function)
+    assert (kind.__name__, kind.__module__) == ("quadratic_function", quadratic_function.__module__)
+    assert trainables.report is report
+
+
+# ---- mistakes -----------------------------------------------------------------------------------
+
+
+def test_an_error_is_raised_from_step_with_its_own_traceback() -> None:
+    def breaks_here() -> None:
+        raise KeyError("oh")
+
+    def train(config: dict[str, Any]) -> None:
+        report({"x": 1})
+        breaks_here()
+
+    trainable = wrap(train)()
+    trainable.train()
+    with pytest.raises(KeyError, match="oh") as caught:
+        trainable.train()
+    names = [frame.name for frame in traceback.extract_tb(caught.value.__traceback__)]
+    assert names[-2:] == ["train", "breaks_here"]
+    with pytest.raises(TrainableError, match="has ended"):
+        trainable.train()
+
+
+def test_a_function_that_exits_is_an_error_of_its_trial() -> None:
+    def train(config: dict[str, Any]) -> None:
+        raise SystemExit(3)
+
+    with pytest.raises(SystemExit):
+        wrap(train)().train()
+
+
+@pytest.mark.parametrize("call", [lambda: report({}), get_checkpoint, get_context])
+def test_outside_a_function_the_calls_say_what_to_do(call: Any) -> None:
+    with pytest.raises(TrainableError, match="wrap"):
+        call()
+
+
+def test_a_thread_of_the_function_cannot_report() -> None:
+    errors: list[str] = []
+
+    def helper() -> None:
+        try:
+            report({})
+        except TrainableError as error:
+            errors.append(str(error))
+
+    def train(config: dict[str, Any]) -> None:
+        thread = threading.Thread(target=helper)
+        thread.start()
+        thread.join()
+
+    run(wrap(train)())
+    assert "thread" in errors[0]
+
+
+@pytest.mark.parametrize("wrong", [3, None, [("x", 1)]])
+def test_metrics_must_be_a_dict(wrong: Any) -> None:
+    with pytest.raises(TrainableError, match="expected a dict of metrics"):
+        wrap(lambda config: report(wrong))().train()
+
+
+def test_a_function_must_return_a_dict_or_nothing() -> None:
+    def train(config: dict[str, Any]) -> Any:
+        return 3
+
+    with pytest.raises(TrainableError, match="the training function returned 3"):
+        wrap(train)().train()
+
+
+@pytest.mark.parametrize(
+    ("checkpoint", "place"),
+    [({"a": [object()]}, "checkpoint.a[0]"), ("no folder", "checkpoint"), (3j, "checkpoint")],
+)
+def test_a_checkpoint_that_cannot_be_kept_is_refused_where_it_is_reported(
+    checkpoint: Any, place: str
+) -> None:
+    def train(config: dict[str, Any]) -> None:
+        report({"x": 1}, checkpoint=checkpoint)
+
+    trainable = wrap(train)()
+    with pytest.raises(StateError) as caught:
+        trainable.train()
+    assert caught.value.path == place
+    assert not trainable.at_checkpoint
+    names = [frame.name for frame in traceback.extract_tb(caught.value.__traceback__)]
+    assert "train" in names
+
+
+# ---- checkpoints --------------------------------------------------------------------------------
+
+
+def test_a_checkpoint_is_a_copy_of_the_moment(tmp_path: Path) -> None:
+    def train(config: dict[str, Any]) -> None:
+        weights = {"w": np.zeros(200)}
+        report({"x": 0}, checkpoint=weights)
+        assert get_checkpoint()["w"][0] == 0
+        weights["w"][0] = 1
+        assert get_checkpoint()["w"][0] == 0
+        report({"x": 1})
+
+    trainable = wrap(train)()
+    trainable.train()
+    path = trainable.save(tmp_path)
+    trainable.train()
+    assert trainable.save(tmp_path) == path
+    trainable.stop()
+
+
+@pytest.mark.parametrize("stopped_after", [3, 4, 5])
+def test_a_restored_function_continues_from_its_last_checkpoint(
+    stopped_after: int, tmp_path: Path
+) -> None:
+    config = {**CONFIG, "save_every": 3}
+    kind = wrap(quadratic_function)
+    first = kind(config, CONTEXT)
+    for _ in range(stopped_after):
+        first.train()
+    assert first.at_checkpoint == (stopped_after == 3)
+    path = first.save(tmp_path)
+    first.stop()
+    second = kind(config, CONTEXT)
+    second.restore(path)
+    assert second.at_checkpoint
+    assert second.iteration == 3
+    assert second.save(tmp_path) == path
+    for k in (4, 5, 6, 7):
+        result = second.train()
+        assert result["training_iteration"] == k
+        assert result["loss"] == expected_loss(config, k, 7)
+        assert result["timesteps_total"] == 10 * k
+    second.stop()
+
+
+def test_a_function_stopped_at_its_very_end_gives_the_same_last_result(tmp_path: Path) -> None:
+    config = {**CONFIG, "iterations": 3}
+    kind = wrap(quadratic_function)
+    expected = run(kind(config, CONTEXT))[-1]
+    first = kind(config, CONTEXT)
+    for _ in range(3):
+        first.train()
+    second = kind(config, CONTEXT)
+    second.restore(first.save(tmp_path))
+    first.stop()
+    final = second.train()
+    second.stop()
+    for key in ("loss", "done", "training_iteration", "timesteps_total", "timesteps_this_iter"):
+        assert final[key] == expected[key]
+
+
+def test_without_a_checkpoint_nothing_can_be_saved(tmp_path: Path) -> None:
+    trainable = wrap(lambda config: report({"x": 1}))()
+    assert trainable.can_save()
+    assert not trainable.at_checkpoint
+    trainable.train()
+    assert not trainable.at_checkpoint
+    with pytest.raises(StateError, match=r"call report\(metrics, checkpoint=\.\.\.\)"):
+        trainable.save(tmp_path)
+    trainable.stop()
+
+
+def test_a_folder_is_read_at_once_and_given_back_as_a_folder(tmp_path: Path) -> None:
+    given: list[Path] = []
+
+    def train(config: dict[str, Any]) -> None:
+        start = get_checkpoint()
+        first = 0
+        if start is not None:
+            given.append(Path(start))
+            first = json.loads((Path(start) / "sub" / "i.json").read_text()) + 1
+        for i in range(first, 5):
+            (tmp_path / "sub").mkdir(exist_ok=True)
+            (tmp_path / "sub" / "i.json").write_text(str(i))
+            report({"x": i}, checkpoint=tmp_path)
+            (tmp_path / "sub" / "i.json").unlink()
+
+    kind = wrap(train)
+    first = kind()
+    first.train()
+    first.train()
+    second = kind()
+    second.restore(first.save(tmp_path / "saved"))
+    first.stop()
+    assert second.train()["x"] == 2
+    assert given[0].is_dir()
+    second.stop()
+    assert not given[0].exists()
+
+
+def _drawing(config: dict[str, Any]) -> None:
+    """Builds with random draws, then continues, and draws from the global streams at every step."""
+    weight = random.random() + np.random.random()  # noqa: NPY002, S311 as users do
+    start, first = get_checkpoint(), 0
+    if start is not None:
+        weight, first = start["weight"], start["i"] + 1
+    for i in range(first, 6):
+        weight += random.gauss(0, 1) + np.random.standard_normal()  # noqa: NPY002
+        get_checkpoint()  # it puts the streams back at the start only
+        report({"x": weight}, checkpoint={"weight": weight, "i": i} if i % 2 else None)
+
+
+def test_what_is_drawn_to_build_a_model_changes_nothing_after_a_restore(tmp_path: Path) -> None:
+    expected = values(_drawing)
+    kind = wrap(_drawing)
+    first = kind({}, CONTEXT)
+    for _ in range(3):
+        first.train()
+    path = first.save(tmp_path)
+    first.stop()
+    second = kind({}, CONTEXT)
+    second.restore(path)
+    assert [second.train()["x"] for _ in range(4)] == expected[2:6]
+    second.stop()
+
+
+def test_the_global_streams_of_a_checkpoint_are_those_of_its_report(tmp_path: Path) -> None:
+    trainable = wrap(_drawing)({}, CONTEXT)
+    trainable.train()
+    trainable.train()
+    at_report = trainable.get_state()["streams"]["python"]
+    trainable.train()
+    assert trainable.get_state()["streams"]["python"] == at_report
+    trainable.stop()
+
+
+# ---- the end ------------------------------------------------------------------------------------
+
+
+def test_stopping_ends_the_thread_and_lets_the_function_clean_up() -> None:
+    left: list[str] = []
+
+    def train(config: dict[str, Any]) -> None:
+        try:
+            while True:
+                with contextlib.suppress(Exception):
+                    report({"x": 1})
+        finally:
+            left.append("cleaned up")
+
+    before = threading.active_count()
+    trainable = wrap(train)()
+    trainable.train()
+    assert threading.active_count() == before + 1
+    trainable.stop()
+    assert left == ["cleaned up"]
+    assert threading.active_count() == before
+
+
+def test_stopping_before_the_first_step_or_twice_is_fine() -> None:
+    trainable = wrap(quadratic_function)()
+    trainable.stop()
+    trainable.train()
+    trainable.stop()
+    trainable.stop()
+
+
+def test_a_function_that_does_not_leave_is_abandoned(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(function_thread, "LEAVE_S", 0.01)
+    end = threading.Event()
+
+    def train(config: dict[str, Any]) -> None:
+        try:
+            report({"x": 1})
+        finally:
+            end.wait(60)
+
+    trainable = wrap(train)()
+    trainable.train()
+    trainable.stop()
+    end.set()
+
+
+def test_an_interrupted_wait_can_be_taken_up_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ctrl-C in the caller does not put it and the function out of step."""
+    trainable = wrap(quadratic_function)(CONFIG, CONTEXT)
+    trainable.train()
+    thread = trainable._thread  # type: ignore[attr-defined]  # the wait has no other door
+    wait = thread._paused.acquire
+
+    def interrupted() -> None:
+        monkeypatch.setattr(thread._paused, "acquire", wait)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(thread._paused, "acquire", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        trainable.train()
+    assert trainable.train()["loss"] == expected_loss(CONFIG, 2, 7)
+    assert trainable.train()["loss"] == expected_loss(CONFIG, 3, 7)
+    trainable.stop()

@@ -1,0 +1,140 @@
+"""A plain function as a Trainable: it runs in its own thread, paused inside `report()`.
+
+    def train(config):
+        model = build(config)
+        start = get_checkpoint()                 # what the last checkpoint held; None at first
+        first = 0 if start is None else start["i"] + 1
+        for i in range(first, 100):
+            report({"loss": ...}, checkpoint={"i": i, ...})   # data, or a folder of files
+
+One report is one iteration. When the function returns, one more result ends the trial (``done:
+True``): the dict that it returns, or else its last metrics again.
+
+Caller and function take turns, so they never draw from the global random streams at the same
+time. A restored function begins anew. `get_checkpoint` puts the global streams to where they
+stood when the checkpoint was reported, so what is drawn before that call, to build a model,
+changes nothing after it: build first, then call it.
+"""
+
+import copy
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, ClassVar
+
+from trainables.errors import StateError
+from trainables.function_thread import Checkpoint, FunctionThread, TrainingFunction, current
+from trainables.trainable import Trainable, TrialContext
+
+
+def report(
+    metrics: Mapping[str, Any], checkpoint: Mapping[str, Any] | str | Path | None = None
+) -> None:
+    """End an iteration of the running training function, and pause until the next one is wanted.
+
+    Args:
+        metrics: the iteration's result.
+        checkpoint: everything that decides the future, as plain data, or a folder whose files hold
+            it; copied at once. A trial can be stopped and continued at such reports only.
+
+    Raises:
+        TrainableError: called outside a training function, or from a thread that it started.
+        StateError: something that cannot stand in a checkpoint.
+    """
+    current().report(metrics, checkpoint)
+
+
+def get_checkpoint() -> Any:
+    """What the last report with a checkpoint saved: its data, or a folder's path; None at first."""
+    return current().get_checkpoint()
+
+
+def get_context() -> TrialContext:
+    """Seed, name and folder of the trial that is running."""
+    return current().context
+
+
+def wrap(function: TrainingFunction) -> type[Trainable]:
+    """A Trainable class whose iterations are the reports of `function`."""
+    name = getattr(function, "__name__", type(function).__name__)
+    attributes = {
+        "function": staticmethod(function),
+        "__doc__": function.__doc__,
+        "__module__": function.__module__,
+    }
+    return type(name, (FunctionTrainable,), attributes)
+
+
+class FunctionTrainable(Trainable):
+    """A function's reports as iterations; made by `wrap`."""
+
+    #: The function.
+    function: ClassVar[TrainingFunction]
+    exactness: ClassVar[str] = "as the function saves"
+
+    def setup(self, config: dict[str, Any]) -> None:
+        """Nothing runs before the first `step`, so that a checkpoint can be restored first."""
+        self._thread: FunctionThread | None = None
+        self._checkpoint: Checkpoint | None = None
+        self._streams: Mapping[str, Any] | None = None
+        self._saved_state: dict[str, Any] | None = None
+        self._at_checkpoint = False
+
+    def step(self) -> dict[str, Any]:
+        """Let the function run up to its next report, or its end; raises what it raises."""
+        if self._thread is None:
+            config = copy.deepcopy(self.config)
+            self._thread = FunctionThread(
+                type(self).function, config, self.context, self._checkpoint, self._streams
+            )
+        thread = self._thread
+        thread.advance()
+        self._at_checkpoint = thread.at_checkpoint
+        self._checkpoint = thread.checkpoint
+        return dict(thread.metrics)
+
+    def train(self) -> dict[str, Any]:
+        """One iteration; what it saved is set aside together with the counters and the streams."""
+        result = super().train()
+        if self._at_checkpoint:
+            self._saved_state = super().get_state()
+        return result
+
+    @property
+    def at_checkpoint(self) -> bool:
+        """Whether the last report carried a checkpoint."""
+        return self._at_checkpoint
+
+    def save_checkpoint(self, checkpoint_dir: str) -> dict[str, Any]:
+        """What the last checkpoint holds: entries ``data``, ``files``, ``metrics``."""
+        saved = self._checkpoint
+        if saved is None:
+            raise StateError(
+                type(self).__name__,
+                "a function that has reported no checkpoint",
+                "call report(metrics, checkpoint=...) with all that it needs to go on",
+            )
+        return {"data": saved.data, "files": dict(saved.files), "metrics": dict(saved.metrics)}
+
+    def load_checkpoint(self, checkpoint: Mapping[str, Any]) -> None:
+        """Begin the function anew from what `save_checkpoint` gave, at the next `step`."""
+        self.cleanup()
+        self._checkpoint = Checkpoint(
+            checkpoint["data"], checkpoint["files"], checkpoint["metrics"]
+        )
+
+    def get_state(self) -> dict[str, Any]:
+        """As `Trainable.get_state`, at the moment of the last report with a checkpoint."""
+        return super().get_state() if self._saved_state is None else self._saved_state
+
+    def set_state(self, state: Mapping[str, Any]) -> None:
+        """Take back what `get_state` gave."""
+        super().set_state(state)
+        self._streams = state["streams"]
+        self._saved_state = super().get_state()
+        self._at_checkpoint = True
+
+    def cleanup(self) -> None:
+        """End the function inside its `report()`; one that does not leave is abandoned."""
+        thread, self._thread = self._thread, None
+        if thread is not None:
+            thread.leave()

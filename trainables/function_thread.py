@@ -1,0 +1,186 @@
+"""One run of a training function in a thread of its own, which takes turns with its caller.
+
+Exactly one of the two runs at any time: the caller in `FunctionThread.advance` waits until the
+function is in `report`, where it waits in turn. The function's thread is found by `current`.
+"""
+
+import contextlib
+import tempfile
+import threading
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from trainables import rng
+from trainables.errors import StateError, TrainableError, shorten
+from trainables.folder import read_files, write_files
+from trainables.state import pack, unpack
+from trainables.trainable import TrialContext
+
+#: Seconds that `leave` waits for the function.
+LEAVE_S = 5.0
+
+TrainingFunction = Callable[[dict[str, Any]], Mapping[str, Any] | None]
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """What a report saved: data, or the files of a folder; and its metrics."""
+
+    data: Any
+    files: Mapping[str, bytes]
+    metrics: Mapping[str, Any]
+
+
+class _Leave(BaseException):
+    """Ends a function from inside `report()`; not an Exception, which functions may catch."""
+
+
+class FunctionThread:
+    """One run of a function in a thread of its own; it and the caller of `advance` take turns."""
+
+    def __init__(
+        self,
+        function: TrainingFunction,
+        config: dict[str, Any],
+        context: TrialContext,
+        checkpoint: Checkpoint | None,
+        streams: Mapping[str, Any] | None,
+    ) -> None:
+        self.context = context
+        self.checkpoint = checkpoint
+        self.metrics: Mapping[str, Any] = checkpoint.metrics if checkpoint else {}
+        self.at_checkpoint = False
+        self._function = function
+        self._config = config
+        self._streams = streams  # get_checkpoint restores them; None after the first report
+        self._folders = contextlib.ExitStack()
+        self._turn = threading.Semaphore(0)
+        self._paused = threading.Semaphore(0)
+        self._running = False
+        self._leaving = False
+        self._ended = False
+        self._error: BaseException | None = None
+        self._thread = threading.Thread(target=self._main, name="training function", daemon=True)
+
+    # ---- the caller's side --------------------------------------------------------------------
+
+    def advance(self) -> None:
+        """Let the function run up to its next report, or to its end; raises what it raised."""
+        if not self._running:  # it still is when the last wait was interrupted
+            self._resume()
+        self._paused.acquire()
+        self._running = False
+        if self._error is not None:
+            raise self._error
+
+    def leave(self) -> None:
+        """End the function; waits `LEAVE_S` seconds at most."""
+        self._leaving = True
+        if self._thread.is_alive():
+            self._turn.release()
+            self._thread.join(LEAVE_S)
+        self._folders.close()
+
+    def _resume(self) -> None:
+        if self._ended:
+            raise TrainableError("the training function has ended; restore a checkpoint to go on")
+        self._running = True
+        if self._thread.ident is None:
+            self._thread.start()
+        else:
+            self._turn.release()
+
+    # ---- the function's side ------------------------------------------------------------------
+
+    def _main(self) -> None:
+        _here.thread = self
+        try:
+            self._end(self._function(self._config))
+        except _Leave:
+            return
+        except BaseException as error:  # noqa: BLE001 it is raised where the result is waited for
+            self._error = error
+        finally:
+            self._ended = True
+            self._paused.release()
+
+    def _end(self, returned: Mapping[str, Any] | None) -> None:
+        """The result after the function's last report: what it returned, or its last metrics."""
+        self.at_checkpoint = False
+        if returned is None:
+            last = self.metrics.items()
+            final = {key: 0 if key.endswith("_this_iter") else value for key, value in last}
+        else:
+            final = _mapping(returned, "the training function returned")
+        self.metrics = {**final, "done": True}
+
+    def report(self, metrics: Mapping[str, Any], checkpoint: object) -> None:
+        """Give the turn back, and wait for the next one."""
+        if self._leaving:
+            raise _Leave
+        self.metrics = _mapping(metrics, "report() was given")
+        if checkpoint is not None:
+            self.checkpoint = _captured(self.metrics, checkpoint)
+        self.at_checkpoint = checkpoint is not None
+        self._streams = None
+        self._paused.release()
+        self._turn.acquire()
+        if self._leaving:
+            raise _Leave
+
+    def get_checkpoint(self) -> Any:
+        """A copy of the last checkpoint; before the first report the global streams go back too."""
+        saved = self.checkpoint
+        if saved is None:
+            return None
+        if self._streams is not None:
+            rng.restore_global(self._streams)
+        if saved.data is not None:
+            return _copied(saved.data, "checkpoint")
+        folder = self._folders.enter_context(tempfile.TemporaryDirectory(prefix="checkpoint-"))
+        write_files(Path(folder), saved.files)
+        return folder
+
+
+class _Here(threading.local):
+    thread: FunctionThread | None = None
+
+
+_here = _Here()
+
+
+def current() -> FunctionThread:
+    """The function thread in which the caller runs; raises `TrainableError` anywhere else."""
+    thread = _here.thread
+    if thread is None:
+        raise TrainableError(
+            "report() and its like work in the thread of a training function only; "
+            "run the function as a Trainable: trainables.function.wrap(function)"
+        )
+    return thread
+
+
+def _captured(metrics: Mapping[str, Any], checkpoint: object) -> Checkpoint:
+    kept = _copied(metrics, "metrics")
+    if isinstance(checkpoint, (str, Path)):
+        folder = Path(checkpoint)
+        if not folder.is_dir():
+            raise StateError(
+                "checkpoint", f"{shorten(str(checkpoint))}, no folder,", "give a folder"
+            )
+        return Checkpoint(None, read_files(folder), kept)
+    return Checkpoint(_copied(checkpoint, "checkpoint"), {}, kept)
+
+
+def _copied(value: object, path: str) -> Any:
+    """What a restart would give back for `value`."""
+    packed = pack(value, path)
+    return unpack(packed.pickled, packed.arrays)
+
+
+def _mapping(value: object, what: str) -> dict[str, Any]:
+    if not isinstance(value, Mapping):
+        raise TrainableError(f"{what} {shorten(value)}; expected a dict of metrics")
+    return dict(value)
