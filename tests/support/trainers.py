@@ -1,0 +1,63 @@
+"""What the tests of trainers share: a small config, runs, and comparison to the last bit."""
+
+import copy
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from trainables.algorithms.ppo import PPO
+from trainables.trainable import VOLATILE_KEYS, TrialContext
+
+SMALL: dict[str, Any] = {
+    "env": "CartPole-v1",
+    "num_envs_per_worker": 3,
+    "rollout_fragment_length": 16,
+    "train_batch_size": 96,
+    "num_sgd_iter": 2,
+    "lr": 1e-3,
+    "lr_schedule": "linear",
+    "schedule_timesteps": 5000,
+    "observation_filter": "MeanStdFilter",
+    "normalize_rewards": True,
+    "evaluation_interval": 2,
+    "evaluation_num_episodes": 3,
+}
+
+
+def make(config: Mapping[str, Any] | None = None, seed: int = 7) -> PPO:
+    """A small trainer; `config` overrides `SMALL`."""
+    return PPO({**SMALL, **(config or {})}, TrialContext(seed=seed))
+
+
+def run(trainer: PPO, iterations: int) -> list[dict[str, Any]]:
+    """The results of so many iterations without their volatile keys."""
+    return [stable(trainer.train()) for _ in range(iterations)]
+
+
+def stable(result: Mapping[str, Any]) -> dict[str, Any]:
+    """A result without the keys that differ between equal runs."""
+    return {key: value for key, value in result.items() if key not in VOLATILE_KEYS}
+
+
+def final_state(trainer: PPO) -> dict[str, Any]:
+    """Everything that the trainer would save, but for the seconds it took."""
+    state = copy.deepcopy(trainer.get_state())
+    del state["counters"]["time_total_s"]
+    return state
+
+
+def differences(a: Any, b: Any, path: str = "") -> list[str]:
+    """Paths at which two nested values differ in type, shape or one bit."""
+    if isinstance(a, Mapping) and isinstance(b, Mapping):
+        if list(a) != list(b):
+            return [f"{path}: keys {list(a)} and {list(b)}"]
+        return [line for key in a for line in differences(a[key], b[key], f"{path}/{key}")]
+    if isinstance(a, list | tuple) and type(a) is type(b) and len(a) == len(b):
+        pairs = enumerate(zip(a, b, strict=True))
+        return [line for i, (x, y) in pairs for line in differences(x, y, f"{path}/{i}")]
+    if isinstance(a, np.ndarray) and isinstance(b, np.ndarray):
+        same = a.dtype == b.dtype and a.shape == b.shape and a.tobytes() == b.tobytes()
+        return [] if same else [f"{path}: arrays differ"]
+    same = type(a) is type(b) and (a == b or (a != a and b != b))
+    return [] if same else [f"{path}: {a!r} and {b!r}"]

@@ -1,0 +1,159 @@
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from tests.support.trainers import make
+from trainables.algorithms.ppo import PPO, normalized, ppo_loss, shuffled, to_rows, vf_loss
+from trainables.errors import NotFiniteError
+from trainables.rollout.batch import TrainBatch
+
+
+def sampled(trainer: PPO) -> TrainBatch:
+    fragments = [f for sample in trainer.workers.sample() for f in sample.fragments]
+    settings = trainer.settings
+    return TrainBatch.join([to_rows(f, settings.gamma, settings.lambda_) for f in fragments])
+
+
+@pytest.mark.parametrize("env", ["CartPole-v1", "Pendulum-v1"])
+def test_before_the_first_step_the_ratio_is_1_and_stored_logp_equals_recomputed(env: str) -> None:
+    trainer = make({"env": env})
+    batch = sampled(trainer)
+    model = trainer.policy.model
+    with torch.no_grad():
+        logp, _ = model.logp_entropy(
+            torch.from_numpy(batch.observations), torch.from_numpy(batch.actions)
+        )
+        values = model.value(torch.from_numpy(batch.observations))
+    np.testing.assert_allclose(logp.numpy(), batch.logp, atol=2e-6)
+    np.testing.assert_allclose(values.numpy(), batch.values, atol=2e-6)
+    minibatch = shuffled(batch, 32, np.random.default_rng(0))[0]
+    _, stats = ppo_loss(model, minibatch, trainer.settings)
+    policy_loss, _, _, kl, clip_fraction = stats.tolist()
+    assert abs(kl) < 1e-6
+    assert clip_fraction == 0.0
+    assert abs(policy_loss) < 1e-5  # ratio 1 times advantages of mean 0
+    trainer.stop()
+
+
+def test_minibatches_cover_the_batch_once_and_differ_by_one_row_at_most() -> None:
+    numbers = np.arange(10, dtype=np.float32)
+    columns = dict.fromkeys(
+        ("observations", "actions", "logp", "values", "advantages", "returns"), numbers
+    )
+    parts = shuffled(TrainBatch(**columns), 4, np.random.default_rng(1))
+    sizes = [len(part["logp"]) for part in parts]
+    assert sizes == [4, 3, 3]
+    rows = torch.cat([part["logp"] for part in parts])
+    assert sorted(rows.tolist()) == numbers.tolist()
+    assert rows.tolist() != numbers.tolist()
+
+
+def test_advantages_are_normalised_per_minibatch() -> None:
+    trainer = make()
+    minibatch = shuffled(sampled(trainer), 24, np.random.default_rng(0))[0]
+    scaled = {**minibatch, "advantages": minibatch["advantages"] * 100 + 7}
+    plain, _ = ppo_loss(trainer.policy.model, minibatch, trainer.settings)
+    other, _ = ppo_loss(trainer.policy.model, scaled, trainer.settings)
+    assert plain.item() == pytest.approx(other.item(), abs=1e-4)
+    normal = normalized(minibatch["advantages"])
+    assert normal.mean().item() == pytest.approx(0, abs=1e-5)
+    assert normal.std(correction=0).item() == pytest.approx(1, abs=1e-4)
+    trainer.stop()
+
+
+def test_the_objective_is_clipped_where_the_ratio_left_its_bounds() -> None:
+    trainer = make({"entropy_coeff": 0.0, "vf_loss_coeff": 0.0, "normalize_advantages": False})
+    minibatch = shuffled(sampled(trainer), 96, np.random.default_rng(0))[0]
+    ratio = math.exp(1.0)
+    moved = {**minibatch, "logp": minibatch["logp"] - 1.0}
+    advantages = torch.where(torch.arange(len(moved["logp"])) % 2 == 0, 1.0, -1.0)
+    loss, stats = ppo_loss(
+        trainer.policy.model, {**moved, "advantages": advantages}, trainer.settings
+    )
+    expected = -((1.2 + -ratio) / 2)  # a gain is clipped at 1.2, a loss is not
+    assert loss.item() == pytest.approx(expected, rel=1e-4)
+    assert stats[4].item() == 1.0
+    trainer.stop()
+
+
+def test_clipped_values_count_where_they_are_worse() -> None:
+    minibatch = {"returns": torch.tensor([1.0, 1.0]), "values": torch.tensor([0.0, 0.0])}
+    values = torch.tensor([0.9, -0.05])
+    plain = vf_loss(values, minibatch, None).item()
+    clipped = vf_loss(values, minibatch, 0.1).item()
+    assert plain == pytest.approx(0.5 * (0.01 + 1.1025) / 2)
+    assert clipped == pytest.approx(0.5 * (0.81 + 1.1025) / 2)
+
+
+def test_weights_are_orthogonal_with_the_gains_of_the_recipe() -> None:
+    trainer = make({"env": "Pendulum-v1"})
+    model = trainer.policy.model
+    for net, head_gain in ((model.actor, 0.01), (model.critic, 1.0)):
+        gains = [math.sqrt(2), math.sqrt(2), head_gain]
+        for layer, gain in zip(net, gains, strict=True):
+            assert isinstance(layer, torch.nn.Linear)
+            singular = torch.linalg.svdvals(layer.weight)
+            np.testing.assert_allclose(singular.detach().numpy(), gain, rtol=1e-4)
+            assert not layer.bias.any()
+    assert model.log_std is not None
+    assert not model.log_std.any()
+    trainer.stop()
+
+
+def test_making_a_trainer_draws_nothing_from_torchs_global_stream() -> None:
+    first = make()
+    position = torch.get_rng_state()
+    second = make()
+    np.testing.assert_equal(torch.get_rng_state().numpy(), position.numpy())
+    first.stop()
+    second.stop()
+
+
+def test_the_learning_rate_falls_linearly_to_0_and_is_the_settings_after_a_restore() -> None:
+    trainer = make({"schedule_timesteps": 96 * 4})
+    rates = [trainer.train()["learner"]["lr"] for _ in range(5)]
+    np.testing.assert_allclose(rates, [1e-3, 0.75e-3, 0.5e-3, 0.25e-3, 0.0], atol=1e-12)
+    other = make({"schedule_timesteps": 96 * 10, "lr": 1e-2})
+    other.set_state(trainer.get_state())
+    assert other.train()["learner"]["lr"] == pytest.approx(0.5e-2)
+    trainer.stop()
+    other.stop()
+
+
+def test_a_target_kl_ends_the_epochs() -> None:
+    config: dict[str, Any] = {"lr": 0.05, "lr_schedule": "constant", "num_sgd_iter": 20}
+    free, bound = make(config), make({**config, "target_kl": 1e-4})
+    free.train()
+    bound.train()
+    steps = [
+        int(next(iter(t.policy.get_state()["optimizer"].values()))["step"]) for t in (free, bound)
+    ]
+    assert steps[1] < steps[0] == 80
+    free.stop()
+    bound.stop()
+
+
+def test_a_loss_that_is_not_finite_is_named_and_the_weights_stay() -> None:
+    trainer = make()
+    trainer.train()
+    weights = trainer.policy.model.weights()
+    bad = next(trainer.policy.model.parameters()).sum() * math.inf
+    with pytest.raises(NotFiniteError, match="loss is"):
+        trainer.policy.minimise(bad, 1e-3, None)
+    np.testing.assert_equal(trainer.policy.model.weights(), weights)
+    trainer.stop()
+
+
+def test_ppo_learns_cartpole() -> None:
+    trainer = PPO({"env": "CartPole-v1", "seed": 1, "num_envs_per_worker": 8,
+                   "rollout_fragment_length": 32, "sgd_minibatch_size": 256, "num_sgd_iter": 20,
+                   "lambda_": 0.8, "gamma": 0.98, "lr": 1e-3, "native_vector_env": True,
+                   "evaluation_num_episodes": 5})  # fmt: skip
+    for _ in range(60):
+        result = trainer.train()
+    assert result["timesteps_total"] == 15360
+    assert trainer.evaluate()["episode_reward_mean"] > 150
+    trainer.stop()

@@ -1,0 +1,148 @@
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.support.trainers import make
+from trainables.errors import EnvError, NotFiniteError
+from trainables.rollout.batch import Fragment
+
+HERE = "tests.support.environments"
+PLAIN: dict[str, Any] = {
+    "num_envs_per_worker": 2,
+    "rollout_fragment_length": 12,
+    "train_batch_size": 24,
+    "observation_filter": "NoFilter",
+    "normalize_rewards": False,
+    "evaluation_interval": None,
+}
+
+
+def fragment_of(config: dict[str, Any]) -> tuple[Fragment, Any]:
+    trainer = make({**PLAIN, **config})
+    sample = trainer.workers.sample()[0]
+    return sample.fragments[0], trainer
+
+
+def test_a_truncated_episode_stores_the_value_of_its_true_last_observation() -> None:
+    fragment, trainer = fragment_of({"env": f"{HERE}:Counting", "env_config": {"length": 5}})
+    assert fragment.observations[:, 0, 0].tolist() == [0, 1, 2, 3, 4] * 2 + [0, 1]
+    assert np.flatnonzero(fragment.truncated[:, 0]).tolist() == [4, 9]
+    assert not fragment.terminated.any()
+    value_of_5 = trainer.player.actor.values(np.array([[5.0]], dtype=np.float32))[0]
+    np.testing.assert_allclose(fragment.final_values[[4, 9], 0], value_of_5, rtol=1e-6)
+    assert not fragment.final_values[~fragment.truncated].any()
+    value_of_2 = trainer.player.actor.values(np.array([[2.0]], dtype=np.float32))[0]
+    np.testing.assert_allclose(fragment.last_values[0], value_of_2, rtol=1e-6)
+
+
+def test_a_terminated_episode_is_kept_apart_from_a_truncated_one() -> None:
+    env_config = {"length": 5, "truncates": False}
+    fragment, _ = fragment_of({"env": f"{HERE}:Counting", "env_config": env_config})
+    assert np.flatnonzero(fragment.terminated[:, 1]).tolist() == [4, 9]
+    assert not fragment.truncated.any()
+    assert not fragment.final_values.any()
+
+
+def test_what_is_sent_is_clipped_and_what_was_chosen_is_stored() -> None:
+    env_config = {"continuous": True}
+    fragment, trainer = fragment_of({"env": f"{HERE}:Counting", "env_config": env_config})
+    sent = np.stack([unit.sent for unit in trainer.workers.worker.lanes.units], axis=1)
+    assert np.abs(fragment.actions).max() > 0.5
+    np.testing.assert_array_equal(sent, np.clip(fragment.actions, -0.1, 0.1))
+
+
+def test_unclipped_actions_are_sent_as_chosen_where_that_is_set() -> None:
+    config = {"env_config": {"continuous": True}, "clip_actions": False}
+    fragment, trainer = fragment_of({"env": f"{HERE}:Counting", **config})
+    sent = np.stack([unit.sent for unit in trainer.workers.worker.lanes.units], axis=1)
+    np.testing.assert_array_equal(sent, fragment.actions)
+
+
+def test_discrete_actions_start_where_the_space_starts() -> None:
+    fragment, trainer = fragment_of({"env": f"{HERE}:Counting"})
+    sent = np.stack([unit.sent for unit in trainer.workers.worker.lanes.units], axis=1)
+    assert set(fragment.actions.reshape(-1).tolist()) == {0, 1, 2}
+    np.testing.assert_array_equal(sent, fragment.actions + 1)
+
+
+def test_observations_of_any_shape_are_flattened() -> None:
+    fragment, _ = fragment_of({"env": f"{HERE}:Walled"})
+    assert fragment.observations.shape == (12, 2, 6)
+    assert fragment.observations[1, 0].tolist() == [1, 2, 3, 4, 5, 6]
+
+
+@pytest.mark.parametrize(
+    ("clip", "expected"), [(True, -1.0), (0.5, -0.5), (None, None), (False, None)]
+)
+def test_rewards_are_clipped_for_the_learner_alone(clip: Any, expected: float | None) -> None:
+    trainer = make(
+        {
+            **PLAIN,
+            "env": "Pendulum-v1",
+            "clip_rewards": clip,
+            "rollout_fragment_length": 200,
+            "train_batch_size": 400,
+        }
+    )
+    sample = trainer.workers.sample()[0]
+    rewards = sample.fragments[0].rewards
+    assert sample.episodes[0].reward < -200
+    if expected is None:
+        assert rewards.min() < -2
+    else:
+        assert rewards.min() == expected
+
+
+def test_metrics_are_absent_until_an_episode_has_ended_and_then_summarise_the_window() -> None:
+    trainer = make({**PLAIN, "env": f"{HERE}:Counting", "env_config": {"length": 20}})
+    first = trainer.train()
+    assert "episode_reward_mean" not in first
+    assert first["episodes_total"] == 0
+    second = trainer.train()
+    assert second["episode_reward_mean"] == 20.0
+    assert second["episode_len_mean"] == 20.0
+    assert second["episodes_this_iter"] == 2
+    assert second["timesteps_total"] == 48
+
+
+@pytest.mark.parametrize(
+    ("what", "error", "words"),
+    [
+        ("observation", NotFiniteError, "worker 0, environment 0: observation"),
+        ("reward", NotFiniteError, "worker 0, environment 0: reward nan"),
+        ("raise", ZeroDivisionError, "the world ended"),
+    ],
+)
+def test_a_broken_environment_is_named_where_it_breaks(
+    what: str, error: type[Exception], words: str
+) -> None:
+    with pytest.raises(error, match=words):
+        make({**PLAIN, "env": f"{HERE}:Broken", "env_config": {"what": what}}).train()
+
+
+def test_an_observation_of_another_size_than_promised_is_refused() -> None:
+    from trainables.envs.preprocessors import flatten
+
+    with pytest.raises(EnvError, match=r"shape \(4,\).*promised 1 numbers"):
+        flatten(np.zeros((2, 4)), 1, "worker 0")
+
+
+def test_native_vector_lanes_have_no_ghost_steps() -> None:
+    trainer = make(
+        {
+            **PLAIN,
+            "native_vector_env": True,
+            "rollout_fragment_length": 100,
+            "train_batch_size": 200,
+        }
+    )
+    sample = trainer.workers.sample()[0]
+    fragment = sample.fragments[0]
+    ended = fragment.terminated | fragment.truncated
+    assert ended.sum() == len(sample.episodes) > 3
+    assert (fragment.rewards == 1.0).all()
+    starts = fragment.observations[1:][ended[:-1]]
+    assert (np.abs(starts) <= 0.05).all()
+    lengths = np.diff([-1, *np.flatnonzero(ended[:, 0])])
+    assert set(lengths) <= {episode.length for episode in sample.episodes}

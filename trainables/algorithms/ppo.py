@@ -1,0 +1,183 @@
+"""Proximal policy optimisation (Schulman et al. 2017) with its details (Huang et al. 2022).
+
+One iteration: sample fixed-length fragments → generalised advantages → epochs of shuffled
+minibatches over the clipped objective. B rows, D features, A action dimensions.
+"""
+
+from typing import Any, ClassVar
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from pydantic import Field
+from torch import Tensor
+
+from trainables.config import TrainerConfig
+from trainables.errors import ConfigError
+from trainables.policies.networks import ActorCritic
+from trainables.returns import generalized_advantages, next_values
+from trainables.rollout.batch import Fragment, TrainBatch, rows
+from trainables.rollout.sampler import SamplingConfig
+from trainables.schedules import learning_rate
+from trainables.trainer import Trainer
+
+STATS = ("policy_loss", "vf_loss", "entropy", "kl", "clip_fraction")
+
+
+class Config(TrainerConfig):
+    """Settings of PPO; the defaults suit classic control."""
+
+    sampling: SamplingConfig = SamplingConfig(num_envs_per_worker=8, rollout_fragment_length=128)
+    lambda_: float = Field(default=0.95, ge=0, le=1, description="λ of the advantage estimate.")
+    clip_param: float = Field(
+        default=0.2, gt=0, description="Bound on how far the ratio may move from 1."
+    )
+    vf_clip_param: float | None = Field(
+        default=None,
+        gt=0,
+        description="Bound on how far a value may move in one iteration; null: none.",
+    )
+    vf_loss_coeff: float = Field(default=0.5, ge=0, description="Weight of the value loss.")
+    entropy_coeff: float = Field(default=0.0, ge=0, description="Weight of the entropy bonus.")
+    num_sgd_iter: int = Field(default=10, gt=0, description="Epochs over each batch.")
+    sgd_minibatch_size: int | None = Field(
+        default=None,
+        gt=0,
+        description="Rows of a minibatch, at most; null: a quarter of the batch.",
+    )
+    normalize_advantages: bool = Field(
+        default=True, description="Advantages of each minibatch have mean 0 and deviation 1."
+    )
+    grad_clip: float | None = Field(
+        default=0.5, gt=0, description="Bound on the norm of the whole gradient; null: none."
+    )
+    target_kl: float | None = Field(
+        default=None,
+        gt=0,
+        description="No further epoch once the mean KL of one exceeds it; null: none.",
+    )
+
+    @property
+    def minibatch_size(self) -> int:
+        """Rows of a minibatch, at most."""
+        return self.sgd_minibatch_size or max(1, self.batch_size // 4)
+
+
+class PPO(Trainer):
+    """Proximal policy optimisation."""
+
+    config_class: ClassVar[type[TrainerConfig]] = Config
+    settings: Config
+
+    @classmethod
+    def check_fit(cls, settings: TrainerConfig) -> None:
+        """Also: a minibatch is no larger than the batch."""
+        super().check_fit(settings)
+        if isinstance(settings, Config) and settings.minibatch_size > settings.batch_size:
+            raise ConfigError(
+                "sgd_minibatch_size",
+                settings.sgd_minibatch_size,
+                f"at most the {settings.batch_size} rows of a batch",
+                "lower it or raise train_batch_size",
+            )
+
+    def learn(self, fragments: list[Fragment]) -> dict[str, float]:
+        """One iteration of learning; returns the means of the losses over all minibatches."""
+        settings = self.settings
+        batch = TrainBatch.join([to_rows(f, settings.gamma, settings.lambda_) for f in fragments])
+        rate = learning_rate(settings.schedule, self.progress.timesteps)
+        stats: list[Tensor] = []
+        norms: list[float] = []
+        for _ in range(settings.num_sgd_iter):
+            epoch: list[Tensor] = []
+            for minibatch in shuffled(batch, settings.minibatch_size, self.streams["minibatch"]):
+                loss, measured = ppo_loss(self.policy.model, minibatch, settings)
+                norms.append(self.policy.minimise(loss, rate, settings.grad_clip))
+                epoch.append(measured)
+            stats += epoch
+            if settings.target_kl and torch.stack(epoch)[:, 3].mean() > settings.target_kl:
+                break
+        means = torch.stack(stats).mean(0).tolist()
+        return {
+            **dict(zip(STATS, means, strict=True)),
+            **explained_variance(batch),
+            "lr": rate,
+            "grad_norm": float(np.mean(norms)),
+        }
+
+
+def to_rows(fragment: Fragment, gamma: float, lambda_: float) -> TrainBatch:
+    """A fragment (T, N) as rows with advantages and value targets."""
+    following = next_values(
+        fragment.values, fragment.last_values[0], fragment.final_values, fragment.truncated
+    )
+    ends = (fragment.terminated, fragment.truncated)
+    estimated = generalized_advantages(
+        fragment.rewards, fragment.values, following, ends, (gamma, lambda_)
+    )
+    return TrainBatch(
+        observations=rows(fragment.observations),
+        actions=rows(fragment.actions),
+        logp=rows(fragment.logp),
+        values=rows(fragment.values),
+        advantages=rows(estimated.advantages),
+        returns=rows(estimated.returns),
+    )
+
+
+Minibatch = dict[str, Tensor]
+
+
+def shuffled(batch: TrainBatch, size: int, stream: np.random.Generator) -> list[Minibatch]:
+    """The batch in a drawn order, in minibatches of at most `size` rows, as equal as can be."""
+    order = torch.from_numpy(stream.permutation(len(batch)))
+    columns = {name: torch.from_numpy(column)[order] for name, column in vars(batch).items()}
+    parts = -(-len(batch) // size)
+    split = {name: torch.tensor_split(column, parts) for name, column in columns.items()}
+    return [{name: pieces[i] for name, pieces in split.items()} for i in range(parts)]
+
+
+def ppo_loss(model: ActorCritic, minibatch: Minibatch, settings: Config) -> tuple[Tensor, Tensor]:
+    """The loss of one minibatch, and its parts in the order of `STATS`."""
+    logp, entropies = model.logp_entropy(minibatch["observations"], minibatch["actions"])
+    log_ratio = logp - minibatch["logp"]
+    ratio = log_ratio.exp()
+    advantages = minibatch["advantages"]
+    if settings.normalize_advantages:
+        advantages = normalized(advantages)
+    clip = settings.clip_param
+    clipped = ratio.clamp(1.0 - clip, 1.0 + clip)
+    policy_loss = -torch.minimum(ratio * advantages, clipped * advantages).mean()
+    value_loss = vf_loss(model.value(minibatch["observations"]), minibatch, settings.vf_clip_param)
+    entropy = entropies.mean()
+    loss = policy_loss - settings.entropy_coeff * entropy + settings.vf_loss_coeff * value_loss
+    with torch.no_grad():
+        kl = (ratio - 1.0 - log_ratio).mean()  # the k3 estimator (Schulman 2020)
+        outside = ((ratio - 1.0).abs() > clip).float().mean()
+        stats = torch.stack([policy_loss, value_loss, entropy, kl, outside])
+    return loss, stats
+
+
+def normalized(advantages: Tensor) -> Tensor:
+    """(B,) with mean 0 and deviation 1."""
+    return (advantages - advantages.mean()) / (advantages.std(correction=0) + 1e-8)
+
+
+def vf_loss(values: Tensor, minibatch: Minibatch, clip: float | None) -> Tensor:
+    """Half the mean squared error of the values; clipped ones count where they are worse."""
+    errors = (values - minibatch["returns"]).square()
+    if clip is not None:
+        moved = (values - minibatch["values"]).clamp(-clip, clip)
+        errors = torch.maximum(
+            errors, (minibatch["values"] + moved - minibatch["returns"]).square()
+        )
+    return 0.5 * errors.mean()
+
+
+def explained_variance(batch: TrainBatch) -> dict[str, float]:
+    """Share of the returns' variance that the old values explain; absent if there is none."""
+    returns: NDArray[Any] = batch.returns.astype(np.float64)
+    variance = float(returns.var())
+    if variance == 0.0:
+        return {}
+    return {"explained_variance": 1.0 - float((returns - batch.values).var()) / variance}

@@ -1,0 +1,1 @@
+"""Environments: made, stepped in lanes, their state captured and put back."""

@@ -1,0 +1,141 @@
+"""How the environment that the settings name is made, and which spaces a policy can live in.
+
+``env`` is a gymnasium id (``CartPole-v1``) or a dotted path ``package.module:Name`` to an
+environment class or a callable that returns an environment; ``env_config`` becomes its keyword
+arguments.
+"""
+
+import importlib
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import gymnasium
+import numpy as np
+from gymnasium import spaces
+from pydantic import Field
+
+from trainables.errors import ConfigError, nearest
+from trainables.settings import Section
+
+Env = gymnasium.Env[Any, Any]
+
+
+class EnvironmentConfig(Section):
+    """Which environment is trained on."""
+
+    env: str = Field(description="A gymnasium id, or package.module:Name of a class or callable.")
+    env_config: dict[str, Any] = Field(
+        default_factory=dict, description="Keyword arguments for making the environment."
+    )
+    native_vector_env: bool = Field(
+        default=False,
+        description="Step all environments of a worker as one vector environment, where there is a "
+        "native one (CartPole-v1): faster, and another stream of chance than separate ones.",
+    )
+
+
+@dataclass(frozen=True)
+class EnvSpaces:
+    """What the policy needs to know of an environment."""
+
+    observation: spaces.Box
+    action: spaces.Discrete | spaces.Box
+
+    @property
+    def observation_size(self) -> int:
+        """Features of a flattened observation."""
+        return int(np.prod(self.observation.shape))
+
+    @property
+    def action_size(self) -> int:
+        """Choices of a Discrete space, dimensions of a flattened Box."""
+        if isinstance(self.action, spaces.Discrete):
+            return int(self.action.n)
+        return int(np.prod(self.action.shape))
+
+    @property
+    def discrete(self) -> bool:
+        """Whether actions are choices rather than vectors."""
+        return isinstance(self.action, spaces.Discrete)
+
+
+def make_env(config: EnvironmentConfig) -> Env:
+    """A new environment.
+
+    Raises:
+        ConfigError: no such environment, or it cannot be made from `env_config`.
+    """
+    make = _creator(config)
+    try:
+        env = make()
+    except Exception as error:
+        raise ConfigError(
+            "env_config",
+            config.env_config,
+            f"what {config.env} can be made from",
+            f"it raised {type(error).__name__}: {error}",
+        ) from error
+    if not isinstance(env, gymnasium.Env):
+        raise ConfigError("env", config.env, "a gymnasium.Env", f"it made a {type(env).__name__}")
+    return env
+
+
+def read_spaces(config: EnvironmentConfig) -> EnvSpaces:
+    """The spaces of the environment that the settings name; one is made and closed for it.
+
+    Raises:
+        ConfigError: no such environment, or spaces that are not supported.
+    """
+    env = make_env(config)
+    try:
+        return checked_spaces(config, env.observation_space, env.action_space)
+    finally:
+        env.close()
+
+
+def checked_spaces(
+    config: EnvironmentConfig, observation: spaces.Space[Any], action: spaces.Space[Any]
+) -> EnvSpaces:
+    """The two spaces, if a policy can live in them; ConfigError otherwise."""
+    if not isinstance(observation, spaces.Box):
+        raise ConfigError(
+            "env", config.env, "an environment with Box observations", f"it observes {observation}"
+        )
+    if isinstance(action, spaces.Discrete):
+        return EnvSpaces(observation, action)
+    if isinstance(action, spaces.Box) and np.issubdtype(action.dtype, np.floating):
+        return EnvSpaces(observation, action)
+    raise ConfigError(
+        "env", config.env, "an environment with Discrete or real Box actions", f"it takes {action}"
+    )
+
+
+def _creator(config: EnvironmentConfig) -> Callable[[], Any]:
+    if ":" in config.env and config.env not in gymnasium.registry:
+        imported = _import(config.env)
+        return lambda: imported(**config.env_config)
+    if config.env not in gymnasium.registry:
+        hint = nearest(config.env, gymnasium.registry).removeprefix("; ")
+        raise ConfigError(
+            "env",
+            config.env,
+            "a registered gymnasium id or package.module:Name",
+            hint or f"{len(gymnasium.registry)} ids are registered, for example CartPole-v1",
+        )
+    # The passive checker costs a call per step; the sampler checks what it is given itself.
+    return lambda: gymnasium.make(config.env, disable_env_checker=True, **config.env_config)
+
+
+def _import(path: str) -> Callable[..., Any]:
+    module_name, _, name = path.partition(":")
+    try:
+        module = importlib.import_module(module_name)
+    except ImportError as error:
+        raise ConfigError("env", path, "a module that can be imported", str(error)) from error
+    found = getattr(module, name, None)
+    if not callable(found):
+        hint = nearest(name, vars(module)).removeprefix("; ")
+        raise ConfigError("env", path, f"an environment class or callable in {module_name}", hint)
+    made: Callable[..., Any] = found
+    return made

@@ -1,0 +1,1 @@
+"""Policies: networks and distributions, learning in torch and acting in numpy."""

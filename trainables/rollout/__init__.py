@@ -1,0 +1,1 @@
+"""Rollouts: environments stepped by a policy, in this process or in children."""

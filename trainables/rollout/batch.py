@@ -1,0 +1,91 @@
+"""What a rollout writes and what a learner reads.
+
+T steps, N environments, B rows, D features of a flattened, filtered observation, A action
+dimensions. A `Fragment` is (T, N), as the sampler writes it in place; a `TrainBatch` is rows, with
+advantages. `terminated` and `truncated` stay apart.
+"""
+
+from dataclasses import dataclass, fields
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+Array = NDArray[Any]
+
+
+@dataclass(frozen=True)
+class Fragment:
+    """T steps of N environments; arrays are (T, N, …) but `last_values`."""
+
+    observations: Array
+    """(T, N, D) filtered, float32."""
+    actions: Array
+    """(T, N) int64 choices or (T, N, A) float32 vectors, unclipped as the policy chose them."""
+    logp: Array
+    """(T, N) log-probability of each action when it was chosen."""
+    values: Array
+    """(T, N) V of each observation when it was seen."""
+    rewards: Array
+    """(T, N) as the learner wants them: clipped or scaled if so set."""
+    terminated: Array
+    """(T, N) the episode ended by itself."""
+    truncated: Array
+    """(T, N) the episode was cut off; its value goes on."""
+    final_values: Array
+    """(T, N) V of the final observation where truncated, 0 elsewhere."""
+    last_values: Array
+    """(1, N) V of the observation after the last step."""
+
+    @classmethod
+    def allocate(
+        cls, steps: int, num_envs: int, observation_size: int, action_shape: tuple[int, ...]
+    ) -> "Fragment":
+        """Arrays for one fragment; `action_shape` is () for choices."""
+        rows = (steps, num_envs)
+        actions = np.zeros((*rows, *action_shape), dtype=np.float32 if action_shape else np.int64)
+        return cls(
+            observations=np.zeros((*rows, observation_size), dtype=np.float32),
+            actions=actions,
+            logp=np.zeros(rows, dtype=np.float32),
+            values=np.zeros(rows, dtype=np.float32),
+            rewards=np.zeros(rows, dtype=np.float32),
+            terminated=np.zeros(rows, dtype=np.bool_),
+            truncated=np.zeros(rows, dtype=np.bool_),
+            final_values=np.zeros(rows, dtype=np.float32),
+            last_values=np.zeros((1, num_envs), dtype=np.float32),
+        )
+
+
+@dataclass(frozen=True)
+class TrainBatch:
+    """B rows, fragment after fragment in worker order; within one, step after step."""
+
+    observations: Array
+    """(B, D) float32."""
+    actions: Array
+    """(B,) int64 or (B, A) float32."""
+    logp: Array
+    """(B,)."""
+    values: Array
+    """(B,)."""
+    advantages: Array
+    """(B,)."""
+    returns: Array
+    """(B,)."""
+
+    def __len__(self) -> int:
+        return len(self.logp)
+
+    @classmethod
+    def join(cls, parts: list["TrainBatch"]) -> "TrainBatch":
+        """All parts as one; a single part is handed through without copying."""
+        if len(parts) == 1:
+            return parts[0]
+        columns = {f.name: [getattr(part, f.name) for part in parts] for f in fields(cls)}
+        return cls(**{name: np.concatenate(column) for name, column in columns.items()})
+
+
+def rows(column: Array) -> Array:
+    """(T, N, …) as (T·N, …)."""
+    return column.reshape(-1, *column.shape[2:])

@@ -1,0 +1,158 @@
+"""A rollout worker in a child process that never outlives its parent.
+
+Children that are started with spawn or forkserver die at once inside a worker of a joblib pool;
+loky's own context works there and everywhere else. The child answers one request at a time over a
+pipe.
+"""
+
+import os
+import traceback
+from collections.abc import Mapping, Sequence
+from multiprocessing import connection
+from typing import Any
+
+from joblib.externals.loky.backend import get_context
+
+from trainables import rng
+from trainables.errors import EnvError, NotFiniteError, TrainableError, WorkerError
+from trainables.processes import die_with_parent, ignore_terminal_signals
+from trainables.rollout.worker import RolloutWorker, WorkerSpec
+
+STOP_TIMEOUT_S = 5.0
+ENVIRONMENT = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
+
+#: Errors that stay what they are on their way to the parent; every other one becomes a WorkerError.
+NAMED_ERRORS: Mapping[str, type[TrainableError]] = {
+    one.__name__: one for one in (EnvError, NotFiniteError)
+}
+
+
+class WorkerProcess:
+    """The parent's end: requests are sent to all first and answered in worker order.
+
+    Args:
+        spec: what the child builds its worker from.
+    """
+
+    def __init__(self, spec: WorkerSpec) -> None:
+        self.index = spec.index
+        self._pipe, theirs = connection.Pipe()
+        self._process = get_context("loky").Process(
+            target=_serve,
+            args=(theirs, spec, os.getpid()),
+            name=f"rollout-worker-{spec.index}",
+            daemon=True,
+            env=ENVIRONMENT,
+        )
+        self._process.start()
+        theirs.close()
+
+    @property
+    def pid(self) -> int:
+        """Of the child."""
+        return int(self._process.pid)
+
+    @property
+    def alive(self) -> bool:
+        """Whether the child is running."""
+        return bool(self._process.is_alive())
+
+    def send(self, method: str, *args: Any) -> None:
+        """Ask for ``worker.method(*args)``."""
+        try:
+            self._pipe.send((method, args))
+        except (BrokenPipeError, ConnectionResetError):
+            raise self._death() from None
+
+    def receive(self) -> Any:
+        """The answer to the oldest request; waits on the pipe and on the child's end."""
+        ready = connection.wait([self._pipe, self._process.sentinel])
+        if self._pipe not in ready:
+            # A process that the child started may hold its end open: no end of file would come.
+            raise self._death()
+        try:
+            kind, answer = self._pipe.recv()
+        except (EOFError, ConnectionResetError):
+            raise self._death() from None
+        if kind == "error":
+            raise _rebuilt(self.index, *answer)
+        return answer
+
+    def close(self) -> None:
+        """End the child, gently if it is listening; a second call does nothing."""
+        if self._pipe.closed:
+            return
+        try:
+            self._pipe.send(("close", ()))
+            self._process.join(STOP_TIMEOUT_S)
+        except (BrokenPipeError, ConnectionResetError):
+            pass
+        if self._process.is_alive():
+            self._process.kill()
+        self._process.join()
+        self._pipe.close()
+
+    def _death(self) -> WorkerError:
+        self._process.join(STOP_TIMEOUT_S)
+        return WorkerError(
+            f"rollout worker {self.index} (pid {self.pid}) died; exit code {self._process.exitcode}"
+        )
+
+
+class _ChildWorker:
+    """What a request may call: the worker, and the global streams of its process."""
+
+    def __init__(self, spec: WorkerSpec) -> None:
+        # Environments may draw from the global streams; in a child these are the worker's own.
+        rng.seed_global(spec.seed, "worker", spec.index, "global")
+        self._worker = RolloutWorker(spec)
+        self.sample = self._worker.sample
+        self.sync = self._worker.sync
+        self.close = self._worker.close
+
+    def get_state(self) -> dict[str, Any]:
+        """The worker's state and entry ``global_streams``."""
+        return {**self._worker.get_state(), "global_streams": rng.capture_global()}
+
+    def set_state(self, state: Mapping[str, Any]) -> None:
+        """Take back what `get_state` gave."""
+        self._worker.set_state(state)
+        rng.restore_global(state["global_streams"])
+
+
+def _serve(pipe: "connection.Connection[Any, Any]", spec: WorkerSpec, parent: int) -> None:
+    ignore_terminal_signals()
+    die_with_parent(parent)
+    worker: _ChildWorker | None = None
+    while True:
+        try:
+            method, args = pipe.recv()
+        except EOFError:
+            return
+        try:
+            worker = worker or _ChildWorker(spec)
+            answer = ("ok", getattr(worker, method)(*args))
+        except Exception as error:  # noqa: BLE001 whatever it is, the parent must hear of it
+            answer = ("error", (type(error).__name__, str(error), traceback.format_exc()))
+        pipe.send(answer)
+        if method == "close":
+            return
+
+
+def _rebuilt(index: int, kind: str, message: str, trace: str) -> TrainableError:
+    if kind in NAMED_ERRORS:
+        return NAMED_ERRORS[kind](message)
+    return WorkerError(f"rollout worker {index} raised {kind}: {message}\n\n{trace}")
+
+
+def start(specs: Sequence[WorkerSpec]) -> list[WorkerProcess]:
+    """One child per spec; if one cannot be started, none is left behind."""
+    started: list[WorkerProcess] = []
+    try:
+        for spec in specs:
+            started.append(WorkerProcess(spec))
+    except BaseException:
+        for child in started:
+            child.close()
+        raise
+    return started

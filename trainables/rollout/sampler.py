@@ -1,0 +1,165 @@
+"""The vectorised sampler: one batched decision per tick for all lanes, written in place.
+
+A tick: observations → filter → policy → environments (clipped if so set) → columns. What the policy
+chose is stored, what was sent is clipped. T ticks, N lanes, D features; raw observations are
+float32, flattened.
+"""
+
+from collections import deque
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import Field
+
+from trainables.envs.make import EnvSpaces
+from trainables.envs.preprocessors import ActionAdapter, flatten, require_finite
+from trainables.envs.vector import Lanes, Step
+from trainables.filters import Filter, MeanStdFilter, RewardScaler
+from trainables.policies.actor import Acted, Actor
+from trainables.rollout.batch import Fragment
+from trainables.rollout.metrics import Episode, EpisodesInFlight
+from trainables.settings import Section
+
+Array = NDArray[Any]
+RECENT_ROWS = 64
+
+
+class SamplingConfig(Section):
+    """How experience is collected."""
+
+    num_envs_per_worker: int = Field(
+        default=1, gt=0, description="Environments that a worker steps side by side."
+    )
+    rollout_fragment_length: int = Field(
+        default=200, gt=0, description="Steps of each environment in one fragment."
+    )
+    batch_mode: Literal["truncate_episodes"] = Field(
+        default="truncate_episodes",
+        description="Fragments have a fixed length and may cut episodes.",
+    )
+    clip_actions: bool = Field(
+        default=True,
+        description="Clip what is sent to the environment to the action space's bounds.",
+    )
+    clip_rewards: bool | Annotated[float, Field(gt=0)] | None = Field(
+        default=None,
+        description="true: learn from their sign; a number: clip them to ± it; null: as they are.",
+    )
+
+
+class Sampler:
+    """Steps N lanes with an actor and writes fragments.
+
+    Args:
+        name: how errors call it, for example ``worker 0``.
+        config: how to sample.
+        spaces_: of one environment.
+        parts: the lanes, the actor and the filters by name; filters are shared with their owner.
+        gamma: discount of the return whose deviation scales rewards.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        config: SamplingConfig,
+        spaces_: EnvSpaces,
+        parts: tuple[Lanes, Actor, Mapping[str, Filter]],
+        gamma: float,
+    ) -> None:
+        self.name = name
+        self.config = config
+        self.lanes, self.actor, filters = parts
+        self.episodes = EpisodesInFlight(config.num_envs_per_worker)
+        self.recent: deque[Array] = deque(maxlen=-(-RECENT_ROWS // config.num_envs_per_worker))
+        self._filter = filters["observation"]
+        self._scaler = _make_scaler(filters, config.num_envs_per_worker, gamma)
+        self._sent = ActionAdapter(spaces_.action, config.clip_actions)
+        self.observations = np.zeros(
+            (config.num_envs_per_worker, spaces_.observation_size), dtype=np.float32
+        )
+
+    def start(self, seeds: list[int]) -> None:
+        """Begin the first episode of every lane."""
+        self.observe(self.lanes.reset(seeds))
+
+    def observe(self, observations: Array) -> None:
+        """Take (N, *O) as the current observations."""
+        self.observations = flatten(observations, self.observations.shape[1], self.name)
+
+    def collect(self, fragment: Fragment, stream: np.random.Generator) -> list[Episode]:
+        """Fill `fragment`; returns the episodes that ended, in the order of their end."""
+        finished: list[Episode] = []
+        for t in range(len(fragment.logp)):
+            self.recent.append(self.observations)
+            filtered = self._filter(self.observations)
+            acted = self.actor.act(filtered, stream)
+            step = self.lanes.step(self._sent(acted.actions))
+            fragment.observations[t] = filtered
+            ended = step.terminated | step.truncated
+            self._write(fragment, t, acted, step, ended)
+            finished += self.episodes.step(step.rewards, ended)
+            self.observe(step.observations)
+        filtered = self._filter(self.observations, update=False)
+        fragment.last_values[0] = self.actor.values(filtered)
+        return finished
+
+    def get_state(self) -> dict[str, Any]:
+        """Entries ``observations`` (N, D), ``episodes`` and ``discounted_returns`` (N)."""
+        returns = self._scaler.returns.copy() if self._scaler else None
+        return {
+            "observations": self.observations.copy(),
+            "episodes": self.episodes.get_state(),
+            "discounted_returns": returns,
+        }
+
+    def set_state(self, state: Mapping[str, Any]) -> None:
+        """Take back what `get_state` gave."""
+        self.observations = np.array(state["observations"], dtype=np.float32)
+        self.episodes.set_state(state["episodes"])
+        if self._scaler:
+            self._scaler.returns[:] = state["discounted_returns"]
+
+    def drop_episode(self, lane: int, observation: Array) -> None:
+        """Forget the running episode of a lane; its next one begins with `observation` (*O)."""
+        self.episodes.drop(lane)
+        self.observations[lane] = observation.reshape(-1)
+        if self._scaler:
+            self._scaler.returns[lane] = 0.0
+
+    def _write(
+        self, fragment: Fragment, t: int, acted: Acted, step: Step, ended: NDArray[np.bool_]
+    ) -> None:
+        rewards = np.asarray(step.rewards, dtype=np.float64)
+        require_finite(rewards, f"{self.name}, environment", "reward")
+        fragment.actions[t] = acted.actions
+        fragment.logp[t] = acted.logp
+        fragment.values[t] = acted.values
+        fragment.rewards[t] = self._learnt_rewards(rewards, ended)
+        fragment.terminated[t] = step.terminated
+        fragment.truncated[t] = step.truncated
+        fragment.final_values[t] = 0.0
+        if ended.any() and step.truncated.any():
+            fragment.final_values[t] = np.where(step.truncated, self._final_values(step), 0.0)
+
+    def _final_values(self, step: Step) -> Array:
+        """(N,) V of the final observation where an episode was truncated; undefined elsewhere."""
+        finals = self.observations.copy()
+        for lane in np.flatnonzero(step.truncated):
+            finals[lane] = np.asarray(step.finals[lane], dtype=np.float32).reshape(-1)
+        require_finite(finals, f"{self.name}, environment", "final observation")
+        return self.actor.values(self._filter(finals, update=False))
+
+    def _learnt_rewards(self, rewards: Array, ended: NDArray[np.bool_]) -> Array:
+        clip = self.config.clip_rewards
+        if clip is True:
+            rewards = np.sign(rewards)
+        elif clip is not None and clip is not False:
+            rewards = np.clip(rewards, -clip, clip)
+        return self._scaler(rewards, ended) if self._scaler else rewards
+
+
+def _make_scaler(filters: Mapping[str, Filter], num_envs: int, gamma: float) -> RewardScaler | None:
+    stat = filters.get("reward")
+    return RewardScaler(num_envs, gamma, stat) if isinstance(stat, MeanStdFilter) else None

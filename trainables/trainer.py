@@ -1,0 +1,257 @@
+"""The trainer that every algorithm fills in: sample → learn → synchronise → evaluate → result.
+
+An algorithm's file gives a config and `learn`. Everything that decides the future stands in
+`save_checkpoint`; settings do not.
+"""
+
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from trainables import filters as filters_
+from trainables import onnx_export, rng
+from trainables.config import TrainerConfig
+from trainables.envs.make import read_spaces
+from trainables.envs.state import LEVELS, Level, measure
+from trainables.envs.vector import make_lanes
+from trainables.errors import ConfigError
+from trainables.evaluation import evaluate, is_due
+from trainables.filters import make_filters
+from trainables.policies.actor import Actor
+from trainables.policies.networks import ActorCritic
+from trainables.policies.player import Player
+from trainables.policies.torch_policy import TorchPolicy
+from trainables.rollout.batch import Fragment
+from trainables.rollout.metrics import Progress
+from trainables.rollout.worker import Sample, WorkerSpec
+from trainables.rollout.worker_set import WorkerSet, make_workers
+from trainables.settings import parse
+from trainables.trainable import Trainable
+
+
+class Trainer(Trainable):
+    """Base of all algorithms; works alone: ``PPO({"env": "CartPole-v1"}).train()``."""
+
+    config_class: ClassVar[type[TrainerConfig]] = TrainerConfig
+    settings: TrainerConfig
+
+    # ---- what an algorithm writes ------------------------------------------------------------
+
+    def learn(self, fragments: list[Fragment]) -> dict[str, float]:
+        """Improve the policy with what was sampled; returns the learner's statistics."""
+        raise NotImplementedError(f"{type(self).__name__} must define learn(fragments)")
+
+    @classmethod
+    def check_fit(cls, settings: TrainerConfig) -> None:
+        """Raise ConfigError for settings that are fine one by one but do not fit together."""
+        if settings.batch_size % settings.fragment_size:
+            raise ConfigError(
+                "train_batch_size",
+                settings.train_batch_size,
+                f"a multiple of {settings.fragment_size}",
+                f"{max(1, settings.workers.num_workers)} worker(s) x "
+                f"{settings.sampling.num_envs_per_worker} environments x "
+                f"{settings.sampling.rollout_fragment_length} steps make one fragment",
+            )
+        if settings.schedule.lr_schedule == "linear" and not settings.schedule.schedule_timesteps:
+            raise ConfigError(
+                "schedule_timesteps",
+                None,
+                "the environment steps over which a linear lr_schedule runs",
+                "set it, or stop.timesteps_total from which it is taken",
+            )
+
+    # ---- Trainable ---------------------------------------------------------------------------
+
+    def setup(self, config: dict[str, Any]) -> None:
+        """Build policy, filters and workers from the settings."""
+        torch.set_num_threads(1)
+        self.settings = settings = parse(self.config_class, config)
+        self.check_fit(settings)
+        self.seed = self.context.seed if settings.seed is None else settings.seed
+        self.spaces = read_spaces(settings.environment)
+        self.policy = TorchPolicy(self._build_model(), settings.adam_epsilon)
+        self.filters = make_filters(settings.filters, self.spaces.observation_size)
+        self.streams = {
+            name: rng.generator(self.seed, name) for name in ("minibatch", "compute_action")
+        }
+        self.progress = Progress(settings.metrics)
+        self.recent: NDArray[Any] = np.zeros((0, self.spaces.observation_size), dtype=np.float32)
+        actor = Actor(self.spaces.discrete, settings.model.activation)
+        self.player = Player(
+            actor, self.filters["observation"], self.spaces, settings.sampling.clip_actions
+        )
+        self.level = self._measure_level()
+        self.workers: WorkerSet = make_workers(self._worker_spec(), settings.workers)
+        try:
+            self._synchronise([])
+        except BaseException:
+            self.workers.close()
+            raise
+
+    def step(self) -> dict[str, Any]:
+        """One iteration."""
+        timers: dict[str, float] = {}
+        with _timed(timers, "sample_time_ms"):
+            samples = self.workers.sample()
+        with _timed(timers, "learn_time_ms"):
+            learner = self.learn([fragment for one in samples for fragment in one.fragments])
+        with _timed(timers, "synch_time_ms"):
+            self._synchronise(samples)
+        episodes = [episode for one in samples for episode in one.episodes]
+        result: dict[str, Any] = {
+            **self.progress.count(self.settings.batch_size, episodes),
+            "learner": learner,
+            "num_healthy_workers": self.workers.healthy(),
+            "timers": timers,
+        }
+        if is_due(self.settings.evaluation, self.iteration + 1):
+            with _timed(timers, "evaluation_time_ms"):
+                result["evaluation"] = self.evaluate()
+        return result
+
+    def save_checkpoint(self, checkpoint_dir: str) -> dict[str, Any]:
+        """Everything that decides the future, as plain data; nothing is flushed by it."""
+        return {
+            "policy": self.policy.get_state(),
+            "filters": filters_.get_state(self.filters),
+            "streams": {
+                name: rng.get_generator_state(stream) for name, stream in self.streams.items()
+            },
+            "progress": self.progress.get_state(),
+            "workers": self.workers.get_state(),
+            "recent_observations": self.recent.copy(),
+        }
+
+    def load_checkpoint(self, checkpoint: Mapping[str, Any]) -> None:
+        """Take back what `save_checkpoint` gave."""
+        self.policy.set_state(checkpoint["policy"])
+        filters_.set_state(self.filters, checkpoint["filters"])
+        for name, stream in self.streams.items():
+            rng.set_generator_state(stream, checkpoint["streams"][name])
+        self.progress.set_state(checkpoint["progress"])
+        self.workers.set_state(checkpoint["workers"])
+        self.recent = np.array(checkpoint["recent_observations"], dtype=np.float32)
+        self._synchronise([])
+
+    def cleanup(self) -> None:
+        """End the workers."""
+        self.workers.close()
+
+    @classmethod
+    def check_config(cls, config: Mapping[str, Any]) -> None:
+        """Raise ConfigError for settings that cannot work; one environment is made and closed."""
+        settings = parse(cls.config_class, config)
+        cls.check_fit(settings)
+        read_spaces(settings.environment)
+        if settings.environment.native_vector_env:
+            make_lanes(settings.environment, 1).close()
+
+    @classmethod
+    def complete_config(
+        cls, config: Mapping[str, Any], stop: Mapping[str, float]
+    ) -> dict[str, Any]:
+        """A schedule is as long as the training, unless its length is set."""
+        completed = dict(config)
+        if "timesteps_total" in stop and completed.get("schedule_timesteps") is None:
+            completed["schedule_timesteps"] = int(stop["timesteps_total"])
+        return completed
+
+    @classmethod
+    def default_resource_request(cls, config: Mapping[str, Any]) -> dict[str, float]:
+        """CPUs of the trainer and of its workers."""
+        settings = parse(cls.config_class, config)
+        per_worker = settings.resources.num_cpus_per_worker
+        extra = per_worker * settings.workers.num_workers
+        return {"cpu": float(settings.resources.num_cpus_for_driver + extra)}
+
+    # ---- what callers use --------------------------------------------------------------------
+
+    @property
+    def exactness(self) -> str:  # type: ignore[override]  # measured per trial, not per class
+        """What a checkpoint holds of the environments, measured: "A exact state" or weaker."""
+        return LEVELS[self.level]
+
+    def evaluate(self) -> dict[str, float]:
+        """Play `evaluation_num_episodes` fresh episodes; training is not touched by it."""
+        seed = rng.integer(self.seed, "evaluation", self.iteration + 1)
+        width = self.settings.sampling.num_envs_per_worker
+        return evaluate(
+            self.player, self.settings.environment, self.settings.evaluation, width, seed
+        )
+
+    def compute_action(self, observation: NDArray[Any], explore: bool = False) -> Any:
+        """The action for one raw observation (*O), as the environment wants it.
+
+        The observation is flattened and filtered (without update), the action mapped back. With
+        `explore` it is drawn from a stream of its own, so that training is not disturbed.
+        """
+        stream = self.streams["compute_action"] if explore else None
+        return self.player.act(np.asarray(observation)[None], stream)[0]
+
+    def describe_model(self) -> dict[str, Any]:
+        """What the exported model takes and gives: plain data for its card."""
+        return onnx_export.describe(self._policy_parts())
+
+    def _export_model(self, export_formats: Sequence[str], export_dir: str) -> dict[str, str]:
+        """Only ``onnx``: one file, checked on observations that this trainer really saw."""
+        for name in export_formats:
+            if name != "onnx":
+                raise ConfigError("format", name, "onnx")
+        path = onnx_export.export(self._policy_parts(), self.recent, Path(export_dir))
+        return {"onnx": str(path)}
+
+    # ---- inside ------------------------------------------------------------------------------
+
+    def _policy_parts(self) -> onnx_export.PolicyParts:
+        return onnx_export.PolicyParts(
+            model=self.policy.model,
+            observation_filter=self.filters["observation"],
+            spaces=self.spaces,
+            clip_actions=self.settings.sampling.clip_actions,
+            player=self.player,
+        )
+
+    def _build_model(self) -> ActorCritic:
+        sizes = (self.spaces.observation_size, self.spaces.action_size)
+        stream = rng.torch_generator(self.seed, "init")
+        return ActorCritic(sizes, self.spaces.discrete, self.settings.model, stream)
+
+    def _worker_spec(self) -> WorkerSpec:
+        settings = self.settings
+        return WorkerSpec(
+            seed=self.seed,
+            index=0,
+            environment=settings.environment,
+            sampling=settings.sampling,
+            filters=settings.filters,
+            activation=settings.model.activation,
+            gamma=settings.gamma,
+            rounds=settings.batch_size // settings.fragment_size,
+            level=self.level,
+        )
+
+    def _measure_level(self) -> Level:
+        return measure(lambda: make_lanes(self.settings.environment, 2), self.seed)
+
+    def _synchronise(self, samples: Sequence[Sample]) -> None:
+        """Merge what the workers' filters saw, in worker order; give all of them the result."""
+        merged = filters_.synchronise(self.filters, [one.deltas for one in samples])
+        weights = self.policy.model.weights()
+        self.player.actor.load(weights)
+        self.workers.sync(weights, merged)
+        if samples:
+            self.recent = samples[0].recent
+
+
+@contextmanager
+def _timed(timers: dict[str, float], name: str) -> Iterator[None]:
+    started = time.perf_counter()
+    yield
+    timers[name] = 1e3 * (time.perf_counter() - started)
