@@ -1,0 +1,1 @@
+"""Searches, schedules and resumes trials of reinforcement-learning trainers."""

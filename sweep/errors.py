@@ -1,0 +1,170 @@
+"""Errors of sweeps, by who can act on them; each carries its fields, and a message of one line.
+
+    SweepError                  our own error                                        exit code 5
+    ├── UsageError              the user's mistake, nothing was written              exit code 2
+    │   ├── UnknownName             no such searcher, sweep, file: the names that are known
+    │   └── BadConfig               a setting that cannot work: place, value, allowed, hint, line
+    │       └── BadSpace                the same, inside the search space
+    ├── TrialError              one trial's failure: recorded, the sweep goes on
+    │   └── WorkerLost              its process died; tried again from the last checkpoint
+    ├── LedgerError             the history refuses: this driver stops, nothing is lost
+    │   ├── IllegalMove             a status that may not follow the other
+    │   └── NotOurs                 another driver holds the sweep                   exit code 3
+    └── OutsideError            disk full, database away: run again when it is back  exit code 4
+
+A checkpoint that cannot be used is `trainables.errors.CheckpointError`: checkpoints are written and
+read without a sweep. Times are seconds, memory is bytes.
+"""
+
+from collections.abc import Iterable
+from typing import Any, ClassVar, NamedTuple
+
+from trainables.errors import nearest, printable, shorten
+
+
+class SweepError(Exception):
+    """Base of everything that this package raises on purpose; the message is made printable."""
+
+    exit_code: ClassVar[int] = 5
+
+    def __init__(self, message: str) -> None:
+        super().__init__(printable(message))
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """An error crosses to another process with its fields, whatever its constructor takes."""
+        return _rebuild, (type(self), self.args, self.__dict__)
+
+
+def _rebuild(
+    kind: type[SweepError], args: tuple[object, ...], fields: dict[str, object]
+) -> SweepError:
+    error = kind.__new__(kind, *args)
+    error.__dict__.update(fields)
+    return error
+
+
+# ---- the user's mistakes --------------------------------------------------------------------
+
+
+class UsageError(SweepError):
+    """The user's mistake: one line, no traceback, nothing written."""
+
+    exit_code = 2
+
+
+class UnknownName(UsageError):
+    """A name that stands for nothing.
+
+    Args:
+        kind: what was looked for, for example ``searcher``.
+        name: the name given.
+        known: the names that exist.
+        hint: what to do next.
+    """
+
+    def __init__(self, kind: str, name: object, known: Iterable[str], hint: str = "") -> None:
+        self.kind = kind
+        self.name = name
+        self.known = tuple(known)
+        self.hint = hint
+        names = ", ".join(self.known) or "none"
+        text = f"unknown {kind} {shorten(name)}; known: {names}{nearest(name, self.known)}"
+        super().__init__(f"{text}; {hint}" if hint else text)
+
+
+class At(NamedTuple):
+    """Where something was written: a file, or the option of a command, and the line in it."""
+
+    file: str = ""
+    line: int | None = None
+
+    def __str__(self) -> str:
+        return self.file if self.line is None else f"{self.file}:{self.line}"
+
+
+class BadConfig(UsageError):
+    """A setting that cannot work.
+
+    Args:
+        place: path of the setting in the spec, for example ``checkpoint.every``.
+        value: the value seen.
+        allowed: what would be accepted, in words.
+        hint: what to do next; empty when `allowed` says it all.
+        at: file and line, where they are known.
+        problem: what is wrong, in words; empty: that the value is not allowed.
+    """
+
+    def __init__(
+        self,
+        place: str,
+        value: object,
+        allowed: str,
+        hint: str = "",
+        *,
+        at: At | None = None,
+        problem: str = "",
+    ) -> None:
+        self.place = place
+        self.value = value
+        self.allowed = allowed
+        self.hint = hint
+        self.file, self.line = at or At()
+        seen = problem or f"{shorten(value)} is not allowed"
+        text = f"{place}: {seen}; expected {allowed}"
+        if at is not None and at.file:
+            text = f"{at}: {text}"
+        super().__init__(f"{text}; {hint.removeprefix('; ')}" if hint else text)
+
+
+class BadSpace(BadConfig):
+    """A search space that cannot work."""
+
+
+# ---- one trial's failures -------------------------------------------------------------------
+
+
+class TrialError(SweepError):
+    """One trial's failure: it is recorded, and the sweep goes on."""
+
+
+class WorkerLost(TrialError):
+    """The trial's process died; a negative `worker_exit` is minus the signal that killed it."""
+
+    def __init__(self, worker_exit: int | None, pid: int | None) -> None:
+        self.worker_exit = worker_exit
+        self.pid = pid
+        super().__init__(f"the worker process {pid} died with exit code {worker_exit}")
+
+
+# ---- the history and the outside ------------------------------------------------------------
+
+
+class LedgerError(SweepError):
+    """The history refuses; this driver stops and loses nothing."""
+
+
+class IllegalMove(LedgerError):
+    """A status that may not follow the other."""
+
+    def __init__(self, trial: int, before: str, after: str) -> None:
+        self.trial = trial
+        self.before = before
+        self.after = after
+        super().__init__(f"trial {trial}: {before} may not become {after}")
+
+
+class NotOurs(LedgerError):
+    """The sweep is held by another driver; `holder` says by whom, for example host and pid."""
+
+    exit_code = 3
+
+    def __init__(self, sweep: str, holder: str) -> None:
+        self.sweep = sweep
+        self.holder = holder
+        super().__init__(f"{sweep} is active elsewhere: {holder} holds it; stop that one first")
+
+
+class OutsideError(SweepError):
+    """The outside failed, for example a disk or a database: what was attempted, and why not."""
+
+    exit_code = 4

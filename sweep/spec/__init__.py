@@ -1,0 +1,273 @@
+"""A sweep as typed data: what its YAML file says, checked before anything runs.
+
+    spec = load(find("quickstart"), ["trials=8"])
+    spec == from_json(canonical_json(spec))
+
+Paths into results use ``/``, paths into settings use dots. Times are seconds. A key that is not
+built yet is refused, never ignored.
+"""
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+from importlib import resources
+from pathlib import Path
+from typing import Annotated, Any, TypeVar
+
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    Field,
+    InstanceOf,
+    PlainSerializer,
+    PrivateAttr,
+    ValidationInfo,
+)
+
+from sweep.errors import At, BadConfig, UnknownName
+from sweep.source import Source
+from sweep.space import Space
+from sweep.spec import yaml_source
+from sweep.spec.names import check_name
+from sweep.spec.overrides import Override, apply_overrides
+from sweep.spec.score import Mode, Score, read_score
+from sweep.spec.sections import (
+    SETTINGS,
+    CheckpointPolicy,
+    Deterministic,
+    Limits,
+    Plugin,
+    Resources,
+    read_plugin,
+)
+from sweep.spec.validation import validate
+
+__all__ = [
+    "CheckpointPolicy",
+    "Deterministic",
+    "Limits",
+    "Mode",
+    "Override",
+    "Plugin",
+    "Resources",
+    "Score",
+    "SweepSpec",
+    "apply_overrides",
+    "build",
+    "canonical_json",
+    "find",
+    "from_json",
+    "load",
+    "parse",
+]
+
+M = TypeVar("M", bound=BaseModel)
+
+#: Keys that are planned or known from elsewhere → what to do without them.
+NOT_BUILT: dict[tuple[str, ...], str] = {
+    ("racing",): "remove it; each trial runs under one seed",
+    ("constraints",): "remove it; bound each parameter by its range",
+    ("initial",): "remove it; the searcher proposes every trial",
+    ("limits", "trial_s"): "remove it; stop: {time_total_s: 3600} ends a trial by its own time",
+    ("limits", "trial_memory"): "remove it",
+    ("resources", "gpu"): "remove it; trials train on the CPU",
+}
+
+_RESULT_PATH = re.compile(r"[^/]+(/[^/]+)*")
+_TRAINABLE = re.compile(r"[A-Za-z_][\w-]*|[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*")
+
+
+def _check_result_path(path: str) -> str:
+    if not _RESULT_PATH.fullmatch(path):
+        raise ValueError("a path into the results, such as evaluation/episode_reward_mean")
+    return path
+
+
+def _check_trainable(name: str) -> str:
+    if not _TRAINABLE.fullmatch(name):
+        raise ValueError("a name such as ppo, or package.module:Class")
+    return name
+
+
+def _check_replicas(replicas: int) -> int:
+    if replicas > 1:
+        raise ValueError("1; several replicas are not available in this version")
+    return replicas
+
+
+def _read_space(raw: Any, info: ValidationInfo) -> Space:
+    if isinstance(raw, Space):
+        return raw
+    if isinstance(raw, Mapping):
+        return Space.parse(raw, _source_of(info.context))
+    raise ValueError("a mapping such as lr: {loguniform: [1e-5, 1e-2]}")
+
+
+def _source_of(context: Any) -> Source:
+    source: Source = context["source"] if context else Source()
+    return source
+
+
+ResultPath = Annotated[str, AfterValidator(_check_result_path)]
+PluginField = Annotated[Plugin, BeforeValidator(read_plugin), PlainSerializer(Plugin.written)]
+
+
+class SweepSpec(BaseModel):
+    """One question: which settings of a trainable do best, within this budget."""
+
+    model_config = SETTINGS
+
+    name: Annotated[str, AfterValidator(check_name)] = Field(
+        description="Name of the sweep, of its folder and of its MLflow experiment."
+    )
+    trials: int = Field(ge=1, le=1_000_000, description="How many searched settings, in all.")
+    trainable: Annotated[str, AfterValidator(_check_trainable)] = Field(
+        description="What is trained: a file in trainables/algorithms, or package.module:Class."
+    )
+    metric: ResultPath = Field(description="The result that is compared, a path with slashes.")
+    mode: Mode = Field(description="Whether the least (min) or the greatest (max) metric is best.")
+    score: Annotated[Score, BeforeValidator(read_score), PlainSerializer(Score.written)] = Field(
+        Score(), description="How a learning curve of the metric becomes one number."
+    )
+    config: dict[str, Any] = Field(
+        default_factory=dict, description="Fixed settings of the trainable."
+    )
+    space: Annotated[
+        InstanceOf[Space], BeforeValidator(_read_space), PlainSerializer(lambda s: dict(s.raw))
+    ] = Field(description="Searched, derived and fixed settings, by dotted name.")
+    stop: dict[ResultPath, int | float] = Field(
+        default_factory=dict,
+        description="Result → value; a trial ends when any one is reached or passed.",
+    )
+    searcher: PluginField = Field(Plugin(name="tpe"), description="What proposes settings.")
+    scheduler: PluginField = Field(
+        Plugin(name="fifo"), description="What decides which trials run, and how far."
+    )
+    replicas: Annotated[int, AfterValidator(_check_replicas)] = Field(
+        1, ge=1, description="How many seeds each trial is trained under."
+    )
+    checkpoint: CheckpointPolicy = Field(
+        CheckpointPolicy(), description="Which checkpoints are written, and which are kept."
+    )
+    resources: Resources = Field(Resources(), description="What one trial is given.")
+    limits: Limits = Field(Limits(), description="How long a slice is, how often one is retried.")
+    deterministic: Deterministic | None = Field(
+        None, description="Decide in batches, in trial order, whatever the number of slots."
+    )
+    trackers: Annotated[tuple[str, ...], Field(strict=False)] = Field(
+        ("mlflow", "optuna"), description="Where copies of the history go, by name."
+    )
+    seed: int = Field(0, ge=0, lt=2**63, description="What every stream of chance is made from.")
+
+    _source: Source = PrivateAttr(default_factory=Source)
+
+    def model_post_init(self, context: Any, /) -> None:
+        """Remember the text, and check the parts against each other."""
+        self._source = _source_of(context)
+        self.space.check_against(self.config)
+
+    @property
+    def source(self) -> Source:
+        """The text that this was read from, for errors that are found later."""
+        return self._source
+
+
+# ---- reading and writing --------------------------------------------------------------------
+
+
+def find(space: str) -> Path:
+    """The file that the command line means: a path, or the bare name of a shipped search space."""
+    shipped = {
+        Path(entry.name).stem: Path(str(entry))
+        for entry in resources.files("search_spaces").iterdir()
+        if entry.name.endswith(".yaml")
+    }
+    if _is_file(Path(space)):
+        return Path(space)
+    if space in shipped:
+        return shipped[space]
+    raise UnknownName("search space", space, sorted(shipped), "a path to a YAML file works too")
+
+
+def load(path: Path, overrides: Sequence[str | Override] = ()) -> SweepSpec:
+    """The spec in a file.
+
+    Args:
+        path: a YAML file in UTF-8.
+        overrides: settings from the command line, put over those of the file; see `Override`.
+
+    Raises:
+        UsageError: it cannot be read, or it cannot work; one line that says where and why.
+    """
+    return parse(_text_of(path), str(path), overrides)
+
+
+def parse(text: str, file: str, overrides: Sequence[str | Override] = ()) -> SweepSpec:
+    """The spec in a YAML text; `file` is its name in messages. See `load`."""
+    raw, source = apply_overrides(*yaml_source.read(text, file), overrides)
+    return _assemble(raw, source)
+
+
+def canonical_json(spec: SweepSpec) -> str:
+    """The spec with all its defaults as JSON in a fixed form; `from_json` reads it back."""
+    return json.dumps(spec.model_dump(), separators=(",", ":"), allow_nan=False)
+
+
+def from_json(text: str, overrides: Sequence[str | Override] = ()) -> SweepSpec:
+    """The spec that `canonical_json` wrote."""
+    return _assemble(*apply_overrides(json.loads(text), Source(), overrides))
+
+
+def build(model: type[M], plugin: Plugin, place: str, source: Source) -> M:
+    """The options of a plugin, checked by its own model.
+
+    Args:
+        model: the plugin's options.
+        plugin: what the spec says.
+        place: its key in the spec, for example ``scheduler``.
+        source: the spec's, see `SweepSpec.source`.
+
+    Raises:
+        BadConfig: an option is unknown or cannot work.
+    """
+    return validate(model, plugin.options, source.below(place))
+
+
+def _assemble(raw: Mapping[str, Any], source: Source) -> SweepSpec:
+    for path, remedy in NOT_BUILT.items():
+        inner: Any = raw
+        for key in path:
+            inner = inner.get(key, _ABSENT) if isinstance(inner, Mapping) else _ABSENT
+        if inner is not _ABSENT:
+            problem = f"{path[-1]!r} is not available in this version"
+            raise source.refuse(path, inner, "no such key", remedy, problem)
+    return validate(SweepSpec, raw, source)
+
+
+_ABSENT = object()
+
+
+def _is_file(path: Path) -> bool:
+    try:
+        return path.is_file()
+    except OSError:  # a name that is too long, a folder that may not be read
+        return False
+
+
+def _text_of(path: Path) -> str:
+    allowed = f"a readable file in UTF-8 of at most {yaml_source.LARGEST_FILE} bytes"
+    at = At(str(path))
+    if not _is_file(path):
+        raise BadConfig("the spec", str(path), allowed, "there is no such file", at=at)
+    try:
+        with path.open("rb") as stream:
+            content = stream.read(yaml_source.LARGEST_FILE + 1)
+        if len(content) > yaml_source.LARGEST_FILE:
+            raise BadConfig(
+                "the spec", f"more than {yaml_source.LARGEST_FILE} bytes", allowed, at=at
+            )
+        return content.decode("utf-8-sig")
+    except (OSError, UnicodeDecodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else str(error)
+        raise BadConfig("the spec", str(path), allowed, f"{reason}", at=at) from error

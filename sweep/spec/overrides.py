@@ -1,0 +1,92 @@
+"""Settings given on the command line, put over those of the spec file.
+
+A path has dots: ``config.lr``, ``scheduler.name``. Where a key of the file has dots itself, as in
+the search space, the longest key that fits is meant.
+"""
+
+import copy
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from sweep.errors import At, BadConfig
+from sweep.source import KeyPath, Source
+from sweep.spec import yaml_source
+
+#: Mappings whose keys are names with dots or slashes: what is new there is one key.
+_FLAT = frozenset({"space", "stop"})
+#: Keys that may hold a bare name instead of a mapping with that name.
+_PLUGINS = frozenset({"searcher", "scheduler"})
+
+
+@dataclass(frozen=True)
+class Override:
+    """One setting from the command line."""
+
+    path: str
+    """Where it goes, with dots, for example ``config.lr``."""
+    value: Any
+    said: str
+    """What the user typed, for messages, for example ``--set config.lr=0.1``."""
+
+    @classmethod
+    def parse(cls, text: str) -> "Override":
+        """The override that ``--set text`` means; the value is read as YAML."""
+        said = f"--set {text}"
+        path, equals, value = text.partition("=")
+        path = path.strip()
+        if not equals or not all(path.split(".")):
+            raise BadConfig(
+                "--set", text, "key=value", "for example --set config.lr=0.001", at=At(said)
+            )
+        return cls(path, yaml_source.read_value(value, said), said)
+
+
+def apply_overrides(
+    raw: Mapping[str, Any], source: Source, overrides: Sequence[str | Override]
+) -> tuple[dict[str, Any], Source]:
+    """`raw` with the overrides applied in their order, and where everything stands now.
+
+    Args:
+        raw: the spec as plain data; not changed.
+        source: its source.
+        overrides: each an `Override` or the text after ``--set``.
+
+    Raises:
+        BadConfig: one of them cannot be read, or leads into something that is no mapping.
+    """
+    changed = copy.deepcopy(dict(raw))
+    marks = dict(source.marks)
+    for override in overrides:
+        given = Override.parse(override) if isinstance(override, str) else override
+        path = _put(changed, given)
+        marks = {key: at for key, at in marks.items() if key[: len(path)] != path}
+        for end in range(1, len(path) + 1):  # what it created on its way was said here too
+            marks.setdefault(path[:end], At(given.said))
+    return changed, Source(source.file, marks)
+
+
+def _put(raw: dict[str, Any], override: Override) -> KeyPath:
+    """Set the value in place; returns the path at which it stands."""
+    path: tuple[str, ...] = ()
+    inner: Any = raw
+    rest = override.path.split(".")
+    while True:
+        if path and path[0] in _PLUGINS and isinstance(inner, str):
+            inner = raw[path[0]] = {"name": inner}
+        if not isinstance(inner, dict):
+            raise BadConfig(".".join(path), inner, "a mapping to set keys in", at=At(override.said))
+        key, rest = _next_key(inner, rest, flat=path[:1] != () and path[0] in _FLAT)
+        path = (*path, key)
+        if not rest:
+            inner[key] = copy.deepcopy(override.value)
+            return path
+        inner = inner.setdefault(key, {})
+
+
+def _next_key(mapping: Mapping[str, Any], rest: list[str], flat: bool) -> tuple[str, list[str]]:
+    """The key of `mapping` that `rest` begins with, and what is left of `rest`."""
+    for end in range(len(rest), 0, -1):
+        if (key := ".".join(rest[:end])) in mapping:
+            return key, rest[end:]
+    return (".".join(rest), []) if flat else (rest[0], rest[1:])

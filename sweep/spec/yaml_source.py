@@ -1,0 +1,230 @@
+"""YAML text as plain data, with the line of every key; the only reader of YAML.
+
+YAML 1.2 (section 10.3.2, the core schema): ``1e-5`` is a number, ``on`` is text, ``010`` is 10.
+What could surprise is refused: duplicate keys, anchors and aliases, tags, merge keys, several
+documents, dates without quotes, NaN and infinity, control characters, numbers of more than 64 bits.
+"""
+
+import math
+import re
+import unicodedata
+from collections.abc import Iterator
+from typing import Any
+
+from ruamel.yaml import YAML
+from ruamel.yaml.error import MarkedYAMLError, YAMLError
+from ruamel.yaml.events import (
+    AliasEvent,
+    DocumentStartEvent,
+    MappingEndEvent,
+    MappingStartEvent,
+    ScalarEvent,
+    SequenceEndEvent,
+    SequenceStartEvent,
+    StreamEndEvent,
+)
+
+from sweep.errors import At, BadConfig
+from sweep.source import KeyPath, Source
+from trainables.errors import shorten
+
+LARGEST_FILE = 1_000_000
+"""Characters of a file."""
+DEEPEST = 32
+"""Mappings and lists inside each other."""
+MOST_NODES = 50_000
+"""Keys and values of a file."""
+
+_INT = re.compile(r"[-+]?[0-9]+")
+_BASED = re.compile(r"0o[0-7]+|0x[0-9a-fA-F]+")
+_FLOAT = re.compile(r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?")
+_NOT_FINITE = re.compile(r"[-+]?\.(inf|Inf|INF)|\.(nan|NaN|NAN)")
+_DATE = re.compile(r"[0-9]{4}-[0-9]{1,2}-[0-9]{1,2}([Tt \t].*)?")
+_GROUPED = re.compile(r"[-+]?[0-9][0-9_]*_[0-9_]*(\.[0-9_]*)?([eE][-+]?[0-9]+)?")
+_LONGEST_INT = 25
+_UNPRINTABLE = re.compile(
+    "[\\x00-\\x08\\x0b\\x0c\\x0e-\\x1f\\x7f-\\x9f\\ud800-\\udfff\\ufffe\\uffff]"
+)
+_WORDS = {
+    **dict.fromkeys(("", "~", "null", "Null", "NULL"), None),
+    **dict.fromkeys(("true", "True", "TRUE"), True),
+    **dict.fromkeys(("false", "False", "FALSE"), False),
+}
+
+
+def read(text: str, file: str) -> tuple[dict[str, Any], Source]:
+    """The mapping that `text` holds, and where each of its keys stands.
+
+    Args:
+        text: one YAML document.
+        file: its name, for messages.
+
+    Raises:
+        BadConfig: it is not one mapping of plain data.
+    """
+    builder = _Builder(text, At(file, 1))
+    value = builder.document()
+    if not isinstance(value, dict):
+        raise builder.refuse((), value, "a mapping, key: value, one per line")
+    return value, Source(file, builder.marks)
+
+
+def read_value(text: str, said: str) -> Any:
+    """The value of an option such as ``--set lr=0.1``, read as YAML; `said` is the whole option."""
+    return _Builder(text, At(said)).document()
+
+
+class _Builder:
+    """Builds plain data from the parser's events, refusing as early as possible."""
+
+    def __init__(self, text: str, start: At) -> None:
+        self._text = text
+        self._start = start
+        self._nodes = 0
+        self.marks: dict[KeyPath, At] = {(): start}
+
+    def refuse(
+        self, path: KeyPath, value: object, allowed: str, hint: str = "", problem: str = ""
+    ) -> BadConfig:
+        """The error for a mistake at `path`."""
+        return Source(self._start.file, self.marks).refuse(path, value, allowed, hint, problem)
+
+    def document(self) -> Any:
+        """The one document of the text."""
+        if len(self._text) > LARGEST_FILE:
+            size = f"{len(self._text)} characters"
+            raise self.refuse((), size, f"at most {LARGEST_FILE} characters")
+        if found := _UNPRINTABLE.search(self._text):
+            self.marks[()] = self._at_line(self._text.count("\n", 0, found.start()))
+            raise self.refuse((), found[0], "text without control characters", "remove it")
+        self._events: Iterator[Any] = YAML(typ="safe", pure=True).parse(self._text)
+        try:
+            return self._document()
+        except MarkedYAMLError as error:
+            raise self._unreadable(error) from error
+        except (YAMLError, ValueError, OverflowError) as error:
+            raise self.refuse((), str(error), "YAML 1.2") from error
+
+    def _document(self) -> Any:
+        next(self._events)
+        first = next(self._events)
+        if isinstance(first, StreamEndEvent):
+            raise self.refuse((), None, "a mapping, key: value, one per line", problem="is empty")
+        if isinstance(first, DocumentStartEvent) and first.version not in (None, (1, 2)):
+            raise self.refuse((), f"%YAML {first.version}", "YAML 1.2", "remove the line")
+        value = self._node(next(self._events), ())
+        next(self._events)
+        after = next(self._events)
+        if not isinstance(after, StreamEndEvent):
+            self.marks[()] = self._at(after)
+            raise self.refuse((), "---", "one document", "split the file")
+        return value
+
+    def _node(self, event: Any, path: KeyPath) -> Any:
+        self._check_node(event, path)
+        match event:
+            case SequenceStartEvent():
+                return self._sequence(path)
+            case MappingStartEvent():
+                return self._mapping(path)
+        return self._scalar(event, path)
+
+    def _check_node(self, event: Any, path: KeyPath) -> None:
+        self._nodes += 1
+        if len(path) > DEEPEST:
+            raise self.refuse(path[:4], "…", f"at most {DEEPEST} lists and mappings in each other")
+        if self._nodes > MOST_NODES:
+            raise self.refuse(path, "…", f"at most {MOST_NODES} keys and values")
+        if isinstance(event, AliasEvent):
+            raise self.refuse(path, f"*{event.anchor}", "no aliases", "write the value out")
+        if event.anchor:
+            raise self.refuse(path, f"&{event.anchor}", "no anchors", "remove it")
+        if event.ctag is not None:
+            raise self.refuse(path, str(event.ctag), "no tags", "remove it; text may be quoted")
+
+    def _sequence(self, path: KeyPath) -> list[Any]:
+        items: list[Any] = []
+        while not isinstance(event := next(self._events), SequenceEndEvent):
+            below = (*path, len(items))
+            self.marks[below] = self._at(event)
+            items.append(self._node(event, below))
+        return items
+
+    def _mapping(self, path: KeyPath) -> dict[str, Any]:
+        mapping: dict[str, Any] = {}
+        while not isinstance(event := next(self._events), MappingEndEvent):
+            key = self._key(event, path)
+            below, earlier = (*path, key), self.marks.get((*path, key))
+            self.marks[below] = self._at(event)
+            if key in mapping:
+                hint = f"it stands at {earlier} too; remove one of the two"
+                raise self.refuse(below, key, "each key once", hint)
+            mapping[key] = self._node(next(self._events), below)
+        return mapping
+
+    def _key(self, event: Any, path: KeyPath) -> str:
+        around = self.marks[path]
+        self.marks[path] = self._at(event)
+        if not isinstance(event, ScalarEvent):
+            self._check_node(event, path)
+            raise self.refuse(path, "a list or mapping", "text as a key")
+        if event.value == "<<" and event.implicit[0]:
+            raise self.refuse(path, "<<", "no merge keys", "write the keys out")
+        key = self._node(event, path)
+        if not isinstance(key, str):
+            raise self.refuse(path, key, "text as a key", f"quote it: '{event.value}'")
+        self.marks[path] = around
+        return key
+
+    def _scalar(self, event: ScalarEvent, path: KeyPath) -> Any:
+        text = event.value
+        if event.implicit[0]:
+            return self._plain(text, path)
+        return self._printable(text, path)
+
+    def _plain(self, text: str, path: KeyPath) -> Any:
+        """The value of a scalar without quotes, by the core schema."""
+        if text in _WORDS:
+            return _WORDS[text]
+        if _INT.fullmatch(text) or _BASED.fullmatch(text):
+            return self._int(text, path)
+        if _FLOAT.fullmatch(text):
+            if math.isfinite(number := float(text)):
+                return number
+            raise self.refuse(path, text, "a finite number")
+        if _NOT_FINITE.fullmatch(text):
+            raise self.refuse(path, text, "a finite number")
+        if _DATE.fullmatch(text):
+            raise self.refuse(path, text, "a number or text", f"quote it: '{text}'")
+        if _GROUPED.fullmatch(text):
+            plain = text.replace("_", "")
+            raise self.refuse(path, text, "a number without _", f"write {plain}, or quote it")
+        return self._printable(text, path)
+
+    def _int(self, text: str, path: KeyPath) -> int:
+        number = int(text, 10 if _INT.fullmatch(text) else 0) if len(text) < _LONGEST_INT else 2**64
+        if -(2**63) <= number < 2**63:
+            return number
+        raise self.refuse(path, text, "a whole number of 64 bits", "quote it if it is text")
+
+    def _printable(self, text: str, path: KeyPath) -> str:
+        for character in text:
+            if character not in "\n\t" and unicodedata.category(character) in ("Cc", "Cs"):
+                raise self.refuse(path, text, "text without control characters")
+        return text
+
+    def _at(self, event: Any) -> At:
+        return self._at_line(event.start_mark.line)
+
+    def _at_line(self, line: int) -> At:
+        """A place in the text; `line` counts from 0. An option on the command line has no lines."""
+        return self._start if self._start.line is None else At(self._start.file, line + 1)
+
+    def _unreadable(self, error: MarkedYAMLError) -> BadConfig:
+        mark = error.problem_mark or error.context_mark
+        line = "" if mark is None else "".join(self._text.splitlines()[mark.line : mark.line + 1])
+        if mark is not None:
+            self.marks[()] = self._at_line(mark.line)
+        hint = "indent with spaces, not tabs" if "\t" in line else ""
+        problem = f"{shorten(line.strip())} cannot be read: {error.problem}"
+        return self.refuse((), line.strip(), "YAML 1.2", hint, problem)
