@@ -73,7 +73,7 @@ def build(header: Mapping[str, Any], packed: Packed) -> list[Piece]:
             }
         )
         offset = _aligned(offset + body.nbytes)
-    text = _json_bytes({**header, "format": FORMAT, "min_reader": MIN_READER, "sections": sections})
+    text = _json_bytes(header, sections)
     start = _PREFIX.size + len(text)
     pieces: list[Piece] = [_PREFIX.pack(_MAGIC, len(text)) + text + _padding(start)]
     for body in bodies[:-1]:
@@ -85,14 +85,15 @@ def build(header: Mapping[str, Any], packed: Packed) -> list[Piece]:
     return [*pieces, digest.digest()]
 
 
-def _json_bytes(header: Mapping[str, Any]) -> bytes:
+def _json_bytes(header: Mapping[str, Any], sections: list[dict[str, Any]]) -> bytes:
+    entries = {**header, "format": FORMAT, "min_reader": MIN_READER, "sections": sections}
     try:
         _check_depth(header)
-        text = json.dumps(header, sort_keys=True, separators=(",", ":"), allow_nan=False).encode()
+        text = json.dumps(entries, sort_keys=True, separators=(",", ":"), allow_nan=False).encode()
     except (TypeError, ValueError) as error:
         raise StateError("header", str(error), "use JSON: str keys, finite numbers") from error
     if len(text) > MAX_HEADER_BYTES:
-        found = f"a list of {len(header['sections'])} large arrays, {len(text)} bytes long,"
+        found = f"{len(text)} bytes, with a list of {len(sections)} large arrays,"
         raise StateError("header", found, "stack arrays of one shape into one")
     return text
 
@@ -158,7 +159,7 @@ def parse(content: memoryview, source: object) -> Container:
     data = content[start : len(content) - _DIGEST_BYTES]
     try:
         state, *arrays = _sections(header["sections"], data)
-    except (ValueError, TypeError, KeyError) as error:
+    except (ValueError, TypeError, KeyError, OverflowError) as error:
         reason = printable(f"its list of sections is not valid: {error}")
         raise CorruptCheckpoint(source, reason) from error
     return Container(header, Packed(state.tobytes(), arrays))
@@ -216,7 +217,7 @@ def _sections(listed: Any, data: memoryview) -> Iterator[NDArray[Any]]:
 
 def _section(section: Mapping[str, Any], rest: memoryview) -> NDArray[Any]:
     name, length = section["name"], section["len"]
-    if type(length) is not int or not 0 <= length <= len(rest):
+    if not 0 <= length <= len(rest):
         raise ValueError(f"the section {name} reaches beyond the end")
     body = rest[:length]
     if hashlib.sha256(body).hexdigest() != section["sha256"]:

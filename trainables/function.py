@@ -11,8 +11,8 @@ One report is one iteration. When the function returns, one more result ends the
 True``): the dict that it returns, or else its last metrics again.
 
 Caller and function take turns, so they never draw from the global random streams at the same
-time. A restored function begins anew. `get_checkpoint` puts the global streams to where they
-stood when the checkpoint was reported, so what is drawn before that call, to build a model,
+time. A restored function begins anew. Its first `get_checkpoint` puts the global streams to where
+they stood when the checkpoint was reported, so what is drawn before that call, to build a model,
 changes nothing after it: build first, then call it.
 """
 

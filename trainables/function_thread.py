@@ -54,7 +54,7 @@ class FunctionThread:
         self.at_checkpoint = False
         self._function = function
         self._config = config
-        self._streams = streams  # get_checkpoint restores them; None after the first report
+        self._streams = streams  # the first get_checkpoint restores them
         self._folders = contextlib.ExitStack()
         self._turn = threading.Semaphore(0)
         self._paused = threading.Semaphore(0)
@@ -131,12 +131,13 @@ class FunctionThread:
             raise _Leave
 
     def get_checkpoint(self) -> Any:
-        """A copy of the last checkpoint; before the first report the global streams go back too."""
+        """A copy of the last checkpoint; the first call puts the global streams back too."""
         saved = self.checkpoint
         if saved is None:
             return None
         if self._streams is not None:
             rng.restore_global(self._streams)
+            self._streams = None
         if saved.data is not None:
             return _copied(saved.data, "checkpoint")
         folder = self._folders.enter_context(tempfile.TemporaryDirectory(prefix="checkpoint-"))

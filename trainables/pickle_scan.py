@@ -146,8 +146,6 @@ class _Machine:
 
     def mark(self, _: int) -> None:
         self.marks.append(len(self.stack))
-        if len(self.marks) > MAX_DEPTH:
-            raise Refused(f"nested deeper than {MAX_DEPTH}")
 
     def push_byte(self, value: int) -> None:
         self._push_integer(value, 1)

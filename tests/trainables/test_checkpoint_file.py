@@ -538,7 +538,7 @@ _BAD: dict[str, bytes] = {
     "33 number": _with_header(b"1"),
     "33 empty": _with_header(b" "),
     "33 control characters": _with_header(b'{"format":"\\u001b[2J\\u202e"}'),
-    "header over 1 MiB": _with_header(b'"' + b"x" * 2**20 + b'"'),
+    "header over 1 MiB": _with_entry(b'"x":"' + b"x" * 2**20 + b'"'),
     "state is no dict": _crafted(
         b"\x80\x04].", sections=[_section(sha256=hashlib.sha256(b"\x80\x04].").hexdigest())]
     ),

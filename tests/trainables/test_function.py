@@ -300,7 +300,7 @@ def _drawing(config: dict[str, Any]) -> None:
         weight, first = start["weight"], start["i"] + 1
     for i in range(first, 6):
         weight += random.gauss(0, 1) + np.random.standard_normal()  # noqa: NPY002
-        get_checkpoint()  # it puts the streams back at the start only
+        get_checkpoint()  # only the first one puts the streams back
         report({"x": weight}, checkpoint={"weight": weight, "i": i} if i % 2 else None)
 
 
@@ -315,6 +315,24 @@ def test_what_is_drawn_to_build_a_model_changes_nothing_after_a_restore(tmp_path
     second = kind({}, CONTEXT)
     second.restore(path)
     assert [second.train()["x"] for _ in range(4)] == expected[2:6]
+    second.stop()
+
+
+def test_after_a_report_the_streams_are_not_put_back(tmp_path: Path) -> None:
+    def train(config: dict[str, Any]) -> None:
+        for _ in range(4):
+            report({"x": random.random()}, checkpoint={})  # noqa: S311
+            get_checkpoint()
+
+    kind = wrap(train)
+    first = kind({}, CONTEXT)
+    expected = [first.train()["x"] for _ in range(2)]
+    path = first.save(tmp_path)
+    expected += [first.train()["x"] for _ in range(2)]
+    first.stop()
+    second = kind({}, CONTEXT)
+    second.restore(path)
+    assert [second.train()["x"] for _ in range(2)] == expected[2:]
     second.stop()
 
 

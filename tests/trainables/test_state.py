@@ -24,7 +24,7 @@ from hypothesis.extra import numpy as hnp
 
 from trainables import rng
 from trainables.errors import CorruptCheckpoint, StateError, WrongFormat
-from trainables.pickle_scan import MAX_BYTES, MAX_DEPTH, MAX_OPCODES
+from trainables.pickle_scan import MAX_BYTES, MAX_DEPTH, MAX_OPCODES, Refused, scan
 from trainables.state import MAX_VALUES, normalise, pack, state_type, unpack
 from trainables.tagged import DTYPES, TAG
 
@@ -469,7 +469,7 @@ ATTACKS: dict[str, bytes] = {
     "17 INT text": PROTO + b"I" + b"9" * (5 * 10**6) + b"\n.",
     "17 LONG text": PROTO + b"L" + b"9" * (5 * 10**6) + b"L\n.",
     "18 nested lists": PROTO + b"]" * 10**6 + b"a" * (10**6 - 1) + b".",
-    "18 nested marks": PROTO + b"(" * 10**6 + b"l" * 10**6 + b".",
+    "18 nested marks": PROTO + b"(" * 10**6 + b"t" * 10**6 + b".",
     "19 nested tuples as key": PROTO + b"})" + b"\x85" * (3 * 10**6) + b"Ns.",
     "20 DUP": PROTO + b"]" + b"2\x86" * 100 + b".",
     "20 GET": PROTO + b"]\x94" + b"h\x00h\x00\x86\x94" * 50 + b".",
@@ -509,8 +509,6 @@ ATTACKS: dict[str, bytes] = {
     "26 cloudpickle": pickle.dumps(_Calls(copyreg._reconstructor, object, object, None), 4),  # type: ignore[attr-defined]  # private, but in every pickle of protocol 1
     "26 zip of torch": b"PK\x03\x04" + bytes(100),
     "array twice": PROTO + b"K\x00QK\x00Q\x86.",
-    "no array": PROTO + b"N.",
-    "bad UTF-8": PROTO + b"K\x00Q\x8c\x01\xff\x86.",
 }
 
 
@@ -529,6 +527,25 @@ def test_a_harmful_pickle_is_refused_at_once_and_runs_nothing(
     assert str(refusal.value).startswith("some file: ")
     assert "\n" not in str(refusal.value)
     assert len(str(refusal.value)) < 300
+
+
+@pytest.mark.parametrize("attack", ATTACKS.values(), ids=ATTACKS.keys())
+@pytest.mark.parametrize("arrays", [0, 1])
+def test_the_scan_alone_refuses_a_harmful_pickle(attack: bytes, arrays: int) -> None:
+    with pytest.raises(Refused):
+        scan(attack, arrays)
+
+
+def test_what_only_loading_can_find_is_refused_too() -> None:
+    not_utf8 = PROTO + b"\x8c\x01\xff."
+    scan(not_utf8, 0)
+    with pytest.raises(CorruptCheckpoint, match="UnicodeDecodeError"):
+        unpack(not_utf8, [])
+
+
+def test_every_array_must_be_mentioned() -> None:
+    with pytest.raises(CorruptCheckpoint, match="0 arrays are mentioned, 1 are there"):
+        unpack(PROTO + b"N.", [np.zeros(3)])
 
 
 def test_a_pickle_over_the_size_limit_is_refused() -> None:
