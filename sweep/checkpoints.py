@@ -1,0 +1,53 @@
+"""Which checkpoints of a trial are kept, and what else may lie in its folder.
+
+A checkpoint counts from the moment that the ledger names it; until then its file is nothing. An
+older one may go only after a newer one is named. The newest two always stay, since the newest may
+turn out to be damaged.
+"""
+
+import re
+from collections.abc import Iterable
+from pathlib import Path
+
+from sweep.events import Saved
+from sweep.spec import CheckpointPolicy
+from trainables import checkpoint_file
+
+#: Checkpoints that stay whatever the policy says, so that a damaged one costs one interval.
+ALWAYS_KEPT = 2
+
+
+def expendable(checkpoints: Iterable[Saved], policy: CheckpointPolicy, sign: float) -> list[Saved]:
+    """Those that nothing needs, given all of one trial's; `sign` is +1 where more is better."""
+    by_age = sorted(checkpoints, key=lambda saved: saved.iteration)
+    valued = [saved for saved in by_age if saved.value is not None]
+    valued.sort(key=lambda saved: (sign * (saved.value or 0.0), saved.iteration))
+    kept = {saved.digest for saved in by_age[-max(policy.keep_last, ALWAYS_KEPT) :]}
+    if policy.keep_best:
+        kept |= {saved.digest for saved in valued[-policy.keep_best :]}
+    return [saved for saved in by_age if saved.digest not in kept]
+
+
+def remove(folder: Path, names: Iterable[str]) -> None:
+    """Delete checkpoint files that the ledger has let go of."""
+    for name in names:
+        (folder / name).unlink(missing_ok=True)
+
+
+def sweep_up(folder: Path, named: Iterable[str]) -> list[str]:
+    """Delete what a crash left: our temporary files, and checkpoints that the ledger does not name.
+
+    Files of other names are left alone. Returns the names that were deleted.
+    """
+    keep = set(named)
+    found = [path for path in sorted(folder.glob("*")) if _is_ours(path.name)]
+    left_over = [path for path in found if path.name not in keep]
+    for path in left_over:
+        path.unlink(missing_ok=True)
+    return [path.name for path in left_over]
+
+
+def _is_ours(name: str) -> bool:
+    return bool(re.fullmatch(checkpoint_file.TEMP_PATTERN, name)) or (
+        checkpoint_file.parse_name(name) is not None
+    )

@@ -1,0 +1,218 @@
+"""The events of a sweep: what its ledger holds, in order, each with a number ``k``.
+
+Everything else that is known of a sweep is a fold over these (`sweep.history`). An event is
+immutable and plain data. Times are seconds since 1970 (UTC) and are labels only: nothing is decided
+by them.
+"""
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from enum import StrEnum
+from typing import Any, ClassVar
+
+Scalar = bool | int | float | str
+Metrics = Mapping[str, Scalar]
+
+
+class Status(StrEnum):
+    """Where a trial stands."""
+
+    WAITING = "WAITING"
+    RUNNING = "RUNNING"
+    PAUSED = "PAUSED"
+    COMPLETED = "COMPLETED"
+    PRUNED = "PRUNED"
+    STOPPED = "STOPPED"
+    FAILED = "FAILED"
+
+
+#: Status → what it may become. The ledger refuses every other move.
+MOVES: Mapping[Status, frozenset[Status]] = {
+    Status.WAITING: frozenset({Status.RUNNING, Status.STOPPED}),
+    Status.RUNNING: frozenset(
+        {Status.PAUSED, Status.COMPLETED, Status.PRUNED, Status.STOPPED, Status.FAILED}
+    ),
+    Status.PAUSED: frozenset({Status.RUNNING, Status.PRUNED, Status.STOPPED}),
+    Status.COMPLETED: frozenset(),
+    Status.PRUNED: frozenset({Status.PAUSED}),
+    Status.STOPPED: frozenset(),
+    Status.FAILED: frozenset({Status.PAUSED}),
+}
+
+FINISHED = frozenset({Status.COMPLETED, Status.PRUNED, Status.STOPPED, Status.FAILED})
+
+
+class End(StrEnum):
+    """How a slice ended."""
+
+    GOAL = "goal"
+    """It reached what it was asked to reach."""
+    TIME = "time"
+    """Its time was up; the trial goes on from its last checkpoint."""
+    DONE = "done"
+    """A stopping criterion was met, or the trainable said ``done``."""
+    ASKED = "asked"
+    """The driver asked it to stop, because a person or the system asked the driver."""
+    CRASHED = "crashed"
+    """The trainable raised."""
+    LOST = "lost"
+    """Its process died."""
+    INTERRUPTED = "interrupted"
+    """Its driver was killed or stopped; nobody is charged."""
+
+
+@dataclass(frozen=True)
+class Goal:
+    """Up to where a trial shall run: the first iteration with ``time_attr`` at least `at`."""
+
+    at: float | None = None
+    """None: until a stopping criterion is met."""
+    final: bool = False
+    """Whether the trial is COMPLETED, not PAUSED, when it gets there."""
+
+
+@dataclass(frozen=True)
+class Saved:
+    """A checkpoint as the ledger names it; `file` is relative to the trial's folder."""
+
+    iteration: int
+    digest: str
+    file: str
+    size: int
+    value: float | None = None
+    """The metric at that iteration, if there was one."""
+
+
+@dataclass(frozen=True)
+class Row:
+    """The result of one iteration, its keys flattened with ``/``."""
+
+    iteration: int
+    metrics: Metrics
+
+
+@dataclass(frozen=True)
+class EpochBegan:
+    """A driver took the sweep over; what older epochs still had running is lost."""
+
+    kind: ClassVar[str] = "epoch"
+    host: str
+    pid: int
+    trials: int
+    """The total of searched settings wanted from now on."""
+
+
+@dataclass(frozen=True)
+class EpochEnded:
+    """The driver left: ``finished``, ``stopped`` by a person, or ``failed`` by the outside."""
+
+    kind: ClassVar[str] = "end"
+    how: str
+
+
+@dataclass(frozen=True)
+class Created:
+    """A trial with its settings; WAITING."""
+
+    kind: ClassVar[str] = "trial"
+    trial: int
+    searched: Mapping[str, Any]
+    """What the searcher proposed: name → value; inactive parameters are absent."""
+    config: Mapping[str, Any]
+    """What the trainable gets: nested, with fixed and derived values."""
+    seen: int
+    """The number of the last event that the searcher had seen."""
+
+
+@dataclass(frozen=True)
+class Opened:
+    """A slice was decided and is about to be submitted; RUNNING."""
+
+    kind: ClassVar[str] = "slice"
+    trial: int
+    replica: int
+    slice: int
+    goal: Goal
+    why: str
+
+
+@dataclass(frozen=True)
+class Closed:
+    """A slice ended; its results and checkpoints come with it."""
+
+    kind: ClassVar[str] = "outcome"
+    trial: int
+    replica: int
+    slice: int
+    end: End
+    status: Status
+    reason: str
+    """Why the trial has this status, in words."""
+    source: int = 0
+    """The iteration that the slice continued from; results after it are replaced."""
+    error: str = ""
+    """The traceback, where there was one."""
+    error_at: int = 0
+    """The iteration at which it happened."""
+    skipped: tuple[str, ...] = ()
+    """Checkpoints that could not be used, and why."""
+    exactness: str = ""
+    """What a checkpoint of this trial restores, in words."""
+    saved: tuple[Saved, ...] = ()
+    dropped: tuple[str, ...] = ()
+    """Digests of older checkpoints that nothing needs from now on."""
+    rows: tuple[Row, ...] = field(default=(), metadata={"table": "results"})
+
+
+@dataclass(frozen=True)
+class Moved:
+    """A decision about a trial that does not run."""
+
+    kind: ClassVar[str] = "move"
+    trial: int
+    status: Status
+    reason: str
+
+
+Event = EpochBegan | EpochEnded | Created | Opened | Closed | Moved
+
+_KINDS: Mapping[str, type[Any]] = {
+    cls.kind: cls for cls in (EpochBegan, EpochEnded, Created, Opened, Closed, Moved)
+}
+
+
+@dataclass(frozen=True)
+class Recorded:
+    """An event with its number, its epoch and the time at which it was written."""
+
+    k: int
+    epoch: int
+    at: float
+    event: Event
+
+
+def to_body(event: Event) -> dict[str, Any]:
+    """The event as plain data, without its kind; rows have a table of their own."""
+    body = asdict(event)
+    body.pop("rows", None)
+    return body
+
+
+def from_body(kind: str, body: Mapping[str, Any], rows: tuple[Row, ...] = ()) -> Event:
+    """The event that `to_body` described."""
+    values = dict(body)
+    if kind == Opened.kind:
+        values["goal"] = Goal(**values["goal"])
+    if kind == Closed.kind:
+        values |= {
+            "end": End(values["end"]),
+            "status": Status(values["status"]),
+            "skipped": tuple(values["skipped"]),
+            "dropped": tuple(values["dropped"]),
+            "saved": tuple(Saved(**saved) for saved in values["saved"]),
+            "rows": rows,
+        }
+    if kind == Moved.kind:
+        values["status"] = Status(values["status"])
+    event: Event = _KINDS[kind](**values)
+    return event

@@ -1,0 +1,142 @@
+"""Where a sweep lies on disk, and who may drive it.
+
+ROOT/mlflow.db                      all sweeps, for one MLflow page
+ROOT/NAME/sweep.yaml                the spec as it was given
+          sweep.db  optuna.db       the ledger, and its copy in Optuna's tables
+          run.lock                  held by the one driver
+          trials/N/{ckpt-*, log.txt, progress.json}
+"""
+
+import fcntl
+import json
+import os
+import shutil
+import socket
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from sweep.errors import NotOurs, OutsideError, UnknownName, UsageError
+
+
+class Folder:
+    """One sweep's folder, by root and name."""
+
+    def __init__(self, root: Path, name: str) -> None:
+        self.root = root
+        self.name = name
+        self.path = root / name
+
+    @property
+    def ledger(self) -> Path:
+        """The ledger's file."""
+        return self.path / "sweep.db"
+
+    @property
+    def optuna(self) -> Path:
+        """The file of the copy in Optuna's tables."""
+        return self.path / "optuna.db"
+
+    @property
+    def mlflow(self) -> Path:
+        """The MLflow database of all sweeps of this root."""
+        return self.root / "mlflow.db"
+
+    @property
+    def spec(self) -> Path:
+        """The spec as it was given."""
+        return self.path / "sweep.yaml"
+
+    def trial(self, number: int) -> Path:
+        """The folder of one trial."""
+        return self.path / "trials" / str(number)
+
+    def make_trial(self, number: int) -> Path:
+        """The folder of one trial, made durable if it was not there."""
+        folder = self.trial(number)
+        if not folder.is_dir():
+            folder.mkdir(parents=True, exist_ok=True)
+            for made in (folder.parent, self.path):
+                fsync(made)
+        return folder
+
+    def stop_file(self, epoch: int) -> Path:
+        """The file at whose sight the slices of `epoch` end."""
+        return self.path / f".stop-{epoch}"
+
+    @contextmanager
+    def lock(self) -> Iterator[None]:
+        """Be the one driver of this sweep on this host; NotOurs if another is.
+
+        The lock goes with the process, however it ends.
+        """
+        descriptor = os.open(self.path / "run.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            holder = os.pread(descriptor, 1000, 0).decode(errors="replace")
+            os.close(descriptor)
+            raise NotOurs(self.name, _describe(holder)) from None
+        try:
+            me = {"pid": os.getpid(), "host": socket.gethostname(), "since": time.time()}
+            os.ftruncate(descriptor, 0)
+            os.pwrite(descriptor, json.dumps(me).encode(), 0)
+            yield
+        finally:
+            os.close(descriptor)
+
+    @contextmanager
+    def creating(self) -> Iterator["Folder"]:
+        """A folder beside this one that takes its name when everything in it is written.
+
+        Raises:
+            UsageError: the name is taken.
+        """
+        if self.path.exists():
+            raise UsageError(
+                f"name: the sweep '{self.name}' exists already in {self.root}; go on with "
+                f"`sweep resume {self.name}`, or give another --name"
+            )
+        draft = Folder(self.root, f".{self.name}.new-{os.getpid()}")
+        try:
+            draft.path.mkdir(parents=True)
+            yield draft
+            fsync(draft.path)
+            draft.path.rename(self.path)
+            fsync(self.root)
+        except OSError as error:
+            raise OutsideError(f"making {self.path}: {error}") from error
+        finally:
+            shutil.rmtree(draft.path, ignore_errors=True)
+
+
+def fsync(folder: Path) -> None:
+    """Make the names in `folder` durable."""
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def existing(root: Path) -> list[str]:
+    """The names of the sweeps in `root`."""
+    return sorted(path.parent.name for path in root.glob("[!.]*/sweep.db"))
+
+
+def find(root: Path, name: str) -> Folder:
+    """The folder of an existing sweep; UnknownName with the nearest one otherwise."""
+    names = existing(root)
+    if name not in names:
+        raise UnknownName("sweep", name, names, f"looked in {root}")
+    return Folder(root, name)
+
+
+def _describe(holder: str) -> str:
+    try:
+        who = json.loads(holder)
+        since = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(who["since"]))
+        return f"process {who['pid']} on {who['host']}, since {since},"
+    except (ValueError, KeyError, TypeError):
+        return "another process"

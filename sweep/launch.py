@@ -1,0 +1,194 @@
+"""From a spec, or the name of a sweep, to a driver that is ready to run.
+
+Everything that can be wrong with a spec is found here, before anything is written.
+"""
+
+import contextlib
+import importlib.metadata
+import inspect
+import os
+import platform
+import socket
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+from sweep import checkpoints, plugins, pools, samples, schedulers, searchers, verdicts
+from sweep import spec as specs
+from sweep.driver import Parts
+from sweep.errors import UsageError
+from sweep.events import EpochBegan, Event, Moved, Status
+from sweep.folder import Folder
+from sweep.history import History, Objective
+from sweep.ledger import Ledger, iterate
+from sweep.schedulers import Scheduler
+from sweep.searchers import Searcher
+from sweep.spec import SweepSpec
+from trainables.trainable import Trainable
+
+#: Packages whose versions decide whether a resumed trial can be exact.
+RECORDED = ("torch", "numpy", "gymnasium", "optuna", "sweep")
+
+
+@dataclass(frozen=True)
+class Resolved:
+    """A spec together with the plugins that it names."""
+
+    spec: SweepSpec
+    trainable: type[Trainable]
+    scheduler: Scheduler
+    searcher: Searcher
+
+    @property
+    def objective(self) -> Objective:
+        """What its trials are compared by."""
+        spec = self.spec
+        return Objective(spec.metric, spec.mode, spec.score, self.scheduler.time_attr)
+
+
+def resolve(spec: SweepSpec, paths: Sequence[str]) -> Resolved:
+    """Find the plugins of `spec` and check all settings; every mistake is a UsageError."""
+    scheduler = build_scheduler(spec)
+    searcher_class = searchers.find(spec.searcher.name)
+    options = specs.build(searcher_class.Options, spec.searcher, "searcher", spec.source)
+    for tracker in spec.trackers:
+        plugins.check("sweep.trackers", tracker, "tracker")
+    trainable = plugins.find_trainable(spec.trainable, paths)
+    if scheduler.pauses and not trainable.can_save():
+        raise UsageError(
+            f"scheduler: '{spec.scheduler.name}' pauses trials, but {trainable.__name__} has no "
+            f"save_checkpoint(); add it, or use scheduler: fifo"
+        )
+    samples.check(spec, lambda c: trainable.check_config(trainable.complete_config(c, spec.stop)))
+    return Resolved(spec, trainable, scheduler, searcher_class(options))
+
+
+def build_scheduler(spec: SweepSpec) -> Scheduler:
+    """The scheduler that `spec` names, with its options checked."""
+    cls = schedulers.find(spec.scheduler.name)
+    return cls(specs.build(cls.Options, spec.scheduler, "scheduler", spec.source), spec.stop)
+
+
+def create(folder: Folder, resolved: Resolved, source: str, paths: Sequence[str]) -> None:
+    """Make the folder and the ledger of a new sweep, whole or not at all."""
+    folder.root.mkdir(parents=True, exist_ok=True)
+    with folder.creating() as draft:
+        draft.spec.write_text(source)
+        provenance = {**_provenance(resolved.trainable), "paths": list(paths)}
+        text = specs.canonical_json(resolved.spec)
+        Ledger.create(draft.ledger, folder.name, text, provenance).close()
+
+
+def read_history(ledger: Ledger) -> History:
+    """The history of a sweep, without its plugins' heavy imports; for whoever only looks."""
+    spec = specs.from_json(ledger.spec)
+    time_attr = build_scheduler(spec).time_attr
+    history = History(Objective(spec.metric, spec.mode, spec.score, time_attr))
+    for records in iterate(ledger):
+        history.extend(records)
+    return history
+
+
+@dataclass(frozen=True)
+class Launch:
+    """What a person asked for when starting or resuming a sweep."""
+
+    folder: Folder
+    slots: int
+    pool: str = "loky"
+    trials: int | None = None
+    """The total of searched settings; None: as before."""
+    retry_failed: bool = False
+    strict: bool = False
+
+
+@contextlib.contextmanager
+def opened(launch: Launch) -> Iterator[tuple[Parts, list[str]]]:
+    """The parts of a driver for an existing sweep, under its lock, in a new epoch; and warnings.
+
+    What an earlier driver left running is closed as interrupted, and files that no row names are
+    deleted. The pool is closed at the end.
+    """
+    pool_class = pools.find(launch.pool)
+    with launch.folder.lock(), contextlib.closing(Ledger(launch.folder.ledger)) as ledger:
+        spec = specs.from_json(ledger.spec)
+        paths = tuple(ledger.provenance["paths"])
+        resolved = resolve(spec, paths)
+        warnings = _changes(ledger.provenance, _provenance(resolved.trainable))
+        if warnings and launch.strict:
+            raise UsageError(f"--strict: {'; '.join(warnings)}")
+        history = read_history(ledger)
+        _take_over(ledger, history, launch)
+        _tidy(launch.folder, history)
+        with contextlib.closing(pool_class(launch.slots)) as pool:
+            yield (
+                Parts(
+                    spec,
+                    launch.folder,
+                    ledger,
+                    history,
+                    resolved.scheduler,
+                    resolved.searcher,
+                    pool,
+                    lambda config: resolved.trainable.complete_config(config, spec.stop),
+                    paths,
+                ),
+                warnings,
+            )
+
+
+def _take_over(ledger: Ledger, history: History, launch: Launch) -> None:
+    """Begin a new epoch and put every trial where the new driver can go on with it."""
+    wanted = launch.trials or history.wanted or specs.from_json(ledger.spec).trials
+    began = EpochBegan(socket.gethostname(), os.getpid(), wanted)
+    if wanted < len(history.trials):
+        raise UsageError(
+            f"--trials: {wanted} is less than the {len(history.trials)} trials that exist; "
+            f"it is the total, give at least that"
+        )
+    running = history.of(Status.RUNNING)
+    events: list[Event] = [verdicts.interrupted(t, "its driver was gone") for t in running]
+    if wanted > history.wanted > 0:
+        events += [_back(t.number, "the sweep was topped up") for t in history.of(Status.PRUNED)]
+    if launch.retry_failed:
+        events += [_back(t.number, "it is tried again") for t in history.of(Status.FAILED)]
+    history.extend(ledger.begin_epoch(began))
+    if events:
+        history.extend(ledger.append(history.epoch, events))
+
+
+def _back(trial: int, reason: str) -> Moved:
+    return Moved(trial, Status.PAUSED, reason)
+
+
+def _tidy(folder: Folder, history: History) -> None:
+    for stale in folder.path.glob(".stop-*"):
+        stale.unlink(missing_ok=True)
+    for trial in history.trials:
+        named = {saved.file for saved in trial.checkpoints.values()}
+        checkpoints.sweep_up(folder.trial(trial.number), named)
+
+
+def _provenance(trainable: type[Trainable]) -> dict[str, Any]:
+    """What the results depend on beside the spec: versions, and the trainable's source."""
+    versions = {"python": platform.python_version()}
+    versions |= {name: importlib.metadata.version(name) for name in RECORDED}
+    return {"versions": versions, "source": _source_digest(trainable)}
+
+
+def _source_digest(trainable: type[Trainable]) -> str:
+    file = inspect.getsourcefile(inspect.unwrap(trainable))
+    return sha256(Path(file).read_bytes()).hexdigest() if file else ""
+
+
+def _changes(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
+    changed = [
+        f"{name} was {before['versions'].get(name)}, is {version}"
+        for name, version in now["versions"].items()
+        if before["versions"].get(name) != version
+    ]
+    if before["source"] != now["source"]:
+        changed.append("the trainable's source file has changed")
+    return changed

@@ -1,0 +1,271 @@
+"""The ledger: the history of one sweep in SQL, written by its driver alone.
+
+Every write is one transaction of numbered events, made by the holder of the newest epoch. An event
+is durable when `Ledger.append` returns. SQLite in WAL mode with full sync by default; rows are
+appended, never rewritten, but for the results after a checkpoint that a trial went back to. Paths
+inside are relative to the sweep's folder, so that the folder can be moved.
+"""
+
+import json
+import time
+import uuid
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import sqlalchemy as sa
+
+from sweep import tables
+from sweep.errors import IllegalMove, LedgerError, NotOurs, OutsideError
+from sweep.events import (
+    MOVES,
+    Closed,
+    Created,
+    EpochBegan,
+    Event,
+    Moved,
+    Opened,
+    Recorded,
+    Row,
+    Status,
+    from_body,
+    to_body,
+)
+
+
+def _dump(value: Any) -> str:
+    return json.dumps(value, sort_keys=True, separators=(",", ":"))
+
+
+class Ledger:
+    """One sweep's history on disk.
+
+    Args:
+        path: the SQLite file; it must exist (see `create`).
+
+    Raises:
+        OutsideError: the database cannot be read or written.
+        LedgerError: the file is no ledger, or of a newer version.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._engine = tables.connect(path)
+        try:
+            with self._engine.connect() as connection:
+                row = connection.execute(sa.select(tables.sweep)).one()
+        except sa.exc.SQLAlchemyError as error:
+            raise LedgerError(f"{path}: is no readable ledger ({_reason(error)})") from error
+        if row.schema_version > tables.SCHEMA_VERSION:
+            raise LedgerError(
+                f"{path}: has schema version {row.schema_version}, this program reads up to "
+                f"{tables.SCHEMA_VERSION}; use the newer program that wrote it"
+            )
+        self.sweep_id: str = row.id
+        self.name: str = row.name
+        self.spec: str = row.spec
+        self.created_at: float = row.created_at
+        self.provenance: Mapping[str, Any] = json.loads(row.provenance)
+
+    @classmethod
+    def create(cls, path: Path, name: str, spec: str, provenance: Mapping[str, Any]) -> "Ledger":
+        """Make the file of a new sweep; `spec` is canonical JSON."""
+        engine = tables.connect(path)
+        with _outside(path), tables.writing(engine) as connection:
+            tables.metadata.create_all(connection)
+            row = {
+                "id": uuid.uuid4().hex,
+                "schema_version": tables.SCHEMA_VERSION,
+                "name": name,
+                "spec": spec,
+                "provenance": _dump(provenance),
+                "created_at": time.time(),
+            }
+            connection.execute(tables.sweep.insert().values(row))
+        engine.dispose()
+        return cls(path)
+
+    def close(self) -> None:
+        """Let go of the file."""
+        self._engine.dispose()
+
+    # ---- writing ----------------------------------------------------------------------------
+
+    def begin_epoch(self, event: EpochBegan) -> list[Recorded]:
+        """Take the sweep over: from now on, writes of older epochs are refused."""
+        with _outside(self.path), tables.writing(self._engine) as connection:
+            epoch = (
+                connection.execute(sa.select(sa.func.max(tables.events.c.epoch))).scalar() or 0
+            ) + 1
+            return _insert(connection, epoch, [event])
+
+    def append(self, epoch: int, events: Sequence[Event]) -> list[Recorded]:
+        """Write `events` in one transaction and return them with their numbers.
+
+        Raises:
+            NotOurs: a newer driver has taken the sweep over; nothing was written.
+            IllegalMove: a trial may not go from its status to the new one; nothing was written.
+            OutsideError: the database refused (disk full, locked); nothing was written.
+        """
+        with _outside(self.path), tables.writing(self._engine) as connection:
+            newest = connection.execute(sa.select(sa.func.max(tables.events.c.epoch))).scalar()
+            if newest != epoch:
+                raise NotOurs(self.name, f"its epoch is {newest}, ours was {epoch}")
+            return _insert(connection, epoch, events)
+
+    def set_published(self, tracker: str, k: int) -> None:
+        """Remember that `tracker` has everything up to event `k`."""
+        with _outside(self.path), tables.writing(self._engine) as connection:
+            connection.execute(
+                tables.published.delete().where(tables.published.c.tracker == tracker)
+            )
+            connection.execute(tables.published.insert().values(tracker=tracker, k=k))
+
+    # ---- reading ----------------------------------------------------------------------------
+
+    def published(self, tracker: str) -> int:
+        """The number of the last event that `tracker` has; 0: none."""
+        query = sa.select(tables.published.c.k).where(tables.published.c.tracker == tracker)
+        with _outside(self.path), self._engine.connect() as connection:
+            return connection.execute(query).scalar() or 0
+
+    def read(self, after: int = 0, limit: int | None = None) -> list[Recorded]:
+        """Events with numbers above `after`, in order, with their results."""
+        query = (
+            sa.select(tables.events)
+            .where(tables.events.c.k > after)
+            .order_by(tables.events.c.k)
+            .limit(limit)
+        )
+        with _outside(self.path), self._engine.connect() as connection:
+            events = connection.execute(query).all()
+            if not events:
+                return []
+            rows = _rows(connection, events[0].k, events[-1].k)
+        return [
+            Recorded(
+                row.k,
+                row.epoch,
+                row.at,
+                from_body(row.kind, json.loads(row.body), tuple(rows.get(row.k, ()))),
+            )
+            for row in events
+        ]
+
+    def counts(self) -> dict[Status, int]:
+        """How many trials have each status."""
+        query = sa.select(tables.trials.c.status, sa.func.count()).group_by(tables.trials.c.status)
+        with _outside(self.path), self._engine.connect() as connection:
+            return {Status(status): count for status, count in connection.execute(query)}
+
+    def results(self, trial: int) -> list[Row]:
+        """All results of one trial, all keys, by iteration."""
+        query = (
+            sa.select(tables.results)
+            .where(tables.results.c.trial == trial)
+            .order_by(tables.results.c.iteration)
+        )
+        with _outside(self.path), self._engine.connect() as connection:
+            return [
+                Row(row.iteration, json.loads(row.metrics)) for row in connection.execute(query)
+            ]
+
+
+def _rows(connection: sa.Connection, first: int, last: int) -> dict[int, list[Row]]:
+    query = (
+        sa.select(tables.results)
+        .where(tables.results.c.k.between(first, last))
+        .order_by(tables.results.c.k, tables.results.c.iteration)
+    )
+    rows: dict[int, list[Row]] = {}
+    for row in connection.execute(query):
+        rows.setdefault(row.k, []).append(Row(row.iteration, json.loads(row.metrics)))
+    return rows
+
+
+def _insert(connection: sa.Connection, epoch: int, events: Iterable[Event]) -> list[Recorded]:
+    k = connection.execute(sa.select(sa.func.max(tables.events.c.k))).scalar() or 0
+    recorded: list[Recorded] = []
+    for event in events:
+        k += 1
+        record = Recorded(k, epoch, time.time(), event)
+        row = {
+            "k": k,
+            "epoch": epoch,
+            "at": record.at,
+            "kind": event.kind,
+            "trial": getattr(event, "trial", None),
+            "body": _dump(to_body(event)),
+        }
+        connection.execute(tables.events.insert().values(row))
+        _set_status(connection, event)
+        if isinstance(event, Closed):
+            _insert_results(connection, k, event)
+        recorded.append(record)
+    return recorded
+
+
+def _set_status(connection: sa.Connection, event: Event) -> None:
+    match event:
+        case Created():
+            waiting = {"trial": event.trial, "status": Status.WAITING}
+            connection.execute(tables.trials.insert().values(waiting))
+            return
+        case Opened():
+            status = Status.RUNNING
+        case Closed() | Moved():
+            status = event.status
+        case _:
+            return
+    this = tables.trials.c.trial == event.trial
+    was = Status(connection.execute(sa.select(tables.trials.c.status).where(this)).scalar_one())
+    if status not in MOVES[was]:
+        raise IllegalMove(event.trial, was, status)
+    connection.execute(tables.trials.update().where(this).values(status=status))
+
+
+def _insert_results(connection: sa.Connection, k: int, event: Closed) -> None:
+    of_replica = (tables.results.c.trial == event.trial) & (
+        tables.results.c.replica == event.replica
+    )
+    connection.execute(
+        tables.results.delete().where(of_replica & (tables.results.c.iteration > event.source))
+    )
+    rows = [
+        {
+            "trial": event.trial,
+            "replica": event.replica,
+            "iteration": row.iteration,
+            "k": k,
+            "metrics": _dump(dict(row.metrics)),
+        }
+        for row in event.rows
+    ]
+    if rows:
+        connection.execute(tables.results.insert(), rows)
+
+
+class _outside:  # noqa: N801 reads as a phrase: with _outside(path)
+    """Turns what a database reports into one sentence that names the file."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+
+    def __enter__(self) -> None:
+        return None
+
+    def __exit__(self, _kind: object, error: BaseException | None, _trace: object) -> None:
+        if isinstance(error, sa.exc.SQLAlchemyError):
+            raise OutsideError(f"the database {self._path}: {_reason(error)}") from error
+
+
+def _reason(error: sa.exc.SQLAlchemyError) -> str:
+    cause = error.orig if isinstance(error, sa.exc.DBAPIError) else error
+    return str(cause).splitlines()[0]
+
+
+def iterate(ledger: Ledger, after: int = 0, batch: int = 500) -> Iterator[list[Recorded]]:
+    """Events with numbers above `after` in batches, until there are none."""
+    while records := ledger.read(after, batch):
+        yield records
+        after = records[-1].k

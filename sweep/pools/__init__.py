@@ -1,0 +1,38 @@
+"""Pools run slices in slots; one file each.
+
+    future = pool.submit(slice_spec)       # a concurrent.futures.Future of a SliceOutcome
+    pool.close()                           # ends its processes
+
+A pool has a fixed number of slots and is never given more slices than that at once. A slice whose
+process dies fails its own future with `sweep.errors.WorkerLost`, and no other.
+"""
+
+from concurrent.futures import Future
+from typing import Protocol
+
+from sweep import plugins
+from sweep.slice import SliceOutcome, SliceSpec
+
+PACKAGE = __name__
+
+
+class Pool(Protocol):
+    """The part of the concurrent.futures interface that a driver needs."""
+
+    slots: int
+
+    def __init__(self, slots: int) -> None: ...
+
+    def submit(self, spec: SliceSpec) -> Future[SliceOutcome]:
+        """Run a slice in a free slot, the trial's last one if that is free."""
+        ...
+
+    def close(self) -> None:
+        """End all slots, with whatever still runs in them."""
+        ...
+
+
+def find(name: str) -> type[Pool]:
+    """The class ``Pool`` in file ``sweep/pools/<name>.py``."""
+    pool: type[Pool] = plugins.load(PACKAGE, name, "pool").Pool
+    return pool

@@ -1,0 +1,86 @@
+"""Schedulers decide which trials run, up to where; one file each.
+
+The loop that calls one:
+
+    plan = scheduler.plan(history, free)       # free: slots without work
+    record(plan)                               # one transaction
+    run(plan)
+
+A scheduler is a function of the history: it keeps nothing between calls, so there is nothing of it
+to save or to lose. It never sees trials that were interrupted on their way to a goal; the driver
+resumes those first.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import ClassVar, Protocol
+
+from pydantic import BaseModel
+
+from sweep import plugins
+from sweep.events import Goal, Status
+from sweep.history import History
+
+PACKAGE = __name__
+
+
+@dataclass(frozen=True)
+class Resume:
+    """Continue a paused trial from its newest checkpoint."""
+
+    trial: int
+    goal: Goal
+    why: str
+
+
+@dataclass(frozen=True)
+class Fresh:
+    """Start a trial with settings that the searcher will propose."""
+
+    goal: Goal
+    why: str
+
+
+@dataclass(frozen=True)
+class Stop:
+    """End a paused trial."""
+
+    trial: int
+    status: Status
+    why: str
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What to do now; at most ``free`` of `resume` and `fresh` together."""
+
+    stop: tuple[Stop, ...] = ()
+    resume: tuple[Resume, ...] = ()
+    fresh: tuple[Fresh, ...] = ()
+
+    def __bool__(self) -> bool:
+        return bool(self.stop or self.resume or self.fresh)
+
+
+class Scheduler(Protocol):
+    """One verb: `plan`."""
+
+    Options: ClassVar[type[BaseModel]]
+    time_attr: str
+    """The result key in which goals are counted."""
+    levels: tuple[float, ...]
+    """The rungs, ascending; empty without rungs. Searchers compare trials there."""
+    pauses: ClassVar[bool]
+    """Whether it stops trials in the middle; they must be able to save then."""
+
+    def __init__(self, options: BaseModel, stop: Mapping[str, float]) -> None: ...
+
+    def plan(self, history: History, free: int) -> Plan:
+        """What to do with `free` slots; an empty plan while nothing runs ends the sweep."""
+        ...
+
+
+def find(name: str) -> type[Scheduler]:
+    """The class ``Scheduler`` in file ``sweep/schedulers/<name>.py``."""
+    scheduler: type[Scheduler] = plugins.load(PACKAGE, name, "scheduler").Scheduler
+    return scheduler

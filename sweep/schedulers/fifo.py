@@ -1,0 +1,33 @@
+"""First in, first out: each trial runs until a stopping criterion ends it."""
+
+from collections.abc import Mapping
+from typing import ClassVar
+
+from pydantic import BaseModel, ConfigDict
+
+from sweep import schedulers
+from sweep.events import Goal
+from sweep.history import History
+from sweep.schedulers import Fresh, Plan
+
+
+class Options(BaseModel):
+    """No settings."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
+
+
+class Scheduler(schedulers.Scheduler):
+    """Starts trials in the order of their numbers and never stops one."""
+
+    Options: ClassVar[type[BaseModel]] = Options
+    pauses: ClassVar[bool] = False
+
+    def __init__(self, options: BaseModel, stop: Mapping[str, float]) -> None:
+        self.time_attr = "training_iteration"
+        self.levels: tuple[float, ...] = ()
+
+    def plan(self, history: History, free: int) -> Plan:
+        """Fill the free slots with fresh trials."""
+        count = min(free, history.to_create)
+        return Plan(fresh=(Fresh(Goal(), "a slot was free"),) * count)

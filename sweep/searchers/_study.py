@@ -1,0 +1,109 @@
+"""The history as a study in memory, on which Optuna's samplers propose.
+
+The study is made anew for each proposal, always with today's distributions. Choices stand in it as
+canonical JSON strings, since Optuna compares choices with ``==`` and takes 1, 1.0 and True for the
+same. A paused trial stands there as pruned with its values at the rungs: as a running one it would
+tell the sampler nothing.
+"""
+
+import math
+import warnings
+from typing import Any, Literal
+
+import optuna
+from optuna.distributions import (
+    BaseDistribution,
+    CategoricalDistribution,
+    FloatDistribution,
+    IntDistribution,
+)
+from optuna.samplers import BaseSampler
+from optuna.trial import FrozenTrial, TrialState
+
+from sweep.events import Status
+from sweep.history import Objective, Trial
+from sweep.searchers import Request
+from sweep.space import Choice, Domain, Float, Int, Settings, choice_key
+
+optuna.logging.set_verbosity(optuna.logging.WARNING)
+
+_STATES = {
+    Status.WAITING: TrialState.RUNNING,
+    Status.RUNNING: TrialState.RUNNING,
+    Status.PAUSED: TrialState.PRUNED,
+    Status.PRUNED: TrialState.PRUNED,
+    Status.STOPPED: TrialState.PRUNED,
+    Status.COMPLETED: TrialState.COMPLETE,
+    Status.FAILED: TrialState.FAIL,
+}
+
+
+def suggest(request: Request, sampler: BaseSampler) -> Settings:
+    """Let `sampler` propose settings for the trial after `request.trials`."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
+        study = optuna.create_study(direction=direction(request.objective), sampler=sampler)
+        domains = request.space.domains
+        study.add_trials([freeze(t, domains, request.levels) for t in request.trials])
+        trial = study.ask()
+        return request.space.resolve(lambda name, domain: _ask(trial, name, domain))
+
+
+def direction(objective: Objective) -> Literal["maximize", "minimize"]:
+    """Optuna's word for the objective's mode."""
+    return "maximize" if objective.mode == "max" else "minimize"
+
+
+def distribution(domain: Domain) -> BaseDistribution:
+    """Optuna's distribution of a domain."""
+    match domain:
+        case Float():
+            return FloatDistribution(domain.low, domain.high, log=domain.log, step=domain.step)
+        case Int():
+            return IntDistribution(domain.low, domain.high, log=domain.log, step=domain.step or 1)
+        case Choice():
+            return CategoricalDistribution([choice_key(value) for value in domain.values])
+
+
+def encode(domain: Domain, value: Any) -> Any:
+    """A value as it stands in the study."""
+    return choice_key(value) if isinstance(domain, Choice) else value
+
+
+def freeze(trial: Trial, domains: dict[str, Domain], levels: tuple[float, ...]) -> FrozenTrial:
+    """`trial` as Optuna sees it."""
+    searched = {name: value for name, value in trial.searched.items() if name in domains}
+    state = TrialState.RUNNING if trial.unfinished else _STATES[trial.status]
+    score = trial.score
+    if state is TrialState.COMPLETE and (score is None or math.isnan(score)):
+        state = TrialState.FAIL
+    return optuna.trial.create_trial(
+        state=state,
+        value=score if state is TrialState.COMPLETE else None,
+        params={name: encode(domains[name], value) for name, value in searched.items()},
+        distributions={name: distribution(domains[name]) for name in searched},
+        intermediate_values=rung_values(trial, levels),
+    )
+
+
+def rung_values(trial: Trial, levels: tuple[float, ...]) -> dict[int, float]:
+    """The trial's score at each rung that it reached; without rungs its score so far."""
+    reached = [(int(level), trial.score_at(level)) for level in levels if trial.reached(level)]
+    if not levels:
+        reached = [(trial.iteration, trial.score)]
+    return {step: value for step, value in reached if value is not None}
+
+
+def _ask(trial: optuna.Trial, name: str, domain: Domain) -> Any:
+    match domain:
+        case Float():
+            return trial.suggest_float(
+                name, domain.low, domain.high, log=domain.log, step=domain.step
+            )
+        case Int():
+            return trial.suggest_int(
+                name, domain.low, domain.high, log=domain.log, step=domain.step or 1
+            )
+        case Choice():
+            by_key = {choice_key(value): value for value in domain.values}
+            return by_key[trial.suggest_categorical(name, list(by_key))]

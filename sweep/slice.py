@@ -1,0 +1,311 @@
+"""One slice: a stretch of a trial's training, from a checkpoint to a goal.
+
+    (settings, seed, source checkpoints, goal) → (results, checkpoints)
+
+It is the only caller of `Trainable` and runs in any worker process. A slice ends at its goal, when
+a stopping criterion is met, when its time is up, or when it is asked to; it saves a checkpoint at
+its end and on its way. A worker keeps the live trainable of its last slice in memory, keyed by the
+checkpoint's digest; nothing depends on it.
+"""
+
+import json
+import time
+import traceback
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from sweep import checkpoints, plugins
+from sweep.events import End, Goal, Metrics, Row, Saved
+from sweep.metrics import flatten, number
+from sweep.spec import CheckpointPolicy
+from trainables import checkpoint_file, failpoints, rng
+from trainables.errors import CheckpointError, CorruptCheckpoint, TrainableError
+from trainables.trainable import Trainable, TrialContext
+
+#: Seconds between two progress notes of a slice.
+PROGRESS_S = 0.3
+
+
+@dataclass(frozen=True)
+class SliceSpec:
+    """All that a worker needs to know."""
+
+    sweep_id: str
+    epoch: int
+    trial: int
+    replica: int
+    number: int
+    trainable: str
+    paths: tuple[str, ...]
+    """Folders in which the trainable's module is looked for after everything installed."""
+    config: Mapping[str, Any]
+    seed: int
+    sources: tuple[Saved, ...]
+    """Checkpoints to continue from, newest first; empty: from the beginning."""
+    goal: Goal
+    time_attr: str
+    stop: Mapping[str, float]
+    metric: str
+    sign: float
+    policy: CheckpointPolicy
+    slice_s: float
+    """Time after which the slice ends at its next checkpoint, seconds."""
+    folder: str
+    """The trial's folder."""
+    stop_file: str
+    """The slice ends at its next checkpoint when this file exists."""
+
+
+@dataclass(frozen=True)
+class SliceOutcome:
+    """What came of a slice."""
+
+    trial: int
+    replica: int
+    number: int
+    epoch: int
+    end: End
+    source: int
+    """The iteration that it continued from."""
+    rows: tuple[Row, ...] = ()
+    saved: tuple[Saved, ...] = ()
+    error: str = ""
+    error_at: int = 0
+    skipped: tuple[str, ...] = ()
+    exactness: str = ""
+    final: bool = field(default=False)
+    """Whether a crash is final, since no retry could help."""
+
+
+@dataclass
+class _Live:
+    key: tuple[str, int, int, str]
+    trainable: Trainable
+    streams: dict[str, Any]
+
+
+_live: _Live | None = None
+
+
+def run_slice(spec: SliceSpec) -> SliceOutcome:
+    """Run one slice to its end; exceptions of the trainable are part of the outcome."""
+    return _Slice(spec).run()
+
+
+def forget_live() -> None:
+    """Stop and drop the trainable that this process keeps, if any."""
+    global _live
+    live, _live = _live, None
+    if live is not None:
+        live.trainable.stop()
+
+
+class _Slice:
+    """The course of one slice."""
+
+    def __init__(self, spec: SliceSpec) -> None:
+        self.spec = spec
+        self.folder = Path(spec.folder)
+        self.rows: list[Row] = []
+        self.saved: list[Saved] = []
+        self.skipped: list[str] = []
+        self.source = 0
+        self.exactness = ""
+        self.end_at = time.monotonic() + spec.slice_s
+        self.noted_at = 0.0
+
+    def run(self) -> SliceOutcome:
+        trainable: Trainable | None = None
+        try:
+            trainable = self._acquire()
+            self.exactness = trainable.exactness
+            end = self._train(trainable)
+            self._keep(trainable)
+            return self._outcome(end)
+        except Exception as error:  # noqa: BLE001 it costs this trial one slice
+            if trainable is not None:
+                _stop_quietly(trainable)
+            return self._crashed(error)
+
+    # ---- beginning --------------------------------------------------------------------------
+
+    def _acquire(self) -> Trainable:
+        """The live trainable if it stands where the newest checkpoint does, else a restored one."""
+        global _live  # noqa: PLW0603 one cache per worker process
+        live = _live
+        if live is not None and self.spec.sources and live.key == self._key(self.spec.sources[0]):
+            _live = None
+            self.source = self.spec.sources[0].iteration
+            rng.restore_global(live.streams)
+            return live.trainable
+        forget_live()
+        state = self._load()
+        cls = plugins.find_trainable(self.spec.trainable, self.spec.paths)
+        trainable = cls(self.spec.config, self._context())
+        if state is not None:
+            trainable.set_state(state)
+        return trainable
+
+    def _load(self) -> Mapping[str, Any] | None:
+        for saved in self.spec.sources:
+            try:
+                loaded = checkpoint_file.read(self.folder / saved.file, saved.digest)
+                self._check_header(saved, loaded.header)
+            except CheckpointError as error:
+                self.skipped.append(str(error))
+                continue
+            self.source = saved.iteration
+            return loaded.state
+        return None
+
+    def _check_header(self, saved: Saved, header: Mapping[str, Any]) -> None:
+        expected = self._header(saved.iteration)
+        wrong = [
+            key for key in ("sweep", "trial", "replica", "step") if header[key] != expected[key]
+        ]
+        if wrong:
+            raise CorruptCheckpoint(
+                self.folder / saved.file,
+                f"belongs elsewhere: its {wrong[0]} is {header[wrong[0]]!r}",
+            )
+
+    def _header(self, iteration: int) -> dict[str, Any]:
+        spec = self.spec
+        return {
+            "sweep": spec.sweep_id,
+            "trial": spec.trial,
+            "replica": spec.replica,
+            "step": iteration,
+            "epoch": spec.epoch,
+            "exactness": self.exactness,
+        }
+
+    def _context(self) -> TrialContext:
+        name = f"{self.spec.trial:05d}_{self.spec.replica}"
+        return TrialContext(self.spec.seed, name, name, self.folder)
+
+    def _key(self, saved: Saved) -> tuple[str, int, int, str]:
+        return (self.spec.sweep_id, self.spec.trial, self.spec.replica, saved.digest)
+
+    # ---- the way ----------------------------------------------------------------------------
+
+    def _train(self, trainable: Trainable) -> End:
+        best = max((self._signed(s.value) for s in self.spec.sources), default=float("-inf"))
+        while True:
+            metrics = flatten(trainable.train())
+            iteration = trainable.iteration
+            self.rows.append(Row(iteration, metrics))
+            failpoints.reach("stepping")
+            self._note(metrics)
+            value = self._signed(number(metrics.get(self.spec.metric)))
+            end = self._end(trainable, metrics)
+            if not trainable.can_save() or not trainable.at_checkpoint:
+                if end is End.DONE:
+                    return end
+                continue
+            new_best = value > best and self.spec.policy.keep_best > 0
+            if end or new_best or iteration % self.spec.policy.every == 0:
+                self._save(trainable, metrics)
+            best = max(best, value)
+            if end:
+                return end
+
+    def _end(self, trainable: Trainable, metrics: Metrics) -> End | None:
+        """How the slice ends here; None: it goes on."""
+        spec, goal = self.spec, self.spec.goal
+        if metrics.get("done") is True:
+            return End.DONE
+        if any((number(metrics.get(key)) or float("-inf")) >= at for key, at in spec.stop.items()):
+            return End.DONE
+        if goal.at is not None and self._time(metrics) >= goal.at:
+            return End.DONE if goal.final else End.GOAL
+        if not trainable.can_save():
+            return None
+        if Path(spec.stop_file).exists():
+            return End.ASKED
+        return End.TIME if time.monotonic() >= self.end_at else None
+
+    def _time(self, metrics: Metrics) -> float:
+        reached = number(metrics.get(self.spec.time_attr))
+        if reached is None:
+            raise TrainableError(
+                f"scheduler.time_attr: the results have no '{self.spec.time_attr}'; "
+                f"they have {', '.join(sorted(metrics))}"
+            )
+        return reached
+
+    def _signed(self, value: float | None) -> float:
+        return float("-inf") if value is None or value != value else self.spec.sign * value
+
+    def _save(self, trainable: Trainable, metrics: Metrics) -> None:
+        iteration = trainable.iteration
+        written = checkpoint_file.write(
+            self.folder,
+            iteration,
+            self._header(iteration),
+            trainable.get_state(),
+            self.spec.epoch,
+        )
+        value = number(metrics.get(self.spec.metric))
+        self.saved.append(Saved(iteration, written.digest, written.path.name, written.size, value))
+        spare = checkpoints.expendable(self.saved, self.spec.policy, self.spec.sign)
+        checkpoints.remove(self.folder, [saved.file for saved in spare])
+        self.saved = [saved for saved in self.saved if saved not in spare]
+
+    def _note(self, metrics: Metrics) -> None:
+        """Tell whoever watches where the trial is; lost notes do no harm."""
+        now = time.monotonic()
+        if now - self.noted_at < PROGRESS_S:
+            return
+        self.noted_at = now
+        note = {
+            key: metrics.get(key)
+            for key in ("training_iteration", self.spec.time_attr, self.spec.metric)
+        }
+        try:
+            (self.folder / "progress.json").write_text(json.dumps(note))
+        except OSError:
+            return
+
+    # ---- the end ----------------------------------------------------------------------------
+
+    def _keep(self, trainable: Trainable) -> None:
+        """Keep the trainable for the trial's next slice, if it stands at a checkpoint."""
+        global _live  # noqa: PLW0603 one cache per worker process
+        if self.saved and self.saved[-1].iteration == trainable.iteration:
+            _live = _Live(self._key(self.saved[-1]), trainable, rng.capture_global())
+        else:
+            trainable.stop()
+
+    def _outcome(self, end: End, **more: Any) -> SliceOutcome:
+        spec = self.spec
+        return SliceOutcome(
+            spec.trial,
+            spec.replica,
+            spec.number,
+            spec.epoch,
+            end,
+            self.source,
+            tuple(self.rows),
+            tuple(self.saved),
+            skipped=tuple(self.skipped),
+            exactness=self.exactness,
+            **more,
+        )
+
+    def _crashed(self, error: Exception) -> SliceOutcome:
+        """The outcome of a crash; iterations after the last checkpoint will be run again."""
+        done = self.rows[-1].iteration if self.rows else self.source
+        upto = self.saved[-1].iteration if self.saved else self.source
+        self.rows = [row for row in self.rows if row.iteration <= upto]
+        text = "".join(traceback.format_exception(error))
+        return self._outcome(End.CRASHED, error=text, error_at=done + 1)
+
+
+def _stop_quietly(trainable: Trainable) -> None:
+    try:
+        trainable.stop()
+    except Exception:  # noqa: BLE001 it has just raised; the first error is the one to report
+        return

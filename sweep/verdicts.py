@@ -1,0 +1,82 @@
+"""What becomes of a trial when one of its slices ends.
+
+A lost worker is retried from the last checkpoint, `max_failures` times in a row. An exception is
+retried once; when it repeats at the same iteration the trial is FAILED at once, since an exact
+resume repeats it for ever.
+"""
+
+from sweep.events import Closed, End, Opened, Row, Status
+from sweep.history import Trial
+from sweep.slice import SliceOutcome
+
+_WHY = {
+    End.GOAL: "waits at its rung",
+    End.TIME: "its slice's time was up",
+    End.ASKED: "the sweep was asked to stop",
+    End.DONE: "a stopping criterion was met",
+}
+
+
+def judge(
+    trial: Trial, outcome: SliceOutcome, dropped: tuple[str, ...], max_failures: int
+) -> Closed:
+    """The event of a slice that returned."""
+    if outcome.end is End.CRASHED:
+        status, reason = _crashed(trial, outcome, max_failures)
+    else:
+        status = Status.COMPLETED if outcome.end is End.DONE else Status.PAUSED
+        reason = _WHY[outcome.end] + _missing_metric(trial, outcome)
+    return Closed(
+        outcome.trial,
+        outcome.replica,
+        outcome.number,
+        outcome.end,
+        status,
+        reason,
+        outcome.source,
+        outcome.error,
+        outcome.error_at,
+        outcome.skipped,
+        outcome.exactness,
+        outcome.saved,
+        dropped,
+        outcome.rows,
+    )
+
+
+def lost(trial: Trial, opened: Opened, error: BaseException, max_failures: int) -> Closed:
+    """The event of a slice whose process died, or could not run it."""
+    times = trial.lost + 1
+    status = Status.FAILED if times > max_failures else Status.PAUSED
+    retry = "no retries are left" if status is Status.FAILED else f"retry {times} of {max_failures}"
+    return _closed(trial, opened.slice, End.LOST, status, f"{error}; {retry}")
+
+
+def interrupted(trial: Trial, why: str) -> Closed:
+    """The event of a slice whose driver went away; it is charged to nobody."""
+    return _closed(trial, trial.slices - 1, End.INTERRUPTED, Status.PAUSED, why)
+
+
+def _closed(trial: Trial, number: int, end: End, status: Status, reason: str) -> Closed:
+    return Closed(trial.number, 0, number, end, status, reason, source=trial.iteration)
+
+
+def _crashed(trial: Trial, outcome: SliceOutcome, max_failures: int) -> tuple[Status, str]:
+    last_line = outcome.error.strip().splitlines()[-1]
+    what = f"iteration {outcome.error_at} raised {last_line}"
+    if outcome.error_at in trial.crashes:
+        return Status.FAILED, f"{what}; it did so before, so retrying is no use"
+    if len(trial.crashes) >= max_failures:
+        return Status.FAILED, f"{what}; after {max_failures} retries no more are left"
+    return Status.PAUSED, f"{what}; it is tried once more"
+
+
+def _missing_metric(trial: Trial, outcome: SliceOutcome) -> str:
+    """A note when the trial has no score yet, with the names that did appear."""
+    metric = trial.objective.metric
+    seen = trial.score is not None or any(metric in row.metrics for row in outcome.rows)
+    rows: tuple[Row, ...] = outcome.rows
+    if seen or not rows or outcome.end is End.TIME or outcome.end is End.ASKED:
+        return ""
+    names = ", ".join(sorted(rows[-1].metrics))
+    return f"; its results had no metric '{metric}', they have: {names}"

@@ -1,0 +1,109 @@
+"""What every pool promises; a new file among them is tested unasked."""
+
+import os
+import signal
+from collections.abc import Iterator
+from concurrent.futures import wait
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from sweep import plugins, pools
+from sweep.errors import WorkerLost
+from sweep.events import End, Goal
+from sweep.pools import Pool, loky
+from tests.support.quadratic import expected_loss
+from tests.support.slices import slice_spec
+from tests.support.waiting import wait_until
+
+NAMES = plugins.names(pools.PACKAGE)
+HERE = (str(Path.cwd()),)
+
+
+def test_the_pools_that_people_look_for_are_found() -> None:
+    assert {"inline", "loky"} <= set(NAMES)
+
+
+@pytest.fixture(params=NAMES)
+def pool(request: pytest.FixtureRequest) -> Iterator[Pool]:
+    with closing(pools.find(request.param)(2)) as opened:
+        yield opened
+
+
+def test_a_slice_comes_back_with_what_it_did(pool: Pool, tmp_path: Path) -> None:
+    outcome = pool.submit(slice_spec(tmp_path, paths=HERE)).result(timeout=120)
+    assert outcome.end is End.GOAL
+    assert outcome.rows[-1].metrics["loss"] == expected_loss({"noise": 0.1}, 5, 11)
+    assert (tmp_path / outcome.saved[-1].file).is_file()
+
+
+def test_many_slices_go_through_few_slots(pool: Pool, tmp_path: Path) -> None:
+    for number in range(6):
+        spec = slice_spec(tmp_path / str(number), trial=number, paths=HERE)
+        assert pool.submit(spec).result(timeout=120).trial == number
+
+
+def test_a_trainable_that_raises_is_an_outcome_not_an_exception(pool: Pool, tmp_path: Path) -> None:
+    spec = slice_spec(tmp_path, {"fail_at": 1}, paths=HERE)
+    assert pool.submit(spec).result(timeout=120).end is End.CRASHED
+
+
+@pytest.fixture
+def two_slots() -> Iterator[loky.Pool]:
+    with closing(loky.Pool(2)) as opened:
+        yield opened
+
+
+def test_a_worker_that_dies_takes_nobody_with_it(two_slots: loky.Pool, tmp_path: Path) -> None:
+    dying = {"die_at": 2, "die_once_file": str(tmp_path / "died")}
+    lost = two_slots.submit(slice_spec(tmp_path / "a", dying, trial=0, paths=HERE))
+    slow = {"noise": 0.1, "step_s": 0.05}
+    kept = two_slots.submit(slice_spec(tmp_path / "b", slow, trial=1, paths=HERE))
+    wait([lost, kept], timeout=120)
+    error = lost.exception(timeout=0)
+    assert isinstance(error, WorkerLost)
+    assert error.worker_exit == -signal.SIGKILL
+    assert kept.result(timeout=0).rows[-1].metrics["loss"] == expected_loss(slow, 5, 11)
+    again = two_slots.submit(slice_spec(tmp_path / "a", dying, trial=0, paths=HERE))
+    assert again.result(timeout=120).end is End.GOAL
+
+
+def test_a_worker_that_dies_while_idle_costs_nobody_anything(
+    two_slots: loky.Pool, tmp_path: Path
+) -> None:
+    two_slots.submit(slice_spec(tmp_path, paths=HERE)).result(timeout=120)
+    (pid,) = two_slots.pids
+    os.kill(pid, signal.SIGKILL)
+    wait_until(lambda: not Path(f"/proc/{pid}").exists())
+    spec = slice_spec(tmp_path / "b", trial=1, paths=HERE)
+    assert two_slots.submit(spec).result(timeout=120).end is End.GOAL
+
+
+def test_a_trial_goes_back_to_the_slot_it_was_in(two_slots: loky.Pool, tmp_path: Path) -> None:
+    def pid_of(trial: int, upto: int) -> object:
+        spec = slice_spec(tmp_path / str(trial), trial=trial, paths=HERE, goal=Goal(upto))
+        return two_slots.submit(spec).result(timeout=120).rows[-1].metrics["pid"]
+
+    first, second = pid_of(0, 1), pid_of(1, 1)
+    assert first != second
+    assert (pid_of(1, 2), pid_of(0, 2)) == (second, first)
+
+
+def test_what_a_trainable_prints_stands_in_its_trials_log(
+    two_slots: loky.Pool, tmp_path: Path
+) -> None:
+    name = "tests.contracts.talkative:Talkative"
+    spec = slice_spec(tmp_path, trainable=name, paths=HERE, goal=Goal(1))
+    two_slots.submit(spec).result(timeout=120)
+    log = (tmp_path / "log.txt").read_text()
+    assert "said by python" in log
+    assert "said by a child" in log
+
+
+def test_closing_ends_the_workers(tmp_path: Path) -> None:
+    pool = loky.Pool(1)
+    pool.submit(slice_spec(tmp_path, paths=HERE)).result(timeout=120)
+    (pid,) = pool.pids
+    pool.close()
+    wait_until(lambda: not Path(f"/proc/{pid}").exists())

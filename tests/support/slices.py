@@ -1,0 +1,41 @@
+"""Slices made by hand, for tests of slices and pools."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from sweep.events import Goal, Saved
+from sweep.slice import SliceSpec
+from sweep.spec import CheckpointPolicy
+
+
+def slice_spec(
+    folder: Path,
+    config: Mapping[str, Any] | None = None,
+    sources: Sequence[Saved] = (),
+    **changes: Any,
+) -> SliceSpec:
+    """A slice of a quadratic to iteration 5."""
+    folder.mkdir(parents=True, exist_ok=True)
+    values: dict[str, Any] = {
+        "sweep_id": "s" * 32,
+        "epoch": 1,
+        "trial": 0,
+        "replica": 0,
+        "number": 0,
+        "trainable": "tests.support.quadratic:Quadratic",
+        "paths": (),
+        "config": dict(config or {"noise": 0.1}),
+        "seed": 11,
+        "sources": tuple(sources),
+        "goal": Goal(5),
+        "time_attr": "training_iteration",
+        "stop": {},
+        "metric": "loss",
+        "sign": -1.0,
+        "policy": CheckpointPolicy(),
+        "slice_s": 60.0,
+        "folder": str(folder),
+        "stop_file": str(folder / ".stop-1"),
+    }
+    return SliceSpec(**{**values, **changes})

@@ -1,0 +1,112 @@
+"""Whole sweeps, small and quick, as a person would run them."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from sweep import launch
+from sweep import spec as specs
+from sweep.driver import Driver
+from sweep.events import Row
+from sweep.folder import Folder
+from sweep.history import History, Trial
+from sweep.launch import Launch
+from sweep.ledger import Ledger
+from trainables import checkpoint_file
+from trainables.trainable import VOLATILE_KEYS
+
+#: A quadratic under ASHA: 9 trials, rungs at 1, 3 and 9 iterations.
+QUADRATIC: Mapping[str, Any] = {
+    "name": "demo",
+    "trials": 9,
+    "trainable": "tests.support.quadratic:Quadratic",
+    "metric": "loss",
+    "mode": "min",
+    "config": {"noise": 0.1},
+    "space": {"lr": {"loguniform": [1e-3, 0.9]}},
+    "stop": {"training_iteration": 9},
+    "searcher": "tpe",
+    "scheduler": {"name": "asha", "grace_period": 1, "reduction_factor": 3},
+    "deterministic": {"batch": 4},
+    "seed": 7,
+}
+
+
+def make(root: Path, **changes: Any) -> Folder:
+    """Create the sweep, without running it."""
+    raw = {**QUADRATIC, **changes}
+    source = "\n".join(f"{key}: {_flow(value)}" for key, value in raw.items() if value is not None)
+    spec = specs.parse(source, "test.yaml")
+    folder = Folder(root, spec.name)
+    launch.create(folder, launch.resolve(spec, ()), source, ())
+    return folder
+
+
+def run(folder: Folder, slots: int = 1, pool: str = "inline", **options: Any) -> str:
+    """Run or resume it to its end; returns how it ended."""
+    with launch.opened(Launch(folder, slots, pool, **options)) as (parts, _warnings):
+        return Driver(parts, lambda _recorded: None).run()
+
+
+def history(folder: Folder) -> History:
+    return launch.read_history(Ledger(folder.ledger))
+
+
+def curve(folder: Folder, trial: int) -> list[Row]:
+    """All results of a trial, without what differs between two equal runs."""
+    rows = Ledger(folder.ledger).results(trial)
+    return [Row(row.iteration, stable(row.metrics)) for row in rows]
+
+
+def stable(metrics: Mapping[str, Any]) -> dict[str, Any]:
+    return {k: v for k, v in metrics.items() if k.split("/")[0] not in VOLATILE_KEYS}
+
+
+def decisions(folder: Folder) -> list[tuple[Any, ...]]:
+    """What was decided and what came of it, trial by trial, exactly."""
+    past = history(folder)
+    return [
+        (
+            trial.number,
+            trial.searched,
+            trial.config,
+            trial.status,
+            trial.score,
+            final_state(folder, trial),
+            curve(folder, trial.number),
+        )
+        for trial in past.trials
+    ]
+
+
+def final_state(folder: Folder, trial: Trial) -> tuple[int, Any]:
+    """The newest checkpoint's iteration, and its weights and random streams."""
+    newest = trial.newest
+    if newest is None:
+        return (0, None)
+    loaded = checkpoint_file.read(folder.trial(trial.number) / newest.file, newest.digest)
+    state = {key: loaded.state[key] for key in ("trainable", "streams")}
+    return (newest.iteration, plain(state))
+
+
+def plain(state: Any) -> Any:
+    """A state in which arrays are their bytes, so that two can be compared with ``==``."""
+    if isinstance(state, Mapping):
+        return {key: plain(value) for key, value in state.items()}
+    if isinstance(state, list | tuple):
+        return [plain(value) for value in state]
+    if isinstance(state, np.ndarray):
+        return (state.dtype.str, state.shape, state.tobytes())
+    return repr(state) if isinstance(state, float) else state
+
+
+def _flow(value: Any) -> str:
+    if isinstance(value, Mapping):
+        return "{" + ", ".join(f"{key}: {_flow(item)}" for key, item in value.items()) + "}"
+    if isinstance(value, list | tuple):
+        return "[" + ", ".join(_flow(item) for item in value) + "]"
+    if isinstance(value, bool):
+        return str(value).lower()
+    return f'"{value}"' if isinstance(value, str) else repr(value)

@@ -1,0 +1,31 @@
+"""Histories made by hand, for tests of schedulers and searchers."""
+
+from collections.abc import Mapping, Sequence
+
+from sweep.events import Status
+from sweep.history import History, Objective, Point, Trial
+from sweep.spec.score import Mode, Score
+
+
+def objective(mode: Mode = "max", time_attr: str = "training_iteration") -> Objective:
+    return Objective("score", mode, Score(), time_attr)
+
+
+def trial(
+    number: int,
+    status: Status,
+    values: Sequence[float | None] = (),
+    searched: Mapping[str, object] | None = None,
+    mode: Mode = "max",
+) -> Trial:
+    """A trial whose curve has one point per value, at iterations 1, 2, 3 …"""
+    made = Trial(number, dict(searched or {}), {}, objective(mode), status)
+    made.curve = [Point(i, float(i), value) for i, value in enumerate(values, start=1)]
+    return made
+
+
+def history(trials: Sequence[Trial], wanted: int, mode: Mode = "max") -> History:
+    made = History(objective(mode))
+    made.trials = list(trials)
+    made.wanted = wanted
+    return made
