@@ -1,0 +1,229 @@
+"""kill -9 at every kind of moment: the resumed sweep equals the one that was never killed."""
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+import mlflow
+import optuna
+import psutil
+import pytest
+
+from sweep.events import Status
+from sweep.folder import Folder
+from tests.support import sweeps
+from tests.support.quadratic import expected_loss
+from tests.support.waiting import wait_until
+from trainables import rng
+from trainables.failpoints import PLACES
+
+SWEEP = Path(sys.executable).parent / "sweep"
+#: Place → how often a sweep passes it at least; kills are drawn from these.
+PASSES = {
+    "decided": 5,
+    "submitted": 12,
+    "stepping": 20,
+    "checkpoint half written": 20,
+    "checkpoint whole": 20,
+    "recorded": 15,
+    "published": 2,
+}
+#: Places that a worker passes; the others are the driver's.
+IN_WORKER = {"stepping", "checkpoint half written", "checkpoint whole"}
+#: The driver's places → the first time at which there are workers to kill.
+FIRST_WITH_WORKERS = {"decided": 2, "submitted": 1, "recorded": 2, "published": 1}
+KILLS_PER_PLACE = 2
+#: Slow enough for a kill to land inside a slice; the curve is known.
+SPEC = """
+name: demo
+trials: 9
+trainable: tests.support.quadratic:Quadratic
+metric: loss
+mode: min
+config: {{noise: 0.1, step_s: 0.01}}
+space: {{lr: {{loguniform: [0.001, 0.9]}}}}
+stop: {{training_iteration: 9}}
+scheduler: {{name: asha, grace_period: 1, reduction_factor: 3}}
+trackers: [{trackers}]
+seed: 7
+{more}
+"""
+DETERMINISTIC = "deterministic: {batch: 4}"
+
+
+def draw_kills() -> list[tuple[str, int]]:
+    """The same draw in every run: (place, how many times it is passed before the kill)."""
+    stream = rng.generator(20260101, "kills")
+    return [
+        (place, int(stream.integers(1, PASSES[place], endpoint=True)))
+        for place in PLACES
+        for _ in range(KILLS_PER_PLACE)
+    ]
+
+
+KILLS = draw_kills()
+
+
+def test_the_draw_hits_every_kind_of_moment_at_least_twelve_times_in_all() -> None:
+    assert {place for place, _ in KILLS} == set(PLACES)
+    assert len(KILLS) >= 12
+
+
+class Runner:
+    """The command line, as a person would use it."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self.folder = Folder(root / "sweeps", "demo")
+
+    def run(self, spec: str, failpoint: str | None = None) -> int:
+        (self.root / "space.yaml").write_text(spec)
+        return self._call(["run", "space.yaml", "--jobs", "2"], failpoint)
+
+    def resume(self, failpoint: str | None = None) -> int:
+        return self._call(["resume", "demo", "--jobs", "2"], failpoint)
+
+    def _call(self, arguments: list[str], failpoint: str | None) -> int:
+        environment: dict[str, str] = {**os.environ, "PYTHONPATH": str(Path.cwd())}
+        counter = self.root / "count"
+        if failpoint is not None:
+            environment |= {"SWEEP_FAILPOINT": failpoint, "SWEEP_FAILPOINT_FILE": str(counter)}
+        done = subprocess.run(
+            [SWEEP, *arguments],
+            cwd=self.root,
+            env=environment,
+            capture_output=True,
+            timeout=240,
+            check=False,
+        )
+        if done.returncode not in (0, -signal.SIGKILL):
+            raise AssertionError(done.stderr.decode())
+        return done.returncode
+
+
+@pytest.fixture(scope="module")
+def straight(tmp_path_factory: pytest.TempPathFactory) -> Folder:
+    """The sweep that nobody killed."""
+    runner = Runner(tmp_path_factory.mktemp("straight"))
+    assert runner.run(SPEC.format(trackers="optuna", more=DETERMINISTIC)) == 0
+    return runner.folder
+
+
+@pytest.fixture
+def runner(tmp_path: Path) -> Iterator[Runner]:
+    yield Runner(tmp_path)
+    assert not processes_of(tmp_path)
+
+
+def processes_of(root: Path) -> list[psutil.Process]:
+    """Processes whose working directory is `root`, whoever their parent is now."""
+    found = []
+    for process in psutil.process_iter():
+        try:
+            if process.cwd() == str(root) and process.status() != psutil.STATUS_ZOMBIE:
+                found.append(process)
+        except psutil.Error:
+            continue
+    return found
+
+
+@pytest.mark.parametrize(("place", "count"), KILLS)
+def test_a_killed_driver_is_resumed_as_if_nothing_had_happened(
+    runner: Runner, straight: Folder, place: str, count: int
+) -> None:
+    victim = "parent" if place in IN_WORKER else "self"
+    code = runner.run(
+        SPEC.format(trackers="optuna", more=DETERMINISTIC), f"{place}:{count}:{victim}"
+    )
+    assert code == -signal.SIGKILL
+    wait_until(lambda: not processes_of(runner.root), seconds=10)
+    if not runner.folder.ledger.exists():
+        pytest.fail("the sweep was killed before it existed")
+    assert runner.resume() == 0
+    assert sweeps.decisions(runner.folder) == sweeps.decisions(straight)
+    assert_left_clean(runner.folder)
+    assert_optuna_agrees(runner.folder)
+
+
+@pytest.mark.parametrize(("place", "count"), KILLS)
+def test_a_killed_worker_costs_only_its_own_trial_one_slice(
+    runner: Runner, straight: Folder, place: str, count: int
+) -> None:
+    in_worker = place in IN_WORKER
+    count = count if in_worker else max(count, FIRST_WITH_WORKERS[place])
+    victim = "self" if in_worker else "worker"
+    spec = SPEC.format(trackers="optuna", more=DETERMINISTIC)
+    assert runner.run(spec, f"{place}:{count}:{victim}") == 0
+    assert len((runner.root / "count").read_bytes()) >= count
+    assert sweeps.decisions(runner.folder) == sweeps.decisions(straight)
+    assert sum(trial.lost for trial in sweeps.history(runner.folder).trials) <= 1
+    assert_left_clean(runner.folder)
+
+
+@pytest.mark.parametrize("place", ["submitted", "stepping", "recorded"])
+def test_without_batches_every_curve_is_still_the_uninterrupted_one(
+    runner: Runner, place: str
+) -> None:
+    victim = "parent" if place in IN_WORKER else "self"
+    spec = SPEC.format(trackers="optuna", more="limits: {slice_s: 0.03}")
+    assert runner.run(spec, f"{place}:7:{victim}") == -signal.SIGKILL
+    wait_until(lambda: not processes_of(runner.root), seconds=10)
+    assert runner.resume() == 0
+    past = sweeps.history(runner.folder)
+    assert [trial.number for trial in past.trials] == list(range(9))
+    for trial in past.trials:
+        seed = rng.integer(7, "trial", trial.number, 0)
+        rows = sweeps.curve(runner.folder, trial.number)
+        assert [row.iteration for row in rows] == list(range(1, trial.iteration + 1))
+        for row in rows:
+            assert row.metrics["loss"] == expected_loss(trial.config, row.iteration, seed)
+
+
+@pytest.mark.parametrize("count", [1, 3])
+def test_mlflow_misses_nothing_and_has_nothing_twice(runner: Runner, count: int) -> None:
+    spec = SPEC.format(trackers="mlflow, optuna", more="")
+    assert runner.run(spec, f"published:{count}:self") == -signal.SIGKILL
+    wait_until(lambda: not processes_of(runner.root), seconds=10)
+    assert runner.resume() == 0
+    assert_mlflow_agrees(runner.folder)
+    assert_optuna_agrees(runner.folder)
+
+
+def assert_left_clean(folder: Folder) -> None:
+    """Every file of ours is named by the ledger, and every named file is there."""
+    for trial in sweeps.history(folder).trials:
+        named = {saved.file for saved in trial.checkpoints.values()}
+        found = {p.name for p in folder.trial(trial.number).iterdir()}
+        assert named == {name for name in found if name.endswith(".swck")}
+        assert not [name for name in found if name.startswith(".tmp")]
+
+
+def assert_optuna_agrees(folder: Folder) -> None:
+    study = optuna.load_study(study_name="demo", storage=f"sqlite:///{folder.optuna}")
+    words = {Status.COMPLETED: "COMPLETE", Status.PRUNED: "PRUNED", Status.FAILED: "FAIL"}
+    copied = [(t.number, t.state.name, t.params) for t in study.trials]
+    expected = [(t.number, words[t.status], t.searched) for t in sweeps.history(folder).trials]
+    assert copied == expected
+
+
+def assert_mlflow_agrees(folder: Folder) -> None:
+    client = mlflow.MlflowClient(f"sqlite:///{folder.mlflow}")
+    experiment = client.get_experiment_by_name("demo")
+    runs = {
+        int(run.data.tags["sweep.trial"]): run
+        for run in client.search_runs([experiment.experiment_id])
+        if "sweep.trial" in run.data.tags
+    }
+    words: Mapping[Status, str] = {Status.COMPLETED: "FINISHED", Status.PRUNED: "KILLED"}
+    trials = sweeps.history(folder).trials
+    assert sorted(runs) == [trial.number for trial in trials]
+    for trial in trials:
+        run = runs[trial.number]
+        assert run.info.status == words[trial.status]
+        losses = client.get_metric_history(run.info.run_id, "loss")
+        rows = sweeps.curve(folder, trial.number)
+        sent = sorted((metric.step, metric.value) for metric in losses)
+        assert sent == [(row.metrics["timesteps_total"], row.metrics["loss"]) for row in rows]
