@@ -1,0 +1,126 @@
+"""Renders docs/spec.md from the models themselves, so that it says what the code does.
+
+python docs/render_spec.py > docs/spec.md
+"""
+
+import json
+import sys
+import types
+import typing
+from typing import Any
+
+from pydantic import BaseModel
+from pydantic.fields import FieldInfo
+from pydantic_core import PydanticUndefined
+
+from sweep import plugins, schedulers, searchers
+from sweep.spec import SweepSpec
+from trainables.algorithms.ppo import Config
+from trainables.settings import Section
+
+INTRODUCTION = """\
+# The spec
+
+Every key of a sweep's YAML file, with its default. The file is YAML 1.2 (`1e-5` is a number,
+`on` is text); a key that is not listed here is refused, with the nearest one that is. Times are
+seconds; paths into results use `/`, paths into settings use dots.
+
+## The sweep
+"""
+
+SPACE = """\
+## The search space
+
+Each key of `space` is a setting of the trainable; dots reach into nested ones.
+
+| written | means |
+| --- | --- |
+| `lr: {uniform: [0.1, 0.9]}` | a number between the two |
+| `lr: {uniform: [0.1, 0.9], step: 0.1}` | one of 0.1, 0.2, … 0.9 |
+| `lr: {loguniform: [1e-5, 1e-2]}` | a number, each power of ten as likely as the next |
+| `n: {randint: [1, 20]}` | a whole number, both ends included; `step` as above |
+| `n: {lograndint: [16, 1024]}` | a whole number, each doubling as likely as the next |
+| `net: {choice: [[64, 64], [128, 128]]}` | one of these; any plain values |
+| `env: CartPole-v1` | always this |
+| `lam: {value: "1 - _gap"}` | follows from other parameters: arithmetic, comparisons, `min`, `max` |
+| `clip: {uniform: [5, 20], when: {filter: Mean}}` | only where `filter` is this, or in a list |
+| `_gap: {loguniform: [0.01, 0.3]}` | a leading underscore: for expressions, not passed on |
+"""
+
+
+def main() -> None:
+    """Print the page."""
+    sys.stdout.write(render())
+
+
+def render() -> str:
+    """The page as Markdown."""
+    parts = [INTRODUCTION, _table(SweepSpec), SPACE, "## Schedulers\n"]
+    parts += _plugins(schedulers.PACKAGE, lambda name: schedulers.find(name).Options)
+    parts.append("## Searchers\n")
+    parts += _plugins(searchers.PACKAGE, lambda name: searchers.find(name).Options)
+    parts += ["## Settings of PPO\n", "Keys of `config` and `space` with `trainable: ppo`.\n"]
+    parts.append(_table(Config))
+    return "\n".join(parts)
+
+
+def _plugins(package: str, options: typing.Callable[[str], type[BaseModel]]) -> list[str]:
+    parts = []
+    for name in plugins.names(package):
+        model = options(name)
+        parts += [f"### {name}\n", _table(model) if model.model_fields else "No settings.\n"]
+    return parts
+
+
+def _table(model: type[BaseModel]) -> str:
+    lines = ["| key | default | meaning |", "| --- | --- | --- |", *_rows(model, "")]
+    return "\n".join(lines) + "\n"
+
+
+def _rows(model: type[BaseModel], prefix: str, preset: object = None) -> list[str]:
+    """One row per key; `preset`, where it is a model, holds the defaults."""
+    rows: list[str] = []
+    for name, field in model.model_fields.items():
+        inner, default = _model_in(field.annotation), _value(field, name, preset)
+        if inner is not None and issubclass(inner, Section):
+            rows += _rows(inner, prefix, default)
+            continue
+        nests = inner is not None and name in _NESTED
+        if not nests or default is None:
+            meaning = (field.description or "").replace("|", "\\|")
+            rows.append(f"| `{prefix}{name}` | {_written(default)} | {meaning} |")
+        if nests and inner is not None:
+            rows += _rows(inner, f"{prefix}{name}.", default)
+    return rows
+
+
+#: Fields that are mappings in the file; other models are written as one value.
+_NESTED = {"checkpoint", "resources", "limits", "deterministic", "model", "evaluation_config"}
+
+
+def _model_in(annotation: Any) -> type[BaseModel] | None:
+    candidates = [annotation]
+    if isinstance(annotation, types.UnionType) or typing.get_origin(annotation) is typing.Union:
+        candidates += typing.get_args(annotation)
+    found = [c for c in candidates if isinstance(c, type) and issubclass(c, BaseModel)]
+    return found[0] if found else None
+
+
+def _value(field: FieldInfo, name: str, preset: object) -> Any:
+    if isinstance(preset, BaseModel):
+        return getattr(preset, name)
+    return field.get_default(call_default_factory=True)
+
+
+def _written(value: Any) -> str:
+    """A default as it would stand in the file."""
+    if value is PydanticUndefined:
+        return "required"
+    if value is None:
+        return "none"
+    plain = value.written() if hasattr(value, "written") else value
+    return f"`{json.dumps(plain)}`" if not isinstance(plain, str) else f"`{plain}`"
+
+
+if __name__ == "__main__":
+    main()

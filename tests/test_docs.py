@@ -1,0 +1,124 @@
+"""What the README and the pages in docs/ say is true: every block in them is run."""
+
+import importlib.util
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from sweep import spec as specs
+from tests.support.waiting import wait_until
+
+HERE = Path(__file__).parents[1]
+PAGES = [HERE / "README.md", HERE / "CONTRIBUTING.md", *sorted((HERE / "docs").glob("*.md"))]
+BIN = Path(sys.executable).parent
+FENCE = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+
+
+def blocks(page: Path, language: str) -> list[str]:
+    return [body for kind, body in FENCE.findall(page.read_text()) if kind == language]
+
+
+def commands(page: Path) -> list[str]:
+    return [line for body in blocks(page, "sh") for line in body.splitlines() if line.strip()]
+
+
+README = commands(HERE / "README.md")
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_every_yaml_block_is_a_spec_that_works(page: Path) -> None:
+    for body in blocks(page, "yaml"):
+        assert specs.parse(body, str(page)).trials >= 1
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_every_make_command_is_a_target(page: Path) -> None:
+    targets = set(re.findall(r"^([a-z]+):", (HERE / "Makefile").read_text(), re.MULTILINE))
+    for command in commands(page):
+        if command.startswith("make "):
+            assert command.split()[1] in targets
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_every_link_leads_somewhere(page: Path) -> None:
+    for target in re.findall(r"\]\((?!https?:)([^)#]+)\)", page.read_text()):
+        assert (page.parent / target).exists(), target
+
+
+@pytest.fixture(scope="module")
+def desk(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with the files that the README shows, in which its commands run in their order."""
+    folder = tmp_path_factory.mktemp("desk")
+    for language in ("python", "yaml"):
+        for body in blocks(HERE / "README.md", language):
+            name = re.match(r"# (\S+)\n", body)
+            assert name is not None, "each file in the README is headed by its name"
+            (folder / name[1]).write_text(body)
+    shutil.copytree(HERE / "search_spaces", folder / "search_spaces")
+    return folder
+
+
+def call(desk: Path, words: list[str]) -> subprocess.CompletedProcess[str]:
+    environment = {**os.environ, "PATH": f"{BIN}{os.pathsep}{os.environ['PATH']}"}
+    return subprocess.run(
+        words, cwd=desk, env=environment, capture_output=True, text=True, timeout=280, check=False
+    )
+
+
+def test_every_command_of_the_readme_works_in_its_order(desk: Path) -> None:
+    """The long one is only prepared, and the page is opened by the test below."""
+    for command in README:
+        words = command.split()
+        if words[0] == "make" or words[1] == "ui":
+            continue
+        done = call(desk, [*words, "--dry-run"] if "cartpole_ppo" in words else words)
+        assert done.returncode == 0, f"{command}\n{done.stdout}\n{done.stderr}"
+        assert "Traceback" not in done.stderr
+    assert (desk / "winner" / "policy.onnx").is_file()
+
+
+def test_the_trainer_works_alone_as_the_readme_shows(desk: Path) -> None:
+    done = call(desk, [sys.executable, "alone.py"])
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.fixture
+def page_of_all_sweeps(desk: Path) -> Iterator[str]:
+    process = subprocess.Popen(
+        [BIN / "sweep", "ui", "--port", "5123"],
+        cwd=desk,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        start_new_session=True,
+    )
+    yield "http://127.0.0.1:5123"
+    os.killpg(process.pid, signal.SIGTERM)
+    process.wait(timeout=30)
+
+
+def test_the_page_opens(page_of_all_sweeps: str) -> None:
+    def answers() -> bool:
+        try:
+            with urllib.request.urlopen(page_of_all_sweeps, timeout=5) as answer:  # noqa: S310
+                return bool(answer.status == 200 and b"MLflow" in answer.read())
+        except OSError:
+            return False
+
+    wait_until(answers, seconds=120)
+
+
+def test_the_page_of_all_keys_says_what_the_models_say() -> None:
+    module = importlib.util.spec_from_file_location("render_spec", HERE / "docs/render_spec.py")
+    assert module is not None
+    assert module.loader is not None
+    rendering = importlib.util.module_from_spec(module)
+    module.loader.exec_module(rendering)
+    assert (HERE / "docs/spec.md").read_text() == rendering.render()
