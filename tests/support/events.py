@@ -98,7 +98,7 @@ class Story:
         return history
 
     def begin(self, trials: int = 5) -> None:
-        (record,) = self.ledger.begin_epoch(EpochBegan("host", 1, trials))
+        (record,) = self.ledger.begin_epoch([EpochBegan("host", 1, trials)])
         self.epoch = record.epoch
 
     def tell(self, *events: Event) -> list[Recorded]:
@@ -141,7 +141,7 @@ class Story:
     def _opened(self, trial: int) -> Opened:
         number = self.slices.setdefault(trial, 0)
         self.slices[trial] = number + 1
-        return Opened(trial, 0, number, Goal(900.0, final=True), f"slice {number}")
+        return Opened(trial, 0, number, Goal(900.0, top=900.0), f"slice {number}")
 
 
 def rows(trial: int, first: int, last: int, **more: Scalar) -> list[Row]:

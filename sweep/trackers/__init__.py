@@ -1,0 +1,92 @@
+"""Trackers copy a sweep's history to where people look at it; one file each.
+
+The loop that calls one, in a thread of its own (`sweep.outbox`):
+
+    tracker = find("mlflow")(where)
+    while records := ledger.read(after=published):
+        tracker.publish(records)                     # raises: the same records come again later
+        published = records[-1].k
+    tracker.close()
+
+A copy is a function of the history up to an event. A crash may fall between publishing and
+remembering it, so a tracker may be handed some records again: it makes no row twice and leaves none
+out. What it holds in memory it finds again from its copy and from the ledger.
+"""
+
+from collections.abc import Iterator, Sequence
+from contextlib import closing
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Protocol
+
+from sweep import plugins, schedulers
+from sweep import spec as specs
+from sweep.events import Recorded
+from sweep.folder import Folder
+from sweep.history import Objective
+from sweep.ledger import Ledger, iterate
+from sweep.spec import SweepSpec
+
+PACKAGE = __name__
+
+
+@dataclass(frozen=True)
+class Where:
+    """The sweep that is copied, and where to."""
+
+    folder: Folder
+    sweep_id: str
+    """The identity that the ledger gave it; two sweeps may have one name."""
+    name: str
+    created_at: float
+    """Seconds since 1970 (UTC)."""
+    spec: SweepSpec
+    tracking_uri: str | None = None
+    """An MLflow server or database; None: the file of the sweep's root."""
+
+    @cached_property
+    def objective(self) -> Objective:
+        """What its trials are compared by."""
+        spec = self.spec
+        scheduler = schedulers.find(spec.scheduler.name)
+        options = specs.build(scheduler.Options, spec.scheduler, "scheduler", spec.source)
+        time_attr = scheduler(options, spec.stop).time_attr
+        return Objective(spec.metric, spec.mode, spec.score, time_attr)
+
+    def earlier(self, k: int) -> Iterator[list[Recorded]]:
+        """Events 1 to `k` from the ledger, in order, in batches."""
+        with closing(Ledger(self.folder.ledger)) as ledger:
+            for records in iterate(ledger):
+                yield [record for record in records if record.k <= k]
+                if records[-1].k >= k:
+                    return
+
+
+class Tracker(Protocol):
+    """One verb: `publish`."""
+
+    def __init__(self, where: Where) -> None:
+        """Cheap: nothing is opened, nothing heavy is imported."""
+        ...
+
+    def publish(self, records: Sequence[Recorded]) -> None:
+        """Copy events, in the order of their numbers.
+
+        Any exception means that they may not all have arrived and are to be handed over again.
+        """
+        ...
+
+    def close(self) -> None:
+        """Let go of what `publish` opened."""
+        ...
+
+
+def names() -> list[str]:
+    """The trackers that there are."""
+    return plugins.names(PACKAGE)
+
+
+def find(name: str) -> type[Tracker]:
+    """The class ``Tracker`` in file ``sweep/trackers/<name>.py``."""
+    tracker: type[Tracker] = plugins.load(PACKAGE, name, "tracker").Tracker
+    return tracker

@@ -1,0 +1,218 @@
+"""What stands in MLflow for a sweep, as functions of its history; nothing here touches MLflow.
+
+A row's step is ``timesteps_total`` where there is one, else the iteration. Its time is no time of
+day but the sweep's creation plus one millisecond per iteration: so a row that is sent again is the
+same row, also when its iteration was run again (``time_total_s`` shows the course of time). NaN
+stays NaN; ±infinity becomes the largest finite number of that sign, since SQL has no infinity.
+"""
+
+import hashlib
+import math
+import posixpath
+import re
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import lru_cache
+from typing import Any
+
+from sweep.events import Closed, EpochEnded, Recorded, Row, Scalar, Status
+from sweep.history import History, Trial, rank_key
+from sweep.space import choice_key
+from sweep.trackers import Where
+from trainables import rng
+from trainables.trainable import VOLATILE_KEYS
+
+#: First parts of result keys that say nothing as a curve.
+NOT_CURVES = VOLATILE_KEYS - {"time_total_s"} | {"done"}
+
+STATUS: Mapping[Status, str] = {
+    Status.WAITING: "SCHEDULED",
+    Status.RUNNING: "RUNNING",
+    Status.PAUSED: "RUNNING",
+    Status.COMPLETED: "FINISHED",
+    Status.PRUNED: "KILLED",
+    Status.STOPPED: "KILLED",
+    Status.FAILED: "FAILED",
+}
+#: How an epoch ended → the status of the sweep's run; empty while it runs.
+SWEEP_STATUS = {"": "RUNNING", "finished": "FINISHED", "stopped": "KILLED", "failed": "FAILED"}
+
+LONGEST_KEY = 250
+LONGEST_PARAMETER = 6000
+LONGEST_TAG = 2000
+_LARGEST_STEP = 2**63 - 1
+_KEY = re.compile(r"[\w.\-/ :]+", re.ASCII)
+
+
+@dataclass(frozen=True)
+class Value:
+    """One row of a curve."""
+
+    key: str
+    number: int
+    """Of the iteration, or of the event; with the key it says which row this is."""
+    value: float
+    step: int
+
+
+@dataclass
+class Changes:
+    """What a few events change."""
+
+    trials: dict[int, list[Value]] = field(default_factory=dict)
+    """Trial → its new rows; every trial that the events are about is named."""
+    sweep: list[Value] = field(default_factory=list)
+    """New rows of the sweep's own run."""
+
+
+class Content:
+    """A fold over the events; `extend` says what to add, the rest what stands there now."""
+
+    def __init__(self, where: Where) -> None:
+        self.history = History(where.objective)
+        self.ended_at = 0.0
+        """When the newest epoch ended, in seconds since 1970."""
+        self._where = where
+        self._scores: dict[int, float | None] = {}
+
+    def extend(self, records: Sequence[Recorded]) -> Changes:
+        """Take in events in the order of their numbers."""
+        changes = Changes()
+        for record in records:
+            self.history.extend([record])
+            event = record.event
+            number = getattr(event, "trial", None)
+            if number is not None:
+                changes.trials.setdefault(number, [])
+            if isinstance(event, Closed):
+                changes.trials[event.trial] += [v for row in event.rows for v in values(row)]
+                changes.sweep += self._best(event.trial, record.k)
+            elif isinstance(event, EpochEnded):
+                self.ended_at = record.at
+                changes.sweep += self._counts(record.k)
+        return changes
+
+    def _best(self, number: int, k: int) -> Iterator[Value]:
+        """The best score so far, one row for each slice that ended; its step is the event's."""
+        self._scores[number] = self.history.trials[number].score
+        best = self.best
+        score = None if best is None else self._scores[best.number]
+        if score is not None:
+            yield Value(key(f"best/{self._where.spec.metric}"), k, finite(score), k)
+
+    def _counts(self, k: int) -> Iterator[Value]:
+        """How many trials have each status, when a driver leaves."""
+        for status in Status:
+            yield Value(f"trials/{status.lower()}", k, len(self.history.of(status)), k)
+
+    # ---- what stands there ------------------------------------------------------------------
+
+    @property
+    def best(self) -> Trial | None:
+        """The best trial so far; None before there is a score."""
+        trials = self.history.trials
+        scored = [number for number, score in self._scores.items() if score is not None]
+        ranks = [rank_key(trials[number], self._scores[number]) for number in scored]
+        return trials[min(ranks)[-1]] if ranks else None
+
+    def sweep_tags(self) -> dict[str, str]:
+        """Tags of the sweep's own run."""
+        where, spec = self._where, self._where.spec
+        best = self.best
+        return {
+            "sweep.id": where.sweep_id,
+            "sweep.searcher": spec.searcher.name,
+            "sweep.scheduler": spec.scheduler.name,
+            "sweep.metric": spec.metric,
+            "sweep.mode": spec.mode,
+            "sweep.trials": str(len(self.history.trials)),
+            "sweep.best_trial": "" if best is None else str(best.number),
+            "mlflow.note.content": _note(where),
+        }
+
+    def trial_tags(self, trial: Trial) -> dict[str, str]:
+        """Tags of a trial's run, without the one that names its parent."""
+        replica = 0
+        newest = trial.newest
+        return {
+            "sweep.id": self._where.sweep_id,
+            "sweep.trial": str(trial.number),
+            "sweep.replica": str(replica),
+            "sweep.seed": str(rng.integer(self._where.spec.seed, "trial", trial.number, replica)),
+            "sweep.status": trial.status.value,
+            "sweep.reason": cut(trial.reason, LONGEST_TAG),
+            "sweep.checkpoint": "" if newest is None else newest.file,
+        }
+
+
+# ---- results ------------------------------------------------------------------------------------
+
+
+def values(row: Row) -> Iterator[Value]:
+    """The numbers of a result as rows.
+
+    The iteration comes first: where it does not stand in a store, none of the others does.
+    """
+    step = _step(row)
+    names = sorted(row.metrics, key=lambda name: name != "training_iteration")
+    for name, value in ((name, row.metrics[name]) for name in names):
+        if name.split("/")[0] not in NOT_CURVES and not isinstance(value, str):
+            yield Value(key(name), row.iteration, finite(value), step)
+
+
+def _step(row: Row) -> int:
+    steps = row.metrics.get("timesteps_total")
+    if isinstance(steps, int | float) and 0 <= steps <= _LARGEST_STEP:
+        return int(steps)
+    return row.iteration
+
+
+def finite(value: Scalar) -> float:
+    """The value as MLflow's stores keep it; NaN stays."""
+    try:
+        number = float(value)
+    except OverflowError:  # an int beyond the range of float
+        number = math.inf if int(value) > 0 else -math.inf
+    return math.copysign(sys.float_info.max, number) if math.isinf(number) else number
+
+
+# ---- names and texts ----------------------------------------------------------------------------
+
+
+@lru_cache(maxsize=10_000)
+def key(name: str) -> str:
+    """`name` where MLflow takes it; else what is left of it, with a digest that keeps it apart."""
+    normal = posixpath.normpath(name) == name and name[0] not in "./"
+    if normal and len(name) <= LONGEST_KEY and _KEY.fullmatch(name):
+        return name
+    digest = hashlib.sha256(name.encode(errors="surrogatepass")).hexdigest()[:8]
+    readable = re.sub(r"[^\w.\- :]+", "_", name, flags=re.ASCII).strip("./")
+    return f"{readable[: LONGEST_KEY - 9]}-{digest}"
+
+
+def parameter(value: Any) -> str:
+    """A setting as text: strings as they are, everything else as canonical JSON."""
+    return cut(value if isinstance(value, str) else choice_key(value), LONGEST_PARAMETER)
+
+
+def cut(text: str, limit: int) -> str:
+    """`text`, with a note where it was cut."""
+    if len(text) <= limit:
+        return text
+    note = f" … (cut; {len(text)} characters)"
+    return text[: limit - len(note)] + note
+
+
+def _note(where: Where) -> str:
+    spec = where.spec
+    best = "least" if spec.mode == "min" else "greatest"
+    return (
+        f"**{where.name}**: `{spec.trainable}`, searched by {spec.searcher.name}, scheduled by "
+        f"{spec.scheduler.name}; best is the {best} `{spec.metric}`.\n\n"
+        f"Each trial is a run below this one. This page is a copy: the sweep itself lies in its "
+        f"folder.\n\n"
+        f"    sweep status {where.name}\n"
+        f"    sweep resume {where.name}\n"
+        f"    sweep export-model {where.name} --out DIR\n"
+    )

@@ -1,0 +1,93 @@
+"""The MLflow store that a sweep is copied to: opened, created once, its experiment found or made.
+
+Without a tracking URI it is ``mlflow.db`` in the sweep's root, one for all sweeps there, in WAL
+mode so that an open MLflow page never holds up the writer. MLflow is imported on the first use.
+"""
+
+import fcntl
+import logging
+import os
+import sqlite3
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import sqlalchemy as sa
+
+from sweep.folder import Folder
+from sweep.trackers import Where
+
+if TYPE_CHECKING:
+    from mlflow import MlflowClient
+
+#: MLflow reads its settings from the environment. Retrying is the outbox's: a client that creates a
+#: run again after a lost answer makes a second run. What a person has set themselves stays.
+ENVIRONMENT = {
+    "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "0",
+    "MLFLOW_HTTP_REQUEST_TIMEOUT": "5",
+    "MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT": "true",
+    "MLFLOW_DISABLE_TELEMETRY": "true",
+}
+#: Loggers that say on standard error what the outbox says once, in one sentence.
+NOISY = ("mlflow.store", "alembic", "urllib3.connectionpool")
+#: The MLflow page opens such an experiment on its runs.
+EXPERIMENT_TAGS = {"mlflow.experimentKind": "custom_model_development"}
+
+
+def store_url(folder: Folder) -> str:
+    """The URL of the root's database, whatever characters its path holds.
+
+    The driver is named because MLflow takes a bare ``sqlite:///`` URL apart as text, escapes
+    included, and makes a folder of that name.
+    """
+    path = str(folder.mlflow.absolute())
+    return sa.URL.create("sqlite+pysqlite", database=path).render_as_string(hide_password=False)
+
+
+def connect(where: Where) -> "tuple[MlflowClient, str]":
+    """A client, and the id of the sweep's experiment in its store."""
+    for name, value in ENVIRONMENT.items():
+        os.environ.setdefault(name, value)
+    from mlflow import MlflowClient
+
+    for name in NOISY:
+        logging.getLogger(name).setLevel(logging.CRITICAL)
+    if where.tracking_uri is not None:
+        client = MlflowClient(where.tracking_uri, where.tracking_uri)
+        return client, _experiment(client, where.name, None)
+    database = where.folder.mlflow.absolute()
+    artifacts = (database.parent / "mlartifacts").as_uri()
+    with _locked(database.with_name(f"{database.name}.lock")):
+        _use_wal(database)
+        url = store_url(where.folder)
+        client = MlflowClient(url, url)
+        return client, _experiment(client, where.name, artifacts)
+
+
+def _experiment(client: "MlflowClient", name: str, artifacts: str | None) -> str:
+    """The experiment of this name; one that was deleted is restored, with its runs."""
+    found = client.get_experiment_by_name(name)
+    if found is None:
+        created: str = client.create_experiment(name, artifacts, EXPERIMENT_TAGS)
+        return created
+    experiment_id: str = found.experiment_id
+    if found.lifecycle_stage == "deleted":
+        client.restore_experiment(experiment_id)
+    return experiment_id
+
+
+def _use_wal(database: Path) -> None:
+    with closing(sqlite3.connect(database, timeout=60.0)) as connection:
+        connection.execute("PRAGMA journal_mode=WAL")
+
+
+@contextmanager
+def _locked(path: Path) -> Iterator[None]:
+    """Hold the file's lock: two sweeps that start at once must not both make the tables."""
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,187 @@
+"""The study of a sweep, kept equal to its history.
+
+Optuna's finished trials cannot change and nothing can be taken back from a trial. When the history
+has moved on from what the study holds (a top-up revives a pruned trial), the study is written anew
+under another name and then takes this one's place, so a reader sees a whole study at any time.
+"""
+
+import copy
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import datetime
+from typing import Any
+
+from optuna.trial import FrozenTrial, TrialState, create_trial
+
+from sweep.events import Recorded, Status
+from sweep.history import History, Trial
+from sweep.searchers._study import direction, distribution, encode
+from sweep.trackers import Where
+from sweep.trackers._optuna_storage import DRAFT, Storage, unfinished
+
+STATES: Mapping[Status, TrialState] = {
+    Status.WAITING: TrialState.WAITING,
+    Status.RUNNING: TrialState.RUNNING,
+    Status.PAUSED: TrialState.RUNNING,
+    Status.COMPLETED: TrialState.COMPLETE,
+    Status.PRUNED: TrialState.PRUNED,
+    Status.STOPPED: TrialState.PRUNED,
+    Status.FAILED: TrialState.FAIL,
+}
+
+
+class Copy:
+    """The study as it stands, and the history up to event `k`, which `publish` makes it equal."""
+
+    def __init__(self, where: Where, k: int) -> None:
+        self._where = where
+        self.history = History(where.objective)
+        for records in where.earlier(k):
+            self.history.extend(records)
+        self._storage = Storage(where.folder.optuna.absolute())
+        self._storage.sweep_up(where.name)
+        study = self._storage.find(where.name)
+        self._study = self._create(where.name) if study is None else study
+        self._trials = self._storage.trials(self._study)
+        """What stands in the study, by number."""
+        self._compared = False
+        """Whether every trial was compared with the history, not only those of new events."""
+
+    def close(self) -> None:
+        """Let go of the file."""
+        self._storage.close()
+
+    def publish(self, records: Sequence[Recorded]) -> None:
+        """Bring the study up to the last of `records`."""
+        self.history.extend(records)
+        about = {getattr(record.event, "trial", None) for record in records}
+        trials = [t for t in self.history.trials if not self._compared or t.number in about]
+        wanted = [self._frozen(trial) for trial in trials]
+        if self._can_become(wanted):
+            self._grow(wanted)
+        else:
+            self._make_anew()
+        self._compared = True
+
+    def _create(self, name: str) -> int:
+        spec = self._where.spec
+        attributes = {
+            "sweep_id": self._where.sweep_id,
+            "metric": spec.metric,
+            "trainable": spec.trainable,
+            "note": "a copy: written by sweep, read by you",
+        }
+        return self._storage.create(name, direction(self._where.objective), attributes)
+
+    def _can_become(self, wanted: Iterable[FrozenTrial]) -> bool:
+        """Whether adding to the study makes it equal to the history."""
+        known = self._trials
+        return len(known) <= len(self.history.trials) and all(
+            _may_become(known[trial.number], trial) for trial in wanted if trial.number < len(known)
+        )
+
+    def _grow(self, wanted: Sequence[FrozenTrial]) -> None:
+        """Add what the study lacks of `wanted`; the end of a trial comes after its values."""
+        for trial in wanted:
+            if trial.number == len(self._trials):
+                bare = unfinished(trial)
+                bare._trial_id = self._storage.add(self._study, bare)
+                bare.intermediate_values, bare.user_attrs = {}, {}
+                self._trials.append(bare)
+            trial._trial_id = self._trials[trial.number]._trial_id
+        self._storage.extend([_missing(self._trials[trial.number], trial) for trial in wanted])
+        for trial in wanted:
+            if trial.state is not self._trials[trial.number].state:
+                self._storage.set_state(trial)
+            self._trials[trial.number] = trial
+
+    def _make_anew(self) -> None:
+        draft = self._create(DRAFT.format(self._where.name))
+        trials = [self._frozen(trial) for trial in self.history.trials]
+        for trial in trials:
+            trial._trial_id = self._storage.add(draft, trial)
+        self._storage.extend(trials)
+        self._storage.replace(self._study, draft, self._where.name)
+        self._study, self._trials = draft, trials
+
+    def _frozen(self, trial: Trial) -> FrozenTrial:
+        """`trial` as it shall stand in the study."""
+        domains = self._where.spec.space.domains
+        searched = {name: value for name, value in trial.searched.items() if name in domains}
+        state = STATES[trial.status]
+        score = trial.score
+        if state is TrialState.COMPLETE and score is None:
+            state = TrialState.FAIL  # Optuna has no complete trial without a value
+        frozen = create_trial(
+            state=state,
+            value=score if state is TrialState.COMPLETE else None,
+            params={name: encode(domains[name], value) for name, value in searched.items()},
+            distributions={name: distribution(domains[name]) for name in searched},
+            user_attrs=_attributes(trial),
+            intermediate_values=_curve(trial),
+        )
+        frozen.number = trial.number
+        frozen.datetime_start = None if state is TrialState.WAITING else _when(trial.started_at)
+        frozen.datetime_complete = _when(trial.ended_at) if state.is_finished() else None
+        return frozen
+
+
+# ---- a trial in Optuna's words ------------------------------------------------------------------
+
+
+def _attributes(trial: Trial) -> dict[str, Any]:
+    newest = trial.newest
+    return {
+        "settings": trial.searched,
+        "status": trial.status.value,
+        "reason": trial.reason,
+        "checkpoint": None if newest is None else newest.file,
+    }
+
+
+def _curve(trial: Trial) -> dict[int, float]:
+    """``time_attr`` → the metric; of two iterations at one time the later."""
+    return {
+        int(point.time): point.value
+        for point in trial.curve
+        if point.value is not None and math.isfinite(point.time)
+    }
+
+
+def _when(seconds: float | None) -> datetime:
+    """A time as Optuna keeps it: local, without a zone."""
+    return datetime.fromtimestamp(seconds or 0.0)
+
+
+# ---- what stands there, and what shall ----------------------------------------------------------
+
+
+def _may_become(old: FrozenTrial, new: FrozenTrial) -> bool:
+    """Whether adding to `old` makes it `new`."""
+    if old.params != new.params or old.intermediate_values.keys() - new.intermediate_values.keys():
+        return False
+    if not old.state.is_finished():
+        return old.state is new.state or new.state is not TrialState.WAITING
+    rest = _missing(old, new)
+    same_end = old.state is new.state and old.values == new.values
+    return same_end and not rest.intermediate_values and not rest.user_attrs
+
+
+def _missing(old: FrozenTrial, new: FrozenTrial) -> FrozenTrial:
+    """`new` with only those values and attributes that `old` lacks."""
+    rest = copy.copy(new)
+    rest.intermediate_values = {
+        step: value
+        for step, value in new.intermediate_values.items()
+        if not _same(old.intermediate_values.get(step), value)
+    }
+    rest.user_attrs = {
+        key: value
+        for key, value in new.user_attrs.items()
+        if key not in old.user_attrs or old.user_attrs[key] != value
+    }
+    return rest
+
+
+def _same(old: float | None, new: float) -> bool:
+    return old == new or (old is not None and math.isnan(old) and math.isnan(new))

@@ -1,0 +1,221 @@
+"""MLflow: one experiment per sweep name, one run for the sweep, and below it one run per trial.
+
+What stands there is `sweep.trackers._mlflow_content`'s; this writes it, in batches, through the
+client alone: no active run, no global tracking URI. A run is known by its tags ``sweep.id`` and
+``sweep.trial``, so one that was created just before a crash is found again. A run that a person
+has deleted is left alone.
+
+MLflow takes nothing back. Where iterations are run again after a crash, the rows that came first
+stand; an exact trainable gives the same ones. When a trial goes on after it had ended (a top-up, a
+retry) its run is RUNNING again, and its old end time stays until the next one.
+"""
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, TypeVar
+
+from sweep.events import Recorded
+from sweep.history import Trial
+from sweep.trackers import Where
+from sweep.trackers._mlflow_content import (
+    STATUS,
+    SWEEP_STATUS,
+    Content,
+    Value,
+    key,
+    parameter,
+)
+from sweep.trackers._mlflow_store import connect
+
+if TYPE_CHECKING:
+    from mlflow.entities import Run
+
+T = TypeVar("T")
+
+PARENT = "mlflow.parentRunId"
+#: Rows in one request, the most that MLflow takes; with the longest keys they stay below its 1 MB.
+ROWS_AT_ONCE = 1000
+#: Settings in one request; 20 of the longest values stay below 1 MB.
+PARAMETERS_AT_ONCE = 20
+RUNS_PER_PAGE = 1000
+
+
+class Tracker:
+    """Copies a sweep's history to MLflow."""
+
+    def __init__(self, where: Where) -> None:
+        self._where = where
+        self._copy: _Copy | None = None
+
+    def publish(self, records: Sequence[Recorded]) -> None:
+        """Copy events; after a failure everything known of the store is looked up again."""
+        copy, self._copy = self._copy, None
+        if copy is None or copy.k != records[0].k - 1:
+            copy = _Copy(self._where, records[0].k - 1)
+        copy.publish(records)
+        self._copy = copy
+
+    def close(self) -> None:
+        """Forget the store."""
+        self._copy = None
+
+
+@dataclass
+class _Run:
+    """A run as it stands in the store."""
+
+    id: str
+    status: str
+    tags: dict[str, str]
+    parameters: set[str] = field(default_factory=set)
+    deleted: bool = False
+    newest: float = 0
+    """Rows up to this iteration, or event, may stand there already."""
+
+
+class _Copy:
+    """The sweep's runs, brought up to event `k` and then kept up to date."""
+
+    def __init__(self, where: Where, k: int) -> None:
+        self._where = where
+        self._created_ms = _ms(where.created_at)
+        self._content = Content(where)
+        for records in where.earlier(k):
+            self._content.extend(records)
+        self._client, self._experiment = connect(where)
+        self._runs: dict[str, _Run] = {}
+        """Trial number, or empty for the sweep's own run → run."""
+        for run in sorted(self._search(), key=lambda run: -len(run.data.metrics)):
+            self._remember(run)
+
+    @property
+    def k(self) -> int:
+        """The number of the last event that was taken in."""
+        return self._content.history.k
+
+    def publish(self, records: Sequence[Recorded]) -> None:
+        """Write what `records` change: of each trial its rows first, then how it stands."""
+        changes = self._content.extend(records)
+        parent = self._parent()
+        for number, rows in sorted(changes.trials.items()):
+            self._write_trial(parent, self._content.history.trials[number], rows)
+        self._write(parent, changes.sweep, self._content.sweep_tags(), {})
+        parent.newest = self.k
+        ended = self._content.history.ended
+        self._set_status(parent, SWEEP_STATUS[ended], self._content.ended_at if ended else None)
+
+    def _parent(self) -> _Run:
+        tags = self._content.sweep_tags()
+        return self._run("", self._where.name, tags, self._where.created_at)
+
+    def _write_trial(self, parent: _Run, trial: Trial, rows: Sequence[Value]) -> None:
+        tags = {PARENT: parent.id, **self._content.trial_tags(trial)}
+        started = trial.started_at or self._where.created_at
+        run = self._run(str(trial.number), f"trial {trial.number}", tags, started)
+        self._write(run, rows, tags, {key(k): parameter(v) for k, v in trial.searched.items()})
+        self._set_status(run, STATUS[trial.status], trial.ended_at)
+
+    def _remember(self, run: "Run") -> None:
+        """Know a run, the one with results first; one made by a request that timed out goes."""
+        name = run.data.tags.get("sweep.trial", "")
+        if name not in self._runs:
+            self._runs[name] = _known(run)
+        elif run.info.lifecycle_stage == "active":
+            self._client.delete_run(run.info.run_id)
+
+    # ---- the store --------------------------------------------------------------------------
+
+    def _search(self) -> "Iterator[Run]":
+        """All runs of this sweep, those too that a person has deleted."""
+        from mlflow.entities import ViewType
+
+        token: str | None = None
+        while token != "":
+            page = self._client.search_runs(
+                [self._experiment],
+                f"tags.`sweep.id` = '{self._where.sweep_id}'",
+                run_view_type=ViewType.ALL,
+                max_results=RUNS_PER_PAGE,
+                page_token=token,
+            )
+            yield from page
+            token = page.token or ""
+
+    def _run(self, name: str, title: str, tags: Mapping[str, str], started: float) -> _Run:
+        if name not in self._runs:
+            made = self._client.create_run(self._experiment, _ms(started), dict(tags), title)
+            self._runs[name] = _known(made)
+        return self._runs[name]
+
+    def _write(
+        self,
+        run: _Run,
+        rows: Sequence[Value],
+        tags: Mapping[str, str],
+        parameters: Mapping[str, str],
+    ) -> None:
+        """Send what the run does not have yet; of the rows those given."""
+        from mlflow.entities import Metric, Param, RunTag
+
+        if run.deleted:
+            return
+        missing = [name for name in parameters if name not in run.parameters]
+        for names in _batches(missing, PARAMETERS_AT_ONCE):
+            params = [Param(name, parameters[name]) for name in names]
+            self._client.log_batch(run.id, params=params, synchronous=True)
+            run.parameters.update(names)
+        for batch in _batches(self._new(run, rows), ROWS_AT_ONCE):
+            # newest first: a store that looks for the newest row of each key finds it at once
+            newest_first = [Metric(r.key, r.value, self._time(r), r.step) for r in reversed(batch)]
+            self._client.log_batch(run.id, metrics=newest_first, synchronous=True)
+        run.newest = max([run.newest, *(row.number for row in rows)])
+        changed = {name: text for name, text in tags.items() if run.tags.get(name) != text}
+        if changed:
+            run_tags = [RunTag(name, text) for name, text in changed.items()]
+            self._client.log_batch(run.id, tags=run_tags, synchronous=True)
+            run.tags.update(changed)
+
+    def _new(self, run: _Run, rows: Sequence[Value]) -> list[Value]:
+        """Those of `rows` that do not stand in the store, each once."""
+        asked = {row.key for row in rows if row.number <= run.newest}
+        standing = {
+            (name, row.timestamp)
+            for name in sorted(asked)
+            for row in self._client.get_metric_history(run.id, name)
+        }
+        new: dict[tuple[str, int], Value] = {}
+        for row in rows:
+            if (row.key, self._time(row)) not in standing:
+                new.setdefault((row.key, row.number), row)
+        return list(new.values())
+
+    def _time(self, row: Value) -> int:
+        return self._created_ms + row.number
+
+    def _set_status(self, run: _Run, status: str, ended: float | None) -> None:
+        if run.deleted or run.status == status:
+            return
+        if ended is None:
+            self._client.update_run(run.id, status)
+        else:
+            self._client.set_terminated(run.id, status, _ms(ended))
+        run.status = status
+
+
+def _known(run: "Run") -> _Run:
+    """A run as the store describes it; of the sweep's own it does not say which rows it has."""
+    data = run.data
+    newest = data.metrics.get("training_iteration", 0) if "sweep.trial" in data.tags else math.inf
+    deleted = run.info.lifecycle_stage == "deleted"
+    tags = dict(data.tags)
+    return _Run(run.info.run_id, run.info.status, tags, set(data.params), deleted, newest)
+
+
+def _ms(seconds: float) -> int:
+    return int(seconds * 1000)
+
+
+def _batches(items: Sequence[T], size: int) -> Iterator[Sequence[T]]:
+    for start in range(0, len(items), size):
+        yield items[start : start + size]

@@ -1,0 +1,44 @@
+"""Optuna: a copy of the sweep in Optuna's own tables, for `optuna.load_study` and its dashboard.
+
+The study has the sweep's name and its trials have the sweep's numbers. A trial is RUNNING until it
+is finished, paused or not; its intermediate values are the metric over ``time_attr``. Choices stand
+there as canonical JSON; the attribute ``settings`` holds the real values. Nothing is ever read from
+this copy to decide anything. Optuna is imported with the first events.
+"""
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from sweep.events import Recorded
+from sweep.trackers import Where
+
+if TYPE_CHECKING:
+    from sweep.trackers._optuna_copy import Copy
+
+
+class Tracker:
+    """Copies a sweep's history to a study."""
+
+    def __init__(self, where: Where) -> None:
+        self._where = where
+        self._copy: Copy | None = None
+
+    def publish(self, records: Sequence[Recorded]) -> None:
+        """Copy events; after a failure everything known of the study is looked up again."""
+        from sweep.trackers._optuna_copy import Copy
+
+        if self._copy is not None and self._copy.history.k != records[0].k - 1:
+            self.close()
+        if self._copy is None:
+            self._copy = Copy(self._where, records[0].k - 1)
+        try:
+            self._copy.publish(records)
+        except BaseException:
+            self.close()
+            raise
+
+    def close(self) -> None:
+        """Let go of the file."""
+        copy, self._copy = self._copy, None
+        if copy is not None:
+            copy.close()

@@ -1,0 +1,583 @@
+import fcntl
+import json
+import math
+import os
+import shutil
+import signal
+import socket
+import sqlite3
+import subprocess
+import sys
+import threading
+import time
+import urllib.request
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sweep.events import Created, End, Status
+from sweep.trackers import mlflow as tracker_module
+from sweep.trackers._mlflow_content import LONGEST_KEY, LONGEST_PARAMETER, finite, key, parameter
+from sweep.trackers._mlflow_store import connect, store_url
+from sweep.trackers.mlflow import PARENT, Tracker
+from tests.support.events import Story, row, rows, tell_everything
+
+# MLflow 3.17 uses a loader that SQLAlchemy 2.1 deprecates; it says so when its tables are imported.
+pytestmark = pytest.mark.filterwarnings(
+    "ignore:The ``noload`` loader strategy:sqlalchemy.exc.SADeprecationWarning"
+)
+
+LARGEST = sys.float_info.max
+
+
+@dataclass
+class Run:
+    """A run as it stands in MLflow's tables."""
+
+    id: str
+    name: str
+    status: str
+    end: int | None
+    tags: dict[str, str]
+    params: dict[str, str]
+    rows: list[tuple[str, float | None, int, int]]
+    """Key, value (None for NaN), milliseconds, step."""
+
+    @property
+    def curves(self) -> dict[tuple[str, int], float | None]:
+        """(key, step) → value; every pair stands there once."""
+        curves = {(key, step): value for key, value, _time, step in self.rows}
+        assert len(curves) == len(self.rows)
+        return curves
+
+
+@pytest.fixture(scope="module")
+def tables(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """MLflow's tables without a run: making them takes seconds."""
+    story = Story.create(tmp_path_factory.mktemp("tables"), "first")
+    connect(story.where)
+    with closing(sqlite3.connect(story.where.folder.mlflow)) as database:
+        database.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+    return story.where.folder.mlflow
+
+
+@pytest.fixture
+def root(tmp_path: Path, tables: Path) -> Path:
+    made = tmp_path / "odd ?#%41{x} é"
+    made.mkdir()
+    shutil.copy(tables, made / "mlflow.db")
+    return made
+
+
+@pytest.fixture
+def story(root: Path) -> Story:
+    return Story.create(root)
+
+
+@pytest.fixture
+def told(story: Story) -> Story:
+    tell_everything(story)
+    return story
+
+
+def publish(story: Story, first: int = 1, last: int | None = None) -> None:
+    """Publish events `first` to `last` as a process that has just started."""
+    tracker = Tracker(story.where)
+    tracker.publish(story.records[first - 1 : last])
+    tracker.close()
+
+
+def runs(story: Story) -> dict[str, Run]:
+    """Trial number, or empty for the sweep → run; every run stands there once."""
+    with closing(sqlite3.connect(story.where.folder.mlflow)) as database:
+        found = [_run(database, fields) for fields in database.execute(_RUNS).fetchall()]
+    mine = [run for run in found if run.tags["sweep.id"] == story.where.sweep_id]
+    by_trial = {run.tags.get("sweep.trial", ""): run for run in mine}
+    assert len(by_trial) == len(mine)
+    return by_trial
+
+
+_RUNS = "SELECT run_uuid, name, status, end_time FROM runs WHERE lifecycle_stage = 'active'"
+
+
+def _run(database: sqlite3.Connection, fields: Any) -> Run:
+    run, name, status, end = fields
+
+    def all_of(query: str) -> list[Any]:
+        return database.execute(f"{query} WHERE run_uuid = ?", (run,)).fetchall()
+
+    metrics = all_of("SELECT key, value, timestamp, step, is_nan FROM metrics")
+    return Run(
+        run,
+        name,
+        status,
+        end,
+        dict(all_of("SELECT key, value FROM tags")),
+        dict(all_of("SELECT key, value FROM params")),
+        sorted((k, None if nan else v, t, s) for k, v, t, s, nan in metrics),
+    )
+
+
+def expected(story: Story, trial: int) -> dict[tuple[str, int], float | None]:
+    """What the ledger says that must stand in MLflow, but for times that differ when run again."""
+    curves = {}
+    for result in story.ledger.results(trial):
+        step = int(result.metrics["timesteps_total"])
+        for name in ("training_iteration", "timesteps_total", "info/score", "info/loss", "wide"):
+            if name in result.metrics:
+                value = float(result.metrics[name])
+                limited = math.copysign(LARGEST, value) if math.isinf(value) else value
+                curves[name, step] = None if math.isnan(value) else limited
+    return curves
+
+
+def exact(run: Run) -> dict[tuple[str, int], float | None]:
+    return {place: value for place, value in run.curves.items() if place[0] != "time_total_s"}
+
+
+def assert_whole(story: Story) -> None:
+    """All of the ledger's rows stand in MLflow, and nothing else."""
+    copied = runs(story)
+    trials = story.history.trials
+    assert set(copied) == {"", *(str(trial.number) for trial in trials)}
+    for trial in trials:
+        run = copied[str(trial.number)]
+        assert exact(run) == expected(story, trial.number)
+        iterations = len(story.ledger.results(trial.number))
+        assert sum(place[0] == "time_total_s" for place in run.curves) == iterations
+        assert run.tags["sweep.status"] == trial.status
+
+
+# ---- what stands there --------------------------------------------------------------------------
+
+
+def test_every_row_of_the_ledger_stands_there_once_and_nothing_else(told: Story) -> None:
+    publish(told)
+    assert_whole(told)
+    assert ("wide", 100) in runs(told)["1"].curves
+
+
+def test_one_experiment_holds_the_sweep_and_below_it_its_trials(told: Story) -> None:
+    publish(told)
+    copied = runs(told)
+    parent = copied.pop("")
+    assert parent.name == "demo"
+    assert PARENT not in parent.tags
+    assert [copied[str(n)].name for n in range(5)] == [f"trial {n}" for n in range(5)]
+    assert {run.tags[PARENT] for run in copied.values()} == {parent.id}
+    assert "sweep resume demo" in parent.tags["mlflow.note.content"]
+    tags = {name: parent.tags[f"sweep.{name}"] for name in ("searcher", "scheduler", "mode")}
+    assert tags == {"searcher": "random", "scheduler": "asha", "mode": "max"}
+    assert parent.tags["sweep.metric"] == "info/score"
+    assert parent.tags["sweep.best_trial"] == "3"
+
+
+def test_searched_settings_are_parameters_and_lists_are_json(told: Story) -> None:
+    publish(told)
+    copied = runs(told)
+    assert copied["0"].params == {"lr": "0.001", "layers": "2", "net": "[64,64]"}
+    assert (copied["1"].params["net"], copied["2"].params["net"]) == ("null", "true")
+    assert copied[""].params == {}
+
+
+def test_a_trial_is_tagged_with_its_seed_its_reason_and_its_newest_checkpoint(told: Story) -> None:
+    publish(told)
+    tags = runs(told)["0"].tags
+    assert (tags["sweep.replica"], tags["sweep.checkpoint"]) == ("0", "ckpt-9")
+    assert (tags["sweep.status"], tags["sweep.reason"]) == ("COMPLETED", "done")
+    assert tags["sweep.seed"] != runs(told)["1"].tags["sweep.seed"]
+
+
+def test_statuses_become_mlflows_and_what_is_finished_has_its_end(told: Story) -> None:
+    publish(told)
+    copied = runs(told)
+    statuses = {name: copied[name].status for name in copied}
+    assert statuses == {
+        "": "RUNNING",
+        "0": "FINISHED",
+        "1": "KILLED",
+        "2": "FAILED",
+        "3": "KILLED",
+        "4": "RUNNING",
+    }
+    for trial in told.history.trials:
+        ended = None if trial.ended_at is None else int(trial.ended_at * 1000)
+        assert copied[str(trial.number)].end == ended
+
+
+def test_a_trial_without_a_slice_is_scheduled(story: Story) -> None:
+    story.begin()
+    story.tell(Created(0, {"lr": 0.1}, {"lr": 0.1}, seen=0))
+    publish(story)
+    assert runs(story)["0"].status == "SCHEDULED"
+
+
+def test_a_paused_trial_is_still_running(story: Story) -> None:
+    story.begin()
+    story.start(0)
+    story.close(0, Status.PAUSED, rows(0, 1, 2))
+    publish(story)
+    assert (runs(story)["0"].status, runs(story)["0"].end) == ("RUNNING", None)
+
+
+def test_a_trial_that_is_revived_runs_again_and_its_curve_goes_on(story: Story) -> None:
+    story.begin()
+    story.start(0)
+    story.close(0, Status.PAUSED, rows(0, 1, 2))
+    story.move(0, Status.PRUNED)
+    story.end()
+    tracker = Tracker(story.where)
+    tracker.publish(story.records)
+    assert (runs(story)["0"].status, runs(story)[""].status) == ("KILLED", "FINISHED")
+    seen = len(story.records)
+    story.begin()
+    story.move(0, Status.PAUSED)
+    story.go_on(0)
+    tracker.publish(story.records[seen:])
+    assert (runs(story)["0"].status, runs(story)[""].status) == ("RUNNING", "RUNNING")
+    seen = len(story.records)
+    story.close(0, Status.COMPLETED, rows(0, 3, 9), End.DONE)
+    story.end("stopped")
+    tracker.publish(story.records[seen:])
+    assert (runs(story)["0"].status, runs(story)[""].status) == ("FINISHED", "KILLED")
+    assert runs(story)["0"].end == int((story.history.trials[0].ended_at or 0) * 1000)
+    assert_whole(story)
+
+
+@pytest.mark.parametrize("restarted", [False, True])
+@pytest.mark.parametrize("remembered", [False, True])
+def test_iterations_that_are_run_again_keep_the_rows_that_came_first(
+    story: Story, restarted: bool, remembered: bool
+) -> None:
+    """The ledger replaces results that are run again; what stands in MLflow cannot be replaced."""
+    story.begin()
+    story.start(0)
+    story.close(0, Status.PAUSED, rows(0, 1, 4), End.CRASHED)
+    tracker = Tracker(story.where)
+    tracker.publish(story.records)
+    sent = len(story.records)
+    story.go_on(0)
+    again = [row(0, iteration, time_total_s=9.5 * iteration) for iteration in (3, 4, 5)]
+    story.close(0, Status.FAILED, again, End.CRASHED, source=2)
+    tracker = Tracker(story.where) if restarted else tracker
+    tracker.publish(story.records[sent if remembered else 0 :])
+    assert_whole(story)
+    curves = runs(story)["0"].curves
+    seconds = [curves["time_total_s", 100 * iteration] for iteration in range(1, 6)]
+    assert seconds == [0.5, 1.0, 1.5, 2.0, 47.5]
+
+
+def test_the_sweep_has_the_best_score_so_far_for_every_slice_and_the_counts(told: Story) -> None:
+    publish(told)
+    curves = runs(told)[""].curves
+    best = [value for (name, _step), value in sorted(curves.items()) if name.startswith("best/")]
+    rising = [pytest.approx(value) for value in (2 / 3, 5 / 3, 2.5, 2.8, 2.8, 2.8, 2.8, 3.0)]
+    assert best == rising
+    counts = {name: value for (name, _step), value in sorted(curves.items()) if "trials/" in name}
+    assert {name: counts[f"trials/{name}"] for name in ("completed", "pruned", "failed")} == {
+        "completed": 1,
+        "pruned": 1,
+        "failed": 1,
+    }
+
+
+def test_a_result_without_timesteps_has_its_iteration_as_step(story: Story) -> None:
+    story.begin()
+    story.start(0)
+    bare = row(0, 1)
+    metrics = {k: v for k, v in bare.metrics.items() if k not in ("timesteps_total", "timestamp")}
+    story.close(0, Status.PAUSED, [type(bare)(1, metrics)])
+    publish(story)
+    assert runs(story)["0"].curves["info/score", 1] == 0.0
+
+
+# ---- names and values ---------------------------------------------------------------------------
+
+
+def test_keys_that_mlflow_refuses_are_made_readable_and_stay_apart() -> None:
+    assert key("evaluation/episode_reward_mean") == "evaluation/episode_reward_mean"
+    odd = ["a@b", "a#b", "../x", "/x", ".", "a//b", "x" * 300, "é", "a\n", "", "\ud800"]
+    made = [key(name) for name in odd]
+    assert len(set(made)) == len(odd)
+    assert all(0 < len(name) <= LONGEST_KEY for name in made)
+    assert made[0].startswith("a_b-")
+
+
+def test_odd_keys_and_long_values_reach_mlflow(story: Story) -> None:
+    story.begin()
+    story.start(0, **{"net/../x": list(range(3000)), "text": "as it is"})
+    story.close(0, Status.PAUSED, rows(0, 1, 1, **{"../loss é": 1.0, "huge": 10**400}))
+    publish(story)
+    run = runs(story)["0"]
+    assert run.params["text"] == "as it is"
+    cut = run.params[key("net/../x")]
+    assert len(cut) == LONGEST_PARAMETER
+    assert cut.endswith("(cut; 13891 characters)")
+    assert run.curves[key("../loss é"), 100] == 1.0
+    assert run.curves["huge", 100] == LARGEST
+
+
+def test_settings_are_text_in_one_fixed_form() -> None:
+    assert [parameter(v) for v in ("x", 1e-5, {"b": 1, "a": None})] == [
+        "x",
+        "1e-05",
+        '{"a":null,"b":1}',
+    ]
+
+
+def test_infinities_become_the_largest_numbers_and_nan_stays() -> None:
+    assert (finite(math.inf), finite(-math.inf), finite(-(10**400))) == (
+        LARGEST,
+        -LARGEST,
+        -LARGEST,
+    )
+    assert math.isnan(finite(math.nan))
+    assert finite(True) == 1.0
+
+
+# ---- crashes ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("size", [1, 4])
+def test_pieces_that_come_again_after_a_crash_leave_the_same_rows(told: Story, size: int) -> None:
+    count = len(told.records)
+    for first in range(1, count + 1, size):
+        publish(told, first, first + size - 1)  # the process dies before it can remember
+        publish(told, first, min(count, first + 2 * size - 1))
+    assert_whole(told)
+    before = runs(told)
+    publish(told)
+    assert runs(told) == before
+
+
+@pytest.mark.parametrize("survives", range(0, 20, 3))
+def test_a_failure_in_the_midst_of_publishing_leaves_no_row_out_and_none_twice(
+    told: Story, monkeypatch: pytest.MonkeyPatch, survives: int
+) -> None:
+    tracker = Tracker(told.where)
+    with failing_after(monkeypatch, survives), pytest.raises(ConnectionError):
+        tracker.publish(told.records)
+    tracker.publish(told.records)
+    assert_whole(told)
+
+
+def test_a_run_whose_creation_was_not_answered_is_found_again(
+    told: Story, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from mlflow import MlflowClient
+
+    create = MlflowClient.create_run
+
+    def unanswered(*args: Any) -> None:
+        create(*args)
+        raise ConnectionError("the answer was lost")
+
+    tracker = Tracker(told.where)
+    for _ in range(3):
+        with monkeypatch.context() as patch:
+            patch.setattr(MlflowClient, "create_run", unanswered)
+            with pytest.raises(ConnectionError):
+                tracker.publish(told.records)
+    tracker.publish(told.records)
+    assert_whole(told)
+
+
+def test_runs_are_found_again_over_several_pages(
+    told: Story, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tracker_module, "RUNS_PER_PAGE", 2)
+    publish(told)
+    publish(told)
+    assert_whole(told)
+
+
+@contextmanager
+def failing_after(patch: pytest.MonkeyPatch, survives: int) -> Iterator[None]:
+    """Let that many writes through, then fail: some before they arrive, some after."""
+    from mlflow import MlflowClient
+
+    left = [survives]
+
+    def counted(method: Any) -> Any:
+        def call(*args: Any, **options: Any) -> Any:
+            left[0] -= 1
+            if left[0] < 0 and survives % 2:
+                raise ConnectionError("not sent")
+            answer = method(*args, **options)
+            if left[0] < 0:
+                raise ConnectionError("not answered")
+            return answer
+
+        return call
+
+    with patch.context() as here:
+        for name in ("log_batch", "create_run", "set_terminated", "update_run"):
+            here.setattr(MlflowClient, name, counted(getattr(MlflowClient, name)))
+        yield
+
+
+# ---- the store ----------------------------------------------------------------------------------
+
+
+def test_the_database_is_in_wal_mode_and_nothing_else_is_made(told: Story, root: Path) -> None:
+    publish(told)
+    with closing(sqlite3.connect(told.where.folder.mlflow)) as database:
+        assert database.execute("PRAGMA journal_mode").fetchone() == ("wal",)
+    files = {path.name.removesuffix("-wal").removesuffix("-shm") for path in root.iterdir()}
+    assert files == {"mlflow.db", "mlflow.db.lock", "demo"}
+    assert [path.name for path in root.parent.iterdir()] == [root.name]
+
+
+def test_two_sweeps_wait_for_each_other_while_the_tables_are_made(story: Story, root: Path) -> None:
+    story.begin()
+    with (root / "mlflow.db.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        thread = threading.Thread(target=publish, args=(story,), daemon=True)
+        thread.start()
+        thread.join(0.5)
+        assert runs(story) == {}
+    thread.join(60)
+    assert set(runs(story)) == {""}
+
+
+def test_mlflows_own_variables_change_nothing(
+    told: Story, root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(root)
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", "http://127.0.0.1:1")
+    monkeypatch.setenv("MLFLOW_RUN_ID", "feed")
+    monkeypatch.setenv("MLFLOW_EXPERIMENT_NAME", "other")
+    publish(told)
+    assert_whole(told)
+
+
+def test_two_sweeps_of_one_name_on_one_server_do_not_mix(told: Story, tmp_path: Path) -> None:
+    other = Story.create(tmp_path / "other root", uri=store_url(told.where.folder))
+    tell_everything(other)
+    publish(told)
+    publish(other)
+    assert_whole(told)
+    ours, theirs = runs(told), copied_to(told, other)
+    assert set(ours) == set(theirs)
+    assert not {run.id for run in ours.values()} & {run.id for run in theirs.values()}
+    assert {run.tags[PARENT] for name, run in theirs.items() if name} == {theirs[""].id}
+    assert not other.where.folder.mlflow.exists()
+
+
+def copied_to(place: Story, sweep: Story) -> dict[str, Run]:
+    """The runs of `sweep` in the database of `place`."""
+    here = Story(type(sweep.where)(place.where.folder, *_rest(sweep)), sweep.ledger)
+    return runs(here)
+
+
+def _rest(sweep: Story) -> tuple[Any, ...]:
+    where = sweep.where
+    return (where.sweep_id, where.name, where.created_at, where.spec)
+
+
+def test_a_deleted_experiment_is_restored(told: Story) -> None:
+    publish(told, 1, 6)
+    client, experiment = connect(told.where)
+    client.delete_experiment(experiment)
+    publish(told, 7)
+    assert client.get_experiment(experiment).lifecycle_stage == "active"
+    assert_whole(told)
+
+
+@pytest.mark.parametrize("trial", ["0", ""])
+def test_a_run_that_a_person_deleted_stays_deleted_and_the_others_go_on(
+    told: Story, trial: str
+) -> None:
+    tracker = Tracker(told.where)
+    tracker.publish(told.records[:6])
+    client, _experiment = connect(told.where)
+    client.delete_run(runs(told)[trial].id)
+    with pytest.raises(Exception, match="active"):  # noticed when it is written to
+        tracker.publish(told.records[6:])
+    tracker.publish(told.records[6:])
+    after = runs(told)
+    assert set(after) == {"", "0", "1", "2", "3", "4"} - {trial}
+    assert exact(after["2"]) == expected(told, 2)
+
+
+def test_a_second_run_that_a_lost_request_made_is_deleted(told: Story) -> None:
+    publish(told, 1, 6)
+    client, experiment = connect(told.where)
+    first = runs(told)["0"]
+    client.create_run(experiment, 1, first.tags, "trial 0")
+    publish(told, 7)
+    assert runs(told)["0"].id == first.id
+    assert_whole(told)
+
+
+# ---- a server -----------------------------------------------------------------------------------
+
+
+@contextmanager
+def server(story: Story, port: int) -> "Iterator[subprocess.Popen[bytes]]":
+    """A real `mlflow server` on the story's database."""
+    where = ["--backend-store-uri", store_url(story.where.folder), "--port", str(port)]
+    command = [sys.executable, "-m", "mlflow", "server", "--workers", "1", *where]
+    environment = {**os.environ, "MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false"}
+    process = subprocess.Popen(
+        command,
+        env=environment,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        process_group=0,
+    )
+    try:
+        _await_health(process, port)
+        yield process
+    finally:
+        os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+
+
+def _await_health(process: "subprocess.Popen[bytes]", port: int) -> None:
+    deadline = time.monotonic() + 120
+    while time.monotonic() < deadline:
+        assert process.poll() is None
+        try:
+            with urllib.request.urlopen(f"http://127.0.0.1:{port}/health", timeout=1):
+                return
+        except OSError:
+            time.sleep(0.1)
+    raise TimeoutError("the MLflow server did not start")
+
+
+def _free_port() -> int:
+    with closing(socket.socket()) as listening:
+        listening.bind(("127.0.0.1", 0))
+        port: int = listening.getsockname()[1]
+        return port
+
+
+def test_a_real_server_that_hangs_is_given_up_on_soon_and_gets_the_rest_later(
+    root: Path, tmp_path: Path
+) -> None:
+    port = _free_port()
+    shelf = Story.create(root, "shelf")
+    story = Story.create(tmp_path / "elsewhere", uri=f"http://127.0.0.1:{port}")
+    tell_everything(story)
+    tracker = Tracker(story.where)
+    with server(shelf, port) as process:
+        tracker.publish(story.records[:12])
+        os.killpg(process.pid, signal.SIGSTOP)
+        began = time.monotonic()
+        with pytest.raises(Exception, match=str(port)):
+            tracker.publish(story.records[12:])
+        assert time.monotonic() - began < 30
+        os.killpg(process.pid, signal.SIGCONT)
+        _await_health(process, port)
+        tracker.publish(story.records[12:])
+        Tracker(story.where).publish(story.records)
+    copied = copied_to(shelf, story)
+    assert len(copied) == 6
+    for number in range(5):
+        assert exact(copied[str(number)]) == expected(story, number)
+    assert json.loads(copied["1"].params["net"]) is None
