@@ -1,0 +1,103 @@
+"""The command line: arguments in, tables out; with `sweep.commands` the only place that prints.
+
+Exit codes: 0 done · 1 some trials failed · 2 the user's mistake, one line · 3 the sweep is active
+elsewhere · 4 the outside failed (disk, database) · 5 our own error · 129, 130, 143 ended by SIGHUP,
+SIGINT, SIGTERM, resumable.
+"""
+
+import contextlib
+import sys
+import traceback
+from collections.abc import Sequence
+
+import click
+
+from sweep.commands import keeping, looking, running
+
+MISTAKE, OUTSIDE, OWN_ERROR, INTERRUPTED = 2, 4, 5, 130
+
+
+class _InOrder(click.Group):
+    """Lists its commands in the order in which a person comes to need them."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(self.commands)
+
+
+@click.group(
+    cls=_InOrder,
+    invoke_without_command=True,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+)
+@click.version_option(package_name="sweep", message="%(version)s")
+@click.pass_context
+def commands(context: click.Context) -> None:
+    """Find the settings with which a trainer learns best. Everything can be killed and resumed."""
+    if context.invoked_subcommand is None:
+        click.echo(context.get_help())
+
+
+for command in (
+    running.run,
+    running.resume,
+    running.validate,
+    looking.ls,
+    looking.status,
+    looking.results,
+    looking.best,
+    looking.show,
+    keeping.export_model,
+    keeping.ui,
+):
+    commands.add_command(command)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run one command; returns the exit code."""
+    for stream in (sys.stdout, sys.stderr):
+        reconfigure = getattr(stream, "reconfigure", None)
+        if reconfigure is not None:
+            reconfigure(errors="backslashreplace")
+    try:
+        code = commands.main(
+            None if arguments is None else list(arguments), "sweep", standalone_mode=False
+        )
+        return code if isinstance(code, int) else 0
+    except click.ClickException as error:
+        return _complain(error.format_message(), MISTAKE)
+    except (KeyboardInterrupt, click.Abort):
+        return _complain("interrupted", INTERRUPTED)
+    except BrokenPipeError:
+        from sweep.terminal import silence
+
+        silence(sys.stdout)
+        return 0
+    except Exception as error:  # noqa: BLE001 the last door: every error becomes a code
+        return _explain(error)
+
+
+def _explain(error: Exception) -> int:
+    """One line for errors that were foreseen, a traceback for ours."""
+    from sweep.errors import SweepError
+    from trainables.errors import TrainableError
+
+    if isinstance(error, SweepError):
+        return _complain(str(error), error.exit_code)
+    if isinstance(error, TrainableError):
+        return _complain(str(error), MISTAKE)
+    if isinstance(error, OSError):
+        return _complain(str(error), OUTSIDE)
+    click.echo("".join(traceback.format_exception(error)), err=True, nl=False)
+    return _complain(f"internal error: {type(error).__name__}: {error}", OWN_ERROR)
+
+
+def _complain(message: str, code: int) -> int:
+    from trainables.errors import printable
+
+    with contextlib.suppress(OSError):
+        click.echo(f"sweep: {printable(' '.join(message.split()))}", err=True)
+    return code
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,119 @@
+"""The commands, and the options and the way of answering that several of them have.
+
+Everything heavy is imported inside the commands, so that help is quick.
+"""
+
+import contextlib
+import json
+import math
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+if TYPE_CHECKING:
+    from sweep.folder import Folder
+    from sweep.spec import Override
+
+F = TypeVar("F", bound=Callable[..., Any])
+Answer = Callable[[Any, Callable[[Any], Any]], None]
+"""``answer(data, renderer)`` prints data as JSON or as the renderer's text."""
+
+
+def _finite(_context: click.Context, _option: click.Parameter, value: float | None) -> float | None:
+    if value is not None and not (math.isfinite(value) and value > 0):
+        raise click.BadParameter(f"{value} is not a number of seconds above 0.")
+    return value
+
+
+root_option = click.option(
+    "--root",
+    type=click.Path(file_okay=False, path_type=Path),
+    default=Path("sweeps"),
+    metavar="DIR",
+    help="Folder of all sweeps; default: ./sweeps.",
+)
+json_option = click.option(
+    "--json", "as_json", is_flag=True, help="Print one JSON document instead."
+)
+jobs_option = click.option(
+    "-j",
+    "--jobs",
+    type=click.IntRange(min=1),
+    metavar="SLOTS",
+    help="Trials at once; default: as many as the processor cores can take.",
+)
+timeout_option = click.option(
+    "--timeout",
+    type=float,
+    callback=_finite,
+    metavar="SECONDS",
+    help="Save and stop after this long; the sweep can be resumed.",
+)
+pool_option = click.option(
+    "--pool", default="loky", metavar="NAME", help="loky (processes) or inline (this process)."
+)
+set_option = click.option(
+    "--set",
+    "settings",
+    multiple=True,
+    metavar="KEY=VALUE",
+    help="Put a setting over the file's, such as config.gamma=0.9.",
+)
+_OVERRIDES = ("trials", "seed", "name")
+
+
+def override_options(command: F) -> F:
+    """The options that change a spec."""
+    for option in (
+        click.option("--trials", type=int, metavar="N", help="Searched settings, in all."),
+        click.option("--seed", type=int, metavar="S", help="What all chance is made from."),
+        click.option("--name", metavar="NAME", help="Name of the sweep."),
+        set_option,
+    ):
+        command = option(command)
+    return command
+
+
+def overrides(given: dict[str, Any]) -> "list[Override]":
+    """The overrides that the options of `override_options` ask for, ``--set`` first."""
+    from sweep.spec import Override
+
+    named = [
+        Override(key, given[key], f"--{key} {given[key]}")
+        for key in _OVERRIDES
+        if given[key] is not None
+    ]
+    return [*(Override.parse(text) for text in given["settings"]), *named]
+
+
+# ---- output ---------------------------------------------------------------------------------
+
+
+@contextlib.contextmanager
+def answering(as_json: bool) -> Iterator[Answer]:
+    """Gives ``answer(data, renderer)``, which prints data as JSON or as the renderer's text.
+
+    With JSON, whatever else is printed on the way goes to standard error.
+    """
+    from sweep.terminal import Terminal
+
+    out = sys.stdout
+
+    def answer(data: Any, renderer: Callable[[Any], Any]) -> None:
+        if as_json:
+            click.echo(json.dumps(data, allow_nan=False, indent=2), file=out)
+        else:
+            Terminal(out).show(renderer(data))
+
+    with contextlib.redirect_stdout(sys.stderr) if as_json else contextlib.nullcontext():
+        yield answer
+
+
+def find_sweep(root: Path, name: str) -> "Folder":
+    """The folder of an existing sweep; UnknownName otherwise."""
+    from sweep import folder
+
+    return folder.find(root, name)

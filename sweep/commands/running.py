@@ -1,0 +1,122 @@
+"""The commands that train: run, resume, validate."""
+
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from sweep.commands import (
+    Answer,
+    answering,
+    find_sweep,
+    jobs_option,
+    json_option,
+    override_options,
+    overrides,
+    pool_option,
+    root_option,
+    timeout_option,
+)
+
+if TYPE_CHECKING:
+    from sweep.session import Ended, Order
+
+
+@click.command()
+@click.argument("space")
+@override_options
+@jobs_option
+@root_option
+@pool_option
+@timeout_option
+@click.option("--dry-run", is_flag=True, help="Show what would be run; write nothing.")
+@click.option("--tracking-uri", metavar="URI", help="MLflow server instead of ROOT/mlflow.db.")
+@json_option
+def run(space: str, **given: Any) -> int:
+    """Start a sweep. SPACE is a YAML file, or the name of a shipped one such as quickstart."""
+    from sweep import preparation, preview, render
+    from sweep.folder import Folder
+    from sweep.launch import Launch
+    from sweep.session import Order
+
+    with answering(given["as_json"]) as answer:
+        prepared = preparation.prepare(space, overrides(given))
+        if given["dry_run"]:
+            answer(preview.preview(prepared, given["jobs"]), render.preview)
+            return 0
+        spec = prepared.resolved.spec
+        folder = Folder(given["root"], spec.name)
+        slots = preparation.slots(given["jobs"], spec, prepared.paths, spec.trials)
+        preparation.create(prepared, folder, given["pool"])
+        if given["tracking_uri"]:
+            preparation.remember_tracking(folder, given["tracking_uri"])
+        launch = Launch(folder, slots, given["pool"])
+        return _conduct(Order(launch, given["tracking_uri"], given["timeout"]), answer)
+
+
+@click.command()
+@click.argument("name")
+@click.option("--trials", type=click.IntRange(min=1), metavar="TOTAL", help="The new total.")
+@jobs_option
+@root_option
+@pool_option
+@timeout_option
+@click.option("--retry-failed", is_flag=True, help="Try failed trials again.")
+@click.option("--strict", is_flag=True, help="Refuse if code or library versions have changed.")
+@json_option
+def resume(name: str, **given: Any) -> int:
+    """Go on with a sweep, however it ended; with --trials, add trials to it."""
+    from sweep import look, preparation
+    from sweep.launch import Launch
+    from sweep.session import Order
+
+    with answering(given["as_json"]) as answer:
+        folder = find_sweep(given["root"], name)
+        spec, paths = look.read_spec(folder)
+        slots = preparation.slots(given["jobs"], spec, paths, given["trials"] or spec.trials)
+        launch = Launch(
+            folder, slots, given["pool"], given["trials"], given["retry_failed"], given["strict"]
+        )
+        order = Order(launch, preparation.recall_tracking(folder), given["timeout"])
+        return _conduct(order, answer)
+
+
+def _conduct(order: "Order", answer: Answer) -> int:
+    from sweep import render, session, views
+    from sweep.display import make_view
+    from sweep.terminal import terminal
+
+    ended = session.conduct(order, make_view(terminal()))
+    data = {
+        **views.summary(ended.history, order.launch.folder.name),
+        "root": str(order.launch.folder.root),
+        "how": ended.how,
+        "seconds": ended.seconds,
+        "unsent": list(ended.unsent),
+    }
+    answer(data, render.summary)
+    return _exit_code(ended)
+
+
+def _exit_code(ended: "Ended") -> int:
+    from sweep.events import Status
+
+    if ended.signal is not None and ended.how != "finished":
+        return 128 + ended.signal
+    return 1 if ended.history.of(Status.FAILED) else 0
+
+
+@click.command()
+@click.argument("space")
+@override_options
+@jobs_option
+@json_option
+def validate(space: str, **given: Any) -> int:
+    """Check a spec, show what it would run, and try saving and restoring its trainable."""
+    from sweep import preparation, preview, render
+
+    with answering(given["as_json"]) as answer:
+        prepared = preparation.prepare(space, overrides(given))
+        differences = preview.check_restore(prepared.resolved)
+        data = {**preview.preview(prepared, given["jobs"]), "restore": differences}
+        answer(data, render.preview)
+    return 0

@@ -1,0 +1,155 @@
+"""Looking at sweeps without touching them: what a ledger says, and whether a driver holds it.
+
+Nothing here writes, and nothing here needs torch or optuna.
+"""
+
+import contextlib
+import fcntl
+import json
+import os
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+from typing import Any
+
+from sweep import folder as folders
+from sweep import launch
+from sweep import spec as specs
+from sweep.errors import SweepError
+from sweep.events import EpochBegan, Opened, Recorded, Row
+from sweep.folder import Folder
+from sweep.history import History
+from sweep.ledger import Ledger, iterate
+from sweep.progress import Aim, fraction
+from sweep.spec import SweepSpec
+from trainables.errors import printable
+
+
+class State(StrEnum):
+    """What a sweep does now."""
+
+    RUNNING = "running"
+    FINISHED = "finished"
+    STOPPED = "stopped"
+    """Its driver ended it on request; resumable."""
+    INTERRUPTED = "interrupted"
+    """Its driver was killed; resumable."""
+
+
+@dataclass(frozen=True)
+class Sweep:
+    """All that can be known of a sweep, at one moment."""
+
+    folder: Folder
+    spec: SweepSpec
+    aim: Aim
+    history: History
+    records: tuple[Recorded, ...]
+    state: State
+    created_at: float
+
+    @property
+    def epoch_began_at(self) -> float | None:
+        """When the newest driver took over, seconds since 1970."""
+        began = [record.at for record in self.records if isinstance(record.event, EpochBegan)]
+        return began[-1] if began else None
+
+    def opened_at(self, trial: int) -> float | None:
+        """When the trial's newest slice was opened, seconds since 1970."""
+        for record in reversed(self.records):
+            if isinstance(record.event, Opened) and record.event.trial == trial:
+                return record.at
+        return None
+
+    def fraction_at_epoch(self) -> float:
+        """How far the sweep was when its newest driver took over."""
+        past = History(self.history.objective)
+        started = max((r.k for r in self.records if isinstance(r.event, EpochBegan)), default=0)
+        past.extend([record for record in self.records if record.k <= started])
+        return fraction(past, self.aim)
+
+
+def read(folder: Folder) -> Sweep:
+    """The sweep in `folder` as it is now."""
+    with contextlib.closing(Ledger(folder.ledger)) as ledger:
+        spec = specs.from_json(ledger.spec)
+        scheduler = launch.build_scheduler(spec)
+        history = launch.read_history(ledger)
+        _use_order_of(spec, history)
+        records = tuple(record for batch in iterate(ledger) for record in batch)
+        aim = Aim(scheduler.levels, spec.stop)
+        created_at = ledger.created_at
+    return Sweep(folder, spec, aim, history, records, _state(folder, history), created_at)
+
+
+def read_all(root: Path) -> tuple[list[Sweep], list[str]]:
+    """The sweeps in `root` by name, and in words why others cannot be read."""
+    sweeps, problems = [], []
+    for name in folders.existing(root):
+        try:
+            sweeps.append(read(Folder(root, name)))
+        except SweepError as error:
+            problems.append(f"{printable(name)}: {error}")
+    return sweeps, problems
+
+
+def read_spec(folder: Folder) -> tuple[SweepSpec, tuple[str, ...]]:
+    """The sweep's spec, and the folders in which its trainable's module is looked for."""
+    with contextlib.closing(Ledger(folder.ledger)) as ledger:
+        return specs.from_json(ledger.spec), tuple(ledger.provenance["paths"])
+
+
+def read_log(folder: Folder, trial: int) -> str:
+    """What a trial printed; empty: nothing."""
+    path = folder.trial(trial) / "log.txt"
+    return path.read_text(encoding="utf-8", errors="replace") if path.exists() else ""
+
+
+def read_results(folder: Folder, trial: int) -> list[Row]:
+    """All results of one trial."""
+    with contextlib.closing(Ledger(folder.ledger)) as ledger:
+        return ledger.results(trial)
+
+
+def _use_order_of(spec: SweepSpec, history: History) -> None:
+    """Let settings appear as the spec lists them; the ledger sorts them by name."""
+    for trial in history.trials:
+        active = [name for name in spec.space.searched if name in trial.searched]
+        trial.searched = {name: trial.searched[name] for name in active}
+
+
+def _state(folder: Folder, history: History) -> State:
+    if history.ended:
+        return State.FINISHED if history.ended == "finished" else State.STOPPED
+    return State.RUNNING if is_driven(folder) else State.INTERRUPTED
+
+
+def is_driven(folder: Folder) -> bool:
+    """Whether a driver holds the sweep.
+
+    The lock is only tried where its last holder's process is alive, so that a look never takes it
+    from a driver that starts at that moment.
+    """
+    path = folder.path / "run.lock"
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    except OSError:
+        return False
+    try:
+        if not _is_alive(os.pread(descriptor, 1000, 0)):
+            return False
+        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    finally:
+        os.close(descriptor)
+    return False
+
+
+def _is_alive(holder: bytes) -> bool:
+    """Whether the process that the lock file names is alive; True where that cannot be read."""
+    try:
+        pid: Any = json.loads(holder)["pid"]
+        return Path(f"/proc/{int(pid)}").exists() or not Path("/proc").is_dir()
+    except (ValueError, KeyError, TypeError):
+        return True

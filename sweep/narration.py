@@ -1,0 +1,128 @@
+"""Events as lines of text: what a person who watches a sweep wants to know, and nothing more.
+
+A slice that merely continues is no news. What happens to many trials at once is one line.
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+
+from sweep import wording
+from sweep.events import Closed, Created, End, Goal, Moved, Opened, Recorded, Status
+from sweep.history import History
+from trainables.errors import printable
+
+#: Moves of one kind in one transaction that are told one by one; of more only their number.
+MOST_MOVES = 3
+
+
+class Kind(StrEnum):
+    """What a line tells."""
+
+    STARTED = "started"
+    WAITS = "waits"
+    PROMOTED = "promoted"
+    SAVED = "saved"
+    RETRIED = "retried"
+    FINISHED = "finished"
+    STOPPED = "stopped"
+    FAILED = "failed"
+    NOTICE = "notice"
+    """What is not about one trial, such as a tracker that is away."""
+
+
+@dataclass(frozen=True)
+class Line:
+    """One line, without its trial's number where it has one."""
+
+    kind: Kind
+    trial: int | None
+    text: str
+
+    def __str__(self) -> str:
+        return self.text if self.trial is None else f"trial {self.trial} {self.text}"
+
+
+_ENDED = {
+    Status.COMPLETED: (Kind.FINISHED, "finished"),
+    Status.PRUNED: (Kind.STOPPED, "pruned"),
+    Status.STOPPED: (Kind.STOPPED, "stopped"),
+    Status.FAILED: (Kind.FAILED, "failed"),
+    Status.PAUSED: (Kind.RETRIED, "goes on"),
+}
+
+
+class Narrator:
+    """Tells what was recorded; remembers each trial's goal, to see that it was given another.
+
+    Args:
+        history: the same one that the driver extends.
+    """
+
+    def __init__(self, history: History) -> None:
+        self._history = history
+        self._goals: dict[int, Goal] = {t.number: t.goal for t in history.trials if t.slices}
+
+    def tell(self, records: Sequence[Recorded]) -> list[Line]:
+        """The lines for records that the history has taken in."""
+        lines: list[Line] = []
+        for record in records:
+            lines += self._line(record)
+        return [*lines, *_moves([r.event for r in records if isinstance(r.event, Moved)])]
+
+    def _line(self, record: Recorded) -> Iterable[Line]:
+        match record.event:
+            case Opened() as opened:
+                return self._opened(opened)
+            case Closed() as closed:
+                return self._closed(closed)
+            case Created() | Moved() | _:
+                return ()
+
+    def _opened(self, event: Opened) -> Iterable[Line]:
+        before = self._goals.get(event.trial)
+        self._goals[event.trial] = event.goal
+        if before is None:
+            searched = self._history.trials[event.trial].searched
+            yield Line(Kind.STARTED, event.trial, f"starts: {wording.settings(searched)}")
+        elif before != event.goal:
+            metric = self._history.objective.metric
+            why = event.why.replace(metric, wording.last_part(metric))
+            yield Line(Kind.PROMOTED, event.trial, printable(why))
+
+    def _closed(self, event: Closed) -> Iterable[Line]:
+        for skipped in event.skipped:
+            text = f"skips a checkpoint: {printable(skipped)}"
+            yield Line(Kind.NOTICE, event.trial, text)
+        reason = printable(event.reason)
+        if event.status is not Status.PAUSED:
+            kind, word = _ENDED[event.status]
+            yield Line(kind, event.trial, f"{word}{self._standing(event.trial)}: {reason}")
+        elif event.end is End.GOAL:
+            goal = self._goals.get(event.trial, Goal()).at
+            rung = "" if goal is None else f" at rung {wording.number(goal)}"
+            yield Line(Kind.WAITS, event.trial, f"waits{rung}{self._standing(event.trial)}")
+        elif event.end in (End.CRASHED, End.LOST):
+            yield Line(Kind.RETRIED, event.trial, f"is tried again: {reason}")
+        elif event.end is End.ASKED:
+            yield Line(Kind.SAVED, event.trial, f"is saved{self._standing(event.trial)}")
+
+    def _standing(self, number: int) -> str:
+        trial = self._history.trials[number]
+        after = wording.plural(trial.iteration, "iteration")
+        if trial.score is None:
+            return f" after {after}"
+        metric = wording.last_part(trial.objective.metric)
+        return f" after {after}, {metric} {wording.number(trial.score)}"
+
+
+def _moves(moves: Sequence[Moved]) -> Iterable[Line]:
+    for status in Status:
+        same = [move for move in moves if move.status is status]
+        kind, word = _ENDED.get(status, (Kind.NOTICE, status.lower()))
+        if len(same) > MOST_MOVES:
+            first = f"trial {same[0].trial} because {printable(same[0].reason)}"
+            yield Line(kind, None, f"{len(same)} trials {word}, {first}")
+            continue
+        for move in same:
+            yield Line(kind, move.trial, f"{word}: {printable(move.reason)}")

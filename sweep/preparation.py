@@ -1,0 +1,83 @@
+"""From what a person typed to a checked spec, before anything is written."""
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import joblib
+
+from sweep import launch, plugins, pools, samples
+from sweep import spec as specs
+from sweep.folder import Folder
+from sweep.launch import Resolved
+from sweep.spec import Override, SweepSpec
+from trainables.trainable import Trainable
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """A sweep that could be started."""
+
+    resolved: Resolved
+    text: str
+    """The spec file as it was given, headed by what the command line changed."""
+    paths: tuple[str, ...]
+    """Folders in which the trainable's module is looked for: the spec's, then the current one."""
+
+
+def prepare(space: str, overrides: Sequence[Override]) -> Prepared:
+    """Read a spec and find its plugins; every mistake is a UsageError.
+
+    Args:
+        space: a path, or the bare name of a shipped search space.
+        overrides: settings of the command line, put over those of the file.
+    """
+    path = specs.find(space)
+    spec = specs.load(path, overrides)
+    paths = tuple(dict.fromkeys((str(path.resolve().parent), str(Path.cwd()))))
+    resolved = launch.resolve(spec, paths)
+    changed = "".join(f"# given on the command line: {override.said}\n" for override in overrides)
+    return Prepared(resolved, changed + path.read_text(encoding="utf-8-sig"), paths)
+
+
+def create(prepared: Prepared, folder: Folder, pool: str) -> None:
+    """Make the sweep's folder and ledger, if there is such a pool."""
+    pools.find(pool)
+    launch.create(folder, prepared.resolved, prepared.text, prepared.paths)
+
+
+def slots(asked: int | None, spec: SweepSpec, paths: Sequence[str], trials: int) -> int:
+    """How many trials run at once: as many as asked, else as the processor cores can take."""
+    if asked is not None:
+        return asked
+    per_trial = cores_per_trial(spec, plugins.find_trainable(spec.trainable, paths))
+    return max(1, min(int(joblib.cpu_count() // per_trial), trials))
+
+
+def cores_per_trial(spec: SweepSpec, trainable: type[Trainable]) -> float:
+    """What the spec or the trainable asks for, whichever is more."""
+    point = samples.draw(spec.space, spec.seed, 1)[0]
+    config = trainable.complete_config(spec.space.nest(point.settings, spec.config), spec.stop)
+    request = trainable.default_resource_request(config) or {}
+    return max(1.0, float(spec.resources.cpu), request.get("cpu", 1.0))
+
+
+# ---- where the runs are tracked -------------------------------------------------------------
+
+
+def remember_tracking(folder: Folder, uri: str) -> None:
+    """Keep the tracking URI beside the ledger, for whoever resumes; it may hold a password."""
+    descriptor = os.open(_tracking_file(folder), os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+    with os.fdopen(descriptor, "w", encoding="utf-8") as file:
+        file.write(uri)
+
+
+def recall_tracking(folder: Folder) -> str | None:
+    """The tracking URI that the sweep was started with; None: the file of its root."""
+    path = _tracking_file(folder)
+    return path.read_text(encoding="utf-8") if path.exists() else None
+
+
+def _tracking_file(folder: Folder) -> Path:
+    return folder.path / "tracking-uri"

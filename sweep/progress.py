@@ -1,0 +1,124 @@
+"""How far a sweep is, from its history and from the notes that running slices leave.
+
+Progress is work, counted in the scheduler's ``time_attr``: a trial that only waits at a rung has
+done its share. Notes are lossy and nothing is decided by them. Durations are seconds.
+"""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+from sweep.events import FINISHED, Metrics, Status
+from sweep.folder import Folder
+from sweep.history import History, Trial
+from sweep.metrics import number
+
+#: Results that only grow, so that a stopping criterion on them says how far a trial is.
+COUNTERS = ("training_iteration", "timesteps_total", "episodes_total", "time_total_s")
+#: Least share of the work after which an estimate of the rest is shown.
+_LEAST = 0.02
+
+
+@dataclass(frozen=True)
+class Aim:
+    """What a sweep's progress is measured against."""
+
+    levels: tuple[float, ...]
+    """The scheduler's rungs, in units of ``time_attr``; empty without rungs."""
+    stop: Mapping[str, float]
+
+
+@dataclass(frozen=True)
+class Note:
+    """Where a running trial is."""
+
+    iteration: int
+    time: float | None
+    value: float | None
+
+
+def read_notes(folder: Folder, history: History) -> dict[int, Note]:
+    """The notes of the running trials; what is missing, torn or older than the history is not."""
+    notes = {}
+    for trial in history.of(Status.RUNNING):
+        note = _read_note(folder, trial)
+        if note is not None and note.iteration > trial.iteration:
+            notes[trial.number] = note
+    return notes
+
+
+def _read_note(folder: Folder, trial: Trial) -> Note | None:
+    try:
+        text = (folder.trial(trial.number) / "progress.json").read_text(encoding="utf-8")
+        raw = json.loads(text)
+        objective = trial.objective
+        return Note(
+            int(raw["training_iteration"]),
+            number(raw.get(objective.time_attr)),
+            number(raw.get(objective.metric)),
+        )
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        return None
+
+
+def fraction(history: History, aim: Aim, notes: Mapping[int, Note] | None = None) -> float:
+    """The share of the expected work that is done, from 0 to 1."""
+    notes = notes or {}
+    if history.ended == "finished":
+        return 1.0
+    if aim.levels:
+        done = sum(_climbed(trial, aim, notes.get(trial.number)) for trial in history.trials)
+        expected = _expected(aim.levels) * history.wanted
+    else:
+        done = sum(_share(trial, aim, notes.get(trial.number)) for trial in history.trials)
+        expected = float(history.wanted)
+    return min(1.0, done / expected) if expected > 0 else 0.0
+
+
+def _expected(levels: Sequence[float]) -> float:
+    """Work per trial under successive halving: each rung is reached by the share that it leaves."""
+    first = levels[0]
+    return first + sum(
+        (high - low) * first / low / _ratio(levels) for low, high in pairwise(levels)
+    )
+
+
+def _ratio(levels: Sequence[float]) -> float:
+    return levels[1] / levels[0] if len(levels) > 1 else 1.0
+
+
+def _climbed(trial: Trial, aim: Aim, note: Note | None) -> float:
+    if trial.status is Status.COMPLETED:
+        return aim.levels[-1]
+    time = trial.time if note is None or note.time is None else note.time
+    return min(time, aim.levels[-1])
+
+
+def _share(trial: Trial, aim: Aim, note: Note | None) -> float:
+    if trial.status in FINISHED:
+        return 1.0
+    reached = dict(trial.last)
+    if note is not None:
+        reached["training_iteration"] = note.iteration
+    return max(
+        (_towards(reached, key, aim.stop[key]) for key in COUNTERS if key in aim.stop), default=0
+    )
+
+
+def _towards(reached: Metrics, key: str, goal: float) -> float:
+    return min(1.0, (number(reached.get(key)) or 0.0) / goal) if goal > 0 else 1.0
+
+
+def time_left(elapsed: float, now: float, start: float = 0.0) -> float | None:
+    """Seconds that the rest takes at the pace so far; None: too early to say.
+
+    Args:
+        elapsed: seconds since this driver began.
+        now: the fraction that is done.
+        start: the fraction that was done when this driver began.
+    """
+    if now >= 1.0:
+        return 0.0
+    done = now - start
+    return elapsed * (1.0 - now) / done if done >= _LEAST else None

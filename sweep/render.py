@@ -1,0 +1,269 @@
+"""The data of `sweep.views` as tables and text, for a terminal of 80 columns or more, or a pipe."""
+
+import shlex
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from sweep import wording
+from trainables.errors import printable
+
+Data = Mapping[str, Any]
+
+_STYLES = {
+    "RUNNING": "cyan",
+    "COMPLETED": "green",
+    "FAILED": "red",
+    "running": "cyan",
+    "finished": "green",
+    "interrupted": "yellow",
+}
+
+
+def table(
+    columns: Sequence[tuple[str, str]], rows: Iterable[Sequence[str | Text]], head: bool = True
+) -> Table:
+    """A table without lines.
+
+    Args:
+        columns: (title, kind); kind is ``l`` or ``r`` for left or right; where there is no room,
+            columns of kind ``cut`` and ``wrap`` give way, and no others.
+        rows: cells.
+        head: whether the titles are shown.
+    """
+    made = Table(
+        box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold", show_header=head
+    )
+    for title, kind in columns:
+        yields = kind in ("cut", "wrap")
+        made.add_column(title, justify="right" if kind == "r" else "left", no_wrap=not yields)
+    for row in rows:
+        made.add_row(*(_cell(cell, kind) for cell, (_, kind) in zip(row, columns, strict=True)))
+    return made
+
+
+def _cell(cell: str | Text, kind: str) -> Text:
+    text = Text(cell) if isinstance(cell, str) else cell
+    text.overflow = "fold" if kind == "wrap" else "ellipsis"
+    text.no_wrap = kind != "wrap"
+    return text
+
+
+def word(value: str) -> Text:
+    """A status or state in its colour."""
+    return Text(value.lower(), style=_STYLES.get(value, ""))
+
+
+def overviews(rows: Sequence[Data], root: str) -> RenderableType:
+    """`sweep ls`."""
+    if not rows:
+        return Text(f"no sweeps in {printable(root)}; start one with `sweep run quickstart`")
+    return table(
+        [
+            ("sweep", "wrap"),
+            ("state", "l"),
+            ("trials", "r"),
+            ("best", "r"),
+            ("metric", "cut"),
+            ("age", "l"),
+        ],
+        [
+            (
+                Text(printable(row["name"])),
+                word(row["state"]),
+                f"{row['trials']}/{row['wanted']}",
+                best_score(row),
+                Text(wording.last_part(row["metric"])),
+                wording.age(row["age_s"]),
+            )
+            for row in rows
+        ],
+    )
+
+
+def best_score(row: Data) -> str:
+    """The score of the best trial."""
+    return wording.number(row["best"]["score"] if row["best"] else None)
+
+
+def status(data: Data) -> RenderableType:
+    """`sweep status`."""
+    metric = f"{printable(data['metric'])} ({data['mode']})"
+    head = Text.assemble(
+        (printable(data["name"]), "bold"),
+        "  ",
+        word(data["state"]),
+        f"  {data['searcher']} · {data['scheduler']}  {metric}",
+    )
+    shown: list[RenderableType] = [head, Text(standing(data))]
+    if data["running"]:
+        shown += [Text(), running(data["running"], data["metric"], data["time_attr"])]
+    if data["best"]:
+        shown += [Text(), best_line(data["best"])]
+    if data["state"] in ("stopped", "interrupted"):
+        shown += [Text(), Text(f"go on with: sweep resume {printable(data['name'])}")]
+    return Group(*shown)
+
+
+def standing(data: Data) -> str:
+    """How far the sweep is, on one line."""
+    parts = [
+        f"{data['trials']} of {wording.plural(data['wanted'], 'trial')}",
+        in_words(data["counts"]),
+        f"{data['fraction']:.0%} of the work" if data["state"] != "finished" else "",
+    ]
+    if data["left_s"] is not None:
+        parts.append(f"about {wording.duration(data['left_s'])} left")
+    return " · ".join(part for part in parts if part)
+
+
+def in_words(counts: Mapping[str, int]) -> str:
+    """``3 running, 12 paused``."""
+    return ", ".join(f"{count} {status.lower()}" for status, count in counts.items())
+
+
+def running(rows: Sequence[Data], metric: str, time_attr: str) -> Table:
+    """One line per running trial."""
+    columns = [("trial", "r"), ("iter", "r"), (wording.last_part(metric), "r")]
+    counted = time_attr != "training_iteration"
+    columns.append((wording.last_part(time_attr) if counted else "rung", "r"))
+    return table(
+        [*columns, ("time", "r"), ("settings", "cut")],
+        [
+            (
+                str(row["trial"]),
+                str(row["iteration"]),
+                wording.number(row["value"]),
+                _towards(row, counted),
+                wording.duration(row["seconds"]),
+                Text(wording.settings(row["settings"])),
+            )
+            for row in rows
+        ],
+    )
+
+
+def _towards(row: Data, counted: bool) -> str:
+    goal = "end" if row["goal"] is None else wording.count(row["goal"])
+    return f"{wording.count(row['time'])} / {goal}" if counted else goal
+
+
+def best_line(best: Data) -> Text:
+    """The best trial so far, on one line."""
+    return Text.assemble(
+        ("best", "bold"),
+        f"  trial {best['trial']}: {wording.number(best['score'])}  ",
+        (wording.settings(best["settings"]), "dim"),
+        no_wrap=True,
+        overflow="ellipsis",
+    )
+
+
+def results(data: Data) -> RenderableType:
+    """`sweep results`."""
+    best = "greatest" if data["mode"] == "max" else "least"
+    title = f"{printable(data['name'])}: {printable(data['metric'])}, {best} first"
+    return Group(Text(title), Text(), ranking(data["trials"], "wrap"))
+
+
+def ranking(rows: Sequence[Data], settings: str) -> Table:
+    """Trials as a table, in the order given; `settings` is the kind of that column."""
+    return table(
+        [
+            ("trial", "r"),
+            ("status", "l"),
+            ("score", "r"),
+            ("iter", "r"),
+            ("steps", "r"),
+            ("settings", settings),
+        ],
+        [
+            (
+                str(row["trial"]),
+                word(row["status"]),
+                wording.number(row["score"]),
+                str(row["iterations"]),
+                wording.count(row["steps"]),
+                Text(wording.settings(row["settings"])),
+            )
+            for row in rows
+        ],
+    )
+
+
+def summary(data: Data) -> RenderableType:
+    """The end of `sweep run` and `sweep resume`."""
+    name = printable(data["name"])
+    steps = "" if data["steps"] is None else f" · {wording.count(data['steps'])} environment steps"
+    facts = f"{in_words(data['counts'])} · {wording.duration(data['seconds'])}{steps}"
+    ended = f"{data['how']}: {data['trials']} of {wording.plural(data['wanted'], 'trial')}"
+    shown: list[RenderableType] = [Text(), Text(f"{name} {ended} · {facts}", style="bold")]
+    if data["top"]:
+        shown += [Text(), ranking(data["top"], "cut")]
+    return Group(*shown, Text(), Text("\n".join(_next_steps(data))))
+
+
+def _next_steps(data: Data) -> list[str]:
+    name = printable(data["name"])
+    where = f" --root {shlex.quote(printable(data['root']))}" if data["root"] != "sweeps" else ""
+    lines = []
+    if data["unsent"]:
+        behind = ", ".join(data["unsent"])
+        lines.append(f"{behind} still misses some results; `sweep resume {name}{where}` sends them")
+    if data["how"] != "finished":
+        lines.append(f"go on       sweep resume {name}{where}")
+    if data["top"]:
+        lines.append(f"compare     sweep ui {name}{where}")
+        lines.append(f"take away   sweep export-model {name}{where} --out exported-{name}")
+    return lines
+
+
+def preview(data: Data) -> RenderableType:
+    """`sweep validate` and `sweep run --dry-run`."""
+    points = "infinitely many" if data["points"] is None else f"{data['points']:,}"
+    rungs = ", ".join(wording.number(level) for level in data["rungs"])
+    facts = [
+        f"{printable(data['name'])}: {wording.plural(data['trials'], 'trial')} of "
+        f"{printable(data['trainable'])}, {data['jobs']} at once",
+        f"metric     {printable(data['metric'])} ({data['mode']})",
+        f"searcher   {data['searcher']}",
+        f"scheduler  {data['scheduler']}"
+        + (f", rungs at {rungs} {printable(data['time_attr'])}" if rungs else ""),
+        f"stop       {wording.settings(data['stop']) or 'when the trainable says so'}",
+        "",
+        f"space, {points} points",
+        *(f"  {printable(line)}" for line in data["space"]),
+        "",
+        "for example",
+    ]
+    shown: list[RenderableType] = [Text("\n".join(facts)), _samples(data["samples"])]
+    return Group(*shown, *_restore(data.get("restore")))
+
+
+def _samples(samples: Sequence[Data]) -> Table:
+    names = list(dict.fromkeys(name for sample in samples for name in sample))
+    return table(
+        [
+            (f"  {printable(name)}" if i == 0 else printable(name), "wrap")
+            for i, name in enumerate(names)
+        ],
+        [
+            [
+                ("  " if i == 0 else "") + (wording.setting(sample[name]) if name in sample else "")
+                for i, name in enumerate(names)
+            ]
+            for sample in samples
+        ],
+    )
+
+
+def _restore(differences: Sequence[str] | None) -> list[RenderableType]:
+    if differences is None:
+        return []
+    if not differences:
+        return [Text(), Text("save and restore: the next iteration is the same, to the bit")]
+    lines = [f"  {printable(line)}" for line in differences]
+    return [Text(), Text("save and restore:", style="yellow"), Text("\n".join(lines))]

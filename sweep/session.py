@@ -1,0 +1,195 @@
+"""One driver's term: its signals, its trackers and its view; how it ended.
+
+The first SIGINT, SIGTERM or SIGHUP asks the driver to stop: slices save and end. The second ends at
+once; after it the signals do again what they did before. Whatever happens, the sweep is resumable.
+"""
+
+import contextlib
+import signal
+import time
+import traceback
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from types import FrameType
+from typing import Any
+
+from sweep import launch as launching
+from sweep import trackers
+from sweep.display import View
+from sweep.driver import Driver, Parts
+from sweep.errors import SweepError
+from sweep.events import Recorded
+from sweep.folder import Folder
+from sweep.history import History
+from sweep.launch import Launch
+from sweep.outbox import Outbox
+from sweep.trackers import Where
+
+#: Signals that ask a driver to stop.
+SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+#: Seconds that trackers have to take the rest after a sweep that is done.
+PATIENCE_S = 60.0
+#: The same after one that was asked to stop.
+SHORT_PATIENCE_S = 5.0
+
+_NOTICE = "stopping: slices save and end; the same signal again (Ctrl-C) ends at once"
+
+
+@dataclass(frozen=True)
+class Order:
+    """What a person asked for."""
+
+    launch: Launch
+    tracking_uri: str | None = None
+    """An MLflow server or database; None: the file of the sweep's root."""
+    timeout_s: float | None = None
+    """Seconds after which the driver is asked to stop."""
+
+
+@dataclass(frozen=True)
+class Ended:
+    """How it ended."""
+
+    how: str
+    """``finished`` or ``stopped``."""
+    signal: int | None
+    """The first signal that came."""
+    seconds: float
+    unsent: tuple[str, ...]
+    """Trackers that still miss something; the next driver sends it."""
+    history: History
+
+
+class OwnError(SweepError):
+    """A mistake of this program; its traceback is in a file of the sweep's folder."""
+
+    def __init__(self, error: BaseException, where: object) -> None:
+        super().__init__(
+            f"internal error: {type(error).__name__}: {error}; the traceback is in {where}; the "
+            f"sweep can be resumed"
+        )
+
+
+def conduct(order: Order, view: View) -> Ended:
+    """Run the driver of an existing sweep until it ends.
+
+    Raises:
+        SweepError: it could not begin, or was ended by the outside; see ``exit_code``.
+    """
+    folder = order.launch.folder
+    with _own_errors(folder), launching.opened(order.launch) as (parts, warnings):
+        return _Session(order, parts, view).run(warnings)
+
+
+class _Session:
+    """The course of one term."""
+
+    def __init__(self, order: Order, parts: Parts, view: View) -> None:
+        self.view = view
+        self.parts = parts
+        self.began = time.monotonic()
+        self.deadline = None if order.timeout_s is None else self.began + order.timeout_s
+        self.driver = Driver(parts, self.watch)
+        self.signals = _Signals(self.driver.ask_to_stop)
+        self.outbox = Outbox(parts.folder.ledger, _make_trackers(parts, order), view.say)
+        self.told = False
+
+    def run(self, warnings: Sequence[str]) -> Ended:
+        try:
+            with self._shown(warnings):
+                with self.signals:
+                    how = self.driver.run()
+                unsent = self._drain(how)
+        except BaseException:
+            self.outbox.close(0.0)
+            raise
+        seconds = time.monotonic() - self.began
+        return Ended(how, self.signals.first, seconds, unsent, self.parts.history)
+
+    def watch(self, records: Sequence[Recorded]) -> None:
+        """The driver's ticks."""
+        if records:
+            self.outbox.notify()
+        if self.deadline is not None and time.monotonic() > self.deadline:
+            self.deadline = None
+            self.driver.ask_to_stop()
+            self.view.say("--timeout is over: slices save and end")
+        if self.signals.received and not self.told:
+            self.told = True
+            self.view.say(_NOTICE)
+        self.view.update(records)
+
+    def _drain(self, how: str) -> tuple[str, ...]:
+        """Let the trackers take the rest; Ctrl-C leaves it to the next driver."""
+        patience = PATIENCE_S if how == "finished" else SHORT_PATIENCE_S
+        if names := self.parts.spec.trackers:
+            self.view.say(f"the sweep is {how}; the last results go to {' and '.join(names)}")
+            self.view.update(())
+        try:
+            return tuple(self.outbox.close(0.0 if len(self.signals.received) > 1 else patience))
+        except KeyboardInterrupt:
+            return tuple(self.outbox.close(0.0))
+
+    @contextlib.contextmanager
+    def _shown(self, warnings: Sequence[str]) -> Iterator[None]:
+        self.view.begin(self.parts, warnings)
+        try:
+            yield
+        finally:
+            self.view.end()
+
+
+class _Signals:
+    """While it is entered, signals are counted and passed on as wishes."""
+
+    def __init__(self, ask: Callable[[], None]) -> None:
+        self.received: list[int] = []
+        self._ask = ask
+        self._before: dict[int, Any] = {}
+
+    @property
+    def first(self) -> int | None:
+        return self.received[0] if self.received else None
+
+    def __enter__(self) -> "_Signals":
+        for number in SIGNALS:
+            if signal.getsignal(number) is not signal.SIG_IGN:  # as under nohup
+                self._before[number] = signal.signal(number, self._handle)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        while self._before:
+            number, handler = self._before.popitem()
+            signal.signal(number, handler)
+
+    def _handle(self, number: int, _frame: FrameType | None) -> None:
+        self.received.append(number)
+        self._ask()
+        if len(self.received) > 1:
+            self.__exit__()
+
+
+def _make_trackers(parts: Parts, order: Order) -> dict[str, trackers.Tracker]:
+    ledger = parts.ledger
+    where = Where(
+        parts.folder,
+        ledger.sweep_id,
+        ledger.name,
+        ledger.created_at,
+        parts.spec,
+        order.tracking_uri,
+    )
+    return {name: trackers.find(name)(where) for name in parts.spec.trackers}
+
+
+@contextlib.contextmanager
+def _own_errors(folder: Folder) -> Iterator[None]:
+    """Puts the traceback of an error that nobody planned into the sweep's folder."""
+    try:
+        yield
+    except (SweepError, OSError):
+        raise
+    except Exception as error:
+        path = folder.path / "error.txt"
+        path.write_text("".join(traceback.format_exception(error)), encoding="utf-8")
+        raise OwnError(error, path) from error

@@ -1,0 +1,98 @@
+"""The console that everything is printed to; it outlives its reader.
+
+On a terminal rich's styles and widths apply. In a pipe or a file there are no control codes and
+lines are as long as they need be. When the reader goes away (``| head``, a closed window) or the
+disk of a redirected file is full, printing ends silently and the work goes on.
+"""
+
+import contextlib
+import os
+import sys
+from typing import IO, Any, TextIO, cast
+
+from rich.console import Console, Group, RenderableType
+
+#: Columns of what is not a terminal: nothing is cut or wrapped there.
+_PIPE_WIDTH = 10_000
+
+
+class Terminal(Console):
+    """A console whose failures to print are nobody's failure.
+
+    Args:
+        stream: where to; whether it is a terminal decides how.
+        options: of rich's Console, over those that follow from `stream`.
+    """
+
+    def __init__(self, stream: TextIO, **options: Any) -> None:
+        interactive = stream.isatty()
+        chosen: dict[str, Any] = {
+            "file": cast("IO[str]", _Lasting(stream)),
+            "force_terminal": interactive,
+            "color_system": "auto" if interactive else None,
+            "width": None if interactive else _PIPE_WIDTH,
+            "markup": False,
+            "emoji": False,
+            "highlight": False,
+        }
+        super().__init__(**{**chosen, **options})
+
+    def show(self, *renderables: RenderableType, **options: Any) -> None:
+        """Print one below the other."""
+        shown = Group(*renderables)
+        if self.is_terminal:
+            self.print(shown, **options)
+            return
+        with self.capture() as captured:
+            self.print(shown, **options)
+        # A table's last column is filled with blanks, which a pipe need not have.
+        lines = [line.rstrip() for line in captured.get().splitlines()]
+        self.file.write("".join(f"{line}\n" for line in lines))
+        self.file.flush()
+
+    @property
+    def live(self) -> bool:
+        """Whether lines can be redrawn."""
+        return self.is_terminal and not self.is_dumb_terminal
+
+
+def terminal() -> Terminal:
+    """A console on what is standard output now."""
+    return Terminal(sys.stdout)
+
+
+class _Lasting:
+    """A stream that takes everything, whether or not somebody still reads it."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+        self.encoding = stream.encoding
+
+    def write(self, text: str) -> int:
+        try:
+            return self._stream.write(text)
+        except OSError:
+            silence(self._stream)
+            return len(text)
+
+    def flush(self) -> None:
+        try:
+            self._stream.flush()
+        except OSError:
+            silence(self._stream)
+
+    def isatty(self) -> bool:
+        return self._stream.isatty()
+
+    def fileno(self) -> int:
+        return self._stream.fileno()
+
+
+def silence(stream: TextIO) -> None:
+    """Send what is still written to `stream`, or waits in its buffer, nowhere."""
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    try:
+        with contextlib.suppress(OSError, ValueError):  # no file behind it
+            os.dup2(nowhere, stream.fileno())
+    finally:
+        os.close(nowhere)

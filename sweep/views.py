@@ -1,0 +1,255 @@
+"""What the commands show, as plain data: pure functions from a sweep to what ``--json`` prints.
+
+`sweep.render` makes tables of the same data. A value that is not there, or not finite, is null.
+Times are seconds; moments are seconds since 1970.
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from sweep import progress, wording
+from sweep.errors import UsageError
+from sweep.events import FINISHED, Closed, Created, Moved, Opened, Recorded, Row, Saved, Status
+from sweep.history import History, Trial
+from sweep.look import State, Sweep
+from sweep.progress import Note
+
+Data = dict[str, Any]
+
+#: Trials in the table at the end of a sweep.
+TOP = 10
+#: The result in which environment steps are counted.
+STEPS = "timesteps_total"
+
+
+def overview(sweep: Sweep, now: float) -> Data:
+    """One row of `sweep ls`."""
+    history = sweep.history
+    return {
+        "name": sweep.folder.name,
+        "state": sweep.state.value,
+        "trials": len(history.trials),
+        "done": done(history),
+        "wanted": history.wanted or sweep.spec.trials,
+        "metric": sweep.spec.metric,
+        "mode": sweep.spec.mode,
+        "best": best_so_far(history),
+        "created_at": sweep.created_at,
+        "age_s": now - sweep.created_at,
+    }
+
+
+def status(sweep: Sweep, notes: Mapping[int, Note], now: float) -> Data:
+    """`sweep status`: counts, running trials, best, and how long the rest may take."""
+    share = progress.fraction(sweep.history, sweep.aim, notes)
+    running = sweep.state is State.RUNNING
+    elapsed = now - sweep.epoch_began_at if running and sweep.epoch_began_at else None
+    left = None
+    if elapsed is not None:
+        left = progress.time_left(elapsed, share, sweep.fraction_at_epoch())
+    return {
+        **overview(sweep, now),
+        "searcher": sweep.spec.searcher.name,
+        "scheduler": sweep.spec.scheduler.name,
+        "time_attr": sweep.history.objective.time_attr,
+        "rungs": list(sweep.aim.levels),
+        "counts": counts(sweep.history),
+        "fraction": share,
+        "elapsed_s": elapsed,
+        "left_s": left,
+        "steps": steps(sweep.history),
+        "running": [
+            running_trial(trial, notes.get(trial.number), sweep.opened_at(trial.number), now)
+            for trial in sweep.history.of(Status.RUNNING)
+            if running
+        ],
+    }
+
+
+def running_trial(trial: Trial, note: Note | None, opened_at: float | None, now: float) -> Data:
+    """Where a running trial is, the newest of what the ledger and its note say."""
+    value = next((p.value for p in reversed(trial.curve) if p.value is not None), None)
+    trained = trial.last.get("time_total_s", 0.0)
+    before = float(trained) if isinstance(trained, int | float) else 0.0
+    if note is not None and note.value is not None:
+        value = note.value
+    return {
+        "trial": trial.number,
+        "iteration": trial.iteration if note is None else note.iteration,
+        "time": trial.time if note is None or note.time is None else note.time,
+        "goal": trial.goal.at,
+        "value": finite(value),
+        "seconds": before + (now - opened_at if opened_at is not None else 0.0),
+        "settings": dict(trial.searched),
+    }
+
+
+def results(sweep: Sweep) -> Data:
+    """`sweep results`: every trial, best first, those without a score last."""
+    history = sweep.history
+    ranked = history.ranked()
+    others = [trial for trial in history.trials if trial.score is None]
+    return {
+        "name": sweep.folder.name,
+        "metric": sweep.spec.metric,
+        "mode": sweep.spec.mode,
+        "trials": [row(trial) for trial in [*ranked, *others]],
+    }
+
+
+def row(trial: Trial) -> Data:
+    """One trial in a table of results."""
+    return {
+        "trial": trial.number,
+        "status": trial.status.value,
+        "score": finite(trial.score),
+        "iterations": trial.iteration,
+        "steps": finite(trial.last.get(STEPS)),
+        "settings": dict(trial.searched),
+        "config": trial.config,
+        "reason": trial.reason,
+    }
+
+
+def best(sweep: Sweep) -> Data:
+    """`sweep best`: the trial with the best score, and where its best checkpoint lies."""
+    trial = best_trial(sweep.history, sweep.folder.name)
+    saved = trial.best_checkpoint
+    return {
+        "name": sweep.folder.name,
+        "metric": sweep.spec.metric,
+        "mode": sweep.spec.mode,
+        **row(trial),
+        "checkpoint": None if saved is None else checkpoint(trial, saved),
+    }
+
+
+def best_trial(history: History, name: str) -> Trial:
+    """The trial with the best score; UsageError if no trial has one."""
+    ranked = history.ranked()
+    if not ranked:
+        metric = history.objective.metric
+        raise UsageError(
+            f"{name}: none of its {wording.plural(len(history.trials), 'trial')} has a score in "
+            f"'{metric}' yet; see `sweep results {name}`"
+        )
+    return ranked[0]
+
+
+def find_trial(history: History, name: str, number: int) -> Trial:
+    """Trial `number` of the sweep `name`; UsageError if there is none."""
+    if not 0 <= number < len(history.trials):
+        has = f"trials 0 to {len(history.trials) - 1}" if history.trials else "no trials yet"
+        raise UsageError(f"trial: {number} does not exist; {name} has {has}")
+    return history.trials[number]
+
+
+def show(sweep: Sweep, number: int, rows: Sequence[Row]) -> Data:
+    """`sweep show`: everything about one trial; `rows` are its results."""
+    trial = find_trial(sweep.history, sweep.folder.name, number)
+    return {
+        "name": sweep.folder.name,
+        "metric": sweep.spec.metric,
+        "mode": sweep.spec.mode,
+        **row(trial),
+        "goal": {"at": trial.goal.at, "top": trial.goal.top},
+        "time_attr": trial.objective.time_attr,
+        "exactness": trial.exactness,
+        "slices": trial.slices,
+        "started_at": trial.started_at,
+        "ended_at": trial.ended_at,
+        "curve": [
+            {"iteration": p.iteration, "time": p.time, "value": finite(p.value)}
+            for p in trial.curve
+        ],
+        "last": {key: finite(value) for key, value in (rows[-1].metrics if rows else {}).items()},
+        "decisions": [d for record in sweep.records if (d := decision(record, number))],
+        "checkpoints": [checkpoint(trial, saved) for saved in trial.checkpoints.values()],
+        "error": trial.error,
+    }
+
+
+def decision(record: Recorded, number: int) -> Data | None:
+    """What an event decided about trial `number`, and why; None: nothing."""
+    event = record.event
+    if not isinstance(event, Created | Opened | Closed | Moved) or event.trial != number:
+        return None
+    match event:
+        case Created():
+            what, why = "proposed", f"from the history up to event {event.seen}"
+        case Opened():
+            goal = "the end" if event.goal.at is None else wording.number(event.goal.at)
+            what, why = f"slice {event.slice} to {goal}", event.why
+        case Closed():
+            skipped = "".join(f"; skipped {one}" for one in event.skipped)
+            what, why = f"slice {event.slice} ended: {event.status}", event.reason + skipped
+        case Moved():
+            what, why = str(event.status), event.reason
+    return {"event": record.k, "epoch": record.epoch, "at": record.at, "what": what, "why": why}
+
+
+def checkpoint(trial: Trial, saved: Saved) -> Data:
+    """A checkpoint; `file` is relative to the sweep's folder."""
+    return {
+        "iteration": saved.iteration,
+        "value": finite(saved.value),
+        "file": f"trials/{trial.number}/{saved.file}",
+        "digest": saved.digest,
+        "size": saved.size,
+    }
+
+
+def summary(history: History, name: str) -> Data:
+    """What is shown when a driver has ended: the best trials, counts and steps."""
+    return {
+        "name": name,
+        "metric": history.objective.metric,
+        "mode": history.objective.mode,
+        "counts": counts(history),
+        "trials": len(history.trials),
+        "wanted": history.wanted,
+        "steps": steps(history),
+        "top": [row(trial) for trial in history.ranked()[:TOP]],
+    }
+
+
+# ---- parts ----------------------------------------------------------------------------------
+
+
+def counts(history: History) -> dict[str, int]:
+    """Status → number of trials; only those that occur, in the order of `Status`."""
+    return {status.value: len(found) for status in Status if (found := history.of(status))}
+
+
+def done(history: History) -> int:
+    """How many trials have ended."""
+    return sum(trial.status in FINISHED for trial in history.trials)
+
+
+def best_so_far(history: History) -> Data | None:
+    """Number, score and settings of the best trial; None: no trial has a score."""
+    ranked = history.ranked()
+    if not ranked:
+        return None
+    first = ranked[0]
+    return {
+        "trial": first.number,
+        "score": finite(first.score),
+        "settings": dict(first.searched),
+    }
+
+
+def steps(history: History) -> float | None:
+    """Environment steps of all trials together; None: their results do not count them."""
+    found = [
+        float(value)
+        for trial in history.trials
+        if isinstance(value := trial.last.get(STEPS), int | float)
+    ]
+    return sum(found) if found else None
+
+
+def finite(value: Any) -> Any:
+    """`value`, or None where it is a number that JSON does not have."""
+    return None if isinstance(value, float) and not math.isfinite(value) else value

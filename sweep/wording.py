@@ -1,0 +1,99 @@
+"""Numbers, durations and settings in few characters, for people; JSON has them exactly.
+
+Everything that users or files named goes through `printable`, so that it cannot fool a terminal.
+"""
+
+import json
+from collections.abc import Mapping
+from itertools import pairwise
+from typing import Any
+
+from trainables.errors import printable
+
+#: The bars of a sparkline, lowest first.
+_BARS = "▁▂▃▄▅▆▇█"
+#: What stands for a value that is not there.
+ABSENT = "-"
+
+
+def number(value: float | None) -> str:
+    """A result: six significant digits, whole numbers in full."""
+    if value is None:
+        return ABSENT
+    whole = float(value).is_integer() and abs(value) < 1e15
+    return f"{value:.0f}" if whole else f"{value:.6g}"
+
+
+def count(value: float | None) -> str:
+    """A count of steps, with thousands apart."""
+    return ABSENT if value is None else f"{value:,.0f}"
+
+
+def duration(seconds: float | None) -> str:
+    """Seconds as ``8 s``, ``4:07`` or ``1:02:33``."""
+    if seconds is None:
+        return ABSENT
+    whole = round(seconds)
+    if whole < 60:
+        return f"{whole} s"
+    hours, rest = divmod(whole, 3600)
+    minutes, left = divmod(rest, 60)
+    return f"{hours}:{minutes:02d}:{left:02d}" if hours else f"{minutes}:{left:02d}"
+
+
+def age(seconds: float) -> str:
+    """Time since something in its largest unit, such as ``3 days``."""
+    for unit, size in (("day", 86400), ("hour", 3600), ("minute", 60)):
+        if seconds >= size:
+            return plural(int(seconds // size), unit)
+    return plural(max(0, int(seconds)), "second")
+
+
+def plural(amount: int, noun: str) -> str:
+    """``1 trial``, ``2 trials``."""
+    return f"{amount} {noun}" if amount == 1 else f"{amount} {noun}s"
+
+
+def setting(value: Any) -> str:
+    """One value of a setting, short."""
+    if isinstance(value, float):
+        return f"{value:.3g}"
+    return printable(value if isinstance(value, str) else json.dumps(value, separators=(",", ":")))
+
+
+def settings(values: Mapping[str, Any]) -> str:
+    """Settings on one line: ``lr=0.0003 gamma=0.99``."""
+    return " ".join(f"{printable(name)}={setting(value)}" for name, value in values.items())
+
+
+def last_part(path: str) -> str:
+    """The last part of a path into results: ``episode_reward_mean``."""
+    return printable(path.rsplit("/", 1)[-1])
+
+
+def sparkline(values: list[float], width: int = 60) -> str:
+    """A curve as one line of bars, at most `width`; each bar is the mean of its stretch."""
+    if not values:
+        return ""
+    bars = min(width, len(values))
+    edges = [index * len(values) // bars for index in range(bars + 1)]
+    means = [sum(values[a:b]) / (b - a) for a, b in pairwise(edges)]
+    low, high = min(means), max(means)
+    scale = (len(_BARS) - 1) / (high - low) if high > low else 0.0
+    return "".join(_BARS[round((mean - low) * scale)] for mean in means)
+
+
+def yaml_lines(values: Mapping[str, Any], indent: int = 0) -> list[str]:
+    """Plain data as YAML, nested mappings as blocks, all else as JSON, which YAML 1.2 contains."""
+    lines = []
+    for key, value in values.items():
+        if isinstance(value, Mapping) and value:
+            lines += [f"{' ' * indent}{_key(key)}:", *yaml_lines(value, indent + 2)]
+        else:
+            lines.append(f"{' ' * indent}{_key(key)}: {json.dumps(value)}")
+    return lines
+
+
+def _key(name: str) -> str:
+    plain = name.replace("_", "").replace(".", "").isalnum() and not name[0].isdigit()
+    return name if plain and name.isascii() else json.dumps(name)
