@@ -6,12 +6,14 @@ turn out to be damaged.
 """
 
 import re
+import shutil
 from collections.abc import Iterable
 from pathlib import Path
 
 from sweep.events import Saved
 from sweep.spec import CheckpointPolicy
 from trainables import checkpoint_file
+from trainables.folder import TEMPORARY
 
 #: Checkpoints that stay whatever the policy says, so that a damaged one costs one interval.
 ALWAYS_KEPT = 2
@@ -45,6 +47,12 @@ def sweep_up(folder: Path, named: Iterable[str]) -> list[str]:
     for path in left_over:
         path.unlink(missing_ok=True)
     return [path.name for path in left_over]
+
+
+def remove_temporary_folders(folder: Path) -> None:
+    """Delete what trainables that were killed left; none may live."""
+    for path in folder.glob(f"{TEMPORARY}*"):
+        shutil.rmtree(path, ignore_errors=True)
 
 
 def _is_ours(name: str) -> bool:

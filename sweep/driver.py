@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from sweep import checkpoints, verdicts
+from sweep.errors import BadSpace
 from sweep.events import (
     Closed,
     Created,
@@ -35,12 +36,15 @@ from sweep.ledger import Ledger
 from sweep.pools import Pool
 from sweep.schedulers import Plan, Scheduler
 from sweep.searchers import Request, Searcher
-from sweep.slice import SliceOutcome, SliceSpec
+from sweep.slice import SliceOutcome, SliceSpec, StaleProcess
+from sweep.space import Settings
 from sweep.spec import SweepSpec
 from trainables import failpoints, rng
 
 #: Seconds between two looks at the clock and at what a person asked.
 TICK_S = 0.2
+#: Proposals in a row at which an expression may have no value.
+ATTEMPTS = 100
 #: Seconds that slices have to save and end when they are asked to.
 GRACE_S = 30.0
 
@@ -83,6 +87,9 @@ class Driver:
         """First call: slices save and end. Second: end at once. Safe in a signal handler."""
         self._asked += 1
         self._asked_at = self._asked_at or time.monotonic()
+        self.parts.folder.stop_file(self.history.epoch).touch()
+        if self._asked > 1 and self.parts.pool.blocks:
+            raise KeyboardInterrupt
 
     def run(self) -> str:
         """Returns how it ended: ``finished`` or ``stopped``."""
@@ -98,7 +105,6 @@ class Driver:
         """Whether nothing runs and nothing is left to do; starts what there is to do."""
         if self._asked:
             self._queue.clear()
-            self.parts.folder.stop_file(self.history.epoch).touch()
             late = time.monotonic() > self._asked_at + GRACE_S
             return not self._running or self._asked > 1 or late
         self._resume_interrupted()
@@ -121,14 +127,22 @@ class Driver:
     def _judge(self, opened: Opened, future: Future[SliceOutcome]) -> Closed:
         trial = self.history.trials[opened.trial]
         error = future.exception()
+        if isinstance(error, StaleProcess):
+            return verdicts.interrupted(trial, "its worker had to be replaced")
         if error is not None:
             return verdicts.lost(trial, opened, error, self.parts.spec.limits.max_failures)
         outcome = future.result()
-        sign = self.history.objective.sign
-        everything = [*trial.checkpoints.values(), *outcome.saved]
-        spare = checkpoints.expendable(everything, self.parts.spec.checkpoint, sign)
-        dropped = tuple(saved.digest for saved in spare)
+        dropped = self._no_longer_needed(trial, outcome)
         return verdicts.judge(trial, outcome, dropped, self.parts.spec.limits.max_failures)
+
+    def _no_longer_needed(self, trial: Trial, outcome: SliceOutcome) -> tuple[str, ...]:
+        """Digests of checkpoints that the policy spares, or from which the trial fell back."""
+        known = list(trial.checkpoints.values())
+        left = [saved for saved in known if saved.iteration > outcome.source]
+        kept = [saved for saved in known if saved not in left]
+        sign = self.history.objective.sign
+        spare = checkpoints.expendable([*kept, *outcome.saved], self.parts.spec.checkpoint, sign)
+        return tuple(saved.digest for saved in (*left, *spare))
 
     def _let_go(self, event: Closed) -> None:
         folder = self.parts.folder.trial(event.trial)
@@ -146,7 +160,8 @@ class Driver:
         batch = self.parts.spec.deterministic
         interrupted = [trial for trial in self.history.of(Status.PAUSED) if trial.unfinished]
         free = len(interrupted) if batch else self._free
-        self._open([(trial, trial.goal, trial.reason) for trial in interrupted[: max(0, free)]])
+        going_on = interrupted[: max(0, free)]
+        self._open([(t, t.goal, f"goes on: {t.reason}") for t in going_on])
 
     def _plan(self) -> Plan:
         """What the scheduler wants; with `deterministic` only when a whole batch is done."""
@@ -178,15 +193,25 @@ class Driver:
         known = list(self.history.trials)
         created = []
         for number in range(len(known), len(known) + count):
-            seed = rng.integer(spec.seed, "search", number)
-            request = Request(
-                spec.space, self.history.objective, known, self.parts.scheduler.levels, seed
-            )
-            proposed = self.parts.searcher.suggest(request)
+            proposed = self._suggest(known, number)
             config = self.parts.complete(spec.space.nest(proposed.settings, spec.config))
             created.append(Created(number, proposed.searched, config, self.history.k))
             known.append(Trial(number, dict(proposed.searched), config, self.history.objective))
         return created
+
+    def _suggest(self, known: Sequence[Trial], number: int) -> Settings:
+        """The searcher's proposal; another one where an expression has no value at it."""
+        spec, levels = self.parts.spec, self.parts.scheduler.levels
+        for attempt in range(ATTEMPTS):
+            path = ("search", number, attempt) if attempt else ("search", number)
+            seed = rng.integer(spec.seed, *path)
+            try:
+                return self.parts.searcher.suggest(
+                    Request(spec.space, self.history.objective, known, levels, seed)
+                )
+            except BadSpace as error:
+                refusal = error
+        raise refusal
 
     def _opened(self, trial: Trial, goal: Goal, why: str) -> Opened:
         return Opened(trial.number, 0, trial.slices, goal, why)

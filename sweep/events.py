@@ -6,7 +6,7 @@ by them.
 """
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, replace
 from enum import StrEnum
 from typing import Any, ClassVar
 
@@ -67,8 +67,8 @@ class Goal:
 
     at: float | None = None
     """None: until a stopping criterion is met."""
-    final: bool = False
-    """Whether the trial is COMPLETED, not PAUSED, when it gets there."""
+    top: float | None = None
+    """Where the trial is COMPLETED, not PAUSED, should it get so far."""
 
 
 @dataclass(frozen=True)
@@ -161,7 +161,8 @@ class Closed:
     saved: tuple[Saved, ...] = ()
     dropped: tuple[str, ...] = ()
     """Digests of older checkpoints that nothing needs from now on."""
-    rows: tuple[Row, ...] = field(default=(), metadata={"table": "results"})
+    rows: tuple[Row, ...] = ()
+    """Its results; they have a table of their own."""
 
 
 @dataclass(frozen=True)
@@ -193,7 +194,8 @@ class Recorded:
 
 def to_body(event: Event) -> dict[str, Any]:
     """The event as plain data, without its kind; rows have a table of their own."""
-    body = asdict(event)
+    slim = replace(event, rows=()) if isinstance(event, Closed) else event
+    body = asdict(slim)
     body.pop("rows", None)
     return body
 

@@ -8,6 +8,7 @@ ROOT/NAME/sweep.yaml                the spec as it was given
 """
 
 import fcntl
+import glob
 import json
 import os
 import shutil
@@ -86,6 +87,12 @@ class Folder:
         finally:
             os.close(descriptor)
 
+    def _remove_drafts(self) -> None:
+        """Delete what processes left that were killed in `creating`."""
+        for path in self.root.glob(f".{glob.escape(self.name)}.new-*"):
+            if not _is_alive(path.name.rpartition("-")[2]):
+                shutil.rmtree(path, ignore_errors=True)
+
     @contextmanager
     def creating(self) -> Iterator["Folder"]:
         """A folder beside this one that takes its name when everything in it is written.
@@ -98,6 +105,7 @@ class Folder:
                 f"name: the sweep '{self.name}' exists already in {self.root}; go on with "
                 f"`sweep resume {self.name}`, or give another --name"
             )
+        self._remove_drafts()
         draft = Folder(self.root, f".{self.name}.new-{os.getpid()}")
         try:
             draft.path.mkdir(parents=True)
@@ -109,6 +117,10 @@ class Folder:
             raise OutsideError(f"making {self.path}: {error}") from error
         finally:
             shutil.rmtree(draft.path, ignore_errors=True)
+
+
+def _is_alive(pid: str) -> bool:
+    return Path(f"/proc/{pid}").exists()
 
 
 def fsync(folder: Path) -> None:

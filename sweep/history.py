@@ -66,21 +66,19 @@ class Trial:
     goal: Goal = field(default_factory=Goal)
     curve: list[Point] = field(default_factory=list)
     last: Metrics = field(default_factory=dict)
-    """The newest result, all its keys."""
+    """The newest result, all its keys; to look at, nothing is decided by it."""
     checkpoints: dict[str, Saved] = field(default_factory=dict)
     """Digest → checkpoint, oldest first; only those that are still kept."""
     slices: int = 0
     lost: int = 0
     """Slices lost to a dead worker since the last one that ended well."""
     crashes: list[int] = field(default_factory=list)
-    """Iterations at which the trainable raised, in order."""
+    """Iterations ahead at which the trainable raised, in order."""
     error: str = ""
     """The newest traceback."""
     exactness: str = ""
     started_at: float | None = None
     ended_at: float | None = None
-    seconds: float = 0.0
-    """Time spent in slices."""
 
     @property
     def iteration(self) -> int:
@@ -216,10 +214,11 @@ class History:
         """Count what the trial is to blame for; a slice that ended well clears lost workers."""
         if event.end is End.LOST:
             trial.lost += 1
-        elif event.end is End.CRASHED:
-            trial.crashes.append(event.error_at)
         elif event.end is not End.INTERRUPTED:
             trial.lost = 0
+        trial.crashes = [at for at in trial.crashes if at > trial.iteration]
+        if event.end is End.CRASHED:
+            trial.crashes.append(event.error_at)
 
     def _point(self, iteration: int, metrics: Metrics) -> Point:
         value, time = metrics.get(self.objective.metric), metrics.get(self.objective.time_attr)
@@ -230,6 +229,8 @@ class History:
         )
 
     def _move(self, trial: Trial, status: Status, reason: str, at: float) -> None:
+        if trial.status is Status.FAILED:
+            trial.lost, trial.crashes = 0, []
         trial.status, trial.reason = status, reason
         trial.ended_at = at if status in FINISHED else None
 

@@ -137,6 +137,7 @@ def opened(launch: Launch) -> Iterator[tuple[Parts, list[str]]]:
                 ),
                 warnings,
             )
+        _tidy(launch.folder, history)
 
 
 def _take_over(ledger: Ledger, history: History, launch: Launch) -> None:
@@ -154,9 +155,7 @@ def _take_over(ledger: Ledger, history: History, launch: Launch) -> None:
         events += [_back(t.number, "the sweep was topped up") for t in history.of(Status.PRUNED)]
     if launch.retry_failed:
         events += [_back(t.number, "it is tried again") for t in history.of(Status.FAILED)]
-    history.extend(ledger.begin_epoch(began))
-    if events:
-        history.extend(ledger.append(history.epoch, events))
+    history.extend(ledger.begin_epoch([began, *events]))
 
 
 def _back(trial: int, reason: str) -> Moved:
@@ -169,6 +168,7 @@ def _tidy(folder: Folder, history: History) -> None:
     for trial in history.trials:
         named = {saved.file for saved in trial.checkpoints.values()}
         checkpoints.sweep_up(folder.trial(trial.number), named)
+        checkpoints.remove_temporary_folders(folder.trial(trial.number))
 
 
 def _provenance(trainable: type[Trainable]) -> dict[str, Any]:

@@ -21,7 +21,6 @@ from sweep.events import (
     MOVES,
     Closed,
     Created,
-    EpochBegan,
     Event,
     Moved,
     Opened,
@@ -34,7 +33,7 @@ from sweep.events import (
 
 
 def _dump(value: Any) -> str:
-    return json.dumps(value, sort_keys=True, separators=(",", ":"))
+    return json.dumps(value, separators=(",", ":"))
 
 
 class Ledger:
@@ -91,13 +90,11 @@ class Ledger:
 
     # ---- writing ----------------------------------------------------------------------------
 
-    def begin_epoch(self, event: EpochBegan) -> list[Recorded]:
-        """Take the sweep over: from now on, writes of older epochs are refused."""
+    def begin_epoch(self, events: Sequence[Event]) -> list[Recorded]:
+        """Take the sweep over, in one transaction; writes of older epochs are refused from now."""
         with _outside(self.path), tables.writing(self._engine) as connection:
-            epoch = (
-                connection.execute(sa.select(sa.func.max(tables.events.c.epoch))).scalar() or 0
-            ) + 1
-            return _insert(connection, epoch, [event])
+            epoch, _ = _newest(connection)
+            return _insert(connection, epoch + 1, events)
 
     def append(self, epoch: int, events: Sequence[Event]) -> list[Recorded]:
         """Write `events` in one transaction and return them with their numbers.
@@ -108,7 +105,7 @@ class Ledger:
             OutsideError: the database refused (disk full, locked); nothing was written.
         """
         with _outside(self.path), tables.writing(self._engine) as connection:
-            newest = connection.execute(sa.select(sa.func.max(tables.events.c.epoch))).scalar()
+            newest, _ = _newest(connection)
             if newest != epoch:
                 raise NotOurs(self.name, f"its epoch is {newest}, ours was {epoch}")
             return _insert(connection, epoch, events)
@@ -183,8 +180,16 @@ def _rows(connection: sa.Connection, first: int, last: int) -> dict[int, list[Ro
     return rows
 
 
+def _newest(connection: sa.Connection) -> tuple[int, int]:
+    """Epoch and number of the last event; both grow, so the last row has the greatest."""
+    columns = tables.events.c
+    query = sa.select(columns.epoch, columns.k).order_by(columns.k.desc()).limit(1)
+    row = connection.execute(query).first()
+    return (row.epoch, row.k) if row else (0, 0)
+
+
 def _insert(connection: sa.Connection, epoch: int, events: Iterable[Event]) -> list[Recorded]:
-    k = connection.execute(sa.select(sa.func.max(tables.events.c.k))).scalar() or 0
+    _, k = _newest(connection)
     recorded: list[Recorded] = []
     for event in events:
         k += 1

@@ -1,7 +1,7 @@
 """Finding plugins: a file's name is its plugin's name, and adding the file is the registration.
 
-Four places hold plugins: ``trainables/algorithms``, ``sweep/schedulers``, ``sweep/searchers`` and
-``sweep/pools``. Wherever a name is accepted, a dotted path ``package.module:Name`` is too.
+Five places hold plugins: ``trainables/algorithms``, and ``schedulers``, ``searchers``, ``pools``
+and ``trackers`` in ``sweep``. A trainable can be named by a path ``package.module:Name`` too.
 """
 
 import importlib
@@ -72,7 +72,7 @@ def _import_object(name: str, paths: Iterable[str]) -> object:
     try:
         module = importlib.import_module(module_name)
     except ModuleNotFoundError as error:
-        if error.name is None or not module_name.startswith(error.name):
+        if not f"{module_name}.".startswith(f"{error.name}."):
             raise UsageError(
                 f"trainable: '{printable(module_name)}' imports the module "
                 f"'{printable(str(error.name))}', which is not installed"

@@ -9,10 +9,11 @@ checkpoint's digest; nothing depends on it.
 """
 
 import json
+import math
 import time
 import traceback
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -65,7 +66,6 @@ class SliceOutcome:
     trial: int
     replica: int
     number: int
-    epoch: int
     end: End
     source: int
     """The iteration that it continued from."""
@@ -75,8 +75,6 @@ class SliceOutcome:
     error_at: int = 0
     skipped: tuple[str, ...] = ()
     exactness: str = ""
-    final: bool = field(default=False)
-    """Whether a crash is final, since no retry could help."""
 
 
 @dataclass
@@ -86,20 +84,46 @@ class _Live:
     streams: dict[str, Any]
 
 
-_live: _Live | None = None
+@dataclass
+class _Process:
+    """What one slice leaves for the next in the same process."""
+
+    live: _Live | None = None
+    stale: bool = False
+    """Whether something of an earlier trial still runs."""
+
+
+_here = _Process()
 
 
 def run_slice(spec: SliceSpec) -> SliceOutcome:
-    """Run one slice to its end; exceptions of the trainable are part of the outcome."""
+    """Run one slice to its end; exceptions of the trainable are part of the outcome.
+
+    Raises:
+        StaleProcess: an earlier trial left something running here; call it in another process.
+    """
+    _forget_others(spec)
     return _Slice(spec).run()
+
+
+def _forget_others(spec: SliceSpec) -> None:
+    """Drop the trainable that this process keeps, unless it is where `spec` goes on."""
+    live = _here.live
+    if live is not None and (not spec.sources or live.key != _key(spec, spec.sources[0])):
+        forget_live()
+    if _here.stale:
+        raise StaleProcess
 
 
 def forget_live() -> None:
     """Stop and drop the trainable that this process keeps, if any."""
-    global _live
-    live, _live = _live, None
+    live, _here.live = _here.live, None
     if live is not None:
-        live.trainable.stop()
+        _stop_quietly(live.trainable)
+
+
+class StaleProcess(Exception):
+    """What an earlier trial left running in this process would disturb the next one."""
 
 
 class _Slice:
@@ -111,36 +135,36 @@ class _Slice:
         self.rows: list[Row] = []
         self.saved: list[Saved] = []
         self.skipped: list[str] = []
-        self.source = 0
+        self.source = spec.sources[0].iteration if spec.sources else 0
         self.exactness = ""
         self.end_at = time.monotonic() + spec.slice_s
         self.noted_at = 0.0
 
     def run(self) -> SliceOutcome:
-        trainable: Trainable | None = None
+        trainable = self._live_trainable()
         try:
-            trainable = self._acquire()
+            trainable = trainable or self._restored()
             self.exactness = trainable.exactness
             end = self._train(trainable)
-            self._keep(trainable)
-            return self._outcome(end)
-        except Exception as error:  # noqa: BLE001 it costs this trial one slice
+        except (Exception, SystemExit) as error:  # noqa: BLE001 it costs this trial one slice
             if trainable is not None:
                 _stop_quietly(trainable)
             return self._crashed(error)
+        self._keep(trainable, end)
+        return self._outcome(end)
 
     # ---- beginning --------------------------------------------------------------------------
 
-    def _acquire(self) -> Trainable:
-        """The live trainable if it stands where the newest checkpoint does, else a restored one."""
-        global _live  # noqa: PLW0603 one cache per worker process
-        live = _live
-        if live is not None and self.spec.sources and live.key == self._key(self.spec.sources[0]):
-            _live = None
-            self.source = self.spec.sources[0].iteration
-            rng.restore_global(live.streams)
-            return live.trainable
-        forget_live()
+    def _live_trainable(self) -> Trainable | None:
+        """The trainable that this process keeps; it stands where the newest checkpoint does."""
+        live, _here.live = _here.live, None
+        if live is None:
+            return None
+        rng.restore_global(live.streams)
+        return live.trainable
+
+    def _restored(self) -> Trainable:
+        """A new trainable, put where the newest checkpoint that can be used stands."""
         state = self._load()
         cls = plugins.find_trainable(self.spec.trainable, self.spec.paths)
         trainable = cls(self.spec.config, self._context())
@@ -158,6 +182,7 @@ class _Slice:
                 continue
             self.source = saved.iteration
             return loaded.state
+        self.source = 0
         return None
 
     def _check_header(self, saved: Saved, header: Mapping[str, Any]) -> None:
@@ -185,9 +210,6 @@ class _Slice:
     def _context(self) -> TrialContext:
         name = f"{self.spec.trial:05d}_{self.spec.replica}"
         return TrialContext(self.spec.seed, name, name, self.folder)
-
-    def _key(self, saved: Saved) -> tuple[str, int, int, str]:
-        return (self.spec.sweep_id, self.spec.trial, self.spec.replica, saved.digest)
 
     # ---- the way ----------------------------------------------------------------------------
 
@@ -217,10 +239,11 @@ class _Slice:
         spec, goal = self.spec, self.spec.goal
         if metrics.get("done") is True:
             return End.DONE
-        if any((number(metrics.get(key)) or float("-inf")) >= at for key, at in spec.stop.items()):
+        if any(_reached(metrics, key, at) for key, at in spec.stop.items()):
             return End.DONE
         if goal.at is not None and self._time(metrics) >= goal.at:
-            return End.DONE if goal.final else End.GOAL
+            at_top = goal.top is not None and self._time(metrics) >= goal.top
+            return End.DONE if at_top else End.GOAL
         if not trainable.can_save():
             return None
         if Path(spec.stop_file).exists():
@@ -249,7 +272,8 @@ class _Slice:
             self.spec.epoch,
         )
         value = number(metrics.get(self.spec.metric))
-        self.saved.append(Saved(iteration, written.digest, written.path.name, written.size, value))
+        finite = value if value is not None and math.isfinite(value) else None
+        self.saved.append(Saved(iteration, written.digest, written.path.name, written.size, finite))
         spare = checkpoints.expendable(self.saved, self.spec.policy, self.spec.sign)
         checkpoints.remove(self.folder, [saved.file for saved in spare])
         self.saved = [saved for saved in self.saved if saved not in spare]
@@ -271,13 +295,14 @@ class _Slice:
 
     # ---- the end ----------------------------------------------------------------------------
 
-    def _keep(self, trainable: Trainable) -> None:
-        """Keep the trainable for the trial's next slice, if it stands at a checkpoint."""
-        global _live  # noqa: PLW0603 one cache per worker process
-        if self.saved and self.saved[-1].iteration == trainable.iteration:
-            _live = _Live(self._key(self.saved[-1]), trainable, rng.capture_global())
+    def _keep(self, trainable: Trainable, end: End) -> None:
+        """Keep the trainable for the trial's next slice, if there is one and it can go on."""
+        at_checkpoint = bool(self.saved) and self.saved[-1].iteration == trainable.iteration
+        if at_checkpoint and end is not End.DONE:
+            key = _key(self.spec, self.saved[-1])
+            _here.live = _Live(key, trainable, rng.capture_global())
         else:
-            trainable.stop()
+            _stop_quietly(trainable)
 
     def _outcome(self, end: End, **more: Any) -> SliceOutcome:
         spec = self.spec
@@ -285,7 +310,6 @@ class _Slice:
             spec.trial,
             spec.replica,
             spec.number,
-            spec.epoch,
             end,
             self.source,
             tuple(self.rows),
@@ -295,7 +319,7 @@ class _Slice:
             **more,
         )
 
-    def _crashed(self, error: Exception) -> SliceOutcome:
+    def _crashed(self, error: BaseException) -> SliceOutcome:
         """The outcome of a crash; iterations after the last checkpoint will be run again."""
         done = self.rows[-1].iteration if self.rows else self.source
         upto = self.saved[-1].iteration if self.saved else self.source
@@ -304,8 +328,19 @@ class _Slice:
         return self._outcome(End.CRASHED, error=text, error_at=done + 1)
 
 
+def _key(spec: SliceSpec, saved: Saved) -> tuple[str, int, int, str]:
+    return (spec.sweep_id, spec.trial, spec.replica, saved.digest)
+
+
+def _reached(metrics: Metrics, key: str, at: float) -> bool:
+    value = number(metrics.get(key))
+    return value is not None and value >= at
+
+
 def _stop_quietly(trainable: Trainable) -> None:
+    """End a trainable; an error in its cleanup stands in the log and costs nobody anything."""
     try:
         trainable.stop()
-    except Exception:  # noqa: BLE001 it has just raised; the first error is the one to report
-        return
+    except (Exception, SystemExit):  # noqa: BLE001 no trial is to blame for what came before it
+        traceback.print_exc()
+    _here.stale |= trainable.lingers

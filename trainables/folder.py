@@ -1,9 +1,19 @@
 """A folder of files as a dict, path in the folder → bytes, and back."""
 
+import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 
 from trainables.errors import TrainableError, shorten
+
+#: How the names of temporary folders begin, so that what a crash leaves can be recognised.
+TEMPORARY = ".tmp-folder-"
+
+
+def temporary_folder(parent: str | Path) -> tempfile.TemporaryDirectory[str]:
+    """A folder inside `parent` that is deleted when it is left."""
+    Path(parent).mkdir(parents=True, exist_ok=True)
+    return tempfile.TemporaryDirectory(prefix=TEMPORARY, dir=parent)
 
 
 def read_files(folder: Path) -> dict[str, bytes]:

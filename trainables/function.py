@@ -78,6 +78,7 @@ class FunctionTrainable(Trainable):
         self._streams: Mapping[str, Any] | None = None
         self._saved_state: dict[str, Any] | None = None
         self._at_checkpoint = False
+        self._lingers = False
 
     def step(self) -> dict[str, Any]:
         """Let the function run up to its next report, or its end; raises what it raises."""
@@ -137,4 +138,9 @@ class FunctionTrainable(Trainable):
         """End the function inside its `report()`; one that does not leave is abandoned."""
         thread, self._thread = self._thread, None
         if thread is not None:
-            thread.leave()
+            self._lingers = not thread.leave()
+
+    @property
+    def lingers(self) -> bool:
+        """Whether the function did not leave: it may draw from the global streams for ever."""
+        return self._lingers

@@ -5,7 +5,6 @@ function is in `report`, where it waits in turn. The function's thread is found 
 """
 
 import contextlib
-import tempfile
 import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -14,7 +13,7 @@ from typing import Any
 
 from trainables import rng
 from trainables.errors import StateError, TrainableError, shorten
-from trainables.folder import read_files, write_files
+from trainables.folder import read_files, temporary_folder, write_files
 from trainables.state import pack, unpack
 from trainables.trainable import TrialContext
 
@@ -75,13 +74,14 @@ class FunctionThread:
         if self._error is not None:
             raise self._error
 
-    def leave(self) -> None:
-        """End the function; waits `LEAVE_S` seconds at most."""
+    def leave(self) -> bool:
+        """End the function; waits `LEAVE_S` seconds at most. Returns whether it has left."""
         self._leaving = True
         if self._thread.is_alive():
             self._turn.release()
             self._thread.join(LEAVE_S)
         self._folders.close()
+        return not self._thread.is_alive()
 
     def _resume(self) -> None:
         if self._ended:
@@ -140,7 +140,7 @@ class FunctionThread:
             self._streams = None
         if saved.data is not None:
             return _copied(saved.data, "checkpoint")
-        folder = self._folders.enter_context(tempfile.TemporaryDirectory(prefix="checkpoint-"))
+        folder = self._folders.enter_context(temporary_folder(self.context.logdir))
         write_files(Path(folder), saved.files)
         return folder
 

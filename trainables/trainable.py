@@ -21,7 +21,6 @@ that never does.
 import copy
 import os
 import socket
-import tempfile
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -31,7 +30,7 @@ from typing import Any, ClassVar
 
 from trainables import checkpoint_file, rng
 from trainables.errors import TrainableError, shorten
-from trainables.folder import read_files, write_files
+from trainables.folder import read_files, temporary_folder, write_files
 
 #: First parts of the result keys that differ between two equal runs: times, dates, pids, hosts.
 VOLATILE_KEYS = frozenset(
@@ -170,7 +169,7 @@ class Trainable:
         has no side effects even where the subclass draws random numbers in it.
         """
         streams = rng.capture_global()
-        with tempfile.TemporaryDirectory(prefix="trainable-") as folder:
+        with temporary_folder(self.logdir) as folder:
             data = self.save_checkpoint(folder)
             files = read_files(Path(folder))
         rng.restore_global(streams)
@@ -186,7 +185,7 @@ class Trainable:
         if saved["data"] is not None:
             self.load_checkpoint(saved["data"])
         else:
-            with tempfile.TemporaryDirectory(prefix="trainable-") as folder:
+            with temporary_folder(self.logdir) as folder:
                 write_files(Path(folder), saved["files"])
                 self.load_checkpoint(folder)
         self._counters = dict(state["counters"])
@@ -223,6 +222,11 @@ class Trainable:
     def stop(self) -> None:
         """End this trainable; it cannot be used afterwards."""
         self.cleanup()
+
+    @property
+    def lingers(self) -> bool:
+        """Whether something of it still runs after `stop`, for which the process must end."""
+        return False
 
     @property
     def iteration(self) -> int:
@@ -271,10 +275,10 @@ class Trainable:
         counters["time_total_s"] += elapsed
         for kind in ("timesteps", "episodes"):
             total, this_iter = f"{kind}_total", f"{kind}_this_iter"
-            if total in result:
+            if result.get(total) is not None:
                 result.setdefault(this_iter, result[total] - counters[total])
                 counters[total] = result[total]
-            elif this_iter in result:
+            elif result.get(this_iter) is not None:
                 counters[total] += result[this_iter]
                 result[total] = counters[total]
         now = datetime.now().astimezone()

@@ -4,11 +4,12 @@
     pool.close()                           # ends its processes
 
 A pool has a fixed number of slots and is never given more slices than that at once. A slice whose
-process dies fails its own future with `sweep.errors.WorkerLost`, and no other.
+process dies fails its own future with `sweep.errors.WorkerLost`, and no other; one whose process
+must not be used any more fails it with `sweep.slice.StaleProcess`.
 """
 
 from concurrent.futures import Future
-from typing import Protocol
+from typing import ClassVar, Protocol
 
 from sweep import plugins
 from sweep.slice import SliceOutcome, SliceSpec
@@ -20,6 +21,8 @@ class Pool(Protocol):
     """The part of the concurrent.futures interface that a driver needs."""
 
     slots: int
+    blocks: ClassVar[bool]
+    """Whether `submit` returns only when the slice is done."""
 
     def __init__(self, slots: int) -> None: ...
 

@@ -1,6 +1,7 @@
 """One slot in the driver's own process: for tests, debuggers and profilers."""
 
 from concurrent.futures import Future
+from typing import ClassVar
 
 from sweep import pools
 from sweep.slice import SliceOutcome, SliceSpec, forget_live, run_slice
@@ -8,6 +9,8 @@ from sweep.slice import SliceOutcome, SliceSpec, forget_live, run_slice
 
 class Pool(pools.Pool):
     """Runs each slice at once, inside `submit`."""
+
+    blocks: ClassVar[bool] = True
 
     def __init__(self, slots: int) -> None:
         self.slots = min(slots, 1)

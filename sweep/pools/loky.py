@@ -6,24 +6,31 @@ it keeps its imports and its last trainable, and a trial goes back to the slot t
 that is free.
 """
 
+import contextlib
 import os
+import signal
 import sys
-from concurrent.futures import Future
+import warnings
+from collections.abc import Iterator
+from concurrent.futures import Future, wait
 from dataclasses import dataclass
+from multiprocessing import connection
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from joblib.externals.loky.process_executor import BrokenProcessPool, ProcessPoolExecutor
 
 from sweep import pools
 from sweep.errors import WorkerLost
-from sweep.slice import SliceOutcome, SliceSpec, run_slice
+from sweep.slice import SliceOutcome, SliceSpec, forget_live, run_slice
 from trainables.processes import die_with_parent, ignore_terminal_signals
 
 #: One thread per worker, set before any library reads it: trials are the parallelism.
 THREADS = dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"), "1") | {
     "PYTHONHASHSEED": "0"
 }
+#: Seconds that idle workers have to clean up when the pool is closed.
+FORGET_S = 5.0
 
 
 @dataclass
@@ -31,17 +38,27 @@ class _Slot:
     """A place in the pool, and the process in it."""
 
     number: int
-    executor: ProcessPoolExecutor | None = None
+    executor: Any = None
+    """A ProcessPoolExecutor of one worker; None: not started, or it failed."""
     process: Any = None
     busy: bool = False
     last: tuple[str, int, int] | None = None
     """The replica that ran here last."""
 
+    @property
+    def alive(self) -> bool:
+        """Whether there is a process that could take a slice now."""
+        return self.executor is not None and not connection.wait([self.process.sentinel], 0)
+
 
 class Pool(pools.Pool):
     """`slots` worker processes, started when first needed and replaced when they die."""
 
+    blocks: ClassVar[bool] = False
+
     def __init__(self, slots: int) -> None:
+        # loky replaces a worker that has grown by 300 MB between two slices, and says so.
+        warnings.filterwarnings("ignore", "A worker stopped while some jobs", UserWarning)
         self.slots = slots
         self._slots = [_Slot(number) for number in range(slots)]
 
@@ -51,31 +68,21 @@ class Pool(pools.Pool):
         slot.busy = True
         outcome: Future[SliceOutcome] = Future()
         outcome.set_running_or_notify_cancel()
-        try:
-            running = self._start(slot, spec)
-        except BrokenProcessPool:  # its worker died while it was idle, which costs nobody anything
-            slot.executor = None
-            running = self._start(slot, spec)
-        running.add_done_callback(lambda done: self._finish(slot, done, outcome))
+        self._start(slot, spec, outcome)
         return outcome
 
     def close(self) -> None:
-        """Kill the workers; what they had not returned is lost."""
+        """Let idle workers end what they keep in memory, then kill all; slices there are lost."""
+        slots = [slot for slot in self._slots if slot.alive]
+        idle = [slot.executor.submit(forget_live) for slot in slots if not slot.busy]
+        wait(idle, timeout=FORGET_S)
         for slot in self._slots:
-            if slot.executor is not None:
-                slot.executor.shutdown(wait=True, kill_workers=True)
-                slot.executor = None
+            _end(slot)
 
     @property
     def pids(self) -> list[int]:
         """The worker processes that are alive."""
         return [slot.process.pid for slot in self._slots if slot.executor is not None]
-
-    def _start(self, slot: _Slot, spec: SliceSpec) -> "Future[Any]":
-        slot.executor = executor = slot.executor or _start_worker()
-        running: Future[Any] = executor.submit(_run_logged, spec)
-        slot.process = next(iter(executor._processes.values()), slot.process)
-        return running
 
     def _choose(self, replica: tuple[str, int, int]) -> _Slot:
         free = [slot for slot in self._slots if not slot.busy]
@@ -84,18 +91,44 @@ class Pool(pools.Pool):
         slot.last = replica
         return slot
 
-    def _finish(self, slot: _Slot, done: "Future[Any]", outcome: Future[SliceOutcome]) -> None:
-        error = done.exception()
-        if error is not None and slot.executor is not None:
-            slot.executor.shutdown(wait=False, kill_workers=True)
-            slot.executor = None
-        slot.busy = False
-        if isinstance(error, BrokenProcessPool):
-            outcome.set_exception(WorkerLost(slot.process.exitcode, slot.process.pid))
-        elif error is not None:
-            outcome.set_exception(error)
-        else:
-            outcome.set_result(done.result())
+    def _start(self, slot: _Slot, spec: SliceSpec, outcome: Future[SliceOutcome]) -> None:
+        if not slot.alive:
+            _end(slot)  # if its worker died while it was idle, that costs nobody anything
+            slot.executor = _start_worker()
+        with _blocked(signal.SIGINT):  # a worker inherits it: Ctrl-C is the driver's from the start
+            running: Future[SliceOutcome] = slot.executor.submit(_run_logged, spec)
+        slot.process = next(iter(slot.executor._processes.values()), slot.process)
+        running.add_done_callback(lambda done: _finish(slot, done, outcome))
+
+
+def _finish(slot: _Slot, done: Future[SliceOutcome], outcome: Future[SliceOutcome]) -> None:
+    """Hand on what came of a slice; an executor that failed is replaced at its next use."""
+    error = done.exception()
+    if error is not None:
+        _end(slot)
+    slot.busy = False
+    if isinstance(error, BrokenProcessPool):
+        outcome.set_exception(WorkerLost(slot.process.exitcode, slot.process.pid))
+    elif error is not None:
+        outcome.set_exception(error)
+    else:
+        outcome.set_result(done.result())
+
+
+def _end(slot: _Slot) -> None:
+    executor, slot.executor = slot.executor, None
+    if executor is not None:
+        executor.shutdown(wait=False, kill_workers=True)
+
+
+@contextlib.contextmanager
+def _blocked(number: signal.Signals) -> Iterator[None]:
+    """While it is entered, a signal waits; processes started in it never get the signal."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {number})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def _start_worker() -> ProcessPoolExecutor:

@@ -19,7 +19,7 @@ from sweep import schedulers
 from sweep.errors import BadConfig
 from sweep.events import Goal, Status
 from sweep.history import History, Trial, rank_key
-from sweep.schedulers import Fresh, Plan, Resume, Stop
+from sweep.schedulers import Fresh, Plan, Resume
 
 
 class Options(BaseModel):
@@ -67,14 +67,12 @@ class Scheduler(schedulers.Scheduler):
         self.levels = _levels(options.grace_period, top, self.eta)
 
     def plan(self, history: History, free: int) -> Plan:
-        """Complete what stands at the top, promote, then start fresh trials."""
-        at_top = [t for t in history.of(Status.PAUSED) if t.reached(self.levels[-1])]
-        stop = tuple(Stop(t.number, Status.COMPLETED, "reached the top rung") for t in at_top)
+        """Promote, then start fresh trials."""
         resume = tuple(itertools.islice(self._promotions(history), free))
         fresh = min(free - len(resume), history.to_create)
         goal = self._goal(0)
         why = f"no trial could be promoted; to rung {goal.at:g}"
-        return Plan(stop=stop, resume=resume, fresh=(Fresh(goal, why),) * fresh)
+        return Plan(resume=resume, fresh=(Fresh(goal, why),) * fresh)
 
     def _promotions(self, history: History) -> Iterator[Resume]:
         for rung in reversed(range(len(self.levels) - 1)):
@@ -96,7 +94,7 @@ class Scheduler(schedulers.Scheduler):
         return trial.status is Status.PAUSED and not trial.reached(self.levels[rung + 1])
 
     def _goal(self, rung: int) -> Goal:
-        return Goal(self.levels[rung], final=rung == len(self.levels) - 1)
+        return Goal(self.levels[rung], top=self.levels[-1])
 
 
 def _levels(grace: float, top: float, eta: int) -> tuple[float, ...]:

@@ -87,8 +87,12 @@ def freeze(trial: Trial, domains: dict[str, Domain], levels: tuple[float, ...]) 
 
 
 def rung_values(trial: Trial, levels: tuple[float, ...]) -> dict[int, float]:
-    """The trial's score at each rung that it reached; without rungs its score so far."""
-    reached = [(int(level), trial.score_at(level)) for level in levels if trial.reached(level)]
+    """Rung (from 1) → the score there; without rungs the score so far, at its iteration."""
+    reached = [
+        (rung, trial.score_at(level))
+        for rung, level in enumerate(levels, start=1)
+        if trial.reached(level)
+    ]
     if not levels:
         reached = [(trial.iteration, trial.score)]
     return {step: value for step, value in reached if value is not None}

@@ -12,8 +12,9 @@ import optuna
 import psutil
 import pytest
 
-from sweep.events import Status
+from sweep.events import Closed, End, Status
 from sweep.folder import Folder
+from sweep.ledger import Ledger
 from tests.support import sweeps
 from tests.support.quadratic import expected_loss
 from tests.support.waiting import wait_until
@@ -79,12 +80,12 @@ class Runner:
         self.root = root
         self.folder = Folder(root / "sweeps", "demo")
 
-    def run(self, spec: str, failpoint: str | None = None) -> int:
+    def run(self, spec: str, failpoint: str | None = None, pool: str = "loky") -> int:
         (self.root / "space.yaml").write_text(spec)
-        return self._call(["run", "space.yaml", "--jobs", "2"], failpoint)
+        return self._call(["run", "space.yaml", "--jobs", "2", "--pool", pool], failpoint)
 
-    def resume(self, failpoint: str | None = None) -> int:
-        return self._call(["resume", "demo", "--jobs", "2"], failpoint)
+    def resume(self, pool: str = "loky") -> int:
+        return self._call(["resume", "demo", "--jobs", "2", "--pool", pool], None)
 
     def _call(self, arguments: list[str], failpoint: str | None) -> int:
         environment: dict[str, str] = {**os.environ, "PYTHONPATH": str(Path.cwd())}
@@ -99,7 +100,7 @@ class Runner:
             timeout=240,
             check=False,
         )
-        if done.returncode not in (0, -signal.SIGKILL):
+        if done.returncode not in (0, 130, -signal.SIGKILL):
             raise AssertionError(done.stderr.decode())
         return done.returncode
 
@@ -159,7 +160,9 @@ def test_a_killed_worker_costs_only_its_own_trial_one_slice(
     assert runner.run(spec, f"{place}:{count}:{victim}") == 0
     assert len((runner.root / "count").read_bytes()) >= count
     assert sweeps.decisions(runner.folder) == sweeps.decisions(straight)
-    assert sum(trial.lost for trial in sweeps.history(runner.folder).trials) <= 1
+    events = [record.event for record in Ledger(runner.folder.ledger).read()]
+    lost = [e for e in events if isinstance(e, Closed) and e.end is End.LOST]
+    assert len(lost) == 1 if in_worker else len(lost) <= 1
     assert_left_clean(runner.folder)
 
 
@@ -190,6 +193,33 @@ def test_mlflow_misses_nothing_and_has_nothing_twice(runner: Runner, count: int)
     assert runner.resume() == 0
     assert_mlflow_agrees(runner.folder)
     assert_optuna_agrees(runner.folder)
+
+
+@pytest.mark.parametrize("pool", ["loky", "inline"])
+@pytest.mark.parametrize("times", [1, 2])
+def test_ctrl_c_once_or_twice_leaves_a_sweep_that_goes_on_as_if_nothing_had_happened(
+    runner: Runner, pool: str, times: int
+) -> None:
+    spec = f"""
+name: demo
+trials: 3
+trainable: tests.support.mishaps:Interrupts
+metric: loss
+mode: min
+config: {{noise: 0.1, times: {times}, child: {"true" if pool == "loky" else "false"},
+  marker: "{runner.root}/interrupted"}}
+space: {{lr: {{loguniform: [0.001, 0.9]}}}}
+stop: {{training_iteration: 9}}
+trackers: []
+seed: 7
+"""
+    assert runner.run(spec, pool=pool) == 130
+    assert {t.iteration for t in sweeps.history(runner.folder).trials} != {9}
+    assert runner.resume(pool=pool) == 0
+    for trial in sweeps.history(runner.folder).trials:
+        seed = rng.integer(7, "trial", trial.number, 0)
+        losses = [row.metrics["loss"] for row in sweeps.curve(runner.folder, trial.number)]
+        assert losses == [expected_loss(trial.config, k, seed) for k in range(1, 10)]
 
 
 def assert_left_clean(folder: Folder) -> None:

@@ -1,6 +1,7 @@
 """What every pool promises; a new file among them is tested unasked."""
 
 import os
+import select
 import signal
 from collections.abc import Iterator
 from concurrent.futures import wait
@@ -13,6 +14,7 @@ from sweep import plugins, pools
 from sweep.errors import WorkerLost
 from sweep.events import End, Goal
 from sweep.pools import Pool, loky
+from sweep.slice import StaleProcess
 from tests.support.quadratic import expected_loss
 from tests.support.slices import slice_spec
 from tests.support.waiting import wait_until
@@ -69,15 +71,33 @@ def test_a_worker_that_dies_takes_nobody_with_it(two_slots: loky.Pool, tmp_path:
     assert again.result(timeout=120).end is End.GOAL
 
 
-def test_a_worker_that_dies_while_idle_costs_nobody_anything(
-    two_slots: loky.Pool, tmp_path: Path
-) -> None:
-    two_slots.submit(slice_spec(tmp_path, paths=HERE)).result(timeout=120)
-    (pid,) = two_slots.pids
+def test_a_worker_that_dies_while_idle_costs_nobody_anything(tmp_path: Path) -> None:
+    with closing(loky.Pool(1)) as pool:
+        for number in range(3):
+            spec = slice_spec(tmp_path / str(number), trial=number, paths=HERE)
+            assert pool.submit(spec).result(timeout=120).end is End.GOAL
+            (pid,) = pool.pids
+            kill_and_wait(pid)
+
+
+def kill_and_wait(pid: int) -> None:
+    """SIGKILL; returns when all threads of the process have ended."""
+    descriptor = os.pidfd_open(pid)
     os.kill(pid, signal.SIGKILL)
-    wait_until(lambda: not Path(f"/proc/{pid}").exists())
-    spec = slice_spec(tmp_path / "b", trial=1, paths=HERE)
-    assert two_slots.submit(spec).result(timeout=120).end is End.GOAL
+    assert select.select([descriptor], [], [], 60)[0]
+    os.close(descriptor)
+
+
+def test_a_process_in_which_an_earlier_trial_still_runs_takes_no_other(tmp_path: Path) -> None:
+    with closing(loky.Pool(1)) as pool:
+        name = "tests.support.mishaps:stays"
+        spec = slice_spec(tmp_path / "a", {}, trainable=name, paths=HERE, goal=Goal(2))
+        assert pool.submit(spec).result(timeout=120).end is End.GOAL
+        (before,) = pool.pids
+        spec = slice_spec(tmp_path / "b", trial=1, paths=HERE)
+        assert isinstance(pool.submit(spec).exception(timeout=120), StaleProcess)
+        assert pool.submit(spec).result(timeout=120).end is End.GOAL
+        assert pool.pids != [before]
 
 
 def test_a_trial_goes_back_to_the_slot_it_was_in(two_slots: loky.Pool, tmp_path: Path) -> None:

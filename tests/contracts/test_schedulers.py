@@ -11,7 +11,6 @@ from sweep.events import (
     End,
     EpochBegan,
     Event,
-    Goal,
     Moved,
     Opened,
     Recorded,
@@ -134,5 +133,4 @@ def test_a_new_scheduler_on_the_history_read_again_decides_the_same_after_each_e
 
 def test_a_goal_is_one_of_its_rungs_or_the_end(scheduler: Scheduler) -> None:
     plan = scheduler.plan(Simulation(wanted=4).history, 4)
-    goals = {fresh.goal for fresh in plan.fresh}
-    assert goals <= {Goal(level) for level in scheduler.levels} | {Goal()}
+    assert {fresh.goal.at for fresh in plan.fresh} <= {*scheduler.levels, None}

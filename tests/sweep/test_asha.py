@@ -38,7 +38,7 @@ def test_a_grace_period_above_the_top_rung_is_refused() -> None:
 
 def test_fresh_trials_start_towards_the_lowest_rung_until_all_are_created() -> None:
     plan = scheduler().plan(history([trial(0, RUNNING)], wanted=3), free=5)
-    assert [fresh.goal for fresh in plan.fresh] == [Goal(1), Goal(1)]
+    assert [fresh.goal for fresh in plan.fresh] == [Goal(1, top=9), Goal(1, top=9)]
 
 
 def test_nobody_is_promoted_before_as_many_as_the_factor_have_reached_the_rung() -> None:
@@ -49,7 +49,7 @@ def test_nobody_is_promoted_before_as_many_as_the_factor_have_reached_the_rung()
 def test_the_best_third_of_a_rung_is_promoted_before_anything_fresh_starts() -> None:
     three = [trial(n, PAUSED, [value]) for n, value in enumerate([1.0, 5.0, 3.0])]
     plan = scheduler().plan(history(three, wanted=10), free=2)
-    assert [(resume.trial, resume.goal) for resume in plan.resume] == [(1, Goal(3))]
+    assert [(resume.trial, resume.goal) for resume in plan.resume] == [(1, Goal(3, top=9))]
     assert len(plan.fresh) == 1
     assert "place 1 of 3 at rung 1" in plan.resume[0].why
 
@@ -58,7 +58,7 @@ def test_the_highest_rung_is_looked_at_first_and_its_next_goal_is_the_top() -> N
     low = [trial(n, PAUSED, [9.0 - n]) for n in range(6)]
     high = [trial(6 + n, PAUSED, [20.0 + n] * 3) for n in range(3)]
     plan = scheduler().plan(history([*low, *high], wanted=9), free=1)
-    assert [(resume.trial, resume.goal) for resume in plan.resume] == [(8, Goal(9, final=True))]
+    assert [(resume.trial, resume.goal) for resume in plan.resume] == [(8, Goal(9, top=9))]
 
 
 def test_a_trial_that_was_promoted_before_still_counts_in_its_rung() -> None:
@@ -102,7 +102,7 @@ def test_the_rung_value_is_the_score_when_the_rung_was_reached_not_later() -> No
 def test_a_trial_that_jumped_over_a_rung_stands_in_both() -> None:
     trials = [trial(n, PAUSED, [float(n)] * 4) for n in range(3)]
     plan = scheduler().plan(history(trials, wanted=3), free=3)
-    assert [(resume.trial, resume.goal) for resume in plan.resume] == [(2, Goal(9, final=True))]
+    assert [(resume.trial, resume.goal) for resume in plan.resume] == [(2, Goal(9, top=9))]
 
 
 def test_when_nothing_can_be_promoted_or_started_the_plan_is_empty() -> None:
@@ -144,6 +144,6 @@ def test_the_decisions_of_a_whole_sweep_equal_the_published_algorithm() -> None:
             number, goal = len(past.trials), plan.fresh[0].goal
             past.trials.append(trial(number, PAUSED))
         decided.append((number, asha_scheduler.levels.index(goal.at or 0)))
-        status = Status.COMPLETED if goal.final else PAUSED
+        status = Status.COMPLETED if goal.at == 9 else PAUSED
         past.trials[number] = trial(number, status, [values[number]] * int(goal.at or 0))
     assert decided == expected

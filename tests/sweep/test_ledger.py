@@ -31,7 +31,7 @@ def ledger(tmp_path: Path) -> Ledger:
 
 
 def begin(ledger: Ledger) -> int:
-    (record,) = ledger.begin_epoch(EpochBegan("host", 1, trials=3))
+    (record,) = ledger.begin_epoch([EpochBegan("host", 1, trials=3)])
     return record.epoch
 
 
@@ -54,7 +54,7 @@ def test_a_new_ledger_gives_back_what_it_was_made_with(ledger: Ledger) -> None:
 def test_events_are_numbered_without_gaps_and_read_back_equal(ledger: Ledger) -> None:
     epoch = begin(ledger)
     rows = (Row(1, {"loss": 0.1 + 0.2, "done": False, "note": "x"}), Row(2, {"loss": float("inf")}))
-    events: list[Event] = [created(), Opened(0, 0, 0, Goal(5.0, final=True), "why"), closed(rows)]
+    events: list[Event] = [created(), Opened(0, 0, 0, Goal(5.0, top=9.0), "why"), closed(rows)]
     written = ledger.append(epoch, events) + ledger.append(epoch, [EpochEnded("finished")])
     read = ledger.read()
     assert [record.k for record in read] == [1, 2, 3, 4, 5]

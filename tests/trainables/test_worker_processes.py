@@ -5,7 +5,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-import psutil  # type: ignore[import-untyped]  # it carries no types
+import psutil
 import pytest
 from joblib.externals.loky.process_executor import ProcessPoolExecutor as LokyExecutor
 
