@@ -42,7 +42,7 @@ Each key of `space` is a setting of the trainable; dots reach into nested ones.
 | `n: {lograndint: [16, 1024]}` | a whole number, each doubling as likely as the next |
 | `net: {choice: [[64, 64], [128, 128]]}` | one of these; any plain values |
 | `env: CartPole-v1` | always this |
-| `lam: {value: "1 - _gap"}` | follows from other parameters: arithmetic, comparisons, `min`, `max` |
+| `lam: {value: "1 - _gap"}` | follows from others: arithmetic, comparisons, `min`, `max` |
 | `clip: {uniform: [5, 20], when: {filter: Mean}}` | only where `filter` is this, or in a list |
 | `_gap: {loguniform: [0.01, 0.3]}` | a leading underscore: for expressions, not passed on |
 """

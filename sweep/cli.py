@@ -68,7 +68,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except (KeyboardInterrupt, click.Abort):
         return _complain("interrupted", INTERRUPTED)
     except BrokenPipeError:
-        from sweep.terminal import silence
+        from sweep.show.terminal import silence
 
         silence(sys.stdout)
         return 0

@@ -36,9 +36,10 @@ from sweep.ledger import Ledger
 from sweep.pools import Pool
 from sweep.schedulers import Plan, Scheduler
 from sweep.searchers import Request, Searcher
-from sweep.slice import SliceOutcome, SliceSpec, StaleProcess
+from sweep.slice import SliceOutcome, SliceSpec
 from sweep.space import Settings
 from sweep.spec import SweepSpec
+from sweep.warm import StaleProcess
 from trainables import failpoints, rng
 
 #: Seconds between two looks at the clock and at what a person asked.

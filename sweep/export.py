@@ -15,13 +15,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from sweep import launch, plugins, views, wording
+from sweep import launch, plugins
 from sweep import spec as specs
 from sweep.errors import BadConfig, UsageError
 from sweep.events import Saved
 from sweep.folder import Folder
 from sweep.history import History, Trial
 from sweep.ledger import Ledger
+from sweep.show import views, wording
 from trainables import checkpoint_file, rng
 from trainables.errors import TrainableError
 from trainables.trainable import Trainable, TrialContext

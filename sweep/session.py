@@ -15,7 +15,6 @@ from typing import Any
 
 from sweep import launch as launching
 from sweep import trackers
-from sweep.display import View
 from sweep.driver import Driver, Parts
 from sweep.errors import SweepError
 from sweep.events import Recorded
@@ -23,6 +22,7 @@ from sweep.folder import Folder
 from sweep.history import History
 from sweep.launch import Launch
 from sweep.outbox import Outbox
+from sweep.show.display import View
 from sweep.trackers import Where
 
 #: Signals that ask a driver to stop.
@@ -177,6 +177,7 @@ def _make_trackers(parts: Parts, order: Order) -> dict[str, trackers.Tracker]:
         ledger.name,
         ledger.created_at,
         parts.spec,
+        parts.history.objective,
         order.tracking_uri,
     )
     return {name: trackers.find(name)(where) for name in parts.spec.trackers}

@@ -4,8 +4,7 @@
 
 It is the only caller of `Trainable` and runs in any worker process. A slice ends at its goal, when
 a stopping criterion is met, when its time is up, or when it is asked to; it saves a checkpoint at
-its end and on its way. A worker keeps the live trainable of its last slice in memory, keyed by the
-checkpoint's digest; nothing depends on it.
+its end and on its way.
 """
 
 import json
@@ -17,11 +16,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from sweep import checkpoints, plugins
+from sweep import checkpoints, plugins, warm
 from sweep.events import End, Goal, Metrics, Row, Saved
 from sweep.metrics import flatten, number
 from sweep.spec import CheckpointPolicy
-from trainables import checkpoint_file, failpoints, rng
+from trainables import checkpoint_file, failpoints
 from trainables.errors import CheckpointError, CorruptCheckpoint, TrainableError
 from trainables.trainable import Trainable, TrialContext
 
@@ -77,53 +76,14 @@ class SliceOutcome:
     exactness: str = ""
 
 
-@dataclass
-class _Live:
-    key: tuple[str, int, int, str]
-    trainable: Trainable
-    streams: dict[str, Any]
-
-
-@dataclass
-class _Process:
-    """What one slice leaves for the next in the same process."""
-
-    live: _Live | None = None
-    stale: bool = False
-    """Whether something of an earlier trial still runs."""
-
-
-_here = _Process()
-
-
 def run_slice(spec: SliceSpec) -> SliceOutcome:
     """Run one slice to its end; exceptions of the trainable are part of the outcome.
 
     Raises:
         StaleProcess: an earlier trial left something running here; call it in another process.
     """
-    _forget_others(spec)
+    warm.make_room(_key(spec, spec.sources[0]) if spec.sources else None)
     return _Slice(spec).run()
-
-
-def _forget_others(spec: SliceSpec) -> None:
-    """Drop the trainable that this process keeps, unless it is where `spec` goes on."""
-    live = _here.live
-    if live is not None and (not spec.sources or live.key != _key(spec, spec.sources[0])):
-        forget_live()
-    if _here.stale:
-        raise StaleProcess
-
-
-def forget_live() -> None:
-    """Stop and drop the trainable that this process keeps, if any."""
-    live, _here.live = _here.live, None
-    if live is not None:
-        _stop_quietly(live.trainable)
-
-
-class StaleProcess(Exception):
-    """What an earlier trial left running in this process would disturb the next one."""
 
 
 class _Slice:
@@ -141,27 +101,19 @@ class _Slice:
         self.noted_at = 0.0
 
     def run(self) -> SliceOutcome:
-        trainable = self._live_trainable()
+        trainable = warm.take()
         try:
             trainable = trainable or self._restored()
             self.exactness = trainable.exactness
             end = self._train(trainable)
         except (Exception, SystemExit) as error:  # noqa: BLE001 it costs this trial one slice
             if trainable is not None:
-                _stop_quietly(trainable)
+                warm.stop_quietly(trainable)
             return self._crashed(error)
         self._keep(trainable, end)
         return self._outcome(end)
 
     # ---- beginning --------------------------------------------------------------------------
-
-    def _live_trainable(self) -> Trainable | None:
-        """The trainable that this process keeps; it stands where the newest checkpoint does."""
-        live, _here.live = _here.live, None
-        if live is None:
-            return None
-        rng.restore_global(live.streams)
-        return live.trainable
 
     def _restored(self) -> Trainable:
         """A new trainable, put where the newest checkpoint that can be used stands."""
@@ -299,10 +251,9 @@ class _Slice:
         """Keep the trainable for the trial's next slice, if there is one and it can go on."""
         at_checkpoint = bool(self.saved) and self.saved[-1].iteration == trainable.iteration
         if at_checkpoint and end is not End.DONE:
-            key = _key(self.spec, self.saved[-1])
-            _here.live = _Live(key, trainable, rng.capture_global())
+            warm.keep(_key(self.spec, self.saved[-1]), trainable)
         else:
-            _stop_quietly(trainable)
+            warm.stop_quietly(trainable)
 
     def _outcome(self, end: End, **more: Any) -> SliceOutcome:
         spec = self.spec
@@ -328,19 +279,10 @@ class _Slice:
         return self._outcome(End.CRASHED, error=text, error_at=done + 1)
 
 
-def _key(spec: SliceSpec, saved: Saved) -> tuple[str, int, int, str]:
+def _key(spec: SliceSpec, saved: Saved) -> warm.Key:
     return (spec.sweep_id, spec.trial, spec.replica, saved.digest)
 
 
 def _reached(metrics: Metrics, key: str, at: float) -> bool:
     value = number(metrics.get(key))
     return value is not None and value >= at
-
-
-def _stop_quietly(trainable: Trainable) -> None:
-    """End a trainable; an error in its cleanup stands in the log and costs nobody anything."""
-    try:
-        trainable.stop()
-    except (Exception, SystemExit):  # noqa: BLE001 no trial is to blame for what came before it
-        traceback.print_exc()
-    _here.stale |= trainable.lingers

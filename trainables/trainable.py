@@ -136,8 +136,6 @@ class Trainable:
         """
         return dict(config)
 
-    # ---- what callers use -------------------------------------------------------------------
-
     def train(self) -> dict[str, Any]:
         """One `step`, its result completed with the usual keys."""
         started = time.monotonic()
@@ -235,7 +233,7 @@ class Trainable:
 
     @property
     def training_iteration(self) -> int:
-        """Same as `iteration`."""
+        """The name that Ray Tune has for `iteration`."""
         return self.iteration
 
     @property
@@ -257,8 +255,6 @@ class Trainable:
     def logdir(self) -> str:
         """Folder for whatever the trainable wants to keep."""
         return str(self.context.logdir)
-
-    # ---- results ----------------------------------------------------------------------------
 
     def _zero_counters(self) -> None:
         self._counters = {

@@ -98,7 +98,7 @@ def answering(as_json: bool) -> Iterator[Answer]:
 
     With JSON, whatever else is printed on the way goes to standard error.
     """
-    from sweep.terminal import Terminal
+    from sweep.show.terminal import Terminal
 
     out = sys.stdout
 

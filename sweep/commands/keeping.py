@@ -22,7 +22,8 @@ from sweep.commands import answering, find_sweep, json_option, root_option
 @json_option
 def export_model(name: str, root: Path, **given: Any) -> None:
     """Write a trial's model and a card that says what it is into a folder of its own."""
-    from sweep import export, render_trial
+    from sweep import export
+    from sweep.show import render_trial
 
     with answering(given["as_json"]) as answer:
         choice = export.Choice(given["trial"], given["checkpoint"], (given["form"],))
@@ -37,7 +38,7 @@ def export_model(name: str, root: Path, **given: Any) -> None:
 def ui(name: str | None, port: int, root: Path) -> int:
     """Open the MLflow page of all sweeps, or of one, until Ctrl-C."""
     from sweep import preparation
-    from sweep.mlflow_page import Page
+    from sweep.show.mlflow_page import Page
     from trainables.errors import printable
 
     folder = None if name is None else find_sweep(root, name)

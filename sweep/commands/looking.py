@@ -14,7 +14,7 @@ def ls(root: Path, as_json: bool) -> None:
     """List the sweeps."""
     import time
 
-    from sweep import look, render, views
+    from sweep.show import look, render, views
 
     with answering(as_json) as answer:
         sweeps, problems = look.read_all(root)
@@ -31,8 +31,8 @@ def ls(root: Path, as_json: bool) -> None:
 @json_option
 def status(name: str, watch: bool, root: Path, as_json: bool) -> None:
     """Show how far a sweep is."""
-    from sweep import display, render
-    from sweep.terminal import terminal
+    from sweep.show import display, render
+    from sweep.show.terminal import terminal
 
     folder = find_sweep(root, name)
     with answering(as_json) as answer:
@@ -48,7 +48,7 @@ def status(name: str, watch: bool, root: Path, as_json: bool) -> None:
 @json_option
 def results(name: str, root: Path, as_json: bool) -> None:
     """List all trials, best first."""
-    from sweep import look, render, views
+    from sweep.show import look, render, views
 
     with answering(as_json) as answer:
         answer(views.results(look.read(find_sweep(root, name))), render.results)
@@ -60,7 +60,7 @@ def results(name: str, root: Path, as_json: bool) -> None:
 @json_option
 def best(name: str, root: Path, as_json: bool) -> None:
     """Show the best trial: score, settings as YAML, checkpoint."""
-    from sweep import look, render_trial, views
+    from sweep.show import look, render_trial, views
 
     with answering(as_json) as answer:
         answer(views.best(look.read(find_sweep(root, name))), render_trial.best)
@@ -74,7 +74,7 @@ def best(name: str, root: Path, as_json: bool) -> None:
 @json_option
 def show(name: str, trial: int, log: bool, root: Path, as_json: bool) -> None:
     """Show everything about one trial."""
-    from sweep import look, render_trial, views
+    from sweep.show import look, render_trial, views
 
     with answering(as_json) as answer:
         folder = find_sweep(root, name)

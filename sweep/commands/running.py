@@ -33,10 +33,11 @@ if TYPE_CHECKING:
 @json_option
 def run(space: str, **given: Any) -> int:
     """Start a sweep. SPACE is a YAML file, or the name of a shipped one such as quickstart."""
-    from sweep import preparation, preview, render
+    from sweep import preparation
     from sweep.folder import Folder
     from sweep.launch import Launch
     from sweep.session import Order
+    from sweep.show import preview, render
 
     with answering(given["as_json"]) as answer:
         prepared = preparation.prepare(space, overrides(given))
@@ -65,9 +66,10 @@ def run(space: str, **given: Any) -> int:
 @json_option
 def resume(name: str, **given: Any) -> int:
     """Go on with a sweep, however it ended; with --trials, add trials to it."""
-    from sweep import look, preparation
+    from sweep import preparation
     from sweep.launch import Launch
     from sweep.session import Order
+    from sweep.show import look
 
     with answering(given["as_json"]) as answer:
         folder = find_sweep(given["root"], name)
@@ -81,9 +83,10 @@ def resume(name: str, **given: Any) -> int:
 
 
 def _conduct(order: "Order", answer: Answer) -> int:
-    from sweep import render, session, views
-    from sweep.display import make_view
-    from sweep.terminal import terminal
+    from sweep import session
+    from sweep.show import render, views
+    from sweep.show.display import make_view
+    from sweep.show.terminal import terminal
 
     ended = session.conduct(order, make_view(terminal()))
     data = {
@@ -112,7 +115,8 @@ def _exit_code(ended: "Ended") -> int:
 @json_option
 def validate(space: str, **given: Any) -> int:
     """Check a spec, show what it would run, and try saving and restoring its trainable."""
-    from sweep import preparation, preview, render
+    from sweep import preparation
+    from sweep.show import preview, render
 
     with answering(given["as_json"]) as answer:
         prepared = preparation.prepare(space, overrides(given))

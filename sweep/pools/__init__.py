@@ -5,7 +5,7 @@
 
 A pool has a fixed number of slots and is never given more slices than that at once. A slice whose
 process dies fails its own future with `sweep.errors.WorkerLost`, and no other; one whose process
-must not be used any more fails it with `sweep.slice.StaleProcess`.
+must not be used any more fails it with `sweep.warm.StaleProcess`.
 """
 
 from concurrent.futures import Future

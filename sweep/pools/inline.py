@@ -3,8 +3,8 @@
 from concurrent.futures import Future
 from typing import ClassVar
 
-from sweep import pools
-from sweep.slice import SliceOutcome, SliceSpec, forget_live, run_slice
+from sweep import pools, warm
+from sweep.slice import SliceOutcome, SliceSpec, run_slice
 
 
 class Pool(pools.Pool):
@@ -23,4 +23,4 @@ class Pool(pools.Pool):
 
     def close(self) -> None:
         """Let go of the trainable that is kept in memory."""
-        forget_live()
+        warm.forget()

@@ -20,9 +20,9 @@ from typing import Any, ClassVar
 
 from joblib.externals.loky.process_executor import BrokenProcessPool, ProcessPoolExecutor
 
-from sweep import pools
+from sweep import pools, warm
 from sweep.errors import WorkerLost
-from sweep.slice import SliceOutcome, SliceSpec, forget_live, run_slice
+from sweep.slice import SliceOutcome, SliceSpec, run_slice
 from trainables.processes import die_with_parent, ignore_terminal_signals
 
 #: One thread per worker, set before any library reads it: trials are the parallelism.
@@ -74,7 +74,7 @@ class Pool(pools.Pool):
     def close(self) -> None:
         """Let idle workers end what they keep in memory, then kill all; slices there are lost."""
         slots = [slot for slot in self._slots if slot.alive]
-        idle = [slot.executor.submit(forget_live) for slot in slots if not slot.busy]
+        idle = [slot.executor.submit(warm.forget) for slot in slots if not slot.busy]
         wait(idle, timeout=FORGET_S)
         for slot in self._slots:
             _end(slot)

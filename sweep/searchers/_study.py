@@ -1,29 +1,22 @@
 """The history as a study in memory, on which Optuna's samplers propose.
 
-The study is made anew for each proposal, always with today's distributions. Choices stand in it as
-canonical JSON strings, since Optuna compares choices with ``==`` and takes 1, 1.0 and True for the
-same. A paused trial stands there as pruned with its values at the rungs: as a running one it would
-tell the sampler nothing.
+The study is made anew for each proposal, always with today's distributions. A paused trial stands
+there as pruned with its values at the rungs: as a running one it would tell the sampler nothing.
 """
 
 import math
 import warnings
-from typing import Any, Literal
+from typing import Any
 
 import optuna
-from optuna.distributions import (
-    BaseDistribution,
-    CategoricalDistribution,
-    FloatDistribution,
-    IntDistribution,
-)
 from optuna.samplers import BaseSampler
 from optuna.trial import FrozenTrial, TrialState
 
 from sweep.events import Status
-from sweep.history import Objective, Trial
+from sweep.history import Trial
 from sweep.searchers import Request
 from sweep.space import Choice, Domain, Float, Int, Settings, choice_key
+from sweep.study import direction, distribution, encode
 
 optuna.logging.set_verbosity(optuna.logging.WARNING)
 
@@ -47,27 +40,6 @@ def suggest(request: Request, sampler: BaseSampler) -> Settings:
         study.add_trials([freeze(t, domains, request.levels) for t in request.trials])
         trial = study.ask()
         return request.space.resolve(lambda name, domain: _ask(trial, name, domain))
-
-
-def direction(objective: Objective) -> Literal["maximize", "minimize"]:
-    """Optuna's word for the objective's mode."""
-    return "maximize" if objective.mode == "max" else "minimize"
-
-
-def distribution(domain: Domain) -> BaseDistribution:
-    """Optuna's distribution of a domain."""
-    match domain:
-        case Float():
-            return FloatDistribution(domain.low, domain.high, log=domain.log, step=domain.step)
-        case Int():
-            return IntDistribution(domain.low, domain.high, log=domain.log, step=domain.step or 1)
-        case Choice():
-            return CategoricalDistribution([choice_key(value) for value in domain.values])
-
-
-def encode(domain: Domain, value: Any) -> Any:
-    """A value as it stands in the study."""
-    return choice_key(value) if isinstance(domain, Choice) else value
 
 
 def freeze(trial: Trial, domains: dict[str, Domain], levels: tuple[float, ...]) -> FrozenTrial:

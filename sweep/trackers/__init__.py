@@ -16,11 +16,9 @@ out. What it holds in memory it finds again from its copy and from the ledger.
 from collections.abc import Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Protocol
 
-from sweep import plugins, schedulers
-from sweep import spec as specs
+from sweep import plugins
 from sweep.events import Recorded
 from sweep.folder import Folder
 from sweep.history import Objective
@@ -41,17 +39,10 @@ class Where:
     created_at: float
     """Seconds since 1970 (UTC)."""
     spec: SweepSpec
+    objective: Objective
+    """What its trials are compared by."""
     tracking_uri: str | None = None
     """An MLflow server or database; None: the file of the sweep's root."""
-
-    @cached_property
-    def objective(self) -> Objective:
-        """What its trials are compared by."""
-        spec = self.spec
-        scheduler = schedulers.find(spec.scheduler.name)
-        options = specs.build(scheduler.Options, spec.scheduler, "scheduler", spec.source)
-        time_attr = scheduler(options, spec.stop).time_attr
-        return Objective(spec.metric, spec.mode, spec.score, time_attr)
 
     def earlier(self, k: int) -> Iterator[list[Recorded]]:
         """Events 1 to `k` from the ledger, in order, in batches."""

@@ -15,7 +15,7 @@ from optuna.trial import FrozenTrial, TrialState, create_trial
 
 from sweep.events import Recorded, Status
 from sweep.history import History, Trial
-from sweep.searchers._study import direction, distribution, encode
+from sweep.study import direction, distribution, encode
 from sweep.trackers import Where
 from sweep.trackers._optuna_storage import DRAFT, Storage, unfinished
 

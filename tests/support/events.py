@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from sweep import launch
 from sweep import spec as specs
 from sweep.events import (
     Closed,
@@ -84,7 +85,8 @@ class Story:
         spec = specs.parse(SPEC.format(name=name), "test.yaml")
         text = specs.canonical_json(spec)
         ledger = Ledger.create(folder.ledger, name, text, {"versions": {}})
-        where = Where(folder, ledger.sweep_id, name, ledger.created_at, spec, uri)
+        objective = launch.read_history(ledger).objective
+        where = Where(folder, ledger.sweep_id, name, ledger.created_at, spec, objective, uri)
         return cls(where, ledger)
 
     @property

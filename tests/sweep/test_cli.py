@@ -11,10 +11,11 @@ from typing import Any
 
 import pytest
 
-from sweep import look, preparation
+from sweep import preparation
 from sweep.driver import Driver
 from sweep.folder import Folder
-from sweep.mlflow_page import Page
+from sweep.show import look
+from sweep.show.mlflow_page import Page
 from tests.support.command_line import Here, environment, start, write_spec
 
 HEAVY = {"pydantic", "sqlalchemy", "rich", "optuna", "torch", "numpy", "mlflow", "joblib"}

@@ -5,15 +5,16 @@ from pathlib import Path
 
 import pytest
 
-from sweep import launch, progress
-from sweep.display import LiveView, PlainView, make_view
+from sweep import launch
 from sweep.driver import Driver
 from sweep.events import Closed, End, Goal, Moved, Opened, Recorded, Status
 from sweep.folder import Folder
 from sweep.launch import Launch
-from sweep.narration import Kind, Narrator
-from sweep.progress import Aim, Note
-from sweep.terminal import Terminal
+from sweep.show import progress
+from sweep.show.display import LiveView, PlainView, make_view
+from sweep.show.narration import Kind, Narrator
+from sweep.show.progress import Aim, Note
+from sweep.show.terminal import Terminal
 from tests.support import sweeps, trials
 
 
@@ -37,7 +38,7 @@ def run(view: PlainView | LiveView, root: Path, **changes: object) -> None:
 def test_the_live_table_shows_trials_progress_the_best_and_news(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("sweep.display.REDRAW_S", 0.0)
+    monkeypatch.setattr("sweep.show.display.REDRAW_S", 0.0)
     stream = io.StringIO()
     run(LiveView(screen(stream)), tmp_path)
     shown = stream.getvalue()
@@ -52,7 +53,7 @@ def test_the_live_table_shows_trials_progress_the_best_and_news(
 def test_no_line_of_the_live_table_is_wider_than_the_terminal(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, width: int
 ) -> None:
-    monkeypatch.setattr("sweep.display.REDRAW_S", 0.0)
+    monkeypatch.setattr("sweep.show.display.REDRAW_S", 0.0)
     stream = io.StringIO()
     long = {f"a_rather_long_name_{i}": {"uniform": [0.0, 1.0]} for i in range(6)}
     run(LiveView(screen(stream, width)), tmp_path, space={"lr": 0.1, **long}, metric="loss")
@@ -75,7 +76,7 @@ def test_what_threads_say_is_shown_escaped(tmp_path: Path) -> None:
 def test_a_terminal_that_goes_away_ends_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("sweep.display.REDRAW_S", 0.0)
+    monkeypatch.setattr("sweep.show.display.REDRAW_S", 0.0)
 
     class Gone(io.StringIO):
         def write(self, text: str) -> int:

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from sweep import look
 from sweep.folder import Folder
+from sweep.show import look
 from tests.support.command_line import Here, write_spec
 
 PPO = {

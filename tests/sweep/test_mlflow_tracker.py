@@ -13,7 +13,7 @@ import time
 import urllib.request
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -470,13 +470,9 @@ def test_two_sweeps_of_one_name_on_one_server_do_not_mix(told: Story, tmp_path: 
 
 def copied_to(place: Story, sweep: Story) -> dict[str, Run]:
     """The runs of `sweep` in the database of `place`."""
-    here = Story(type(sweep.where)(place.where.folder, *_rest(sweep)), sweep.ledger)
+    where = replace(sweep.where, folder=place.where.folder, tracking_uri=None)
+    here = Story(where, sweep.ledger)
     return runs(here)
-
-
-def _rest(sweep: Story) -> tuple[Any, ...]:
-    where = sweep.where
-    return (where.sweep_id, where.name, where.created_at, where.spec)
 
 
 def test_a_deleted_experiment_is_restored(told: Story) -> None:

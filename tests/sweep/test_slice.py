@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from sweep import slice as slices
+from sweep import warm
 from sweep.events import End, Goal
 from sweep.slice import SliceOutcome, SliceSpec, run_slice
 from sweep.spec import CheckpointPolicy
@@ -17,9 +17,9 @@ from tests.support.sweeps import stable
 @pytest.fixture(autouse=True)
 def cold() -> Iterator[None]:
     """Each test begins and ends without a live trainable."""
-    slices.forget_live()
+    warm.forget()
     yield
-    slices.forget_live()
+    warm.forget()
 
 
 def curve(*outcomes: SliceOutcome) -> list[tuple[int, dict[str, Any]]]:
@@ -39,17 +39,17 @@ def test_a_slice_ends_at_its_goal_with_a_checkpoint_there(tmp_path: Path) -> Non
     assert outcome.rows[-1].metrics["loss"] == expected_loss({"noise": 0.1}, 5, 11)
 
 
-@pytest.mark.parametrize("warm", [True, False])
+@pytest.mark.parametrize("cached", [True, False])
 @pytest.mark.parametrize("name", ["Quadratic", "RayStyle", "quadratic_function"])
-def test_head_and_tail_equal_the_straight_run(tmp_path: Path, name: str, warm: bool) -> None:
+def test_head_and_tail_equal_the_straight_run(tmp_path: Path, name: str, cached: bool) -> None:
     trainable = f"tests.support.quadratic:{name}"
     spec = slice_spec(tmp_path / "a", trainable=trainable)
     straight = run_slice(replace(spec, goal=Goal(10)))
-    slices.forget_live()
+    warm.forget()
     spec = slice_spec(tmp_path / "b", trainable=trainable)
     head = run_slice(spec)
-    if not warm:
-        slices.forget_live()
+    if not cached:
+        warm.forget()
     tail = go_on(spec, head, Goal(10))
     assert tail.source == 5
     assert curve(head, tail) == curve(straight)
@@ -61,7 +61,7 @@ def test_a_trial_is_the_same_alone_and_after_three_others_in_the_same_worker(
     """RayStyle draws from the global streams, as other people's code does."""
     spec = slice_spec(tmp_path / "a", trainable="tests.support.quadratic:RayStyle")
     alone = run_slice(spec)
-    slices.forget_live()
+    warm.forget()
     for number in range(1, 4):
         other = slice_spec(tmp_path / str(number), trainable=spec.trainable, trial=number, seed=99)
         run_slice(other)
@@ -119,7 +119,7 @@ def test_a_new_best_is_saved_between_two_intervals(tmp_path: Path) -> None:
 def test_a_checkpoint_of_somebody_else_is_not_taken(tmp_path: Path, change: str) -> None:
     spec = slice_spec(tmp_path)
     head = run_slice(spec)
-    slices.forget_live()
+    warm.forget()
     changes: dict[str, Any] = {change: "x" if change == "sweep_id" else 1}
     stranger = replace(spec, **changes)
     outcome = go_on(stranger, head, Goal(10))
@@ -131,7 +131,7 @@ def test_from_a_damaged_checkpoint_it_falls_back_to_the_one_before(tmp_path: Pat
     spec = slice_spec(tmp_path)
     straight = run_slice(replace(spec, goal=Goal(10)))
     head = run_slice(slice_spec(tmp_path / "b"))
-    slices.forget_live()
+    warm.forget()
     newest = tmp_path / "b" / head.saved[-1].file
     newest.write_bytes(newest.read_bytes()[:-40])
     tail = go_on(slice_spec(tmp_path / "b"), head, Goal(10))

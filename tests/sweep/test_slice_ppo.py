@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from sweep import slice as slices
+from sweep import warm
 from sweep.events import End, Goal, Saved
 from sweep.pools import loky
 from sweep.slice import SliceOutcome, SliceSpec, run_slice
@@ -54,15 +54,15 @@ def result_of(folder: Path, outcomes: list[SliceOutcome]) -> Result:
 
 @pytest.fixture(autouse=True)
 def cold() -> Iterator[None]:
-    slices.forget_live()
+    warm.forget()
     yield
-    slices.forget_live()
+    warm.forget()
 
 
 @pytest.fixture(scope="module")
 def alone(tmp_path_factory: pytest.TempPathFactory) -> Result:
     folder = tmp_path_factory.mktemp("alone")
-    slices.forget_live()
+    warm.forget()
     return result_of(folder, [run_slice(spec_in(folder))])
 
 
@@ -70,7 +70,7 @@ def test_in_slices_of_one_iteration_each_restored_cold(alone: Result, tmp_path: 
     outcomes: list[SliceOutcome] = []
     sources: tuple[Saved, ...] = ()
     while not outcomes or outcomes[-1].end is End.TIME:
-        slices.forget_live()
+        warm.forget()
         spec = spec_in(tmp_path, slice_s=1e-9, sources=sources, number=len(outcomes))
         outcomes.append(run_slice(spec))
         sources = (outcomes[-1].saved[-1],)

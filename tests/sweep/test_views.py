@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from sweep import look, render, render_trial, views, wording
 from sweep.errors import UsageError
 from sweep.events import Status
-from sweep.look import State
-from sweep.terminal import Terminal
+from sweep.show import look, render, render_trial, views, wording
+from sweep.show.look import State
+from sweep.show.terminal import Terminal
 from tests.support import sweeps, trials
 
 

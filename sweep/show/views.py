@@ -1,6 +1,6 @@
 """What the commands show, as plain data: pure functions from a sweep to what ``--json`` prints.
 
-`sweep.render` makes tables of the same data. A value that is not there, or not finite, is null.
+`sweep.show.render` makes tables of the same data. A value that is missing or not finite is null.
 Times are seconds; moments are seconds since 1970.
 """
 
@@ -8,12 +8,12 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from sweep import progress, wording
 from sweep.errors import UsageError
 from sweep.events import FINISHED, Closed, Created, Moved, Opened, Recorded, Row, Saved, Status
 from sweep.history import History, Trial
-from sweep.look import State, Sweep
-from sweep.progress import Note
+from sweep.show import progress, wording
+from sweep.show.look import State, Sweep
+from sweep.show.progress import Note
 
 Data = dict[str, Any]
 

@@ -7,9 +7,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
-from sweep import wording
 from sweep.events import Closed, Created, End, Goal, Moved, Opened, Recorded, Status
 from sweep.history import History
+from sweep.show import wording
 from trainables.errors import printable
 
 #: Moves of one kind in one transaction that are told one by one; of more only their number.

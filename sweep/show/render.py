@@ -1,4 +1,4 @@
-"""The data of `sweep.views` as tables and text, for a terminal of 80 columns or more, or a pipe."""
+"""The data of `sweep.show.views` as tables and text, for a terminal of 80 columns, or a pipe."""
 
 import shlex
 from collections.abc import Iterable, Mapping, Sequence
@@ -8,7 +8,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from sweep import wording
+from sweep.show import wording
 from trainables.errors import printable
 
 Data = Mapping[str, Any]

@@ -8,8 +8,8 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from sweep import wording
-from sweep.render import table, word
+from sweep.show import wording
+from sweep.show.render import table, word
 from trainables.errors import printable
 
 Data = Mapping[str, Any]

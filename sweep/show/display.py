@@ -18,13 +18,13 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from sweep import look, progress, render, views, wording
 from sweep.driver import Parts
 from sweep.events import Opened, Recorded, Status
 from sweep.folder import Folder
-from sweep.narration import Kind, Line, Narrator
-from sweep.progress import Aim
-from sweep.terminal import Terminal
+from sweep.show import look, progress, render, views, wording
+from sweep.show.narration import Kind, Line, Narrator
+from sweep.show.progress import Aim
+from sweep.show.terminal import Terminal
 from trainables.errors import printable
 
 #: Seconds between two pictures.

@@ -20,7 +20,7 @@ from sweep.events import EpochBegan, Opened, Recorded, Row
 from sweep.folder import Folder
 from sweep.history import History
 from sweep.ledger import Ledger, iterate
-from sweep.progress import Aim, fraction
+from sweep.show.progress import Aim, fraction
 from sweep.spec import SweepSpec
 from trainables.errors import printable
 
@@ -75,7 +75,6 @@ def read(folder: Folder) -> Sweep:
         spec = specs.from_json(ledger.spec)
         scheduler = launch.build_scheduler(spec)
         history = launch.read_history(ledger)
-        _use_order_of(spec, history)
         records = tuple(record for batch in iterate(ledger) for record in batch)
         aim = Aim(scheduler.levels, spec.stop)
         created_at = ledger.created_at
@@ -109,13 +108,6 @@ def read_results(folder: Folder, trial: int) -> list[Row]:
     """All results of one trial."""
     with contextlib.closing(Ledger(folder.ledger)) as ledger:
         return ledger.results(trial)
-
-
-def _use_order_of(spec: SweepSpec, history: History) -> None:
-    """Let settings appear as the spec lists them; the ledger sorts them by name."""
-    for trial in history.trials:
-        active = [name for name in spec.space.searched if name in trial.searched]
-        trial.searched = {name: trial.searched[name] for name in active}
 
 
 def _state(folder: Folder, history: History) -> State:

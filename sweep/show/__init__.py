@@ -1,0 +1,1 @@
+"""What a person sees of a sweep: looked up, worded, drawn, and shown while it runs."""
