@@ -144,7 +144,8 @@ def _describe(trainable: Trainable) -> dict[str, Any]:
 
 def _check_free(out: Path) -> None:
     if out.exists() and (not out.is_dir() or any(out.iterdir())):
-        raise BadConfig("--out", str(out), "a folder that is empty or does not exist yet")
+        free = "a folder that is empty or does not exist yet"
+        raise BadConfig("--out", str(out), free, problem=f"'{out}' is in use")
 
 
 @contextlib.contextmanager
