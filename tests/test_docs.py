@@ -5,6 +5,7 @@ import os
 import re
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import urllib.request
@@ -92,14 +93,17 @@ def test_the_trainer_works_alone_as_the_readme_shows(desk: Path) -> None:
 
 @pytest.fixture
 def page_of_all_sweeps(desk: Path) -> Iterator[str]:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
     process = subprocess.Popen(
-        [BIN / "sweep", "ui", "--port", "5123"],
+        [BIN / "sweep", "ui", "--port", str(port)],
         cwd=desk,
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
         start_new_session=True,
     )
-    yield "http://127.0.0.1:5123"
+    yield f"http://127.0.0.1:{port}"
     os.killpg(process.pid, signal.SIGTERM)
     process.wait(timeout=30)
 
