@@ -16,10 +16,18 @@ A checkpoint that cannot be used is `trainables.errors.CheckpointError`: checkpo
 read without a sweep. Times are seconds, memory is bytes.
 """
 
+import re
 from collections.abc import Iterable
 from typing import Any, ClassVar, NamedTuple
 
 from trainables.errors import nearest, printable, shorten
+
+_USERINFO = re.compile(r"(?<=://)[^/\s'\"]*@")
+
+
+def without_password(text: str) -> str:
+    """`text` without the user and password of the URLs in it."""
+    return _USERINFO.sub("***@", text)
 
 
 class SweepError(Exception):

@@ -171,8 +171,9 @@ def _page(card: Mapping[str, Any]) -> list[str]:
     return [
         f"# {card['trainable']}, trial {card['trial']} of {card['sweep']}",
         "",
-        f"- score: {score} ({card['metric']}, {card['mode']})",
-        f"- checkpoint: iteration {saved['iteration']}, SHA-256 `{saved['digest']}`",
+        f"- score of the trial: {score} ({card['metric']}, {card['mode']})",
+        f"- checkpoint: iteration {saved['iteration']}, {card['metric']} there "
+        f"{wording.number(saved['value'])}, SHA-256 `{saved['digest']}`",
         f"- files: {', '.join(f'`{file}`' for file in card['files'].values())}",
         *(
             f"- {name}: {version}"

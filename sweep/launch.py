@@ -18,7 +18,7 @@ from typing import Any
 from sweep import checkpoints, plugins, pools, samples, schedulers, searchers, verdicts
 from sweep import spec as specs
 from sweep.driver import Parts
-from sweep.errors import UsageError
+from sweep.errors import BadConfig, UnknownName, UsageError
 from sweep.events import EpochBegan, Event, Moved, Status
 from sweep.folder import Folder
 from sweep.history import History, Objective
@@ -26,6 +26,7 @@ from sweep.ledger import Ledger, iterate
 from sweep.schedulers import Scheduler
 from sweep.searchers import Searcher
 from sweep.spec import SweepSpec
+from trainables.errors import nearest, shorten
 from trainables.trainable import Trainable
 
 #: Packages whose versions decide whether a resumed trial can be exact.
@@ -50,12 +51,16 @@ class Resolved:
 
 def resolve(spec: SweepSpec, paths: Sequence[str]) -> Resolved:
     """Find the plugins of `spec` and check all settings; every mistake is a UsageError."""
-    scheduler = build_scheduler(spec)
-    searcher_class = searchers.find(spec.searcher.name)
+    with _written_at(spec, "scheduler"):
+        scheduler = build_scheduler(spec)
+    with _written_at(spec, "searcher"):
+        searcher_class = searchers.find(spec.searcher.name)
     options = specs.build(searcher_class.Options, spec.searcher, "searcher", spec.source)
-    for tracker in spec.trackers:
-        plugins.check("sweep.trackers", tracker, "tracker")
-    trainable = plugins.find_trainable(spec.trainable, paths)
+    for index, tracker in enumerate(spec.trackers):
+        with _written_at(spec, "trackers", index):
+            plugins.check("sweep.trackers", tracker, "tracker")
+    with _written_at(spec, "trainable"):
+        trainable = plugins.find_trainable(spec.trainable, paths)
     if scheduler.pauses and not trainable.can_save():
         raise UsageError(
             f"scheduler: '{spec.scheduler.name}' pauses trials, but {trainable.__name__} has no "
@@ -63,6 +68,23 @@ def resolve(spec: SweepSpec, paths: Sequence[str]) -> Resolved:
         )
     samples.check(spec, lambda c: trainable.check_config(trainable.complete_config(c, spec.stop)))
     return Resolved(spec, trainable, scheduler, searcher_class(options))
+
+
+@contextlib.contextmanager
+def _written_at(spec: SweepSpec, *path: str | int) -> Iterator[None]:
+    """A mistake that a plugin finds is answered with the place in the spec."""
+    try:
+        yield
+    except UnknownName as error:
+        problem = f"unknown {error.kind} {shorten(error.name)}"
+        known = f"one of {', '.join(error.known)}"
+        hint = nearest(error.name, error.known)
+        raise spec.source.refuse(path, error.name, known, hint, problem) from error
+    except BadConfig as error:
+        if error.file:
+            raise
+        at = spec.source.at(path)
+        raise BadConfig(error.place, error.value, error.allowed, error.hint, at=at) from error
 
 
 def build_scheduler(spec: SweepSpec) -> Scheduler:
@@ -75,7 +97,7 @@ def create(folder: Folder, resolved: Resolved, source: str, paths: Sequence[str]
     """Make the folder and the ledger of a new sweep, whole or not at all."""
     folder.root.mkdir(parents=True, exist_ok=True)
     with folder.creating() as draft:
-        draft.spec.write_text(source)
+        draft.spec.write_text(source, encoding="utf-8")
         provenance = {**_provenance(resolved.trainable), "paths": list(paths)}
         text = specs.canonical_json(resolved.spec)
         Ledger.create(draft.ledger, folder.name, text, provenance).close()

@@ -54,7 +54,7 @@ class Ledger:
             with self._engine.connect() as connection:
                 row = connection.execute(sa.select(tables.sweep)).one()
         except sa.exc.SQLAlchemyError as error:
-            raise LedgerError(f"{path}: is no readable ledger ({_reason(error)})") from error
+            raise OutsideError(f"{path}: is no readable ledger ({_reason(error)})") from error
         if row.schema_version > tables.SCHEMA_VERSION:
             raise LedgerError(
                 f"{path}: has schema version {row.schema_version}, this program reads up to "

@@ -16,6 +16,7 @@ from collections.abc import Callable, Mapping
 from contextlib import closing
 from pathlib import Path
 
+from sweep.errors import without_password
 from sweep.ledger import Ledger
 from sweep.trackers import Tracker
 from trainables import failpoints, rng
@@ -151,9 +152,9 @@ class _Sender(threading.Thread):
     def _report(self, error: Exception, failures: int) -> None:
         if failures == 1:
             lines = str(error).strip().splitlines() or [type(error).__name__]
+            why = printable(without_password(lines[0]))
             self._say(
-                f"tracker {self.tracker_name}: {printable(lines[0])}; it is tried again, and "
-                f"training goes on"
+                f"tracker {self.tracker_name}: {why}; it is tried again, and training goes on"
             )
 
     def _let_go(self) -> None:

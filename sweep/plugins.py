@@ -105,4 +105,5 @@ def _as_trainable(found: object, name: str) -> type[Trainable]:
 
 
 def _public(module: ModuleType) -> list[str]:
-    return [n for n, v in vars(module).items() if not n.startswith("_") and callable(v)]
+    here = [n for n, v in vars(module).items() if getattr(v, "__module__", "") == module.__name__]
+    return [name for name in here if not name.startswith("_")]

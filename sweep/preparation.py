@@ -9,9 +9,11 @@ import joblib
 
 from sweep import launch, plugins, pools, samples
 from sweep import spec as specs
+from sweep.errors import BadConfig, without_password
 from sweep.folder import Folder
 from sweep.launch import Resolved
 from sweep.spec import Override, SweepSpec
+from trainables.errors import printable
 from trainables.trainable import Trainable
 
 
@@ -37,7 +39,9 @@ def prepare(space: str, overrides: Sequence[Override]) -> Prepared:
     spec = specs.load(path, overrides)
     paths = tuple(dict.fromkeys((str(path.resolve().parent), str(Path.cwd()))))
     resolved = launch.resolve(spec, paths)
-    changed = "".join(f"# given on the command line: {override.said}\n" for override in overrides)
+    changed = "".join(
+        f"# given on the command line: {printable(override.said)}\n" for override in overrides
+    )
     return Prepared(resolved, changed + path.read_text(encoding="utf-8-sig"), paths)
 
 
@@ -64,6 +68,19 @@ def cores_per_trial(spec: SweepSpec, trainable: type[Trainable]) -> float:
 
 
 # ---- where the runs are tracked -------------------------------------------------------------
+
+
+#: What MLflow takes a tracking URI to begin with.
+SCHEMES = ("http", "https", "sqlite", "postgresql", "mysql", "mssql", "databricks")
+
+
+def check_tracking(uri: str, spec: SweepSpec) -> None:
+    """Refuse a URI to which nothing would be sent."""
+    shown = without_password(uri)
+    if "mlflow" not in spec.trackers:
+        raise BadConfig("--tracking-uri", shown, "no URI, as trackers has no mlflow")
+    if uri.partition(":")[0].partition("+")[0] not in SCHEMES:
+        raise BadConfig("--tracking-uri", shown, f"a URI of {', '.join(SCHEMES)}")
 
 
 def remember_tracking(folder: Folder, uri: str) -> None:

@@ -6,6 +6,7 @@ once; after it the signals do again what they did before. Whatever happens, the 
 
 import contextlib
 import signal
+import threading
 import time
 import traceback
 from collections.abc import Callable, Iterator, Sequence
@@ -88,13 +89,17 @@ class _Session:
         self.view = view
         self.parts = parts
         self.began = time.monotonic()
-        self.deadline = None if order.timeout_s is None else self.began + order.timeout_s
+        self.timer = threading.Timer(order.timeout_s or 0.0, self.time_is_up)
+        self.timer.daemon = True
+        self.timed = order.timeout_s is not None
         self.driver = Driver(parts, self.watch)
         self.signals = _Signals(self.driver.ask_to_stop)
         self.outbox = Outbox(parts.folder.ledger, _make_trackers(parts, order), view.say)
         self.told = False
 
     def run(self, warnings: Sequence[str]) -> Ended:
+        if self.timed:
+            self.timer.start()
         try:
             with self._shown(warnings):
                 with self.signals:
@@ -103,17 +108,21 @@ class _Session:
         except BaseException:
             self.outbox.close(0.0)
             raise
+        finally:
+            self.timer.cancel()
         seconds = time.monotonic() - self.began
         return Ended(how, self.signals.first, seconds, unsent, self.parts.history)
+
+    def time_is_up(self) -> None:
+        """A wish to stop, from a thread of its own, since a slice may run in this one."""
+        if not self.signals.received:
+            self.view.say("--timeout is over: slices save and end")
+            self.driver.ask_to_stop()
 
     def watch(self, records: Sequence[Recorded]) -> None:
         """The driver's ticks."""
         if records:
             self.outbox.notify()
-        if self.deadline is not None and time.monotonic() > self.deadline:
-            self.deadline = None
-            self.driver.ask_to_stop()
-            self.view.say("--timeout is over: slices save and end")
         if self.signals.received and not self.told:
             self.told = True
             self.view.say(_NOTICE)

@@ -11,8 +11,10 @@ import numpy as np
 from pydantic import Field
 
 from trainables import rng
-from trainables.envs.make import Env, EnvironmentConfig, make_env
+from trainables.envs.make import Env, EnvironmentConfig, EnvSpaces, make_env, read_spaces
 from trainables.envs.preprocessors import require_finite
+from trainables.envs.state import seed_spaces
+from trainables.errors import ConfigError
 from trainables.policies.player import Player
 from trainables.rollout.metrics import Episode, summarise
 from trainables.settings import Section, Settings
@@ -45,6 +47,24 @@ class EvaluationConfig(Section):
     evaluation_config: EvaluationOverrides = Field(
         default=EvaluationOverrides(), description="What is different while evaluating."
     )
+
+
+def check_evaluation(
+    config: EvaluationConfig, environment: EnvironmentConfig, training: EnvSpaces
+) -> None:
+    """Raise ConfigError if the policy could not play the environment of the evaluation."""
+    overrides = config.evaluation_config.env_config
+    if overrides is None:
+        return
+    place = "evaluation_config.env_config"
+    try:
+        spaces = read_spaces(EnvironmentConfig(env=environment.env, env_config=overrides))
+    except ConfigError as error:
+        raise ConfigError(place, overrides, error.allowed, error.hint) from error
+    if (spaces.observation.shape, spaces.action) != (training.observation.shape, training.action):
+        raise ConfigError(
+            place, overrides, "an environment with the training's spaces", f"it has {spaces}"
+        )
 
 
 def is_due(config: EvaluationConfig, iteration: int) -> bool:
@@ -89,6 +109,7 @@ class _Running:
         self.index = index
         self.reward = 0.0
         self.length = 0
+        seed_spaces(env, rng.integer(seed, "spaces", index) % 2**31)
         self.observation, _ = env.reset(seed=rng.integer(seed, "env", index) % 2**31)
 
     def step(self, action: Any) -> bool:

@@ -13,6 +13,9 @@ import threading
 
 _PR_SET_PDEATHSIG = 1
 
+#: What a terminal or a service manager sends to all processes of a group.
+TERMINAL_SIGNALS = (signal.SIGINT, signal.SIGHUP, signal.SIGTERM)
+
 
 def die_with_parent(parent: int) -> None:
     """End this process with SIGKILL as soon as process `parent` is gone.
@@ -29,9 +32,15 @@ def die_with_parent(parent: int) -> None:
 
 
 def ignore_terminal_signals() -> None:
-    """Leave Ctrl-C and a closed terminal to the parent, which decides what its children do."""
+    """Leave Ctrl-C, a closed terminal and SIGTERM to the parent, which decides what is saved.
+
+    SIGTERM reaches a whole process group where timeout(1), systemd or Slurm send it. It gets a
+    handler, since an ignored one would be ignored by every program that a trainable starts.
+    """
     for number in (signal.SIGINT, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, lambda _number, _frame: None)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, TERMINAL_SIGNALS)
 
 
 def _wait_for_end(pidfd: int) -> None:

@@ -33,21 +33,11 @@ from trainables.errors import TrainableError, shorten
 from trainables.folder import read_files, temporary_folder, write_files
 
 #: First parts of the result keys that differ between two equal runs: times, dates, pids, hosts.
-VOLATILE_KEYS = frozenset(
-    {
-        "time_this_iter_s",
-        "time_total_s",
-        "time_since_restore",
-        "timesteps_since_restore",
-        "iterations_since_restore",
-        "date",
-        "timestamp",
-        "hostname",
-        "node_ip",
-        "pid",
-        "timers",
-    }
+_VOLATILE = (
+    *("time_this_iter_s", "time_total_s", "time_since_restore", "timesteps_since_restore"),
+    *("iterations_since_restore", "date", "timestamp", "hostname", "node_ip", "pid", "timers"),
 )
+VOLATILE_KEYS = frozenset(_VOLATILE)
 
 
 @dataclass(frozen=True)
@@ -159,6 +149,11 @@ class Trainable:
     def at_checkpoint(self) -> bool:
         """Whether a checkpoint saved now holds all that was done; always, for a class."""
         return True
+
+    @classmethod
+    def can_export(cls) -> bool:
+        """Whether `export_model` can write anything."""
+        return cls._export_model is not Trainable._export_model
 
     def get_state(self) -> dict[str, Any]:
         """Everything that decides the future: entries ``trainable``, ``counters``, ``streams``.

@@ -21,7 +21,7 @@ from trainables.envs.make import read_spaces
 from trainables.envs.state import LEVELS, Level, measure
 from trainables.envs.vector import make_lanes
 from trainables.errors import ConfigError
-from trainables.evaluation import evaluate, is_due
+from trainables.evaluation import check_evaluation, evaluate, is_due
 from trainables.filters import make_filters
 from trainables.policies.actor import Actor
 from trainables.policies.networks import ActorCritic
@@ -75,6 +75,7 @@ class Trainer(Trainable):
         self.settings = settings = parse(self.config_class, config)
         self.check_fit(settings)
         self.seed = self.context.seed if settings.seed is None else settings.seed
+        rng.seed_global(self.seed, "global")
         self.spaces = read_spaces(settings.environment)
         self.policy = TorchPolicy(self._build_model(), settings.adam_epsilon)
         self.filters = make_filters(settings.filters, self.spaces.observation_size)
@@ -149,7 +150,8 @@ class Trainer(Trainable):
         """Raise ConfigError for settings that cannot work; one environment is made and closed."""
         settings = parse(cls.config_class, config)
         cls.check_fit(settings)
-        read_spaces(settings.environment)
+        spaces = read_spaces(settings.environment)
+        check_evaluation(settings.evaluation, settings.environment, spaces)
         if settings.environment.native_vector_env:
             make_lanes(settings.environment, 1).close()
 

@@ -47,8 +47,10 @@ def run(space: str, **given: Any) -> int:
         spec = prepared.resolved.spec
         folder = Folder(given["root"], spec.name)
         slots = preparation.slots(given["jobs"], spec, prepared.paths, spec.trials)
+        if given["tracking_uri"] is not None:
+            preparation.check_tracking(given["tracking_uri"], spec)
         preparation.create(prepared, folder, given["pool"])
-        if given["tracking_uri"]:
+        if given["tracking_uri"] is not None:
             preparation.remember_tracking(folder, given["tracking_uri"])
         launch = Launch(folder, slots, given["pool"])
         return _conduct(Order(launch, given["tracking_uri"], given["timeout"]), answer)
@@ -83,18 +85,21 @@ def resume(name: str, **given: Any) -> int:
 
 
 def _conduct(order: "Order", answer: Answer) -> int:
-    from sweep import session
-    from sweep.show import render, views
+    from sweep import plugins, session
+    from sweep.show import look, render, views
     from sweep.show.display import make_view
     from sweep.show.terminal import terminal
 
     ended = session.conduct(order, make_view(terminal()))
+    spec, paths = look.read_spec(order.launch.folder)
     data = {
         **views.summary(ended.history, order.launch.folder.name),
         "root": str(order.launch.folder.root),
         "how": ended.how,
         "seconds": ended.seconds,
         "unsent": list(ended.unsent),
+        "trackers": list(spec.trackers),
+        "exports": plugins.find_trainable(spec.trainable, paths).can_export(),
     }
     answer(data, render.summary)
     return _exit_code(ended)

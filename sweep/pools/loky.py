@@ -23,7 +23,7 @@ from joblib.externals.loky.process_executor import BrokenProcessPool, ProcessPoo
 from sweep import pools, warm
 from sweep.errors import WorkerLost
 from sweep.slice import SliceOutcome, SliceSpec, run_slice
-from trainables.processes import die_with_parent, ignore_terminal_signals
+from trainables.processes import TERMINAL_SIGNALS, die_with_parent, ignore_terminal_signals
 
 #: One thread per worker, set before any library reads it: trials are the parallelism.
 THREADS = dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"), "1") | {
@@ -95,7 +95,7 @@ class Pool(pools.Pool):
         if not slot.alive:
             _end(slot)  # if its worker died while it was idle, that costs nobody anything
             slot.executor = _start_worker()
-        with _blocked(signal.SIGINT):  # a worker inherits it: Ctrl-C is the driver's from the start
+        with _blocked(*TERMINAL_SIGNALS):  # until the worker has its own handlers
             running: Future[SliceOutcome] = slot.executor.submit(_run_logged, spec)
         slot.process = next(iter(slot.executor._processes.values()), slot.process)
         running.add_done_callback(lambda done: _finish(slot, done, outcome))
@@ -122,9 +122,9 @@ def _end(slot: _Slot) -> None:
 
 
 @contextlib.contextmanager
-def _blocked(number: signal.Signals) -> Iterator[None]:
-    """While it is entered, a signal waits; processes started in it never get the signal."""
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, {number})
+def _blocked(*numbers: signal.Signals) -> Iterator[None]:
+    """While it is entered, signals wait; in processes started in it, until they are unblocked."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, numbers)
     try:
         yield
     finally:

@@ -3,13 +3,14 @@
 import contextlib
 import os
 import signal
+import socket
 import sqlite3
 import subprocess
 import sys
 from pathlib import Path
 from types import FrameType
 
-from sweep.errors import UsageError
+from sweep.errors import BadConfig, UsageError
 from sweep.folder import Folder
 from sweep.trackers._mlflow_store import ENVIRONMENT, store_url
 
@@ -36,6 +37,7 @@ class Page:
             raise UsageError(
                 f"ui: no runs are recorded in {root} yet; start a sweep with `sweep run quickstart`"
             )
+        _check_free(port)
 
     @property
     def url(self) -> str:
@@ -72,6 +74,16 @@ class Page:
         with contextlib.closing(sqlite3.connect(file, uri=True)) as database:
             found = database.execute(query, (self._name,)).fetchone()
         return int(found[0]) if found else None
+
+
+def _check_free(port: int) -> None:
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((HOST, port))
+        except OSError as error:
+            problem = f"{port}: {error.strerror}"
+            raise BadConfig("--port", port, "a free port", problem=problem) from error
 
 
 def _leave(number: int, _frame: FrameType | None) -> None:

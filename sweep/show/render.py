@@ -215,8 +215,9 @@ def _next_steps(data: Data) -> list[str]:
         lines.append(f"{behind} still misses some results; `sweep resume {name}{where}` sends them")
     if data["how"] != "finished":
         lines.append(f"go on       sweep resume {name}{where}")
-    if data["top"]:
+    if data["top"] and "mlflow" in data["trackers"]:
         lines.append(f"compare     sweep ui {name}{where}")
+    if data["top"] and data["exports"]:
         lines.append(f"take away   sweep export-model {name}{where} --out exported-{name}")
     return lines
 

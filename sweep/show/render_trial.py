@@ -118,7 +118,7 @@ def log(data: Data) -> RenderableType:
 
 def card(data: Data) -> RenderableType:
     """`sweep export-model`."""
-    score = f"{printable(data['metric'])} {wording.number(data['score'])}"
+    score = f"{printable(data['metric'])} {wording.number(data['checkpoint']['value'])}"
     out = printable(data["out"])
     lines = [
         f"trial {data['trial']} of {printable(data['sweep'])}, {score}, iteration "

@@ -45,6 +45,62 @@ class Counting(gymnasium.Env[Observation, Any]):
         return np.array([self.steps], dtype=np.float32)
 
 
+class DrawsFromItsSpace(Counting):
+    """Its first observation and its rewards are drawn from its own observation space."""
+
+    def __init__(self) -> None:
+        super().__init__(length=5)
+        self.observation_space = spaces.Box(-1.0, 1.0, (1,), np.float32)
+        self.drawn = 0.0
+
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[Observation, dict[str, Any]]:
+        super().reset(seed=seed)
+        self.drawn = float(self.observation_space.sample()[0])
+        return np.array([self.drawn], dtype=np.float32), {}
+
+    def step(self, action: Any) -> Outcome:
+        _, _, terminated, truncated, info = super().step(action)
+        return np.array([self.drawn], np.float32), self.drawn, terminated, truncated, info
+
+
+class Tally:
+    """An object of somebody's own: no plain data."""
+
+    episodes = 0
+
+
+class GrowsHarder(Counting):
+    """Counts its episodes in an object, and changes only after many of them."""
+
+    def __init__(self) -> None:
+        super().__init__(length=20)
+        self.tally = Tally()
+
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[Observation, dict[str, Any]]:
+        self.tally.episodes += 1
+        return super().reset(seed=seed)
+
+    def step(self, action: Any) -> Outcome:
+        observation, _, terminated, truncated, info = super().step(action)
+        return observation, 1.0 + self.tally.episodes // 20, terminated, truncated, info
+
+
+class ReusesItsArray(Counting):
+    """Gives the same array again and again, with other numbers in it."""
+
+    def __init__(self, length: int = 5) -> None:
+        super().__init__(length=length)
+        self.array = np.zeros(1, dtype=np.float32)
+
+    def _observe(self) -> Observation:
+        self.array[0] = self.steps
+        return self.array
+
+
 class Broken(Counting):
     """Gives `what` at the third step: a bad observation, a bad reward, or an exception."""
 

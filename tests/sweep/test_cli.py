@@ -2,6 +2,7 @@
 
 import contextlib
 import json
+import socket
 import sqlite3
 import subprocess
 import sys
@@ -70,7 +71,7 @@ def test_run_searches_and_says_what_it_found(here: Here, spec: Path) -> None:
     assert "promoted to rung 3: loss" in out
     assert "finished: 9 of 9 trials" in out
     assert "90 environment steps" not in out  # all trials together, not one
-    assert "sweep export-model demo --root" in out
+    assert "sweep export-model" not in out  # a quadratic has nothing to export
     assert "\x1b" not in out
     assert Folder(here.root, "demo").spec.read_text() == spec.read_text()
 
@@ -244,11 +245,42 @@ def test_a_tracking_uri_is_remembered_for_whoever_resumes_and_for_nobody_else(
     here: Here, spec: Path
 ) -> None:
     uri = "http://user:secret@127.0.0.1:1"
-    here("run", spec, "--pool", "inline", "--trials", 1, "--tracking-uri", uri)
+    here("run", spec, "--pool", "inline", "--trials", 1)
     folder = Folder(here.root, "demo")
+    preparation.remember_tracking(folder, uri)
     assert preparation.recall_tracking(folder) == uri
     assert (folder.path / "tracking-uri").stat().st_mode & 0o777 == 0o600
-    assert here("ui", "demo")[:2] == (0, f"demo is recorded at {uri}\n")
+    assert here("ui", "demo")[:2] == (0, "demo is recorded at http://***@127.0.0.1:1\n")
+
+
+@pytest.mark.parametrize(
+    ("trackers", "uri", "words"),
+    [
+        ([], "http://u:secret@127.0.0.1:1", "trackers has no mlflow"),
+        (["mlflow"], "foo://u:secret@127.0.0.1:1", "a URI of http"),
+    ],
+)
+def test_a_tracking_uri_to_which_nothing_would_be_sent_is_refused_without_its_password(
+    here: Here, tmp_path: Path, trackers: list[str], uri: str, words: str
+) -> None:
+    spec = write_spec(tmp_path, trackers=trackers)
+    code, _, err = here("run", spec, "--pool", "inline", "--tracking-uri", uri)
+    assert code == 2
+    assert words in err
+    assert "secret" not in err
+    assert not here.root.exists()
+
+
+def test_a_port_that_is_in_use_is_refused(here: Here, tmp_path: Path) -> None:
+    here.root.mkdir()
+    (here.root / "mlflow.db").touch()
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        code, out, err = here("ui", "--port", port)
+    assert (code, out) == (2, "")
+    assert str(port) in err
 
 
 def test_the_page_of_a_sweep_is_its_experiment(tmp_path: Path) -> None:
@@ -268,11 +300,13 @@ MISTAKES: list[tuple[dict[str, Any], list[str], list[str]]] = [
     ({"space": {"lr": {"uniform": [2, 1]}}}, [], ["space.lr", "2"]),
     ({"space": {"lr": {"loguniform": [0, 1]}}}, [], ["space.lr", "0"]),
     ({"space": {"lr": {"choice": []}}}, [], ["space.lr.choice"]),
-    ({"trainable": "pppo"}, [], ["'pppo'", "'ppo'"]),
+    ({"trainable": "pppo"}, [], ["spec.yaml:", "'pppo'", "'ppo'"]),
     ({"trainable": "nowhere.at:All"}, [], ["nowhere.at"]),
-    ({"searcher": "tpee"}, [], ["'tpee'", "'tpe'"]),
-    ({"scheduler": "ashaa"}, [], ["'ashaa'", "'asha'"]),
+    ({"searcher": "tpee"}, [], ["spec.yaml:", "searcher", "'tpee'", "'tpe'"]),
+    ({"scheduler": "ashaa"}, [], ["spec.yaml:", "scheduler", "'ashaa'", "'asha'"]),
     ({"scheduler": {"name": "asha", "grace": 1}}, [], ["'grace'", "grace_period"]),
+    ({"trackers": ["mlfow"]}, [], ["spec.yaml:", "trackers[0]", "'mlfow'", "'mlflow'"]),
+    ({"stop": {"x": 1}}, [], ["spec.yaml:", "scheduler.max_t", "stop.training_iteration"]),
     ({"replicas": 2}, [], ["replicas", "2"]),
     ({"resources": {"gpu": 1}}, [], ["gpu"]),
     ({}, ["--trials", "0"], ["--trials 0"]),

@@ -123,7 +123,7 @@ def test_the_file_is_in_wal_mode_with_full_sync(ledger: Ledger) -> None:
 def test_a_file_that_is_no_ledger_is_refused_by_name(tmp_path: Path) -> None:
     path = tmp_path / "sweep.db"
     path.write_text("not a database, " * 100)
-    with pytest.raises(LedgerError, match=r"sweep\.db: is no readable ledger"):
+    with pytest.raises(OutsideError, match=r"sweep\.db: is no readable ledger"):
         Ledger(path)
 
 

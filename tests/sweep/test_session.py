@@ -1,5 +1,6 @@
 """Signals, readers that go away, and what a sweep that was ended is worth afterwards."""
 
+import os
 import signal
 import subprocess
 from collections.abc import Iterator
@@ -42,7 +43,7 @@ def sweep_at(line: str, folder: Path, **changes: Any) -> Iterator["subprocess.Po
 def start_sweep(folder: Path, **changes: Any) -> "subprocess.Popen[str]":
     slow = {"config": SLOW, "stop": {"training_iteration": 27}, **changes}
     spec = write_spec(folder, deterministic=None, **slow)
-    return start("run", spec, "--jobs", 2, cwd=folder)
+    return start("run", spec, "--jobs", 2, cwd=folder, start_new_session=True)
 
 
 def wait_for_line(process: "subprocess.Popen[str]", words: str) -> None:
@@ -53,13 +54,22 @@ def wait_for_line(process: "subprocess.Popen[str]", words: str) -> None:
     raise AssertionError(f"it ended without a line with {words!r}")
 
 
+@pytest.mark.parametrize("whole_group", [False, True])
 @pytest.mark.parametrize(
     ("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGHUP, 129)]
 )
 def test_a_signal_saves_and_the_sweep_goes_on_exactly(
-    running: "subprocess.Popen[str]", tmp_path: Path, number: signal.Signals, code: int
+    running: "subprocess.Popen[str]",
+    tmp_path: Path,
+    number: signal.Signals,
+    code: int,
+    whole_group: bool,
 ) -> None:
-    running.send_signal(number)
+    """To the driver alone, or to its workers too, as a terminal, timeout(1) and systemd do."""
+    if whole_group:
+        os.killpg(running.pid, number)
+    else:
+        running.send_signal(number)
     out, err = running.communicate(timeout=60)
     assert running.returncode == code
     assert err == ""
@@ -70,6 +80,7 @@ def test_a_signal_saves_and_the_sweep_goes_on_exactly(
     stopped = sweeps.history(folder)
     assert stopped.ended == "stopped"
     assert not stopped.of(Status.RUNNING)
+    assert not any(trial.lost for trial in stopped.trials)
     resumed = start("resume", "demo", "--jobs", 2, cwd=tmp_path)
     resumed.communicate(timeout=120)
     assert resumed.returncode == 0

@@ -96,3 +96,16 @@ def test_the_length_of_a_schedule_is_taken_from_the_stop_once() -> None:
 def test_resources_count_the_trainer_and_its_workers() -> None:
     config = {"env": "CartPole-v1", "num_workers": 3, "num_cpus_per_worker": 2}
     assert PPO.default_resource_request(config) == {"cpu": 7.0}
+
+
+def test_an_evaluation_environment_that_cannot_be_made_is_refused_by_its_place() -> None:
+    config = {"env": "CartPole-v1", "evaluation_config": {"env_config": {"bogus": 1}}}
+    with pytest.raises(ConfigError) as refusal:
+        PPO.check_config(config)
+    assert refusal.value.place == "evaluation_config.env_config"
+
+
+@pytest.mark.parametrize("path", [":X", ".rel:X"])
+def test_a_path_that_cannot_be_imported_is_a_config_error(path: str) -> None:
+    with pytest.raises(ConfigError, match="a module that can be imported"):
+        PPO.check_config({"env": path})

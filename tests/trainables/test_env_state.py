@@ -76,6 +76,11 @@ def test_measuring_leaves_the_global_streams_alone() -> None:
     assert np.random.random() == expected  # noqa: NPY002
 
 
+def test_state_that_would_be_left_out_is_never_called_exact() -> None:
+    """It matters only after more episodes than are measured, so the measure cannot see it."""
+    assert level(f"{HERE}:GrowsHarder") == "C"
+
+
 def test_streams_of_spaces_are_part_of_the_state() -> None:
     env, other = gymnasium.make("CartPole-v1"), gymnasium.make("CartPole-v1")
     env.reset(seed=1)

@@ -5,6 +5,7 @@ import pytest
 
 from tests.support.trainers import make
 from trainables.errors import EnvError, NotFiniteError
+from trainables.filters import MeanStdFilter
 from trainables.rollout.batch import Fragment
 
 HERE = "tests.support.environments"
@@ -36,6 +37,52 @@ def test_a_truncated_episode_stores_the_value_of_its_true_last_observation() -> 
     np.testing.assert_allclose(fragment.last_values[0], value_of_2, rtol=1e-6)
 
 
+def test_an_environment_that_reuses_its_array_is_bootstrapped_with_its_true_last_observation() -> (
+    None
+):
+    fragment, trainer = fragment_of({"env": f"{HERE}:ReusesItsArray"})
+    value_of_5 = trainer.player.actor.values(np.array([[5.0]], dtype=np.float32))[0]
+    np.testing.assert_allclose(fragment.final_values[[4, 9], 0], value_of_5, rtol=1e-6)
+
+
+def test_the_value_of_a_final_observation_is_taken_of_the_filtered_one() -> None:
+    """The fragment ends with the episode, so the filter has seen all of it by then."""
+    config = {"env": f"{HERE}:Counting", "env_config": {"length": 12}}
+    fragment, trainer = fragment_of({**config, "observation_filter": "MeanStdFilter"})
+    worker = trainer.workers.worker
+    final = np.array([[12.0]], dtype=np.float32)
+    filtered = worker._filters["observation"](final, update=False)
+    expected = worker._actor.values(filtered)[0]
+    assert not np.isclose(expected, worker._actor.values(final)[0])
+    np.testing.assert_allclose(fragment.final_values[11, 0], expected, rtol=1e-5)
+
+
+def test_every_observation_is_counted_once_by_the_filter() -> None:
+    """Two environments times twelve steps, twice; the last observation waits for the next round."""
+    config = {"env": f"{HERE}:Counting", "observation_filter": "MeanStdFilter"}
+    trainer = make({**PLAIN, **config})
+    trainer.train()
+    trainer.train()
+    observed = trainer.filters["observation"]
+    assert isinstance(observed, MeanStdFilter)
+    assert observed.counted == 48
+
+
+def test_the_return_that_scales_rewards_starts_anew_with_each_episode() -> None:
+    config = {"env_config": {"length": 12}, "normalize_rewards": True}
+    _, trainer = fragment_of({"env": f"{HERE}:Counting", **config})
+    assert trainer.workers.worker._sampler._scaler.returns.tolist() == [0.0, 0.0]
+
+
+def test_spaces_are_seeded_before_the_first_reset_and_in_evaluation() -> None:
+    config = {**PLAIN, "env": f"{HERE}:DrawsFromItsSpace", "evaluation_interval": 1}
+    one, two = make(config), make(config)
+    first, second = one.train(), two.train()
+    assert first["episode_reward_mean"] == second["episode_reward_mean"]
+    assert first["evaluation"] == second["evaluation"]
+    assert one.evaluate() == one.evaluate()
+
+
 def test_a_terminated_episode_is_kept_apart_from_a_truncated_one() -> None:
     env_config = {"length": 5, "truncates": False}
     fragment, _ = fragment_of({"env": f"{HERE}:Counting", "env_config": env_config})
@@ -47,7 +94,7 @@ def test_a_terminated_episode_is_kept_apart_from_a_truncated_one() -> None:
 def test_what_is_sent_is_clipped_and_what_was_chosen_is_stored() -> None:
     env_config = {"continuous": True}
     fragment, trainer = fragment_of({"env": f"{HERE}:Counting", "env_config": env_config})
-    sent = np.stack([unit.sent for unit in trainer.workers.worker.lanes.units], axis=1)
+    sent = np.stack([unit.unwrapped.sent for unit in trainer.workers.worker.lanes.units], axis=1)
     assert np.abs(fragment.actions).max() > 0.5
     np.testing.assert_array_equal(sent, np.clip(fragment.actions, -0.1, 0.1))
 
@@ -55,13 +102,13 @@ def test_what_is_sent_is_clipped_and_what_was_chosen_is_stored() -> None:
 def test_unclipped_actions_are_sent_as_chosen_where_that_is_set() -> None:
     config = {"env_config": {"continuous": True}, "clip_actions": False}
     fragment, trainer = fragment_of({"env": f"{HERE}:Counting", **config})
-    sent = np.stack([unit.sent for unit in trainer.workers.worker.lanes.units], axis=1)
+    sent = np.stack([unit.unwrapped.sent for unit in trainer.workers.worker.lanes.units], axis=1)
     np.testing.assert_array_equal(sent, fragment.actions)
 
 
 def test_discrete_actions_start_where_the_space_starts() -> None:
     fragment, trainer = fragment_of({"env": f"{HERE}:Counting"})
-    sent = np.stack([unit.sent for unit in trainer.workers.worker.lanes.units], axis=1)
+    sent = np.stack([unit.unwrapped.sent for unit in trainer.workers.worker.lanes.units], axis=1)
     assert set(fragment.actions.reshape(-1).tolist()) == {0, 1, 2}
     np.testing.assert_array_equal(sent, fragment.actions + 1)
 

@@ -131,8 +131,9 @@ def _import(path: str) -> Callable[..., Any]:
     module_name, _, name = path.partition(":")
     try:
         module = importlib.import_module(module_name)
-    except ImportError as error:
-        raise ConfigError("env", path, "a module that can be imported", str(error)) from error
+    except Exception as error:
+        why = f"it raised {type(error).__name__}: {error}"
+        raise ConfigError("env", path, "a module that can be imported", why) from error
     found = getattr(module, name, None)
     if not callable(found):
         hint = nearest(name, vars(module)).removeprefix("; ")

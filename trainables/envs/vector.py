@@ -57,6 +57,17 @@ class Lanes(Protocol):
         """Let go of the environments."""
 
 
+class _Copied(gymnasium.ObservationWrapper[Any, Any, Any]):
+    """Copies each observation: some environments give the same array again with other numbers.
+
+    The vector keeps the last observation of an episode while it resets the environment.
+    """
+
+    def observation(self, observation: Any) -> Any:
+        """The copy."""
+        return np.array(observation)
+
+
 class SeparateLanes:
     """One environment object per lane, in this process.
 
@@ -67,7 +78,7 @@ class SeparateLanes:
 
     def __init__(self, config: EnvironmentConfig, num_envs: int) -> None:
         self._vector = SyncVectorEnv(
-            [lambda: make_env(config)] * num_envs,
+            [lambda: _Copied(make_env(config))] * num_envs,
             copy=False,
             autoreset_mode=AutoresetMode.SAME_STEP,
         )

@@ -36,12 +36,16 @@ class TorchPolicy:
         """
         if not math.isfinite(loss.item()):
             raise NotFiniteError(f"the loss is {loss.item()}")
-        self._optimizer.zero_grad()
+        for parameter in self._parameters.values():
+            parameter.grad = None
         torch.autograd.backward(loss)
-        bound = math.inf if grad_clip is None else grad_clip
-        norm = torch.nn.utils.clip_grad_norm_(self._parameters.values(), bound, foreach=True).item()
+        gradients = [p.grad for p in self._parameters.values() if p.grad is not None]
+        total = torch.linalg.vector_norm(torch.stack(torch._foreach_norm(gradients)))
+        norm = float(total.item())
         if not math.isfinite(norm):
             raise NotFiniteError(f"the gradient's norm is {norm}")
+        if grad_clip is not None:
+            torch._foreach_mul_(gradients, torch.clamp(grad_clip / (total + 1e-6), max=1.0))
         self._optimizer.param_groups[0]["lr"] = learning_rate
         self._optimizer.step()
         return norm

@@ -70,9 +70,9 @@ class RolloutWorker:
         parts = (self.lanes, self._actor, self._filters)
         name = f"worker {spec.index}"
         self._sampler = Sampler(name, spec.sampling, spaces_, parts, spec.gamma)
-        self._sampler.start([self._seed(i) for i in range(len(self.lanes.units))])
         for i, unit in enumerate(self.lanes.units):
             seed_spaces(unit, self._seed(i, "spaces"))
+        self._sampler.start([self._seed(i) for i in range(len(self.lanes.units))])
         self._fragments = [_allocate(spec, spaces_) for _ in range(spec.rounds)]
 
     def sample(self) -> Sample:
