@@ -141,7 +141,8 @@ def find(root: Path, name: str) -> Folder:
     """The folder of an existing sweep; UnknownName with the nearest one otherwise."""
     names = existing(root)
     if name not in names:
-        raise UnknownName("sweep", name, names, f"looked in {root}")
+        hint = f"looked in {root}; `sweep run` starts one, --root looks elsewhere"
+        raise UnknownName("sweep", name, names, hint)
     return Folder(root, name)
 
 

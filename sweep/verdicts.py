@@ -8,6 +8,8 @@ resume repeats it for ever.
 from sweep.events import Closed, End, Opened, Row, Status
 from sweep.history import Trial
 from sweep.slice import SliceOutcome
+from trainables.errors import nearest
+from trainables.trainable import VOLATILE_KEYS
 
 _WHY = {
     End.GOAL: "waits at its rung",
@@ -78,5 +80,6 @@ def _missing_metric(trial: Trial, outcome: SliceOutcome) -> str:
     rows: tuple[Row, ...] = outcome.rows
     if seen or not rows or outcome.end is End.TIME or outcome.end is End.ASKED:
         return ""
-    names = ", ".join(sorted(rows[-1].metrics))
-    return f"; its results had no metric '{metric}', they have: {names}"
+    names = sorted(name for name in rows[-1].metrics if name.split("/")[0] not in VOLATILE_KEYS)
+    have = f"they have: {', '.join(names)}{nearest(metric, names)}"
+    return f"; its results had no metric '{metric}', {have}"

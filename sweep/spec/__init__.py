@@ -96,6 +96,12 @@ def _check_replicas(replicas: int) -> int:
     return replicas
 
 
+def _check_trackers(names: tuple[str, ...]) -> tuple[str, ...]:
+    if len(set(names)) < len(names):
+        raise ValueError("names of trackers, each once")
+    return names
+
+
 def _read_space(raw: Any, info: ValidationInfo) -> Space:
     if isinstance(raw, Space):
         return raw
@@ -155,8 +161,8 @@ class SweepSpec(BaseModel):
     deterministic: Deterministic | None = Field(
         None, description="Decide in batches, in trial order, whatever the number of slots."
     )
-    trackers: Annotated[tuple[str, ...], Field(strict=False)] = Field(
-        ("mlflow", "optuna"), description="Where copies of the history go, by name."
+    trackers: Annotated[tuple[str, ...], Field(strict=False), AfterValidator(_check_trackers)] = (
+        Field(("mlflow", "optuna"), description="Where copies of the history go, by name.")
     )
     seed: int = Field(0, ge=0, lt=2**63, description="What every stream of chance is made from.")
 

@@ -87,8 +87,9 @@ def test_a_metric_that_never_appears_is_reported_with_the_names_that_did(tmp_pat
     folder = sweeps.make(tmp_path, metric="los", scheduler="fifo", trials=1)
     sweeps.run(folder)
     (trial,) = sweeps.history(folder).trials
-    assert "no metric 'los'" in trial.reason
-    assert "loss" in trial.reason
+    assert "no metric 'los', they have: " in trial.reason
+    assert "did you mean 'loss'" in trial.reason
+    assert "hostname" not in trial.reason
 
 
 def test_a_time_that_no_result_has_fails_the_trial_and_says_so(tmp_path: Path) -> None:
