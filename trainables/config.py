@@ -10,6 +10,7 @@ from trainables.evaluation import EvaluationConfig
 from trainables.filters import FilterConfig
 from trainables.policies.networks import ModelConfig
 from trainables.rollout.metrics import MetricsConfig
+from trainables.rollout.recovery import RecoveryConfig
 from trainables.rollout.sampler import SamplingConfig
 from trainables.rollout.worker_set import WorkersConfig
 from trainables.schedules import ScheduleConfig
@@ -33,6 +34,7 @@ class TrainerConfig(Settings):
     environment: EnvironmentConfig
     sampling: SamplingConfig = SamplingConfig()
     workers: WorkersConfig = WorkersConfig()
+    recovery: RecoveryConfig = RecoveryConfig()
     filters: FilterConfig = FilterConfig()
     schedule: ScheduleConfig = ScheduleConfig()
     evaluation: EvaluationConfig = EvaluationConfig()

@@ -23,7 +23,6 @@ RESERVED_KEYS: Mapping[str, str] = {
             "extra_python_environs",
             "fake_sampler",
             "horizon",
-            "ignore_worker_failures",
             "input",
             "input_evaluation",
             "log_level",

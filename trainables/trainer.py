@@ -89,7 +89,9 @@ class Trainer(Trainable):
             actor, self.filters["observation"], self.spaces, settings.sampling.clip_actions
         )
         self.level = self._measure_level()
-        self.workers: WorkerSet = make_workers(self._worker_spec(), settings.workers)
+        self.workers: WorkerSet = make_workers(
+            self._worker_spec(), settings.workers, settings.recovery
+        )
         try:
             self._synchronise([])
         except BaseException:
@@ -106,8 +108,9 @@ class Trainer(Trainable):
         with _timed(timers, "synch_time_ms"):
             self._synchronise(samples)
         episodes = [episode for one in samples for episode in one.episodes]
+        timesteps = sum(fragment.logp.size for one in samples for fragment in one.fragments)
         result: dict[str, Any] = {
-            **self.progress.count(self.settings.batch_size, episodes),
+            **self.progress.count(timesteps, episodes),
             "learner": learner,
             "num_healthy_workers": self.workers.healthy(),
             "timers": timers,

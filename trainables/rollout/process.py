@@ -6,8 +6,10 @@ pipe.
 """
 
 import os
+import signal
+import time
 import traceback
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from multiprocessing import connection
 from typing import Any
 
@@ -16,9 +18,11 @@ from joblib.externals.loky.backend import get_context
 from trainables import rng
 from trainables.errors import EnvError, NotFiniteError, TrainableError, WorkerError
 from trainables.processes import die_with_parent, ignore_terminal_signals
-from trainables.rollout.worker import RolloutWorker, WorkerSpec
+from trainables.rollout.worker import RolloutWorker, Sample, WorkerSpec
 
 STOP_TIMEOUT_S = 5.0
+#: What a child gets on top of its time to answer while it imports and makes its environments.
+START_TIMEOUT_S = 60.0
 ENVIRONMENT = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
 
 #: Errors that stay what they are on their way to the parent; every other one becomes a WorkerError.
@@ -46,6 +50,8 @@ class WorkerProcess:
         )
         self._process.start()
         theirs.close()
+        self._asked_at = time.monotonic()
+        self._has_answered = False
 
     @property
     def pid(self) -> int:
@@ -59,21 +65,30 @@ class WorkerProcess:
 
     def send(self, method: str, *args: Any) -> None:
         """Ask for ``worker.method(*args)``."""
+        self._asked_at = time.monotonic()
         try:
             self._pipe.send((method, args))
         except (BrokenPipeError, ConnectionResetError):
             raise self._death() from None
 
-    def receive(self) -> Any:
-        """The answer to the oldest request; waits on the pipe and on the child's end."""
-        ready = connection.wait([self._pipe, self._process.sentinel])
+    def receive(self, timeout_s: float | None = None) -> Any:
+        """The answer to the oldest request; waits on the pipe and on the child's end.
+
+        Args:
+            timeout_s: seconds from the request on within which the answer has to come.
+        """
+        ready = connection.wait([self._pipe, self._process.sentinel], self._left(timeout_s))
+        if not ready:
+            self._slay()
+            raise WorkerError(
+                f"rollout worker {self.index} (pid {self.pid}) hangs: no answer within "
+                f"{timeout_s} s (sample_timeout_s)"
+            )
         if self._pipe not in ready:
             # A process that the child started may hold its end open: no end of file would come.
             raise self._death()
-        try:
-            kind, answer = self._pipe.recv()
-        except (EOFError, ConnectionResetError):
-            raise self._death() from None
+        kind, answer = self._read()
+        self._has_answered = True
         if kind == "error":
             raise _rebuilt(self.index, *answer)
         return answer
@@ -87,10 +102,37 @@ class WorkerProcess:
             self._process.join(STOP_TIMEOUT_S)
         except (BrokenPipeError, ConnectionResetError):
             pass
-        if self._process.is_alive():
-            self._process.kill()
-        self._process.join()
+        self.kill()
+
+    def kill(self) -> None:
+        """End the child at once; a second call does nothing."""
+        if self._pipe.closed:
+            return
+        self._slay()
         self._pipe.close()
+
+    def _slay(self) -> None:
+        if self._process.is_alive():
+            os.kill(self.pid, signal.SIGKILL)  # a process of loky's context has no kill()
+        self._process.join()
+
+    def _left(self, timeout_s: float | None) -> float | None:
+        if timeout_s is None:
+            return None
+        start = 0.0 if self._has_answered else START_TIMEOUT_S
+        return max(0.0, self._asked_at + start + timeout_s - time.monotonic())
+
+    def _read(self) -> tuple[str, Any]:
+        try:
+            kind, answer = self._pipe.recv()
+        except (EOFError, OSError):
+            raise self._death() from None
+        except Exception as error:
+            raise WorkerError(
+                f"rollout worker {self.index} (pid {self.pid}) returned garbage: "
+                f"its answer cannot be read: {error!r}"
+            ) from error
+        return kind, answer
 
     def _death(self) -> WorkerError:
         self._process.join(STOP_TIMEOUT_S)
@@ -109,6 +151,10 @@ class _ChildWorker:
         self.sample = self._worker.sample
         self.sync = self._worker.sync
         self.close = self._worker.close
+
+    def sample_with_state(self) -> tuple[Sample, dict[str, Any]]:
+        """A sample, and the state after it."""
+        return self.sample(), self.get_state()
 
     def get_state(self) -> dict[str, Any]:
         """The worker's state and entry ``global_streams``."""
@@ -141,18 +187,7 @@ def _serve(pipe: "connection.Connection[Any, Any]", spec: WorkerSpec, parent: in
 
 def _rebuilt(index: int, kind: str, message: str, trace: str) -> TrainableError:
     if kind in NAMED_ERRORS:
-        return NAMED_ERRORS[kind](message)
+        named = NAMED_ERRORS[kind](message)
+        named.__cause__ = WorkerError(f"in rollout worker {index}\n\n{trace}")
+        return named
     return WorkerError(f"rollout worker {index} raised {kind}: {message}\n\n{trace}")
-
-
-def start(specs: Sequence[WorkerSpec]) -> list[WorkerProcess]:
-    """One child per spec; if one cannot be started, none is left behind."""
-    started: list[WorkerProcess] = []
-    try:
-        for spec in specs:
-            started.append(WorkerProcess(spec))
-    except BaseException:
-        for child in started:
-            child.close()
-        raise
-    return started

@@ -3,16 +3,20 @@
 Whatever they return stands in the order of their indices, never of arrival.
 """
 
+import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Protocol
 
 from pydantic import Field
 
+from trainables.errors import TrainableError, WorkerError
 from trainables.policies.actor import Weights
-from trainables.rollout.process import WorkerProcess, start
+from trainables.rollout.recovery import RecoveryConfig, SupervisedWorker
 from trainables.rollout.worker import RolloutWorker, Sample, WorkerSpec
 from trainables.settings import Section
+
+logger = logging.getLogger(__name__)
 
 
 class WorkersConfig(Section):
@@ -34,10 +38,10 @@ class WorkerSet(Protocol):
     def sync(self, weights: Weights, filters: Mapping[str, Any]) -> None:
         """Give the learner's weights and the merged filters to each worker."""
 
-    def get_state(self) -> list[dict[str, Any]]:
-        """The state of each worker."""
+    def get_state(self) -> Sequence[Any]:
+        """The state of each worker; None for one that was left out."""
 
-    def set_state(self, states: Sequence[Mapping[str, Any]]) -> None:
+    def set_state(self, states: Sequence[Any]) -> None:
         """Take back what `get_state` gave."""
 
     def healthy(self) -> int:
@@ -79,25 +83,43 @@ class LocalWorkers:
 
 
 class ChildWorkers:
-    """Workers in child processes, indices 0 … k-1."""
+    """Workers in child processes, indices 0 … k-1.
 
-    def __init__(self, specs: Sequence[WorkerSpec]) -> None:
-        self._children = start(specs)
+    Those that failed and were left out have no answers and no state (None in `get_state`).
+
+    Args:
+        specs: one per worker, by index.
+        recovery: what happens when one fails.
+    """
+
+    def __init__(self, specs: Sequence[WorkerSpec], recovery: RecoveryConfig | None = None) -> None:
+        self._recovery = recovery or RecoveryConfig()
+        self._count = len(specs)
+        self._children: list[SupervisedWorker] = []
+        try:
+            for spec in specs:
+                self._children.append(SupervisedWorker(spec, self._recovery))
+        except BaseException:
+            self.close()
+            raise
 
     def sample(self) -> list[Sample]:
         """One sample of each, collected at the same time."""
-        return self._ask("sample", lambda _: ())
+        return list(self._ask("sample", lambda _: ()).values())
 
     def sync(self, weights: Weights, filters: Mapping[str, Any]) -> None:
         """Give the learner's weights and the merged filters to each worker."""
         self._ask("sync", lambda _: (weights, filters))
 
-    def get_state(self) -> list[dict[str, Any]]:
-        """The state of each worker."""
-        return self._ask("get_state", lambda _: ())
+    def get_state(self) -> list[dict[str, Any] | None]:
+        """The state of each worker; None for one that was left out."""
+        states = self._ask("get_state", lambda _: ())
+        return [states.get(index) for index in range(self._count)]
 
-    def set_state(self, states: Sequence[Mapping[str, Any]]) -> None:
-        """Take back what `get_state` gave."""
+    def set_state(self, states: Sequence[Mapping[str, Any] | None]) -> None:
+        """Take back what `get_state` gave; workers that had been left out are left out again."""
+        for child in [c for c in self._children if states[c.spec.index] is None]:
+            self._leave_out(child)
         self._ask("set_state", lambda index: (states[index],))
 
     def healthy(self) -> int:
@@ -113,28 +135,72 @@ class ChildWorkers:
         for child in self._children:
             child.close()
 
-    def _ask(self, method: str, args: Callable[[int], tuple[Any, ...]]) -> list[Any]:
+    def _ask(self, method: str, args: Callable[[int], tuple[Any, ...]]) -> dict[int, Any]:
+        """Index → answer, in worker order; all are read before an error is raised."""
+        if not self._children:
+            raise self._none_left(None)
         for child in self._children:
-            child.send(method, *args(child.index))
-        return _receive_all(self._children)
+            child.send(method, *args(child.spec.index))
+        answers: dict[int, Any] = {}
+        failed: dict[int, Exception] = {}
+        for child in list(self._children):
+            try:
+                answers[child.spec.index] = child.receive()
+            except TrainableError as error:
+                failed[child.spec.index] = error
+        if failed:
+            self._judge(failed)
+        return answers
+
+    def _judge(self, failed: Mapping[int, Exception]) -> None:
+        """Leave out those that failed, or raise the first one's error."""
+        first = next(iter(failed.values()))
+        if not self._recovery.ignore_worker_failures:
+            raise self._advised(first)
+        for child in [c for c in self._children if c.spec.index in failed]:
+            logger.warning(
+                "rollout worker %d (pid %d) failed; training goes on without it, %d of %d are left",
+                child.spec.index,
+                child.pid,
+                len(self._children) - 1,
+                self._count,
+                exc_info=failed[child.spec.index],
+            )
+            self._leave_out(child)
+        if not self._children:
+            raise self._none_left(first)
+
+    def _leave_out(self, child: SupervisedWorker) -> None:
+        child.kill()
+        self._children.remove(child)
+
+    def _none_left(self, first: Exception | None) -> WorkerError:
+        advice = "set recreate_failed_workers: true, which replaces them"
+        if self._recovery.recreate_failed_workers:
+            advice = f"raise max_worker_restarts: {self._recovery.max_worker_restarts}"
+        error = WorkerError(
+            f"none of {self._count} rollout worker(s) is left to go on with; mend what made them "
+            f"fail, or {advice}" + (f"; one of them: {first}" if first else "")
+        )
+        error.__cause__ = first
+        return error
+
+    def _advised(self, error: Exception) -> Exception:
+        if not isinstance(error, WorkerError):
+            return error
+        advice = "ignore_worker_failures: true goes on without this worker"
+        if not self._recovery.recreate_failed_workers:
+            advice += ", recreate_failed_workers: true replaces it"
+        advised = WorkerError(f"{error}\n{advice}")
+        advised.__cause__ = error.__cause__
+        return advised
 
 
-def _receive_all(children: Sequence[WorkerProcess]) -> list[Any]:
-    """Answers in worker order; all are read before an error is raised: none stays in a pipe."""
-    answers: list[Any] = []
-    first_error: Exception | None = None
-    for child in children:
-        try:
-            answers.append(child.receive())
-        except Exception as error:  # noqa: BLE001 raised again below, after the others' answers
-            first_error = first_error or error
-    if first_error is not None:
-        raise first_error
-    return answers
-
-
-def make_workers(spec: WorkerSpec, config: WorkersConfig) -> LocalWorkers | ChildWorkers:
+def make_workers(
+    spec: WorkerSpec, config: WorkersConfig, recovery: RecoveryConfig
+) -> LocalWorkers | ChildWorkers:
     """The workers that the settings ask for, made from `spec` but for their index."""
     if config.num_workers == 0:
         return LocalWorkers(spec)
-    return ChildWorkers([replace(spec, index=i) for i in range(config.num_workers)])
+    specs = [replace(spec, index=i) for i in range(config.num_workers)]
+    return ChildWorkers(specs, recovery)

@@ -1,0 +1,69 @@
+"""An environment that breaks the child process it lives in, once or always."""
+
+import gc
+import multiprocessing
+import os
+import signal
+import time
+from multiprocessing import connection
+from pathlib import Path
+from typing import Any
+
+from gymnasium.envs.classic_control.cartpole import CartPoleEnv
+
+from trainables.rollout import worker
+
+
+class Failing(CartPoleEnv):
+    """CartPole; after `at` steps in worker `index` it does `what`, while `marker` is absent.
+
+    The first thing that happens then is that the marker is made: the mishap happens once, and a
+    later run with the same settings is an undisturbed one. Without a marker it always happens.
+    """
+
+    def __init__(self, what: str, at: int, marker: str = "", index: int = 1) -> None:
+        super().__init__()
+        self.what = what
+        self.at = at
+        self.marker = marker
+        self.index = index
+        self.lived = 0
+
+    def step(self, action: Any) -> Any:
+        self.lived += 1
+        if self.lived == self.at and self._concerned() and self._first():
+            mishap(self.what)
+        return super().step(action)  # type: ignore[no-untyped-call]  # gymnasium's own
+
+    def _concerned(self) -> bool:
+        name = multiprocessing.current_process().name
+        return name.startswith("rollout-worker-") and self.index in (-1, int(name[-1]))
+
+    def _first(self) -> bool:
+        if not self.marker:
+            return True
+        try:
+            Path(self.marker).touch(exist_ok=False)
+        except FileExistsError:
+            return False
+        return True
+
+
+def mishap(what: str) -> None:
+    if what == "kill":
+        os.kill(os.getpid(), signal.SIGKILL)
+    if what == "hang":
+        time.sleep(600)
+    if what == "raise":
+        raise ZeroDivisionError("the world ended")
+    if what == "garbage":
+        worker.Sample = lambda *_: "garbage"  # type: ignore[misc,assignment]  # broken on purpose
+    if what == "noise":
+        write_into_the_pipe()
+
+
+def write_into_the_pipe() -> None:
+    """What a library does that prints to a descriptor which is not its own."""
+    for one in gc.get_objects():
+        if isinstance(one, connection.Connection) and one.readable and not one.closed:
+            one.send_bytes(b"no answer at all")

@@ -1,0 +1,176 @@
+"""A child that collects, and what becomes of it when it dies, hangs, raises or returns garbage.
+
+A replacement has the index and the streams of the child before it. With `recreate_failed_workers`
+the parent keeps the state that comes with each sample, no extra request is made for it, and gives
+it to the replacement, which is then asked again: where environments have an exact state, what it
+answers is what the lost child would have answered, to the bit. Times are seconds.
+"""
+
+import contextlib
+import logging
+from collections.abc import Mapping
+from typing import Any
+
+from pydantic import Field
+
+from trainables.errors import TrainableError, WorkerError
+from trainables.rollout.process import WorkerProcess
+from trainables.rollout.worker import Sample, WorkerSpec
+from trainables.settings import Section
+
+#: Replacements for one request; a child that fails once more fails for a reason of its own.
+MAX_WORKER_FAILURE_RETRIES = 3
+
+logger = logging.getLogger(__name__)
+
+
+class RecoveryConfig(Section):
+    """What happens when a child that collects dies, hangs, raises or returns garbage."""
+
+    ignore_worker_failures: bool = Field(
+        default=False, description="Go on without a child that failed, with smaller batches."
+    )
+    recreate_failed_workers: bool = Field(
+        default=False,
+        description="Replace a child that failed by one with its index, streams and last state.",
+    )
+    max_worker_restarts: int = Field(
+        default=1000, ge=0, description="Replacements of each child while its trainer lives."
+    )
+    sample_timeout_s: float | None = Field(
+        default=None,
+        gt=0,
+        description="Seconds after which a child that has not answered counts as hung; null: none.",
+    )
+
+
+class SupervisedWorker:
+    """The child with one index; a replacement takes its place without the caller's doing.
+
+    Args:
+        spec: what the child and its replacements are made from.
+        config: whether and how often it is replaced.
+    """
+
+    def __init__(self, spec: WorkerSpec, config: RecoveryConfig) -> None:
+        self.spec = spec
+        self.config = config
+        self.restarts = 0
+        self._process = WorkerProcess(spec)
+        self._request: tuple[str, tuple[Any, ...]] = ("", ())
+        self._kept: Mapping[str, Any] | None = None
+        self._synced: tuple[Any, ...] | None = None
+
+    @property
+    def pid(self) -> int:
+        """Of the child that is there now."""
+        return self._process.pid
+
+    @property
+    def alive(self) -> bool:
+        """Whether the child is running."""
+        return self._process.alive
+
+    def send(self, method: str, *args: Any) -> None:
+        """Ask for ``worker.method(*args)``; a child that is gone is noticed by `receive`."""
+        self._request = (method, args)
+        with contextlib.suppress(WorkerError):
+            self._ask()
+
+    def receive(self) -> Any:
+        """The answer, if need be of a replacement.
+
+        Raises:
+            TrainableError: the child failed and may not be replaced, or not once more.
+        """
+        try:
+            return self._answer()
+        except TrainableError as error:
+            if not self.config.recreate_failed_workers:
+                raise
+            return self._answer_of_replacement(error)
+
+    def close(self) -> None:
+        """End the child, gently if it is listening."""
+        self._process.close()
+
+    def kill(self) -> None:
+        """End the child at once: it failed."""
+        self._process.kill()
+
+    def _answer_of_replacement(self, first: TrainableError) -> Any:
+        error = first
+        for _ in range(MAX_WORKER_FAILURE_RETRIES):
+            if self.restarts >= self.config.max_worker_restarts:
+                break
+            self._log_replacement(error)
+            self.restarts += 1
+            try:
+                self._replace()
+                return self._answer()
+            except TrainableError as again:
+                error = again
+        raise WorkerError(
+            f"rollout worker {self.spec.index} failed again after {self.restarts} replacement(s) "
+            f"(max_worker_restarts: {self.config.max_worker_restarts}; at most "
+            f"{MAX_WORKER_FAILURE_RETRIES} in a row); recovery has failed: {error}"
+        ) from first
+
+    def _log_replacement(self, error: TrainableError) -> None:
+        logger.warning(
+            "rollout worker %d (pid %d) failed and is replaced, %d of at most %d times",
+            self.spec.index,
+            self.pid,
+            self.restarts + 1,
+            self.config.max_worker_restarts,
+            exc_info=error,
+        )
+
+    def _replace(self) -> None:
+        """A new child in the state from before the request, which is asked of it again."""
+        self._process.kill()
+        self._process = WorkerProcess(self.spec)
+        method, _ = self._request
+        if method != "set_state" and self._kept is not None:
+            self._process.send("set_state", self._kept)
+            self._process.receive(self.config.sample_timeout_s)
+        if method not in ("set_state", "sync") and self._synced is not None:
+            self._process.send("sync", *self._synced)
+            self._process.receive(self.config.sample_timeout_s)
+        self._ask()
+
+    def _ask(self) -> None:
+        method, args = self._request
+        keeps = method == "sample" and self.config.recreate_failed_workers
+        self._process.send("sample_with_state" if keeps else method, *args)
+
+    def _answer(self) -> Any:
+        answer = self._process.receive(self.config.sample_timeout_s)
+        method, args = self._request
+        if not self.config.recreate_failed_workers:
+            return checked(answer, self.spec) if method == "sample" else answer
+        if method == "sample":
+            sample, state = answer
+            answer, self._kept = checked(sample, self.spec), state
+        elif method == "sync":
+            self._synced = args
+        elif method == "set_state":
+            self._kept = args[0]
+        return answer
+
+
+def checked(sample: Any, spec: WorkerSpec) -> Sample:
+    """`sample` if it is one of this worker's: as many fragments, each of (T, N)."""
+    sampling = spec.sampling
+    expected = (sampling.rollout_fragment_length, sampling.num_envs_per_worker)
+    where = f"rollout worker {spec.index} returned garbage instead of a sample"
+    if not isinstance(sample, Sample):
+        raise WorkerError(f"{where}: a {type(sample).__name__}")
+    if len(sample.fragments) != spec.rounds:
+        raise WorkerError(f"{where}: {len(sample.fragments)} fragments, expected {spec.rounds}")
+    for fragment in sample.fragments:
+        columns = {name: c.shape[:2] for name, c in vars(fragment).items() if name != "last_values"}
+        wrong = {name: shape for name, shape in columns.items() if shape != expected}
+        if wrong:
+            raise WorkerError(f"{where}: shapes {wrong}, expected {expected}")
+    return sample
