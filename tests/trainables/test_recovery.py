@@ -77,6 +77,8 @@ def test_T9_the_curve_with_a_replaced_child_is_the_uninterrupted_one(
     assert "is replaced, 1 of at most 1000 times" in record.getMessage()
     assert record.exc_info is not None
     assert told in str(record.exc_info[1])
+    if what in ("hang", "raise"):
+        assert "failing_workers.py" in str(record.exc_info[1]), "where in the child it happened"
     undisturbed = curve_and_state(failing(what, marker, **settings))
     assert differences(disturbed, undisturbed) == []
     assert [one["num_healthy_workers"] for one in disturbed[0]] == [2, 2, 2, 2]

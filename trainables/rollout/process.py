@@ -2,16 +2,17 @@
 
 Children that are started with spawn or forkserver die at once inside a worker of a joblib pool;
 loky's own context works there and everywhere else. The child answers one request at a time over a
-pipe.
+pipe, and on another it writes where it stands when it has hung for too long.
 """
 
+import faulthandler
 import os
 import signal
 import time
 import traceback
 from collections.abc import Mapping
 from multiprocessing import connection
-from typing import Any
+from typing import Any, TypeAlias
 
 from joblib.externals.loky.backend import get_context
 
@@ -21,6 +22,8 @@ from trainables.processes import die_with_parent, ignore_terminal_signals
 from trainables.rollout.worker import RolloutWorker, Sample, WorkerSpec
 
 STOP_TIMEOUT_S = 5.0
+#: How long a child that hangs is listened to for the next part of its stack.
+STACK_TIMEOUT_S = 0.5
 #: What a child gets on top of its time to answer while it imports and makes its environments.
 START_TIMEOUT_S = 60.0
 ENVIRONMENT = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
@@ -29,6 +32,8 @@ ENVIRONMENT = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM
 NAMED_ERRORS: Mapping[str, type[TrainableError]] = {
     one.__name__: one for one in (EnvError, NotFiniteError)
 }
+
+Pipe: TypeAlias = "connection.Connection[Any, Any]"
 
 
 class WorkerProcess:
@@ -41,15 +46,17 @@ class WorkerProcess:
     def __init__(self, spec: WorkerSpec) -> None:
         self.index = spec.index
         self._pipe, theirs = connection.Pipe()
+        self._stack, their_stack = connection.Pipe(duplex=False)
         self._process = get_context("loky").Process(
             target=_serve,
-            args=(theirs, spec, os.getpid()),
+            args=(theirs, their_stack, spec, os.getpid()),
             name=f"rollout-worker-{spec.index}",
             daemon=True,
             env=ENVIRONMENT,
         )
         self._process.start()
         theirs.close()
+        their_stack.close()
         self._asked_at = time.monotonic()
         self._has_answered = False
 
@@ -79,10 +86,11 @@ class WorkerProcess:
         """
         ready = connection.wait([self._pipe, self._process.sentinel], self._left(timeout_s))
         if not ready:
+            stack = self._read_stack()
             self._slay()
             raise WorkerError(
                 f"rollout worker {self.index} (pid {self.pid}) hangs: no answer within "
-                f"{timeout_s} s (sample_timeout_s)"
+                f"{timeout_s} s (sample_timeout_s)\n\n{stack}"
             )
         if self._pipe not in ready:
             # A process that the child started may hold its end open: no end of file would come.
@@ -110,11 +118,23 @@ class WorkerProcess:
             return
         self._slay()
         self._pipe.close()
+        self._stack.close()
 
     def _slay(self) -> None:
         if self._process.is_alive():
             os.kill(self.pid, signal.SIGKILL)  # a process of loky's context has no kill()
         self._process.join()
+
+    def _read_stack(self) -> str:
+        """Where the threads of a child that hangs are; empty if it is stopped altogether."""
+        os.kill(self.pid, signal.SIGUSR1)
+        written = b""
+        while connection.wait([self._stack], STACK_TIMEOUT_S):
+            part = os.read(self._stack.fileno(), 65536)
+            if not part:
+                break
+            written += part
+        return written.decode(errors="replace")
 
     def _left(self, timeout_s: float | None) -> float | None:
         if timeout_s is None:
@@ -166,7 +186,8 @@ class _ChildWorker:
         rng.restore_global(state["global_streams"])
 
 
-def _serve(pipe: "connection.Connection[Any, Any]", spec: WorkerSpec, parent: int) -> None:
+def _serve(pipe: Pipe, stack: Pipe, spec: WorkerSpec, parent: int) -> None:
+    faulthandler.register(signal.SIGUSR1, file=stack.fileno())
     ignore_terminal_signals()
     die_with_parent(parent)
     worker: _ChildWorker | None = None
