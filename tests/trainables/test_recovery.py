@@ -54,7 +54,7 @@ def curve_and_state(trainer: PPO, iterations: int = 4) -> list[Any]:
     ("what", "settings", "told"),
     [
         ("kill", {}, "died; exit code -9"),
-        ("hang", {"sample_timeout_s": 3.0}, "hangs: no answer within 3.0 s (sample_timeout_s)"),
+        ("hang", {"sample_timeout_s": 10.0}, "hangs: no answer within 10.0 s (sample_timeout_s)"),
         ("raise", {}, "ZeroDivisionError: the world ended"),
         ("garbage", {}, "returned garbage instead of a sample: a str"),
         ("noise", {}, "returned garbage: its answer cannot be read"),
