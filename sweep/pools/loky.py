@@ -92,10 +92,11 @@ class Pool(pools.Pool):
         return slot
 
     def _start(self, slot: _Slot, spec: SliceSpec, outcome: Future[SliceOutcome]) -> None:
-        if not slot.alive:
-            _end(slot)  # if its worker died while it was idle, that costs nobody anything
-            slot.executor = _start_worker()
-        with _blocked(*TERMINAL_SIGNALS):  # until the worker has its own handlers
+        # Until a worker has handlers of its own, and for loky's own helper process for good.
+        with _blocked(*TERMINAL_SIGNALS):
+            if not slot.alive:
+                _end(slot)  # if its worker died while it was idle, that costs nobody anything
+                slot.executor = _start_worker()
             running: Future[SliceOutcome] = slot.executor.submit(_run_logged, spec)
         slot.process = next(iter(slot.executor._processes.values()), slot.process)
         running.add_done_callback(lambda done: _finish(slot, done, outcome))
