@@ -4,6 +4,7 @@ One iteration: sample fixed-length fragments → generalised advantages → epoc
 minibatches over the clipped objective. B rows, D features, A action dimensions.
 """
 
+import logging
 from typing import Any, ClassVar
 
 import numpy as np
@@ -21,6 +22,7 @@ from trainables.rollout.sampler import SamplingConfig
 from trainables.schedules import learning_rate
 from trainables.trainer import Trainer
 
+logger = logging.getLogger(__name__)
 STATS = ("policy_loss", "vf_loss", "entropy", "kl", "clip_fraction")
 
 
@@ -81,10 +83,18 @@ class PPO(Trainer):
                 "lower it or raise train_batch_size",
             )
 
+    def learning_rows(self, fragments: list[Fragment]) -> TrainBatch:
+        """The valid rows of all fragments, with advantages."""
+        gamma, lambda_ = self.settings.gamma, self.settings.lambda_
+        return TrainBatch.join([to_rows(fragment, gamma, lambda_) for fragment in fragments])
+
     def learn(self, fragments: list[Fragment]) -> dict[str, float]:
         """One iteration of learning; returns the means of the losses over all minibatches."""
         settings = self.settings
-        batch = TrainBatch.join([to_rows(f, settings.gamma, settings.lambda_) for f in fragments])
+        batch = self.learning_rows(fragments)
+        if len(batch) == 0:
+            logger.warning("no valid row in this iteration; nothing is learnt from it")
+            return {}
         rate = learning_rate(settings.schedule, self.progress.timesteps)
         stats: list[Tensor] = []
         norms: list[float] = []
@@ -122,7 +132,7 @@ def to_rows(fragment: Fragment, gamma: float, lambda_: float) -> TrainBatch:
         values=rows(fragment.values),
         advantages=rows(estimated.advantages),
         returns=rows(estimated.returns),
-    )
+    ).only(rows(fragment.valid))
 
 
 Minibatch = dict[str, Tensor]

@@ -5,7 +5,8 @@ the true last observation stands in `Step.finals`. So a fragment has no ghost st
 transition.
 """
 
-from collections.abc import Sequence
+import types
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
 
 import gymnasium
@@ -18,6 +19,7 @@ from trainables.envs.make import EnvironmentConfig, make_env
 from trainables.errors import ConfigError
 
 Array = NDArray[Any]
+NONE: Mapping[int, Any] = types.MappingProxyType({})
 
 
 class Step(NamedTuple):
@@ -33,6 +35,16 @@ class Step(NamedTuple):
     """(N,)"""
     finals: Any
     """Indexed by lane: the last observation of an episode that this step ended."""
+    infos: Mapping[int, Mapping[str, Any]] = NONE
+    """Lane → what the environment told beside; lanes that told nothing are absent."""
+    soft_ends: NDArray[np.bool_] | None = None
+    """(N,) a soft horizon was reached: an end for the metrics and for nothing else."""
+    faults: Mapping[int, Exception] = NONE
+    """Lane → what its environment raised in this step.
+
+    The running episode is lost: the lane's reward is 0 and its flags are False, its observation is
+    the first one of an episode in an environment made anew.
+    """
 
 
 class Lanes(Protocol):

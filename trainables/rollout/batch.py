@@ -34,6 +34,8 @@ class Fragment:
     """(T, N) the episode was cut off; its value goes on."""
     final_values: Array
     """(T, N) V of the final observation where truncated, 0 elsewhere."""
+    valid: Array
+    """(T, N) False: not to be learnt from (a faulty episode, or ``training_enabled: False``)."""
     last_values: Array
     """(1, N) V of the observation after the last step."""
 
@@ -53,6 +55,7 @@ class Fragment:
             terminated=np.zeros(rows, dtype=np.bool_),
             truncated=np.zeros(rows, dtype=np.bool_),
             final_values=np.zeros(rows, dtype=np.float32),
+            valid=np.ones(rows, dtype=np.bool_),
             last_values=np.zeros((1, num_envs), dtype=np.float32),
         )
 
@@ -84,6 +87,12 @@ class TrainBatch:
             return parts[0]
         columns = {f.name: [getattr(part, f.name) for part in parts] for f in fields(cls)}
         return cls(**{name: np.concatenate(column) for name, column in columns.items()})
+
+    def only(self, valid: Array) -> "TrainBatch":
+        """The rows where `valid` (B,) holds; itself if all do."""
+        if valid.all():
+            return self
+        return TrainBatch(**{f.name: getattr(self, f.name)[valid] for f in fields(self)})
 
 
 def rows(column: Array) -> Array:

@@ -4,7 +4,7 @@ Returns are sums of the environment's own rewards, before any clipping or scalin
 """
 
 from collections import deque
-from collections.abc import Iterable, Mapping
+from collections.abc import Container, Iterable, Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -29,6 +29,8 @@ class Episode(NamedTuple):
     """Sum of its rewards."""
     length: int
     """Environment steps."""
+    faulty: bool = False
+    """Its environment failed; it counts in no mean."""
 
 
 class EpisodesInFlight:
@@ -44,7 +46,9 @@ class EpisodesInFlight:
         self.counts = np.zeros(num_envs, dtype=np.int64)
         """(N,) episodes begun in each lane before the running one."""
 
-    def step(self, rewards: NDArray[Any], ended: NDArray[np.bool_]) -> list[Episode]:
+    def step(
+        self, rewards: NDArray[Any], ended: NDArray[np.bool_], faulty: Container[int] = ()
+    ) -> list[Episode]:
         """Count one step of each lane; returns the episodes that it ended, in lane order."""
         self.rewards += rewards
         self.lengths += 1
@@ -52,11 +56,15 @@ class EpisodesInFlight:
         if not ended.any():
             return finished
         for lane in np.flatnonzero(ended):
-            finished.append(Episode(float(self.rewards[lane]), int(self.lengths[lane])))
-            self.drop(lane)
+            finished.append(self._finish(int(lane), int(lane) in faulty))
         return finished
 
-    def drop(self, lane: int | np.integer[Any]) -> None:
+    def _finish(self, lane: int, faulty: bool) -> Episode:
+        done = Episode(float(self.rewards[lane]), int(self.lengths[lane]), faulty)
+        self.drop(lane)
+        return done
+
+    def drop(self, lane: int) -> None:
         """Begin the next episode of a lane."""
         self.rewards[lane] = 0.0
         self.lengths[lane] = 0
@@ -142,14 +150,17 @@ class Progress:
     def count(self, timesteps: int, episodes: list[Episode]) -> dict[str, float]:
         """Count one iteration; returns its result keys."""
         self.timesteps += timesteps
-        self.episodes += len(episodes)
-        self._window.add(episodes)
+        whole = [episode for episode in episodes if not episode.faulty]
+        faulty = len(episodes) - len(whole)
+        self.episodes += len(whole)
+        self._window.add(whole)
         return {
+            **({"num_faulty_episodes": faulty} if faulty else {}),
             **self._window.summary(),
             "timesteps_total": self.timesteps,
             "timesteps_this_iter": timesteps,
             "episodes_total": self.episodes,
-            "episodes_this_iter": len(episodes),
+            "episodes_this_iter": len(whole),
         }
 
     def get_state(self) -> dict[str, Any]:

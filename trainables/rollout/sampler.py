@@ -91,6 +91,7 @@ class Sampler:
     def collect(self, fragment: Fragment, stream: np.random.Generator) -> list[Episode]:
         """Fill `fragment`; returns the episodes that ended, in the order of their end."""
         finished: list[Episode] = []
+        begun = np.zeros(len(self.observations), dtype=np.int64)  # rows: of the running episodes
         for t in range(len(fragment.logp)):
             self.recent.append(self.observations)
             filtered = self._filter(self.observations)
@@ -98,8 +99,13 @@ class Sampler:
             step = self.lanes.step(self._sent(acted.actions))
             fragment.observations[t] = filtered
             ended = step.terminated | step.truncated
+            ended[list(step.faults)] = True
             self._write(fragment, t, acted, step, ended)
-            finished += self.episodes.step(step.rewards, ended)
+            for lane in step.faults:
+                fragment.valid[begun[lane] : t + 1, lane] = False
+            over = ended if step.soft_ends is None else ended | step.soft_ends
+            finished += self.episodes.step(step.rewards, over, step.faults)
+            begun[ended] = t + 1
             self.observe(step.observations)
         filtered = self._filter(self.observations, update=False)
         fragment.last_values[0] = self.actor.values(filtered)
@@ -138,7 +144,10 @@ class Sampler:
         fragment.values[t] = acted.values
         fragment.rewards[t] = self._learnt_rewards(rewards, ended)
         fragment.terminated[t] = step.terminated
-        fragment.truncated[t] = step.truncated
+        fragment.truncated[t] = ended & ~step.terminated
+        fragment.valid[t] = True
+        for lane, info in step.infos.items():
+            fragment.valid[t, lane] = bool(info.get("training_enabled", True))
         fragment.final_values[t] = 0.0
         if ended.any() and step.truncated.any():
             fragment.final_values[t] = np.where(step.truncated, self._final_values(step), 0.0)
