@@ -17,8 +17,8 @@ from numpy.typing import NDArray
 from trainables import filters as filters_
 from trainables import onnx_export, rng
 from trainables.config import TrainerConfig
+from trainables.envs.levels import LEVELS, Level, measure
 from trainables.envs.make import read_spaces
-from trainables.envs.state import LEVELS, Level, measure
 from trainables.envs.vector import make_lanes
 from trainables.errors import ConfigError
 from trainables.evaluation import check_evaluation, evaluate, is_due

@@ -1,6 +1,6 @@
 """Rows that are not learnt from: faulty episodes, and steps that their environment excludes."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -31,7 +31,7 @@ class Altered:
         self.lanes = lanes
         self.alter = alter
         self.steps = 0
-        self.units: Sequence[Any] = lanes.units
+        self.count, self.unit_count = lanes.count, lanes.unit_count
 
     def step(self, actions: Any) -> Step:
         self.steps += 1

@@ -1,34 +1,21 @@
-"""The state of an environment as plain data: captured, put back, and measured for exactness.
+"""The state of an environment object as plain data: captured and put back.
 
 An environment's state is taken to be the plain attributes of its layers (wrappers down to the
 unwrapped one) and the positions of its random streams. One attribute that is not plain makes it
-inexact at once. Whether the plain ones are all of it is not believed but measured: a restored copy
-runs beside the original and every number is compared. Levels:
-
-    A  exact state: the copy did the same to the bit
-    C  episode boundary: the episode in flight is dropped on restore, and the next one starts from
-       a seed derived from the trial's
+inexact at once; whether the plain ones are all of it is measured in `levels`.
 """
 
 import collections
-import copy
 import types
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, Literal
+from typing import Any
 
 import gymnasium
 import numpy as np
 from gymnasium import spaces
 
 from trainables import rng
-from trainables.envs.vector import Lanes
 
-Level = Literal["A", "C"]
-LEVELS: Mapping[str, str] = {"A": "A exact state", "C": "C episode boundary"}
-
-HEAD_STEPS = 53  # prime: episodes of one length must not all end just there
-TAIL_STEPS = 100
-FORCED_RESET = 60
 MAX_DEPTH = 16
 
 #: Links between layers and how they were made: rebuilt with the environment, no state.
@@ -75,64 +62,6 @@ def seed_spaces(unit: Any, seed: int) -> None:
         for name, value in vars(layer).items():
             if isinstance(value, spaces.Space):
                 value.seed(rng.integer(seed, "space", depth, name) % 2**31)
-
-
-def measure(make: Callable[[], Lanes], seed: int) -> Level:
-    """The level of what `make` gives, by running a restored copy beside an original.
-
-    Nothing of a training is touched: both are made for the purpose and the global streams are put
-    back.
-    """
-    streams = rng.capture_global()
-    original, restored = make(), make()
-    try:
-        return _measure(original, restored, seed)
-    finally:
-        original.close()
-        restored.close()
-        rng.restore_global(streams)
-
-
-def _measure(original: Lanes, restored: Lanes, seed: int) -> Level:
-    try:
-        original.reset(_seeds(original, seed, "original"))
-        _run(original, seed, "head", HEAD_STEPS)
-        if any(left_out(unit) for unit in original.units):
-            return "C"  # what is left out may matter only after more steps than are measured
-        captured = copy.deepcopy([capture(unit) for unit in original.units])
-        position = rng.capture_global()
-        expected = _run(original, seed, "tail", TAIL_STEPS)
-        restored.reset(_seeds(restored, seed, "copy"))
-        for unit, state in zip(restored.units, captured, strict=True):
-            restore(unit, state)
-        rng.restore_global(position)
-        seen = _run(restored, seed, "tail", TAIL_STEPS)
-    except Exception:  # noqa: BLE001 what breaks in any way is not exact; training will say why
-        return "C"
-    return "A" if seen == expected else "C"
-
-
-def _seeds(lanes: Lanes, seed: int, name: str) -> list[int]:
-    return [rng.integer(seed, "measure", name, i) % 2**31 for i in range(len(lanes.units))]
-
-
-def _run(lanes: Lanes, seed: int, name: str, steps: int) -> list[bytes]:
-    """All that `steps` random actions bring about, as bytes; the tail is reset once on the way."""
-    choices = [copy.deepcopy(unit.action_space) for unit in lanes.units]
-    for i, space in enumerate(choices):
-        space.seed(rng.integer(seed, "measure", name, "actions", i) % 2**31)
-    shared = hasattr(lanes.units[0], "single_action_space")  # one unit that acts for all lanes
-    seen: list[bytes] = []
-    for t in range(steps):
-        if t == FORCED_RESET:
-            seen.append(lanes.reset(None).tobytes())
-        drawn = [space.sample() for space in choices]
-        step = lanes.step(drawn[0] if shared else np.asarray(drawn))
-        ended = np.flatnonzero(step.terminated | step.truncated)
-        finals = [np.asarray(step.finals[lane]) for lane in ended]
-        parts = [step.observations, step.rewards, step.terminated, step.truncated, *finals]
-        seen += [np.asarray(part).tobytes() for part in parts]
-    return seen
 
 
 def _layers(unit: Any) -> Iterator[Any]:

@@ -11,11 +11,13 @@ from typing import Any, NamedTuple, Protocol
 
 import gymnasium
 import numpy as np
+from gymnasium import spaces
 from gymnasium.envs.classic_control.cartpole import CartPoleVectorEnv
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 from numpy.typing import NDArray
 
 from trainables.envs.make import EnvironmentConfig, make_env
+from trainables.envs.state import capture, left_out, restore, seed_spaces
 from trainables.errors import ConfigError
 
 Array = NDArray[Any]
@@ -50,11 +52,16 @@ class Step(NamedTuple):
 class Lanes(Protocol):
     """N environments that are stepped together.
 
-    `units` are the environment objects, which are what is seeded and what has a state: one per
-    lane, or one for all.
+    Units are the environment objects, which are what is seeded and what has a state: one per lane,
+    or one for all. The two spaces are those of one lane.
     """
 
-    units: Sequence[Any]
+    count: int
+    """N."""
+    unit_count: int
+    """Environment objects: N, or 1."""
+    observation_space: spaces.Space[Any]
+    action_space: spaces.Space[Any]
 
     def reset(self, seeds: Sequence[int] | None) -> Array:
         """Start all episodes, one seed per unit; returns observations (N, *O)."""
@@ -65,8 +72,44 @@ class Lanes(Protocol):
     def step(self, actions: Array) -> Step:
         """One step of every lane."""
 
+    def seed_spaces(self, seeds: Sequence[int]) -> None:
+        """Give the spaces of each unit streams of their own, one seed per unit."""
+
+    def get_state(self) -> list[Any]:
+        """The state of each unit as plain data."""
+
+    def set_state(self, states: Sequence[Any]) -> None:
+        """Take back what `get_state` gave, in lanes that were made alike and reset once."""
+
+    def left_out(self) -> list[str]:
+        """Names of attributes that `get_state` cannot hold; where there are any, it is inexact."""
+
     def close(self) -> None:
         """Let go of the environments."""
+
+
+class _Local:
+    """The state of environment objects that live in this process."""
+
+    units: Sequence[Any]
+
+    def seed_spaces(self, seeds: Sequence[int]) -> None:
+        """Give the spaces of each unit streams of their own, one seed per unit."""
+        for unit, seed in zip(self.units, seeds, strict=True):
+            seed_spaces(unit, seed)
+
+    def get_state(self) -> list[Any]:
+        """The state of each unit as plain data."""
+        return [capture(unit) for unit in self.units]
+
+    def set_state(self, states: Sequence[Any]) -> None:
+        """Take back what `get_state` gave, in lanes that were made alike and reset once."""
+        for unit, state in zip(self.units, states, strict=True):
+            restore(unit, state)
+
+    def left_out(self) -> list[str]:
+        """Names of attributes that `get_state` cannot hold; where there are any, it is inexact."""
+        return [name for unit in self.units for name in left_out(unit)]
 
 
 class _Copied(gymnasium.ObservationWrapper[Any, Any, Any]):
@@ -80,7 +123,7 @@ class _Copied(gymnasium.ObservationWrapper[Any, Any, Any]):
         return np.array(observation)
 
 
-class SeparateLanes:
+class SeparateLanes(_Local):
     """One environment object per lane, in this process.
 
     Args:
@@ -95,6 +138,9 @@ class SeparateLanes:
             autoreset_mode=AutoresetMode.SAME_STEP,
         )
         self.units: Sequence[Any] = self._vector.envs
+        self.count = self.unit_count = num_envs
+        self.observation_space = self._vector.single_observation_space
+        self.action_space = self._vector.single_action_space
 
     def reset(self, seeds: Sequence[int] | None) -> Array:
         """Start all episodes, one seed per lane; returns observations (N, *O)."""
@@ -116,7 +162,7 @@ class SeparateLanes:
         self._vector.close()
 
 
-class CartPoleLanes:
+class CartPoleLanes(_Local):
     """gymnasium's own vector CartPole: one object, one stream of chance, one state for all lanes.
 
     It starts an ended lane anew only in the following step, whose row is then no transition. Here
@@ -136,6 +182,9 @@ class CartPoleLanes:
             raise _no_native(config)
         self._vector: Any = vector  # gymnasium types its state as None
         self.units: Sequence[Any] = [vector]
+        self.count, self.unit_count = num_envs, 1
+        self.observation_space = vector.single_observation_space
+        self.action_space = vector.single_action_space
 
     def reset(self, seeds: Sequence[int] | None) -> Array:
         """Start all episodes from the one seed; returns observations (N, 4)."""

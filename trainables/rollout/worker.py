@@ -11,8 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from trainables import rng
+from trainables.envs.levels import Level
 from trainables.envs.make import EnvironmentConfig, EnvSpaces, checked_spaces
-from trainables.envs.state import Level, capture, restore, seed_spaces
 from trainables.envs.vector import Lanes, make_lanes
 from trainables.filters import Filter, FilterConfig, make_filters
 from trainables.policies.actor import Actor, Weights
@@ -70,9 +70,9 @@ class RolloutWorker:
         parts = (self.lanes, self._actor, self._filters)
         name = f"worker {spec.index}"
         self._sampler = Sampler(name, spec.sampling, spaces_, parts, spec.gamma)
-        for i, unit in enumerate(self.lanes.units):
-            seed_spaces(unit, self._seed(i, "spaces"))
-        self._sampler.start([self._seed(i) for i in range(len(self.lanes.units))])
+        units = range(self.lanes.unit_count)
+        self.lanes.seed_spaces([self._seed(i, "spaces") for i in units])
+        self._sampler.start([self._seed(i) for i in units])
         self._fragments = [_allocate(spec, spaces_) for _ in range(spec.rounds)]
 
     def sample(self) -> Sample:
@@ -101,7 +101,7 @@ class RolloutWorker:
             "stream": rng.get_generator_state(self._stream),
             "sampler": self._sampler.get_state(),
             "level": self.spec.level,
-            "environments": [capture(unit) for unit in self.lanes.units] if exact else [],
+            "environments": self.lanes.get_state() if exact else [],
         }
 
     def set_state(self, state: Mapping[str, Any]) -> None:
@@ -113,8 +113,7 @@ class RolloutWorker:
         rng.set_generator_state(self._stream, state["stream"])
         self._sampler.set_state(state["sampler"])
         if state["level"] == "A":
-            for unit, saved in zip(self.lanes.units, state["environments"], strict=True):
-                restore(unit, saved)
+            self.lanes.set_state(state["environments"])
         else:
             self._begin_next_episodes()
 
@@ -123,8 +122,8 @@ class RolloutWorker:
         self.lanes.close()
 
     def _begin_next_episodes(self) -> None:
-        per_unit = self.spec.sampling.num_envs_per_worker // len(self.lanes.units)
-        for i in range(len(self.lanes.units)):
+        per_unit = self.lanes.count // self.lanes.unit_count
+        for i in range(self.lanes.unit_count):
             first = i * per_unit
             episode = int(self._sampler.episodes.counts[first]) + 1
             observations = self.lanes.restart(i, self._seed(i, "episode", episode))
@@ -137,10 +136,7 @@ class RolloutWorker:
 
 
 def _read_spaces(spec: WorkerSpec, lanes: Lanes) -> EnvSpaces:
-    unit = lanes.units[0]
-    observation = getattr(unit, "single_observation_space", unit.observation_space)
-    action = getattr(unit, "single_action_space", unit.action_space)
-    return checked_spaces(spec.environment, observation, action)
+    return checked_spaces(spec.environment, lanes.observation_space, lanes.action_space)
 
 
 def _allocate(spec: WorkerSpec, spaces_: EnvSpaces) -> Fragment:
