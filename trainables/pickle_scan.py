@@ -126,10 +126,13 @@ class _Machine:
     def _put(self, container: _Value, values: list[_Value]) -> None:
         depth = container.depth
         for value in values:
-            depth = max(depth, value.depth + 1)
+            if value.depth >= depth:
+                depth = value.depth + 1
         if depth > MAX_DEPTH:
             raise Refused(f"nested deeper than {MAX_DEPTH}")
-        self.stack.append(_Value(container.kind, depth))
+        if depth != container.depth:
+            container = _Value(container.kind, depth)
+        self.stack.append(container)
 
     def _grow(self, kind: str, values: list[_Value]) -> None:
         container = self._pop()
@@ -145,6 +148,9 @@ class _Machine:
             raise Refused("a frame reaches beyond the end")
 
     def mark(self, _: int) -> None:
+        # What stands after a mark ends in a container, which stands after the mark before it.
+        if len(self.marks) == MAX_DEPTH:
+            raise Refused(f"nested deeper than {MAX_DEPTH}")
         self.marks.append(len(self.stack))
 
     def push_byte(self, value: int) -> None:

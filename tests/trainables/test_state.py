@@ -353,6 +353,15 @@ def _nested(depth: int) -> Any:
     return value
 
 
+def test_as_many_marks_may_be_open_as_levels_are_allowed() -> None:
+    def nested(levels: int) -> bytes:
+        return PROTO + b"(" * levels + b"t" * levels + b"."
+
+    scan(nested(MAX_DEPTH), 0)
+    with pytest.raises(Refused, match=f"byte {2 + MAX_DEPTH}: nested deeper than {MAX_DEPTH}"):
+        scan(nested(MAX_DEPTH + 1), 0)
+
+
 def test_nesting_has_a_limit() -> None:
     deepest = MAX_DEPTH - 2  # a small array is two levels itself
     assert same(round_trip(_nested(deepest)), _nested(deepest))
