@@ -7,8 +7,6 @@ name: it is whole or absent.
 
 import contextlib
 import json
-import os
-import shutil
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -19,7 +17,7 @@ from sweep import launch, plugins
 from sweep import spec as specs
 from sweep.errors import BadConfig, UsageError
 from sweep.events import Saved
-from sweep.folder import Folder
+from sweep.folder import Folder, arriving
 from sweep.history import History, Trial
 from sweep.ledger import Ledger
 from sweep.show import views, wording
@@ -55,7 +53,7 @@ def export_model(folder: Folder, choice: Choice, out: Path) -> dict[str, Any]:
     saved = _find_checkpoint(trial, choice.checkpoint)
     cls = plugins.find_trainable(spec.trainable, provenance["paths"])
     loaded = checkpoint_file.read(folder.trial(trial.number) / saved.file, saved.digest)
-    with _arriving(out) as draft, _restored(cls, trial, spec.seed, loaded.state) as trainable:
+    with arriving(out) as draft, _restored(cls, trial, spec.seed, loaded.state) as trainable:
         files = _export(trainable, choice.formats, draft)
         card = {
             "sweep": folder.name,
@@ -146,20 +144,6 @@ def _check_free(out: Path) -> None:
     if out.exists() and (not out.is_dir() or any(out.iterdir())):
         free = "a folder that is empty or does not exist yet"
         raise BadConfig("--out", str(out), free, problem=f"'{out}' is in use")
-
-
-@contextlib.contextmanager
-def _arriving(out: Path) -> Iterator[Path]:
-    """A folder beside `out` that takes its name when everything in it is written."""
-    out = out.resolve()
-    out.parent.mkdir(parents=True, exist_ok=True)
-    draft = out.parent / f".{out.name}.new-{os.getpid()}"
-    try:
-        draft.mkdir()
-        yield draft
-        draft.replace(out)
-    finally:
-        shutil.rmtree(draft, ignore_errors=True)
 
 
 # ---- the card -------------------------------------------------------------------------------

@@ -3,6 +3,7 @@
 ROOT/mlflow.db                      all sweeps, for one MLflow page
 ROOT/NAME/sweep.yaml                the spec as it was given
           sweep.db  optuna.db       the ledger, and its copy in Optuna's tables
+          tracking-uri              where its runs are tracked, if not in mlflow.db
           run.lock                  held by the one driver
           trials/N/{ckpt-*, log.txt, progress.json}
 """
@@ -49,6 +50,11 @@ class Folder:
         """The spec as it was given."""
         return self.path / "sweep.yaml"
 
+    @property
+    def tracking_uri(self) -> Path:
+        """Where the sweep's runs are tracked, if not in `mlflow`."""
+        return self.path / "tracking-uri"
+
     def trial(self, number: int) -> Path:
         """The folder of one trial."""
         return self.path / "trials" / str(number)
@@ -87,15 +93,9 @@ class Folder:
         finally:
             os.close(descriptor)
 
-    def _remove_drafts(self) -> None:
-        """Delete what processes left that were killed in `creating`."""
-        for path in self.root.glob(f".{glob.escape(self.name)}.new-*"):
-            if not _is_alive(path.name.rpartition("-")[2]):
-                shutil.rmtree(path, ignore_errors=True)
-
     @contextmanager
     def creating(self) -> Iterator["Folder"]:
-        """A folder beside this one that takes its name when everything in it is written.
+        """A folder that becomes this one when everything in it is written.
 
         Raises:
             UsageError: the name is taken.
@@ -105,18 +105,40 @@ class Folder:
                 f"name: the sweep '{self.name}' exists already in {self.root}; go on with "
                 f"`sweep resume {self.name}`, or give another --name"
             )
-        self._remove_drafts()
-        draft = Folder(self.root, f".{self.name}.new-{os.getpid()}")
-        try:
-            draft.path.mkdir(parents=True)
-            yield draft
-            fsync(draft.path)
-            draft.path.rename(self.path)
-            fsync(self.root)
-        except OSError as error:
-            raise OutsideError(f"making {self.path}: {error}") from error
-        finally:
-            shutil.rmtree(draft.path, ignore_errors=True)
+        with arriving(self.path) as draft:
+            yield Folder(self.root, draft.name)
+
+
+@contextmanager
+def arriving(path: Path) -> Iterator[Path]:
+    """A new folder beside `path` that takes its name when everything in it is written.
+
+    What processes left there that were killed before is deleted.
+
+    Raises:
+        OutsideError: the disk does not let it be written.
+    """
+    path = path.resolve()
+    draft = path.parent / f".{path.name}.new-{os.getpid()}"
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        _remove_drafts(path)
+        draft.mkdir()
+        yield draft
+        fsync(draft)
+        draft.rename(path)
+        fsync(path.parent)
+    except OSError as error:
+        why = error.strerror or str(error)
+        raise OutsideError(f"making {path}: {why}: {error.filename or draft}") from error
+    finally:
+        shutil.rmtree(draft, ignore_errors=True)
+
+
+def _remove_drafts(path: Path) -> None:
+    for draft in path.parent.glob(f".{glob.escape(path.name)}.new-*"):
+        if not _is_alive(draft.name.rpartition("-")[2]):
+            shutil.rmtree(draft, ignore_errors=True)
 
 
 def _is_alive(pid: str) -> bool:

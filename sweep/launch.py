@@ -93,10 +93,22 @@ def build_scheduler(spec: SweepSpec) -> Scheduler:
     return cls(specs.build(cls.Options, spec.scheduler, "scheduler", spec.source), spec.stop)
 
 
-def create(folder: Folder, resolved: Resolved, source: str, paths: Sequence[str]) -> None:
-    """Make the folder and the ledger of a new sweep, whole or not at all."""
+def create(
+    folder: Folder,
+    resolved: Resolved,
+    source: str,
+    paths: Sequence[str],
+    tracking_uri: str | None = None,
+) -> None:
+    """Make the folder and the ledger of a new sweep, whole or not at all.
+
+    The tracking URI stands beside the ledger, for whoever resumes; it may hold a password.
+    """
     folder.root.mkdir(parents=True, exist_ok=True)
     with folder.creating() as draft:
+        if tracking_uri is not None:
+            draft.tracking_uri.touch(mode=0o600)
+            draft.tracking_uri.write_text(tracking_uri, encoding="utf-8")
         draft.spec.write_text(source, encoding="utf-8")
         provenance = {**_provenance(resolved.trainable), "paths": list(paths)}
         text = specs.canonical_json(resolved.spec)

@@ -1,6 +1,5 @@
 """From what a person typed to a checked spec, before anything is written."""
 
-import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -45,10 +44,10 @@ def prepare(space: str, overrides: Sequence[Override]) -> Prepared:
     return Prepared(resolved, changed + path.read_text(encoding="utf-8-sig"), paths)
 
 
-def create(prepared: Prepared, folder: Folder, pool: str) -> None:
+def create(prepared: Prepared, folder: Folder, pool: str, tracking_uri: str | None) -> None:
     """Make the sweep's folder and ledger, if there is such a pool."""
     pools.find(pool)
-    launch.create(folder, prepared.resolved, prepared.text, prepared.paths)
+    launch.create(folder, prepared.resolved, prepared.text, prepared.paths, tracking_uri)
 
 
 def slots(asked: int | None, spec: SweepSpec, paths: Sequence[str], trials: int) -> int:
@@ -83,18 +82,7 @@ def check_tracking(uri: str, spec: SweepSpec) -> None:
         raise BadConfig("--tracking-uri", shown, f"a URI of {', '.join(SCHEMES)}")
 
 
-def remember_tracking(folder: Folder, uri: str) -> None:
-    """Keep the tracking URI beside the ledger, for whoever resumes; it may hold a password."""
-    descriptor = os.open(_tracking_file(folder), os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-    with os.fdopen(descriptor, "w", encoding="utf-8") as file:
-        file.write(uri)
-
-
 def recall_tracking(folder: Folder) -> str | None:
     """The tracking URI that the sweep was started with; None: the file of its root."""
-    path = _tracking_file(folder)
+    path = folder.tracking_uri
     return path.read_text(encoding="utf-8") if path.exists() else None
-
-
-def _tracking_file(folder: Folder) -> Path:
-    return folder.path / "tracking-uri"

@@ -81,11 +81,7 @@ def overrides(given: dict[str, Any]) -> "list[Override]":
     """The overrides that the options of `override_options` ask for, ``--set`` first."""
     from sweep.spec import Override
 
-    named = [
-        Override(key, given[key], f"--{key} {given[key]}")
-        for key in _OVERRIDES
-        if given[key] is not None
-    ]
+    named = [Override.of_option(key, given[key]) for key in _OVERRIDES if given[key] is not None]
     return [*(Override.parse(text) for text in given["settings"]), *named]
 
 
@@ -96,8 +92,10 @@ def overrides(given: dict[str, Any]) -> "list[Override]":
 def answering(as_json: bool) -> Iterator[Answer]:
     """Gives ``answer(data, renderer)``, which prints data as JSON or as the renderer's text.
 
-    With JSON, whatever else is printed on the way goes to standard error.
+    With JSON, whatever else is printed on the way goes to standard error. An answer that does not
+    arrive is an error, unless its reader has gone away.
     """
+    from sweep.errors import OutsideError
     from sweep.show.terminal import Terminal
 
     out = sys.stdout
@@ -106,7 +104,10 @@ def answering(as_json: bool) -> Iterator[Answer]:
         if as_json:
             click.echo(json.dumps(data, allow_nan=False, indent=2), file=out)
         else:
-            Terminal(out).show(renderer(data))
+            terminal = Terminal(out)
+            terminal.show(renderer(data))
+            if terminal.lost is not None and not isinstance(terminal.lost, BrokenPipeError):
+                raise OutsideError(f"the answer could not be written: {terminal.lost.strerror}")
 
     with contextlib.redirect_stdout(sys.stderr) if as_json else contextlib.nullcontext():
         yield answer

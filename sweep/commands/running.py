@@ -49,9 +49,7 @@ def run(space: str, **given: Any) -> int:
         slots = preparation.slots(given["jobs"], spec, prepared.paths, spec.trials)
         if given["tracking_uri"] is not None:
             preparation.check_tracking(given["tracking_uri"], spec)
-        preparation.create(prepared, folder, given["pool"])
-        if given["tracking_uri"] is not None:
-            preparation.remember_tracking(folder, given["tracking_uri"])
+        preparation.create(prepared, folder, given["pool"], given["tracking_uri"])
         launch = Launch(folder, slots, given["pool"])
         return _conduct(Order(launch, given["tracking_uri"], given["timeout"]), answer)
 

@@ -2,7 +2,7 @@
 
 On a terminal rich's styles and widths apply. In a pipe or a file there are no control codes and
 lines are as long as they need be. When the reader goes away (``| head``, a closed window) or the
-disk of a redirected file is full, printing ends silently and the work goes on.
+disk of a redirected file is full, printing ends and the work goes on; `Terminal.lost` says so.
 """
 
 import contextlib
@@ -26,8 +26,9 @@ class Terminal(Console):
 
     def __init__(self, stream: TextIO, **options: Any) -> None:
         interactive = stream.isatty()
+        self._lasting = _Lasting(stream)
         chosen: dict[str, Any] = {
-            "file": cast("IO[str]", _Lasting(stream)),
+            "file": cast("IO[str]", self._lasting),
             "force_terminal": interactive,
             "color_system": "auto" if interactive else None,
             "width": None if interactive else _PIPE_WIDTH,
@@ -51,6 +52,11 @@ class Terminal(Console):
         self.file.flush()
 
     @property
+    def lost(self) -> OSError | None:
+        """Why something could not be printed; None: everything was, as far as it is known."""
+        return self._lasting.lost
+
+    @property
     def live(self) -> bool:
         """Whether lines can be redrawn."""
         return self.is_terminal and not self.is_dumb_terminal
@@ -67,19 +73,24 @@ class _Lasting:
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream
         self.encoding = stream.encoding
+        self.lost: OSError | None = None
 
     def write(self, text: str) -> int:
         try:
             return self._stream.write(text)
-        except OSError:
-            silence(self._stream)
+        except OSError as error:
+            self._end(error)
             return len(text)
 
     def flush(self) -> None:
         try:
             self._stream.flush()
-        except OSError:
-            silence(self._stream)
+        except OSError as error:
+            self._end(error)
+
+    def _end(self, error: OSError) -> None:
+        self.lost = self.lost or error
+        silence(self._stream)
 
     def isatty(self) -> bool:
         return self._stream.isatty()

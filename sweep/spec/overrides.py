@@ -13,6 +13,8 @@ from sweep.errors import At, BadConfig
 from sweep.source import KeyPath, Source
 from sweep.spec import yaml_source
 
+#: Characters of an option that messages repeat, at most.
+LONGEST_SAID = 80
 #: Mappings whose keys are names with dots or slashes: what is new there is one key.
 _FLAT = frozenset({"space", "stop"})
 #: Keys that may hold a bare name instead of a mapping with that name.
@@ -32,14 +34,23 @@ class Override:
     @classmethod
     def parse(cls, text: str) -> "Override":
         """The override that ``--set text`` means; the value is read as YAML."""
-        said = f"--set {text}"
+        said = f"--set {_brief(text)}"
         path, equals, value = text.partition("=")
         path = path.strip()
         if not equals or not all(path.split(".")):
             raise BadConfig(
                 "--set", text, "key=value", "for example --set config.lr=0.001", at=At(said)
             )
-        return cls(path, yaml_source.read_value(value, said), said)
+        return cls(path, yaml_source.read_value(value, said, tuple(path.split("."))), said)
+
+    @classmethod
+    def of_option(cls, key: str, value: Any) -> "Override":
+        """The override that ``--key value`` means."""
+        return cls(key, value, f"--{key} {_brief(str(value))}")
+
+
+def _brief(text: str) -> str:
+    return text if len(text) <= LONGEST_SAID else text[: LONGEST_SAID - 1] + "…"
 
 
 def apply_overrides(

@@ -69,17 +69,24 @@ def read(text: str, file: str) -> tuple[dict[str, Any], Source]:
     return value, Source(file, builder.marks)
 
 
-def read_value(text: str, said: str) -> Any:
-    """The value of an option such as ``--set lr=0.1``, read as YAML; `said` is the whole option."""
-    return _Builder(text, At(said)).document()
+def read_value(text: str, said: str, above: KeyPath) -> Any:
+    """The value of an option such as ``--set lr=0.1``, read as YAML.
+
+    Args:
+        text: the value.
+        said: the whole option, for messages.
+        above: where the value goes.
+    """
+    return _Builder(text, At(said), above).document()
 
 
 class _Builder:
     """Builds plain data from the parser's events, refusing as early as possible."""
 
-    def __init__(self, text: str, start: At) -> None:
+    def __init__(self, text: str, start: At, above: KeyPath = ()) -> None:
         self._text = text
         self._start = start
+        self._above = above
         self._nodes = 0
         self.marks: dict[KeyPath, At] = {(): start}
 
@@ -87,7 +94,8 @@ class _Builder:
         self, path: KeyPath, value: object, allowed: str, hint: str = "", problem: str = ""
     ) -> BadConfig:
         """The error for a mistake at `path`."""
-        return Source(self._start.file, self.marks).refuse(path, value, allowed, hint, problem)
+        source = Source(self._start.file, self.marks, self._above)
+        return source.refuse(path, value, allowed, hint, problem)
 
     def document(self) -> Any:
         """The one document of the text."""

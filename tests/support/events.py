@@ -27,7 +27,7 @@ from sweep.events import (
 from sweep.folder import Folder
 from sweep.history import History
 from sweep.ledger import Ledger
-from sweep.trackers import Where
+from sweep.trackers import Tracker, Where
 
 SPEC = """
 name: {name}
@@ -176,3 +176,12 @@ def tell_everything(story: Story) -> None:
     story.end()
     story.begin(trials=6)
     story.start(4)
+
+
+def publish_with(
+    tracker: type[Tracker], story: Story, first: int = 1, last: int | None = None
+) -> None:
+    """Publish events `first` to `last` as a process that has just started."""
+    started = tracker(story.where)
+    started.publish(story.records[first - 1 : last])
+    started.close()

@@ -238,6 +238,24 @@ def test_watching_a_sweep_in_a_pipe_is_one_look(here: Here, spec: Path) -> None:
     assert here("status", "demo", "--watch") == here("status", "demo")
 
 
+@pytest.mark.parametrize("options", [[], ["--json"]])
+def test_an_answer_that_the_disk_does_not_take_is_an_error(
+    here: Here, spec: Path, options: list[str]
+) -> None:
+    here("run", spec, "--pool", "inline", "--trials", 1)
+    with Path("/dev/full").open("w") as full:
+        done = subprocess.run(
+            [sys.executable, "-m", "sweep.cli", "results", "demo", "--root", here.root, *options],
+            stdout=full,
+            stderr=subprocess.PIPE,
+            text=True,
+            check=False,
+        )
+    assert done.returncode == 4
+    assert "No space left on device" in done.stderr
+    assert len(done.stderr.splitlines()) == 1
+
+
 # ---- where the runs are recorded ------------------------------------------------------------
 
 
@@ -245,9 +263,8 @@ def test_a_tracking_uri_is_remembered_for_whoever_resumes_and_for_nobody_else(
     here: Here, spec: Path
 ) -> None:
     uri = "http://user:secret@127.0.0.1:1"
-    here("run", spec, "--pool", "inline", "--trials", 1)
     folder = Folder(here.root, "demo")
-    preparation.remember_tracking(folder, uri)
+    preparation.create(preparation.prepare(str(spec), []), folder, "inline", uri)
     assert preparation.recall_tracking(folder) == uri
     assert (folder.path / "tracking-uri").stat().st_mode & 0o777 == 0o600
     assert here("ui", "demo")[:2] == (0, "demo is recorded at http://***@127.0.0.1:1\n")
@@ -312,6 +329,7 @@ MISTAKES: list[tuple[dict[str, Any], list[str], list[str]]] = [
     ({}, ["--trials", "0"], ["--trials 0"]),
     ({}, ["--trials", "x"], ["--trials", "'x'"]),
     ({}, ["--name", "../up"], ["--name ../up", "lowercase letters"]),
+    ({}, ["--name", "x" * 10_000], [f"--name {'x' * 79}…: name: ", "1 to 100 lowercase"]),
     ({}, ["--set", "lr"], ["--set lr", "key=value"]),
     ({}, ["--set", "config.lr=[1"], ["--set config.lr=[1"]),
     ({}, ["--pool", "lokyy"], ["'lokyy'", "'loky'"]),

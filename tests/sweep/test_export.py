@@ -120,3 +120,18 @@ def test_a_sweep_without_a_checkpoint_has_nothing_to_export(here: Here, tmp_path
         code, _, err = here("export-model", "demo", "--trial", trial, "--out", tmp_path / "out")
         assert code == 2
         assert words in err
+
+
+def test_a_folder_that_cannot_be_made_is_one_line_and_what_was_killed_is_swept_away(
+    here: Here, tmp_path: Path
+) -> None:
+    here("run", write_spec(tmp_path, trials=1), "--pool", "inline")
+    (tmp_path / "file").touch()
+    code, _, err = here("export-model", "demo", "--out", tmp_path / "file" / "out")
+    assert code == 4
+    assert err.startswith(f"sweep: making {tmp_path}/file/out: ")
+    assert len(err.splitlines()) == 1
+    killed = tmp_path / ".out.new-999999999"
+    killed.mkdir()
+    here("export-model", "demo", "--out", tmp_path / "out")
+    assert not killed.exists()

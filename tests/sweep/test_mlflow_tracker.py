@@ -14,6 +14,7 @@ import urllib.request
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +25,7 @@ from sweep.trackers import mlflow as tracker_module
 from sweep.trackers._mlflow_content import LONGEST_KEY, LONGEST_PARAMETER, finite, key, parameter
 from sweep.trackers._mlflow_store import connect, store_url
 from sweep.trackers.mlflow import PARENT, Tracker
-from tests.support.events import Story, row, rows, tell_everything
+from tests.support.events import Story, publish_with, row, rows, tell_everything
 
 # MLflow 3.17 uses a loader that SQLAlchemy 2.1 deprecates; it says so when its tables are imported.
 pytestmark = pytest.mark.filterwarnings(
@@ -78,17 +79,7 @@ def story(root: Path) -> Story:
     return Story.create(root)
 
 
-@pytest.fixture
-def told(story: Story) -> Story:
-    tell_everything(story)
-    return story
-
-
-def publish(story: Story, first: int = 1, last: int | None = None) -> None:
-    """Publish events `first` to `last` as a process that has just started."""
-    tracker = Tracker(story.where)
-    tracker.publish(story.records[first - 1 : last])
-    tracker.close()
+publish = partial(publish_with, Tracker)
 
 
 def runs(story: Story) -> dict[str, Run]:

@@ -2,6 +2,7 @@ import math
 import sqlite3
 import threading
 from contextlib import closing
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ from optuna.trial import FrozenTrial, TrialState
 from sweep.events import Created, End, Recorded, Status
 from sweep.trackers._optuna_storage import DRAFT, OUTDATED, Storage
 from sweep.trackers.optuna import Tracker
-from tests.support.events import Story, row, rows, tell_everything
+from tests.support.events import Story, publish_with, row, rows
 
 STATES = {
     Status.WAITING: TrialState.WAITING,
@@ -33,17 +34,7 @@ def story(tmp_path: Path) -> Story:
     return Story.create(root)
 
 
-@pytest.fixture
-def told(story: Story) -> Story:
-    tell_everything(story)
-    return story
-
-
-def publish(story: Story, first: int = 1, last: int | None = None) -> None:
-    """Publish events `first` to `last` as a process that has just started."""
-    tracker = Tracker(story.where)
-    tracker.publish(story.records[first - 1 : last])
-    tracker.close()
+publish = partial(publish_with, Tracker)
 
 
 def url(story: Story) -> str:

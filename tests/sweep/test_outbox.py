@@ -10,7 +10,7 @@ from sweep import outbox, trackers
 from sweep.errors import UnknownName
 from sweep.events import Recorded, Status
 from sweep.outbox import Outbox
-from tests.support.events import Story, rows, tell_everything
+from tests.support.events import Story, rows
 
 PATIENCE_S = 30.0
 
@@ -56,12 +56,6 @@ class Hanging(Collector):
 @pytest.fixture
 def story(tmp_path: Path) -> Story:
     return Story.create(tmp_path)
-
-
-@pytest.fixture
-def told(story: Story) -> Story:
-    tell_everything(story)
-    return story
 
 
 @pytest.fixture

@@ -344,9 +344,9 @@ def test_yaml_that_is_no_plain_data_is_refused(
         ("modell.hidden=3", "modell", "modell", "one of name"),
         ("config.lr=0.1", "config.lr", 0.1, "space sets lr (at spec.yaml:10)"),
         ("space.lr.loguniform=[2, 1]", "space.lr.loguniform", [2, 1], "low < high"),
-        ("space.lr=.nan", "the spec", ".nan", "a finite number"),
-        ("config.x=[1", "the spec", "[1", "YAML 1.2"),
-        ("config.x=&a 1", "the spec", "&a", "no anchors"),
+        ("space.lr=.nan", "space.lr", ".nan", "a finite number"),
+        ("config.x=[1", "config.x", "[1", "YAML 1.2"),
+        ("config.x=&a 1", "config.x", "&a", "no anchors"),
         ("scheduler.name=3", "scheduler", {"name": 3, "grace_period": 3}, "a name, or"),
     ],
 )
