@@ -7,7 +7,7 @@ from pydantic import Field
 
 from trainables.envs.make import EnvironmentConfig
 from trainables.evaluation import EvaluationConfig
-from trainables.filters import FilterConfig
+from trainables.filter_config import FilterConfig
 from trainables.policies.networks import ModelConfig
 from trainables.rollout.metrics import MetricsConfig
 from trainables.rollout.recovery import RecoveryConfig
@@ -48,7 +48,8 @@ class TrainerConfig(Settings):
     train_batch_size: int | None = Field(
         default=None,
         gt=0,
-        description="Environment steps per iteration; null: one fragment of every environment.",
+        description="Environment steps per iteration, with complete_episodes at least; null: one "
+        "fragment of every environment.",
     )
     adam_epsilon: float = Field(
         default=1e-5, gt=0, description="Added to the root of Adam's second moment."
@@ -62,5 +63,5 @@ class TrainerConfig(Settings):
 
     @property
     def batch_size(self) -> int:
-        """Environment steps per iteration."""
+        """Environment steps per iteration, with complete episodes at least."""
         return self.train_batch_size or self.fragment_size

@@ -1,113 +1,40 @@
 """Running normalisation of observations and rewards, mergeable between workers.
 
 A worker's filter keeps what it was last given (the base) and, apart, what it has seen since (the
-delta). Deltas are merged into the master in worker order with the parallel-variance formula (Chan
-et al. 1979), and the result is given back to all: nothing is counted twice or lost. B rows, D
-features; statistics are float64.
+delta). Deltas are taken from the workers, merged into the master in worker order, and the result is
+given back to all, who keep what they have seen in the meantime: nothing is counted twice or lost. B
+rows, D features; statistics are float64.
 """
 
+import threading
 from collections.abc import Mapping, Sequence
-from typing import Any, Literal, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import Field
 
-from trainables.settings import Section
+from trainables.running_stat import RunningStat
 
 Array = NDArray[Any]
 EPSILON = 1e-8
 REWARD_CLIP = 10.0
 
 
-class FilterConfig(Section):
-    """Normalisation of what the policy sees and learns from."""
-
-    observation_filter: Literal["NoFilter", "MeanStdFilter"] = Field(
-        default="NoFilter",
-        description="NoFilter, or MeanStdFilter: minus the running mean, by the running deviation.",
-    )
-    observation_filter_clip: float = Field(
-        default=10.0,
-        gt=0,
-        description="Filtered observations are clipped to ± this many standard deviations.",
-    )
-    normalize_rewards: bool = Field(
-        default=False,
-        description="Divide rewards by the deviation of the discounted return; clip to ±10.",
-    )
-
-
-class RunningStat:
-    """Count, mean and sum of squared deviations of all rows seen; each feature by itself."""
-
-    def __init__(self, shape: tuple[int, ...]) -> None:
-        self.count = 0
-        self.mean = np.zeros(shape)
-        self.m2 = np.zeros(shape)
-
-    def push(self, rows: Array) -> None:
-        """Count a batch (B, *shape) in one vectorised step."""
-        if len(rows) == 0:
-            return
-        batch = np.asarray(rows, dtype=np.float64)
-        mean = batch.mean(axis=0)
-        self._merge(len(batch), mean, np.square(batch - mean).sum(axis=0))
-
-    def merge(self, other: "RunningStat") -> None:
-        """Count everything that `other` has counted."""
-        self._merge(other.count, other.mean, other.m2)
-
-    def copy_from(self, other: "RunningStat") -> None:
-        """Become equal to `other`."""
-        self.count, self.mean, self.m2 = other.count, other.mean, other.m2
-
-    def clear(self) -> None:
-        """Forget everything."""
-        self.count = 0
-        self.mean = np.zeros_like(self.mean)
-        self.m2 = np.zeros_like(self.m2)
-
-    def std(self) -> Array:
-        """Population standard deviation; 1 before the second row."""
-        if self.count < 2:
-            return np.ones_like(self.mean)
-        return np.asarray(np.sqrt(self.m2 / self.count))
-
-    def get_state(self) -> dict[str, Any]:
-        """Entries ``count``, ``mean``, ``m2``."""
-        return {"count": self.count, "mean": np.array(self.mean), "m2": np.array(self.m2)}
-
-    def set_state(self, state: Mapping[str, Any]) -> None:
-        """Take back what `get_state` gave."""
-        self.count = int(state["count"])
-        self.mean = np.array(state["mean"], dtype=np.float64)
-        self.m2 = np.array(state["m2"], dtype=np.float64)
-
-    def _merge(self, count: int, mean: Array, m2: Array) -> None:
-        total = self.count + count
-        if count == 0:
-            return
-        delta = mean - self.mean
-        self.mean = self.mean + delta * (count / total)  # never in place: copies share these arrays
-        self.m2 = self.m2 + m2 + np.square(delta) * (self.count * count / total)
-        self.count = total
-
-
+@runtime_checkable
 class Filter(Protocol):
-    """What the sampler, the trainer and the export ask of a filter."""
+    """What the sampler and the trainer ask of a filter; states and deltas are plain data."""
 
     def __call__(self, x: Array, update: bool = True) -> Array:
         """Filter rows (B, D); `update` counts them first. The dtype is kept."""
 
-    def get_delta(self) -> dict[str, Any]:
-        """What was seen since the last `sync`, as data."""
+    def get_delta(self, flush: bool = False) -> dict[str, Any]:
+        """What was seen since the last flush; `flush` moves it into the base."""
 
     def apply_changes(self, delta: Mapping[str, Any]) -> None:
         """Merge another filter's delta into this one's base."""
 
     def sync(self, state: Mapping[str, Any]) -> None:
-        """Adopt a master's state; the own delta is then empty."""
+        """Adopt a master's base; what was seen since the last flush stays the delta."""
 
     def get_state(self) -> dict[str, Any]:
         """Base and delta, apart."""
@@ -123,7 +50,7 @@ class NoFilter:
         """`x` itself."""
         return x
 
-    def get_delta(self) -> dict[str, Any]:
+    def get_delta(self, flush: bool = False) -> dict[str, Any]:
         """Nothing is ever counted."""
         return {}
 
@@ -146,11 +73,13 @@ class MeanStdFilter:
 
     Args:
         shape: of one row; () for scalars.
-        clip: bound on the absolute value of what comes out.
+        clip: bound on the absolute value of what comes out; None: unbounded.
         center: False leaves the mean in place, as rewards want.
     """
 
-    def __init__(self, shape: tuple[int, ...], clip: float, center: bool = True) -> None:
+    def __init__(
+        self, shape: tuple[int, ...], clip: float | None = 10.0, center: bool = True
+    ) -> None:
         self.clip = clip
         self.center = center
         self._base = RunningStat(shape)
@@ -172,7 +101,9 @@ class MeanStdFilter:
         """Filter rows with what is known; nothing is counted."""
         shifted = x - self._known.mean if self.center else np.asarray(x, dtype=np.float64)
         scaled = shifted / (self._known.std() + EPSILON)
-        return np.clip(scaled, -self.clip, self.clip).astype(x.dtype)
+        if self.clip is not None:
+            scaled = np.clip(scaled, -self.clip, self.clip)
+        return np.asarray(scaled.astype(x.dtype))
 
     @property
     def mean(self) -> Array:
@@ -189,9 +120,13 @@ class MeanStdFilter:
         """Rows counted in all."""
         return self._known.count
 
-    def get_delta(self) -> dict[str, Any]:
-        """What was seen since the last `sync`: entries ``count``, ``mean``, ``m2``."""
-        return self._delta.get_state()
+    def get_delta(self, flush: bool = False) -> dict[str, Any]:
+        """What was seen since the last flush: entries ``count``, ``mean``, ``m2``."""
+        delta = self._delta.get_state()
+        if flush:
+            self._base.copy_from(self._known)
+            self._delta.clear()
+        return delta
 
     def apply_changes(self, delta: Mapping[str, Any]) -> None:
         """Merge another filter's delta into this one's base."""
@@ -201,9 +136,8 @@ class MeanStdFilter:
         self._join()
 
     def sync(self, state: Mapping[str, Any]) -> None:
-        """Adopt a master's base; the own delta is then empty."""
+        """Adopt a master's base; what was seen since the last flush stays the delta."""
         self._base.set_state(state["base"])
-        self._delta.clear()
         self._join()
 
     def get_state(self) -> dict[str, Any]:
@@ -219,6 +153,71 @@ class MeanStdFilter:
     def _join(self) -> None:
         self._known.copy_from(self._base)
         self._known.merge(self._delta)
+
+
+class ConcurrentMeanStdFilter(MeanStdFilter):
+    """A `MeanStdFilter` that one thread uses while another reads or synchronises it.
+
+    A lock guards every access. Its state is that of the plain one.
+    """
+
+    def __init__(
+        self, shape: tuple[int, ...], clip: float | None = 10.0, center: bool = True
+    ) -> None:
+        self._lock = threading.RLock()
+        super().__init__(shape, clip, center)
+
+    def __call__(self, x: Array, update: bool = True) -> Array:
+        """Filter rows (B, *shape); `update` counts them first. The dtype is kept."""
+        with self._lock:
+            return super().__call__(x, update)
+
+    def count(self, rows: Array) -> None:
+        """Count rows without filtering them."""
+        with self._lock:
+            super().count(rows)
+
+    def scale(self, x: Array) -> Array:
+        """Filter rows with what is known; nothing is counted."""
+        with self._lock:
+            return super().scale(x)
+
+    @property
+    def mean(self) -> Array:
+        """(*shape) running mean, float64."""
+        with self._lock:
+            return super().mean
+
+    @property
+    def std(self) -> Array:
+        """(*shape) running standard deviation, float64."""
+        with self._lock:
+            return super().std
+
+    def get_delta(self, flush: bool = False) -> dict[str, Any]:
+        """What was seen since the last flush: entries ``count``, ``mean``, ``m2``."""
+        with self._lock:
+            return super().get_delta(flush)
+
+    def apply_changes(self, delta: Mapping[str, Any]) -> None:
+        """Merge another filter's delta into this one's base."""
+        with self._lock:
+            super().apply_changes(delta)
+
+    def sync(self, state: Mapping[str, Any]) -> None:
+        """Adopt a master's base; what was seen since the last flush stays the delta."""
+        with self._lock:
+            super().sync(state)
+
+    def get_state(self) -> dict[str, Any]:
+        """Entries ``base`` and ``delta``, apart: nothing is flushed."""
+        with self._lock:
+            return super().get_state()
+
+    def set_state(self, state: Mapping[str, Any]) -> None:
+        """Take back what `get_state` gave."""
+        with self._lock:
+            super().set_state(state)
 
 
 class RewardScaler:
@@ -245,24 +244,10 @@ class RewardScaler:
         return scaled
 
 
-def make_filter(config: FilterConfig, size: int) -> NoFilter | MeanStdFilter:
-    """The observation filter that the settings name, for rows of `size` features."""
-    if config.observation_filter == "NoFilter":
-        return NoFilter()
-    return MeanStdFilter((size,), config.observation_filter_clip)
-
-
-def make_reward_stat() -> MeanStdFilter:
+def make_reward_stat(concurrent: bool = False) -> MeanStdFilter:
     """Counts discounted returns; scales without subtracting a mean."""
-    return MeanStdFilter((), REWARD_CLIP, center=False)
-
-
-def make_filters(config: FilterConfig, size: int) -> dict[str, Filter]:
-    """The filters of a worker: ``observation``, and ``reward`` where rewards are scaled."""
-    filters: dict[str, Filter] = {"observation": make_filter(config, size)}
-    if config.normalize_rewards:
-        filters["reward"] = make_reward_stat()
-    return filters
+    kind = ConcurrentMeanStdFilter if concurrent else MeanStdFilter
+    return kind((), REWARD_CLIP, center=False)
 
 
 def get_state(filters: Mapping[str, Filter]) -> dict[str, Any]:

@@ -14,7 +14,8 @@ from numpy.typing import NDArray
 from onnx import TensorProto, helper, numpy_helper
 
 from trainables.envs.make import EnvSpaces
-from trainables.filters import EPSILON, Filter, MeanStdFilter
+from trainables.errors import ConfigError
+from trainables.filters import EPSILON, Filter, MeanStdFilter, NoFilter
 from trainables.policies.networks import ActorCritic
 
 Array = NDArray[Any]
@@ -41,16 +42,23 @@ class GraphBuilder:
 
     def observation_filter(self, rows: str, one: Filter) -> str:
         """(x - mean) / (std + ε), clipped; float64: a mean may be large beside its deviation."""
-        if not isinstance(one, MeanStdFilter):
+        if isinstance(one, NoFilter):
             return rows
-        bounds = [
-            self.constant(f"clip_{n}", np.array(v))
-            for n, v in (("low", -one.clip), ("high", one.clip))
-        ]
+        if not isinstance(one, MeanStdFilter):
+            raise ConfigError(
+                "observation_filter",
+                type(one).__name__,
+                "NoFilter, MeanStdFilter or ConcurrentMeanStdFilter in a model that is exported",
+                "the operations of other filters are not known",
+            )
         x = self.node("Cast", [rows], "wide", to=TensorProto.DOUBLE)
         x = self.node("Sub", [x, self.constant("mean", one.mean)], "centered")
         x = self.node("Div", [x, self.constant("deviation", one.std + EPSILON)], "scaled")
-        x = self.node("Clip", [x, *bounds], "clipped")
+        if one.clip is not None:
+            low = self.constant("clip_low", np.array(-one.clip))
+            x = self.node(
+                "Clip", [x, low, self.constant("clip_high", np.array(one.clip))], "clipped"
+            )
         return self.node("Cast", [x], "filtered", to=TensorProto.FLOAT)
 
     def perceptron(self, rows: str, net: str, weights: dict[str, Array], activation: str) -> str:

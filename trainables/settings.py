@@ -47,7 +47,6 @@ RESERVED_KEYS: Mapping[str, str] = {
             "sample_async",
             "shuffle_buffer_size",
             "soft_horizon",
-            "synchronize_filters",
             "timesteps_per_iteration",
         ),
         "this version has no such feature; remove the key",
@@ -63,6 +62,11 @@ RESERVED_KEYS: Mapping[str, str] = {
     "gpu": "remove the key: training runs on CPUs",
 }
 """Names that people know from other trainers, and what to do instead."""
+
+RENAMED_VALUES: Mapping[tuple[str, object], str] = {
+    ("batch_mode", "pack_episodes"): "its name is truncate_episodes",
+}
+"""Values, by their key, that people know from other trainers, and what to do instead."""
 
 
 class Settings(BaseModel):
@@ -149,7 +153,11 @@ def _translated(model: type[Settings], error: ErrorDetails) -> ConfigError:
     if error["type"] == "missing":
         return ConfigError(place, None, "a value", "it has no default")
     allowed = error["msg"].removeprefix("Input should be ").removeprefix("Value error, ")
-    return ConfigError(place, error["input"], allowed)
+    return ConfigError(place, error["input"], allowed, _renamed(place, error["input"]))
+
+
+def _renamed(place: str, value: object) -> str:
+    return RENAMED_VALUES.get((place, value), "") if isinstance(value, str) else ""
 
 
 def _nested_keys(model: type[Settings], path: list[str]) -> list[str]:

@@ -22,7 +22,7 @@ from trainables.envs.make import read_spaces
 from trainables.envs.vector import make_lanes
 from trainables.errors import ConfigError
 from trainables.evaluation import check_evaluation, evaluate, is_due
-from trainables.filters import make_filters
+from trainables.filter_config import make_filters
 from trainables.policies.actor import Actor
 from trainables.policies.networks import ActorCritic
 from trainables.policies.player import Player
@@ -50,7 +50,8 @@ class Trainer(Trainable):
     @classmethod
     def check_fit(cls, settings: TrainerConfig) -> None:
         """Raise ConfigError for settings that are fine one by one but do not fit together."""
-        if settings.batch_size % settings.fragment_size:
+        cut = settings.sampling.batch_mode == "truncate_episodes"
+        if cut and settings.batch_size % settings.fragment_size:
             raise ConfigError(
                 "train_batch_size",
                 settings.train_batch_size,
@@ -238,7 +239,7 @@ class Trainer(Trainable):
             filters=settings.filters,
             activation=settings.model.activation,
             gamma=settings.gamma,
-            rounds=settings.batch_size // settings.fragment_size,
+            steps=-(-settings.batch_size // max(1, settings.workers.num_workers)),
             level=self.level,
         )
 

@@ -18,6 +18,17 @@ CASES: dict[str, dict[str, Any]] = {
     "continuous": {"env": "Pendulum-v1", "evaluation_config": {"explore": True}},
     "native vector": {"native_vector_env": True},
     "two children": {"num_workers": 2, "train_batch_size": 192},
+    "complete episodes": {"batch_mode": "complete_episodes", "train_batch_size": 100},
+    "complete episodes of two children": {
+        "batch_mode": "complete_episodes",
+        "num_workers": 2,
+        "train_batch_size": 150,
+    },
+    "filters of their own": {
+        "synchronize_filters": False,
+        "num_workers": 2,
+        "train_batch_size": 192,
+    },
     "global chance in children": {
         "env": f"{HERE}:GlobalChance",
         "num_workers": 2,

@@ -5,12 +5,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
+from trainables.filter_config import FilterConfig, make_filter
 from trainables.filters import (
-    FilterConfig,
     MeanStdFilter,
     NoFilter,
     RewardScaler,
-    make_filter,
     make_reward_stat,
     synchronise,
 )
@@ -35,7 +34,7 @@ def test_no_observation_is_lost_or_counted_twice_in_any_interleaving(
     seen: list[NDArray[np.float64]] = []
 
     def merge() -> None:
-        deltas = [{"observation": w["observation"].get_delta()} for w in workers]
+        deltas = [{"observation": w["observation"].get_delta(flush=True)} for w in workers]
         state = synchronise(master, deltas)
         for worker in workers:
             worker["observation"].sync(state["observation"])

@@ -241,6 +241,8 @@ def test_T25_a_sample_of_the_wrong_shape_is_garbage() -> None:
     sample = trainer.workers.sample()[0]
     assert checked(sample, worker.spec) is sample
     short = Sample([], sample.episodes, sample.deltas, sample.recent)
-    with pytest.raises(WorkerError, match=r"returned garbage.*0 fragments, expected 1"):
+    with pytest.raises(
+        WorkerError, match=r"returned garbage.*0 fragments with 0 steps, expected 48"
+    ):
         checked(short, worker.spec)
     trainer.stop()

@@ -5,9 +5,10 @@ from typing import Any
 
 import numpy as np
 
+from tests.support.lanes import Altered
 from tests.support.trainers import make
 from trainables.algorithms.ppo import PPO
-from trainables.envs.vector import Lanes, Step
+from trainables.envs.vector import Step
 from trainables.rollout.batch import Fragment
 from trainables.rollout.metrics import Episode
 from trainables.rollout.worker_set import LocalWorkers
@@ -22,23 +23,6 @@ CONFIG: dict[str, Any] = {
     "observation_filter": "NoFilter",
     "evaluation_interval": None,
 }
-
-
-class Altered:
-    """Real lanes whose steps a test alters: `alter(number of the step, step)`."""
-
-    def __init__(self, lanes: Lanes, alter: Callable[[int, Step], Step]) -> None:
-        self.lanes = lanes
-        self.alter = alter
-        self.steps = 0
-        self.count, self.unit_count = lanes.count, lanes.unit_count
-
-    def step(self, actions: Any) -> Step:
-        self.steps += 1
-        return self.alter(self.steps, self.lanes.step(actions))
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self.lanes, name)
 
 
 def altered(alter: Callable[[int, Step], Step]) -> tuple[PPO, Fragment, list[Episode]]:

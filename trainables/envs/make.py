@@ -5,7 +5,6 @@ environment class or a callable that returns an environment; ``env_config`` beco
 arguments.
 """
 
-import importlib
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -16,6 +15,7 @@ from gymnasium import spaces
 from pydantic import Field
 
 from trainables.errors import ConfigError, nearest
+from trainables.importing import load
 from trainables.settings import Section
 
 Env = gymnasium.Env[Any, Any]
@@ -113,7 +113,7 @@ def checked_spaces(
 
 def _creator(config: EnvironmentConfig) -> Callable[[], Any]:
     if ":" in config.env and config.env not in gymnasium.registry:
-        imported = _import(config.env)
+        imported = load("env", config.env, "an environment class or callable")
         return lambda: imported(**config.env_config)
     if config.env not in gymnasium.registry:
         hint = nearest(config.env, gymnasium.registry).removeprefix("; ")
@@ -125,18 +125,3 @@ def _creator(config: EnvironmentConfig) -> Callable[[], Any]:
         )
     # The passive checker costs a call per step; the sampler checks what it is given itself.
     return lambda: gymnasium.make(config.env, disable_env_checker=True, **config.env_config)
-
-
-def _import(path: str) -> Callable[..., Any]:
-    module_name, _, name = path.partition(":")
-    try:
-        module = importlib.import_module(module_name)
-    except Exception as error:
-        why = f"it raised {type(error).__name__}: {error}"
-        raise ConfigError("env", path, "a module that can be imported", why) from error
-    found = getattr(module, name, None)
-    if not callable(found):
-        hint = nearest(name, vars(module)).removeprefix("; ")
-        raise ConfigError("env", path, f"an environment class or callable in {module_name}", hint)
-    made: Callable[..., Any] = found
-    return made

@@ -160,17 +160,26 @@ class SupervisedWorker:
 
 
 def checked(sample: Any, spec: WorkerSpec) -> Sample:
-    """`sample` if it is one of this worker's: as many fragments, each of (T, N)."""
-    sampling = spec.sampling
-    expected = (sampling.rollout_fragment_length, sampling.num_envs_per_worker)
+    """`sample` if it is one of this worker's: as many steps, in fragments of the right shape."""
     where = f"rollout worker {spec.index} returned garbage instead of a sample"
     if not isinstance(sample, Sample):
         raise WorkerError(f"{where}: a {type(sample).__name__}")
-    if len(sample.fragments) != spec.rounds:
-        raise WorkerError(f"{where}: {len(sample.fragments)} fragments, expected {spec.rounds}")
+    steps = sum(fragment.logp.size for fragment in sample.fragments)
+    complete = spec.sampling.batch_mode == "complete_episodes"
+    if steps < spec.steps or (steps > spec.steps and not complete):
+        least = "at least " if complete else ""
+        raise WorkerError(
+            f"{where}: {len(sample.fragments)} fragments with {steps} steps, expected "
+            f"{least}{spec.steps}"
+        )
     for fragment in sample.fragments:
+        expected = (len(fragment.logp), 1) if complete else _fragment_shape(spec)
         columns = {name: c.shape[:2] for name, c in vars(fragment).items() if name != "last_values"}
         wrong = {name: shape for name, shape in columns.items() if shape != expected}
         if wrong:
             raise WorkerError(f"{where}: shapes {wrong}, expected {expected}")
     return sample
+
+
+def _fragment_shape(spec: WorkerSpec) -> tuple[int, int]:
+    return spec.sampling.rollout_fragment_length, spec.sampling.num_envs_per_worker

@@ -2,12 +2,13 @@
 
 A tick: observations → filter → policy → environments (clipped if so set) → columns. What the policy
 chose is stored, what was sent is clipped. T ticks, N lanes, D features; raw observations are
-float32, flattened.
+float32, flattened. Here fragments have a fixed length; `episodes.py` collects whole episodes with
+the same tick.
 """
 
 from collections import deque
-from collections.abc import Mapping
-from typing import Annotated, Any, Literal
+from collections.abc import Callable, Mapping
+from typing import Annotated, Any, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -35,9 +36,10 @@ class SamplingConfig(Section):
     rollout_fragment_length: int = Field(
         default=200, gt=0, description="Steps of each environment in one fragment."
     )
-    batch_mode: Literal["truncate_episodes"] = Field(
+    batch_mode: Literal["truncate_episodes", "complete_episodes"] = Field(
         default="truncate_episodes",
-        description="Fragments have a fixed length and may cut episodes.",
+        description="truncate_episodes: fragments have a fixed length and may cut episodes; "
+        "complete_episodes: whole episodes, at least as many steps.",
     )
     clip_actions: bool = Field(
         default=True,
@@ -49,15 +51,26 @@ class SamplingConfig(Section):
     )
 
 
+class Collected(NamedTuple):
+    """What one `Sampler.sample` collected."""
+
+    fragments: list[Fragment]
+    episodes: list[Episode]
+    """Those that ended, in the order of their end."""
+    recent: Array
+    """(≤ 64, D) the latest raw observations."""
+
+
 class Sampler:
-    """Steps N lanes with an actor and writes fragments.
+    """Steps N lanes with an actor and writes fragments of a fixed length.
 
     Args:
         name: how errors call it, for example ``worker 0``.
         config: how to sample.
         spaces_: of one environment.
         parts: the lanes, the actor and the filters by name; filters are shared with their owner.
-        gamma: discount of the return whose deviation scales rewards.
+        learning: discount of the return whose deviation scales rewards, and the environment steps
+            that one `sample` has to bring.
     """
 
     def __init__(
@@ -66,8 +79,9 @@ class Sampler:
         config: SamplingConfig,
         spaces_: EnvSpaces,
         parts: tuple[Lanes, Actor, Mapping[str, Filter]],
-        gamma: float,
+        learning: tuple[float, int],
     ) -> None:
+        gamma, self._steps = learning
         self.name = name
         self.config = config
         self.lanes, self.actor, filters = parts
@@ -79,6 +93,9 @@ class Sampler:
         self.observations = np.zeros(
             (config.num_envs_per_worker, spaces_.observation_size), dtype=np.float32
         )
+        self.between_ticks: Callable[[], None] | None = None
+        """Called before each tick, where everything is at rest."""
+        self._fragments = self._allocate(spaces_)
 
     def start(self, seeds: list[int]) -> None:
         """Begin the first episode of every lane."""
@@ -88,25 +105,24 @@ class Sampler:
         """Take (N, *O) as the current observations."""
         self.observations = flatten(observations, self.observations.shape[1], self.name)
 
+    def sample(self, stream: np.random.Generator) -> Collected:
+        """As many fragments as make the steps; the next call writes into the same arrays."""
+        self.recent.clear()
+        episodes: list[Episode] = []
+        for fragment in self._fragments:
+            episodes += self.collect(fragment, stream)
+        return Collected(self._fragments, episodes, self._recent_rows())
+
     def collect(self, fragment: Fragment, stream: np.random.Generator) -> list[Episode]:
         """Fill `fragment`; returns the episodes that ended, in the order of their end."""
         finished: list[Episode] = []
         begun = np.zeros(len(self.observations), dtype=np.int64)  # rows: of the running episodes
         for t in range(len(fragment.logp)):
-            self.recent.append(self.observations)
-            filtered = self._filter(self.observations)
-            acted = self.actor.act(filtered, stream)
-            step = self.lanes.step(self._sent(acted.actions))
-            fragment.observations[t] = filtered
-            ended = step.terminated | step.truncated
-            ended[list(step.faults)] = True
-            self._write(fragment, t, acted, step, ended)
+            step, ended, over = self._tick(fragment, t, stream)
             for lane in step.faults:
                 fragment.valid[begun[lane] : t + 1, lane] = False
-            over = ended if step.soft_ends is None else ended | step.soft_ends
             finished += self.episodes.step(step.rewards, over, step.faults)
             begun[ended] = t + 1
-            self.observe(step.observations)
         filtered = self._filter(self.observations, update=False)
         fragment.last_values[0] = self.actor.values(filtered)
         return finished
@@ -133,6 +149,35 @@ class Sampler:
         self.observations[lane] = observation.reshape(-1)
         if self._scaler:
             self._scaler.returns[lane] = 0.0
+
+    def _allocate(self, spaces_: EnvSpaces) -> list[Fragment]:
+        size = self.config.rollout_fragment_length
+        rounds = self._steps // (size * self.config.num_envs_per_worker)
+        return [allocate(size, self.config, spaces_) for _ in range(rounds)]
+
+    def _recent_rows(self) -> Array:
+        return np.concatenate(list(self.recent))[-RECENT_ROWS:]
+
+    def _tick(
+        self, rows: Fragment, t: int, stream: np.random.Generator
+    ) -> tuple[Step, NDArray[np.bool_], NDArray[np.bool_]]:
+        """One step of every lane, written into row `t`.
+
+        Returns:
+            What the lanes gave, which episodes ended (N,), and which ended for the metrics (N,).
+        """
+        if self.between_ticks is not None:
+            self.between_ticks()
+        self.recent.append(self.observations)
+        filtered = self._filter(self.observations)
+        acted = self.actor.act(filtered, stream)
+        step = self.lanes.step(self._sent(acted.actions))
+        rows.observations[t] = filtered
+        ended = step.terminated | step.truncated
+        ended[list(step.faults)] = True
+        self._write(rows, t, acted, step, ended)
+        self.observe(step.observations)
+        return step, ended, ended if step.soft_ends is None else ended | step.soft_ends
 
     def _write(
         self, fragment: Fragment, t: int, acted: Acted, step: Step, ended: NDArray[np.bool_]
@@ -167,6 +212,12 @@ class Sampler:
         elif clip is not None and clip is not False:
             rewards = np.clip(rewards, -clip, clip)
         return self._scaler(rewards, ended) if self._scaler else rewards
+
+
+def allocate(steps: int, config: SamplingConfig, spaces_: EnvSpaces) -> Fragment:
+    """Arrays for so many steps of all lanes."""
+    shape: tuple[int, ...] = () if spaces_.discrete else (spaces_.action_size,)
+    return Fragment.allocate(steps, config.num_envs_per_worker, spaces_.observation_size, shape)
 
 
 def _make_scaler(filters: Mapping[str, Filter], num_envs: int, gamma: float) -> RewardScaler | None:

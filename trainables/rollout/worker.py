@@ -7,20 +7,27 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
 from numpy.typing import NDArray
 
+from trainables import filters as filters_
 from trainables import rng
 from trainables.envs.levels import Level
 from trainables.envs.make import EnvironmentConfig, EnvSpaces, checked_spaces
 from trainables.envs.vector import Lanes, make_lanes
-from trainables.filters import Filter, FilterConfig, make_filters
+from trainables.errors import WorkerError
+from trainables.filter_config import FilterConfig, make_filters
+from trainables.filters import Filter
 from trainables.policies.actor import Actor, Weights
 from trainables.rollout.batch import Fragment
+from trainables.rollout.episodes import EpisodeSampler
 from trainables.rollout.metrics import Episode
-from trainables.rollout.sampler import RECENT_ROWS, Sampler, SamplingConfig
+from trainables.rollout.sampler import Sampler, SamplingConfig
 
 Array = NDArray[Any]
+SAMPLERS: Mapping[str, type[Sampler]] = {
+    "truncate_episodes": Sampler,
+    "complete_episodes": EpisodeSampler,
+}
 
 
 @dataclass(frozen=True)
@@ -37,8 +44,8 @@ class WorkerSpec:
     activation: str
     """Of the policy's networks."""
     gamma: float
-    rounds: int
-    """Fragments per `sample`."""
+    steps: int
+    """Environment steps per `sample`: exactly so many, or at least, of whole episodes."""
     level: Level
     """What a checkpoint holds of the environments."""
 
@@ -48,7 +55,7 @@ class Sample:
     """What one worker collected in one iteration."""
 
     fragments: list[Fragment]
-    """Views of buffers that the worker writes again in its next `sample`."""
+    """They may be buffers that the worker writes again in its next `sample`."""
     episodes: list[Episode]
     """Those that ended, in the order of their end."""
     deltas: dict[str, Any]
@@ -69,39 +76,57 @@ class RolloutWorker:
         self._stream = rng.generator(spec.seed, "policy", spec.index)
         parts = (self.lanes, self._actor, self._filters)
         name = f"worker {spec.index}"
-        self._sampler = Sampler(name, spec.sampling, spaces_, parts, spec.gamma)
+        make = SAMPLERS[spec.sampling.batch_mode]
+        self._sampler = make(name, spec.sampling, spaces_, parts, (spec.gamma, spec.steps))
         units = range(self.lanes.unit_count)
         self.lanes.seed_spaces([self._seed(i, "spaces") for i in units])
         self._sampler.start([self._seed(i) for i in units])
-        self._fragments = [_allocate(spec, spaces_) for _ in range(spec.rounds)]
 
     def sample(self) -> Sample:
-        """Exactly `rounds` fragments."""
-        self._sampler.recent.clear()
-        episodes: list[Episode] = []
-        for fragment in self._fragments:
-            episodes += self._sampler.collect(fragment, self._stream)
-        deltas = {name: one.get_delta() for name, one in self._filters.items()}
-        recent = np.concatenate(list(self._sampler.recent))[-RECENT_ROWS:]
-        return Sample(self._fragments, episodes, deltas, recent)
+        """Exactly, or with whole episodes at least, as many steps as the spec says."""
+        collected = self._sampler.sample(self._stream)
+        deltas = self.get_filters(flush_after=True)
+        return Sample(collected.fragments, collected.episodes, deltas, collected.recent)
 
     def sync(self, weights: Weights, filters: Mapping[str, Any]) -> None:
-        """Adopt the learner's weights and the merged filters; the own deltas are then empty."""
+        """Adopt the learner's weights, and the merged filters if they are synchronised."""
         self._actor.load(weights)
+        if self.spec.filters.synchronize_filters:
+            self.sync_filters(filters)
+
+    def get_filters(self, flush_after: bool = False) -> dict[str, Any]:
+        """What each filter saw since it was last flushed; `flush_after` does it now."""
+        return {name: one.get_delta(flush_after) for name, one in self._filters.items()}
+
+    def sync_filters(self, filters: Mapping[str, Any]) -> None:
+        """Adopt the states of the master's filters; deltas since the last flush are kept.
+
+        Raises:
+            WorkerError: a filter of this worker has no state among them.
+        """
+        missing = sorted(set(self._filters) - set(filters))
+        if missing:
+            raise WorkerError(
+                f"worker {self.spec.index} has no state for its filter(s) {', '.join(missing)}; "
+                f"there are: {', '.join(sorted(filters)) or 'none'}"
+            )
         for name, one in self._filters.items():
             one.sync(filters[name])
 
     def get_state(self) -> dict[str, Any]:
-        """Entries ``stream``, ``sampler``, ``level`` and ``environments``.
+        """Entries ``stream``, ``sampler``, ``level``, ``environments``, and maybe ``filters``.
 
-        Weights and filters are the trainer's, which gives them to every worker with `sync`.
+        Weights are the trainer's, which gives them to every worker with `sync`. So are filters,
+        unless each worker keeps its own.
         """
         exact = self.spec.level == "A"
+        own = not self.spec.filters.synchronize_filters
         return {
             "stream": rng.get_generator_state(self._stream),
             "sampler": self._sampler.get_state(),
             "level": self.spec.level,
             "environments": self.lanes.get_state() if exact else [],
+            **({"filters": filters_.get_state(self._filters)} if own else {}),
         }
 
     def set_state(self, state: Mapping[str, Any]) -> None:
@@ -112,6 +137,10 @@ class RolloutWorker:
         """
         rng.set_generator_state(self._stream, state["stream"])
         self._sampler.set_state(state["sampler"])
+        if self.spec.filters.synchronize_filters:
+            self.get_filters(flush_after=True)  # what was seen since then never happened
+        else:
+            filters_.set_state(self._filters, state["filters"])
         if state["level"] == "A":
             self.lanes.set_state(state["environments"])
         else:
@@ -137,14 +166,3 @@ class RolloutWorker:
 
 def _read_spaces(spec: WorkerSpec, lanes: Lanes) -> EnvSpaces:
     return checked_spaces(spec.environment, lanes.observation_space, lanes.action_space)
-
-
-def _allocate(spec: WorkerSpec, spaces_: EnvSpaces) -> Fragment:
-    shape: tuple[int, ...] = () if spaces_.discrete else (spaces_.action_size,)
-    sampling = spec.sampling
-    return Fragment.allocate(
-        sampling.rollout_fragment_length,
-        sampling.num_envs_per_worker,
-        spaces_.observation_size,
-        shape,
-    )
