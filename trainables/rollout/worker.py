@@ -4,8 +4,8 @@ The same object serves in the trainer's own process and in a child. It needs num
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,6 +16,7 @@ from trainables.envs.make import EnvironmentConfig, EnvSpaces, checked_spaces
 from trainables.envs.vector import Lanes, make_lanes
 from trainables.filters import Filter, FilterConfig, make_filters
 from trainables.policies.actor import Actor, Weights
+from trainables.resources import ResourcesConfig
 from trainables.rollout.batch import Fragment
 from trainables.rollout.metrics import Episode
 from trainables.rollout.sampler import RECENT_ROWS, Sampler, SamplingConfig
@@ -41,6 +42,15 @@ class WorkerSpec:
     """Fragments per `sample`."""
     level: Level
     """What a checkpoint holds of the environments."""
+    resources: ResourcesConfig = field(default_factory=ResourcesConfig)
+    """What a child is given."""
+
+    #: How errors call the process that is made from it.
+    role: ClassVar[str] = "rollout worker"
+
+    def build(self) -> "RolloutWorker":
+        """The worker, in the process that it lives in."""
+        return RolloutWorker(self)
 
 
 @dataclass(frozen=True)
