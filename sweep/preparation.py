@@ -63,7 +63,8 @@ def cores_per_trial(spec: SweepSpec, trainable: type[Trainable]) -> float:
     point = samples.draw(spec.space, spec.seed, 1)[0]
     config = trainable.complete_config(spec.space.nest(point.settings, spec.config), spec.stop)
     request = trainable.default_resource_request(config) or {}
-    return max(1.0, float(spec.resources.cpu), request.get("cpu", 1.0))
+    asked = request.get("cpu", 1.0) + request.get("extra_cpu", 0.0)
+    return max(1.0, float(spec.resources.cpu), asked)
 
 
 # ---- where the runs are tracked -------------------------------------------------------------

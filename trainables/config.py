@@ -8,24 +8,16 @@ from pydantic import Field
 from trainables.envs.make import EnvironmentConfig
 from trainables.evaluation import EvaluationConfig
 from trainables.filter_config import FilterConfig
+from trainables.neutral import MultiAgentConfig, OfflineConfig, RecordingConfig
 from trainables.policies.networks import ModelConfig
+from trainables.policies.torch_policy import OptimizerConfig
+from trainables.resources import ResourcesConfig
 from trainables.rollout.metrics import MetricsConfig
 from trainables.rollout.recovery import RecoveryConfig
 from trainables.rollout.sampler import SamplingConfig
 from trainables.rollout.worker_set import WorkersConfig
 from trainables.schedules import ScheduleConfig
-from trainables.settings import Section, Settings
-
-
-class ResourcesConfig(Section):
-    """What one trial occupies."""
-
-    num_cpus_for_driver: int = Field(
-        default=1, ge=1, description="CPUs of the trainer's own process."
-    )
-    num_cpus_per_worker: int = Field(
-        default=1, ge=1, description="CPUs of each child that collects."
-    )
+from trainables.settings import Settings
 
 
 class TrainerConfig(Settings):
@@ -40,6 +32,9 @@ class TrainerConfig(Settings):
     evaluation: EvaluationConfig = EvaluationConfig()
     metrics: MetricsConfig = MetricsConfig()
     resources: ResourcesConfig = ResourcesConfig()
+    offline: OfflineConfig = OfflineConfig()
+    agents: MultiAgentConfig = MultiAgentConfig()
+    recording: RecordingConfig = RecordingConfig()
     model: ModelConfig = Field(default=ModelConfig(), description="The networks.")
     seed: int | None = Field(
         default=None, ge=0, lt=2**63, description="Seed of all streams; null: the trial's."
@@ -51,8 +46,8 @@ class TrainerConfig(Settings):
         description="Environment steps per iteration, with complete_episodes at least; null: one "
         "fragment of every environment.",
     )
-    adam_epsilon: float = Field(
-        default=1e-5, gt=0, description="Added to the root of Adam's second moment."
+    optimizer: OptimizerConfig = Field(
+        default=OptimizerConfig(), description="How gradients move the weights."
     )
 
     @property

@@ -5,7 +5,7 @@ the iteration, and the global streams are put back: the training curve does not 
 and there is no state to save.
 """
 
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 from pydantic import Field
@@ -16,6 +16,7 @@ from trainables.envs.preprocessors import require_finite
 from trainables.envs.state import seed_spaces
 from trainables.errors import ConfigError
 from trainables.policies.player import Player
+from trainables.resources import WorkerCount
 from trainables.rollout.metrics import Episode, summarise
 from trainables.settings import Section, Settings
 
@@ -41,8 +42,9 @@ class EvaluationConfig(Section):
     evaluation_num_episodes: int = Field(
         default=10, gt=0, description="Episodes of one evaluation, exactly."
     )
-    evaluation_num_workers: Literal[0] = Field(
-        default=0, description="Evaluation runs in the trainer's own process."
+    evaluation_num_workers: WorkerCount = Field(
+        default=0,
+        description="Child processes that evaluate; 0: the trainer's own process does.",
     )
     evaluation_config: EvaluationOverrides = Field(
         default=EvaluationOverrides(), description="What is different while evaluating."

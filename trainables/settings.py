@@ -5,13 +5,15 @@ dict with the classic names (``lr``, ``num_workers``); `parse` finds the section
 `Settings` that are no sections nest, under their own key: ``model: {hidden: [64, 64]}``.
 """
 
-from collections.abc import Mapping
-from typing import Any, TypeVar
+from collections.abc import Mapping, Sequence
+from typing import Any, TypeVar, get_origin
 
+import numpy as np
 from pydantic import BaseModel, ConfigDict, ValidationError
 from pydantic_core import ErrorDetails
 
-from trainables.errors import ConfigError, nearest
+from trainables import renamed
+from trainables.errors import ConfigError
 
 RESERVED_KEYS: Mapping[str, str] = {
     **dict.fromkeys(
@@ -19,54 +21,23 @@ RESERVED_KEYS: Mapping[str, str] = {
             "callbacks",
             "collect_metrics_timeout",
             "compress_observations",
-            "custom_resources_per_worker",
-            "extra_python_environs",
             "fake_sampler",
             "horizon",
-            "input",
-            "input_evaluation",
             "log_level",
             "log_sys_usage",
-            "memory",
-            "memory_per_worker",
             "min_iter_time_s",
-            "monitor",
-            "multiagent",
             "no_done_at_end",
-            "num_gpus",
-            "num_gpus_per_worker",
-            "observation_fn",
-            "optimizer",
-            "output",
-            "output_compress_columns",
-            "output_max_file_size",
-            "postprocess_inputs",
             "preprocessor_pref",
             "remote_env_batch_wait_ms",
             "remote_worker_envs",
             "sample_async",
-            "shuffle_buffer_size",
             "soft_horizon",
             "timesteps_per_iteration",
         ),
         "this version has no such feature; remove the key",
     ),
-    **dict.fromkeys(
-        ("eager", "eager_tracing", "no_eager_on_workers", "tf_session_args"),
-        "it switches TensorFlow and everything here runs on torch; remove the key",
-    ),
-    "object_store_memory": "there is no object store; remove the key",
-    "sample_batch_size": "its name is rollout_fragment_length",
-    "lambda": "its name is lambda_",
-    "batch_steps": "its name is rollout_fragment_length",
-    "gpu": "remove the key: training runs on CPUs",
 }
-"""Names that people know from other trainers, and what to do instead."""
-
-RENAMED_VALUES: Mapping[tuple[str, object], str] = {
-    ("batch_mode", "pack_episodes"): "its name is truncate_episodes",
-}
-"""Values, by their key, that people know from other trainers, and what to do instead."""
+"""Names of features that are not built, and what to do instead."""
 
 
 class Settings(BaseModel):
@@ -90,7 +61,8 @@ def parse(model: type[C], flat: Mapping[str, Any]) -> C:
     """
     owners = section_of_key(model)
     grouped: dict[str, Any] = {name: _preset(model, name) for name in _sections(model)}
-    for key, value in flat.items():
+    for key, given in flat.items():
+        value = _plain(given)
         section = owners.get(key)
         if section is not None:
             grouped[section][key] = value
@@ -101,7 +73,7 @@ def parse(model: type[C], flat: Mapping[str, Any]) -> C:
     try:
         return model.model_validate(grouped)
     except ValidationError as error:
-        raise _translated(model, error.errors()[0]) from None
+        raise _translated(model, error.errors()) from None
 
 
 def known_keys(model: type[Settings]) -> list[str]:
@@ -132,32 +104,64 @@ def _preset(model: type[Settings], section: str) -> dict[str, Any]:
     return {key: getattr(preset, key) for key in preset.model_fields_set}
 
 
+def _plain(value: Any) -> Any:
+    """Numbers of numpy as Python's, however deep they stand: they are what people compute with."""
+    if isinstance(value, np.generic):
+        return value.item()
+    if isinstance(value, Mapping):
+        return {key: _plain(one) for key, one in value.items()}
+    if isinstance(value, (list, tuple)):
+        return type(value)(_plain(one) for one in value)
+    return value
+
+
 def _unknown_key(key: object, value: object, known: list[str]) -> ConfigError:
     name = str(key)
-    if name in RESERVED_KEYS:
-        return ConfigError(name, value, "no such key", RESERVED_KEYS[name])
-    hint = nearest(name, known).removeprefix("; ")
-    return ConfigError(name, value, "a key that this trainer knows", hint or ", ".join(known))
+    allowed = "no such key" if name in RESERVED_KEYS else "a key that this trainer knows"
+    return ConfigError(name, value, allowed, renamed.answer(name, known, RESERVED_KEYS))
 
 
-def _translated(model: type[Settings], error: ErrorDetails) -> ConfigError:
-    """The validation error with the user's place: no section names, dots between the parts."""
+def _translated(model: type[Settings], errors: Sequence[ErrorDetails]) -> ConfigError:
+    """The first error with the user's place: no section names, dots between the parts.
+
+    Where several types are accepted there is an error for each; they are told together.
+    """
+    first = errors[0]
+    path = _place(model, first)
+    place = ".".join(path)
+    if first["type"] == "extra_forbidden":
+        hint = renamed.answer(place, _nested_keys(model, path[:-1]), {})
+        return ConfigError(place, first["input"], "a key that this section knows", hint)
+    if first["type"] == "missing":
+        return ConfigError(place, None, "a value", "it has no default")
+    told = [one["msg"] for one in errors if _place(model, one) == path]
+    allowed = [t.removeprefix("Input should be ").removeprefix("Value error, ") for t in told]
+    hint = renamed.value_answer(place, first["input"])
+    return ConfigError(place, first["input"], " or ".join(dict.fromkeys(allowed)), hint)
+
+
+def _place(model: type[Settings], error: ErrorDetails) -> list[str]:
+    """The parts of the user's place, without the section and the names of a union's branches."""
     path = list(error["loc"])
     if path and path[0] in _sections(model):
         path = path[1:]
-    place = ".".join(str(part) for part in path)
     if error["type"] == "extra_forbidden":
-        known = _nested_keys(model, [str(part) for part in path[:-1]])
-        hint = nearest(path[-1], known).removeprefix("; ") or ", ".join(known)
-        return ConfigError(place, error["input"], "a key that this section knows", hint)
-    if error["type"] == "missing":
-        return ConfigError(place, None, "a value", "it has no default")
-    allowed = error["msg"].removeprefix("Input should be ").removeprefix("Value error, ")
-    return ConfigError(place, error["input"], allowed, _renamed(place, error["input"]))
+        return [str(part) for part in path]
+    kept: list[str] = []
+    for part in path:
+        known = isinstance(part, int) or not kept or part in _nested_keys(model, kept)
+        if known or _is_mapping(model, kept):
+            kept.append(str(part))
+    return kept
 
 
-def _renamed(place: str, value: object) -> str:
-    return RENAMED_VALUES.get((place, value), "") if isinstance(value, str) else ""
+def _is_mapping(model: type[Settings], path: list[str]) -> bool:
+    """Whether what stands at `path` is an open mapping, whose keys are the user's own."""
+    fields = dict(model.model_fields)
+    for section in _sections(model).values():
+        fields.update(section.model_fields)
+    field = fields.get(path[0]) if len(path) == 1 else None
+    return field is not None and get_origin(field.annotation) is dict
 
 
 def _nested_keys(model: type[Settings], path: list[str]) -> list[str]:

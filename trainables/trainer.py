@@ -6,12 +6,11 @@ An algorithm's file gives a config and `learn`. Everything that decides the futu
 
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 
 from trainables import filters as filters_
@@ -24,9 +23,11 @@ from trainables.errors import ConfigError
 from trainables.evaluation import check_evaluation, evaluate, is_due
 from trainables.filter_config import make_filters
 from trainables.policies.actor import Actor
+from trainables.policies.device import learning_device, set_threads
 from trainables.policies.networks import ActorCritic
 from trainables.policies.player import Player
 from trainables.policies.torch_policy import TorchPolicy
+from trainables.resources import Environs, check_quota
 from trainables.rollout.batch import Fragment
 from trainables.rollout.metrics import Progress
 from trainables.rollout.worker import Sample, WorkerSpec
@@ -72,13 +73,22 @@ class Trainer(Trainable):
 
     def setup(self, config: dict[str, Any]) -> None:
         """Build policy, filters and workers from the settings."""
-        torch.set_num_threads(1)
-        self.settings = settings = parse(self.config_class, config)
-        self.check_fit(settings)
+        self.settings = parse(self.config_class, config)
+        self.check_fit(self.settings)
+        with ExitStack() as undo:
+            undo.callback(Environs(self.settings.resources.environs).undo)
+            self._build(self.settings)
+            undo.callback(self.workers.close)
+            self._synchronise([])
+            self._undo = undo.pop_all()
+
+    def _build(self, settings: TrainerConfig) -> None:
+        set_threads(settings.resources)
         self.seed = self.context.seed if settings.seed is None else settings.seed
         rng.seed_global(self.seed, "global")
         self.spaces = read_spaces(settings.environment)
-        self.policy = TorchPolicy(self._build_model(), settings.adam_epsilon)
+        device = learning_device(settings.resources)
+        self.policy = TorchPolicy(self._build_model(), settings.optimizer, device)
         self.filters = make_filters(settings.filters, self.spaces.observation_size)
         self.streams = {
             name: rng.generator(self.seed, name) for name in ("minibatch", "compute_action")
@@ -93,14 +103,10 @@ class Trainer(Trainable):
         self.workers: WorkerSet = make_workers(
             self._worker_spec(), settings.workers, settings.recovery
         )
-        try:
-            self._synchronise([])
-        except BaseException:
-            self.workers.close()
-            raise
 
     def step(self) -> dict[str, Any]:
         """One iteration."""
+        check_quota(self.settings.resources.memory)
         timers: dict[str, float] = {}
         with _timed(timers, "sample_time_ms"):
             samples = self.workers.sample()
@@ -146,14 +152,15 @@ class Trainer(Trainable):
         self._synchronise([])
 
     def cleanup(self) -> None:
-        """End the workers."""
-        self.workers.close()
+        """End the workers; put back what they needed of this process."""
+        self._undo.close()
 
     @classmethod
     def check_config(cls, config: Mapping[str, Any]) -> None:
         """Raise ConfigError for settings that cannot work; one environment is made and closed."""
         settings = parse(cls.config_class, config)
         cls.check_fit(settings)
+        learning_device(settings.resources)
         spaces = read_spaces(settings.environment)
         check_evaluation(settings.evaluation, settings.environment, spaces)
         if settings.environment.native_vector_env:
@@ -171,11 +178,12 @@ class Trainer(Trainable):
 
     @classmethod
     def default_resource_request(cls, config: Mapping[str, Any]) -> dict[str, float]:
-        """CPUs of the trainer and of its workers."""
+        """``cpu``, ``gpu``, ``memory`` (bytes) of the trainer, ``extra_*`` of all its children."""
         settings = parse(cls.config_class, config)
-        per_worker = settings.resources.num_cpus_per_worker
-        extra = per_worker * settings.workers.num_workers
-        return {"cpu": float(settings.resources.num_cpus_for_driver + extra)}
+        children = settings.workers.num_workers
+        if settings.evaluation.evaluation_interval is not None:
+            children += settings.evaluation.evaluation_num_workers
+        return settings.resources.request(children)
 
     # ---- what callers use --------------------------------------------------------------------
 
@@ -241,6 +249,7 @@ class Trainer(Trainable):
             gamma=settings.gamma,
             steps=-(-settings.batch_size // max(1, settings.workers.num_workers)),
             level=self.level,
+            resources=settings.resources,
         )
 
     def _measure_level(self) -> Level:

@@ -1,5 +1,6 @@
 """Small environments that misbehave, or whose every number is known."""
 
+import os
 from collections.abc import Iterator
 from typing import Any
 
@@ -170,3 +171,13 @@ class Worded(Counting):
 def not_an_environment() -> int:
     """What it makes is no environment."""
     return 3
+
+
+class Situated(Counting):
+    """Asserts that a variable of its process has a value, and holds some megabytes."""
+
+    def __init__(self, name: str = "", value: str = "", megabytes: int = 0) -> None:
+        super().__init__()
+        if os.environ.get(name) != (value or None):
+            raise AssertionError(f"{name} is {os.environ.get(name)!r}")
+        self.held = np.ones(megabytes * 2**20, dtype=np.uint8)

@@ -39,7 +39,6 @@ HERE = "tests.support.environments"
         ({"evaluation_config": {"explor": True}}, "evaluation_config.explor", ["'explore'"]),
         ({"env": "Pendulum-v1", "native_vector_env": True}, "native_vector_env", ["false"]),
         ({"sample_async": True}, "sample_async", ["no such feature"]),
-        ({"evaluation_num_workers": 2}, "evaluation_num_workers", ["2", "expected 0"]),
         ({"eager": True}, "eager", ["torch"]),
         ({"lambda": 0.9}, "lambda", ["lambda_"]),
     ],
@@ -91,11 +90,6 @@ def test_the_length_of_a_schedule_is_taken_from_the_stop_once() -> None:
     kept = PPO.complete_config({"schedule_timesteps": 9}, stop)
     assert kept["schedule_timesteps"] == 9
     assert "schedule_timesteps" not in PPO.complete_config({}, {"score": 1.0})
-
-
-def test_resources_count_the_trainer_and_its_workers() -> None:
-    config = {"env": "CartPole-v1", "num_workers": 3, "num_cpus_per_worker": 2}
-    assert PPO.default_resource_request(config) == {"cpu": 7.0}
 
 
 def test_an_evaluation_environment_that_cannot_be_made_is_refused_by_its_place() -> None:

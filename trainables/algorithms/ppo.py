@@ -100,7 +100,9 @@ class PPO(Trainer):
         norms: list[float] = []
         for _ in range(settings.num_sgd_iter):
             epoch: list[Tensor] = []
-            for minibatch in shuffled(batch, settings.minibatch_size, self.streams["minibatch"]):
+            for minibatch in shuffled(
+                batch, settings.minibatch_size, self.streams["minibatch"], self.policy.device
+            ):
                 loss, measured = ppo_loss(self.policy.model, minibatch, settings)
                 norms.append(self.policy.minimise(loss, rate, settings.grad_clip))
                 epoch.append(measured)
@@ -138,10 +140,15 @@ def to_rows(fragment: Fragment, gamma: float, lambda_: float) -> TrainBatch:
 Minibatch = dict[str, Tensor]
 
 
-def shuffled(batch: TrainBatch, size: int, stream: np.random.Generator) -> list[Minibatch]:
+def shuffled(
+    batch: TrainBatch, size: int, stream: np.random.Generator, device: torch.device | None = None
+) -> list[Minibatch]:
     """The batch in a drawn order, in minibatches of at most `size` rows, as equal as can be."""
     order = torch.from_numpy(stream.permutation(len(batch)))
-    columns = {name: torch.from_numpy(column)[order] for name, column in vars(batch).items()}
+    columns = {
+        name: torch.from_numpy(column)[order].to(device or "cpu")
+        for name, column in vars(batch).items()
+    }
     parts = -(-len(batch) // size)
     split = {name: torch.tensor_split(column, parts) for name, column in columns.items()}
     return [{name: pieces[i] for name, pieces in split.items()} for i in range(parts)]

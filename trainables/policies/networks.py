@@ -76,7 +76,7 @@ class ActorCritic(nn.Module):
 
     def weights(self) -> dict[str, NDArray[Any]]:
         """Every parameter by name, copied."""
-        return {name: p.detach().numpy().copy() for name, p in self.named_parameters()}
+        return {name: p.detach().cpu().numpy().copy() for name, p in self.named_parameters()}
 
     def load_weights(self, weights: Mapping[str, NDArray[Any]]) -> None:
         """Take back what `weights` gave."""

@@ -5,14 +5,30 @@ The learning rate is no state: it comes from the settings at every step.
 
 import math
 from collections.abc import Mapping
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 import torch
+from pydantic import Field
 from torch import Tensor
 
 from trainables.errors import NotFiniteError
 from trainables.policies.networks import ActorCritic
+from trainables.settings import Settings
+
+Decay = Annotated[float, Field(ge=0, lt=1)]
+
+
+class OptimizerConfig(Settings):
+    """Adam (Kingma & Ba 2015), but for its learning rate; the key ``optimizer`` of the settings."""
+
+    betas: tuple[Decay, Decay] = Field(
+        default=(0.9, 0.999), strict=False, description="Decay of the two moments, per step."
+    )
+    eps: float = Field(default=1e-5, gt=0, description="Added to the root of the second moment.")
+    weight_decay: float = Field(
+        default=0.0, ge=0, description="Share of each weight that is added to its gradient."
+    )
 
 
 class TorchPolicy:
@@ -20,13 +36,19 @@ class TorchPolicy:
 
     Args:
         model: actor and critic.
-        epsilon: Adam's, added to the root of the second moment.
+        config: Adam's.
+        device: where it learns.
     """
 
-    def __init__(self, model: ActorCritic, epsilon: float) -> None:
-        self.model = model
+    def __init__(
+        self, model: ActorCritic, config: OptimizerConfig, device: torch.device | None = None
+    ) -> None:
+        self.device = device or torch.device("cpu")
+        self.model = model.to(self.device)
         self._parameters = dict(model.named_parameters())
-        self._optimizer = torch.optim.Adam(self._parameters.values(), eps=epsilon, fused=True)
+        self._optimizer = torch.optim.Adam(
+            self._parameters.values(), **config.model_dump(), fused=True
+        )
 
     def minimise(self, loss: Tensor, learning_rate: float, grad_clip: float | None) -> float:
         """One gradient step; returns the gradient's norm before clipping.
@@ -50,13 +72,18 @@ class TorchPolicy:
         self._optimizer.step()
         return norm
 
+    def get_hyperparameters(self) -> dict[str, Any]:
+        """The optimiser's settings as they are in force."""
+        group = self._optimizer.param_groups[0]
+        return {name: value for name, value in group.items() if name != "params"}
+
     def get_state(self) -> dict[str, Any]:
         """Entries ``weights`` and ``optimizer``, parameter by parameter; no hyperparameters."""
         return {
             "weights": self.model.weights(),
             "optimizer": {
                 name: {
-                    moment: value.numpy().copy()
+                    moment: value.cpu().numpy().copy()
                     for moment, value in self._optimizer.state[parameter].items()
                 }
                 for name, parameter in self._parameters.items()
@@ -68,6 +95,6 @@ class TorchPolicy:
         self.model.load_weights(state["weights"])
         for name, parameter in self._parameters.items():
             self._optimizer.state[parameter] = {
-                moment: torch.from_numpy(np.array(value))
+                moment: torch.from_numpy(np.array(value)).to(self.device)
                 for moment, value in state["optimizer"][name].items()
             }

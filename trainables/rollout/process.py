@@ -1,4 +1,4 @@
-"""A rollout worker in a child process that never outlives its parent.
+"""A worker in a child process that never outlives its parent.
 
 Children that are started with spawn or forkserver die at once inside a worker of a joblib pool;
 loky's own context works there and everywhere else. The child answers one request at a time over a
@@ -12,14 +12,14 @@ import time
 import traceback
 from collections.abc import Mapping
 from multiprocessing import connection
-from typing import Any, TypeAlias
+from typing import Any, Protocol, TypeAlias
 
 from joblib.externals.loky.backend import get_context
 
 from trainables import rng
 from trainables.errors import EnvError, NotFiniteError, TrainableError, WorkerError
 from trainables.processes import die_with_parent, ignore_terminal_signals
-from trainables.rollout.worker import RolloutWorker, Sample, WorkerSpec
+from trainables.resources import ResourcesConfig, limit_child
 
 STOP_TIMEOUT_S = 5.0
 #: How long a child that hangs is listened to for the next part of its stack.
@@ -36,6 +36,29 @@ NAMED_ERRORS: Mapping[str, type[TrainableError]] = {
 Pipe: TypeAlias = "connection.Connection[Any, Any]"
 
 
+class ChildSpec(Protocol):
+    """What a child builds its worker from; it travels there."""
+
+    @property
+    def seed(self) -> int:
+        """Seed of the trial's streams."""
+
+    @property
+    def index(self) -> int:
+        """Which child of its kind."""
+
+    @property
+    def role(self) -> str:
+        """How errors call the child."""
+
+    @property
+    def resources(self) -> ResourcesConfig:
+        """Its variables and its quota of memory."""
+
+    def build(self) -> Any:
+        """The worker whose methods are asked for."""
+
+
 class WorkerProcess:
     """The parent's end: requests are sent to all first and answered in worker order.
 
@@ -43,16 +66,17 @@ class WorkerProcess:
         spec: what the child builds its worker from.
     """
 
-    def __init__(self, spec: WorkerSpec) -> None:
+    def __init__(self, spec: ChildSpec) -> None:
         self.index = spec.index
+        self._name = f"{spec.role} {spec.index}"
         self._pipe, theirs = connection.Pipe()
         self._stack, their_stack = connection.Pipe(duplex=False)
         self._process = get_context("loky").Process(
             target=_serve,
             args=(theirs, their_stack, spec, os.getpid()),
-            name=f"rollout-worker-{spec.index}",
+            name=self._name.replace(" ", "-"),
             daemon=True,
-            env=ENVIRONMENT,
+            env={**ENVIRONMENT, **spec.resources.environs},
         )
         self._process.start()
         theirs.close()
@@ -89,7 +113,7 @@ class WorkerProcess:
             stack = self._read_stack()
             self._slay()
             raise WorkerError(
-                f"rollout worker {self.index} (pid {self.pid}) hangs: no answer within "
+                f"{self._name} (pid {self.pid}) hangs: no answer within "
                 f"{timeout_s} s (sample_timeout_s)\n\n{stack}"
             )
         if self._pipe not in ready:
@@ -98,7 +122,7 @@ class WorkerProcess:
         kind, answer = self._read()
         self._has_answered = True
         if kind == "error":
-            raise _rebuilt(self.index, *answer)
+            raise _rebuilt(self._name, *answer)
         return answer
 
     def close(self) -> None:
@@ -149,7 +173,7 @@ class WorkerProcess:
             raise self._death() from None
         except Exception as error:
             raise WorkerError(
-                f"rollout worker {self.index} (pid {self.pid}) returned garbage: "
+                f"{self._name} (pid {self.pid}) returned garbage: "
                 f"its answer cannot be read: {error!r}"
             ) from error
         return kind, answer
@@ -157,24 +181,25 @@ class WorkerProcess:
     def _death(self) -> WorkerError:
         self._process.join(STOP_TIMEOUT_S)
         return WorkerError(
-            f"rollout worker {self.index} (pid {self.pid}) died; exit code {self._process.exitcode}"
+            f"{self._name} (pid {self.pid}) died; exit code {self._process.exitcode}"
         )
 
 
 class _ChildWorker:
     """What a request may call: the worker, and the global streams of its process."""
 
-    def __init__(self, spec: WorkerSpec) -> None:
+    def __init__(self, spec: ChildSpec) -> None:
         # Environments may draw from the global streams; in a child these are the worker's own.
         rng.seed_global(spec.seed, "worker", spec.index, "global")
-        self._worker = RolloutWorker(spec)
-        self.sample = self._worker.sample
-        self.sync = self._worker.sync
-        self.close = self._worker.close
+        self._worker = spec.build()
 
-    def sample_with_state(self) -> tuple[Sample, dict[str, Any]]:
+    def __getattr__(self, method: str) -> Any:
+        """Whatever else the worker can be asked for."""
+        return getattr(self._worker, method)
+
+    def sample_with_state(self) -> tuple[Any, dict[str, Any]]:
         """A sample, and the state after it."""
-        return self.sample(), self.get_state()
+        return self._worker.sample(), self.get_state()
 
     def get_state(self) -> dict[str, Any]:
         """The worker's state and entry ``global_streams``."""
@@ -186,10 +211,11 @@ class _ChildWorker:
         rng.restore_global(state["global_streams"])
 
 
-def _serve(pipe: Pipe, stack: Pipe, spec: WorkerSpec, parent: int) -> None:
+def _serve(pipe: Pipe, stack: Pipe, spec: ChildSpec, parent: int) -> None:
     faulthandler.register(signal.SIGUSR1, file=stack.fileno())
     ignore_terminal_signals()
     die_with_parent(parent)
+    limit_child(spec.resources.memory_per_worker)
     worker: _ChildWorker | None = None
     while True:
         try:
@@ -200,15 +226,27 @@ def _serve(pipe: Pipe, stack: Pipe, spec: WorkerSpec, parent: int) -> None:
             worker = worker or _ChildWorker(spec)
             answer = ("ok", getattr(worker, method)(*args))
         except Exception as error:  # noqa: BLE001 whatever it is, the parent must hear of it
-            answer = ("error", (type(error).__name__, str(error), traceback.format_exc()))
+            answer = ("error", _told(error, spec))
         pipe.send(answer)
         if method == "close":
             return
 
 
-def _rebuilt(index: int, kind: str, message: str, trace: str) -> TrainableError:
+def _told(error: BaseException, spec: ChildSpec) -> tuple[str, str, str]:
+    """Kind, message and traceback; with the quota where memory ran out, however deep down."""
+    message = str(error)
+    cause: BaseException | None = error
+    while cause is not None:
+        if isinstance(cause, MemoryError):
+            message += f"; memory_per_worker: {spec.resources.memory_per_worker} bytes, 0: no limit"
+            break
+        cause = cause.__cause__
+    return type(error).__name__, message, traceback.format_exc()
+
+
+def _rebuilt(name: str, kind: str, message: str, trace: str) -> TrainableError:
     if kind in NAMED_ERRORS:
         named = NAMED_ERRORS[kind](message)
-        named.__cause__ = WorkerError(f"in rollout worker {index}\n\n{trace}")
+        named.__cause__ = WorkerError(f"in {name}\n\n{trace}")
         return named
-    return WorkerError(f"rollout worker {index} raised {kind}: {message}\n\n{trace}")
+    return WorkerError(f"{name} raised {kind}: {message}\n\n{trace}")

@@ -4,8 +4,8 @@ The same object serves in the trainer's own process and in a child. It needs num
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
 
 from numpy.typing import NDArray
 
@@ -18,6 +18,7 @@ from trainables.errors import WorkerError
 from trainables.filter_config import FilterConfig, make_filters
 from trainables.filters import Filter
 from trainables.policies.actor import Actor, Weights
+from trainables.resources import ResourcesConfig
 from trainables.rollout.batch import Fragment
 from trainables.rollout.episodes import EpisodeSampler
 from trainables.rollout.metrics import Episode
@@ -48,6 +49,15 @@ class WorkerSpec:
     """Environment steps per `sample`: exactly so many, or at least, of whole episodes."""
     level: Level
     """What a checkpoint holds of the environments."""
+    resources: ResourcesConfig = field(default_factory=ResourcesConfig)
+    """What a child is given."""
+
+    #: How errors call the process that is made from it.
+    role: ClassVar[str] = "rollout worker"
+
+    def build(self) -> "RolloutWorker":
+        """The worker, in the process that it lives in."""
+        return RolloutWorker(self)
 
 
 @dataclass(frozen=True)

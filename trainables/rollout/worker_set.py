@@ -12,6 +12,7 @@ from pydantic import Field
 
 from trainables.errors import TrainableError, WorkerError
 from trainables.policies.actor import Weights
+from trainables.resources import WorkerCount
 from trainables.rollout.recovery import RecoveryConfig, SupervisedWorker
 from trainables.rollout.worker import RolloutWorker, Sample, WorkerSpec
 from trainables.settings import Section
@@ -22,9 +23,8 @@ logger = logging.getLogger(__name__)
 class WorkersConfig(Section):
     """Where experience is collected."""
 
-    num_workers: int = Field(
+    num_workers: WorkerCount = Field(
         default=0,
-        ge=0,
         description="Child processes that collect; 0: the trainer's own process does.",
     )
 

@@ -1,0 +1,178 @@
+"""Keys that people know from other trainers or older versions, and what to write today.
+
+One table per origin, read by the message for an unknown key: the old names are no aliases and no
+other code knows them. An entry is either a `Renamed` key, which exists, or a sentence.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from trainables.errors import nearest
+
+
+@dataclass(frozen=True)
+class Renamed:
+    """A key that has another name here."""
+
+    today: str
+    """The key, dotted where it nests."""
+    note: str = ""
+    """What differs beside the name; empty: nothing."""
+
+    def __str__(self) -> str:
+        text = f"its name is {self.today}"
+        return f"{text}: {self.note}" if self.note else text
+
+
+Entry = Renamed | str
+
+_TENSORFLOW = "it switches TensorFlow and everything here runs on torch; remove the key"
+_PER_ENVIRONMENT = "steps of each environment in one fragment"
+_STOP = "it is no setting of the trainer: call train() so often, or write stop: in a sweep's file"
+_CONTEXT = "it is no setting: results and checkpoints lie in the trial's folder"
+
+OLDER: Mapping[str, Entry] = {
+    "sample_batch_size": Renamed("rollout_fragment_length"),
+    "batch_steps": Renamed("rollout_fragment_length"),
+    "adam_epsilon": Renamed("optimizer.eps"),
+    "pack_episodes": Renamed("batch_mode"),
+    "num_envs": Renamed("num_envs_per_worker"),
+    "lambda": Renamed("lambda_", "lambda is a reserved word of Python"),
+    "use_gae": "advantages are always generalised ones; lambda_: 1.0 gives plain returns",
+    "env_name": Renamed("env"),
+    "policy_graphs": Renamed("multiagent", "policies in it"),
+    "gpu": Renamed("num_gpus", "write num_gpus: 0|1"),
+    "gpu_fraction": Renamed("num_gpus", "write num_gpus: <fraction>"),
+    "use_gpu_for_workers": Renamed("num_gpus_per_worker", "write num_gpus_per_worker: 1"),
+    "num_cpus": Renamed("num_cpus_for_driver"),
+    "resources": Renamed("num_cpus_for_driver", "and its neighbours, one key each"),
+    "compute_apply": "it is a method, and its name is learn_on_batch",
+    "import_policy_model_from_h5": "import_policy_weights(path) reads weights, as safetensors",
+    "as_remote": Renamed("num_workers", "so many children are started by the trainer itself"),
+    "eager": _TENSORFLOW,
+    "eager_tracing": _TENSORFLOW,
+    "no_eager_on_workers": _TENSORFLOW,
+    "framework": "everything here runs on torch; remove the key",
+    "use_pytorch": "everything here runs on torch; remove the key",
+}
+
+RLLIB: Mapping[str, Entry] = {
+    "num_env_runners": Renamed("num_workers"),
+    "num_rollout_workers": Renamed("num_workers"),
+    "num_envs_per_env_runner": Renamed("num_envs_per_worker"),
+    "num_cpus_per_env_runner": Renamed("num_cpus_per_worker"),
+    "num_gpus_per_env_runner": Renamed("num_gpus_per_worker"),
+    "custom_resources_per_env_runner": Renamed("custom_resources_per_worker"),
+    "num_cpus_for_main_process": Renamed("num_cpus_for_driver"),
+    "num_cpus_for_local_worker": Renamed("num_cpus_for_driver"),
+    "num_gpus_per_learner": Renamed("num_gpus"),
+    "train_batch_size_per_learner": Renamed("train_batch_size"),
+    "minibatch_size": Renamed("sgd_minibatch_size"),
+    "num_epochs": Renamed("num_sgd_iter"),
+    "lr_schedule_timesteps": Renamed("schedule_timesteps"),
+    "kl_target": Renamed("target_kl", "no further epoch beyond it"),
+    "evaluation_duration": Renamed("evaluation_num_episodes"),
+    "evaluation_num_env_runners": Renamed("evaluation_num_workers"),
+    "recreate_failed_env_runners": Renamed("recreate_failed_workers"),
+    "restart_failed_env_runners": Renamed("recreate_failed_workers"),
+    "ignore_env_runner_failures": Renamed("ignore_worker_failures"),
+    "max_num_env_runner_restarts": Renamed("max_worker_restarts"),
+    "max_num_worker_restarts": Renamed("max_worker_restarts"),
+    "sample_timeout": Renamed("sample_timeout_s"),
+    "metrics_num_episodes_for_smoothing": Renamed("metrics_smoothing_episodes"),
+    "normalize_actions": Renamed("clip_actions", "actions are clipped, not squashed"),
+    "use_critic": "the critic is part of the algorithm; remove the key",
+}
+
+STABLE_BASELINES: Mapping[str, Entry] = {
+    "n_steps": Renamed("rollout_fragment_length"),
+    "batch_size": Renamed("sgd_minibatch_size", "rows of a minibatch"),
+    "n_epochs": Renamed("num_sgd_iter"),
+    "clip_range": Renamed("clip_param"),
+    "clip_range_vf": Renamed("vf_clip_param"),
+    "ent_coef": Renamed("entropy_coeff"),
+    "vf_coef": Renamed("vf_loss_coeff"),
+    "gae_lambda": Renamed("lambda_"),
+    "learning_rate": Renamed("lr"),
+    "max_grad_norm": Renamed("grad_clip"),
+    "n_envs": Renamed("num_envs_per_worker"),
+    "normalize_advantage": Renamed("normalize_advantages"),
+    "policy_kwargs": Renamed("model", "hidden and activation in it"),
+    "net_arch": Renamed("model.hidden"),
+    "activation_fn": Renamed("model.activation"),
+    "optimizer_kwargs": Renamed("optimizer"),
+    "env_kwargs": Renamed("env_config"),
+    "stats_window_size": Renamed("metrics_smoothing_episodes"),
+    "eval_freq": Renamed("evaluation_interval", "counted in iterations"),
+    "n_eval_episodes": Renamed("evaluation_num_episodes"),
+    "norm_obs": Renamed("observation_filter", "MeanStdFilter"),
+    "norm_reward": Renamed("normalize_rewards"),
+    "n_timesteps": _STOP,
+    "total_timesteps": _STOP,
+    "tensorboard_log": _CONTEXT,
+    "device": Renamed("num_gpus", "0: the CPU, 1: a GPU"),
+    "policy": Renamed("model", "the policy follows from the environment's spaces"),
+    "verbose": "results are returned by train() and shown by sweep run; remove the key",
+}
+
+CLEANRL: Mapping[str, Entry] = {
+    "env_id": Renamed("env"),
+    "num_steps": Renamed("rollout_fragment_length"),
+    "num_minibatches": Renamed("sgd_minibatch_size", "rows of one: the batch / num_minibatches"),
+    "update_epochs": Renamed("num_sgd_iter"),
+    "clip_coef": Renamed("clip_param"),
+    "clip_vloss": Renamed("vf_clip_param", "a bound rather than a switch"),
+    "anneal_lr": Renamed("lr_schedule", "linear"),
+    "norm_adv": Renamed("normalize_advantages"),
+    "torch_deterministic": "training is exact on the CPU; remove the key",
+    "cuda": Renamed("num_gpus", "0: the CPU, 1: a GPU"),
+    "track": "it is no setting of the trainer: write trackers: [mlflow] in a sweep's file",
+    "capture_video": Renamed("monitor"),
+    "save_model": "it is no setting: save() and export_model() are methods",
+    "exp_name": _CONTEXT,
+}
+
+NESTED: Mapping[str, Entry] = {
+    "model.fcnet_hiddens": Renamed("model.hidden"),
+    "model.fcnet_activation": Renamed("model.activation"),
+    "model.net_arch": Renamed("model.hidden"),
+    "model.activation_fn": Renamed("model.activation"),
+    "optimizer.epsilon": Renamed("optimizer.eps"),
+    "optimizer.adam_epsilon": Renamed("optimizer.eps"),
+    "optimizer.lr": Renamed("lr", "it is no part of optimizer, since schedules change it"),
+    "optimizer.type": "Adam is the only optimiser; remove the key",
+    "multiagent.policy_graphs": "its name is multiagent.policies",
+}
+
+TABLE: Mapping[str, Entry] = {**CLEANRL, **STABLE_BASELINES, **RLLIB, **OLDER, **NESTED}
+"""All of them; where two origins share a name, the later one in this line wins."""
+
+
+VALUES: Mapping[tuple[str, str], str] = {
+    ("batch_mode", "pack_episodes"): "its name is truncate_episodes",
+}
+"""Values, by their key, that other trainers or older versions know."""
+
+
+def value_answer(place: str, value: object) -> str:
+    """What to write instead of a value that is refused; empty if nobody can say."""
+    return VALUES.get((place, value), "") if isinstance(value, str) else ""
+
+
+def answer(place: str, known: list[str], reserved: Mapping[str, str]) -> str:
+    """What to write instead of an unknown key; empty if nobody can say.
+
+    Args:
+        place: the key, dotted where it nests.
+        known: keys that exist at that place.
+        reserved: keys of features that are not built, and what to say of them.
+    """
+    if place in TABLE:
+        return str(TABLE[place])
+    if place in reserved:
+        return reserved[place]
+    return nearest(place.rpartition(".")[2], known).removeprefix("; ") or _as_text(known)
+
+
+def _as_text(known: list[str]) -> str:
+    return "it knows " + ", ".join(known) if known else ""
