@@ -96,7 +96,7 @@ def _rows(model: type[BaseModel], prefix: str, preset: object = None) -> list[st
 
 #: Fields that are mappings in the file; other models are written as one value.
 _NESTED = {"checkpoint", "resources", "limits", "deterministic", "model", "optimizer"}
-_NESTED |= {"tf_session_args", "local_tf_session_args", "evaluation_config"}
+_NESTED |= {"tf_session_args", "local_tf_session_args"}
 
 
 def _model_in(annotation: Any) -> type[BaseModel] | None:

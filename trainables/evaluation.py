@@ -1,71 +1,110 @@
 """Evaluation: exactly N fresh episodes with their own seeds, the filters frozen.
 
-Environments are made for it and closed after it, every stream is derived from the trial's seed and
-the iteration, and the global streams are put back: the training curve does not change by one bit,
-and there is no state to save.
+Environments are made for it and closed after it, every stream is derived from the trial's seed, the
+iteration and the episode, and the global streams are put back: the training curve does not change
+by one bit, and there is no state to save. Episodes are independent of each other to the bit, so it
+does not matter how many are played side by side or in which process; only environments that draw
+from the global streams share those.
 """
 
-from typing import Any
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeVar
 
 import numpy as np
 from pydantic import Field
 
-from trainables import rng
+from trainables import renamed, rng
 from trainables.envs.make import Env, EnvironmentConfig, EnvSpaces, make_env, read_spaces
 from trainables.envs.preprocessors import require_finite
 from trainables.envs.state import seed_spaces
 from trainables.errors import ConfigError
 from trainables.policies.player import Player
 from trainables.resources import WorkerCount
-from trainables.rollout.metrics import Episode, summarise
-from trainables.settings import Section, Settings
+from trainables.rollout.metrics import Episode
+from trainables.settings import Section, Settings, override
 
-
-class EvaluationOverrides(Settings):
-    """What is different while evaluating; the key ``evaluation_config``."""
-
-    explore: bool = Field(
-        default=False,
-        description="false: the most probable actions; true: drawn ones, as in training.",
-    )
-    env_config: dict[str, Any] | None = Field(
-        default=None, description="Replaces env_config; null: the same environment as in training."
-    )
+PLACE = "evaluation_config"
+#: What `evaluation_config` may hold beside ``explore``: settings that evaluation reads.
+OVERRIDABLE = (*EnvironmentConfig.model_fields, "num_envs_per_worker")
 
 
 class EvaluationConfig(Section):
     """When and how the policy is evaluated."""
 
     evaluation_interval: int | None = Field(
-        default=None, gt=0, description="Evaluate every so many iterations; null: never."
+        default=None,
+        gt=0,
+        description="Evaluate every so many iterations, and once before the first; null: never.",
     )
     evaluation_num_episodes: int = Field(
         default=10, gt=0, description="Episodes of one evaluation, exactly."
     )
     evaluation_num_workers: WorkerCount = Field(
         default=0,
-        description="Child processes that evaluate; 0: the trainer's own process does.",
+        description="Child processes that evaluate; 0: the trainer's own process does. The result "
+        "does not depend on it.",
     )
-    evaluation_config: EvaluationOverrides = Field(
-        default=EvaluationOverrides(), description="What is different while evaluating."
+    evaluation_timeout_s: float | None = Field(
+        default=None,
+        gt=0,
+        description="Seconds for one evaluation, after which a child counts as hung; null: none.",
+    )
+    evaluation_config: dict[str, Any] = Field(
+        default_factory=dict,
+        description="What is different while evaluating: `explore` (true: drawn actions, as in "
+        "training; false, the default: the most probable ones), settings of the environment "
+        "(`env_config` replaces the training's), `num_envs_per_worker`.",
     )
 
 
-def check_evaluation(
-    config: EvaluationConfig, environment: EnvironmentConfig, training: EnvSpaces
-) -> None:
+@dataclass(frozen=True)
+class Plan:
+    """How the episodes of an evaluation are played; it travels to children."""
+
+    environment: EnvironmentConfig
+    explore: bool
+    width: int
+    """Environments side by side in one process, at most."""
+
+
+S = TypeVar("S", bound=Settings)
+
+
+def evaluation_settings(settings: S, config: EvaluationConfig) -> tuple[S, bool]:
+    """The settings while evaluating, and whether actions are drawn.
+
+    Raises:
+        ConfigError: for a key that evaluation does not read, or a value that cannot be.
+    """
+    changes = dict(config.evaluation_config)
+    explore = changes.pop("explore", False)
+    if not isinstance(explore, bool):
+        raise ConfigError(f"{PLACE}.explore", explore, "true or false")
+    known = ["explore", *OVERRIDABLE]
+    for key, value in changes.items():
+        if key not in known:
+            place = f"{PLACE}.{key}"
+            hint = renamed.answer(place, known, {})
+            raise ConfigError(place, value, "a key that evaluation reads", hint)
+    if "env" in changes:
+        changes.setdefault("env_config", {})
+    return override(settings, changes, PLACE), explore
+
+
+def check_evaluation(environment: EnvironmentConfig, training: EnvSpaces) -> None:
     """Raise ConfigError if the policy could not play the environment of the evaluation."""
-    overrides = config.evaluation_config.env_config
-    if overrides is None:
-        return
-    place = "evaluation_config.env_config"
     try:
-        spaces = read_spaces(EnvironmentConfig(env=environment.env, env_config=overrides))
+        spaces = read_spaces(environment)
     except ConfigError as error:
-        raise ConfigError(place, overrides, error.allowed, error.hint) from error
+        place = f"{PLACE}.{error.place}"
+        raise ConfigError(place, error.value, error.allowed, error.hint) from error
     if (spaces.observation.shape, spaces.action) != (training.observation.shape, training.action):
         raise ConfigError(
-            place, overrides, "an environment with the training's spaces", f"it has {spaces}"
+            f"{PLACE}.env_config",
+            environment.env_config,
+            "an environment with the training's spaces",
+            f"{environment.env} has {spaces}",
         )
 
 
@@ -75,42 +114,40 @@ def is_due(config: EvaluationConfig, iteration: int) -> bool:
     return interval is not None and iteration % interval == 0
 
 
-def evaluate(
-    player: Player, environment: EnvironmentConfig, config: EvaluationConfig, width: int, seed: int
-) -> dict[str, float]:
-    """``episode_reward_{mean,min,max}``, ``episode_len_mean`` and ``episodes`` of N fresh episodes.
+def play(player: Player, plan: Plan, seed: int, indices: Sequence[int]) -> list[Episode]:
+    """The episodes with these indices, in their order.
 
     Args:
         player: acts.
-        environment: the training's.
-        config: how many episodes, and what is different.
-        width: environments side by side, at most.
-        seed: of this evaluation; same seed and weights, same result.
+        plan: in which environment, and how.
+        seed: of this evaluation; same seed and weights, same episodes.
+        indices: which of the evaluation's episodes.
     """
     streams = rng.capture_global()
     rng.seed_global(seed, "global")
-    overrides = config.evaluation_config
-    if overrides.env_config is not None:
-        environment = EnvironmentConfig(env=environment.env, env_config=overrides.env_config)
-    envs = [make_env(environment) for _ in range(min(width, config.evaluation_num_episodes))]
+    envs: list[Env] = []
     try:
-        stream = rng.generator(seed, "policy") if overrides.explore else None
-        episodes = _play(player, envs, config.evaluation_num_episodes, (seed, stream))
+        envs += [make_env(plan.environment) for _ in range(min(plan.width, len(indices)))]
+        finished = _play(player, envs, iter(indices), (seed, plan.explore))
     finally:
         for env in envs:
             env.close()
         rng.restore_global(streams)
-    return {**summarise(episodes), "episodes": len(episodes)}
+    return [finished[index] for index in indices]
 
 
 class _Running:
-    """One episode in one environment; `index` counts the episodes of the evaluation."""
+    """One episode in one environment, with a stream of its own where it explores.
 
-    def __init__(self, env: Env, index: int, seed: int) -> None:
+    `index` counts the episodes of the evaluation.
+    """
+
+    def __init__(self, env: Env, index: int, seed: int, explore: bool) -> None:
         self.env = env
         self.index = index
         self.reward = 0.0
         self.length = 0
+        self.stream = rng.generator(seed, "policy", index) if explore else None
         seed_spaces(env, rng.integer(seed, "spaces", index) % 2**31)
         self.observation, _ = env.reset(seed=rng.integer(seed, "env", index) % 2**31)
 
@@ -124,23 +161,21 @@ class _Running:
 
 
 def _play(
-    player: Player, envs: list[Env], count: int, chance: tuple[int, np.random.Generator | None]
-) -> list[Episode]:
-    """Episodes 0 … count-1 in that order; an environment that is done takes the next one."""
-    seed, stream = chance
-    running = [_Running(env, index, seed) for index, env in enumerate(envs)]
-    begun = len(running)
+    player: Player, envs: list[Env], waiting: Iterator[int], chance: tuple[int, bool]
+) -> dict[int, Episode]:
+    """Index → episode; an environment that is done takes the next that waits."""
+    running = [_Running(env, index, *chance) for env, index in zip(envs, waiting, strict=False)]
     finished: dict[int, Episode] = {}
     while running:
-        actions = player.act(np.stack([np.asarray(one.observation) for one in running]), stream)
+        observations = np.stack([np.asarray(one.observation) for one in running])
+        actions = player.act_each(observations, [one.stream for one in running])
         following: list[_Running] = []
         for one, action in zip(running, actions, strict=True):
             if not one.step(action):
                 following.append(one)
                 continue
             finished[one.index] = Episode(one.reward, one.length)
-            if begun < count:
-                following.append(_Running(one.env, begun, seed))
-                begun += 1
+            if (index := next(waiting, None)) is not None:
+                following.append(_Running(one.env, index, *chance))
         running = following
-    return [finished[index] for index in range(count)]
+    return finished

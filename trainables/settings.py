@@ -76,6 +76,25 @@ def parse(model: type[C], flat: Mapping[str, Any]) -> C:
         raise _translated(model, error.errors()) from None
 
 
+def flatten(settings: Settings) -> dict[str, Any]:
+    """The flat dict from which `parse` makes equal settings; every key is in it."""
+    sections = _sections(type(settings))
+    flat = {key: getattr(settings, key) for key in type(settings).model_fields}
+    for name in sections:
+        section = flat.pop(name)
+        flat.update({key: getattr(section, key) for key in type(section).model_fields})
+    return flat
+
+
+def override(settings: C, changes: Mapping[str, Any], place: str) -> C:
+    """`settings` with other values for some keys; errors name them under `place`."""
+    try:
+        return parse(type(settings), {**flatten(settings), **changes})
+    except ConfigError as error:
+        where = f"{place}.{error.place}"
+        raise ConfigError(where, error.value, error.allowed, error.hint) from None
+
+
 def known_keys(model: type[Settings]) -> list[str]:
     """Every key that the flat dict may hold, sorted."""
     sections = _sections(model)

@@ -19,8 +19,9 @@ from trainables.config import TrainerConfig
 from trainables.envs.levels import LEVELS, Level, measure
 from trainables.envs.make import read_spaces
 from trainables.envs.vector import make_lanes
-from trainables.errors import ConfigError
-from trainables.evaluation import check_evaluation, evaluate, is_due
+from trainables.errors import ConfigError, TrainableError, shorten
+from trainables.evaluation import Plan, check_evaluation, evaluation_settings, is_due
+from trainables.evaluation_workers import Evaluators
 from trainables.filter_config import make_filters
 from trainables.policies.actor import Actor
 from trainables.policies.device import learning_device, set_threads
@@ -29,7 +30,7 @@ from trainables.policies.player import Player
 from trainables.policies.torch_policy import TorchPolicy
 from trainables.resources import Environs, check_quota
 from trainables.rollout.batch import Fragment
-from trainables.rollout.metrics import Progress
+from trainables.rollout.metrics import Progress, summarise
 from trainables.rollout.worker import Sample, WorkerSpec
 from trainables.rollout.worker_set import WorkerSet, make_workers
 from trainables.settings import parse
@@ -79,6 +80,7 @@ class Trainer(Trainable):
             undo.callback(Environs(self.settings.resources.environs).undo)
             self._build(self.settings)
             undo.callback(self.workers.close)
+            undo.callback(self.evaluators.close)
             self._synchronise([])
             self._undo = undo.pop_all()
 
@@ -103,10 +105,12 @@ class Trainer(Trainable):
         self.workers: WorkerSet = make_workers(
             self._worker_spec(), settings.workers, settings.recovery
         )
+        self.evaluators = Evaluators(settings.evaluation, self.seed, settings.resources)
 
     def step(self) -> dict[str, Any]:
         """One iteration."""
         check_quota(self.settings.resources.memory)
+        at_start = self._evaluation_at_start()
         timers: dict[str, float] = {}
         with _timed(timers, "sample_time_ms"):
             samples = self.workers.sample()
@@ -121,10 +125,11 @@ class Trainer(Trainable):
             "learner": learner,
             "num_healthy_workers": self.workers.healthy(),
             "timers": timers,
+            **at_start,
         }
         if is_due(self.settings.evaluation, self.iteration + 1):
             with _timed(timers, "evaluation_time_ms"):
-                result["evaluation"] = self.evaluate()
+                result.update(self._evaluated())
         return result
 
     def save_checkpoint(self, checkpoint_dir: str) -> dict[str, Any]:
@@ -162,7 +167,7 @@ class Trainer(Trainable):
         cls.check_fit(settings)
         learning_device(settings.resources)
         spaces = read_spaces(settings.environment)
-        check_evaluation(settings.evaluation, settings.environment, spaces)
+        check_evaluation(cls._evaluation_plan(settings).environment, spaces)
         if settings.environment.native_vector_env:
             make_lanes(settings.environment, 1).close()
 
@@ -193,12 +198,14 @@ class Trainer(Trainable):
         return LEVELS[self.level]
 
     def evaluate(self) -> dict[str, float]:
-        """Play `evaluation_num_episodes` fresh episodes; training is not touched by it."""
+        """Play `evaluation_num_episodes` fresh episodes; training is not touched by it.
+
+        Gives ``episode_reward_{mean,min,max}``, ``episode_len_mean`` and ``episodes``.
+        """
         seed = rng.integer(self.seed, "evaluation", self.iteration + 1)
-        width = self.settings.sampling.num_envs_per_worker
-        return evaluate(
-            self.player, self.settings.environment, self.settings.evaluation, width, seed
-        )
+        plan = self._evaluation_plan(self.settings)
+        episodes = self.evaluators.play(self.player, plan, seed)
+        return {**summarise(episodes), "episodes": len(episodes)}
 
     def compute_action(self, observation: NDArray[Any], explore: bool = False) -> Any:
         """The action for one raw observation (*O), as the environment wants it.
@@ -220,6 +227,41 @@ class Trainer(Trainable):
                 raise ConfigError("format", name, "onnx")
         path = onnx_export.export(self._policy_parts(), self.recent, Path(export_dir))
         return {"onnx": str(path)}
+
+    # ---- evaluation, which an algorithm may change ---------------------------------------------
+
+    def _before_evaluate(self) -> None:
+        """Called before each evaluation."""
+
+    def _evaluate(self) -> dict[str, Any]:
+        """What an evaluation adds to the result."""
+        return {"evaluation": self.evaluate()}
+
+    def _evaluated(self) -> dict[str, Any]:
+        streams = rng.capture_global()
+        self._before_evaluate()
+        evaluated: object = self._evaluate()
+        rng.restore_global(streams)
+        if not isinstance(evaluated, dict):
+            raise TrainableError(
+                f"{type(self).__name__}._evaluate() returned {shorten(evaluated)}; "
+                f"expected a dict to add to the result"
+            )
+        return evaluated
+
+    def _evaluation_at_start(self) -> dict[str, Any]:
+        """The untrained policy's numbers, in the first result; a restored one has them behind it.
+
+        So an evaluation that cannot work fails before anything is trained.
+        """
+        if self.iteration or self.settings.evaluation.evaluation_interval is None:
+            return {}
+        return {f"{name}_at_start": value for name, value in self._evaluated().items()}
+
+    @staticmethod
+    def _evaluation_plan(settings: TrainerConfig) -> Plan:
+        changed, explore = evaluation_settings(settings, settings.evaluation)
+        return Plan(changed.environment, explore, changed.sampling.num_envs_per_worker)
 
     # ---- inside ------------------------------------------------------------------------------
 

@@ -1,9 +1,16 @@
-from typing import Any
+import os
+import signal
+from pathlib import Path
+from typing import Any, ClassVar
 
 import numpy as np
+import psutil
 import pytest
 
-from tests.support.trainers import differences, final_state, make, run
+from tests.support.trainers import SMALL, differences, final_state, make, run
+from trainables.algorithms.ppo import PPO
+from trainables.errors import ConfigError, NotFiniteError, TrainableError
+from trainables.trainable import TrialContext
 
 HERE = "tests.support.environments"
 
@@ -12,6 +19,7 @@ HERE = "tests.support.environments"
 def test_evaluating_changes_the_training_curve_by_not_one_bit(env: str) -> None:
     often = make({"env": env, "evaluation_interval": 1, "evaluation_config": {"explore": True}})
     with_, with_state = run(often, 3), final_state(often)
+    assert with_[0].pop("evaluation_at_start")["episodes"] == 3
     never = make({"env": env, "evaluation_interval": None})
     without, without_state = run(never, 3), final_state(never)
     for one in with_:
@@ -37,10 +45,130 @@ def test_exactly_so_many_fresh_episodes_are_played(episodes: int, width: int) ->
     assert result["episode_reward_mean"] == result["episode_len_mean"] == 4.0
 
 
-def test_the_result_does_not_depend_on_how_many_play_side_by_side() -> None:
-    shared: dict[str, Any] = {"evaluation_num_episodes": 6, "train_batch_size": None}
-    results = [make({**shared, "num_envs_per_worker": n}).evaluate() for n in (1, 6)]
-    assert results[0] == results[1]
+@pytest.mark.parametrize("env", ["CartPole-v1", "Pendulum-v1"])
+@pytest.mark.parametrize("explore", [False, True])
+def test_T16_the_result_does_not_depend_on_how_many_play_side_by_side(
+    env: str, explore: bool
+) -> None:
+    shared: dict[str, Any] = {
+        "env": env,
+        "evaluation_num_episodes": 6,
+        "evaluation_config": {"explore": explore},
+    }
+    widths = (1, 4, 6)
+    override = [{"explore": explore, "num_envs_per_worker": n} for n in widths]
+    results = [make({**shared, "evaluation_config": one}).evaluate() for one in override]
+    assert results[0] == results[1] == results[2]
+
+
+def played(trainer: PPO, iterations: int) -> list[Any]:
+    try:
+        return [
+            [{k: v for k, v in one.items() if k != "config"} for one in run(trainer, iterations)],
+            final_state(trainer),
+        ]
+    finally:
+        trainer.stop()
+
+
+def test_T15_children_that_evaluate_change_no_number_and_no_state() -> None:
+    shared = {"evaluation_interval": 1, "evaluation_num_episodes": 5}
+    alone = played(make(shared), 2)
+    shared_out = played(make({**shared, "evaluation_num_workers": 2}), 2)
+    assert differences(alone, shared_out) == []
+
+
+def test_T15_a_child_that_died_is_replaced_and_its_episodes_are_played_again(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    config = {"evaluation_num_workers": 2, "evaluation_num_episodes": 5}
+    trainer, alone = make(config), make()
+    first = trainer.evaluate()
+    pids = trainer.evaluators.pids()
+    os.kill(pids[1], signal.SIGKILL)
+    assert trainer.evaluate() == first
+    assert "evaluation worker 1" in caplog.text
+    replaced = trainer.evaluators.pids()
+    assert (replaced[0] == pids[0], replaced[1] == pids[1]) == (True, False)
+    processes = [psutil.Process(pid) for pid in replaced]
+    trainer.stop()
+    alone.stop()
+    assert not any(process.is_running() for process in processes)
+
+
+def test_T16_after_a_failure_nothing_of_that_evaluation_leaks_into_the_next() -> None:
+    config = {
+        "env": f"{HERE}:Broken",
+        "env_config": {"what": ""},
+        "evaluation_config": {"env_config": {"what": "reward"}},
+        "evaluation_num_workers": 2,
+    }
+    trainer = make(config)
+    for _ in range(2):
+        with pytest.raises(NotFiniteError, match="evaluation episode"):
+            trainer.evaluate()
+        assert trainer.evaluators.pids() == []
+    trainer.stop()
+
+
+class Customised(PPO):
+    """Counts its evaluations, and evaluates in its own way."""
+
+    returned: ClassVar[Any] = {"evaluation": {"score": 1.0}}
+    before = 0
+
+    def _before_evaluate(self) -> None:
+        self.before += 1
+
+    def _evaluate(self) -> Any:
+        return self.returned
+
+
+def test_T13_a_custom_evaluation_adds_what_it_returns_after_the_hook() -> None:
+    trainer = Customised({**SMALL, "evaluation_interval": 2}, TrialContext(seed=1))
+    results = run(trainer, 4)
+    assert [one.get("evaluation") for one in results] == [None, {"score": 1.0}] * 2
+    assert results[0]["evaluation_at_start"] == {"score": 1.0}
+    assert trainer.before == 3
+    trainer.stop()
+
+
+def test_T13_an_evaluation_that_returns_no_dict_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Customised, "returned", 5)
+    trainer = Customised({**SMALL, "evaluation_interval": 1}, TrialContext(seed=1))
+    with pytest.raises(TrainableError, match=r"_evaluate\(\) returned 5; expected a dict"):
+        trainer.train()
+    trainer.stop()
+
+
+def test_T15_a_restored_trainer_is_not_evaluated_at_the_start_again(tmp_path: Path) -> None:
+    first = make({"evaluation_interval": 5})
+    first.train()
+    path = first.save(tmp_path)
+    again = make({"evaluation_interval": 5})
+    again.restore(path)
+    assert "evaluation_at_start" not in again.train()
+    first.stop()
+    again.stop()
+
+
+@pytest.mark.parametrize(
+    ("config", "place", "words"),
+    [
+        ({"lr": 0.1}, "evaluation_config.lr", "a key that evaluation reads"),
+        ({"explore": 1}, "evaluation_config.explore", "true or false"),
+        ({"num_envs_per_worker": 0}, "evaluation_config.num_envs_per_worker", "greater than 0"),
+        ({"env": "CartPole-v9"}, "evaluation_config.env", "did you mean 'CartPole-v1'"),
+        ({"env": "Pendulum-v1"}, "evaluation_config.env_config", "the training's spaces"),
+    ],
+)
+def test_T15_what_is_different_is_checked_like_any_setting(
+    config: dict[str, Any], place: str, words: str
+) -> None:
+    with pytest.raises(ConfigError) as caught:
+        PPO.check_config({"env": "CartPole-v1", "evaluation_config": config})
+    assert caught.value.place == place
+    assert words in str(caught.value)
 
 
 def test_greedy_evaluation_repeats_itself_and_exploring_differs() -> None:

@@ -7,7 +7,7 @@ logits (N, A), or means (N, A) of a Gaussian whose log standard deviations (A,) 
 observation.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -98,6 +98,33 @@ class Actor:
     def act_greedily(self, observations: Array) -> NDArray[Any]:
         """The most probable action of each row: (N,) choices or (N, A) means."""
         head, _ = self.forward(observations)
+        return np.argmax(head, axis=1) if self.discrete else head
+
+    def act_each(
+        self, observations: Array, streams: Sequence[np.random.Generator | None]
+    ) -> NDArray[Any]:
+        """The action of each row, (N,) choices or (N, A) vectors, as if it were the only one.
+
+        It does not depend, to the bit, on the rows beside it: each is a product of its own, where
+        `forward` makes one product of all, whose rounding changes with their number. A row without
+        a stream gets its most probable action.
+        """
+        x: Array = observations[:, None, None, :]
+        for weight, bias in self._layers:
+            x = np.matmul(x, weight)
+            x += bias
+            if self.activation == "tanh":
+                np.tanh(x, out=x)
+            else:
+                np.maximum(x, 0.0, out=x)
+        head = (x[:, 0] @ self._heads["actor.weight"])[:, 0] + self._heads["actor.bias"]
+        for i, stream in enumerate(streams):
+            if stream is not None and self.discrete:
+                race = stream.standard_exponential(head.shape[1], dtype=np.float32)
+                head[i] -= np.log(np.maximum(race, SMALLEST))
+            elif stream is not None:
+                noise = stream.standard_normal(head.shape[1], dtype=np.float32)
+                head[i] += np.exp(self._heads["log_std"]) * noise
         return np.argmax(head, axis=1) if self.discrete else head
 
     def values(self, observations: Array) -> Array:

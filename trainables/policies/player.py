@@ -4,6 +4,7 @@ Evaluation, `Trainer.compute_action` and the exported model all do the same: fla
 update, act, map back. N rows.
 """
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -45,3 +46,7 @@ class Player:
         if stream is None:
             return self._adapt(self.actor.act_greedily(rows))
         return self._adapt(self.actor.act(rows, stream).actions)
+
+    def act_each(self, observations: Array, streams: Sequence[np.random.Generator | None]) -> Array:
+        """Likewise, each row by itself: its action does not depend on the others to the bit."""
+        return self._adapt(self.actor.act_each(self.prepare(observations), streams))

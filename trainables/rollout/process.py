@@ -5,6 +5,7 @@ loky's own context works there and everywhere else. The child answers one reques
 pipe, and on another it writes where it stands when it has hung for too long.
 """
 
+import contextlib
 import faulthandler
 import os
 import signal
@@ -83,6 +84,7 @@ class WorkerProcess:
         their_stack.close()
         self._asked_at = time.monotonic()
         self._has_answered = False
+        self._ending = False
 
     @property
     def pid(self) -> int:
@@ -125,15 +127,18 @@ class WorkerProcess:
             raise _rebuilt(self._name, *answer)
         return answer
 
+    def ask_to_end(self) -> None:
+        """Let the child begin to end; `close` waits for it."""
+        if not self._pipe.closed and not self._ending:
+            self._ending = True
+            with contextlib.suppress(BrokenPipeError, ConnectionResetError):
+                self._pipe.send(("close", ()))
+
     def close(self) -> None:
         """End the child, gently if it is listening; a second call does nothing."""
-        if self._pipe.closed:
-            return
-        try:
-            self._pipe.send(("close", ()))
+        self.ask_to_end()
+        if not self._pipe.closed:
             self._process.join(STOP_TIMEOUT_S)
-        except (BrokenPipeError, ConnectionResetError):
-            pass
         self.kill()
 
     def kill(self) -> None:

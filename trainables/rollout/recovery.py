@@ -90,6 +90,10 @@ class SupervisedWorker:
                 raise
             return self._answer_of_replacement(error)
 
+    def ask_to_end(self) -> None:
+        """Let the child begin to end; `close` waits for it."""
+        self._process.ask_to_end()
+
     def close(self) -> None:
         """End the child, gently if it is listening."""
         self._process.close()
