@@ -6,8 +6,9 @@ People write one flat dict; `trainables.settings.parse` finds the section of eac
 from pydantic import Field
 
 from trainables.envs.make import EnvironmentConfig
+from trainables.errors import ConfigError
 from trainables.evaluation import EvaluationConfig
-from trainables.filter_config import FilterConfig
+from trainables.filter_config import CONCURRENT_KINDS, FilterConfig
 from trainables.neutral import MultiAgentConfig, OfflineConfig, RecordingConfig
 from trainables.policies.networks import ModelConfig
 from trainables.policies.torch_policy import OptimizerConfig
@@ -60,3 +61,32 @@ class TrainerConfig(Settings):
     def batch_size(self) -> int:
         """Environment steps per iteration, with complete episodes at least."""
         return self.train_batch_size or self.fragment_size
+
+
+def check_fit(settings: TrainerConfig) -> None:
+    """Raise ConfigError for settings that are fine one by one but do not fit together."""
+    cut = settings.sampling.batch_mode == "truncate_episodes"
+    if cut and settings.batch_size % settings.fragment_size:
+        raise ConfigError(
+            "train_batch_size",
+            settings.train_batch_size,
+            f"a multiple of {settings.fragment_size}",
+            f"{max(1, settings.workers.num_workers)} worker(s) x "
+            f"{settings.sampling.num_envs_per_worker} environments x "
+            f"{settings.sampling.rollout_fragment_length} steps make one fragment",
+        )
+    kind = settings.filters.observation_filter
+    if settings.sampling.sample_async and kind not in CONCURRENT_KINDS:
+        raise ConfigError(
+            "observation_filter",
+            kind,
+            " or ".join(CONCURRENT_KINDS),
+            "with sample_async one thread filters while another synchronises",
+        )
+    if settings.schedule.lr_schedule == "linear" and not settings.schedule.schedule_timesteps:
+        raise ConfigError(
+            "schedule_timesteps",
+            None,
+            "the environment steps over which a linear lr_schedule runs",
+            "set it, or stop.timesteps_total from which it is taken",
+        )

@@ -181,7 +181,7 @@ def _describe_space(space: spaces.Discrete | spaces.Box) -> dict[str, Any]:
 
 def _describe_filter(one: Filter) -> dict[str, Any]:
     if not isinstance(one, MeanStdFilter):
-        return {"kind": "NoFilter"}
+        return {"kind": type(one).__name__}
     return {
         "kind": "MeanStdFilter",
         "clip": one.clip,

@@ -15,12 +15,19 @@ from onnx import TensorProto, helper, numpy_helper
 
 from trainables.envs.make import EnvSpaces
 from trainables.errors import ConfigError
-from trainables.filters import EPSILON, Filter, MeanStdFilter, NoFilter
+from trainables.filters import (
+    EPSILON,
+    ConcurrentMeanStdFilter,
+    Filter,
+    MeanStdFilter,
+    NoFilter,
+)
 from trainables.policies.networks import ActorCritic
 
 Array = NDArray[Any]
 OPSET = 18
 IR_VERSION = 10  # read by every onnxruntime since 1.18
+MEAN_STD = (MeanStdFilter, ConcurrentMeanStdFilter)
 
 
 class GraphBuilder:
@@ -42,9 +49,9 @@ class GraphBuilder:
 
     def observation_filter(self, rows: str, one: Filter) -> str:
         """(x - mean) / (std + ε), clipped; float64: a mean may be large beside its deviation."""
-        if isinstance(one, NoFilter):
+        if type(one) is NoFilter:  # not what derives from it and may do anything
             return rows
-        if not isinstance(one, MeanStdFilter):
+        if not isinstance(one, MeanStdFilter) or type(one) not in MEAN_STD:
             raise ConfigError(
                 "observation_filter",
                 type(one).__name__,

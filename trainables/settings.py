@@ -20,8 +20,6 @@ RESERVED_KEYS: Mapping[str, str] = {
         (
             "callbacks",
             "collect_metrics_timeout",
-            "compress_observations",
-            "fake_sampler",
             "horizon",
             "log_level",
             "log_sys_usage",
@@ -30,7 +28,6 @@ RESERVED_KEYS: Mapping[str, str] = {
             "preprocessor_pref",
             "remote_env_batch_wait_ms",
             "remote_worker_envs",
-            "sample_async",
             "soft_horizon",
             "timesteps_per_iteration",
         ),

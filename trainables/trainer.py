@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from trainables import filters as filters_
 from trainables import onnx_export, rng
-from trainables.config import TrainerConfig
+from trainables.config import TrainerConfig, check_fit
 from trainables.envs.levels import LEVELS, Level, measure
 from trainables.envs.make import read_spaces
 from trainables.envs.vector import make_lanes
@@ -52,23 +52,7 @@ class Trainer(Trainable):
     @classmethod
     def check_fit(cls, settings: TrainerConfig) -> None:
         """Raise ConfigError for settings that are fine one by one but do not fit together."""
-        cut = settings.sampling.batch_mode == "truncate_episodes"
-        if cut and settings.batch_size % settings.fragment_size:
-            raise ConfigError(
-                "train_batch_size",
-                settings.train_batch_size,
-                f"a multiple of {settings.fragment_size}",
-                f"{max(1, settings.workers.num_workers)} worker(s) x "
-                f"{settings.sampling.num_envs_per_worker} environments x "
-                f"{settings.sampling.rollout_fragment_length} steps make one fragment",
-            )
-        if settings.schedule.lr_schedule == "linear" and not settings.schedule.schedule_timesteps:
-            raise ConfigError(
-                "schedule_timesteps",
-                None,
-                "the environment steps over which a linear lr_schedule runs",
-                "set it, or stop.timesteps_total from which it is taken",
-            )
+        check_fit(settings)
 
     # ---- Trainable ---------------------------------------------------------------------------
 
@@ -124,6 +108,7 @@ class Trainer(Trainable):
             **self.progress.count(timesteps, episodes),
             "learner": learner,
             "num_healthy_workers": self.workers.healthy(),
+            **({"fake_sampler": True} if self.settings.sampling.fake_sampler else {}),
             "timers": timers,
             **at_start,
         }
@@ -295,6 +280,8 @@ class Trainer(Trainable):
         )
 
     def _measure_level(self) -> Level:
+        if self.settings.sampling.sample_async:
+            return "D"
         return measure(lambda: make_lanes(self.settings.environment, 2), self.seed)
 
     def _synchronise(self, samples: Sequence[Sample]) -> None:

@@ -1,6 +1,7 @@
 """Small environments that misbehave, or whose every number is known."""
 
 import os
+import threading
 from collections.abc import Iterator
 from typing import Any
 
@@ -158,6 +159,16 @@ class Walled(Counting):
 
     def _observe(self) -> Observation:
         return np.arange(6, dtype=np.float32).reshape(2, 3) + self.steps
+
+
+class Waits(Counting):
+    """Takes no step before `released` is set."""
+
+    released = threading.Event()
+
+    def step(self, action: Any) -> Outcome:
+        self.released.wait()
+        return super().step(action)
 
 
 class Worded(Counting):

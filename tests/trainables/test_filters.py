@@ -1,12 +1,19 @@
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor, wait
 from typing import Any
 
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
+from tests.support.trainers import make
+from trainables.errors import ConfigError
 from trainables.filter_config import FilterConfig, make_filter
 from trainables.filters import (
+    ConcurrentMeanStdFilter,
+    Filter,
     MeanStdFilter,
     NoFilter,
     RewardScaler,
@@ -19,39 +26,6 @@ SIZE = 2
 
 def batch(seed: int, rows: int) -> NDArray[np.float64]:
     return np.random.default_rng(seed).normal(3.0, 5.0, (rows, SIZE))
-
-
-@given(
-    st.lists(
-        st.tuples(st.integers(0, 2), st.integers(1, 6), st.booleans()), min_size=1, max_size=30
-    )
-)
-def test_no_observation_is_lost_or_counted_twice_in_any_interleaving(
-    events: list[tuple[int, int, bool]],
-) -> None:
-    master = {"observation": MeanStdFilter((SIZE,), 10.0)}
-    workers = [{"observation": MeanStdFilter((SIZE,), 10.0)} for _ in range(3)]
-    seen: list[NDArray[np.float64]] = []
-
-    def merge() -> None:
-        deltas = [{"observation": w["observation"].get_delta(flush=True)} for w in workers]
-        state = synchronise(master, deltas)
-        for worker in workers:
-            worker["observation"].sync(state["observation"])
-
-    for number, (index, rows, merges) in enumerate(events):
-        seen.append(batch(number, rows))
-        workers[index]["observation"](seen[-1])
-        if merges:
-            merge()
-    merge()
-    every = np.concatenate(seen)
-    for one in (master["observation"], *(w["observation"] for w in workers)):
-        assert one.counted == len(every)
-        np.testing.assert_allclose(one.mean, every.mean(0), rtol=1e-9)
-        if len(every) > 1:
-            np.testing.assert_allclose(one.std, every.std(0), rtol=1e-9)
-    assert all(w["observation"].get_delta()["count"] == 0 for w in workers)
 
 
 def test_rows_are_normalised_clipped_and_keep_their_dtype() -> None:
@@ -100,6 +74,191 @@ def test_rewards_are_scaled_by_the_deviation_of_the_discounted_return_and_clippe
         np.testing.assert_allclose(scaled, [expected], rtol=1e-6)
         if t == 1:
             running = 0.0
+
+
+def shapeless(shape: tuple[int, ...]) -> int:
+    """What it gives is no filter."""
+    return len(shape)
+
+
+class Halved(NoFilter):
+    """A filter of somebody's own."""
+
+    def __init__(self, shape: tuple[int, ...]) -> None:
+        self.shape = shape
+
+    def __call__(self, x: NDArray[Any], update: bool = True) -> NDArray[Any]:
+        return np.asarray(x / 2, dtype=x.dtype)
+
+
+class Fleet:
+    """A master and three workers, and everything that was ever counted."""
+
+    def __init__(self, kinds: tuple[type[MeanStdFilter], type[MeanStdFilter]]) -> None:
+        of_master, self.kind = kinds
+        self.master: dict[str, Filter] = {"observation": of_master((SIZE,), 10.0)}
+        self.workers = [self.kind((SIZE,), 10.0) for _ in range(3)]
+        self.flushed: list[dict[str, Any]] = []
+        self.seen: list[NDArray[np.float64]] = []
+
+    def count(self, index: int) -> None:
+        self.seen.append(batch(len(self.seen), 1 + len(self.seen) % 5))
+        self.workers[index](self.seen[-1])
+
+    def save_and_restore(self, index: int) -> None:
+        saved = self.workers[index].get_state()
+        self.workers[index] = self.kind((SIZE,), 10.0)
+        self.workers[index].set_state(saved)
+
+    def flush(self, index: int) -> None:
+        """Workers go on counting between this and the synchronising."""
+        self.flushed.append({"observation": self.workers[index].get_delta(flush=True)})
+
+    def synchronise(self, index: int) -> None:
+        for number in range(len(self.workers)):
+            self.flush(number)
+        self.count(index)
+        state = synchronise(self.master, self.flushed)
+        self.flushed.clear()
+        for worker in self.workers:
+            worker.sync(state["observation"])
+
+
+@pytest.mark.parametrize(
+    "kinds",
+    [(MeanStdFilter, MeanStdFilter), (MeanStdFilter, ConcurrentMeanStdFilter)],
+    ids=["plain", "concurrent workers"],
+)
+@given(
+    events=st.lists(
+        st.tuples(
+            st.sampled_from(["count", "count", "save_and_restore", "flush", "synchronise"]),
+            st.integers(0, 2),
+        ),
+        max_size=30,
+    )
+)
+def test_F3_every_observation_counts_once_in_any_interleaving(
+    kinds: tuple[type[MeanStdFilter], type[MeanStdFilter]], events: list[tuple[str, int]]
+) -> None:
+    fleet = Fleet(kinds)
+    for what, index in events:
+        getattr(fleet, what)(index)
+    fleet.synchronise(0)
+    fleet.synchronise(1)
+    every = np.concatenate(fleet.seen)
+    late = len(fleet.seen[-1])  # counted by worker 1 after its last flush
+    master = fleet.master["observation"]
+    assert isinstance(master, MeanStdFilter)
+    for one, rows in (
+        (master, every[:-late]),
+        (fleet.workers[0], every[:-late]),
+        (fleet.workers[1], every),
+    ):
+        assert one.counted == len(rows)
+        np.testing.assert_allclose(one.mean, rows.mean(0), rtol=1e-9)
+        np.testing.assert_allclose(one.std, rows.std(0) if len(rows) > 1 else 1.0, rtol=1e-9)
+
+
+def test_F3_deltas_are_merged_in_worker_order() -> None:
+    parts = [MeanStdFilter((SIZE,), 10.0) for _ in range(3)]
+    for number, one in enumerate(parts):
+        one.count(batch(number, 7) * 10.0**number)
+    deltas = [{"observation": one.get_delta()} for one in parts]
+    merged = [MeanStdFilter((SIZE,), 10.0) for _ in range(2)]
+    for delta in deltas:
+        merged[0].apply_changes(delta["observation"])
+    synchronise({"observation": merged[1]}, deltas)
+    assert merged[0].mean.tobytes() == merged[1].mean.tobytes()
+
+
+def test_F2_the_merged_statistics_are_those_of_one_pass_over_everything() -> None:
+    one, other = MeanStdFilter((SIZE,), 10.0), MeanStdFilter((SIZE,), 10.0)
+    one.count(batch(0, 9))
+    other.count(batch(1, 4))
+    other.get_delta(flush=True)
+    other.count(batch(2, 3))
+    one.apply_changes(other.get_delta())  # the buffer alone, not the base
+    rows = np.concatenate([batch(0, 9), batch(2, 3)])
+    assert one.counted == 12
+    np.testing.assert_allclose(one.mean, rows.mean(0), rtol=1e-12)
+    np.testing.assert_allclose(one.std, rows.std(0), rtol=1e-12)
+
+
+def test_F2_the_state_of_a_concurrent_filter_is_that_of_a_plain_one() -> None:
+    plain, concurrent = MeanStdFilter((SIZE,)), ConcurrentMeanStdFilter((SIZE,))
+    for one in (plain, concurrent):
+        one(batch(0, 5))
+    np.testing.assert_equal(concurrent.get_state(), plain.get_state())
+    again = MeanStdFilter((SIZE,))
+    again.set_state(concurrent.get_state())
+    assert again.mean.tobytes() == concurrent.mean.tobytes()
+    assert again.std.tobytes() == concurrent.std.tobytes()
+
+
+def test_F2_nobody_touches_a_concurrent_filter_while_another_does() -> None:
+    one = ConcurrentMeanStdFilter((SIZE,))
+    rows = batch(0, 3)
+    state = one.get_state()
+    accesses: list[Callable[[], Any]] = [
+        lambda: one(rows), lambda: one.count(rows), lambda: one.scale(rows),
+        lambda: one.mean, lambda: one.std, one.get_delta, one.get_state,
+        lambda: one.apply_changes(one.get_delta()), lambda: one.sync(state),
+        lambda: one.set_state(state),
+    ]  # fmt: skip
+    with ThreadPoolExecutor(len(accesses)) as pool:
+        with one._lock:
+            waiting = [pool.submit(access) for access in accesses]
+            assert not wait(waiting, timeout=0.1).done
+        assert len(wait(waiting, timeout=30).done) == len(accesses)
+
+
+def test_F4_a_batch_is_counted_in_one_step_as_its_rows_would_be_one_by_one() -> None:
+    whole, single = MeanStdFilter((SIZE,)), MeanStdFilter((SIZE,))
+    rows = batch(0, 50)
+    whole(rows)
+    for row in rows:
+        single(row[None])
+    assert whole.counted == single.counted == 50
+    np.testing.assert_allclose(whole.mean, single.mean, rtol=1e-12)
+    np.testing.assert_allclose(whole.std, single.std, rtol=1e-12)
+
+
+def test_F1_a_filter_of_ones_own_is_made_with_the_shape() -> None:
+    for named in (Halved, f"{__name__}:Halved"):
+        made = make_filter(FilterConfig(observation_filter=named), SIZE)
+        assert type(made).__name__ == "Halved"
+        assert getattr(made, "shape", None) == (SIZE,)
+    trainer = make({"observation_filter": f"{__name__}:Halved", "normalize_rewards": False})
+    (sample,) = trainer.workers.sample()
+    raw = sample.recent[-1]
+    np.testing.assert_array_equal(sample.fragments[-1].observations[-1, -1], raw / 2)
+    trainer.stop()
+
+
+@pytest.mark.parametrize(
+    ("kind", "words"),
+    [
+        ("MeanStd", "'NoFilter', 'MeanStdFilter', 'ConcurrentMeanStdFilter'"),
+        (3, "'NoFilter', 'MeanStdFilter', 'ConcurrentMeanStdFilter'"),
+        (f"{__name__}:Halvd", "did you mean 'Halved'"),
+        ("no.such.module:Filter", "a module that can be imported"),
+        (f"{__name__}:shapeless", "a callable that gives a filter"),
+    ],
+)
+def test_F1_another_filter_is_refused_with_what_is_allowed(kind: Any, words: str) -> None:
+    with pytest.raises(ConfigError, match=words) as caught:
+        make({"observation_filter": kind})
+    assert caught.value.place == "observation_filter"
+
+
+@pytest.mark.parametrize("clip", [None, 3.0])
+def test_F1_rows_are_clipped_if_a_bound_is_set(clip: float | None) -> None:
+    config = FilterConfig(observation_filter="MeanStdFilter", observation_filter_clip=clip)
+    one = make_filter(config, SIZE)
+    one(batch(0, 100))
+    far = one(np.full((1, SIZE), 1e6), update=False)
+    assert (far > 1e4).all() if clip is None else (far == 3.0).all()
 
 
 def test_the_settings_choose_the_filter() -> None:

@@ -40,6 +40,24 @@ def test_an_exported_discrete_policy_acts_as_the_trained_one(
         assert actions.tolist() == [trainer.compute_action(one) for one in raw]
 
 
+def test_an_exported_policy_filters_without_a_bound_where_there_is_none(tmp_path: Path) -> None:
+    trainer, session = exported({"observation_filter_clip": None}, tmp_path)
+    raw = np.full((1, 4), 100.0, dtype=np.float32)
+    assert np.abs(trainer.player.prepare(raw)).max() > 100.0
+    (logits,) = session.run(["action_logits"], {"observation": raw})
+    np.testing.assert_allclose(
+        logits, trainer.player.actor.forward(trainer.player.prepare(raw))[0], atol=1e-4
+    )
+    trainer.stop()
+
+
+def test_a_filter_of_ones_own_is_refused_in_an_exported_model(tmp_path: Path) -> None:
+    trainer = make({"observation_filter": "tests.trainables.test_filters:Halved"})
+    with pytest.raises(ConfigError, match=r"observation_filter: 'Halved'.*other filters"):
+        trainer.export_model("onnx", tmp_path)
+    trainer.stop()
+
+
 def test_an_exported_continuous_policy_gives_means_and_actions_within_bounds(
     tmp_path: Path,
 ) -> None:

@@ -2,6 +2,7 @@ import os
 import signal
 import subprocess
 import sys
+from multiprocessing import connection
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ from joblib.externals.loky.process_executor import ProcessPoolExecutor as LokyEx
 
 from tests.support.trainers import differences, make, run
 from trainables.errors import NotFiniteError, WorkerError
+from trainables.rollout.worker import Sample
 from trainables.rollout.worker_set import ChildWorkers
 
 HERE = "tests.support.environments"
@@ -118,3 +120,73 @@ def test_children_die_when_their_parent_is_killed() -> None:
         assert len(processes) == 2
         _, alive = psutil.wait_procs(processes, timeout=5)
         assert not alive
+
+
+def interrupting(when: Any, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    """The next call of ``when.name`` is interrupted by Ctrl-C; later ones are not."""
+
+    def interrupted(*_: Any, **__: Any) -> Any:
+        monkeypatch.undo()
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(when, name, interrupted)
+
+
+def test_an_interrupted_receive_leaves_no_stale_answer_for_the_next_request(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    trainer = make({**TWO, "num_workers": 1})
+    expected = trainer.workers.get_state()
+    interrupting(connection, monkeypatch, "wait")
+    with pytest.raises(KeyboardInterrupt):
+        trainer.workers.get_state()
+    (sample,) = trainer.workers.sample()
+    assert isinstance(sample, Sample)
+    interrupting(connection, monkeypatch, "wait")
+    with pytest.raises(KeyboardInterrupt):
+        trainer.workers.sample()
+    state = trainer.workers.get_state()
+    assert set(state[0] or {}) == set(expected[0] or {})
+    trainer.stop()
+
+
+@pytest.mark.timeout(60)
+def test_an_interrupted_receive_leaves_no_child_that_writes_while_it_is_written_to(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Neither the sample nor the weights fit into the pipe between the two."""
+    large = {"rollout_fragment_length": 2048, "model": {"hidden": [256, 256]}}
+    trainer = make({**TWO, **large, "num_workers": 1})
+    interrupting(connection, monkeypatch, "wait")
+    with pytest.raises(KeyboardInterrupt):
+        trainer.workers.sample()
+    trainer._synchronise([])
+    (sample,) = trainer.workers.sample()
+    assert sample.count == 3 * 2048
+    trainer.stop()
+
+
+@pytest.mark.parametrize("name", ["recv", "send"])
+def test_a_message_that_was_interrupted_half_way_is_an_error_ever_after(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    trainer = make({**TWO, "num_workers": 1})
+    interrupting(connection.Connection, monkeypatch, name)
+    with pytest.raises(KeyboardInterrupt):
+        trainer.workers.sample()
+    for _ in range(2):
+        with pytest.raises(WorkerError, match=r"worker 0.*interrupted half-way"):
+            trainer.workers.sample()
+    trainer.stop()
+
+
+def test_a_child_whose_message_was_interrupted_half_way_is_replaced_if_so_set(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    trainer = make({**TWO, "num_workers": 1, "recreate_failed_workers": True})
+    interrupting(connection.Connection, monkeypatch, "recv")
+    with pytest.raises(KeyboardInterrupt):
+        trainer.workers.sample()
+    (sample,) = trainer.workers.sample()
+    assert isinstance(sample, Sample)
+    trainer.stop()

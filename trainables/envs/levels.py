@@ -5,6 +5,7 @@ A restored copy runs beside the original and every number is compared. Levels:
     A  exact state: the copy did the same to the bit
     C  episode boundary: the episode in flight is dropped on restore, and the next one starts from
        a seed derived from the trial's
+    D  not bit-exact: so set (``sample_async``), never measured; environments come back as at C
 """
 
 import copy
@@ -16,8 +17,12 @@ import numpy as np
 from trainables import rng
 from trainables.envs.vector import Lanes
 
-Level = Literal["A", "C"]
-LEVELS: Mapping[str, str] = {"A": "A exact state", "C": "C episode boundary"}
+Level = Literal["A", "C", "D"]
+LEVELS: Mapping[str, str] = {
+    "A": "A exact state",
+    "C": "C episode boundary",
+    "D": "D not bit-exact",
+}
 
 HEAD_STEPS = 53  # prime: episodes of one length must not all end just there
 TAIL_STEPS = 100

@@ -2,7 +2,8 @@
 
 Children that are started with spawn or forkserver die at once inside a worker of a joblib pool;
 loky's own context works there and everywhere else. The child answers one request at a time over a
-pipe, and on another it writes where it stands when it has hung for too long.
+pipe, and on another it writes where it stands when it has hung for too long. Requests and their
+answers are numbered: an answer that nobody waited for to the end is not taken for a later one's.
 """
 
 import contextlib
@@ -83,7 +84,10 @@ class WorkerProcess:
         theirs.close()
         their_stack.close()
         self._asked_at = time.monotonic()
-        self._has_answered = False
+        self._patience_s: float | None = None
+        self._number = 0
+        self._answered = 0
+        self._torn = False  # part of a message may have been read or written
         self._ending = False
 
     @property
@@ -98,31 +102,20 @@ class WorkerProcess:
 
     def send(self, method: str, *args: Any) -> None:
         """Ask for ``worker.method(*args)``."""
+        if self._answered < self._number:
+            # Its `receive` was interrupted. A child that is still writing reads no request.
+            self._answer(self._patience_s)
         self._asked_at = time.monotonic()
-        try:
-            self._pipe.send((method, args))
-        except (BrokenPipeError, ConnectionResetError):
-            raise self._death() from None
+        self._post(method, args)
 
     def receive(self, timeout_s: float | None = None) -> Any:
-        """The answer to the oldest request; waits on the pipe and on the child's end.
+        """The answer to the latest request; waits on the pipe and on the child's end.
 
         Args:
             timeout_s: seconds from the request on within which the answer has to come.
         """
-        ready = connection.wait([self._pipe, self._process.sentinel], self._left(timeout_s))
-        if not ready:
-            stack = self._read_stack()
-            self._slay()
-            raise WorkerError(
-                f"{self._name} (pid {self.pid}) hangs: no answer within "
-                f"{timeout_s} s (sample_timeout_s)\n\n{stack}"
-            )
-        if self._pipe not in ready:
-            # A process that the child started may hold its end open: no end of file would come.
-            raise self._death()
-        kind, answer = self._read()
-        self._has_answered = True
+        self._patience_s = timeout_s
+        kind, answer = self._answer(timeout_s)
         if kind == "error":
             raise _rebuilt(self._name, *answer)
         return answer
@@ -131,8 +124,8 @@ class WorkerProcess:
         """Let the child begin to end; `close` waits for it."""
         if not self._pipe.closed and not self._ending:
             self._ending = True
-            with contextlib.suppress(BrokenPipeError, ConnectionResetError):
-                self._pipe.send(("close", ()))
+            with contextlib.suppress(WorkerError):
+                self._post("close", ())
 
     def close(self) -> None:
         """End the child, gently if it is listening; a second call does nothing."""
@@ -148,6 +141,45 @@ class WorkerProcess:
         self._slay()
         self._pipe.close()
         self._stack.close()
+
+    def _post(self, method: str, args: tuple[Any, ...]) -> None:
+        self._require_whole()
+        self._number += 1
+        self._torn = True
+        try:
+            self._pipe.send((self._number, method, args))
+        except (BrokenPipeError, ConnectionResetError):
+            raise self._death() from None
+        self._torn = False
+
+    def _answer(self, timeout_s: float | None) -> tuple[str, Any]:
+        """That to the latest request; older ones are read over."""
+        self._require_whole()
+        while True:
+            self._wait(timeout_s)
+            self._answered, kind, answer = self._read()
+            if self._answered == self._number:
+                return kind, answer
+
+    def _wait(self, timeout_s: float | None) -> None:
+        ready = connection.wait([self._pipe, self._process.sentinel], self._left(timeout_s))
+        if not ready:
+            stack = self._read_stack()
+            self._slay()
+            raise WorkerError(
+                f"{self._name} (pid {self.pid}) hangs: no answer within "
+                f"{timeout_s} s (sample_timeout_s)\n\n{stack}"
+            )
+        if self._pipe not in ready:
+            # A process that the child started may hold its end open: no end of file would come.
+            raise self._death()
+
+    def _require_whole(self) -> None:
+        if self._torn:
+            raise WorkerError(
+                f"{self._name} (pid {self.pid}) cannot be understood any more: a message to or "
+                "from it was interrupted half-way"
+            )
 
     def _slay(self) -> None:
         if self._process.is_alive():
@@ -168,12 +200,13 @@ class WorkerProcess:
     def _left(self, timeout_s: float | None) -> float | None:
         if timeout_s is None:
             return None
-        start = 0.0 if self._has_answered else START_TIMEOUT_S
+        start = 0.0 if self._answered else START_TIMEOUT_S
         return max(0.0, self._asked_at + start + timeout_s - time.monotonic())
 
-    def _read(self) -> tuple[str, Any]:
+    def _read(self) -> tuple[int, str, Any]:
+        self._torn = True
         try:
-            kind, answer = self._pipe.recv()
+            number, kind, answer = self._pipe.recv()
         except (EOFError, OSError):
             raise self._death() from None
         except Exception as error:
@@ -181,9 +214,11 @@ class WorkerProcess:
                 f"{self._name} (pid {self.pid}) returned garbage: "
                 f"its answer cannot be read: {error!r}"
             ) from error
-        return kind, answer
+        self._torn = False
+        return number, kind, answer
 
     def _death(self) -> WorkerError:
+        self._torn = False  # this says more than that
         self._process.join(STOP_TIMEOUT_S)
         return WorkerError(
             f"{self._name} (pid {self.pid}) died; exit code {self._process.exitcode}"
@@ -224,14 +259,14 @@ def _serve(pipe: Pipe, stack: Pipe, spec: ChildSpec, parent: int) -> None:
     worker: _ChildWorker | None = None
     while True:
         try:
-            method, args = pipe.recv()
+            number, method, args = pipe.recv()
         except EOFError:
             return
         try:
             worker = worker or _ChildWorker(spec)
-            answer = ("ok", getattr(worker, method)(*args))
+            answer = (number, "ok", getattr(worker, method)(*args))
         except Exception as error:  # noqa: BLE001 whatever it is, the parent must hear of it
-            answer = ("error", _told(error, spec))
+            answer = (number, "error", _told(error, spec))
         pipe.send(answer)
         if method == "close":
             return

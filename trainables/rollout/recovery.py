@@ -14,6 +14,7 @@ from typing import Any
 from pydantic import Field
 
 from trainables.errors import TrainableError, WorkerError
+from trainables.rollout.compression import unpack
 from trainables.rollout.process import WorkerProcess
 from trainables.rollout.worker import Sample, WorkerSpec
 from trainables.settings import Section
@@ -152,10 +153,10 @@ class SupervisedWorker:
         answer = self._process.receive(self.config.sample_timeout_s)
         method, args = self._request
         if not self.config.recreate_failed_workers:
-            return checked(answer, self.spec) if method == "sample" else answer
+            return checked(unpack(answer), self.spec) if method == "sample" else answer
         if method == "sample":
             sample, state = answer
-            answer, self._kept = checked(sample, self.spec), state
+            answer, self._kept = checked(unpack(sample), self.spec), state
         elif method == "sync":
             self._synced = args
         elif method == "set_state":

@@ -41,6 +41,20 @@ class SamplingConfig(Section):
         description="truncate_episodes: fragments have a fixed length and may cut episodes; "
         "complete_episodes: whole episodes, at least as many steps.",
     )
+    sample_async: bool = Field(
+        default=False,
+        description="Each worker samples in a thread of its own while the trainer learns; a trial "
+        "is then not bit-exact.",
+    )
+    fake_sampler: bool = Field(
+        default=False,
+        description="Sample once and give that batch for ever: to see how fast learning alone is.",
+    )
+    compress_observations: bool | Literal["bulk"] = Field(
+        default=False,
+        description="Children send observations compressed (LZ4): true: each row by itself; bulk: "
+        "all of a fragment at once.",
+    )
     clip_actions: bool = Field(
         default=True,
         description="Clip what is sent to the environment to the action space's bounds.",

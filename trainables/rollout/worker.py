@@ -3,10 +3,13 @@
 The same object serves in the trainer's own process and in a child. It needs numpy only.
 """
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+import weakref
+from collections.abc import Iterator, Mapping
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, field, fields, replace
 from typing import Any, ClassVar
 
+import numpy as np
 from numpy.typing import NDArray
 
 from trainables import filters as filters_
@@ -19,7 +22,9 @@ from trainables.filter_config import FilterConfig, make_filters
 from trainables.filters import Filter
 from trainables.policies.actor import Actor, Weights
 from trainables.resources import ResourcesConfig
+from trainables.rollout.async_sampler import AsyncSampler
 from trainables.rollout.batch import Fragment
+from trainables.rollout.compression import PackingWorker
 from trainables.rollout.episodes import EpisodeSampler
 from trainables.rollout.metrics import Episode
 from trainables.rollout.sampler import Sampler, SamplingConfig
@@ -55,9 +60,10 @@ class WorkerSpec:
     #: How errors call the process that is made from it.
     role: ClassVar[str] = "rollout worker"
 
-    def build(self) -> "RolloutWorker":
-        """The worker, in the process that it lives in."""
-        return RolloutWorker(self)
+    def build(self) -> "RolloutWorker | PackingWorker":
+        """The worker, in the child that it lives in."""
+        worker, compress = RolloutWorker(self), self.sampling.compress_observations
+        return PackingWorker(worker, compress == "bulk") if compress else worker
 
 
 @dataclass(frozen=True)
@@ -73,34 +79,78 @@ class Sample:
     recent: Array
     """(≤ 64, D) the latest raw observations of this iteration."""
 
+    @property
+    def count(self) -> int:
+        """Environment steps."""
+        return sum(fragment.logp.size for fragment in self.fragments)
+
 
 class RolloutWorker:
-    """Collects fragments with the weights it was last given."""
+    """Collects fragments with the weights it was last given; an endless iterator of samples."""
+
+    _current: ClassVar["weakref.ref[RolloutWorker] | None"] = None
 
     def __init__(self, spec: WorkerSpec) -> None:
+        RolloutWorker._current = weakref.ref(self)
         self.spec = spec
+        self._first: Sample | None = None  # what a fake sampler gives for ever
         self.lanes = make_lanes(spec.environment, spec.sampling.num_envs_per_worker)
         spaces_ = _read_spaces(spec, self.lanes)
         self._actor = Actor(spaces_.discrete, spec.activation)
-        self._filters: dict[str, Filter] = make_filters(spec.filters, spaces_.observation_size)
+        self._filters: dict[str, Filter] = make_filters(
+            spec.filters, spaces_.observation_size, concurrent=spec.sampling.sample_async
+        )
         self._stream = rng.generator(spec.seed, "policy", spec.index)
         parts = (self.lanes, self._actor, self._filters)
         name = f"worker {spec.index}"
         make = SAMPLERS[spec.sampling.batch_mode]
         self._sampler = make(name, spec.sampling, spaces_, parts, (spec.gamma, spec.steps))
+        self._async: AsyncSampler | None = None
+        if spec.sampling.sample_async:
+            self._async = AsyncSampler(self._sampler, self._stream)
         units = range(self.lanes.unit_count)
         self.lanes.seed_spaces([self._seed(i, "spaces") for i in units])
         self._sampler.start([self._seed(i) for i in units])
 
     def sample(self) -> Sample:
-        """Exactly, or with whole episodes at least, as many steps as the spec says."""
-        collected = self._sampler.sample(self._stream)
+        """Exactly, or with whole episodes at least, as many steps as the spec says.
+
+        Every finished sample passes here. With a fake sampler it is the first one again, of which
+        filters and metrics count nothing twice.
+        """
+        if self._first is not None:
+            return replace(self._first, episodes=[], deltas=self.get_filters())
+        source = self._async
+        collected = source.next() if source else self._sampler.sample(self._stream)
         deltas = self.get_filters(flush_after=True)
-        return Sample(collected.fragments, collected.episodes, deltas, collected.recent)
+        sample = Sample(collected.fragments, collected.episodes, deltas, collected.recent)
+        self._first = sample if self.spec.sampling.fake_sampler else None
+        return sample
+
+    def sample_with_count(self) -> tuple[Sample, int]:
+        """A sample, and how many environment steps it holds."""
+        sample = self.sample()
+        return sample, sample.count
+
+    def __iter__(self) -> Iterator[Sample]:
+        return self
+
+    def __next__(self) -> Sample:
+        return self.sample()
+
+    @classmethod
+    def current(cls) -> "RolloutWorker | None":
+        """The worker of this process, the one made last if there were several; None without one."""
+        return cls._current() if cls._current else None
+
+    def creation_args(self) -> dict[str, Any]:
+        """What this worker was made from: ``RolloutWorker(WorkerSpec(**args))`` is alike."""
+        return {field.name: getattr(self.spec, field.name) for field in fields(self.spec)}
 
     def sync(self, weights: Weights, filters: Mapping[str, Any]) -> None:
         """Adopt the learner's weights, and the merged filters if they are synchronised."""
-        self._actor.load(weights)
+        with self._at_rest():
+            self._actor.load(weights)
         if self.spec.filters.synchronize_filters:
             self.sync_filters(filters)
 
@@ -124,11 +174,16 @@ class RolloutWorker:
             one.sync(filters[name])
 
     def get_state(self) -> dict[str, Any]:
-        """Entries ``stream``, ``sampler``, ``level``, ``environments``, and maybe ``filters``.
+        """Entries ``stream``, ``sampler``, ``level``, ``environments``.
 
         Weights are the trainer's, which gives them to every worker with `sync`. So are filters,
-        unless each worker keeps its own.
+        unless each worker keeps its own: then there is ``filters``. With a fake sampler there is
+        ``first``, the sample that it gives.
         """
+        with self._at_rest():
+            return self._get_state()
+
+    def _get_state(self) -> dict[str, Any]:
         exact = self.spec.level == "A"
         own = not self.spec.filters.synchronize_filters
         return {
@@ -137,6 +192,7 @@ class RolloutWorker:
             "level": self.spec.level,
             "environments": self.lanes.get_state() if exact else [],
             **({"filters": filters_.get_state(self._filters)} if own else {}),
+            **({"first": _as_data(self._first)} if self.spec.sampling.fake_sampler else {}),
         }
 
     def set_state(self, state: Mapping[str, Any]) -> None:
@@ -145,20 +201,33 @@ class RolloutWorker:
         Environments without an exact state drop the episode in flight and begin the next one from a
         seed of (trial, worker, environment, episode).
         """
+        with self._at_rest():
+            self._set_state(state)
+            if self._async:
+                self._async.discard()
+
+    def _set_state(self, state: Mapping[str, Any]) -> None:
         rng.set_generator_state(self._stream, state["stream"])
         self._sampler.set_state(state["sampler"])
         if self.spec.filters.synchronize_filters:
             self.get_filters(flush_after=True)  # what was seen since then never happened
         else:
             filters_.set_state(self._filters, state["filters"])
+        self._first = _from_data(state.get("first"))
         if state["level"] == "A":
             self.lanes.set_state(state["environments"])
         else:
             self._begin_next_episodes()
 
     def close(self) -> None:
-        """Let go of the environments."""
+        """Let go of the environments, and end the thread that steps them."""
+        if self._async:
+            self._async.close()
         self.lanes.close()
+
+    def _at_rest(self) -> AbstractContextManager[None]:
+        """Nothing is stepped meanwhile."""
+        return self._async.paused() if self._async else nullcontext()
 
     def _begin_next_episodes(self) -> None:
         per_unit = self.lanes.count // self.lanes.unit_count
@@ -172,6 +241,26 @@ class RolloutWorker:
     def _seed(self, unit: int, *path: rng.Name) -> int:
         # Some simulators take seeds of 31 bits only.
         return rng.integer(self.spec.seed, "env", self.spec.index, unit, *path) % 2**31
+
+
+def _as_data(sample: Sample | None) -> dict[str, Any] | None:
+    if sample is None:
+        return None
+    columns = [
+        {name: column.copy() for name, column in vars(fragment).items()}
+        for fragment in sample.fragments
+    ]
+    return {"fragments": columns, "recent": sample.recent.copy()}
+
+
+def _from_data(data: Mapping[str, Any] | None) -> Sample | None:
+    if data is None:
+        return None
+    fragments = [
+        Fragment(**{name: np.array(column) for name, column in columns.items()})
+        for columns in data["fragments"]
+    ]
+    return Sample(fragments, [], {}, np.array(data["recent"]))
 
 
 def _read_spaces(spec: WorkerSpec, lanes: Lanes) -> EnvSpaces:

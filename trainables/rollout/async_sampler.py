@@ -1,0 +1,200 @@
+"""A thread that samples without waiting for the learner; results wait in a short queue.
+
+The thread rests between two ticks whenever its owner wants to look at, save or change what it
+works with. Which weights chose which action depends on how the two threads ran: nothing here is
+exact to the bit.
+"""
+
+import logging
+import threading
+from collections import deque
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import fields
+
+import numpy as np
+
+from trainables.errors import WorkerError
+from trainables.rollout.batch import Fragment
+from trainables.rollout.metrics import Episode
+from trainables.rollout.sampler import Collected, Sampler
+
+#: Results that wait; with so many the thread waits as well.
+RESULTS = 5
+TIMEOUT_S = 600.0
+STOP_TIMEOUT_S = 5.0
+
+logger = logging.getLogger(__name__)
+
+
+class _AbandonedError(Exception):
+    """What is being collected is not wanted any more."""
+
+
+class AsyncSampler:
+    """Runs a sampler in a daemon thread that begins with the first `get_data`.
+
+    Args:
+        sampler: steps the environments; only the thread calls its `sample`.
+        stream: draws its actions.
+        timeout_s: seconds that `get_data` and `paused` wait for the thread.
+    """
+
+    def __init__(
+        self, sampler: Sampler, stream: np.random.Generator, timeout_s: float = TIMEOUT_S
+    ) -> None:
+        self._sampler = sampler
+        self._stream = stream
+        self._timeout_s = timeout_s
+        self._changed = threading.Condition()  # guards everything below
+        self._results: deque[Collected | BaseException] = deque()
+        self._episodes: list[Episode] = []
+        self._thread: threading.Thread | None = None
+        self._pauses = 0
+        self._rests = False
+        self._abandons = False
+        self._shutdown = False
+        sampler.between_ticks = self._pass
+
+    @property
+    def alive(self) -> bool:
+        """Whether the thread is there."""
+        return self._thread is not None and self._thread.is_alive()
+
+    def next(self) -> Collected:
+        """The oldest result, with the episodes that have ended in all results since the last."""
+        data = self.get_data()
+        return data._replace(episodes=self.get_metrics())
+
+    def get_data(self) -> Collected:
+        """The oldest result, without its episodes; waits for one.
+
+        Raises:
+            BaseException: what the thread raised, after the results from before it.
+            WorkerError: the thread is dead, or nothing came in time.
+        """
+        with self._changed:
+            if self._thread is None:
+                self._start()
+            came = self._changed.wait_for(self._has_result_or_ended, self._timeout_s)
+            if not came:
+                raise WorkerError(
+                    f"{self._sampler.name}: the sampling thread gave nothing within "
+                    f"{self._timeout_s} s; is a step of the environment that slow?"
+                )
+            if not self._results:
+                raise WorkerError(
+                    f"{self._sampler.name}: the sampling thread is dead; restore from a "
+                    "checkpoint to start another"
+                )
+            result = self._results.popleft()
+            self._changed.notify_all()
+        if isinstance(result, BaseException):
+            raise result
+        return result
+
+    def get_metrics(self) -> list[Episode]:
+        """The episodes that have ended since the last call; never waits."""
+        with self._changed:
+            drained, self._episodes = self._episodes, []
+        return drained
+
+    @contextmanager
+    def paused(self) -> Iterator[None]:
+        """The thread rests between two ticks meanwhile."""
+        with self._changed:
+            self._pauses += 1
+        try:
+            with self._changed:
+                if not self._changed.wait_for(self._rests_or_ended, self._timeout_s):
+                    raise WorkerError(
+                        f"{self._sampler.name}: the sampling thread did not come to the end of a "
+                        f"step within {self._timeout_s} s"
+                    )
+            yield
+        finally:
+            with self._changed:
+                self._pauses -= 1
+                self._changed.notify_all()
+
+    def discard(self) -> None:
+        """Forget all results, and what is being collected; call it while paused."""
+        with self._changed:
+            self._results.clear()
+            self._episodes.clear()
+            self._abandons = self.alive
+            if not self.alive:
+                self._thread = None
+
+    def close(self) -> None:
+        """End the thread after its tick; a second call does nothing."""
+        with self._changed:
+            self._shutdown = True
+            self._changed.notify_all()
+        if self._thread is None:
+            return
+        self._thread.join(STOP_TIMEOUT_S)
+        if self._thread.is_alive():
+            logger.warning(
+                "%s: the sampling thread is still in a step of the environment after %s s",
+                self._sampler.name,
+                STOP_TIMEOUT_S,
+            )
+
+    # ---- in the thread -----------------------------------------------------------------------
+
+    def _start(self) -> None:
+        name = f"sampler of {self._sampler.name}"
+        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
+        self._thread.start()
+
+    def _run(self) -> None:
+        try:
+            while not self._shutdown:
+                self._collect()
+        except BaseException as error:  # noqa: BLE001 whatever it is, the owner must hear of it
+            with self._changed:
+                self._results.append(error)
+        finally:
+            with self._changed:
+                self._rests = True  # for good
+                self._changed.notify_all()
+
+    def _collect(self) -> None:
+        try:
+            collected = self._sampler.sample(self._stream)
+            with self._changed:
+                self._rest_until(lambda: len(self._results) < RESULTS)
+                # The sampler writes into the same arrays again.
+                own = [_copy(fragment) for fragment in collected.fragments]
+                self._results.append(collected._replace(fragments=own, episodes=[]))
+                self._episodes += collected.episodes
+                self._changed.notify_all()
+        except _AbandonedError:
+            self._abandons = False
+
+    def _pass(self) -> None:
+        """Between two ticks: rest if so wanted."""
+        if self._pauses or self._abandons or self._shutdown:
+            with self._changed:
+                self._rest_until(lambda: True)
+
+    def _rest_until(self, ready: Callable[[], bool]) -> None:
+        self._rests = True
+        self._changed.notify_all()
+        self._changed.wait_for(
+            lambda: self._shutdown or (not self._pauses and (self._abandons or ready()))
+        )
+        self._rests = False
+        if self._shutdown or self._abandons:
+            raise _AbandonedError
+
+    def _has_result_or_ended(self) -> bool:
+        return bool(self._results) or not self.alive
+
+    def _rests_or_ended(self) -> bool:
+        return self._rests or not self.alive
+
+
+def _copy(fragment: Fragment) -> Fragment:
+    return Fragment(**{one.name: getattr(fragment, one.name).copy() for one in fields(fragment)})
