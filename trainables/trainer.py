@@ -103,9 +103,8 @@ class Trainer(Trainable):
         with _timed(timers, "synch_time_ms"):
             self._synchronise(samples)
         episodes = [episode for one in samples for episode in one.episodes]
-        timesteps = sum(fragment.logp.size for one in samples for fragment in one.fragments)
         result: dict[str, Any] = {
-            **self.progress.count(timesteps, episodes),
+            **self.progress.count(sum(one.count for one in samples), episodes),
             "learner": learner,
             "num_healthy_workers": self.workers.healthy(),
             **({"fake_sampler": True} if self.settings.sampling.fake_sampler else {}),
