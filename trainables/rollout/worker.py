@@ -19,6 +19,7 @@ from trainables.filter_config import FilterConfig, make_filters
 from trainables.filters import Filter
 from trainables.policies.actor import Actor, Weights
 from trainables.resources import ResourcesConfig
+from trainables.rollout.access import WorkerAccess
 from trainables.rollout.batch import Fragment
 from trainables.rollout.episodes import EpisodeSampler
 from trainables.rollout.metrics import Episode
@@ -74,7 +75,7 @@ class Sample:
     """(≤ 64, D) the latest raw observations of this iteration."""
 
 
-class RolloutWorker:
+class RolloutWorker(WorkerAccess):
     """Collects fragments with the weights it was last given."""
 
     def __init__(self, spec: WorkerSpec) -> None:
@@ -83,6 +84,8 @@ class RolloutWorker:
         spaces_ = _read_spaces(spec, self.lanes)
         self._actor = Actor(spaces_.discrete, spec.activation)
         self._filters: dict[str, Filter] = make_filters(spec.filters, spaces_.observation_size)
+        self._weights: Weights = {}
+        self._global_vars: Mapping[str, Any] = {}
         self._stream = rng.generator(spec.seed, "policy", spec.index)
         parts = (self.lanes, self._actor, self._filters)
         name = f"worker {spec.index}"
@@ -100,6 +103,7 @@ class RolloutWorker:
 
     def sync(self, weights: Weights, filters: Mapping[str, Any]) -> None:
         """Adopt the learner's weights, and the merged filters if they are synchronised."""
+        self._weights = weights
         self._actor.load(weights)
         if self.spec.filters.synchronize_filters:
             self.sync_filters(filters)
