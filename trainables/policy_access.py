@@ -68,9 +68,15 @@ class PolicyAccess(Trainable):
         return {DEFAULT_POLICY_ID: self.policy.model.weights()} if wanted else {}
 
     def set_weights(self, weights: Mapping[str, Weights]) -> None:
-        """Adopt policy → weights, here and in every worker; the optimiser's moments stay."""
+        """Adopt policy → weights, here and in every worker; the optimiser's moments stay.
+
+        Raises:
+            ConfigError: other names or shapes than this policy's, or NaN; nothing is changed.
+        """
         for pid, one in weights.items():
             require_policy(pid)
+            if problem := _misfit(one, self.policy.model.weights()):
+                raise ConfigError(f"weights.{pid}", sorted(one), "this policy's weights", problem)
             self.policy.model.load_weights(one)
         self.broadcast()
 
@@ -126,15 +132,8 @@ class PolicyAccess(Trainable):
             found = load_file(path)
         except Exception as error:
             raise CheckpointError(path, f"it is no safetensors file: {error}") from error
-        expected = self.policy.model.weights()
-        for name, weight in expected.items():
-            if name not in found or found[name].shape != weight.shape:
-                seen = f"has shape {found[name].shape}" if name in found else "is missing"
-                raise CheckpointError(path, f"{name} {seen}; expected shape {weight.shape}")
-            if not np.isfinite(found[name]).all():
-                raise CheckpointError(path, f"{name} holds NaN or infinity")
-        if more := sorted(set(found) - set(expected)):
-            raise CheckpointError(path, f"this policy has no {', '.join(more)}")
+        if problem := _misfit(found, self.policy.model.weights()):
+            raise CheckpointError(path, problem)
         self.set_weights({policy_id: found})
 
     def describe_model(self) -> dict[str, Any]:
@@ -170,3 +169,16 @@ class PolicyAccess(Trainable):
     def _columns(self, batch: TrainBatch) -> dict[str, Tensor]:
         device = self.policy.device
         return {name: torch.from_numpy(column).to(device) for name, column in vars(batch).items()}
+
+
+def _misfit(found: Weights, expected: Weights) -> str:
+    """What keeps `found` from being this policy's weights; empty if nothing does."""
+    for name, weight in expected.items():
+        if name not in found:
+            return f"{name} is missing; expected shape {weight.shape}"
+        if found[name].shape != weight.shape:
+            return f"{name} has shape {found[name].shape}; expected {weight.shape}"
+        if not np.isfinite(found[name]).all():
+            return f"{name} holds NaN or infinity"
+    more = sorted(set(found) - set(expected))
+    return f"this policy has no {', '.join(more)}" if more else ""

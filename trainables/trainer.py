@@ -184,7 +184,9 @@ class Trainer(PolicyAccess, PeriodicEvaluation):
         cls.check_fit(settings)
         learning_device(settings.resources)
         spaces = read_spaces(settings.environment)
-        check_evaluation(cls.evaluation_plan(settings).environment, spaces)
+        evaluated = cls.evaluation_plan(settings).environment
+        if evaluated != settings.environment:
+            check_evaluation(evaluated, spaces)
         if settings.environment.native_vector_env:
             make_lanes(settings.environment, 1).close()
 

@@ -85,4 +85,3 @@ class ClosesTogether(CartPoleEnv):
                 time.sleep(0.01)
             together = len(list(self.folder.glob("closing-*"))) == 2
             (self.folder / f"{'met' if together else 'alone'}-{name}").touch()
-        super().close()

@@ -124,6 +124,8 @@ def test_T21_weights_by_policy() -> None:
     assert differences(local(other).get_weights(), weights) == []
     with pytest.raises(ConfigError, match="there is one policy"):
         one.get_weights(["nobody"])
+    with pytest.raises(ConfigError, match=r"actor\.0\.weight is missing"):
+        one.set_weights({DEFAULT_POLICY_ID: {}})
     one.stop()
     other.stop()
 
@@ -199,6 +201,8 @@ def test_B12_functions_of_workers_environments_and_policies_run_where_those_live
             workers.foreach_worker(lambda _: lock)
         with pytest.raises(TrainableError, match="which cannot be sent back"):
             workers.foreach_worker(lambda _: threading.Lock())
+        with pytest.raises(TrainableError, match="worker 0: the function raised Zero"):
+            workers.foreach_worker(lambda worker: 1 / worker.spec.index)
         trainer.train()
     finally:
         trainer.stop()

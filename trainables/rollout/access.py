@@ -4,6 +4,7 @@ The same calls work on a worker in this process and, through `WorkerSet.foreach_
 There is one policy, with the name that multi-agent trainers give theirs when there is one.
 """
 
+import traceback
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
@@ -110,18 +111,38 @@ def pack(function: Callable[..., Any]) -> bytes:
 
 
 def apply_packed(worker: Any, packed: bytes) -> bytes:
-    """In the child: the function's answer, as bytes for the parent."""
-    answer = cloudpickle.loads(packed)(worker)
+    """In the child: the function's answer or what it raised, as bytes for the parent.
+
+    Its error is no failure of the worker, which is neither replaced nor left out for it.
+    """
     try:
-        returned: bytes = cloudpickle.dumps(answer)
-    except Exception as error:
-        raise TrainableError(
-            f"the function returned a {type(answer).__name__}, which cannot be sent back: {error}; "
-            f"return plain values"
-        ) from error
-    return returned
+        answer = cloudpickle.loads(packed)(worker)
+    except Exception as error:  # noqa: BLE001 whatever it is, the caller must hear of it
+        told = f"{type(error).__name__}: {error}\n\n{traceback.format_exc()}"
+        return _as_bytes(f"the function raised {told}", False)
+    try:
+        return _as_bytes(answer, True)
+    except Exception as error:  # noqa: BLE001 likewise
+        kind = type(answer).__name__
+        return _as_bytes(
+            f"the function returned a {kind}, which cannot be sent back: {error}; return plain "
+            f"values",
+            False,
+        )
 
 
-def unpack(returned: bytes) -> Any:
-    """The answer that `apply_packed` gave."""
-    return cloudpickle.loads(returned)
+def unpack(index: int, returned: bytes) -> Any:
+    """The answer that `apply_packed` gave in the child with this index.
+
+    Raises:
+        TrainableError: the function raised, or its answer cannot be sent.
+    """
+    succeeded, answer = cloudpickle.loads(returned)
+    if not succeeded:
+        raise TrainableError(f"in rollout worker {index}: {answer}")
+    return answer
+
+
+def _as_bytes(answer: Any, succeeded: bool) -> bytes:
+    packed: bytes = cloudpickle.dumps((succeeded, answer))
+    return packed

@@ -56,7 +56,7 @@ class WorkerSet(Protocol):
         """``function(worker)`` of each, where it lives; what it changes there is in no checkpoint.
 
         Raises:
-            TrainableError: the function or its answer cannot cross to a child and back.
+            TrainableError: the function raised in a child, or cannot cross to it and back.
         """
 
     def close(self) -> None:
@@ -165,7 +165,7 @@ class ChildWorkers:
         """``function(worker)`` of each, at the same time, in worker order."""
         packed = access.pack(function)
         answers = self._ask("apply_packed", lambda _: (packed,))
-        return [access.unpack(answer) for answer in answers.values()]
+        return [access.unpack(index, answer) for index, answer in answers.items()]
 
     def pids(self) -> list[int]:
         """Of the children, by index."""
