@@ -3,6 +3,10 @@
 People write one flat dict; `trainables.settings.parse` finds the section of each key.
 """
 
+import copy
+from collections.abc import Mapping
+from typing import Any
+
 from pydantic import Field
 
 from trainables.envs.make import EnvironmentConfig
@@ -18,7 +22,7 @@ from trainables.rollout.recovery import RecoveryConfig
 from trainables.rollout.sampler import SamplingConfig
 from trainables.rollout.worker_set import WorkersConfig
 from trainables.schedules import ScheduleConfig
-from trainables.settings import Settings
+from trainables.settings import Settings, defaults
 
 
 class TrainerConfig(Settings):
@@ -61,6 +65,28 @@ class TrainerConfig(Settings):
     def batch_size(self) -> int:
         """Environment steps per iteration, with complete episodes at least."""
         return self.train_batch_size or self.fragment_size
+
+
+def with_base_config(base: Mapping[str, Any], extra: Mapping[str, Any]) -> dict[str, Any]:
+    """A deep copy of `base` with `extra` merged in, dict into dict; neither is changed."""
+    merged = copy.deepcopy(dict(base))
+    for key, value in extra.items():
+        before = merged.get(key)
+        if isinstance(before, Mapping) and isinstance(value, Mapping):
+            merged[key] = with_base_config(before, value)
+        else:
+            merged[key] = copy.deepcopy(value)
+    return merged
+
+
+def with_common_config(extra: Mapping[str, Any]) -> dict[str, Any]:
+    """The defaults that all trainers share, with `extra` merged in."""
+    return with_base_config(default_config(TrainerConfig), extra)
+
+
+def default_config(model: type[TrainerConfig]) -> dict[str, Any]:
+    """Every key of a trainer's flat config that has a default, with it, as plain data."""
+    return {key: value for key, value in defaults(model).items() if key != "env"}
 
 
 def check_fit(settings: TrainerConfig) -> None:

@@ -26,7 +26,10 @@ from trainables.settings import Section, Settings, override
 
 PLACE = "evaluation_config"
 #: What `evaluation_config` may hold beside ``explore``: settings that evaluation reads.
-OVERRIDABLE = (*EnvironmentConfig.model_fields, "num_envs_per_worker")
+OVERRIDABLE = (
+    *(key for key in EnvironmentConfig.model_fields if key != "native_vector_env"),
+    "num_envs_per_worker",
+)
 
 
 class EvaluationConfig(Section):

@@ -5,13 +5,12 @@ a child that died, hung or returned garbage is replaced by a fresh one and asked
 episodes again, with the same numbers to the bit.
 """
 
-import contextlib
 import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, TypeAlias
 
-from trainables.errors import WorkerError
+from trainables.errors import TrainableError, WorkerError
 from trainables.evaluation import EvaluationConfig, Plan, play
 from trainables.policies.player import Player
 from trainables.resources import ResourcesConfig
@@ -103,8 +102,15 @@ class Evaluators:
         if index not in self._children:
             spec = EvaluatorSpec(self._seed, index, self._resources)
             self._children[index] = WorkerProcess(spec)
-        with contextlib.suppress(WorkerError):
+        try:
             self._children[index].send("play", *request)
+        except WorkerError:
+            return
+        except Exception as error:
+            raise TrainableError(
+                f"the policy, its filter or the environment's settings cannot be sent to an "
+                f"evaluating child: {error}; set evaluation_num_workers: 0"
+            ) from error
 
     def _receive(self, index: int, request: Request) -> list[Episode]:
         """The episodes asked for, if need be of a replacement."""

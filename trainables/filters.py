@@ -167,6 +167,10 @@ class ConcurrentMeanStdFilter(MeanStdFilter):
         self._lock = threading.RLock()
         super().__init__(shape, clip, center)
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        """In another process it is a plain `MeanStdFilter`: the threads stay here."""
+        return _plain, (self._base.mean.shape, self.clip, self.center, self.get_state())
+
     def __call__(self, x: Array, update: bool = True) -> Array:
         """Filter rows (B, *shape); `update` counts them first. The dtype is kept."""
         with self._lock:
@@ -218,6 +222,14 @@ class ConcurrentMeanStdFilter(MeanStdFilter):
         """Take back what `get_state` gave."""
         with self._lock:
             super().set_state(state)
+
+
+def _plain(
+    shape: tuple[int, ...], clip: float | None, center: bool, state: Mapping[str, Any]
+) -> MeanStdFilter:
+    made = MeanStdFilter(shape, clip, center)
+    made.set_state(state)
+    return made
 
 
 class RewardScaler:

@@ -6,7 +6,7 @@ So a config that spells out every classic default works, and one that asks for m
 from collections.abc import Sequence
 from typing import Annotated, Any
 
-from pydantic import AfterValidator, BeforeValidator, Field
+from pydantic import BeforeValidator, Field
 
 from trainables import renamed
 from trainables.settings import Section
@@ -51,7 +51,9 @@ class OfflineConfig(Section):
     input: Annotated[str, _only("sampler", needs=_OFFLINE)] = Field(
         default="sampler", description="Where experience comes from: the environment."
     )
-    input_evaluation: Annotated[list[str], BeforeValidator(_estimators)] = Field(
+    input_evaluation: Annotated[
+        list[str], _only(["is", "wis"], needs=_OFFLINE), BeforeValidator(_estimators)
+    ] = Field(
         default_factory=lambda: ["is", "wis"],
         description="Estimators for experience of other policies; the sampler's needs none.",
     )
@@ -64,12 +66,14 @@ class OfflineConfig(Section):
     output: Annotated[None, _only(None, needs=_OFFLINE)] = Field(
         default=None, description="Where experience is written: nowhere."
     )
-    output_compress_columns: Annotated[list[str], AfterValidator(list)] = Field(
-        default_factory=lambda: ["obs", "new_obs"],
-        description="Columns that are compressed when experience is written.",
+    output_compress_columns: Annotated[list[str], _only(["obs", "new_obs"], needs=_OFFLINE)] = (
+        Field(
+            default_factory=lambda: ["obs", "new_obs"],
+            description="Columns that are compressed when experience is written.",
+        )
     )
-    output_max_file_size: int = Field(
-        default=64 * 2**20, gt=0, description="Bytes after which a new file is begun."
+    output_max_file_size: Annotated[int, _only(64 * 2**20, needs=_OFFLINE)] = Field(
+        default=64 * 2**20, description="Bytes after which a new file is begun."
     )
 
 

@@ -83,6 +83,19 @@ def flatten(settings: Settings) -> dict[str, Any]:
     return flat
 
 
+def defaults(model: type[Settings]) -> dict[str, Any]:
+    """Flat key → default, as plain data; keys without a default are absent."""
+    sections = _sections(model)
+    found: dict[str, Any] = {}
+    for name, field in model.model_fields.items():
+        if name in sections:
+            found.update({**defaults(sections[name]), **_preset(model, name)})
+        elif not field.is_required():
+            value = field.get_default(call_default_factory=True, validated_data={})
+            found[name] = value.model_dump() if isinstance(value, BaseModel) else value
+    return found
+
+
 def override(settings: C, changes: Mapping[str, Any], place: str) -> C:
     """`settings` with other values for some keys; errors name them under `place`."""
     try:

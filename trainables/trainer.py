@@ -4,44 +4,59 @@ An algorithm's file gives a config and `learn`. Everything that decides the futu
 `save_checkpoint`; settings do not.
 """
 
+import copy
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from trainables import filters as filters_
-from trainables import onnx_export, rng
+from trainables import rng
 from trainables.config import TrainerConfig, check_fit
 from trainables.envs.levels import LEVELS, Level, measure
 from trainables.envs.make import read_spaces
 from trainables.envs.vector import make_lanes
-from trainables.errors import ConfigError, TrainableError, shorten
-from trainables.evaluation import Plan, check_evaluation, evaluation_settings, is_due
+from trainables.evaluation import check_evaluation, is_due
 from trainables.evaluation_workers import Evaluators
 from trainables.filter_config import make_filters
+from trainables.periodic_evaluation import PeriodicEvaluation
 from trainables.policies.actor import Actor
 from trainables.policies.device import learning_device, set_threads
 from trainables.policies.networks import ActorCritic
 from trainables.policies.player import Player
 from trainables.policies.torch_policy import TorchPolicy
+from trainables.policy_access import PolicyAccess
 from trainables.resources import Environs, check_quota
 from trainables.rollout.batch import Fragment
-from trainables.rollout.metrics import Progress, summarise
+from trainables.rollout.metrics import Progress
 from trainables.rollout.worker import Sample, WorkerSpec
 from trainables.rollout.worker_set import WorkerSet, make_workers
 from trainables.settings import parse
-from trainables.trainable import Trainable
+from trainables.trainable import TrialContext
+
+_levels: dict[str, Level] = {}
 
 
-class Trainer(Trainable):
+class Trainer(PolicyAccess, PeriodicEvaluation):
     """Base of all algorithms; works alone: ``PPO({"env": "CartPole-v1"}).train()``."""
 
     config_class: ClassVar[type[TrainerConfig]] = TrainerConfig
     settings: TrainerConfig
+
+    def __init__(
+        self,
+        config: Mapping[str, Any] | None = None,
+        context: TrialContext | None = None,
+        env: str | None = None,
+    ) -> None:
+        missing = [name for name in ("config_class", "learn") if not self._defines(name)]
+        if missing:
+            raise NotImplementedError(f"{type(self).__name__} must define {' and '.join(missing)}")
+        named = {} if env is None else {"env": env}
+        super().__init__({**(config or {}), **named}, context)
 
     # ---- what an algorithm writes ------------------------------------------------------------
 
@@ -94,7 +109,8 @@ class Trainer(Trainable):
     def step(self) -> dict[str, Any]:
         """One iteration."""
         check_quota(self.settings.resources.memory)
-        at_start = self._evaluation_at_start()
+        self._tell_global_vars({"timestep": self.progress.timesteps})
+        at_start = self.evaluation_at_start()
         timers: dict[str, float] = {}
         with _timed(timers, "sample_time_ms"):
             samples = self.workers.sample()
@@ -113,7 +129,7 @@ class Trainer(Trainable):
         }
         if is_due(self.settings.evaluation, self.iteration + 1):
             with _timed(timers, "evaluation_time_ms"):
-                result.update(self._evaluated())
+                result.update(self.evaluated())
         return result
 
     def save_checkpoint(self, checkpoint_dir: str) -> dict[str, Any]:
@@ -151,7 +167,9 @@ class Trainer(Trainable):
         cls.check_fit(settings)
         learning_device(settings.resources)
         spaces = read_spaces(settings.environment)
-        check_evaluation(cls._evaluation_plan(settings).environment, spaces)
+        evaluated = cls.evaluation_plan(settings).environment
+        if evaluated != settings.environment:
+            check_evaluation(evaluated, spaces)
         if settings.environment.native_vector_env:
             make_lanes(settings.environment, 1).close()
 
@@ -174,22 +192,26 @@ class Trainer(Trainable):
             children += settings.evaluation.evaluation_num_workers
         return settings.resources.request(children)
 
+    @classmethod
+    def resource_help(cls, config: Mapping[str, Any]) -> str:
+        """What to change when a trial asks for more than there is."""
+        return (
+            "num_workers and evaluation_num_workers set how many child processes a trial has, "
+            "num_gpus what it learns on; this trial's settings: "
+            f"{dict(config)}"
+        )
+
     # ---- what callers use --------------------------------------------------------------------
+
+    @property
+    def raw_user_config(self) -> dict[str, Any]:
+        """The settings as they were given, without defaults; a copy."""
+        return copy.deepcopy(self.config)
 
     @property
     def exactness(self) -> str:  # type: ignore[override]  # measured per trial, not per class
         """What a checkpoint holds of the environments, measured: "A exact state" or weaker."""
         return LEVELS[self.level]
-
-    def evaluate(self) -> dict[str, float]:
-        """Play `evaluation_num_episodes` fresh episodes; training is not touched by it.
-
-        Gives ``episode_reward_{mean,min,max}``, ``episode_len_mean`` and ``episodes``.
-        """
-        seed = rng.integer(self.seed, "evaluation", self.iteration + 1)
-        plan = self._evaluation_plan(self.settings)
-        episodes = self.evaluators.play(self.player, plan, seed)
-        return {**summarise(episodes), "episodes": len(episodes)}
 
     def compute_action(self, observation: NDArray[Any], explore: bool = False) -> Any:
         """The action for one raw observation (*O), as the environment wants it.
@@ -200,63 +222,7 @@ class Trainer(Trainable):
         stream = self.streams["compute_action"] if explore else None
         return self.player.act(np.asarray(observation)[None], stream)[0]
 
-    def describe_model(self) -> dict[str, Any]:
-        """What the exported model takes and gives: plain data for its card."""
-        return onnx_export.describe(self._policy_parts())
-
-    def _export_model(self, export_formats: Sequence[str], export_dir: str) -> dict[str, str]:
-        """Only ``onnx``: one file, checked on observations that this trainer really saw."""
-        for name in export_formats:
-            if name != "onnx":
-                raise ConfigError("format", name, "onnx")
-        path = onnx_export.export(self._policy_parts(), self.recent, Path(export_dir))
-        return {"onnx": str(path)}
-
-    # ---- evaluation, which an algorithm may change ---------------------------------------------
-
-    def _before_evaluate(self) -> None:
-        """Called before each evaluation."""
-
-    def _evaluate(self) -> dict[str, Any]:
-        """What an evaluation adds to the result."""
-        return {"evaluation": self.evaluate()}
-
-    def _evaluated(self) -> dict[str, Any]:
-        streams = rng.capture_global()
-        self._before_evaluate()
-        evaluated: object = self._evaluate()
-        rng.restore_global(streams)
-        if not isinstance(evaluated, dict):
-            raise TrainableError(
-                f"{type(self).__name__}._evaluate() returned {shorten(evaluated)}; "
-                f"expected a dict to add to the result"
-            )
-        return evaluated
-
-    def _evaluation_at_start(self) -> dict[str, Any]:
-        """The untrained policy's numbers, in the first result; a restored one has them behind it.
-
-        So an evaluation that cannot work fails before anything is trained.
-        """
-        if self.iteration or self.settings.evaluation.evaluation_interval is None:
-            return {}
-        return {f"{name}_at_start": value for name, value in self._evaluated().items()}
-
-    @staticmethod
-    def _evaluation_plan(settings: TrainerConfig) -> Plan:
-        changed, explore = evaluation_settings(settings, settings.evaluation)
-        return Plan(changed.environment, explore, changed.sampling.num_envs_per_worker)
-
     # ---- inside ------------------------------------------------------------------------------
-
-    def _policy_parts(self) -> onnx_export.PolicyParts:
-        return onnx_export.PolicyParts(
-            model=self.policy.model,
-            observation_filter=self.filters["observation"],
-            spaces=self.spaces,
-            clip_actions=self.settings.sampling.clip_actions,
-            player=self.player,
-        )
 
     def _build_model(self) -> ActorCritic:
         sizes = (self.spaces.observation_size, self.spaces.action_size)
@@ -278,10 +244,28 @@ class Trainer(Trainable):
             resources=settings.resources,
         )
 
+    @classmethod
+    def _defines(cls, name: str) -> bool:
+        above = cls.mro()[: cls.mro().index(Trainer)]
+        return any(name in vars(one) for one in above)
+
+    def _tell_global_vars(self, global_vars: Mapping[str, Any]) -> None:
+        self.policy.on_global_var_update(global_vars)
+        self.workers.set_global_vars(global_vars)
+
     def _measure_level(self) -> Level:
+        """Of these environments, measured once in a process: it depends on their settings alone."""
         if self.settings.sampling.sample_async:
             return "D"
-        return measure(lambda: make_lanes(self.settings.environment, 2), self.seed)
+        environment = self.settings.environment
+        key = repr(environment)
+        if key not in _levels:
+            _levels[key] = measure(lambda: make_lanes(environment, 2), 0)
+        return _levels[key]
+
+    def broadcast(self) -> None:
+        """Give the weights and the filters to all workers."""
+        self._synchronise([])
 
     def _synchronise(self, samples: Sequence[Sample]) -> None:
         """Merge what the workers' filters saw, in worker order; give all of them the result."""

@@ -191,4 +191,4 @@ class Situated(Counting):
         super().__init__()
         if os.environ.get(name) != (value or None):
             raise AssertionError(f"{name} is {os.environ.get(name)!r}")
-        self.held = np.ones(megabytes * 2**20, dtype=np.uint8)
+        self.held = np.zeros(megabytes * 2**20, dtype=np.uint8)

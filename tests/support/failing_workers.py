@@ -67,3 +67,21 @@ def write_into_the_pipe() -> None:
     for one in gc.get_objects():
         if isinstance(one, connection.Connection) and one.readable and not one.closed:
             one.send_bytes(b"no answer at all")
+
+
+class ClosesTogether(CartPoleEnv):
+    """In a child, its end waits until the environments of two children are about to end."""
+
+    def __init__(self, folder: str) -> None:
+        super().__init__()
+        self.folder = Path(folder)
+
+    def close(self) -> None:
+        name = multiprocessing.current_process().name
+        if name.startswith("rollout-worker-"):
+            (self.folder / f"closing-{name}").touch()
+            deadline = time.monotonic() + 4.0  # less than what a child gets to end
+            while time.monotonic() < deadline and len(list(self.folder.glob("closing-*"))) < 2:
+                time.sleep(0.01)
+            together = len(list(self.folder.glob("closing-*"))) == 2
+            (self.folder / f"{'met' if together else 'alone'}-{name}").touch()

@@ -94,6 +94,24 @@ def test_streams_of_spaces_are_part_of_the_state() -> None:
     ]
 
 
+def test_a_process_measures_an_environment_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    measured: list[int] = []
+
+    def counting(make_: Any, seed: int) -> Any:
+        measured.append(seed)
+        return measure(make_, seed)
+
+    monkeypatch.setattr("trainables.trainer.measure", counting)
+    config = {"env": f"{HERE}:Counting", "env_config": {"length": 41}}
+    trainers = [make(config, seed=1), make({**config, "lr": 0.5}, seed=2)]
+    assert len(measured) == 1
+    make({**config, "env_config": {"length": 43}}).stop()
+    assert len(measured) == 2
+    assert len({trainer.exactness for trainer in trainers}) == 1
+    for trainer in trainers:
+        trainer.stop()
+
+
 def test_the_trainer_says_what_its_checkpoints_hold() -> None:
     assert make().exactness == "A exact state"
     assert make({"env": f"{HERE}:Hidden"}).exactness == "C episode boundary"

@@ -1,5 +1,6 @@
 import os
 import signal
+import threading
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -72,7 +73,11 @@ def played(trainer: PPO, iterations: int) -> list[Any]:
 
 
 def test_T15_children_that_evaluate_change_no_number_and_no_state() -> None:
-    shared = {"evaluation_interval": 1, "evaluation_num_episodes": 5}
+    shared = {
+        "evaluation_interval": 1,
+        "evaluation_num_episodes": 5,
+        "observation_filter": "ConcurrentMeanStdFilter",
+    }
     alone = played(make(shared), 2)
     shared_out = played(make({**shared, "evaluation_num_workers": 2}), 2)
     assert differences(alone, shared_out) == []
@@ -108,6 +113,14 @@ def test_T16_after_a_failure_nothing_of_that_evaluation_leaks_into_the_next() ->
         with pytest.raises(NotFiniteError, match="evaluation episode"):
             trainer.evaluate()
         assert trainer.evaluators.pids() == []
+    trainer.stop()
+
+
+def test_T15_what_cannot_be_sent_to_a_child_is_said() -> None:
+    trainer = make({"evaluation_num_workers": 1})
+    trainer.player.note = threading.Lock()  # type: ignore[attr-defined]  # somebody's own
+    with pytest.raises(TrainableError, match="set evaluation_num_workers: 0"):
+        trainer.evaluate()
     trainer.stop()
 
 

@@ -51,6 +51,15 @@ def test_stopping_ends_the_children() -> None:
     assert not any(process.is_running() for process in processes)
 
 
+def test_children_end_at_the_same_time(tmp_path: Path) -> None:
+    env = "tests.support.failing_workers:ClosesTogether"
+    config = {**TWO, "env": env, "env_config": {"folder": str(tmp_path)}, "num_envs_per_worker": 1}
+    trainer = make(config)
+    trainer.stop()
+    ends = {path.name for path in tmp_path.glob("*-rollout-worker-?")}
+    assert {f"met-rollout-worker-{i}" for i in range(2)} <= ends
+
+
 def test_children_need_no_torch() -> None:
     code = "import sys, trainables.rollout.process; sys.exit('torch' in sys.modules)"
     subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=True)

@@ -5,6 +5,7 @@ minibatches over the clipped objective. B rows, D features, A action dimensions.
 """
 
 import logging
+from collections.abc import Mapping
 from typing import Any, ClassVar
 
 import numpy as np
@@ -88,6 +89,16 @@ class PPO(Trainer):
         gamma, lambda_ = self.settings.gamma, self.settings.lambda_
         return TrainBatch.join([to_rows(fragment, gamma, lambda_) for fragment in fragments])
 
+    def loss(self, batch: Mapping[str, Tensor]) -> tuple[Tensor, dict[str, float]]:
+        """The clipped objective with the value loss and the entropy bonus."""
+        loss, parts = ppo_loss(self.policy.model, batch, self.settings)
+        return loss, dict(zip(STATS, parts.tolist(), strict=True))
+
+    def gradient_step(self) -> tuple[float, float | None]:
+        """The learning rate now, and the bound on the norm of the whole gradient or None."""
+        rate = learning_rate(self.settings.schedule, self.progress.timesteps)
+        return rate, self.settings.grad_clip
+
     def learn(self, fragments: list[Fragment]) -> dict[str, float]:
         """One iteration of learning; returns the means of the losses over all minibatches."""
         settings = self.settings
@@ -137,7 +148,7 @@ def to_rows(fragment: Fragment, gamma: float, lambda_: float) -> TrainBatch:
     ).only(rows(fragment.valid))
 
 
-Minibatch = dict[str, Tensor]
+Minibatch = Mapping[str, Tensor]
 
 
 def shuffled(

@@ -43,6 +43,11 @@ class Actor:
         self.activation = activation
         self._layers: list[tuple[Array, Array]] = []
         self._heads: dict[str, Array] = {}
+        self.global_timestep = 0
+
+    def on_global_var_update(self, global_vars: Mapping[str, Any]) -> None:
+        """Take note of the steps that were sampled so far, by all workers."""
+        self.global_timestep = int(global_vars.get("timestep", self.global_timestep))
 
     def load(self, weights: Weights) -> None:
         """Adopt weights named as `ActorCritic.weights` names them; they are copied."""
@@ -109,15 +114,15 @@ class Actor:
         `forward` makes one product of all, whose rounding changes with their number. A row without
         a stream gets its most probable action.
         """
-        x: Array = observations[:, None, None, :]
+        x: Array = observations[:, None, :]
         for weight, bias in self._layers:
-            x = np.matmul(x, weight)
-            x += bias
+            x = np.matmul(x, weight[0])
+            x += bias[0]
             if self.activation == "tanh":
                 np.tanh(x, out=x)
             else:
                 np.maximum(x, 0.0, out=x)
-        head = (x[:, 0] @ self._heads["actor.weight"])[:, 0] + self._heads["actor.bias"]
+        head: Array = np.matmul(x, self._heads["actor.weight"])[:, 0] + self._heads["actor.bias"]
         for i, stream in enumerate(streams):
             if stream is not None and self.discrete:
                 race = stream.standard_exponential(head.shape[1], dtype=np.float32)

@@ -9,6 +9,7 @@ from typing import Annotated, Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from pydantic import Field
 from torch import Tensor
 
@@ -45,10 +46,15 @@ class TorchPolicy:
     ) -> None:
         self.device = device or torch.device("cpu")
         self.model = model.to(self.device)
+        self.global_timestep = 0
         self._parameters = dict(model.named_parameters())
         self._optimizer = torch.optim.Adam(
             self._parameters.values(), **config.model_dump(), fused=True
         )
+
+    def on_global_var_update(self, global_vars: Mapping[str, Any]) -> None:
+        """Take note of the steps that were sampled so far, by all workers."""
+        self.global_timestep = int(global_vars.get("timestep", self.global_timestep))
 
     def minimise(self, loss: Tensor, learning_rate: float, grad_clip: float | None) -> float:
         """One gradient step; returns the gradient's norm before clipping.
@@ -56,11 +62,40 @@ class TorchPolicy:
         Raises:
             NotFiniteError: NaN or infinity in the loss or the gradient; the weights are untouched.
         """
+        self._backward(loss)
+        return self._descend(learning_rate, grad_clip)
+
+    def compute_gradients(self, loss: Tensor) -> dict[str, NDArray[Any]]:
+        """Parameter → gradient of `loss`, copied; parameters without one are absent.
+
+        Raises:
+            NotFiniteError: NaN or infinity in the loss.
+        """
+        self._backward(loss)
+        gradients = {name: p.grad for name, p in self._parameters.items() if p.grad is not None}
+        return {name: gradient.cpu().numpy().copy() for name, gradient in gradients.items()}
+
+    def apply_gradients(
+        self, gradients: Mapping[str, NDArray[Any]], learning_rate: float, grad_clip: float | None
+    ) -> float:
+        """One step with these gradients; returns their norm before clipping.
+
+        Raises:
+            NotFiniteError: NaN or infinity in a gradient; the weights are untouched.
+        """
+        for name, parameter in self._parameters.items():
+            found = gradients.get(name)
+            parameter.grad = None if found is None else torch.tensor(found, device=self.device)
+        return self._descend(learning_rate, grad_clip)
+
+    def _backward(self, loss: Tensor) -> None:
         if not math.isfinite(loss.item()):
             raise NotFiniteError(f"the loss is {loss.item()}")
         for parameter in self._parameters.values():
             parameter.grad = None
         torch.autograd.backward(loss)
+
+    def _descend(self, learning_rate: float, grad_clip: float | None) -> float:
         gradients = [p.grad for p in self._parameters.values() if p.grad is not None]
         total = torch.linalg.vector_norm(torch.stack(torch._foreach_norm(gradients)))
         norm = float(total.item())

@@ -22,6 +22,7 @@ from trainables import rng
 from trainables.errors import EnvError, NotFiniteError, TrainableError, WorkerError
 from trainables.processes import die_with_parent, ignore_terminal_signals
 from trainables.resources import ResourcesConfig, limit_child
+from trainables.rollout.access import apply_packed
 
 STOP_TIMEOUT_S = 5.0
 #: How long a child that hangs is listened to for the next part of its stack.
@@ -236,6 +237,10 @@ class _ChildWorker:
     def __getattr__(self, method: str) -> Any:
         """Whatever else the worker can be asked for."""
         return getattr(self._worker, method)
+
+    def apply_packed(self, packed: bytes) -> bytes:
+        """The answer of a function of the worker."""
+        return apply_packed(self._worker, packed)
 
     def sample_with_state(self) -> tuple[Any, dict[str, Any]]:
         """A sample, and the state after it."""

@@ -22,6 +22,9 @@ from trainables.settings import Section
 #: Replacements for one request; a child that fails once more fails for a reason of its own.
 MAX_WORKER_FAILURE_RETRIES = 3
 
+#: What a replacement is told again: weights, filters and global variables are no state of a child.
+TOLD = ("sync", "set_global_vars")
+
 logger = logging.getLogger(__name__)
 
 
@@ -60,7 +63,7 @@ class SupervisedWorker:
         self._process = WorkerProcess(spec)
         self._request: tuple[str, tuple[Any, ...]] = ("", ())
         self._kept: Mapping[str, Any] | None = None
-        self._synced: tuple[Any, ...] | None = None
+        self._told: dict[str, tuple[Any, ...]] = {}
 
     @property
     def pid(self) -> int:
@@ -139,9 +142,10 @@ class SupervisedWorker:
         if method != "set_state" and self._kept is not None:
             self._process.send("set_state", self._kept)
             self._process.receive(self.config.sample_timeout_s)
-        if method not in ("set_state", "sync") and self._synced is not None:
-            self._process.send("sync", *self._synced)
-            self._process.receive(self.config.sample_timeout_s)
+        for told, args in self._told.items():
+            if method not in ("set_state", told):
+                self._process.send(told, *args)
+                self._process.receive(self.config.sample_timeout_s)
         self._ask()
 
     def _ask(self) -> None:
@@ -157,8 +161,8 @@ class SupervisedWorker:
         if method == "sample":
             sample, state = answer
             answer, self._kept = checked(unpack(sample), self.spec), state
-        elif method == "sync":
-            self._synced = args
+        elif method in TOLD:
+            self._told[method] = args
         elif method == "set_state":
             self._kept = args[0]
         return answer

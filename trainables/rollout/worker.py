@@ -22,6 +22,7 @@ from trainables.filter_config import FilterConfig, make_filters
 from trainables.filters import Filter
 from trainables.policies.actor import Actor, Weights
 from trainables.resources import ResourcesConfig
+from trainables.rollout.access import WorkerAccess
 from trainables.rollout.async_sampler import AsyncSampler
 from trainables.rollout.batch import Fragment
 from trainables.rollout.compression import PackingWorker
@@ -85,7 +86,7 @@ class Sample:
         return sum(fragment.logp.size for fragment in self.fragments)
 
 
-class RolloutWorker:
+class RolloutWorker(WorkerAccess):
     """Collects fragments with the weights it was last given; an endless iterator of samples."""
 
     _current: ClassVar["weakref.ref[RolloutWorker] | None"] = None
@@ -100,6 +101,8 @@ class RolloutWorker:
         self._filters: dict[str, Filter] = make_filters(
             spec.filters, spaces_.observation_size, concurrent=spec.sampling.sample_async
         )
+        self._weights: Weights = {}
+        self._global_vars: Mapping[str, Any] = {}
         self._stream = rng.generator(spec.seed, "policy", spec.index)
         parts = (self.lanes, self._actor, self._filters)
         name = f"worker {spec.index}"
@@ -149,6 +152,7 @@ class RolloutWorker:
 
     def sync(self, weights: Weights, filters: Mapping[str, Any]) -> None:
         """Adopt the learner's weights, and the merged filters if they are synchronised."""
+        self._weights = weights
         with self._at_rest():
             self._actor.load(weights)
         if self.spec.filters.synchronize_filters:

@@ -6,18 +6,20 @@ Whatever they return stands in the order of their indices, never of arrival.
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 from pydantic import Field
 
 from trainables.errors import TrainableError, WorkerError
-from trainables.policies.actor import Weights
+from trainables.policies.actor import Actor, Weights
 from trainables.resources import WorkerCount
+from trainables.rollout import access
 from trainables.rollout.recovery import RecoveryConfig, SupervisedWorker
 from trainables.rollout.worker import RolloutWorker, Sample, WorkerSpec
 from trainables.settings import Section
 
 logger = logging.getLogger(__name__)
+T = TypeVar("T")
 
 
 class WorkersConfig(Section):
@@ -47,8 +49,29 @@ class WorkerSet(Protocol):
     def healthy(self) -> int:
         """Child processes that are alive."""
 
+    def set_global_vars(self, global_vars: Mapping[str, Any]) -> None:
+        """Tell each worker and its policy, for example the ``timestep``."""
+
+    def foreach_worker(self, function: Callable[[RolloutWorker], T]) -> list[T]:
+        """``function(worker)`` of each, where it lives; what it changes there is in no checkpoint.
+
+        Raises:
+            TrainableError: the function raised in a child, or cannot cross to it and back.
+        """
+
     def close(self) -> None:
         """End them all."""
+
+
+def foreach_env(workers: WorkerSet, function: Callable[[Any], T]) -> list[list[T]]:
+    """``function(env)`` of each unwrapped environment, worker by worker."""
+    return workers.foreach_worker(lambda worker: worker.foreach_env(function))
+
+
+def foreach_policy(workers: WorkerSet, function: Callable[[Actor, str], T]) -> list[T]:
+    """``function(policy, name)`` of each policy of each worker."""
+    of_each = workers.foreach_worker(lambda worker: worker.foreach_policy(function))
+    return [answer for answers in of_each for answer in answers]
 
 
 class LocalWorkers:
@@ -76,6 +99,14 @@ class LocalWorkers:
     def healthy(self) -> int:
         """No children, so 0."""
         return 0
+
+    def set_global_vars(self, global_vars: Mapping[str, Any]) -> None:
+        """Tell the worker and its policy."""
+        self.worker.set_global_vars(global_vars)
+
+    def foreach_worker(self, function: Callable[[RolloutWorker], T]) -> list[T]:
+        """``[function(worker)]``."""
+        return [self.worker.apply(function)]
 
     def close(self) -> None:
         """Close its environments."""
@@ -125,6 +156,16 @@ class ChildWorkers:
     def healthy(self) -> int:
         """Child processes that are alive."""
         return sum(child.alive for child in self._children)
+
+    def set_global_vars(self, global_vars: Mapping[str, Any]) -> None:
+        """Tell each worker and its policy."""
+        self._ask("set_global_vars", lambda _: (global_vars,))
+
+    def foreach_worker(self, function: Callable[[RolloutWorker], T]) -> list[T]:
+        """``function(worker)`` of each, at the same time, in worker order."""
+        packed = access.pack(function)
+        answers = self._ask("apply_packed", lambda _: (packed,))
+        return [access.unpack(index, answer) for index, answer in answers.items()]
 
     def pids(self) -> list[int]:
         """Of the children, by index."""

@@ -1,0 +1,68 @@
+"""The trainer's evaluations: what one gives, what an algorithm may change, the one at the start."""
+
+from typing import Any
+
+from trainables import rng
+from trainables.config import TrainerConfig
+from trainables.errors import TrainableError, shorten
+from trainables.evaluation import Plan, evaluation_settings
+from trainables.evaluation_workers import Evaluators
+from trainables.policies.player import Player
+from trainables.rollout.metrics import summarise
+from trainables.trainable import Trainable
+
+
+class PeriodicEvaluation(Trainable):
+    """A trainer that evaluates its policy; an algorithm may override the two hooks."""
+
+    settings: TrainerConfig
+    seed: int
+    player: Player
+    evaluators: Evaluators
+
+    # ---- what an algorithm may write -----------------------------------------------------------
+
+    def _before_evaluate(self) -> None:
+        """Called before each evaluation."""
+
+    def _evaluate(self) -> dict[str, Any]:
+        """What an evaluation adds to the result."""
+        return {"evaluation": self.evaluate()}
+
+    def evaluated(self) -> dict[str, Any]:
+        """What `_evaluate` returns, checked; the global streams are left as they were."""
+        streams = rng.capture_global()
+        self._before_evaluate()
+        evaluated: object = self._evaluate()
+        rng.restore_global(streams)
+        if not isinstance(evaluated, dict):
+            raise TrainableError(
+                f"{type(self).__name__}._evaluate() returned {shorten(evaluated)}; "
+                f"expected a dict to add to the result"
+            )
+        return evaluated
+
+    def evaluation_at_start(self) -> dict[str, Any]:
+        """The untrained policy's numbers, in the first result; a restored one has them behind it.
+
+        So an evaluation that cannot work fails before anything is trained.
+        """
+        if self.iteration or self.settings.evaluation.evaluation_interval is None:
+            return {}
+        return {f"{name}_at_start": value for name, value in self.evaluated().items()}
+
+    @staticmethod
+    def evaluation_plan(settings: TrainerConfig) -> Plan:
+        """In which environment the policy is evaluated, and how."""
+        changed, explore = evaluation_settings(settings, settings.evaluation)
+        return Plan(changed.environment, explore, changed.sampling.num_envs_per_worker)
+
+    def evaluate(self) -> dict[str, float]:
+        """Play `evaluation_num_episodes` fresh episodes; training is not touched by it.
+
+        Gives ``episode_reward_{mean,min,max}``, ``episode_len_mean`` and ``episodes``.
+        """
+        seed = rng.integer(self.seed, "evaluation", self.iteration + 1)
+        plan = self.evaluation_plan(self.settings)
+        episodes = self.evaluators.play(self.player, plan, seed)
+        return {**summarise(episodes), "episodes": len(episodes)}
