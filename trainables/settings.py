@@ -18,21 +18,15 @@ from trainables.errors import ConfigError
 RESERVED_KEYS: Mapping[str, str] = {
     **dict.fromkeys(
         (
-            "callbacks",
-            "collect_metrics_timeout",
             "compress_observations",
             "fake_sampler",
             "horizon",
-            "log_level",
-            "log_sys_usage",
-            "min_iter_time_s",
             "no_done_at_end",
             "preprocessor_pref",
             "remote_env_batch_wait_ms",
             "remote_worker_envs",
             "sample_async",
             "soft_horizon",
-            "timesteps_per_iteration",
         ),
         "this version has no such feature; remove the key",
     ),

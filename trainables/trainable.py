@@ -36,6 +36,7 @@ from trainables.folder import read_files, temporary_folder, write_files
 _VOLATILE = (
     *("time_this_iter_s", "time_total_s", "time_since_restore", "timesteps_since_restore"),
     *("iterations_since_restore", "date", "timestamp", "hostname", "node_ip", "pid", "timers"),
+    *("sampler_perf", "perf"),
 )
 VOLATILE_KEYS = frozenset(_VOLATILE)
 

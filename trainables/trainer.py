@@ -4,9 +4,8 @@ An algorithm's file gives a config and `learn`. Everything that decides the futu
 `save_checkpoint`; settings do not.
 """
 
-import time
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -23,6 +22,8 @@ from trainables.errors import ConfigError, TrainableError, shorten
 from trainables.evaluation import Plan, check_evaluation, evaluation_settings, is_due
 from trainables.evaluation_workers import Evaluators
 from trainables.filter_config import make_filters
+from trainables.iteration import IterationLength, timed
+from trainables.logs import is_shown, system_usage
 from trainables.policies.actor import Actor
 from trainables.policies.device import learning_device, set_threads
 from trainables.policies.networks import ActorCritic
@@ -30,10 +31,12 @@ from trainables.policies.player import Player
 from trainables.policies.torch_policy import TorchPolicy
 from trainables.resources import Environs, check_quota
 from trainables.rollout.batch import Fragment
-from trainables.rollout.metrics import Progress, summarise
+from trainables.rollout.metrics import summarise
+from trainables.rollout.progress import Progress
 from trainables.rollout.worker import Sample, WorkerSpec
 from trainables.rollout.worker_set import WorkerSet, make_workers
 from trainables.settings import parse
+from trainables.telling import Telling, check_callbacks
 from trainables.trainable import Trainable
 
 
@@ -62,6 +65,7 @@ class Trainer(Trainable):
                 f"{settings.sampling.num_envs_per_worker} environments x "
                 f"{settings.sampling.rollout_fragment_length} steps make one fragment",
             )
+        check_callbacks(settings.callbacks, settings.workers.num_workers)
         if settings.schedule.lr_schedule == "linear" and not settings.schedule.schedule_timesteps:
             raise ConfigError(
                 "schedule_timesteps",
@@ -88,6 +92,7 @@ class Trainer(Trainable):
         set_threads(settings.resources)
         self.seed = self.context.seed if settings.seed is None else settings.seed
         rng.seed_global(self.seed, "global")
+        self.telling = Telling(settings.callbacks, settings.logs)
         self.spaces = read_spaces(settings.environment)
         device = learning_device(settings.resources)
         self.policy = TorchPolicy(self._build_model(), settings.optimizer, device)
@@ -108,27 +113,25 @@ class Trainer(Trainable):
         self.evaluators = Evaluators(settings.evaluation, self.seed, settings.resources)
 
     def step(self) -> dict[str, Any]:
-        """One iteration."""
+        """One iteration: rounds of sampling and learning until it is long enough."""
         check_quota(self.settings.resources.memory)
         at_start = self._evaluation_at_start()
         timers: dict[str, float] = {}
-        with _timed(timers, "sample_time_ms"):
-            samples = self.workers.sample()
-        with _timed(timers, "learn_time_ms"):
-            learner = self.learn([fragment for one in samples for fragment in one.fragments])
-        with _timed(timers, "synch_time_ms"):
-            self._synchronise(samples)
-        episodes = [episode for one in samples for episode in one.episodes]
-        timesteps = sum(fragment.logp.size for one in samples for fragment in one.fragments)
+        length = IterationLength(self.settings.iteration)
+        self.progress.begin_iteration()
+        learner = self._round(timers)
+        while not length.reached(self.progress.timesteps_this_iteration):
+            learner = self._round(timers)
         result: dict[str, Any] = {
-            **self.progress.count(timesteps, episodes),
+            **self.collect_metrics(),
+            **system_usage(self.settings.logs),
             "learner": learner,
             "num_healthy_workers": self.workers.healthy(),
             "timers": timers,
             **at_start,
         }
         if is_due(self.settings.evaluation, self.iteration + 1):
-            with _timed(timers, "evaluation_time_ms"):
+            with timed(timers, "evaluation_time_ms"):
                 result.update(self._evaluated())
         return result
 
@@ -143,6 +146,7 @@ class Trainer(Trainable):
             "progress": self.progress.get_state(),
             "workers": self.workers.get_state(),
             "recent_observations": self.recent.copy(),
+            **self.telling.get_state(),
         }
 
     def load_checkpoint(self, checkpoint: Mapping[str, Any]) -> None:
@@ -153,6 +157,7 @@ class Trainer(Trainable):
             rng.set_generator_state(stream, checkpoint["streams"][name])
         self.progress.set_state(checkpoint["progress"])
         self.workers.set_state(checkpoint["workers"])
+        self.telling.set_state(checkpoint)
         self.recent = np.array(checkpoint["recent_observations"], dtype=np.float32)
         self._synchronise([])
 
@@ -195,7 +200,7 @@ class Trainer(Trainable):
     @property
     def exactness(self) -> str:  # type: ignore[override]  # measured per trial, not per class
         """What a checkpoint holds of the environments, measured: "A exact state" or weaker."""
-        return LEVELS[self.level]
+        return LEVELS["D" if self.settings.iteration.min_iter_time_s else self.level]
 
     def evaluate(self) -> dict[str, float]:
         """Play `evaluation_num_episodes` fresh episodes; training is not touched by it.
@@ -206,6 +211,14 @@ class Trainer(Trainable):
         plan = self._evaluation_plan(self.settings)
         episodes = self.evaluators.play(self.player, plan, seed)
         return {**summarise(episodes), "episodes": len(episodes)}
+
+    def collect_metrics(self, selected_workers: Sequence[int] | None = None) -> dict[str, Any]:
+        """What the latest result says of episodes and steps: the same keys, the same numbers.
+
+        Args:
+            selected_workers: only what workers with these indices told; totals are always of all.
+        """
+        return self.progress.collect(selected_workers)
 
     def compute_action(self, observation: NDArray[Any], explore: bool = False) -> Any:
         """The action for one raw observation (*O), as the environment wants it.
@@ -265,6 +278,26 @@ class Trainer(Trainable):
 
     # ---- inside ------------------------------------------------------------------------------
 
+    def _complete(self, result: dict[str, Any], elapsed: float) -> dict[str, Any]:
+        completed = super()._complete(result, elapsed)
+        self.telling.train_result(self, completed)
+        return completed
+
+    def _round(self, timers: dict[str, float]) -> dict[str, float]:
+        """Sample, learn, synchronise, count; returns the learner's statistics."""
+        with timed(timers, "sample_time_ms"):
+            samples = self.workers.sample()
+        self.telling.sampled(samples)
+        with timed(timers, "learn_time_ms"):
+            learner = self.learn([fragment for one in samples for fragment in one.fragments])
+        self.telling.learnt(self.policy, learner)
+        with timed(timers, "synch_time_ms"):
+            self._synchronise(samples)
+        for one in samples:
+            steps = sum(fragment.logp.size for fragment in one.fragments)
+            self.progress.count(one.index, steps, one.episodes, one.perf)
+        return learner
+
     def _policy_parts(self) -> onnx_export.PolicyParts:
         return onnx_export.PolicyParts(
             model=self.policy.model,
@@ -292,6 +325,10 @@ class Trainer(Trainable):
             steps=-(-settings.batch_size // max(1, settings.workers.num_workers)),
             level=self.level,
             resources=settings.resources,
+            perf=settings.perf,
+            logs=settings.logs,
+            shows_logs=is_shown(),
+            calls=self.telling.calls,
         )
 
     def _measure_level(self) -> Level:
@@ -305,10 +342,3 @@ class Trainer(Trainable):
         self.workers.sync(weights, merged)
         if samples:
             self.recent = samples[0].recent
-
-
-@contextmanager
-def _timed(timers: dict[str, float], name: str) -> Iterator[None]:
-    started = time.perf_counter()
-    yield
-    timers[name] = 1e3 * (time.perf_counter() - started)

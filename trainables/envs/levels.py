@@ -5,6 +5,7 @@ A restored copy runs beside the original and every number is compared. Levels:
     A  exact state: the copy did the same to the bit
     C  episode boundary: the episode in flight is dropped on restore, and the next one starts from
        a seed derived from the trial's
+    D  not bit-exact: a clock decides what happens, by the trial's settings
 """
 
 import copy
@@ -17,7 +18,11 @@ from trainables import rng
 from trainables.envs.vector import Lanes
 
 Level = Literal["A", "C"]
-LEVELS: Mapping[str, str] = {"A": "A exact state", "C": "C episode boundary"}
+LEVELS: Mapping[str, str] = {
+    "A": "A exact state",
+    "C": "C episode boundary",
+    "D": "D not bit-exact",
+}
 
 HEAD_STEPS = 53  # prime: episodes of one length must not all end just there
 TAIL_STEPS = 100

@@ -3,7 +3,7 @@
 The same object serves in the trainer's own process and in a child. It needs numpy only.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
@@ -11,18 +11,22 @@ from numpy.typing import NDArray
 
 from trainables import filters as filters_
 from trainables import rng
+from trainables.callbacks import Calls
 from trainables.envs.levels import Level
 from trainables.envs.make import EnvironmentConfig, EnvSpaces, checked_spaces
 from trainables.envs.vector import Lanes, make_lanes
 from trainables.errors import WorkerError
 from trainables.filter_config import FilterConfig, make_filters
 from trainables.filters import Filter
+from trainables.logs import LogConfig, OneTimeLog, set_level, show
 from trainables.policies.actor import Actor, Weights
 from trainables.resources import ResourcesConfig
 from trainables.rollout.batch import Fragment
 from trainables.rollout.episodes import EpisodeSampler
-from trainables.rollout.metrics import Episode
+from trainables.rollout.metrics import RolloutMetrics
+from trainables.rollout.perf import PerfConfig, PerfStats
 from trainables.rollout.sampler import Sampler, SamplingConfig
+from trainables.rollout.watch import EpisodeWatch, Trajectory
 
 Array = NDArray[Any]
 SAMPLERS: Mapping[str, type[Sampler]] = {
@@ -51,12 +55,21 @@ class WorkerSpec:
     """What a checkpoint holds of the environments."""
     resources: ResourcesConfig = field(default_factory=ResourcesConfig)
     """What a child is given."""
+    perf: PerfConfig = field(default_factory=PerfConfig)
+    logs: LogConfig = field(default_factory=LogConfig)
+    shows_logs: bool = False
+    """Whether the trainer's process shows what is logged; a child then does so too."""
+    calls: Calls | None = None
+    """A person's callbacks; a child makes its own."""
 
     #: How errors call the process that is made from it.
     role: ClassVar[str] = "rollout worker"
 
     def build(self) -> "RolloutWorker":
         """The worker, in the process that it lives in."""
+        set_level(self.logs)
+        if self.shows_logs:
+            show(f"{self.role} {self.index}")
         return RolloutWorker(self)
 
 
@@ -66,12 +79,18 @@ class Sample:
 
     fragments: list[Fragment]
     """They may be buffers that the worker writes again in its next `sample`."""
-    episodes: list[Episode]
+    episodes: list[RolloutMetrics]
     """Those that ended, in the order of their end."""
     deltas: dict[str, Any]
     """What each filter saw since it was last synchronised."""
     recent: Array
     """(≤ 64, D) the latest raw observations of this iteration."""
+    perf: Mapping[str, float] = field(default_factory=dict)
+    """Mean times of the worker's ticks."""
+    trajectories: Sequence[list[Trajectory]] = ()
+    """Of each fragment, its pieces by episode, where a callback looks at them."""
+    index: int = 0
+    """Of the worker."""
 
 
 class RolloutWorker:
@@ -88,15 +107,64 @@ class RolloutWorker:
         name = f"worker {spec.index}"
         make = SAMPLERS[spec.sampling.batch_mode]
         self._sampler = make(name, spec.sampling, spaces_, parts, (spec.gamma, spec.steps))
+        self._sampler.perf = PerfStats(spec.perf)
+        self._episodes: list[RolloutMetrics] = []
+        self._log = OneTimeLog(name, on=spec.index == 0)
+        self._log("spaces", {"observation": spaces_.observation, "action": spaces_.action})
+        self._watch(spec.calls)
         units = range(self.lanes.unit_count)
         self.lanes.seed_spaces([self._seed(i, "spaces") for i in units])
         self._sampler.start([self._seed(i) for i in units])
 
     def sample(self) -> Sample:
-        """Exactly, or with whole episodes at least, as many steps as the spec says."""
+        """Exactly, or with whole episodes at least, as many steps as the spec says.
+
+        In this order: collect · on_sample_end · log · return.
+        """
+        if self._log.begin_round():
+            self._sampler.latest = {}
+        sample = self._collect()
+        if self.spec.calls:
+            self.spec.calls("on_sample_end", worker=self, samples=sample)
+        self._tell(sample.fragments)
+        return sample
+
+    def get_metrics(self) -> tuple[list[RolloutMetrics], dict[str, float]]:
+        """Of the latest sample: the episodes that ended, and mean times."""
+        return self._episodes, self._sampler.perf.means()
+
+    def _collect(self) -> Sample:
         collected = self._sampler.sample(self._stream)
-        deltas = self.get_filters(flush_after=True)
-        return Sample(collected.fragments, collected.episodes, deltas, collected.recent)
+        self._episodes = collected.episodes
+        episodes, perf = self.get_metrics()
+        return Sample(
+            collected.fragments,
+            episodes,
+            self.get_filters(flush_after=True),
+            collected.recent,
+            perf=perf,
+            trajectories=collected.trajectories,
+            index=self.spec.index,
+        )
+
+    def _tell(self, fragments: Sequence[Fragment]) -> None:
+        """Log what the data look like, where that has not been done."""
+        sampling = self.spec.sampling
+        asked = ("batch_mode", "rollout_fragment_length", "num_envs_per_worker")
+        sizes = {"steps": self.spec.steps, **{name: getattr(sampling, name) for name in asked}}
+        self._log("sample asked for", sizes)
+        self._log("raw observations", self._sampler.recent[-1])
+        for subject, value in self._sampler.latest.items():
+            self._log(subject, value)
+        self._log("sample batch", fragments[0])
+        self._log("filters", {name: type(one).__name__ for name, one in self._filters.items()})
+        self._log("policy", self._actor.weights())
+
+    def _watch(self, calls: Calls | None) -> None:
+        if calls:
+            watch = EpisodeWatch(calls, self, self.spec.index, self.lanes.count)
+            self._sampler.watch = watch
+            self.lanes.before_restart = watch.before_restart
 
     def sync(self, weights: Weights, filters: Mapping[str, Any]) -> None:
         """Adopt the learner's weights, and the merged filters if they are synchronised."""
@@ -124,10 +192,10 @@ class RolloutWorker:
             one.sync(filters[name])
 
     def get_state(self) -> dict[str, Any]:
-        """Entries ``stream``, ``sampler``, ``level``, ``environments``, and maybe ``filters``.
+        """Entries ``stream``, ``sampler``, ``level``, ``environments``; ``filters``, ``callbacks``.
 
         Weights are the trainer's, which gives them to every worker with `sync`. So are filters,
-        unless each worker keeps its own.
+        unless each worker keeps its own. Callbacks are there if they are set.
         """
         exact = self.spec.level == "A"
         own = not self.spec.filters.synchronize_filters
@@ -137,6 +205,7 @@ class RolloutWorker:
             "level": self.spec.level,
             "environments": self.lanes.get_state() if exact else [],
             **({"filters": filters_.get_state(self._filters)} if own else {}),
+            **self._calls_state(),
         }
 
     def set_state(self, state: Mapping[str, Any]) -> None:
@@ -147,6 +216,7 @@ class RolloutWorker:
         """
         rng.set_generator_state(self._stream, state["stream"])
         self._sampler.set_state(state["sampler"])
+        self._set_calls_state(state.get("callbacks"))
         if self.spec.filters.synchronize_filters:
             self.get_filters(flush_after=True)  # what was seen since then never happened
         else:
@@ -165,9 +235,29 @@ class RolloutWorker:
         for i in range(self.lanes.unit_count):
             first = i * per_unit
             episode = int(self._sampler.episodes.counts[first]) + 1
-            observations = self.lanes.restart(i, self._seed(i, "episode", episode))
-            for offset in range(per_unit):
-                self._sampler.drop_episode(first + offset, observations[offset])
+            lanes = range(first, first + per_unit)
+            if self._sampler.watch:
+                self._sampler.watch.create(lanes)
+            restarted = self.lanes.restart(i, self._seed(i, "episode", episode))
+            observations = dict(zip(lanes, restarted, strict=True))
+            for lane in lanes:
+                self._sampler.drop_episode(lane, observations[lane])
+            if self._sampler.watch:
+                self._sampler.watch.start(lanes, observations)
+
+    def _calls_state(self) -> dict[str, Any]:
+        if self.spec.calls is None or self._sampler.watch is None:
+            return {}
+        own, episodes = self.spec.calls.get_state(), self._sampler.watch.get_state()
+        return {"callbacks": {"own": own, "episodes": episodes}}
+
+    def _set_calls_state(self, state: Mapping[str, Any] | None) -> None:
+        if self.spec.calls is None or self._sampler.watch is None:
+            return
+        if state is not None:
+            self.spec.calls.set_state(state["own"])
+        written = state["episodes"] if state is not None else [{}] * self.lanes.count
+        self._sampler.watch.set_state(written, self._sampler.episodes)
 
     def _seed(self, unit: int, *path: rng.Name) -> int:
         # Some simulators take seeds of 31 bits only.
