@@ -9,15 +9,19 @@ from typing import Any
 
 from pydantic import Field
 
+from trainables.callbacks import CallbacksConfig
 from trainables.envs.make import EnvironmentConfig
 from trainables.errors import ConfigError
 from trainables.evaluation import EvaluationConfig
 from trainables.filter_config import CONCURRENT_KINDS, FilterConfig
+from trainables.iteration import IterationConfig
+from trainables.logs import LogConfig
 from trainables.neutral import MultiAgentConfig, OfflineConfig, RecordingConfig
 from trainables.policies.networks import ModelConfig
 from trainables.policies.torch_policy import OptimizerConfig
 from trainables.resources import ResourcesConfig
-from trainables.rollout.metrics import MetricsConfig
+from trainables.rollout.perf import PerfConfig
+from trainables.rollout.progress import MetricsConfig
 from trainables.rollout.recovery import RecoveryConfig
 from trainables.rollout.sampler import SamplingConfig
 from trainables.rollout.worker_set import WorkersConfig
@@ -36,6 +40,10 @@ class TrainerConfig(Settings):
     schedule: ScheduleConfig = ScheduleConfig()
     evaluation: EvaluationConfig = EvaluationConfig()
     metrics: MetricsConfig = MetricsConfig()
+    perf: PerfConfig = PerfConfig()
+    iteration: IterationConfig = IterationConfig()
+    callbacks: CallbacksConfig = CallbacksConfig()
+    logs: LogConfig = LogConfig()
     resources: ResourcesConfig = ResourcesConfig()
     offline: OfflineConfig = OfflineConfig()
     agents: MultiAgentConfig = MultiAgentConfig()

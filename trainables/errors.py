@@ -8,6 +8,7 @@ TrainableError
 │   ├── CorruptCheckpoint       the bytes are not the ones that were written
 │   └── WrongFormat             written by something else, or by a newer version
 ├── EnvError                an environment that breaks its contract: what it returned
+├── CallbackError           a person's callback that raised, or wrote what is no number
 ├── WorkerError             a rollout worker that died, hung or raised
 └── NotFiniteError          NaN or infinity in observations, rewards, losses or gradients
 """
@@ -83,6 +84,10 @@ class WrongFormat(CheckpointError):
 
 class EnvError(TrainableError):
     """An environment that breaks its contract."""
+
+
+class CallbackError(TrainableError):
+    """A person's callback that raised, or wrote what is no number; names it and its phase."""
 
 
 class WorkerError(TrainableError):

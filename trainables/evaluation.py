@@ -21,7 +21,7 @@ from trainables.envs.state import seed_spaces
 from trainables.errors import ConfigError
 from trainables.policies.player import Player
 from trainables.resources import WorkerCount
-from trainables.rollout.metrics import Episode
+from trainables.rollout.metrics import RolloutMetrics
 from trainables.settings import Section, Settings, override
 
 PLACE = "evaluation_config"
@@ -117,7 +117,7 @@ def is_due(config: EvaluationConfig, iteration: int) -> bool:
     return interval is not None and iteration % interval == 0
 
 
-def play(player: Player, plan: Plan, seed: int, indices: Sequence[int]) -> list[Episode]:
+def play(player: Player, plan: Plan, seed: int, indices: Sequence[int]) -> list[RolloutMetrics]:
     """The episodes with these indices, in their order.
 
     Args:
@@ -165,10 +165,10 @@ class _Running:
 
 def _play(
     player: Player, envs: list[Env], waiting: Iterator[int], chance: tuple[int, bool]
-) -> dict[int, Episode]:
+) -> dict[int, RolloutMetrics]:
     """Index → episode; an environment that is done takes the next that waits."""
     running = [_Running(env, index, *chance) for env, index in zip(envs, waiting, strict=False)]
-    finished: dict[int, Episode] = {}
+    finished: dict[int, RolloutMetrics] = {}
     while running:
         observations = np.stack([np.asarray(one.observation) for one in running])
         actions = player.act_each(observations, [one.stream for one in running])
@@ -177,7 +177,7 @@ def _play(
             if not one.step(action):
                 following.append(one)
                 continue
-            finished[one.index] = Episode(one.reward, one.length)
+            finished[one.index] = RolloutMetrics(one.reward, one.length)
             if (index := next(waiting, None)) is not None:
                 following.append(_Running(one.env, index, *chance))
         running = following

@@ -14,7 +14,7 @@ from trainables.errors import TrainableError, WorkerError
 from trainables.evaluation import EvaluationConfig, Plan, play
 from trainables.policies.player import Player
 from trainables.resources import ResourcesConfig
-from trainables.rollout.metrics import Episode
+from trainables.rollout.metrics import RolloutMetrics
 from trainables.rollout.process import WorkerProcess
 from trainables.rollout.recovery import MAX_WORKER_FAILURE_RETRIES
 
@@ -40,7 +40,9 @@ class EvaluatorSpec:
 class Evaluator:
     """Plays episodes; it has no state."""
 
-    def play(self, player: Player, plan: Plan, seed: int, indices: Sequence[int]) -> list[Episode]:
+    def play(
+        self, player: Player, plan: Plan, seed: int, indices: Sequence[int]
+    ) -> list[RolloutMetrics]:
         """The episodes with these indices, in their order."""
         return play(player, plan, seed, indices)
 
@@ -63,14 +65,14 @@ class Evaluators:
         self._resources = resources
         self._children: dict[int, WorkerProcess] = {}
 
-    def play(self, player: Player, plan: Plan, seed: int) -> list[Episode]:
+    def play(self, player: Player, plan: Plan, seed: int) -> list[RolloutMetrics]:
         """All episodes of one evaluation, in the order of their indices."""
         count = self._config.evaluation_num_episodes
         children = min(self._config.evaluation_num_workers, count)
         if children == 0:
             return play(player, plan, seed, range(count))
         requests = {i: (player, plan, seed, range(i, count, children)) for i in range(children)}
-        played: dict[int, Episode] = {}
+        played: dict[int, RolloutMetrics] = {}
         try:
             for child, request in requests.items():
                 self._send(child, request)
@@ -112,7 +114,7 @@ class Evaluators:
                 f"evaluating child: {error}; set evaluation_num_workers: 0"
             ) from error
 
-    def _receive(self, index: int, request: Request) -> list[Episode]:
+    def _receive(self, index: int, request: Request) -> list[RolloutMetrics]:
         """The episodes asked for, if need be of a replacement."""
         failures = 0
         while True:
@@ -135,7 +137,7 @@ class Evaluators:
                 self._send(index, request)
 
 
-def _checked(episodes: Any, indices: Sequence[int]) -> list[Episode]:
+def _checked(episodes: Any, indices: Sequence[int]) -> list[RolloutMetrics]:
     """`episodes` if they are as many as were asked for."""
     if not isinstance(episodes, list) or len(episodes) != len(indices):
         raise WorkerError(f"returned garbage instead of {len(indices)} episodes: {episodes!r:.80}")

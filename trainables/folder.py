@@ -1,5 +1,6 @@
 """A folder of files as a dict, path in the folder → bytes, and back."""
 
+import itertools
 import tempfile
 from collections.abc import Mapping
 from pathlib import Path
@@ -10,8 +11,16 @@ from trainables.errors import TrainableError, shorten
 TEMPORARY = ".tmp-folder-"
 
 
-def temporary_folder(parent: str | Path) -> tempfile.TemporaryDirectory[str]:
-    """A folder inside `parent` that is deleted when it is left."""
+def fresh_path(path: Path) -> Path:
+    """`path`, or the first of ``path_2``, ``path_3`` … that is not there; nothing is made."""
+    candidates = (path.with_name(f"{path.name}_{n}") if n > 1 else path for n in itertools.count(1))
+    return next(one for one in candidates if not one.exists())
+
+
+def temporary_folder(parent: str | Path | None) -> tempfile.TemporaryDirectory[str]:
+    """A folder inside `parent` (None: the system's for such) that is deleted when it is left."""
+    if parent is None:
+        return tempfile.TemporaryDirectory(prefix=TEMPORARY)
     Path(parent).mkdir(parents=True, exist_ok=True)
     return tempfile.TemporaryDirectory(prefix=TEMPORARY, dir=parent)
 

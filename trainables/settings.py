@@ -18,18 +18,12 @@ from trainables.errors import ConfigError
 RESERVED_KEYS: Mapping[str, str] = {
     **dict.fromkeys(
         (
-            "callbacks",
-            "collect_metrics_timeout",
             "horizon",
-            "log_level",
-            "log_sys_usage",
-            "min_iter_time_s",
             "no_done_at_end",
             "preprocessor_pref",
             "remote_env_batch_wait_ms",
             "remote_worker_envs",
             "soft_horizon",
-            "timesteps_per_iteration",
         ),
         "this version has no such feature; remove the key",
     ),

@@ -20,22 +20,24 @@ that never does.
 
 import copy
 import os
+import re
 import socket
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from pathlib import Path
 from typing import Any, ClassVar
 
 from trainables import checkpoint_file, rng
 from trainables.errors import TrainableError, shorten
-from trainables.folder import read_files, temporary_folder, write_files
+from trainables.folder import fresh_path, read_files, temporary_folder, write_files
 
 #: First parts of the result keys that differ between two equal runs: times, dates, pids, hosts.
 _VOLATILE = (
     *("time_this_iter_s", "time_total_s", "time_since_restore", "timesteps_since_restore"),
     *("iterations_since_restore", "date", "timestamp", "hostname", "node_ip", "pid", "timers"),
+    *("sampler_perf", "perf"),
 )
 VOLATILE_KEYS = frozenset(_VOLATILE)
 
@@ -48,8 +50,9 @@ class TrialContext:
     """Seed of every stream of this trial."""
     trial_id: str = "default"
     trial_name: str = "default"
-    logdir: Path = field(default_factory=Path.cwd)
-    """Folder for whatever the trainable wants to keep beside its checkpoints."""
+    logdir: Path | None = None
+    """Folder for whatever the trainable wants to keep beside its checkpoints; None: a fresh one
+    under ``results`` in the current folder, made when something is written into it."""
     resources: Mapping[str, float] = field(default_factory=dict)
 
 
@@ -162,7 +165,7 @@ class Trainable:
         has no side effects even where the subclass draws random numbers in it.
         """
         streams = rng.capture_global()
-        with temporary_folder(self.logdir) as folder:
+        with temporary_folder(self.context.logdir) as folder:
             data = self.save_checkpoint(folder)
             files = read_files(Path(folder))
         rng.restore_global(streams)
@@ -178,7 +181,7 @@ class Trainable:
         if saved["data"] is not None:
             self.load_checkpoint(saved["data"])
         else:
-            with temporary_folder(self.logdir) as folder:
+            with temporary_folder(self.context.logdir) as folder:
                 write_files(Path(folder), saved["files"])
                 self.load_checkpoint(folder)
         self._counters = dict(state["counters"])
@@ -248,7 +251,17 @@ class Trainable:
 
     @property
     def logdir(self) -> str:
-        """Folder for whatever the trainable wants to keep."""
+        """Folder for whatever the trainable wants to keep.
+
+        Without one in the context it is named ``{class}_{env}_{time}`` when it is first asked for.
+        """
+        if self.context.logdir is None:
+            env = re.sub(r"[^\w.-]+", "_", str(self.config.get("env", "")))
+            stamp = datetime.now().astimezone().strftime("%Y-%m-%d_%H-%M-%S")
+            name = "_".join(part for part in (type(self).__name__, env, stamp) if part)
+            self.context = replace(
+                self.context, logdir=fresh_path(Path("results").resolve() / name)
+            )
         return str(self.context.logdir)
 
     def _zero_counters(self) -> None:

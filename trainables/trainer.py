@@ -5,9 +5,8 @@ An algorithm's file gives a config and `learn`. Everything that decides the futu
 """
 
 import copy
-import time
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
 from typing import Any, ClassVar
 
 import numpy as np
@@ -22,6 +21,8 @@ from trainables.envs.vector import make_lanes
 from trainables.evaluation import check_evaluation, is_due
 from trainables.evaluation_workers import Evaluators
 from trainables.filter_config import make_filters
+from trainables.iteration import IterationLength, timed
+from trainables.logs import is_shown, system_usage
 from trainables.periodic_evaluation import PeriodicEvaluation
 from trainables.policies.actor import Actor
 from trainables.policies.device import learning_device, set_threads
@@ -31,10 +32,12 @@ from trainables.policies.torch_policy import TorchPolicy
 from trainables.policy_access import PolicyAccess
 from trainables.resources import Environs, check_quota
 from trainables.rollout.batch import Fragment
-from trainables.rollout.metrics import Progress
-from trainables.rollout.worker import Sample, WorkerSpec
+from trainables.rollout.progress import Progress
+from trainables.rollout.sample import Sample
+from trainables.rollout.worker import WorkerSpec
 from trainables.rollout.worker_set import WorkerSet, make_workers
 from trainables.settings import parse
+from trainables.telling import Telling, check_callbacks
 from trainables.trainable import TrialContext
 
 _levels: dict[str, Level] = {}
@@ -68,6 +71,7 @@ class Trainer(PolicyAccess, PeriodicEvaluation):
     def check_fit(cls, settings: TrainerConfig) -> None:
         """Raise ConfigError for settings that are fine one by one but do not fit together."""
         check_fit(settings)
+        check_callbacks(settings.callbacks, settings.workers.num_workers)
 
     # ---- Trainable ---------------------------------------------------------------------------
 
@@ -87,6 +91,7 @@ class Trainer(PolicyAccess, PeriodicEvaluation):
         set_threads(settings.resources)
         self.seed = self.context.seed if settings.seed is None else settings.seed
         rng.seed_global(self.seed, "global")
+        self.telling = Telling(settings.callbacks, settings.logs)
         self.spaces = read_spaces(settings.environment)
         device = learning_device(settings.resources)
         self.policy = TorchPolicy(self._build_model(), settings.optimizer, device)
@@ -107,20 +112,19 @@ class Trainer(PolicyAccess, PeriodicEvaluation):
         self.evaluators = Evaluators(settings.evaluation, self.seed, settings.resources)
 
     def step(self) -> dict[str, Any]:
-        """One iteration."""
+        """One iteration: rounds of sampling and learning until it is long enough."""
         check_quota(self.settings.resources.memory)
         self._tell_global_vars({"timestep": self.progress.timesteps})
         at_start = self.evaluation_at_start()
         timers: dict[str, float] = {}
-        with _timed(timers, "sample_time_ms"):
-            samples = self.workers.sample()
-        with _timed(timers, "learn_time_ms"):
-            learner = self.learn([fragment for one in samples for fragment in one.fragments])
-        with _timed(timers, "synch_time_ms"):
-            self._synchronise(samples)
-        episodes = [episode for one in samples for episode in one.episodes]
+        length = IterationLength(self.settings.iteration)
+        self.progress.begin_iteration()
+        learner = self._round(timers)
+        while not length.reached(self.progress.timesteps_this_iteration):
+            learner = self._round(timers)
         result: dict[str, Any] = {
-            **self.progress.count(sum(one.count for one in samples), episodes),
+            **self.collect_metrics(),
+            **system_usage(self.settings.logs),
             "learner": learner,
             "num_healthy_workers": self.workers.healthy(),
             **({"fake_sampler": True} if self.settings.sampling.fake_sampler else {}),
@@ -128,7 +132,7 @@ class Trainer(PolicyAccess, PeriodicEvaluation):
             **at_start,
         }
         if is_due(self.settings.evaluation, self.iteration + 1):
-            with _timed(timers, "evaluation_time_ms"):
+            with timed(timers, "evaluation_time_ms"):
                 result.update(self.evaluated())
         return result
 
@@ -143,6 +147,7 @@ class Trainer(PolicyAccess, PeriodicEvaluation):
             "progress": self.progress.get_state(),
             "workers": self.workers.get_state(),
             "recent_observations": self.recent.copy(),
+            **self.telling.get_state(),
         }
 
     def load_checkpoint(self, checkpoint: Mapping[str, Any]) -> None:
@@ -153,6 +158,7 @@ class Trainer(PolicyAccess, PeriodicEvaluation):
             rng.set_generator_state(stream, checkpoint["streams"][name])
         self.progress.set_state(checkpoint["progress"])
         self.workers.set_state(checkpoint["workers"])
+        self.telling.set_state(checkpoint)
         self.recent = np.array(checkpoint["recent_observations"], dtype=np.float32)
         self._synchronise([])
 
@@ -211,7 +217,15 @@ class Trainer(PolicyAccess, PeriodicEvaluation):
     @property
     def exactness(self) -> str:  # type: ignore[override]  # measured per trial, not per class
         """What a checkpoint holds of the environments, measured: "A exact state" or weaker."""
-        return LEVELS[self.level]
+        return LEVELS["D" if self.settings.iteration.min_iter_time_s else self.level]
+
+    def collect_metrics(self, selected_workers: Sequence[int] | None = None) -> dict[str, Any]:
+        """What the latest result says of episodes and steps: the same keys, the same numbers.
+
+        Args:
+            selected_workers: only what workers with these indices told; totals are always of all.
+        """
+        return self.progress.collect(selected_workers)
 
     def compute_action(self, observation: NDArray[Any], explore: bool = False) -> Any:
         """The action for one raw observation (*O), as the environment wants it.
@@ -223,6 +237,25 @@ class Trainer(PolicyAccess, PeriodicEvaluation):
         return self.player.act(np.asarray(observation)[None], stream)[0]
 
     # ---- inside ------------------------------------------------------------------------------
+
+    def _complete(self, result: dict[str, Any], elapsed: float) -> dict[str, Any]:
+        completed = super()._complete(result, elapsed)
+        self.telling.train_result(self, completed)
+        return completed
+
+    def _round(self, timers: dict[str, float]) -> dict[str, float]:
+        """Sample, learn, synchronise, count; returns the learner's statistics."""
+        with timed(timers, "sample_time_ms"):
+            samples = self.workers.sample()
+        self.telling.sampled(samples)
+        with timed(timers, "learn_time_ms"):
+            learner = self.learn([fragment for one in samples for fragment in one.fragments])
+        self.telling.learnt(self.policy, learner)
+        with timed(timers, "synch_time_ms"):
+            self._synchronise(samples)
+        for one in samples:
+            self.progress.count(one.index, one.count, one.episodes, one.perf)
+        return learner
 
     def _build_model(self) -> ActorCritic:
         sizes = (self.spaces.observation_size, self.spaces.action_size)
@@ -242,6 +275,10 @@ class Trainer(PolicyAccess, PeriodicEvaluation):
             steps=-(-settings.batch_size // max(1, settings.workers.num_workers)),
             level=self.level,
             resources=settings.resources,
+            perf=settings.perf,
+            logs=settings.logs,
+            shows_logs=is_shown(),
+            calls=self.telling.calls,
         )
 
     @classmethod
@@ -275,10 +312,3 @@ class Trainer(PolicyAccess, PeriodicEvaluation):
         self.workers.sync(weights, merged)
         if samples:
             self.recent = samples[0].recent
-
-
-@contextmanager
-def _timed(timers: dict[str, float], name: str) -> Iterator[None]:
-    started = time.perf_counter()
-    yield
-    timers[name] = 1e3 * (time.perf_counter() - started)

@@ -57,7 +57,7 @@ def mishap(what: str) -> None:
     if what == "raise":
         raise ZeroDivisionError("the world ended")
     if what == "garbage":
-        worker.Sample = lambda *_: "garbage"  # type: ignore[misc,assignment]  # broken on purpose
+        worker.Sample = lambda *_: "garbage"  # type: ignore[attr-defined,assignment]  # broken on purpose
     if what == "noise":
         write_into_the_pipe()
 

@@ -18,8 +18,8 @@ from trainables.errors import ConfigError, WorkerError
 from trainables.returns import generalized_advantages, next_values
 from trainables.rollout.batch import Fragment
 from trainables.rollout.recovery import checked
+from trainables.rollout.sample import Sample
 from trainables.rollout.sampler import Sampler
-from trainables.rollout.worker import Sample
 from trainables.rollout.worker_set import ChildWorkers, LocalWorkers
 
 HERE = "tests.support.environments"

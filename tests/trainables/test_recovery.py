@@ -13,7 +13,7 @@ from trainables.algorithms.ppo import PPO
 from trainables.errors import WorkerError
 from trainables.rollout.process import WorkerProcess
 from trainables.rollout.recovery import checked
-from trainables.rollout.worker import Sample
+from trainables.rollout.sample import Sample
 from trainables.rollout.worker_set import ChildWorkers
 
 TWO: dict[str, Any] = {"num_workers": 2, "train_batch_size": None, "evaluation_interval": None}

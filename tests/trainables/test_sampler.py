@@ -134,7 +134,7 @@ def test_rewards_are_clipped_for_the_learner_alone(clip: Any, expected: float | 
     )
     sample = trainer.workers.sample()[0]
     rewards = sample.fragments[0].rewards
-    assert sample.episodes[0].reward < -200
+    assert sample.episodes[0].total_reward < -200
     if expected is None:
         assert rewards.min() < -2
     else:

@@ -10,7 +10,7 @@ from tests.support.trainers import make
 from trainables.algorithms.ppo import PPO
 from trainables.envs.vector import Step
 from trainables.rollout.batch import Fragment
-from trainables.rollout.metrics import Episode
+from trainables.rollout.metrics import RolloutMetrics
 from trainables.rollout.worker_set import LocalWorkers
 
 LENGTH = 12
@@ -25,7 +25,7 @@ CONFIG: dict[str, Any] = {
 }
 
 
-def altered(alter: Callable[[int, Step], Step]) -> tuple[PPO, Fragment, list[Episode]]:
+def altered(alter: Callable[[int, Step], Step]) -> tuple[PPO, Fragment, list[RolloutMetrics]]:
     trainer = make(CONFIG)
     assert isinstance(trainer.workers, LocalWorkers)
     sampler = trainer.workers.worker._sampler
@@ -51,7 +51,7 @@ def test_E4_nothing_of_a_faulty_episode_is_learnt_and_its_siblings_are_untouched
     assert fragment.valid[:, 1].all()
     assert not fragment.final_values[7].any()
     assert fragment.truncated[:, 0].tolist() == [i in (4, 7, 9) for i in range(LENGTH)]
-    assert [e for e in episodes if e.faulty] == [Episode(2.0, 3, faulty=True)]
+    assert [e for e in episodes if e.faulty] == [RolloutMetrics(2.0, 3, faulty=True)]
     batch = trainer.learning_rows([fragment])
     assert len(batch) == 2 * LENGTH - 3
     trainer.stop()
@@ -59,11 +59,13 @@ def test_E4_nothing_of_a_faulty_episode_is_learnt_and_its_siblings_are_untouched
 
 def test_E4_a_faulty_episode_is_counted_apart_and_in_no_mean() -> None:
     trainer, fragment, episodes = altered(fails_in_its_eighth_step)
-    counted = trainer.progress.count(fragment.logp.size, episodes)
+    trainer.progress.count(0, fragment.logp.size, episodes, {})
+    counted = trainer.collect_metrics()
     assert counted["num_faulty_episodes"] == 1
     assert counted["episodes_this_iter"] == 4
     assert counted["episode_len_mean"] == (5 + 2 + 5 + 5) / 4
-    assert "num_faulty_episodes" not in trainer.progress.count(0, [])
+    trainer.progress.begin_iteration()
+    assert "num_faulty_episodes" not in trainer.collect_metrics()
     trainer.stop()
 
 

@@ -1,6 +1,7 @@
 """What every Trainable provides: results, counters, and checkpoints that change nothing."""
 
 import random
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -10,6 +11,7 @@ import numpy as np
 import pytest
 
 from tests.support.quadratic import Quadratic, RayStyle, expected_loss, quadratic_function
+from tests.support.trainers import make
 from trainables import Trainable
 from trainables.errors import CheckpointError, StateError, TrainableError
 from trainables.function import wrap
@@ -284,3 +286,21 @@ def test_settings_are_copied() -> None:
 
     trainable = Meddling(config)
     assert config == trainable.config == {"nested": {"x": 1}}
+
+
+def test_T6_without_a_folder_one_is_named_after_the_trainer_and_made_when_something_is_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    first, second = (make({"env": "CartPole-v1", "evaluation_interval": None}) for _ in range(2))
+    for trainer in (first, second):
+        trainer.train()
+        trainer.get_state()
+    assert list(tmp_path.iterdir()) == []
+    written = first.save()
+    assert written.parent == Path(first.logdir)
+    assert re.fullmatch(r"PPO_CartPole-v1_\d{4}-\d\d-\d\d_\d\d-\d\d-\d\d", written.parent.name)
+    assert written.parent.parent == tmp_path / "results"
+    assert second.save().parent != written.parent
+    first.stop()
+    second.stop()

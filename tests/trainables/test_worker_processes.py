@@ -12,7 +12,7 @@ from joblib.externals.loky.process_executor import ProcessPoolExecutor as LokyEx
 
 from tests.support.trainers import differences, make, run
 from trainables.errors import NotFiniteError, WorkerError
-from trainables.rollout.worker import Sample
+from trainables.rollout.sample import Sample
 from trainables.rollout.worker_set import ChildWorkers
 
 HERE = "tests.support.environments"

@@ -87,7 +87,10 @@ class PPO(Trainer):
     def learning_rows(self, fragments: list[Fragment]) -> TrainBatch:
         """The valid rows of all fragments, with advantages."""
         gamma, lambda_ = self.settings.gamma, self.settings.lambda_
-        return TrainBatch.join([to_rows(fragment, gamma, lambda_) for fragment in fragments])
+        batches = [to_rows(fragment, gamma, lambda_) for fragment in fragments]
+        self.telling.postprocessed(self.policy, fragments, batches)
+        valid = [rows(fragment.valid) for fragment in fragments]
+        return TrainBatch.join([b.only(v) for b, v in zip(batches, valid, strict=True)])
 
     def loss(self, batch: Mapping[str, Tensor]) -> tuple[Tensor, dict[str, float]]:
         """The clipped objective with the value loss and the entropy bonus."""
@@ -106,6 +109,7 @@ class PPO(Trainer):
         if len(batch) == 0:
             logger.warning("no valid row in this iteration; nothing is learnt from it")
             return {}
+        self.telling.log("training batch", batch)
         rate = learning_rate(settings.schedule, self.progress.timesteps)
         stats: list[Tensor] = []
         norms: list[float] = []
@@ -130,7 +134,7 @@ class PPO(Trainer):
 
 
 def to_rows(fragment: Fragment, gamma: float, lambda_: float) -> TrainBatch:
-    """A fragment (T, N) as rows with advantages and value targets."""
+    """A fragment (T, N) as T·N rows, valid or not, with advantages and value targets."""
     following = next_values(
         fragment.values, fragment.last_values[0], fragment.final_values, fragment.truncated
     )
@@ -145,7 +149,7 @@ def to_rows(fragment: Fragment, gamma: float, lambda_: float) -> TrainBatch:
         values=rows(fragment.values),
         advantages=rows(estimated.advantages),
         returns=rows(estimated.returns),
-    ).only(rows(fragment.valid))
+    )
 
 
 Minibatch = Mapping[str, Tensor]

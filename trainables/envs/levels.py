@@ -5,7 +5,8 @@ A restored copy runs beside the original and every number is compared. Levels:
     A  exact state: the copy did the same to the bit
     C  episode boundary: the episode in flight is dropped on restore, and the next one starts from
        a seed derived from the trial's
-    D  not bit-exact: so set (``sample_async``), never measured; environments come back as at C
+    D  not bit-exact: a clock decides what happens, by the trial's settings (``sample_async``,
+       ``min_iter_time_s``), never measured; environments come back as at C
 """
 
 import copy

@@ -6,7 +6,7 @@ transition.
 """
 
 import types
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
 
 import gymnasium
@@ -62,6 +62,8 @@ class Lanes(Protocol):
     """Environment objects: N, or 1."""
     observation_space: spaces.Space[Any]
     action_space: spaces.Space[Any]
+    before_restart: Callable[[Step], None] | None
+    """Called inside `step` when lanes have ended and before they are reset."""
 
     def reset(self, seeds: Sequence[int] | None) -> Array:
         """Start all episodes, one seed per unit; returns observations (N, *O)."""
@@ -123,6 +125,16 @@ class _Copied(gymnasium.ObservationWrapper[Any, Any, Any]):
         return np.array(observation)
 
 
+def _by_lane(infos: Mapping[str, Any], count: int) -> dict[int, dict[str, Any]]:
+    """What a vector environment told, key → (N,) with a mask under ``_key``, by lane."""
+    told: dict[int, dict[str, Any]] = {}
+    for lane in range(count):
+        own = {key: infos[key][lane] for key in infos if key[0] != "_" and infos[f"_{key}"][lane]}
+        if own:
+            told[lane] = own
+    return told
+
+
 class SeparateLanes(_Local):
     """One environment object per lane, in this process.
 
@@ -138,6 +150,7 @@ class SeparateLanes(_Local):
             autoreset_mode=AutoresetMode.SAME_STEP,
         )
         self.units: Sequence[Any] = self._vector.envs
+        self.before_restart: Callable[[Step], None] | None = None
         self.count = self.unit_count = num_envs
         self.observation_space = self._vector.single_observation_space
         self.action_space = self._vector.single_action_space
@@ -154,12 +167,27 @@ class SeparateLanes(_Local):
 
     def step(self, actions: Array) -> Step:
         """One step of every lane."""
+        if self.before_restart:
+            return self._step_and_tell(actions, self.before_restart)
         observations, rewards, terminated, truncated, infos = self._vector.step(actions)
         return Step(observations, rewards, terminated, truncated, infos.get("final_obs", ()))
 
     def close(self) -> None:
         """Let go of the environments."""
         self._vector.close()
+
+    def _step_and_tell(self, actions: Array, before_restart: Callable[[Step], None]) -> Step:
+        self._vector.autoreset_mode = AutoresetMode.DISABLED
+        observations, rewards, terminated, truncated, infos = self._vector.step(actions)
+        told = _by_lane(infos, self.count) if infos else NONE
+        step = Step(observations, rewards, terminated, truncated, observations, told)
+        ended = terminated | truncated
+        if not ended.any():
+            return step
+        step = step._replace(finals=observations.copy())
+        before_restart(step)
+        observations, _ = self._vector.reset(options={"reset_mask": ended})
+        return step._replace(observations=observations)
 
 
 class CartPoleLanes(_Local):
@@ -182,6 +210,7 @@ class CartPoleLanes(_Local):
             raise _no_native(config)
         self._vector: Any = vector  # gymnasium types its state as None
         self.units: Sequence[Any] = [vector]
+        self.before_restart: Callable[[Step], None] | None = None
         self.count, self.unit_count = num_envs, 1
         self.observation_space = vector.single_observation_space
         self.action_space = vector.single_action_space
@@ -202,6 +231,8 @@ class CartPoleLanes(_Local):
         finals = observations
         if len(ended):
             finals = observations.copy()
+            if self.before_restart:
+                self.before_restart(Step(finals, rewards, terminated, truncated, finals))
             starts = vector.np_random.uniform(vector.low, vector.high, size=(4, len(ended)))
             vector.state[:, ended] = starts
             vector.steps[ended] = 0

@@ -69,6 +69,10 @@ class Actor:
         if not self.discrete:
             self._heads["log_std"] = np.array(weights["log_std"])
 
+    def weights(self) -> dict[str, Array]:
+        """What `load` was given, actor and critic stacked; empty before."""
+        return {**{f"layer {i}": one for i, (one, _) in enumerate(self._layers)}, **self._heads}
+
     def forward(self, observations: Array) -> tuple[Array, Array]:
         """Heads (N, A) and values (N,) of filtered observations (N, D)."""
         x: Array = observations

@@ -112,6 +112,10 @@ class TorchPolicy:
         group = self._optimizer.param_groups[0]
         return {name: value for name, value in group.items() if name != "params"}
 
+    def gradients(self) -> dict[str, Tensor]:
+        """Of the latest step, as applied, by parameter; empty before the first."""
+        return {name: p.grad.cpu() for name, p in self._parameters.items() if p.grad is not None}
+
     def get_state(self) -> dict[str, Any]:
         """Entries ``weights`` and ``optimizer``, parameter by parameter; no hyperparameters."""
         return {

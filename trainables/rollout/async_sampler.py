@@ -16,7 +16,7 @@ import numpy as np
 
 from trainables.errors import WorkerError
 from trainables.rollout.batch import Fragment
-from trainables.rollout.metrics import Episode
+from trainables.rollout.metrics import RolloutMetrics
 from trainables.rollout.sampler import Collected, Sampler
 
 #: Results that wait; with so many the thread waits as well.
@@ -48,7 +48,7 @@ class AsyncSampler:
         self._timeout_s = timeout_s
         self._changed = threading.Condition()  # guards everything below
         self._results: deque[Collected | BaseException] = deque()
-        self._episodes: list[Episode] = []
+        self._episodes: list[RolloutMetrics] = []
         self._thread: threading.Thread | None = None
         self._pauses = 0
         self._rests = False
@@ -93,7 +93,7 @@ class AsyncSampler:
             raise result
         return result
 
-    def get_metrics(self) -> list[Episode]:
+    def get_metrics(self) -> list[RolloutMetrics]:
         """The episodes that have ended since the last call; never waits."""
         with self._changed:
             drained, self._episodes = self._episodes, []

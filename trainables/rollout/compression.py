@@ -11,7 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 if TYPE_CHECKING:
-    from trainables.rollout.worker import RolloutWorker, Sample
+    from trainables.rollout.sample import Sample
+    from trainables.rollout.worker import RolloutWorker
 
 Array = NDArray[Any]
 

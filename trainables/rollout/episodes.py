@@ -16,8 +16,9 @@ from numpy.typing import NDArray
 
 from trainables.envs.make import EnvSpaces
 from trainables.rollout.batch import Fragment
-from trainables.rollout.metrics import Episode
+from trainables.rollout.metrics import RolloutMetrics
 from trainables.rollout.sampler import Collected, Sampler, allocate
+from trainables.rollout.watch import Episode, Trajectory
 
 Array = NDArray[Any]
 #: What every row has; ``last_values`` is made when rows are gathered.
@@ -36,6 +37,8 @@ class _Piece(NamedTuple):
     stop: int
     goes_on: bool
     """It met a soft horizon: neither flag is set, and its value goes on."""
+    episode: Episode | None
+    """What callbacks know of it, where there are any."""
 
 
 class EpisodeSampler(Sampler):
@@ -53,7 +56,7 @@ class EpisodeSampler(Sampler):
         self.recent.clear()
         self._move_up()
         pieces: list[_Piece] = []
-        episodes: list[Episode] = []
+        episodes: list[RolloutMetrics] = []
         steps = 0
         while steps < self._steps:
             if self._next == len(self._rows.logp):
@@ -61,7 +64,10 @@ class EpisodeSampler(Sampler):
             for piece in self._advance(stream, episodes):
                 pieces.append(piece)
                 steps += piece.stop - piece.start
-        return Collected(self._gather(pieces), episodes, self._recent_rows())
+        groups = _grouped(pieces)
+        fragments = [self._gathered(group) for group in groups]
+        trajectories = [_traced(group) for group in groups] if self.watch else []
+        return Collected(fragments, episodes, self._recent_rows(), trajectories)
 
     def get_state(self) -> dict[str, Any]:
         """Also ``in_flight``: (N,) ``lengths`` and every column of the rows, lane after lane."""
@@ -96,14 +102,15 @@ class EpisodeSampler(Sampler):
         self._warned = False
         return []
 
-    def _advance(self, stream: np.random.Generator, episodes: list[Episode]) -> list[_Piece]:
+    def _advance(self, stream: np.random.Generator, episodes: list[RolloutMetrics]) -> list[_Piece]:
         """One tick; the pieces that it ended, in lane order."""
         t = self._next
         step, ended, over = self._tick(self._rows, t, stream)
         self._next += 1
         for lane in step.faults:
             self._rows.valid[self._begun[lane] : t + 1, lane] = False
-        episodes += self.episodes.step(step.rewards, over, step.faults)
+        written = self.watch.after_step(step, t) if self.watch else {}
+        episodes += self.episodes.step(step.rewards, over, step.faults, written)
         if not over.any():
             return []
         goes_on = over & ~ended
@@ -112,22 +119,14 @@ class EpisodeSampler(Sampler):
             filtered = self._filter(self.observations, update=False)
             self._rows.final_values[t, goes_on] = self.actor.values(filtered)[goes_on]
         pieces = [
-            _Piece(int(lane), int(self._begun[lane]), t + 1, bool(goes_on[lane]))
-            for lane in np.flatnonzero(over)
+            _Piece(lane, int(self._begun[lane]), t + 1, bool(goes_on[lane]), written.get(lane))
+            for lane in np.flatnonzero(over).tolist()
         ]
         self._begun[over] = t + 1
         return pieces
 
-    def _gather(self, pieces: list[_Piece]) -> list[Fragment]:
-        groups: list[list[_Piece]] = [[]]
-        for piece in pieces:
-            groups[-1].append(piece)
-            if piece.goes_on:
-                groups.append([])
-        return [self._gathered(group) for group in groups if group]
-
     def _gathered(self, group: list[_Piece]) -> Fragment:
-        lanes, starts, stops, _ = (np.array(values) for values in zip(*group, strict=True))
+        lanes, starts, stops = np.array([piece[:3] for piece in group]).T
         where = self._where(lanes, starts, stops - starts)
         columns = {name: getattr(self._rows, name)[where][:, None] for name in COLUMNS}
         # Where the last episode ended, what comes after it is not read.
@@ -172,3 +171,25 @@ class EpisodeSampler(Sampler):
             len(lengths),
             lengths.max(),
         )
+
+
+def _grouped(pieces: list[_Piece]) -> list[list[_Piece]]:
+    """One group per fragment: it ends at a soft horizon."""
+    groups: list[list[_Piece]] = [[]]
+    for piece in pieces:
+        groups[-1].append(piece)
+        if piece.goes_on:
+            groups.append([])
+    return [group for group in groups if group]
+
+
+def _traced(group: list[_Piece]) -> list[Trajectory]:
+    """Where each episode's rows stand in the fragment (ΣL, 1) that is gathered from the group."""
+    traced: list[Trajectory] = []
+    start = 0
+    for piece in group:
+        stop = start + piece.stop - piece.start
+        if piece.episode:
+            traced.append(Trajectory(0, start, stop, piece.episode))
+        start = stop
+    return traced

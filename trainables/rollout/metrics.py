@@ -1,36 +1,39 @@
-"""Episodes in flight, episodes finished, and the window that their means are taken over.
+"""Episodes in flight, episodes finished, and what is told of many of them.
 
 Returns are sums of the environment's own rewards, before any clipping or scaling. N lanes.
 """
 
-from collections import deque
 from collections.abc import Container, Iterable, Mapping
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import Field
 
-from trainables.settings import Section
-
-
-class MetricsConfig(Section):
-    """How episodes are summarised."""
-
-    metrics_smoothing_episodes: int = Field(
-        default=100, gt=0, description="Episodes, the latest ones, that means are taken over."
-    )
+from trainables.errors import CallbackError, shorten
 
 
-class Episode(NamedTuple):
+class RolloutMetrics(NamedTuple):
     """A finished episode."""
 
-    reward: float
+    total_reward: float
     """Sum of its rewards."""
     length: int
     """Environment steps."""
     faulty: bool = False
     """Its environment failed; it counts in no mean."""
+    worker_index: int = 0
+    """Which worker of the trainer collected it."""
+    custom_metrics: Mapping[str, float] | None = None
+    """Name → number that callbacks wrote."""
+    hist_data: Mapping[str, list[float]] | None = None
+    """Name → numbers that callbacks wrote."""
+
+
+class Written(Protocol):
+    """What callbacks wrote into an episode."""
+
+    custom_metrics: dict[str, float]
+    hist_data: dict[str, list[float]]
 
 
 class EpisodesInFlight:
@@ -47,22 +50,36 @@ class EpisodesInFlight:
         """(N,) episodes begun in each lane before the running one."""
 
     def step(
-        self, rewards: NDArray[Any], ended: NDArray[np.bool_], faulty: Container[int] = ()
-    ) -> list[Episode]:
-        """Count one step of each lane; returns the episodes that it ended, in lane order."""
+        self,
+        rewards: NDArray[Any],
+        ended: NDArray[np.bool_],
+        faulty: Container[int] = (),
+        written: Mapping[int, Written] | None = None,
+    ) -> list[RolloutMetrics]:
+        """Count one step of each lane; returns the episodes that it ended, in lane order.
+
+        Args:
+            rewards: (N,).
+            ended: (N,).
+            faulty: lanes whose episode counts in no mean.
+            written: lane → what callbacks wrote into the episode that ended there.
+        """
         self.rewards += rewards
         self.lengths += 1
-        finished: list[Episode] = []
+        finished: list[RolloutMetrics] = []
         if not ended.any():
             return finished
         for lane in np.flatnonzero(ended):
-            finished.append(self._finish(int(lane), int(lane) in faulty))
+            told = written.get(int(lane)) if written else None
+            finished.append(self._finish(int(lane), int(lane) in faulty, told))
         return finished
 
-    def _finish(self, lane: int, faulty: bool) -> Episode:
-        done = Episode(float(self.rewards[lane]), int(self.lengths[lane]), faulty)
+    def _finish(self, lane: int, faulty: bool, told: Written | None) -> RolloutMetrics:
+        done = RolloutMetrics(float(self.rewards[lane]), int(self.lengths[lane]), faulty)
         self.drop(lane)
-        return done
+        if told is None:
+            return done
+        return done._replace(custom_metrics=told.custom_metrics, hist_data=told.hist_data)
 
     def drop(self, lane: int) -> None:
         """Begin the next episode of a lane."""
@@ -85,43 +102,11 @@ class EpisodesInFlight:
         self.counts[:] = state["counts"]
 
 
-class EpisodeWindow:
-    """The latest finished episodes.
-
-    Args:
-        size: how many are kept.
-    """
-
-    def __init__(self, size: int) -> None:
-        self._episodes: deque[Episode] = deque(maxlen=size)
-
-    def add(self, episodes: Iterable[Episode]) -> None:
-        """Count more of them, oldest first."""
-        self._episodes.extend(episodes)
-
-    def summary(self) -> dict[str, float]:
-        """Means and bounds; empty before the first episode has ended."""
-        return summarise(self._episodes)
-
-    def get_state(self) -> dict[str, Any]:
-        """Entries ``rewards`` and ``lengths``, oldest first."""
-        return {
-            "rewards": np.array([e.reward for e in self._episodes]),
-            "lengths": np.array([e.length for e in self._episodes], dtype=np.int64),
-        }
-
-    def set_state(self, state: Mapping[str, Any]) -> None:
-        """Take back what `get_state` gave."""
-        pairs = zip(state["rewards"], state["lengths"], strict=True)
-        self._episodes.clear()
-        self._episodes.extend(Episode(float(r), int(n)) for r, n in pairs)
-
-
-def summarise(episodes: Iterable[Episode]) -> dict[str, float]:
+def summarise(episodes: Iterable[RolloutMetrics]) -> dict[str, float]:
     """``episode_reward_{mean,min,max}`` and ``episode_len_mean``; empty without episodes."""
     rewards, lengths = [], []
     for episode in episodes:
-        rewards.append(episode.reward)
+        rewards.append(episode.total_reward)
         lengths.append(episode.length)
     if not rewards:
         return {}
@@ -133,46 +118,45 @@ def summarise(episodes: Iterable[Episode]) -> dict[str, float]:
     }
 
 
-class Progress:
-    """Everything counted since the trial's beginning, and the window of episodes.
+def summarise_custom(episodes: Iterable[RolloutMetrics]) -> dict[str, float]:
+    """``{name}_{mean,min,max}`` over the episodes that have a custom metric of that name."""
+    values: dict[str, list[float]] = {}
+    for episode in episodes:
+        for name, value in (episode.custom_metrics or {}).items():
+            values.setdefault(name, []).append(value)
+    return {
+        f"{name}_{kind}": float(fold(values[name]))
+        for name in sorted(values)
+        for kind, fold in (("mean", np.mean), ("min", min), ("max", max))
+    }
 
-    Args:
-        config: the window's size.
+
+def histories(episodes: Iterable[RolloutMetrics]) -> dict[str, list[float]]:
+    """``episode_reward``, ``episode_lengths`` and what callbacks wrote, episode after episode."""
+    found: dict[str, list[float]] = {}
+    for episode in episodes:
+        found.setdefault("episode_reward", []).append(episode.total_reward)
+        found.setdefault("episode_lengths", []).append(episode.length)
+        for name, values in (episode.hist_data or {}).items():
+            found.setdefault(name, []).extend(values)
+    return found
+
+
+def checked_numbers(written: Written) -> None:
+    """Make custom metrics and histories plain floats, in place.
+
+    Raises:
+        CallbackError: something that is no number; it names the key.
     """
+    for name, value in written.custom_metrics.items():
+        written.custom_metrics[name] = _number(f"custom_metrics['{name}']", value)
+    for name, values in written.hist_data.items():
+        where = f"hist_data['{name}']"
+        written.hist_data[name] = [_number(where, value) for value in values]
 
-    def __init__(self, config: MetricsConfig) -> None:
-        self.timesteps = 0
-        """Environment steps sampled, all workers."""
-        self.episodes = 0
-        """Episodes finished."""
-        self._window = EpisodeWindow(config.metrics_smoothing_episodes)
 
-    def count(self, timesteps: int, episodes: list[Episode]) -> dict[str, float]:
-        """Count one iteration; returns its result keys."""
-        self.timesteps += timesteps
-        whole = [episode for episode in episodes if not episode.faulty]
-        faulty = len(episodes) - len(whole)
-        self.episodes += len(whole)
-        self._window.add(whole)
-        return {
-            **({"num_faulty_episodes": faulty} if faulty else {}),
-            **self._window.summary(),
-            "timesteps_total": self.timesteps,
-            "timesteps_this_iter": timesteps,
-            "episodes_total": self.episodes,
-            "episodes_this_iter": len(whole),
-        }
-
-    def get_state(self) -> dict[str, Any]:
-        """Entries ``timesteps``, ``episodes`` and ``window``."""
-        return {
-            "timesteps": self.timesteps,
-            "episodes": self.episodes,
-            "window": self._window.get_state(),
-        }
-
-    def set_state(self, state: Mapping[str, Any]) -> None:
-        """Take back what `get_state` gave."""
-        self.timesteps = int(state["timesteps"])
-        self.episodes = int(state["episodes"])
-        self._window.set_state(state["window"])
+def _number(where: str, value: Any) -> float:
+    try:
+        return float(value)
+    except (TypeError, ValueError):
+        raise CallbackError(f"{where}: {shorten(value)} is no number") from None

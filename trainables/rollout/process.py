@@ -19,7 +19,7 @@ from typing import Any, Protocol, TypeAlias
 from joblib.externals.loky.backend import get_context
 
 from trainables import rng
-from trainables.errors import EnvError, NotFiniteError, TrainableError, WorkerError
+from trainables.errors import CallbackError, EnvError, NotFiniteError, TrainableError, WorkerError
 from trainables.processes import die_with_parent, ignore_terminal_signals
 from trainables.resources import ResourcesConfig, limit_child
 from trainables.rollout.access import apply_packed
@@ -33,7 +33,7 @@ ENVIRONMENT = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM
 
 #: Errors that stay what they are on their way to the parent; every other one becomes a WorkerError.
 NAMED_ERRORS: Mapping[str, type[TrainableError]] = {
-    one.__name__: one for one in (EnvError, NotFiniteError)
+    one.__name__: one for one in (CallbackError, EnvError, NotFiniteError)
 }
 
 Pipe: TypeAlias = "connection.Connection[Any, Any]"

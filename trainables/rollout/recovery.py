@@ -16,7 +16,8 @@ from pydantic import Field
 from trainables.errors import TrainableError, WorkerError
 from trainables.rollout.compression import unpack
 from trainables.rollout.process import WorkerProcess
-from trainables.rollout.worker import Sample, WorkerSpec
+from trainables.rollout.sample import Sample
+from trainables.rollout.worker import WorkerSpec
 from trainables.settings import Section
 
 #: Replacements for one request; a child that fails once more fails for a reason of its own.

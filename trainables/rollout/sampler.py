@@ -6,8 +6,9 @@ float32, flattened. Here fragments have a fixed length; `episodes.py` collects w
 the same tick.
 """
 
+import time
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Annotated, Any, Literal, NamedTuple
 
 import numpy as np
@@ -20,7 +21,9 @@ from trainables.envs.vector import Lanes, Step
 from trainables.filters import Filter, MeanStdFilter, RewardScaler
 from trainables.policies.actor import Acted, Actor
 from trainables.rollout.batch import Fragment
-from trainables.rollout.metrics import Episode, EpisodesInFlight
+from trainables.rollout.metrics import EpisodesInFlight, RolloutMetrics
+from trainables.rollout.perf import PerfConfig, PerfStats
+from trainables.rollout.watch import EpisodeWatch, Trajectory
 from trainables.settings import Section
 
 Array = NDArray[Any]
@@ -69,10 +72,12 @@ class Collected(NamedTuple):
     """What one `Sampler.sample` collected."""
 
     fragments: list[Fragment]
-    episodes: list[Episode]
+    episodes: list[RolloutMetrics]
     """Those that ended, in the order of their end."""
     recent: Array
     """(≤ 64, D) the latest raw observations."""
+    trajectories: Sequence[list[Trajectory]] = ()
+    """Of each fragment, its pieces by episode, where a callback looks at them."""
 
 
 class Sampler:
@@ -109,11 +114,24 @@ class Sampler:
         )
         self.between_ticks: Callable[[], None] | None = None
         """Called before each tick, where everything is at rest."""
+        self.watch: EpisodeWatch | None = None
+        """Where there are callbacks: what calls them."""
+        self.perf = PerfStats(PerfConfig())
+        self.latest: dict[str, Any] = {}
+        """What a tick saw and gave, to be logged; the next one is kept when this is empty."""
+        self._observing = 0.0
+        """Seconds that it took to take the current observations."""
         self._fragments = self._allocate(spaces_)
 
     def start(self, seeds: list[int]) -> None:
         """Begin the first episode of every lane."""
-        self.observe(self.lanes.reset(seeds))
+        every = range(len(self.observations))
+        if self.watch:
+            self.watch.create(every)
+        observations = self.lanes.reset(seeds)
+        self.observe(observations)
+        if self.watch:
+            self.watch.start(every, observations)
 
     def observe(self, observations: Array) -> None:
         """Take (N, *O) as the current observations."""
@@ -122,20 +140,24 @@ class Sampler:
     def sample(self, stream: np.random.Generator) -> Collected:
         """As many fragments as make the steps; the next call writes into the same arrays."""
         self.recent.clear()
-        episodes: list[Episode] = []
+        episodes: list[RolloutMetrics] = []
+        trajectories: list[list[Trajectory]] = []
         for fragment in self._fragments:
             episodes += self.collect(fragment, stream)
-        return Collected(self._fragments, episodes, self._recent_rows())
+            if self.watch:
+                trajectories.append(self.watch.take_pieces(len(fragment.logp)))
+        return Collected(self._fragments, episodes, self._recent_rows(), trajectories)
 
-    def collect(self, fragment: Fragment, stream: np.random.Generator) -> list[Episode]:
+    def collect(self, fragment: Fragment, stream: np.random.Generator) -> list[RolloutMetrics]:
         """Fill `fragment`; returns the episodes that ended, in the order of their end."""
-        finished: list[Episode] = []
+        finished: list[RolloutMetrics] = []
         begun = np.zeros(len(self.observations), dtype=np.int64)  # rows: of the running episodes
         for t in range(len(fragment.logp)):
             step, ended, over = self._tick(fragment, t, stream)
             for lane in step.faults:
                 fragment.valid[begun[lane] : t + 1, lane] = False
-            finished += self.episodes.step(step.rewards, over, step.faults)
+            written = self.watch.after_step(step, t) if self.watch else None
+            finished += self.episodes.step(step.rewards, over, step.faults, written)
             begun[ended] = t + 1
         filtered = self._filter(self.observations, update=False)
         fragment.last_values[0] = self.actor.values(filtered)
@@ -183,14 +205,25 @@ class Sampler:
         if self.between_ticks is not None:
             self.between_ticks()
         self.recent.append(self.observations)
+        clock = time.perf_counter
+        began = clock()
         filtered = self._filter(self.observations)
+        processed = clock()
         acted = self.actor.act(filtered, stream)
-        step = self.lanes.step(self._sent(acted.actions))
+        decided = clock()
+        sent = self._sent(acted.actions)
+        adapted = clock()
+        step = self.lanes.step(sent)
+        self.perf.add(began - self._observing, processed, decided, adapted, clock())
         rows.observations[t] = filtered
         ended = step.terminated | step.truncated
         ended[list(step.faults)] = True
         self._write(rows, t, acted, step, ended)
+        began = clock()
         self.observe(step.observations)
+        self._observing = clock() - began
+        if not self.latest:
+            self.latest = {"infos": step.infos, "policy inputs": filtered, "policy outputs": acted}
         return step, ended, ended if step.soft_ends is None else ended | step.soft_ends
 
     def _write(

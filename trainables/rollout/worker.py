@@ -4,22 +4,23 @@ The same object serves in the trainer's own process and in a child. It needs num
 """
 
 import weakref
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, fields, replace
 from typing import Any, ClassVar
 
-import numpy as np
 from numpy.typing import NDArray
 
 from trainables import filters as filters_
 from trainables import rng
+from trainables.callbacks import Calls
 from trainables.envs.levels import Level
 from trainables.envs.make import EnvironmentConfig, EnvSpaces, checked_spaces
 from trainables.envs.vector import Lanes, make_lanes
 from trainables.errors import WorkerError
 from trainables.filter_config import FilterConfig, make_filters
 from trainables.filters import Filter
+from trainables.logs import LogConfig, OneTimeLog, set_level, show
 from trainables.policies.actor import Actor, Weights
 from trainables.resources import ResourcesConfig
 from trainables.rollout.access import WorkerAccess
@@ -27,8 +28,11 @@ from trainables.rollout.async_sampler import AsyncSampler
 from trainables.rollout.batch import Fragment
 from trainables.rollout.compression import PackingWorker
 from trainables.rollout.episodes import EpisodeSampler
-from trainables.rollout.metrics import Episode
+from trainables.rollout.metrics import RolloutMetrics
+from trainables.rollout.perf import PerfConfig, PerfStats
+from trainables.rollout.sample import Sample, as_data, from_data
 from trainables.rollout.sampler import Sampler, SamplingConfig
+from trainables.rollout.watch import EpisodeWatch
 
 Array = NDArray[Any]
 SAMPLERS: Mapping[str, type[Sampler]] = {
@@ -57,33 +61,23 @@ class WorkerSpec:
     """What a checkpoint holds of the environments."""
     resources: ResourcesConfig = field(default_factory=ResourcesConfig)
     """What a child is given."""
+    perf: PerfConfig = field(default_factory=PerfConfig)
+    logs: LogConfig = field(default_factory=LogConfig)
+    shows_logs: bool = False
+    """Whether the trainer's process shows what is logged; a child then does so too."""
+    calls: Calls | None = None
+    """A person's callbacks; a child makes its own."""
 
     #: How errors call the process that is made from it.
     role: ClassVar[str] = "rollout worker"
 
     def build(self) -> "RolloutWorker | PackingWorker":
-        """The worker, in the child that it lives in."""
+        """The worker, in the process that it lives in."""
+        set_level(self.logs)
+        if self.shows_logs:
+            show(f"{self.role} {self.index}")
         worker, compress = RolloutWorker(self), self.sampling.compress_observations
         return PackingWorker(worker, compress == "bulk") if compress else worker
-
-
-@dataclass(frozen=True)
-class Sample:
-    """What one worker collected in one iteration."""
-
-    fragments: list[Fragment]
-    """They may be buffers that the worker writes again in its next `sample`."""
-    episodes: list[Episode]
-    """Those that ended, in the order of their end."""
-    deltas: dict[str, Any]
-    """What each filter saw since it was last synchronised."""
-    recent: Array
-    """(≤ 64, D) the latest raw observations of this iteration."""
-
-    @property
-    def count(self) -> int:
-        """Environment steps."""
-        return sum(fragment.logp.size for fragment in self.fragments)
 
 
 class RolloutWorker(WorkerAccess):
@@ -108,6 +102,11 @@ class RolloutWorker(WorkerAccess):
         name = f"worker {spec.index}"
         make = SAMPLERS[spec.sampling.batch_mode]
         self._sampler = make(name, spec.sampling, spaces_, parts, (spec.gamma, spec.steps))
+        self._sampler.perf = PerfStats(spec.perf)
+        self._episodes: list[RolloutMetrics] = []
+        self._log = OneTimeLog(name, on=spec.index == 0)
+        self._log("spaces", {"observation": spaces_.observation, "action": spaces_.action})
+        self._watch(spec.calls)
         self._async: AsyncSampler | None = None
         if spec.sampling.sample_async:
             self._async = AsyncSampler(self._sampler, self._stream)
@@ -118,15 +117,17 @@ class RolloutWorker(WorkerAccess):
     def sample(self) -> Sample:
         """Exactly, or with whole episodes at least, as many steps as the spec says.
 
-        Every finished sample passes here. With a fake sampler it is the first one again, of which
-        filters and metrics count nothing twice.
+        Every finished sample passes here: collect · on_sample_end · log · return. With a fake
+        sampler it is the first one again, of which filters and metrics count nothing twice.
         """
         if self._first is not None:
             return replace(self._first, episodes=[], deltas=self.get_filters())
-        source = self._async
-        collected = source.next() if source else self._sampler.sample(self._stream)
-        deltas = self.get_filters(flush_after=True)
-        sample = Sample(collected.fragments, collected.episodes, deltas, collected.recent)
+        if self._log.begin_round():
+            self._sampler.latest = {}
+        sample = self._collect()
+        if self.spec.calls:
+            self.spec.calls("on_sample_end", worker=self, samples=sample)
+        self._tell(sample.fragments)
         self._first = sample if self.spec.sampling.fake_sampler else None
         return sample
 
@@ -149,6 +150,44 @@ class RolloutWorker(WorkerAccess):
     def creation_args(self) -> dict[str, Any]:
         """What this worker was made from: ``RolloutWorker(WorkerSpec(**args))`` is alike."""
         return {field.name: getattr(self.spec, field.name) for field in fields(self.spec)}
+
+    def get_metrics(self) -> tuple[list[RolloutMetrics], dict[str, float]]:
+        """Of the latest sample: the episodes that ended, and mean times."""
+        return self._episodes, self._sampler.perf.means()
+
+    def _collect(self) -> Sample:
+        source = self._async
+        collected = source.next() if source else self._sampler.sample(self._stream)
+        self._episodes = collected.episodes
+        episodes, perf = self.get_metrics()
+        return Sample(
+            collected.fragments,
+            episodes,
+            self.get_filters(flush_after=True),
+            collected.recent,
+            perf=perf,
+            trajectories=collected.trajectories,
+            index=self.spec.index,
+        )
+
+    def _tell(self, fragments: Sequence[Fragment]) -> None:
+        """Log what the data look like, where that has not been done."""
+        sampling = self.spec.sampling
+        asked = ("batch_mode", "rollout_fragment_length", "num_envs_per_worker")
+        sizes = {"steps": self.spec.steps, **{name: getattr(sampling, name) for name in asked}}
+        self._log("sample asked for", sizes)
+        self._log("raw observations", self._sampler.recent[-1])
+        for subject, value in self._sampler.latest.items():
+            self._log(subject, value)
+        self._log("sample batch", fragments[0])
+        self._log("filters", {name: type(one).__name__ for name, one in self._filters.items()})
+        self._log("policy", self._actor.weights())
+
+    def _watch(self, calls: Calls | None) -> None:
+        if calls:
+            watch = EpisodeWatch(calls, self, self.spec.index, self.lanes.count)
+            self._sampler.watch = watch
+            self.lanes.before_restart = watch.before_restart
 
     def sync(self, weights: Weights, filters: Mapping[str, Any]) -> None:
         """Adopt the learner's weights, and the merged filters if they are synchronised."""
@@ -182,7 +221,7 @@ class RolloutWorker(WorkerAccess):
 
         Weights are the trainer's, which gives them to every worker with `sync`. So are filters,
         unless each worker keeps its own: then there is ``filters``. With a fake sampler there is
-        ``first``, the sample that it gives.
+        ``first``, the sample that it gives; with callbacks ``callbacks``.
         """
         with self._at_rest():
             return self._get_state()
@@ -190,13 +229,15 @@ class RolloutWorker(WorkerAccess):
     def _get_state(self) -> dict[str, Any]:
         exact = self.spec.level == "A"
         own = not self.spec.filters.synchronize_filters
+        watch = self._sampler.watch
         return {
             "stream": rng.get_generator_state(self._stream),
             "sampler": self._sampler.get_state(),
             "level": self.spec.level,
             "environments": self.lanes.get_state() if exact else [],
             **({"filters": filters_.get_state(self._filters)} if own else {}),
-            **({"first": _as_data(self._first)} if self.spec.sampling.fake_sampler else {}),
+            **({"first": as_data(self._first)} if self.spec.sampling.fake_sampler else {}),
+            **({"callbacks": watch.get_state()} if watch else {}),
         }
 
     def set_state(self, state: Mapping[str, Any]) -> None:
@@ -213,11 +254,13 @@ class RolloutWorker(WorkerAccess):
     def _set_state(self, state: Mapping[str, Any]) -> None:
         rng.set_generator_state(self._stream, state["stream"])
         self._sampler.set_state(state["sampler"])
+        if self._sampler.watch:
+            self._sampler.watch.set_state(state.get("callbacks"), self._sampler.episodes)
         if self.spec.filters.synchronize_filters:
             self.get_filters(flush_after=True)  # what was seen since then never happened
         else:
             filters_.set_state(self._filters, state["filters"])
-        self._first = _from_data(state.get("first"))
+        self._first = from_data(state.get("first"))
         if state["level"] == "A":
             self.lanes.set_state(state["environments"])
         else:
@@ -238,33 +281,19 @@ class RolloutWorker(WorkerAccess):
         for i in range(self.lanes.unit_count):
             first = i * per_unit
             episode = int(self._sampler.episodes.counts[first]) + 1
-            observations = self.lanes.restart(i, self._seed(i, "episode", episode))
-            for offset in range(per_unit):
-                self._sampler.drop_episode(first + offset, observations[offset])
+            lanes = range(first, first + per_unit)
+            if self._sampler.watch:
+                self._sampler.watch.create(lanes)
+            restarted = self.lanes.restart(i, self._seed(i, "episode", episode))
+            observations = dict(zip(lanes, restarted, strict=True))
+            for lane in lanes:
+                self._sampler.drop_episode(lane, observations[lane])
+            if self._sampler.watch:
+                self._sampler.watch.start(lanes, observations)
 
     def _seed(self, unit: int, *path: rng.Name) -> int:
         # Some simulators take seeds of 31 bits only.
         return rng.integer(self.spec.seed, "env", self.spec.index, unit, *path) % 2**31
-
-
-def _as_data(sample: Sample | None) -> dict[str, Any] | None:
-    if sample is None:
-        return None
-    columns = [
-        {name: column.copy() for name, column in vars(fragment).items()}
-        for fragment in sample.fragments
-    ]
-    return {"fragments": columns, "recent": sample.recent.copy()}
-
-
-def _from_data(data: Mapping[str, Any] | None) -> Sample | None:
-    if data is None:
-        return None
-    fragments = [
-        Fragment(**{name: np.array(column) for name, column in columns.items()})
-        for columns in data["fragments"]
-    ]
-    return Sample(fragments, [], {}, np.array(data["recent"]))
 
 
 def _read_spaces(spec: WorkerSpec, lanes: Lanes) -> EnvSpaces:

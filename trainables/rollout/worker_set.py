@@ -15,7 +15,8 @@ from trainables.policies.actor import Actor, Weights
 from trainables.resources import WorkerCount
 from trainables.rollout import access
 from trainables.rollout.recovery import RecoveryConfig, SupervisedWorker
-from trainables.rollout.worker import RolloutWorker, Sample, WorkerSpec
+from trainables.rollout.sample import Sample
+from trainables.rollout.worker import RolloutWorker, WorkerSpec
 from trainables.settings import Section
 
 logger = logging.getLogger(__name__)

@@ -1,0 +1,160 @@
+"""Everything counted since a trial's beginning, and the window that means are taken over.
+
+Metrics travel with the samples that they were measured in. What ended in an iteration stands in its
+result under ``hist_stats``; means are taken over the latest episodes.
+"""
+
+from collections import deque
+from collections.abc import Container, Iterable, Mapping
+from typing import Any
+
+import numpy as np
+from pydantic import Field
+
+from trainables.rollout.metrics import RolloutMetrics, histories, summarise, summarise_custom
+from trainables.rollout.perf import mean_perf
+from trainables.settings import Section
+
+
+class MetricsConfig(Section):
+    """How episodes are summarised."""
+
+    metrics_smoothing_episodes: int = Field(
+        default=100, gt=0, description="Episodes, the latest ones, that means are taken over."
+    )
+    collect_metrics_timeout: float = Field(
+        default=180.0,
+        gt=0,
+        description="Seconds waited for workers' metrics, at most; they come with the samples, so "
+        "nothing is ever waited for.",
+    )
+
+
+class EpisodeWindow:
+    """The latest finished episodes.
+
+    Args:
+        size: how many are kept.
+    """
+
+    def __init__(self, size: int) -> None:
+        self._episodes: deque[RolloutMetrics] = deque(maxlen=size)
+
+    def add(self, episodes: Iterable[RolloutMetrics]) -> None:
+        """Count more of them, oldest first."""
+        self._episodes.extend(episodes)
+
+    def summary(self, workers: Container[int] | None = None) -> dict[str, Any]:
+        """Means and bounds; empty before the first episode has ended.
+
+        Args:
+            workers: only episodes of these; None: all.
+        """
+        chosen = [e for e in self._episodes if workers is None or e.worker_index in workers]
+        custom = summarise_custom(chosen)
+        return {**summarise(chosen), **({"custom_metrics": custom} if custom else {})}
+
+    def get_state(self) -> dict[str, Any]:
+        """Entries ``rewards``, ``lengths``, ``workers``, ``custom_metrics``, oldest first."""
+        return {
+            "rewards": np.array([e.total_reward for e in self._episodes]),
+            "lengths": np.array([e.length for e in self._episodes], dtype=np.int64),
+            "workers": np.array([e.worker_index for e in self._episodes], dtype=np.int64),
+            "custom_metrics": [dict(e.custom_metrics or {}) for e in self._episodes],
+        }
+
+    def set_state(self, state: Mapping[str, Any]) -> None:
+        """Take back what `get_state` gave."""
+        names = ("rewards", "lengths", "workers", "custom_metrics")
+        self._episodes.clear()
+        self._episodes.extend(
+            RolloutMetrics(float(r), int(n), False, int(w), dict(custom))
+            for r, n, w, custom in zip(*(state[name] for name in names), strict=True)
+        )
+
+
+class Progress:
+    """Everything counted since the trial's beginning, and the window of episodes.
+
+    Args:
+        config: the window's size.
+    """
+
+    def __init__(self, config: MetricsConfig) -> None:
+        self.timesteps = 0
+        """Environment steps sampled, all workers."""
+        self.episodes = 0
+        """Episodes finished."""
+        self._window = EpisodeWindow(config.metrics_smoothing_episodes)
+        self._sampled: dict[int, int] = {}
+        """Worker → environment steps of this iteration."""
+        self._ended: list[RolloutMetrics] = []
+        """Episodes of this iteration."""
+        self._perf: dict[int, Mapping[str, float]] = {}
+        """Worker → mean times, as last told."""
+
+    def begin_iteration(self) -> None:
+        """What is counted from now on belongs to the next result."""
+        self._sampled = {}
+        self._ended = []
+
+    def count(
+        self,
+        worker: int,
+        timesteps: int,
+        episodes: Iterable[RolloutMetrics],
+        perf: Mapping[str, float],
+    ) -> None:
+        """Count what one worker told with one sample."""
+        own = [one._replace(worker_index=worker) for one in episodes]
+        whole = [one for one in own if not one.faulty]
+        self.timesteps += timesteps
+        self.episodes += len(whole)
+        self._window.add(whole)
+        self._sampled[worker] = self._sampled.get(worker, 0) + timesteps
+        self._ended += own
+        self._perf[worker] = perf
+
+    @property
+    def timesteps_this_iteration(self) -> int:
+        """Environment steps sampled since `begin_iteration`, all workers."""
+        return sum(self._sampled.values())
+
+    def collect(self, workers: Container[int] | None = None) -> dict[str, Any]:
+        """The result keys of this iteration; with `workers`, only what those told.
+
+        Totals are always of all workers. Keys that have nothing to say are absent.
+        """
+
+        def chosen(index: int) -> bool:
+            return workers is None or index in workers
+
+        ended = [one for one in self._ended if chosen(one.worker_index)]
+        whole = [one for one in ended if not one.faulty]
+        more = {
+            "num_faulty_episodes": len(ended) - len(whole),
+            "hist_stats": histories(whole),
+            "sampler_perf": mean_perf([p for index, p in self._perf.items() if chosen(index)]),
+        }
+        return {
+            **self._window.summary(workers),
+            **{key: value for key, value in more.items() if value},
+            "timesteps_total": self.timesteps,
+            "timesteps_this_iter": sum(n for i, n in self._sampled.items() if chosen(i)),
+            "episodes_total": self.episodes,
+            "episodes_this_iter": len(whole),
+        }
+
+    def get_state(self) -> dict[str, Any]:
+        """Entries ``timesteps``, ``episodes`` and ``window``."""
+        return {
+            "timesteps": self.timesteps,
+            "episodes": self.episodes,
+            "window": self._window.get_state(),
+        }
+
+    def set_state(self, state: Mapping[str, Any]) -> None:
+        """Take back what `get_state` gave."""
+        self.timesteps = int(state["timesteps"])
+        self.episodes = int(state["episodes"])
+        self._window.set_state(state["window"])

@@ -1,0 +1,195 @@
+"""The running episode of each lane as callbacks see it, and the moments at which they are called.
+
+Made only where there are callbacks. An environment begins its next episode inside the step that
+ends one, so the lanes call `before_restart` between the two: there the step is counted, the episode
+ends and the next one is created. N lanes, D features.
+"""
+
+import copy
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from trainables import state as state_
+from trainables.callbacks import Calls
+from trainables.envs.vector import Step
+from trainables.rollout.metrics import EpisodesInFlight, checked_numbers
+
+Array = NDArray[Any]
+WRITTEN = ("user_data", "custom_metrics", "hist_data")
+"""What callbacks write into an episode; part of the state."""
+
+
+@dataclass
+class Episode:
+    """What is known of an episode, and three dicts for callbacks to write into."""
+
+    episode_id: str
+    """worker-environment-count, the same in every run of the same trial."""
+    worker_index: int
+    env_index: int
+    length: int = 0
+    """Environment steps so far."""
+    total_reward: float = 0.0
+    """Sum of the environment's own rewards so far."""
+    last_observation: Array | None = None
+    """(*O) the latest raw observation; None before the first."""
+    last_info: Mapping[str, Any] = field(default_factory=dict)
+    """What the environment told with the latest step; empty after a restore."""
+    user_data: dict[str, Any] = field(default_factory=dict)
+    """Scratch space; plain data, it stands in the checkpoint."""
+    custom_metrics: dict[str, float] = field(default_factory=dict)
+    """Name → number; results tell mean, minimum and maximum over episodes."""
+    hist_data: dict[str, list[float]] = field(default_factory=dict)
+    """Name → numbers; results hold those of all episodes that ended, under ``hist_stats``."""
+
+
+class Trajectory(NamedTuple):
+    """The rows of one fragment that belong to one episode."""
+
+    lane: int
+    start: int
+    stop: int
+    episode: Episode
+
+
+class EpisodeWatch:
+    """Keeps an `Episode` per lane and calls the callbacks.
+
+    Args:
+        calls: whom to call.
+        worker: what they are given as the worker.
+        index: of the worker.
+        count: N.
+    """
+
+    def __init__(self, calls: Calls, worker: Any, index: int, count: int) -> None:
+        self._calls = calls
+        self._worker = worker
+        self._index = index
+        self._wants_steps = calls.wants("on_episode_step")
+        self._traces = calls.wants("on_postprocess_traj")
+        self._begun = [0] * count
+        """Episodes begun in each lane, the running one included."""
+        self._running = [self._new(lane) for lane in range(count)]
+        self._ended: dict[int, Episode] = {}
+        self._counted = False
+        self._starts = [0] * count
+        """In each lane: the row of the fragment at which the running episode begins."""
+        self._pieces: list[Trajectory] = []
+
+    def create(self, lanes: Sequence[int]) -> None:
+        """New episodes in these lanes, which have not been reset yet."""
+        for lane in lanes:
+            self._running[lane] = self._new(lane)
+            self._begun[lane] += 1
+            self._call("on_episode_created", self._running[lane])
+
+    def start(self, lanes: Sequence[int], observations: Array | Mapping[int, Array]) -> None:
+        """The episodes in these lanes begin with `observations`, (N, *O) or lane → (*O)."""
+        for lane in lanes:
+            self._running[lane].last_observation = np.array(observations[lane])
+            self._call("on_episode_start", self._running[lane])
+
+    def before_restart(self, step: Step) -> None:
+        """The step is done and lanes that ended have not been reset."""
+        self._count(step)
+        self._end(np.flatnonzero(step.terminated | step.truncated).tolist(), step)
+
+    def after_step(self, step: Step, row: int) -> dict[int, Episode]:
+        """The step is done and lanes that ended have been reset; lane → episode that ended.
+
+        Args:
+            step: what it gave.
+            row: of the fragment that is being filled.
+        """
+        if not self._counted:
+            self._count(step)
+        over = step.terminated | step.truncated
+        over = over if step.soft_ends is None else over | step.soft_ends
+        over[list(step.faults)] = True
+        lanes = [lane for lane in np.flatnonzero(over).tolist() if lane not in self._ended]
+        self._end(lanes, step)
+        ended, self._ended, self._counted = self._ended, {}, False
+        self.start(sorted(ended), step.observations)
+        for lane, one in ended.items() if self._traces else ():
+            self._pieces.append(Trajectory(lane, self._starts[lane], row + 1, one))
+            self._starts[lane] = row + 1
+        return ended
+
+    def take_pieces(self, rows: int) -> list[Trajectory]:
+        """The pieces of a fragment of `rows` rows that has been filled; the next one begins.
+
+        Episodes that go on are copied: what is written into them later is not seen in the piece.
+        """
+        if not self._traces:
+            return []
+        pieces, self._pieces = self._pieces, []
+        starts, self._starts = self._starts, [0] * len(self._starts)
+        return pieces + [
+            Trajectory(lane, start, rows, copy.deepcopy(self._running[lane]))
+            for lane, start in enumerate(starts)
+            if start < rows
+        ]
+
+    def get_state(self) -> dict[str, Any]:
+        """Entries ``own`` (the callbacks') and ``episodes`` (what they wrote into running ones).
+
+        Raises:
+            StateError: something that cannot stand in a checkpoint; it names the key.
+        """
+        own = self._calls.get_state()
+        return {"own": own, "episodes": [_written(one) for one in self._running]}
+
+    def set_state(self, state: Mapping[str, Any] | None, episodes: EpisodesInFlight) -> None:
+        """Take back what `get_state` gave; None: from a time when there were no callbacks.
+
+        `episodes` have been put back already.
+        """
+        if state is not None:
+            self._calls.set_state(state["own"])
+        running = state["episodes"] if state is not None else [{}] * len(self._running)
+        self._begun = [int(count) + 1 for count in episodes.counts]
+        for lane, written in enumerate(running):
+            one = self._running[lane] = self._new(lane, int(episodes.counts[lane]))
+            one.length = int(episodes.lengths[lane])
+            one.total_reward = float(episodes.rewards[lane])
+            for name, values in written.items():
+                getattr(one, name).update(copy.deepcopy(values))
+
+    def _count(self, step: Step) -> None:
+        self._counted = True
+        ended = step.terminated | step.truncated
+        for lane, one in enumerate(self._running):
+            one.length += 1
+            if lane in step.faults:
+                continue
+            one.total_reward += float(step.rewards[lane])
+            seen = step.finals if ended[lane] else step.observations
+            one.last_observation = np.array(seen[lane])
+            one.last_info = step.infos.get(lane, {})
+            if self._wants_steps:
+                self._call("on_episode_step", one)
+
+    def _end(self, lanes: Sequence[int], step: Step) -> None:
+        for lane in lanes:
+            one = self._ended[lane] = self._running[lane]
+            self._call("on_episode_end", one, error=step.faults.get(lane))
+            checked_numbers(one)
+        self.create(lanes)
+
+    def _call(self, phase: str, episode: Episode, **more: Any) -> None:
+        self._calls(phase, worker=self._worker, episode=episode, **more)
+
+    def _new(self, lane: int, before: int | None = None) -> Episode:
+        number = self._begun[lane] if before is None else before
+        return Episode(f"{self._index}-{lane}-{number}", self._index, lane)
+
+
+def _written(episode: Episode) -> dict[str, Any]:
+    written = {name: getattr(episode, name) for name in WRITTEN}
+    state_.normalise(written, f"callbacks/episode {episode.episode_id}")
+    return copy.deepcopy(written)

@@ -1,0 +1,107 @@
+"""What a trainer tells while it works: to a person's callbacks, and to the log.
+
+T steps, N lanes. A piece of a fragment is the rows of one episode in it.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from trainables.callbacks import CallbacksConfig, make_calls
+from trainables.logs import LogConfig, OneTimeLog, set_level
+from trainables.policies.torch_policy import TorchPolicy
+from trainables.rollout.batch import Fragment, TrainBatch
+from trainables.rollout.metrics import checked_numbers
+from trainables.rollout.sample import Sample
+from trainables.rollout.watch import Trajectory
+
+AGENT = "agent0"
+"""The name of the only one."""
+
+
+class Telling:
+    """The callbacks and the log of the trainer's own process.
+
+    Args:
+        callbacks: what is called.
+        logs: what is logged.
+    """
+
+    def __init__(self, callbacks: CallbacksConfig, logs: LogConfig) -> None:
+        set_level(logs)
+        self.log = OneTimeLog("trainer")
+        self.calls = make_calls(callbacks)
+        self._pieces: list[list[Trajectory]] = []
+
+    def sampled(self, samples: Sequence[Sample]) -> None:
+        """These samples are about to be learnt from."""
+        self.log.begin_round()
+        self._pieces = [pieces for one in samples for pieces in one.trajectories]
+
+    def postprocessed(
+        self, policy: Any, fragments: Sequence[Fragment], batches: Sequence[TrainBatch]
+    ) -> None:
+        """Advantages have been computed; what a callback writes into them is learnt.
+
+        Args:
+            policy: that is told.
+            fragments: all that were sampled in this round, in order.
+            batches: of each fragment, all its T·N rows.
+        """
+        if self.calls is None or not self.calls.wants("on_postprocess_traj"):
+            return
+        for pieces, fragment, batch in zip(self._pieces, fragments, batches, strict=True):
+            for piece in pieces:
+                before = _columns(fragment, piece)
+                self.calls(
+                    "on_postprocess_traj",
+                    agent_id=AGENT,
+                    episode=piece.episode,
+                    pre_batch=before,
+                    post_batch=_learnt_columns(fragment, batch, piece),
+                    all_pre_batches={AGENT: (policy, before)},
+                )
+                checked_numbers(piece.episode)
+
+    def learnt(self, policy: TorchPolicy, learner: Mapping[str, float]) -> None:
+        """Something has been learnt: the latest gradients, and what the learner says."""
+        self.log("gradients", policy.gradients())
+        self.log("training output", learner)
+
+    def train_result(self, trainer: Any, result: dict[str, Any]) -> None:
+        """A result is complete and not yet logged."""
+        if self.calls:
+            self.calls("on_train_result", trainer=trainer, result=result)
+
+    def get_state(self) -> dict[str, Any]:
+        """Entry ``callbacks``, where there are any: what those of this process keep."""
+        return {"callbacks": self.calls.get_state()} if self.calls else {}
+
+    def set_state(self, state: Mapping[str, Any]) -> None:
+        """Take back what `get_state` gave, from among other entries."""
+        if self.calls:
+            self.calls.set_state(state.get("callbacks"))
+
+
+def check_callbacks(config: CallbacksConfig, num_workers: int) -> None:
+    """Raise ConfigError for callbacks that cannot work, here or in children."""
+    calls = make_calls(config)
+    if calls and num_workers:
+        calls.portable()
+
+
+def _columns(fragment: Fragment, piece: Trajectory) -> dict[str, Any]:
+    """Column → (rows, …), copies."""
+    rows = slice(piece.start, piece.stop)
+    names = [name for name in vars(fragment) if name != "last_values"]
+    return {name: np.array(getattr(fragment, name)[rows, piece.lane]) for name in names}
+
+
+def _learnt_columns(fragment: Fragment, batch: TrainBatch, piece: Trajectory) -> dict[str, Any]:
+    """Column → (rows, …), views into what is learnt from."""
+    shape = fragment.logp.shape
+    whole = {
+        name: column.reshape(*shape, *column.shape[1:]) for name, column in vars(batch).items()
+    }
+    return {name: column[piece.start : piece.stop, piece.lane] for name, column in whole.items()}
