@@ -9,7 +9,7 @@ from trainables.envs.make import EnvironmentConfig
 from trainables.evaluation import EvaluationConfig
 from trainables.filter_config import FilterConfig
 from trainables.neutral import MultiAgentConfig, OfflineConfig, RecordingConfig
-from trainables.policies.networks import ModelConfig
+from trainables.policies.architecture import ModelConfig
 from trainables.policies.torch_policy import OptimizerConfig
 from trainables.resources import ResourcesConfig
 from trainables.rollout.metrics import MetricsConfig

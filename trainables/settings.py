@@ -27,7 +27,6 @@ RESERVED_KEYS: Mapping[str, str] = {
             "log_sys_usage",
             "min_iter_time_s",
             "no_done_at_end",
-            "preprocessor_pref",
             "remote_env_batch_wait_ms",
             "remote_worker_envs",
             "sample_async",

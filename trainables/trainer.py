@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from trainables import filters as filters_
 from trainables import onnx_export, rng
+from trainables.acting import ComputesActions
 from trainables.config import TrainerConfig
 from trainables.envs.levels import LEVELS, Level, measure
 from trainables.envs.make import read_spaces
@@ -24,6 +25,7 @@ from trainables.evaluation import Plan, check_evaluation, evaluation_settings, i
 from trainables.evaluation_workers import Evaluators
 from trainables.filter_config import make_filters
 from trainables.policies.actor import Actor
+from trainables.policies.architecture import architecture
 from trainables.policies.device import learning_device, set_threads
 from trainables.policies.networks import ActorCritic
 from trainables.policies.player import Player
@@ -37,7 +39,7 @@ from trainables.settings import parse
 from trainables.trainable import Trainable
 
 
-class Trainer(Trainable):
+class Trainer(ComputesActions, Trainable):
     """Base of all algorithms; works alone: ``PPO({"env": "CartPole-v1"}).train()``."""
 
     config_class: ClassVar[type[TrainerConfig]] = TrainerConfig
@@ -89,15 +91,18 @@ class Trainer(Trainable):
         self.seed = self.context.seed if settings.seed is None else settings.seed
         rng.seed_global(self.seed, "global")
         self.spaces = read_spaces(settings.environment)
+        self.architecture = architecture(settings.model, self.spaces.observation_shape)
         device = learning_device(settings.resources)
         self.policy = TorchPolicy(self._build_model(), settings.optimizer, device)
-        self.filters = make_filters(settings.filters, self.spaces.observation_size)
+        self.filters = make_filters(settings.filters, self.spaces.observation_shape)
         self.streams = {
             name: rng.generator(self.seed, name) for name in ("minibatch", "compute_action")
         }
         self.progress = Progress(settings.metrics)
-        self.recent: NDArray[Any] = np.zeros((0, self.spaces.observation_size), dtype=np.float32)
-        actor = Actor(self.spaces.discrete, settings.model.activation)
+        self.recent: NDArray[Any] = np.zeros(
+            (0, *self.spaces.observation_shape), self.spaces.observation_dtype
+        )
+        actor = Actor(self.spaces.layout, self.architecture)
         self.player = Player(
             actor, self.filters["observation"], self.spaces, settings.sampling.clip_actions
         )
@@ -153,7 +158,7 @@ class Trainer(Trainable):
             rng.set_generator_state(stream, checkpoint["streams"][name])
         self.progress.set_state(checkpoint["progress"])
         self.workers.set_state(checkpoint["workers"])
-        self.recent = np.array(checkpoint["recent_observations"], dtype=np.float32)
+        self.recent = np.array(checkpoint["recent_observations"], dtype=self.recent.dtype)
         self._synchronise([])
 
     def cleanup(self) -> None:
@@ -167,6 +172,7 @@ class Trainer(Trainable):
         cls.check_fit(settings)
         learning_device(settings.resources)
         spaces = read_spaces(settings.environment)
+        architecture(settings.model, spaces.observation_shape)
         check_evaluation(cls._evaluation_plan(settings).environment, spaces)
         if settings.environment.native_vector_env:
             make_lanes(settings.environment, 1).close()
@@ -206,15 +212,6 @@ class Trainer(Trainable):
         plan = self._evaluation_plan(self.settings)
         episodes = self.evaluators.play(self.player, plan, seed)
         return {**summarise(episodes), "episodes": len(episodes)}
-
-    def compute_action(self, observation: NDArray[Any], explore: bool = False) -> Any:
-        """The action for one raw observation (*O), as the environment wants it.
-
-        The observation is flattened and filtered (without update), the action mapped back. With
-        `explore` it is drawn from a stream of its own, so that training is not disturbed.
-        """
-        stream = self.streams["compute_action"] if explore else None
-        return self.player.act(np.asarray(observation)[None], stream)[0]
 
     def describe_model(self) -> dict[str, Any]:
         """What the exported model takes and gives: plain data for its card."""
@@ -275,9 +272,8 @@ class Trainer(Trainable):
         )
 
     def _build_model(self) -> ActorCritic:
-        sizes = (self.spaces.observation_size, self.spaces.action_size)
         stream = rng.torch_generator(self.seed, "init")
-        return ActorCritic(sizes, self.spaces.discrete, self.settings.model, stream)
+        return ActorCritic(self.spaces.layout, self.architecture, stream)
 
     def _worker_spec(self) -> WorkerSpec:
         settings = self.settings
@@ -287,7 +283,7 @@ class Trainer(Trainable):
             environment=settings.environment,
             sampling=settings.sampling,
             filters=settings.filters,
-            activation=settings.model.activation,
+            architecture=self.architecture,
             gamma=settings.gamma,
             steps=-(-settings.batch_size // max(1, settings.workers.num_workers)),
             level=self.level,

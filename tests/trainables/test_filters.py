@@ -103,8 +103,8 @@ def test_rewards_are_scaled_by_the_deviation_of_the_discounted_return_and_clippe
 
 
 def test_the_settings_choose_the_filter() -> None:
-    assert isinstance(make_filter(FilterConfig(), SIZE), NoFilter)
+    assert isinstance(make_filter(FilterConfig(), (SIZE,)), NoFilter)
     chosen: Any = make_filter(
-        FilterConfig(observation_filter="MeanStdFilter", observation_filter_clip=3.0), SIZE
+        FilterConfig(observation_filter="MeanStdFilter", observation_filter_clip=3.0), (SIZE,)
     )
     assert chosen.clip == 3.0

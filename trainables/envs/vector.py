@@ -155,7 +155,9 @@ class SeparateLanes(_Local):
     def step(self, actions: Array) -> Step:
         """One step of every lane."""
         observations, rewards, terminated, truncated, infos = self._vector.step(actions)
-        return Step(observations, rewards, terminated, truncated, infos.get("final_obs", ()))
+        finals = infos.get("final_obs", ())
+        told = _by_lane(infos.get("final_info", {}))
+        return Step(observations, rewards, terminated, truncated, finals, told)
 
     def close(self) -> None:
         """Let go of the environments."""
@@ -212,6 +214,15 @@ class CartPoleLanes(_Local):
     def close(self) -> None:
         """Let go of the environment."""
         self._vector.close()
+
+
+def _by_lane(infos: Mapping[str, Any]) -> dict[int, dict[str, Any]]:
+    """What the environments told, of gymnasium's columns and their masks (``_name``)."""
+    found: dict[int, dict[str, Any]] = {}
+    for name, column in infos.items():
+        for lane in np.flatnonzero(infos.get(f"_{name}", ())):
+            found.setdefault(int(lane), {})[name] = column[lane]
+    return found
 
 
 def make_lanes(config: EnvironmentConfig, num_envs: int) -> Lanes:

@@ -12,12 +12,13 @@ from numpy.typing import NDArray
 from trainables import filters as filters_
 from trainables import rng
 from trainables.envs.levels import Level
-from trainables.envs.make import EnvironmentConfig, EnvSpaces, checked_spaces
+from trainables.envs.make import EnvironmentConfig, EnvSpaces, checked_spaces, deepmind
 from trainables.envs.vector import Lanes, make_lanes
 from trainables.errors import WorkerError
 from trainables.filter_config import FilterConfig, make_filters
 from trainables.filters import Filter
 from trainables.policies.actor import Actor, Weights
+from trainables.policies.architecture import Architecture
 from trainables.resources import ResourcesConfig
 from trainables.rollout.batch import Fragment
 from trainables.rollout.episodes import EpisodeSampler
@@ -42,7 +43,7 @@ class WorkerSpec:
     environment: EnvironmentConfig
     sampling: SamplingConfig
     filters: FilterConfig
-    activation: str
+    architecture: Architecture
     """Of the policy's networks."""
     gamma: float
     steps: int
@@ -71,7 +72,7 @@ class Sample:
     deltas: dict[str, Any]
     """What each filter saw since it was last synchronised."""
     recent: Array
-    """(≤ 64, D) the latest raw observations of this iteration."""
+    """(≤ 64, *S) the latest unfiltered observations of this iteration."""
 
 
 class RolloutWorker:
@@ -81,13 +82,13 @@ class RolloutWorker:
         self.spec = spec
         self.lanes = make_lanes(spec.environment, spec.sampling.num_envs_per_worker)
         spaces_ = _read_spaces(spec, self.lanes)
-        self._actor = Actor(spaces_.discrete, spec.activation)
-        self._filters: dict[str, Filter] = make_filters(spec.filters, spaces_.observation_size)
+        self._actor = Actor(spaces_.layout, spec.architecture)
+        self._filters: dict[str, Filter] = make_filters(spec.filters, spaces_.observation_shape)
         self._stream = rng.generator(spec.seed, "policy", spec.index)
         parts = (self.lanes, self._actor, self._filters)
         name = f"worker {spec.index}"
         make = SAMPLERS[spec.sampling.batch_mode]
-        self._sampler = make(name, spec.sampling, spaces_, parts, (spec.gamma, spec.steps))
+        self._sampler = make(name, _sampling(spec), spaces_, parts, (spec.gamma, spec.steps))
         units = range(self.lanes.unit_count)
         self.lanes.seed_spaces([self._seed(i, "spaces") for i in units])
         self._sampler.start([self._seed(i) for i in units])
@@ -176,3 +177,10 @@ class RolloutWorker:
 
 def _read_spaces(spec: WorkerSpec, lanes: Lanes) -> EnvSpaces:
     return checked_spaces(spec.environment, lanes.observation_space, lanes.action_space)
+
+
+def _sampling(spec: WorkerSpec) -> SamplingConfig:
+    """Rewards of Atari games are clipped unless the settings say otherwise."""
+    if spec.sampling.clip_rewards is None and deepmind(spec.environment):
+        return spec.sampling.model_copy(update={"clip_rewards": True})
+    return spec.sampling
