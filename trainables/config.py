@@ -17,7 +17,7 @@ from trainables.filter_config import CONCURRENT_KINDS, FilterConfig
 from trainables.iteration import IterationConfig
 from trainables.logs import LogConfig
 from trainables.neutral import MultiAgentConfig, OfflineConfig, RecordingConfig
-from trainables.policies.networks import ModelConfig
+from trainables.policies.architecture import ModelConfig
 from trainables.policies.torch_policy import OptimizerConfig
 from trainables.resources import ResourcesConfig
 from trainables.rollout.perf import PerfConfig

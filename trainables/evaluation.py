@@ -102,13 +102,17 @@ def check_evaluation(environment: EnvironmentConfig, training: EnvSpaces) -> Non
     except ConfigError as error:
         place = f"{PLACE}.{error.place}"
         raise ConfigError(place, error.value, error.allowed, error.hint) from error
-    if (spaces.observation.shape, spaces.action) != (training.observation.shape, training.action):
+    if _lived_in(spaces) != _lived_in(training):
         raise ConfigError(
             f"{PLACE}.env_config",
             environment.env_config,
             "an environment with the training's spaces",
             f"{environment.env} has {spaces}",
         )
+
+
+def _lived_in(spaces: EnvSpaces) -> tuple[Any, ...]:
+    return spaces.observation.shape, spaces.observation_dtype, spaces.action
 
 
 def is_due(config: EvaluationConfig, iteration: int) -> bool:
@@ -130,7 +134,8 @@ def play(player: Player, plan: Plan, seed: int, indices: Sequence[int]) -> list[
     rng.seed_global(seed, "global")
     envs: list[Env] = []
     try:
-        envs += [make_env(plan.environment) for _ in range(min(plan.width, len(indices)))]
+        count = min(plan.width, len(indices))
+        envs += [make_env(plan.environment, learning=False) for _ in range(count)]
         finished = _play(player, envs, iter(indices), (seed, plan.explore))
     finally:
         for env in envs:

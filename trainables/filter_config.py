@@ -57,13 +57,13 @@ class FilterConfig(Section):
         raise ValueError(f"{names}, package.module:Name or a callable")
 
 
-def make_filter(config: FilterConfig, size: int) -> Filter:
-    """The observation filter that the settings name, for rows of `size` features.
+def make_filter(config: FilterConfig, shape: tuple[int, ...]) -> Filter:
+    """The observation filter that the settings name, for rows of this shape.
 
     Raises:
         ConfigError: what a callable gave is no `Filter`.
     """
-    kind, shape = config.observation_filter, (size,)
+    kind = config.observation_filter
     if kind == "NoFilter":
         return NoFilter()
     if kind == "MeanStdFilter":
@@ -81,15 +81,17 @@ def make_filter(config: FilterConfig, size: int) -> Filter:
     return made
 
 
-def make_filters(config: FilterConfig, size: int, concurrent: bool = False) -> dict[str, Filter]:
+def make_filters(
+    config: FilterConfig, shape: tuple[int, ...], concurrent: bool = False
+) -> dict[str, Filter]:
     """The filters of a worker: ``observation``, and ``reward`` where rewards are scaled.
 
     Args:
         config: the settings.
-        size: features of an observation.
+        shape: of an observation.
         concurrent: rewards are counted in one thread and synchronised by another.
     """
-    filters: dict[str, Filter] = {"observation": make_filter(config, size)}
+    filters: dict[str, Filter] = {"observation": make_filter(config, shape)}
     if config.normalize_rewards:
         filters["reward"] = make_reward_stat(concurrent)
     return filters

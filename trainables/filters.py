@@ -87,7 +87,7 @@ class MeanStdFilter:
         self._known = RunningStat(shape)  # base and delta merged: what rows are filtered with
 
     def __call__(self, x: Array, update: bool = True) -> Array:
-        """Filter rows (B, *shape); `update` counts them first. The dtype is kept."""
+        """Filter rows (B, *shape); `update` counts them first. Bytes become float32."""
         if update:
             self.count(x)
         return self.scale(x)
@@ -103,7 +103,7 @@ class MeanStdFilter:
         scaled = shifted / (self._known.std() + EPSILON)
         if self.clip is not None:
             scaled = np.clip(scaled, -self.clip, self.clip)
-        return np.asarray(scaled.astype(x.dtype))
+        return np.asarray(scaled.astype(x.dtype if x.dtype.kind == "f" else np.float32))
 
     @property
     def mean(self) -> Array:

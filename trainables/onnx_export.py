@@ -1,10 +1,11 @@
 """The policy as one ONNX file that needs none of this to run, checked before it is handed over.
 
-    observation (N, *O) float32 → action_logits (N, A) or action_mean (N, A), action, value (N,)
+    observation (N, *O) → action_logits (N, logits), action_mean (N, G), action, value (N,)
 
-Before the file is handed over it is run with onnxruntime on observations that the trial really saw,
-and compared with the trainer's own numbers. N rows, *O the environment's observation shape, A
-choices or action dimensions.
+A Tuple or a Dict has one input or output per leaf: ``observation.key``, ``action.0``. Before the
+file is handed over it is run with onnxruntime on observations that the trial really saw, and
+compared with the trainer's own numbers. N rows, *O the environment's observation shape, *S the
+preprocessed one, G real numbers of an action.
 """
 
 import os
@@ -17,9 +18,13 @@ import numpy as np
 from gymnasium import spaces
 from numpy.typing import NDArray
 
+from trainables.envs.actions import ActionLayout, unflattener
+from trainables.envs.leaves import leaf_values, named_leaves
 from trainables.envs.make import EnvSpaces
+from trainables.envs.preprocessors import make_preprocessor
 from trainables.errors import NotFiniteError, TrainableError
 from trainables.filters import Filter, MeanStdFilter
+from trainables.policies.drawing import NO_CHOICE, choice_grid
 from trainables.policies.networks import ActorCritic
 from trainables.policies.player import Player
 
@@ -40,9 +45,14 @@ class PolicyParts:
     """The trainer's own way of acting, which the file is compared with."""
 
     @property
-    def head_name(self) -> str:
-        """Name of the output that the actor network gives."""
-        return "action_logits" if self.spaces.discrete else "action_mean"
+    def heads(self) -> dict[str, slice]:
+        """Names of the outputs that the actor network gives, and their columns of its head."""
+        layout = self.spaces.layout
+        named = {
+            "action_logits": slice(0, layout.logits),
+            "action_mean": slice(layout.logits, layout.head_size),
+        }
+        return {name: columns for name, columns in named.items() if columns.start < columns.stop}
 
 
 class ExportError(TrainableError):
@@ -54,7 +64,7 @@ def export(parts: PolicyParts, recent: Array, folder: Path) -> Path:
 
     Args:
         parts: of the trained policy.
-        recent: (n, D) raw observations that the trial saw; zeros are used where there are none.
+        recent: (n, *S) preprocessed observations that the trial saw; one of zeros if there is none.
         folder: made if absent.
 
     Raises:
@@ -66,7 +76,7 @@ def export(parts: PolicyParts, recent: Array, folder: Path) -> Path:
     temporary = folder / f".tmp-{os.getpid()}-{FILE_NAME}"
     try:
         temporary.write_bytes(_build(parts))
-        check(parts, temporary, _observations(parts, recent))
+        check(parts, temporary, recent if len(recent) else _zeros(parts.spaces))
         with temporary.open("rb") as written:
             os.fsync(written.fileno())
         temporary.replace(folder / FILE_NAME)
@@ -76,33 +86,42 @@ def export(parts: PolicyParts, recent: Array, folder: Path) -> Path:
 
 
 def check(parts: PolicyParts, path: Path, observations: Array) -> None:
-    """Compare the file with the policy on raw observations (n, *O), also in batches of 1 and 64."""
+    """Compare the file with the policy on observations (n, *S), also in batches of 1 and 64.
+
+    What goes into the file is the raw observations that these were made from.
+    """
     import onnxruntime
 
     session = onnxruntime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
     repeated = np.resize(observations, (64, *observations.shape[1:]))
     for batch in (observations, observations[:1], repeated):
-        outputs = session.run([parts.head_name, "action", "value"], {"observation": batch})
-        _compare(parts, batch, *outputs)
+        outputs = session.run(None, _inputs(parts.spaces, batch))
+        names = [one.name for one in session.get_outputs()]
+        _compare(parts, batch, dict(zip(names, outputs, strict=True)))
 
 
 def describe(parts: PolicyParts) -> dict[str, Any]:
     """Inputs, outputs, action space, filter and size of the exported model, as plain data."""
-    observed, acted = parts.spaces.observation, parts.spaces.action
-    actions = [] if parts.spaces.discrete else list(acted.shape or ())
+    from trainables.onnx_graph import input_type, output_type
+
+    given, taken = parts.spaces.raw, parts.spaces.action
     return {
         "inputs": {
-            "observation": {"shape": ["batch", *observed.shape], "dtype": "float32"},
+            name: {"shape": ["batch", *(leaf.shape or ())], "dtype": str(input_type(leaf))}
+            for name, leaf in named_leaves(given, "observation").items()
         },
         "outputs": {
-            parts.head_name: {"shape": ["batch", parts.spaces.action_size], "dtype": "float32"},
-            "action": {
-                "shape": ["batch", *actions],
-                "dtype": "int64" if parts.spaces.discrete else "float32",
+            **{
+                name: {"shape": ["batch", columns.stop - columns.start], "dtype": "float32"}
+                for name, columns in parts.heads.items()
+            },
+            **{
+                name: {"shape": ["batch", *(leaf.shape or ())], "dtype": str(output_type(leaf))}
+                for name, leaf in named_leaves(taken, "action").items()
             },
             "value": {"shape": ["batch"], "dtype": "float32"},
         },
-        "action_space": _describe_space(acted),
+        "action_space": _describe_space(taken),
         "observation_filter": _describe_filter(parts.observation_filter),
         "parameters": sum(p.numel() for p in parts.model.parameters()),
     }
@@ -112,48 +131,66 @@ def _build(parts: PolicyParts) -> bytes:
     # Loaded only to export: training needs neither onnx nor an inference engine.
     from trainables import onnx_graph
 
-    return onnx_graph.build(
-        parts.model,
-        parts.observation_filter,
-        parts.spaces,
-        parts.clip_actions,
-        parts.head_name,
-    )
+    return onnx_graph.build(parts.model, parts.observation_filter, parts.spaces, parts.clip_actions)
 
 
-def _compare(parts: PolicyParts, batch: Array, head: Array, action: Array, value: Array) -> None:
-    expected_head, expected_value = parts.player.actor.forward(parts.player.prepare(batch))
-    for name, seen, expected in (
-        (parts.head_name, head, expected_head),
-        ("value", value, expected_value),
-    ):
-        bound = TOLERANCE * max(1.0, float(np.abs(expected).max()))
-        difference = float(np.abs(seen - expected).max())
-        if seen.shape != expected.shape or not difference <= bound:
+def _inputs(spaces_: EnvSpaces, batch: Array) -> dict[str, Array]:
+    """What the file is fed for preprocessed observations (n, *S)."""
+    from trainables.onnx_graph import input_type
+
+    preprocessor = make_preprocessor(spaces_.raw)
+    rows = [leaf_values(spaces_.raw, preprocessor.invert(row)) for row in batch]
+    leaves = named_leaves(spaces_.raw, "observation")
+    return {
+        name: np.stack([row[i] for row in rows]).astype(input_type(leaf))
+        for i, (name, leaf) in enumerate(leaves.items())
+    }
+
+
+def _compare(parts: PolicyParts, batch: Array, outputs: Mapping[str, Array]) -> None:
+    head, value = parts.player.actor.forward(parts.player.prepare(batch))
+    expected = {name: head[:, columns] for name, columns in parts.heads.items()}
+    for name, numbers in (*expected.items(), ("value", value)):
+        bound = TOLERANCE * max(1.0, float(np.abs(numbers).max()))
+        seen = outputs[name]
+        difference = float(np.abs(seen - numbers).max())
+        if seen.shape != numbers.shape or not difference <= bound:
             raise ExportError(
                 f"{name} of the exported policy differs from the trained one by {difference}; "
                 f"at most {bound} is allowed for a batch of {len(batch)}"
             )
-    _compare_actions(parts, batch, action, expected_head)
+    _compare_actions(parts, batch, outputs, _clear(parts.spaces.layout, head))
 
 
-def _compare_actions(parts: PolicyParts, batch: Array, action: Array, head: Array) -> None:
-    expected = parts.player.act(batch, None)
-    if parts.spaces.discrete:
-        best = np.sort(head, axis=1)
-        clear = best[:, -1] - best[:, -2] > 2 * TOLERANCE if head.shape[1] > 1 else np.array([True])
-        agree = bool((action == expected)[clear].all())
-    else:
-        agree = bool(np.allclose(action, expected, rtol=TOLERANCE, atol=TOLERANCE))
-    if not agree:
-        raise ExportError("greedy actions of the exported policy differ from the trained one's")
+def _clear(layout: ActionLayout, head: Array) -> NDArray[np.bool_]:
+    """(n,) rows in which no choice has another one that is as probable."""
+    grid, absent = choice_grid(layout)
+    if not grid.size or grid.shape[1] == 1:
+        return np.ones(len(head), dtype=np.bool_)
+    best = np.sort(np.where(absent, NO_CHOICE, head[:, grid]), axis=2)
+    clear: NDArray[np.bool_] = (best[..., -1] - best[..., -2] > 2 * TOLERANCE).all(axis=1)
+    return clear
 
 
-def _observations(parts: PolicyParts, recent: Array) -> Array:
-    shape = parts.spaces.observation.shape
-    if len(recent) == 0:
-        return np.zeros((1, *shape), dtype=np.float32)
-    return np.asarray(recent, dtype=np.float32).reshape(-1, *shape)
+def _compare_actions(
+    parts: PolicyParts, batch: Array, outputs: Mapping[str, Array], clear: NDArray[np.bool_]
+) -> None:
+    taken = parts.spaces.action
+    sent = parts.player.act(batch, None)
+    unflatten = unflattener(taken)
+    rows = [leaf_values(taken, unflatten(row)) for row in sent]
+    for i, name in enumerate(named_leaves(taken, "action")):
+        expected = np.stack([row[i] for row in rows])
+        seen = outputs[name]
+        close = np.isclose(seen, expected, rtol=TOLERANCE, atol=TOLERANCE)
+        if seen.shape != expected.shape or not close[clear].all():
+            raise ExportError(
+                f"greedy actions ({name}) of the exported policy differ from the trained one's"
+            )
+
+
+def _zeros(spaces_: EnvSpaces) -> Array:
+    return np.zeros((1, *spaces_.observation_shape), dtype=spaces_.observation_dtype)
 
 
 def _require_finite(parts: PolicyParts) -> None:
@@ -168,15 +205,19 @@ def _require_finite(parts: PolicyParts) -> None:
             )
 
 
-def _describe_space(space: spaces.Discrete | spaces.Box) -> dict[str, Any]:
+def _describe_space(space: spaces.Space[Any]) -> dict[str, Any]:
+    if isinstance(space, spaces.Dict):
+        parts: Any = {name: _describe_space(part) for name, part in space.spaces.items()}
+        return {"kind": "Dict", "spaces": parts}
+    if isinstance(space, spaces.Tuple):
+        return {"kind": "Tuple", "spaces": [_describe_space(part) for part in space.spaces]}
     if isinstance(space, spaces.Discrete):
         return {"kind": "Discrete", "n": int(space.n), "start": int(space.start)}
-    return {
-        "kind": "Box",
-        "shape": list(space.shape),
-        "low": space.low.reshape(-1).tolist(),
-        "high": space.high.reshape(-1).tolist(),
-    }
+    described: dict[str, Any] = {"kind": type(space).__name__, "shape": list(space.shape or ())}
+    numbers = {spaces.Box: ("low", "high"), spaces.MultiDiscrete: ("nvec", "start")}
+    for name in numbers.get(type(space), ()):
+        described[name] = getattr(space, name).reshape(-1).tolist()
+    return described
 
 
 def _describe_filter(one: Filter) -> dict[str, Any]:

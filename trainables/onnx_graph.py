@@ -1,8 +1,7 @@
-"""The graph of an exported policy: flatten → frozen filter → networks → greedy action.
+"""The graph of an exported policy: preprocessor → frozen filter → networks → greedy action.
 
-Written with onnx's own builder: perceptrons need no tracing, and the file is the same for the same
-weights. N rows, *O the environment's observation shape, D its flattened size, A choices or action
-dimensions.
+Written with onnx's own builder: these networks need no tracing, and the file is the same for the
+same weights. N rows, D features of a flattened observation, K columns of an action.
 """
 
 from typing import Any
@@ -11,9 +10,12 @@ import numpy as np
 import onnx
 from gymnasium import spaces
 from numpy.typing import NDArray
-from onnx import TensorProto, helper, numpy_helper
+from onnx import TensorProto, helper
 
+from trainables.envs.actions import ActionLayout, bounds
+from trainables.envs.leaves import named_leaves
 from trainables.envs.make import EnvSpaces
+from trainables.envs.preprocessors import PIXEL, is_image
 from trainables.errors import ConfigError
 from trainables.filters import (
     EPSILON,
@@ -22,6 +24,8 @@ from trainables.filters import (
     MeanStdFilter,
     NoFilter,
 )
+from trainables.onnx_nodes import GraphBuilder
+from trainables.policies.drawing import NO_CHOICE, choice_grid
 from trainables.policies.networks import ActorCritic
 
 Array = NDArray[Any]
@@ -30,96 +34,34 @@ IR_VERSION = 10  # read by every onnxruntime since 1.18
 MEAN_STD = (MeanStdFilter, ConcurrentMeanStdFilter)
 
 
-class GraphBuilder:
-    """Nodes in order; every method takes names of values and returns the name of a new one."""
-
-    def __init__(self) -> None:
-        self.nodes: list[Any] = []
-        self.constants: list[Any] = []
-
-    def constant(self, name: str, value: Array) -> str:
-        """An array stored in the file."""
-        self.constants.append(numpy_helper.from_array(np.ascontiguousarray(value), name))
-        return name
-
-    def node(self, kind: str, inputs: list[str], output: str, **attributes: Any) -> str:
-        """One operation."""
-        self.nodes.append(helper.make_node(kind, inputs, [output], **attributes))
-        return output
-
-    def observation_filter(self, rows: str, one: Filter) -> str:
-        """(x - mean) / (std + ε), clipped; float64: a mean may be large beside its deviation."""
-        if type(one) is NoFilter:  # not what derives from it and may do anything
-            return rows
-        if not isinstance(one, MeanStdFilter) or type(one) not in MEAN_STD:
-            raise ConfigError(
-                "observation_filter",
-                type(one).__name__,
-                "NoFilter, MeanStdFilter or ConcurrentMeanStdFilter in a model that is exported",
-                "the operations of other filters are not known",
-            )
-        x = self.node("Cast", [rows], "wide", to=TensorProto.DOUBLE)
-        x = self.node("Sub", [x, self.constant("mean", one.mean)], "centered")
-        x = self.node("Div", [x, self.constant("deviation", one.std + EPSILON)], "scaled")
-        if one.clip is not None:
-            low = self.constant("clip_low", np.array(-one.clip))
-            x = self.node(
-                "Clip", [x, low, self.constant("clip_high", np.array(one.clip))], "clipped"
-            )
-        return self.node("Cast", [x], "filtered", to=TensorProto.FLOAT)
-
-    def perceptron(self, rows: str, net: str, weights: dict[str, Array], activation: str) -> str:
-        """The network named `net`; returns its last layer's output."""
-        layers = sum(
-            1 for name in weights if name.startswith(f"{net}.") and name.endswith("weight")
-        )
-        x = rows
-        for i in range(layers):
-            parts = [
-                self.constant(f"{net}.{i}.{p}", weights[f"{net}.{i}.{p}"])
-                for p in ("weight", "bias")
-            ]
-            x = self.node("Gemm", [x, *parts], f"{net}.{i}", transB=1)
-            if i < layers - 1:
-                x = self.node(activation.capitalize(), [x], f"{net}.{i}.{activation}")
-        return x
-
-    def greedy_action(self, head: str, space: spaces.Discrete | spaces.Box, clip: bool) -> str:
-        """The most probable action as the environment wants it."""
-        if isinstance(space, spaces.Discrete):
-            start = self.constant("start", np.array(space.start, dtype=np.int64))
-            best = self.node("ArgMax", [head], "best", axis=1, keepdims=0)
-            return self.node("Add", [best, start], "action")
-        shape = self.constant("action_shape", np.array([-1, *space.shape], dtype=np.int64))
-        shaped = self.node("Reshape", [head, shape], "shaped")
-        if not clip:
-            return self.node("Identity", [shaped], "action")
-        low, high = (
-            self.constant(n, getattr(space, n).astype(np.float32)) for n in ("low", "high")
-        )
-        return self.node("Min", [self.node("Max", [shaped, low], "raised"), high], "action")
+def input_type(leaf: spaces.Space[Any]) -> np.dtype[Any]:
+    """What the file takes for a leaf of the observation: numbers are float32, pixels bytes."""
+    if isinstance(leaf, spaces.Box) and not is_image(leaf):
+        return np.dtype(np.float32)
+    return np.dtype(leaf.dtype or np.int64)
 
 
-def build(
-    model: ActorCritic, one: Filter, spaces_: EnvSpaces, clip_actions: bool, head_name: str
-) -> bytes:
+def output_type(leaf: spaces.Space[Any]) -> np.dtype[Any]:
+    """What the file gives for a leaf of the action."""
+    return np.dtype(np.float32 if isinstance(leaf, spaces.Box) else leaf.dtype or np.int64)
+
+
+def build(model: ActorCritic, one: Filter, spaces_: EnvSpaces, clip_actions: bool) -> bytes:
     """The serialised model, checked against ONNX's own rules; the batch axis is free."""
     graph = GraphBuilder()
-    rows = graph.observation_filter(graph.node("Flatten", ["observation"], "rows", axis=1), one)
+    x = _filter(graph, _observations(graph, spaces_), one)
+    x = _features(graph, x, model)
     weights = model.weights()
-    head = graph.perceptron(rows, "actor", weights, model.activation)
-    graph.node("Identity", [head], head_name)
-    graph.greedy_action(head, spaces_.action, clip_actions)
-    value = graph.perceptron(rows, "critic", weights, model.activation)
+    head = graph.perceptron(x, "actor", weights, model.architecture.activation)
+    outputs = _heads(graph, head, model.layout)
+    outputs += _actions(graph, spaces_, model.layout, clip_actions)
+    value = graph.perceptron(x, "critic", weights, model.architecture.activation)
     graph.node("Squeeze", [value, graph.constant("last_axis", np.array([1]))], "value")
-    action_shape = [] if spaces_.discrete else list(spaces_.action.shape or ())
-    action_type = TensorProto.INT64 if spaces_.discrete else TensorProto.FLOAT
-    outputs = [
-        _value(head_name, TensorProto.FLOAT, [spaces_.action_size]),
-        _value("action", action_type, action_shape),
-        _value("value", TensorProto.FLOAT, []),
+    outputs.append(_value("value", np.dtype(np.float32), ()))
+    inputs = [
+        _value(name, input_type(leaf), leaf.shape or ())
+        for name, leaf in named_leaves(spaces_.raw, "observation").items()
     ]
-    inputs = [_value("observation", TensorProto.FLOAT, list(spaces_.observation.shape))]
     made = helper.make_model(
         helper.make_graph(graph.nodes, "policy", inputs, outputs, graph.constants),
         opset_imports=[helper.make_opsetid("", OPSET)],
@@ -131,5 +73,128 @@ def build(
     return serialised
 
 
-def _value(name: str, kind: int, shape: list[int]) -> Any:
-    return helper.make_tensor_value_info(name, kind, ["batch", *shape])
+def _observations(graph: GraphBuilder, spaces_: EnvSpaces) -> str:
+    """The raw observation as rows (N, D), or the image itself."""
+    if is_image(spaces_.raw):
+        return "observation"
+    leaves = named_leaves(spaces_.raw, "observation")
+    rows = [_leaf(graph, name, leaf) for name, leaf in leaves.items()]
+    return rows[0] if len(rows) == 1 else graph.node("Concat", rows, "rows", axis=1)
+
+
+def _leaf(graph: GraphBuilder, name: str, leaf: spaces.Space[Any]) -> str:
+    """One leaf as features (N, d): choices one-hot, everything else as it is."""
+    flat = graph.node("Flatten", [name], f"{name}:flat", axis=1)
+    if isinstance(leaf, spaces.Discrete | spaces.MultiDiscrete):
+        sizes = np.atleast_1d(leaf.n if isinstance(leaf, spaces.Discrete) else leaf.nvec).ravel()
+        columns = np.repeat(np.arange(len(sizes)), sizes)
+        starts = np.broadcast_to(np.asarray(leaf.start).ravel(), sizes.shape)
+        choices = np.concatenate([s + np.arange(n) for s, n in zip(starts, sizes, strict=True)])
+        wide = graph.node("Cast", [flat], f"{name}:int", to=TensorProto.INT64)
+        index = graph.constant(f"{name}:columns", columns.astype(np.int64))
+        spread = graph.node("Gather", [wide, index], f"{name}:spread", axis=1)
+        known = graph.constant(f"{name}:choices", choices.astype(np.int64))
+        hot = graph.node("Equal", [spread, known], f"{name}:hot")
+        return graph.node("Cast", [hot], f"{name}:rows", to=TensorProto.FLOAT)
+    rows = graph.node("Cast", [flat], f"{name}:rows", to=TensorProto.FLOAT)
+    return graph.unit_pixels(rows, PIXEL) if is_image(leaf) else rows
+
+
+def _filter(graph: GraphBuilder, rows: str, one: Filter) -> str:
+    """(x - mean) / (std + ε), clipped; float64: a mean may be large beside its deviation."""
+    if type(one) is NoFilter:  # not what derives from it and may do anything
+        return rows
+    if not isinstance(one, MeanStdFilter) or type(one) not in MEAN_STD:
+        raise ConfigError(
+            "observation_filter",
+            type(one).__name__,
+            "NoFilter, MeanStdFilter or ConcurrentMeanStdFilter in a model that is exported",
+            "the operations of other filters are not known",
+        )
+    x = graph.node("Cast", [rows], "wide", to=TensorProto.DOUBLE)
+    x = graph.node("Sub", [x, graph.constant("mean", one.mean)], "centered")
+    x = graph.node("Div", [x, graph.constant("deviation", one.std + EPSILON)], "scaled")
+    if one.clip is not None:
+        limits = [np.array(-one.clip), np.array(one.clip)]
+        names = [
+            graph.constant(n, v) for n, v in zip(("clip_low", "clip_high"), limits, strict=True)
+        ]
+        x = graph.node("Clip", [x, *names], "clipped")
+    return graph.node("Cast", [x], "filtered", to=TensorProto.FLOAT)
+
+
+def _features(graph: GraphBuilder, x: str, model: ActorCritic) -> str:
+    """What actor and critic are given (N, F)."""
+    architecture = model.architecture
+    if len(architecture.shape) == 1:
+        return x
+    if x == "observation":
+        x = graph.unit_pixels(graph.node("Cast", [x], "float", to=TensorProto.FLOAT), PIXEL)
+    if not architecture.filters:
+        return graph.node("Flatten", [x], "features", axis=1)
+    weights = model.weights()
+    x = graph.node("Transpose", [x], "channels_first", perm=[0, 3, 1, 2])
+    for i, (_, _, stride) in enumerate(architecture.filters):
+        x = graph.convolution(x, f"trunk.convolutions.{i}", weights, stride)
+    x = graph.node("Flatten", [x], "convolved", axis=1)
+    if not architecture.hidden:
+        return x
+    x = graph.perceptron(x, "trunk.dense", weights, architecture.activation)
+    return graph.node(architecture.activation.capitalize(), [x], "features")
+
+
+def _heads(graph: GraphBuilder, head: str, layout: ActionLayout) -> list[Any]:
+    """Outputs ``action_logits`` (N, logits) and ``action_mean`` (N, G), where there are any."""
+    outputs = []
+    reals = len(layout.real_columns)
+    for name, first, size in (
+        ("action_logits", 0, layout.logits),
+        ("action_mean", layout.logits, reals),
+    ):
+        if size:
+            graph.columns(head, np.arange(first, first + size), name)
+            outputs.append(_value(name, np.dtype(np.float32), (size,)))
+    return outputs
+
+
+def _actions(
+    graph: GraphBuilder, spaces_: EnvSpaces, layout: ActionLayout, clip: bool
+) -> list[Any]:
+    """The most probable action as the environment wants it, one output per leaf."""
+    low, high = bounds(spaces_.action)
+    choices, reals = list(layout.choice_columns), list(layout.real_columns)
+    if choices:
+        grid, absent = choice_grid(layout)
+        logits = graph.columns("action_logits", grid.reshape(-1), "spread")
+        shape = graph.constant("grid", np.array([-1, *grid.shape]))
+        logits = graph.node("Reshape", [logits, shape], "logits")
+        mask = graph.constant("absent", np.where(absent, NO_CHOICE, 0).astype(np.float32))
+        logits = graph.node("Add", [logits, mask], "masked")
+        best = graph.node("ArgMax", [logits], "best", axis=2, keepdims=0)
+        graph.node("Add", [best, graph.constant("start", low[choices].astype(np.int64))], "chosen")
+    if reals:
+        limits = [
+            graph.constant(n, b[reals].astype(np.float32))
+            for n, b in (("low", low), ("high", high))
+        ]
+        raised = graph.node("Max", ["action_mean", limits[0]], "raised") if clip else "action_mean"
+        graph.node("Min" if clip else "Identity", [raised, *limits[1:]][: 1 + clip], "measured")
+    outputs = []
+    first = 0
+    for name, leaf in named_leaves(spaces_.action, "action").items():
+        last = first + int(np.prod(leaf.shape or ()))
+        real = isinstance(leaf, spaces.Box)
+        own = [i for i, c in enumerate(reals if real else choices) if first <= c < last]
+        x = graph.columns("measured" if real else "chosen", np.array(own, np.int64), f"{name}:own")
+        shape = graph.constant(f"{name}:shape", np.array([-1, *(leaf.shape or ())]))
+        x = graph.node("Reshape", [x, shape], f"{name}:shaped")
+        kind = output_type(leaf)
+        graph.node("Cast", [x], name, to=helper.np_dtype_to_tensor_dtype(kind))
+        outputs.append(_value(name, kind, leaf.shape or ()))
+        first = last
+    return outputs
+
+
+def _value(name: str, kind: np.dtype[Any], shape: tuple[int, ...]) -> Any:
+    onnx_kind = helper.np_dtype_to_tensor_dtype(kind)
+    return helper.make_tensor_value_info(name, onnx_kind, ["batch", *shape])

@@ -20,7 +20,6 @@ RESERVED_KEYS: Mapping[str, str] = {
         (
             "horizon",
             "no_done_at_end",
-            "preprocessor_pref",
             "remote_env_batch_wait_ms",
             "remote_worker_envs",
             "soft_horizon",

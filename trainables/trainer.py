@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from trainables import filters as filters_
 from trainables import rng
+from trainables.acting import ComputesActions
 from trainables.config import TrainerConfig, check_fit
 from trainables.envs.levels import LEVELS, Level, measure
 from trainables.envs.make import read_spaces
@@ -25,6 +26,7 @@ from trainables.iteration import IterationLength, timed
 from trainables.logs import is_shown, system_usage
 from trainables.periodic_evaluation import PeriodicEvaluation
 from trainables.policies.actor import Actor
+from trainables.policies.architecture import architecture
 from trainables.policies.device import learning_device, set_threads
 from trainables.policies.networks import ActorCritic
 from trainables.policies.player import Player
@@ -43,7 +45,7 @@ from trainables.trainable import TrialContext
 _levels: dict[str, Level] = {}
 
 
-class Trainer(PolicyAccess, PeriodicEvaluation):
+class Trainer(ComputesActions, PolicyAccess, PeriodicEvaluation):
     """Base of all algorithms; works alone: ``PPO({"env": "CartPole-v1"}).train()``."""
 
     config_class: ClassVar[type[TrainerConfig]] = TrainerConfig
@@ -93,15 +95,18 @@ class Trainer(PolicyAccess, PeriodicEvaluation):
         rng.seed_global(self.seed, "global")
         self.telling = Telling(settings.callbacks, settings.logs)
         self.spaces = read_spaces(settings.environment)
+        self.architecture = architecture(settings.model, self.spaces.observation_shape)
         device = learning_device(settings.resources)
         self.policy = TorchPolicy(self._build_model(), settings.optimizer, device)
-        self.filters = make_filters(settings.filters, self.spaces.observation_size)
+        self.filters = make_filters(settings.filters, self.spaces.observation_shape)
         self.streams = {
             name: rng.generator(self.seed, name) for name in ("minibatch", "compute_action")
         }
         self.progress = Progress(settings.metrics)
-        self.recent: NDArray[Any] = np.zeros((0, self.spaces.observation_size), dtype=np.float32)
-        actor = Actor(self.spaces.discrete, settings.model.activation)
+        self.recent: NDArray[Any] = np.zeros(
+            (0, *self.spaces.observation_shape), self.spaces.observation_dtype
+        )
+        actor = Actor(self.spaces.layout, self.architecture)
         self.player = Player(
             actor, self.filters["observation"], self.spaces, settings.sampling.clip_actions
         )
@@ -159,7 +164,7 @@ class Trainer(PolicyAccess, PeriodicEvaluation):
         self.progress.set_state(checkpoint["progress"])
         self.workers.set_state(checkpoint["workers"])
         self.telling.set_state(checkpoint)
-        self.recent = np.array(checkpoint["recent_observations"], dtype=np.float32)
+        self.recent = np.array(checkpoint["recent_observations"], dtype=self.recent.dtype)
         self._synchronise([])
 
     def cleanup(self) -> None:
@@ -173,6 +178,7 @@ class Trainer(PolicyAccess, PeriodicEvaluation):
         cls.check_fit(settings)
         learning_device(settings.resources)
         spaces = read_spaces(settings.environment)
+        architecture(settings.model, spaces.observation_shape)
         evaluated = cls.evaluation_plan(settings).environment
         if evaluated != settings.environment:
             check_evaluation(evaluated, spaces)
@@ -227,15 +233,6 @@ class Trainer(PolicyAccess, PeriodicEvaluation):
         """
         return self.progress.collect(selected_workers)
 
-    def compute_action(self, observation: NDArray[Any], explore: bool = False) -> Any:
-        """The action for one raw observation (*O), as the environment wants it.
-
-        The observation is flattened and filtered (without update), the action mapped back. With
-        `explore` it is drawn from a stream of its own, so that training is not disturbed.
-        """
-        stream = self.streams["compute_action"] if explore else None
-        return self.player.act(np.asarray(observation)[None], stream)[0]
-
     # ---- inside ------------------------------------------------------------------------------
 
     def _complete(self, result: dict[str, Any], elapsed: float) -> dict[str, Any]:
@@ -258,9 +255,8 @@ class Trainer(PolicyAccess, PeriodicEvaluation):
         return learner
 
     def _build_model(self) -> ActorCritic:
-        sizes = (self.spaces.observation_size, self.spaces.action_size)
         stream = rng.torch_generator(self.seed, "init")
-        return ActorCritic(sizes, self.spaces.discrete, self.settings.model, stream)
+        return ActorCritic(self.spaces.layout, self.architecture, stream)
 
     def _worker_spec(self) -> WorkerSpec:
         settings = self.settings
@@ -270,7 +266,7 @@ class Trainer(PolicyAccess, PeriodicEvaluation):
             environment=settings.environment,
             sampling=settings.sampling,
             filters=settings.filters,
-            activation=settings.model.activation,
+            architecture=self.architecture,
             gamma=settings.gamma,
             steps=-(-settings.batch_size // max(1, settings.workers.num_workers)),
             level=self.level,

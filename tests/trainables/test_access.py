@@ -39,7 +39,7 @@ def test_T4_the_users_settings_stay_as_they_were_given() -> None:
     trainer.raw_user_config["model"]["hidden"].append(9)
     assert trainer.raw_user_config == given
     assert trainer.settings.model.hidden == (8,)
-    assert trainer.settings.model.activation == "tanh"
+    assert trainer.settings.gamma == 0.99
     trainer.stop()
 
 
@@ -194,8 +194,8 @@ def test_B12_functions_of_workers_environments_and_policies_run_where_those_live
         assert workers.foreach_worker(lambda worker: worker.spec.index) == [0, 1]
         kinds = foreach_env(workers, lambda env: type(env).__name__)
         assert kinds == [["CartPoleEnv"] * 3] * 2
-        shapes = foreach_policy(workers, lambda policy, pid: (pid, policy.discrete))
-        assert shapes == [(DEFAULT_POLICY_ID, True)] * 2
+        shapes = foreach_policy(workers, lambda policy, pid: (pid, policy.global_timestep))
+        assert shapes == [(DEFAULT_POLICY_ID, 0)] * 2
         lock = threading.Lock()
         with pytest.raises(TrainableError, match="cannot be sent to a child process"):
             workers.foreach_worker(lambda _: lock)

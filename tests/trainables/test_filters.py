@@ -226,7 +226,7 @@ def test_F4_a_batch_is_counted_in_one_step_as_its_rows_would_be_one_by_one() -> 
 
 def test_F1_a_filter_of_ones_own_is_made_with_the_shape() -> None:
     for named in (Halved, f"{__name__}:Halved"):
-        made = make_filter(FilterConfig(observation_filter=named), SIZE)
+        made = make_filter(FilterConfig(observation_filter=named), (SIZE,))
         assert type(made).__name__ == "Halved"
         assert getattr(made, "shape", None) == (SIZE,)
     trainer = make({"observation_filter": f"{__name__}:Halved", "normalize_rewards": False})
@@ -255,15 +255,15 @@ def test_F1_another_filter_is_refused_with_what_is_allowed(kind: Any, words: str
 @pytest.mark.parametrize("clip", [None, 3.0])
 def test_F1_rows_are_clipped_if_a_bound_is_set(clip: float | None) -> None:
     config = FilterConfig(observation_filter="MeanStdFilter", observation_filter_clip=clip)
-    one = make_filter(config, SIZE)
+    one = make_filter(config, (SIZE,))
     one(batch(0, 100))
     far = one(np.full((1, SIZE), 1e6), update=False)
     assert (far > 1e4).all() if clip is None else (far == 3.0).all()
 
 
 def test_the_settings_choose_the_filter() -> None:
-    assert isinstance(make_filter(FilterConfig(), SIZE), NoFilter)
+    assert isinstance(make_filter(FilterConfig(), (SIZE,)), NoFilter)
     chosen: Any = make_filter(
-        FilterConfig(observation_filter="MeanStdFilter", observation_filter_clip=3.0), SIZE
+        FilterConfig(observation_filter="MeanStdFilter", observation_filter_clip=3.0), (SIZE,)
     )
     assert chosen.clip == 3.0

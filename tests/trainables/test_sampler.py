@@ -2,8 +2,10 @@ from typing import Any
 
 import numpy as np
 import pytest
+from gymnasium.spaces import Box
 
 from tests.support.trainers import make
+from trainables.envs.preprocessors import Rows
 from trainables.errors import EnvError, NotFiniteError
 from trainables.filters import MeanStdFilter
 from trainables.rollout.batch import Fragment
@@ -169,10 +171,8 @@ def test_a_broken_environment_is_named_where_it_breaks(
 
 
 def test_an_observation_of_another_size_than_promised_is_refused() -> None:
-    from trainables.envs.preprocessors import flatten
-
     with pytest.raises(EnvError, match=r"shape \(4,\).*promised 1 numbers"):
-        flatten(np.zeros((2, 4)), 1, "worker 0")
+        Rows(Box(-1, 1, (1,)), "worker 0")(np.zeros((2, 4)))
 
 
 def test_native_vector_lanes_have_no_ghost_steps() -> None:

@@ -171,7 +171,8 @@ def shuffled(
 
 def ppo_loss(model: ActorCritic, minibatch: Minibatch, settings: Config) -> tuple[Tensor, Tensor]:
     """The loss of one minibatch, and its parts in the order of `STATS`."""
-    logp, entropies = model.logp_entropy(minibatch["observations"], minibatch["actions"])
+    evaluated = model.evaluate(minibatch["observations"], minibatch["actions"])
+    logp = evaluated.logp
     log_ratio = logp - minibatch["logp"]
     ratio = log_ratio.exp()
     advantages = minibatch["advantages"]
@@ -180,8 +181,8 @@ def ppo_loss(model: ActorCritic, minibatch: Minibatch, settings: Config) -> tupl
     clip = settings.clip_param
     clipped = ratio.clamp(1.0 - clip, 1.0 + clip)
     policy_loss = -torch.minimum(ratio * advantages, clipped * advantages).mean()
-    value_loss = vf_loss(model.value(minibatch["observations"]), minibatch, settings.vf_clip_param)
-    entropy = entropies.mean()
+    value_loss = vf_loss(evaluated.values, minibatch, settings.vf_clip_param)
+    entropy = evaluated.entropies.mean()
     loss = policy_loss - settings.entropy_coeff * entropy + settings.vf_loss_coeff * value_loss
     with torch.no_grad():
         kl = (ratio - 1.0 - log_ratio).mean()  # the k3 estimator (Schulman 2020)

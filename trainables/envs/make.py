@@ -7,13 +7,23 @@ arguments.
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from functools import cached_property
+from typing import Any, Literal
 
 import gymnasium
 import numpy as np
 from gymnasium import spaces
 from pydantic import Field
 
+from trainables.envs import atari
+from trainables.envs.actions import ActionLayout, FlatActions, Unflattened, layout_of
+from trainables.envs.atari import is_atari
+from trainables.envs.preprocessors import (
+    FlatObservations,
+    NoPreprocessor,
+    Preprocessed,
+    is_image,
+)
 from trainables.errors import ConfigError, nearest
 from trainables.importing import load
 from trainables.settings import Section
@@ -33,6 +43,14 @@ class EnvironmentConfig(Section):
         description="Step all environments of a worker as one vector environment, where there is a "
         "native one (CartPole-v1): faster, and another stream of chance than separate ones.",
     )
+    preprocessor_pref: Literal["deepmind", "rllib"] | None = Field(
+        default="deepmind",
+        description="deepmind: Atari games in DeepMind's wrappers; rllib: as they are; null: also "
+        "no flattening of other spaces.",
+    )
+    no_framestack: bool = Field(
+        default=False, description="Atari: one frame as the observation, not the last four."
+    )
 
 
 @dataclass(frozen=True)
@@ -40,35 +58,51 @@ class EnvSpaces:
     """What the policy needs to know of an environment."""
 
     observation: spaces.Box
-    action: spaces.Discrete | spaces.Box
+    """Of the preprocessor's output: the policy's observation space."""
+    action: spaces.Space[Any]
+    """What the environment itself takes."""
+    raw: spaces.Space[Any]
+    """What the environment itself gives."""
 
     @property
-    def observation_size(self) -> int:
-        """Features of a flattened observation."""
-        return int(np.prod(self.observation.shape))
+    def observation_shape(self) -> tuple[int, ...]:
+        """One row: (D,), or (H, W, C) for an image."""
+        if is_image(self.observation):
+            return self.observation.shape
+        return (int(np.prod(self.observation.shape)),)
 
     @property
-    def action_size(self) -> int:
-        """Choices of a Discrete space, dimensions of a flattened Box."""
-        if isinstance(self.action, spaces.Discrete):
-            return int(self.action.n)
-        return int(np.prod(self.action.shape))
+    def observation_dtype(self) -> np.dtype[Any]:
+        """float32; uint8 for an image."""
+        return np.dtype(np.uint8 if is_image(self.observation) else np.float32)
+
+    @cached_property
+    def layout(self) -> ActionLayout:
+        """The columns of an action row."""
+        return layout_of(self.action)
 
     @property
     def discrete(self) -> bool:
-        """Whether actions are choices rather than vectors."""
-        return isinstance(self.action, spaces.Discrete)
+        """Whether an action is a single choice."""
+        return self.layout.scalar
 
 
-def make_env(config: EnvironmentConfig) -> Env:
-    """A new environment.
+def make_env(config: EnvironmentConfig, learning: bool = True) -> Env:
+    """A new environment that gives arrays and takes arrays, whatever its spaces.
+
+    Args:
+        config: which one.
+        learning: False for evaluation, where an Atari episode is the whole game.
 
     Raises:
-        ConfigError: no such environment, or it cannot be made from `env_config`.
+        ConfigError: no such environment, it cannot be made from `env_config`, or no policy can live
+            in its spaces.
     """
-    make = _creator(config)
+    make = _creator(config, learning)
     try:
         env = make()
+    except ConfigError:
+        raise
     except Exception as error:
         raise ConfigError(
             "env_config",
@@ -78,7 +112,7 @@ def make_env(config: EnvironmentConfig) -> Env:
         ) from error
     if not isinstance(env, gymnasium.Env):
         raise ConfigError("env", config.env, "a gymnasium.Env", f"it made a {type(env).__name__}")
-    return env
+    return _with_arrays(config, env)
 
 
 def read_spaces(config: EnvironmentConfig) -> EnvSpaces:
@@ -97,21 +131,36 @@ def read_spaces(config: EnvironmentConfig) -> EnvSpaces:
 def checked_spaces(
     config: EnvironmentConfig, observation: spaces.Space[Any], action: spaces.Space[Any]
 ) -> EnvSpaces:
-    """The two spaces, if a policy can live in them; ConfigError otherwise."""
-    if not isinstance(observation, spaces.Box):
-        raise ConfigError(
-            "env", config.env, "an environment with Box observations", f"it observes {observation}"
-        )
-    if isinstance(action, spaces.Discrete):
-        return EnvSpaces(observation, action)
-    if isinstance(action, spaces.Box) and np.issubdtype(action.dtype, np.floating):
-        return EnvSpaces(observation, action)
-    raise ConfigError(
-        "env", config.env, "an environment with Discrete or real Box actions", f"it takes {action}"
-    )
+    """The spaces of what `make_env` made, if a policy can live in them; ConfigError otherwise."""
+    raw = observation.original if isinstance(observation, FlatObservations) else observation
+    taken = action.original if isinstance(action, FlatActions) else action
+    found = EnvSpaces(NoPreprocessor(observation).observation_space, taken, raw)
+    try:
+        _ = found.layout
+    except ConfigError as error:
+        hint = error.hint or f"it takes {taken}"
+        raise ConfigError("env", config.env, error.allowed, hint) from error
+    return found
 
 
-def _creator(config: EnvironmentConfig) -> Callable[[], Any]:
+def _with_arrays(config: EnvironmentConfig, env: Env) -> Env:
+    if isinstance(env.action_space, spaces.Tuple | spaces.Dict):
+        env = Unflattened(env)
+    if isinstance(env.observation_space, spaces.Box):
+        return env
+    if config.preprocessor_pref is None:
+        NoPreprocessor(env.observation_space)  # refuses it
+    return Preprocessed(env)
+
+
+def deepmind(config: EnvironmentConfig) -> bool:
+    """Whether the environment is an Atari game in DeepMind's wrappers."""
+    return config.preprocessor_pref == "deepmind" and is_atari(config.env)
+
+
+def _creator(config: EnvironmentConfig, learning: bool) -> Callable[[], Any]:
+    if ":" not in config.env and config.env not in gymnasium.registry:
+        atari.register(config.env)
     if ":" in config.env and config.env not in gymnasium.registry:
         imported = load("env", config.env, "an environment class or callable")
         return lambda: imported(**config.env_config)
@@ -123,5 +172,8 @@ def _creator(config: EnvironmentConfig) -> Callable[[], Any]:
             "a registered gymnasium id or package.module:Name",
             hint or f"{len(gymnasium.registry)} ids are registered, for example CartPole-v1",
         )
+    if deepmind(config):
+        stack = not config.no_framestack
+        return lambda: atari.make_game(config.env, config.env_config, stack, learning)
     # The passive checker costs a call per step; the sampler checks what it is given itself.
     return lambda: gymnasium.make(config.env, disable_env_checker=True, **config.env_config)

@@ -1,39 +1,184 @@
-"""Between environment and policy: flat float32 observations, actions as the space wants them.
+"""Between environment and policy: observations of every kind as rows of one array.
 
-N lanes, D features of a flattened observation, A action dimensions.
+What a policy sees has one of two forms: a vector (D,) of float32, or an image (H, W, C) of uint8.
+A Box stays as it is (`NoPreprocessor`) and is reshaped when rows are taken; everything else is
+flattened, in the space's own order: choices one-hot, bits and numbers as they are, pixels divided
+by 255. N lanes.
 """
 
-from typing import Any
+from collections.abc import Callable, Mapping
+from typing import Any, Protocol
 
+import gymnasium
 import numpy as np
 from gymnasium import spaces
 from numpy.typing import NDArray
 
-from trainables.errors import EnvError, NotFiniteError
+from trainables.envs.leaves import inner
+from trainables.errors import ConfigError, EnvError, NotFiniteError
 
 Array = NDArray[Any]
+Write = Callable[[Any, Array], None]
+Read = Callable[[Array], Any]
+PIXEL = 255.0
+NAMES: Mapping[type[spaces.Space[Any]], str] = {
+    spaces.Dict: "DictFlatteningPreprocessor",
+    spaces.Tuple: "TupleFlatteningPreprocessor",
+}
 
 
-def flatten(observations: Array, size: int, name: str) -> NDArray[np.float32]:
-    """(N, *O) as a new (N, D) float32 array.
+def is_image(space: spaces.Space[Any]) -> bool:
+    """Whether a policy sees it as an image (H, W, C): a Box of bytes with three axes."""
+    return isinstance(space, spaces.Box) and space.dtype == np.uint8 and len(space.shape) == 3
+
+
+class Preprocessor(Protocol):
+    """From what an environment gives to what lanes hand over."""
+
+    @property
+    def observation_space(self) -> spaces.Box:
+        """Of what comes out; it is the policy's."""
+
+    def __call__(self, observation: Any) -> Array:
+        """One observation, preprocessed."""
+
+    def invert(self, row: Array) -> Any:
+        """The raw observation that `row` was made from."""
+
+
+class NoPreprocessor:
+    """Leaves a Box as it is.
 
     Args:
-        observations: as the environments gave them.
-        size: D, what the observation space promised.
-        name: how errors call where they come from.
+        space: what the environment gives.
 
     Raises:
-        EnvError: another number of features.
-        NotFiniteError: NaN or infinity.
+        ConfigError: a space that is no Box and must be flattened for a policy.
     """
-    flat = np.array(observations, dtype=np.float32).reshape(len(observations), -1)
-    if flat.shape[1] != size:
-        raise EnvError(
-            f"{name}: an observation of shape {np.shape(observations)[1:]}; "
-            f"the observation space promised {size} numbers"
+
+    def __init__(self, space: spaces.Space[Any]) -> None:
+        if not isinstance(space, spaces.Box):
+            name = NAMES.get(type(space), "FlatteningPreprocessor")
+            raise ConfigError(
+                "preprocessor_pref",
+                None,
+                "deepmind or rllib for an environment whose observations are no Box",
+                f"a policy takes no raw {type(space).__name__}: the {name} flattens it",
+            )
+        self.observation_space = space
+
+    def __call__(self, observation: Any) -> Array:
+        """The observation itself."""
+        return np.asarray(observation)
+
+    def invert(self, row: Array) -> Array:
+        """(*S) as the environment gave it (*O)."""
+        space = self.observation_space
+        return row.reshape(space.shape).astype(space.dtype)
+
+
+class FlatteningPreprocessor:
+    """Writes all leaves of a space into one vector (D,) of float32, by a plan made once.
+
+    Args:
+        space: Discrete, MultiDiscrete, MultiBinary, Box, or a Tuple or Dict of these.
+    """
+
+    def __init__(self, space: spaces.Space[Any]) -> None:
+        self.space = space
+        self._write, self._read, size = _plan(space, 0)
+        self.observation_space = FlatObservations(space, size)
+
+    def __call__(self, observation: Any) -> NDArray[np.float32]:
+        """A new vector (D,)."""
+        out = np.zeros(self.observation_space.shape, dtype=np.float32)
+        try:
+            self._write(observation, out)
+        except (IndexError, KeyError, TypeError, ValueError) as error:
+            raise EnvError(
+                f"an observation that is not in {self.space}: {observation!r} "
+                f"({type(error).__name__}: {error})"
+            ) from error
+        return out
+
+    def invert(self, row: Array) -> Any:
+        """The raw observation that `row` (D,) was made from."""
+        return self._read(row)
+
+
+class FlatObservations(spaces.Box):
+    """Vectors (D,) of float32 that were flattened from another space.
+
+    Args:
+        original: what the environment itself gives.
+        size: D.
+    """
+
+    def __init__(self, original: spaces.Space[Any], size: int) -> None:
+        super().__init__(-np.inf, np.inf, (size,), np.float32)
+        self.original = original
+
+
+class Preprocessed(gymnasium.ObservationWrapper[Any, Any, Any]):
+    """An environment whose observations are preprocessed.
+
+    Args:
+        env: gives raw observations.
+    """
+
+    def __init__(self, env: gymnasium.Env[Any, Any]) -> None:
+        super().__init__(env)
+        preprocessor = FlatteningPreprocessor(env.observation_space)
+        self.observation_space = preprocessor.observation_space
+        # A function, which is made anew with the environment and is none of its state.
+        self._preprocess: Callable[[Any], Array] = lambda given: preprocessor(given)  # noqa: PLW0108 a method is none
+
+    def observation(self, observation: Any) -> Array:
+        """(D,)."""
+        return self._preprocess(observation)
+
+
+def make_preprocessor(space: spaces.Space[Any]) -> Preprocessor:
+    """The one that a space needs."""
+    return NoPreprocessor(space) if isinstance(space, spaces.Box) else FlatteningPreprocessor(space)
+
+
+class Rows:
+    """Takes what lanes hand over: (N, *O) as new rows (N, D) of float32, or images as they are.
+
+    Args:
+        space: the policy's.
+        name: how errors call where observations come from.
+    """
+
+    def __init__(self, space: spaces.Box, name: str) -> None:
+        self._name = name
+        self._size = int(np.prod(space.shape))
+        self._image = space.shape if is_image(space) else None
+
+    def __call__(self, observations: Array) -> Array:
+        """New rows.
+
+        Raises:
+            EnvError: another number of features.
+            NotFiniteError: NaN or infinity.
+        """
+        if self._image is not None:
+            images = np.array(observations, dtype=np.uint8)
+            if images.shape[1:] != self._image:
+                raise self._other_size(observations)
+            return images
+        flat = np.array(observations, dtype=np.float32).reshape(len(observations), -1)
+        if flat.shape[1] != self._size:
+            raise self._other_size(observations)
+        require_finite(flat, f"{self._name}, environment", "observation")
+        return flat
+
+    def _other_size(self, observations: Array) -> EnvError:
+        return EnvError(
+            f"{self._name}: an observation of shape {np.shape(observations)[1:]}; "
+            f"the observation space promised {self._size} numbers"
         )
-    require_finite(flat, f"{name}, environment", "observation")
-    return flat
 
 
 def require_finite(values: Array, rows: str, what: str) -> None:
@@ -44,23 +189,85 @@ def require_finite(values: Array, rows: str, what: str) -> None:
         raise NotFiniteError(f"{rows} {row}: {what} {values[row]} is not finite")
 
 
-class ActionAdapter:
-    """What an environment is sent for what the policy chose.
+def _plan(space: spaces.Space[Any], first: int) -> tuple[Write, Read, int]:
+    """What writes and reads `space` from feature `first` on, and the feature after it."""
+    if isinstance(space, spaces.Tuple | spaces.Dict):
+        return _plan_parts(space, first)
+    if isinstance(space, spaces.Discrete):
+        return _plan_choice(space, first)
+    if isinstance(space, spaces.MultiDiscrete):
+        return _plan_choices(space, first)
+    if isinstance(space, spaces.Box | spaces.MultiBinary):
+        return _plan_numbers(space, first)
+    raise ConfigError(
+        "env",
+        str(space),
+        "Box, Discrete, MultiDiscrete or MultiBinary observations, alone or in Tuple or Dict",
+    )
 
-    Args:
-        space: of one environment.
-        clip: to its bounds.
-    """
 
-    def __init__(self, space: spaces.Discrete | spaces.Box, clip: bool) -> None:
-        self._space = space
-        self._clip = clip
+def _plan_parts(space: spaces.Tuple[Any] | spaces.Dict, first: int) -> tuple[Write, Read, int]:
+    named = isinstance(space, spaces.Dict)
+    parts: list[tuple[Any, Write, Read]] = []
+    for key, part in inner(space):
+        part_write, part_read, first = _plan(part, first)
+        parts.append((key, part_write, part_read))
 
-    def __call__(self, actions: Array) -> Array:
-        """(N,) choices or (N, A) vectors → (N, *A) as the space wants them."""
-        if isinstance(self._space, spaces.Discrete):
-            return np.asarray(actions + self._space.start)
-        shaped = actions.reshape(len(actions), *self._space.shape)
-        if self._clip:
-            shaped = np.clip(shaped, self._space.low, self._space.high)
-        return np.asarray(shaped, dtype=self._space.dtype)
+    def write(observation: Any, out: Array) -> None:
+        for key, part, _ in parts:
+            part(observation[key], out)
+
+    def read(row: Array) -> Any:
+        found = {key: part(row) for key, _, part in parts}
+        return found if named else tuple(found.values())
+
+    return write, read, first
+
+
+def _plan_choice(space: spaces.Discrete, first: int) -> tuple[Write, Read, int]:
+    n, start = int(space.n), int(space.start)
+
+    def write(observation: Any, out: Array) -> None:
+        choice = int(observation) - start
+        if not 0 <= choice < n:
+            raise ValueError(f"{observation} is no choice of {space}")
+        out[first + choice] = 1.0
+
+    return write, lambda row: np.int64(np.argmax(row[first : first + n]) + start), first + n
+
+
+def _plan_choices(space: spaces.MultiDiscrete, first: int) -> tuple[Write, Read, int]:
+    nvec, start = space.nvec.reshape(-1), space.start.reshape(-1)
+    offsets = first + np.concatenate([[0], np.cumsum(nvec)[:-1]])
+    last = first + int(nvec.sum())
+
+    def write(observation: Any, out: Array) -> None:
+        choices = np.asarray(observation).reshape(-1) - start
+        if (choices < 0).any() or (choices >= nvec).any():
+            raise ValueError(f"{observation} is no choice of {space}")
+        out[offsets + choices] = 1.0
+
+    def read(row: Array) -> Array:
+        spans = zip(offsets, offsets + nvec, strict=True)
+        best = np.array([np.argmax(row[low:high]) for low, high in spans])
+        return (best + start).reshape(space.shape).astype(space.dtype)
+
+    return write, read, last
+
+
+def _plan_numbers(space: spaces.Box | spaces.MultiBinary, first: int) -> tuple[Write, Read, int]:
+    size = int(np.prod(space.shape))
+    last = first + size
+    scale = PIXEL if is_image(space) else 1.0
+
+    def write(observation: Any, out: Array) -> None:
+        out[first:last] = np.asarray(observation, dtype=np.float32).reshape(size)
+        if scale != 1.0:
+            out[first:last] /= scale
+
+    def read(row: Array) -> Array:
+        numbers = row[first:last] * scale
+        whole = space.dtype is not None and space.dtype.kind in "iub"
+        return (np.rint(numbers) if whole else numbers).reshape(space.shape).astype(space.dtype)
+
+    return write, read, last

@@ -125,16 +125,6 @@ class _Copied(gymnasium.ObservationWrapper[Any, Any, Any]):
         return np.array(observation)
 
 
-def _by_lane(infos: Mapping[str, Any], count: int) -> dict[int, dict[str, Any]]:
-    """What a vector environment told, key → (N,) with a mask under ``_key``, by lane."""
-    told: dict[int, dict[str, Any]] = {}
-    for lane in range(count):
-        own = {key: infos[key][lane] for key in infos if key[0] != "_" and infos[f"_{key}"][lane]}
-        if own:
-            told[lane] = own
-    return told
-
-
 class SeparateLanes(_Local):
     """One environment object per lane, in this process.
 
@@ -170,7 +160,9 @@ class SeparateLanes(_Local):
         if self.before_restart:
             return self._step_and_tell(actions, self.before_restart)
         observations, rewards, terminated, truncated, infos = self._vector.step(actions)
-        return Step(observations, rewards, terminated, truncated, infos.get("final_obs", ()))
+        finals = infos.get("final_obs", ())
+        told = _by_lane(infos.get("final_info", {}))
+        return Step(observations, rewards, terminated, truncated, finals, told)
 
     def close(self) -> None:
         """Let go of the environments."""
@@ -179,7 +171,7 @@ class SeparateLanes(_Local):
     def _step_and_tell(self, actions: Array, before_restart: Callable[[Step], None]) -> Step:
         self._vector.autoreset_mode = AutoresetMode.DISABLED
         observations, rewards, terminated, truncated, infos = self._vector.step(actions)
-        told = _by_lane(infos, self.count) if infos else NONE
+        told = _by_lane(infos) if infos else NONE
         step = Step(observations, rewards, terminated, truncated, observations, told)
         ended = terminated | truncated
         if not ended.any():
@@ -243,6 +235,15 @@ class CartPoleLanes(_Local):
     def close(self) -> None:
         """Let go of the environment."""
         self._vector.close()
+
+
+def _by_lane(infos: Mapping[str, Any]) -> dict[int, dict[str, Any]]:
+    """What the environments told, of gymnasium's columns and their masks (``_name``)."""
+    found: dict[int, dict[str, Any]] = {}
+    for name, column in infos.items():
+        for lane in np.flatnonzero(infos.get(f"_{name}", ())):
+            found.setdefault(int(lane), {})[name] = column[lane]
+    return found
 
 
 def make_lanes(config: EnvironmentConfig, num_envs: int) -> Lanes:

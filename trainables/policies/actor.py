@@ -1,29 +1,34 @@
-"""Fast acting: the policy's forward pass and sampling in numpy, free of torch.
+"""Fast acting: the policy's forward pass and sampling in numpy, free of torch for vectors.
 
 A small network's time goes into calls, not arithmetic: here the actor and the critic are one
-stacked matrix product per layer, and actions are drawn without distribution objects. N rows, D
-features, H units, A choices or action dimensions; float32. A head is what the actor network gives:
-logits (N, A), or means (N, A) of a Gaussian whose log standard deviations (A,) do not depend on the
-observation.
+stacked matrix product per layer, and actions are drawn without distribution objects. Images go
+through torch's convolutions, which are faster than numpy's. N rows, D features, H units; float32. A
+head is what the actor network gives, as `drawing` reads it.
 """
 
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from trainables.envs.actions import ActionLayout
+from trainables.policies.architecture import Architecture
+from trainables.policies.drawing import Drawing
+
+if TYPE_CHECKING:
+    from trainables.policies.layers import ActingTrunk
+
 Array = NDArray[np.float32]
 Weights = Mapping[str, NDArray[Any]]
-LOG_2PI = float(np.log(2.0 * np.pi))
-SMALLEST = np.finfo(np.float32).tiny
+PIXEL = np.float32(255.0)
 
 
 class Acted(NamedTuple):
     """One batched decision."""
 
     actions: NDArray[Any]
-    """(N,) int64 choices, or (N, A) float32 vectors, unclipped."""
+    """(N,) int64 choices, or rows (N, K) of int64 or float32, unclipped."""
     logp: Array
     """(N,) log-probability of each action."""
     values: Array
@@ -34,15 +39,18 @@ class Actor:
     """Acts with weights that `load` was given.
 
     Args:
-        discrete: choices rather than vectors.
-        activation: ``tanh`` or ``relu``.
+        layout: of the environment's actions.
+        architecture: of the networks.
     """
 
-    def __init__(self, discrete: bool, activation: str) -> None:
-        self.discrete = discrete
-        self.activation = activation
+    def __init__(self, layout: ActionLayout, architecture: Architecture) -> None:
+        self._drawing = Drawing(layout)
+        self._activation = architecture.activation
+        self._flat = len(architecture.shape) == 1
+        self._trunk = _make_trunk(architecture)
         self._layers: list[tuple[Array, Array]] = []
         self._heads: dict[str, Array] = {}
+        self._log_std: Array = np.zeros(0, dtype=np.float32)
         self.global_timestep = 0
 
     def on_global_var_update(self, global_vars: Mapping[str, Any]) -> None:
@@ -66,20 +74,21 @@ class Actor:
             for net in ("actor", "critic")
             for part in ("weight", "bias")
         }
-        if not self.discrete:
-            self._heads["log_std"] = np.array(weights["log_std"])
+        self._log_std = np.array(weights.get("log_std", self._log_std))
+        if self._trunk is not None:
+            self._trunk.load(weights)
 
     def weights(self) -> dict[str, Array]:
         """What `load` was given, actor and critic stacked; empty before."""
         return {**{f"layer {i}": one for i, (one, _) in enumerate(self._layers)}, **self._heads}
 
-    def forward(self, observations: Array) -> tuple[Array, Array]:
-        """Heads (N, A) and values (N,) of filtered observations (N, D)."""
-        x: Array = observations
+    def forward(self, observations: NDArray[Any]) -> tuple[Array, Array]:
+        """Heads and values (N,) of filtered observations: (N, D), or (N, H, W, C) for images."""
+        x: Array = observations if self._flat else self._features(observations)
         for weight, bias in self._layers:
             x = np.matmul(x, weight)
             x += bias
-            if self.activation == "tanh":
+            if self._activation == "tanh":
                 np.tanh(x, out=x)
             else:
                 np.maximum(x, 0.0, out=x)
@@ -89,60 +98,58 @@ class Actor:
         values = (to_critic @ heads["critic.weight"])[:, 0] + heads["critic.bias"][0]
         return head, values
 
-    def act(self, observations: Array, stream: np.random.Generator) -> Acted:
-        """Draw actions for filtered observations (N, D)."""
+    def act(self, observations: NDArray[Any], stream: np.random.Generator | None) -> Acted:
+        """Actions for filtered observations: drawn, or the most probable ones without a stream."""
         head, values = self.forward(observations)
-        if self.discrete:
-            logp_all = log_softmax(head)
-            # Exponential race: argmax of log p - log E is a draw from p (the Gumbel-max trick).
-            race = np.maximum(stream.standard_exponential(head.shape, dtype=np.float32), SMALLEST)
-            actions = np.argmax(logp_all - np.log(race), axis=1)
-            return Acted(actions, logp_all[np.arange(len(actions)), actions], values)
-        log_std = self._heads["log_std"]
-        noise = stream.standard_normal(head.shape, dtype=np.float32)
-        vectors = head + np.exp(log_std) * noise
-        logp = (-0.5 * np.square(noise) - log_std - np.float32(0.5 * LOG_2PI)).sum(axis=1)
-        return Acted(vectors, logp, values)
-
-    def act_greedily(self, observations: Array) -> NDArray[Any]:
-        """The most probable action of each row: (N,) choices or (N, A) means."""
-        head, _ = self.forward(observations)
-        return np.argmax(head, axis=1) if self.discrete else head
+        actions, logp = self._drawing.draw(head, self._log_std, stream)
+        return Acted(actions, logp, values)
 
     def act_each(
-        self, observations: Array, streams: Sequence[np.random.Generator | None]
+        self, observations: NDArray[Any], streams: Sequence[np.random.Generator | None]
     ) -> NDArray[Any]:
-        """The action of each row, (N,) choices or (N, A) vectors, as if it were the only one.
+        """The action of each row, as if it were the only one.
 
         It does not depend, to the bit, on the rows beside it: each is a product of its own, where
         `forward` makes one product of all, whose rounding changes with their number. A row without
         a stream gets its most probable action.
         """
-        x: Array = observations[:, None, :]
+        x: Array = self._features_each(observations)[:, None, :]
         for weight, bias in self._layers:
             x = np.matmul(x, weight[0])
             x += bias[0]
-            if self.activation == "tanh":
+            if self._activation == "tanh":
                 np.tanh(x, out=x)
             else:
                 np.maximum(x, 0.0, out=x)
         head: Array = np.matmul(x, self._heads["actor.weight"])[:, 0] + self._heads["actor.bias"]
-        for i, stream in enumerate(streams):
-            if stream is not None and self.discrete:
-                race = stream.standard_exponential(head.shape[1], dtype=np.float32)
-                head[i] -= np.log(np.maximum(race, SMALLEST))
-            elif stream is not None:
-                noise = stream.standard_normal(head.shape[1], dtype=np.float32)
-                head[i] += np.exp(self._heads["log_std"]) * noise
-        return np.argmax(head, axis=1) if self.discrete else head
+        if not any(streams):
+            return self._drawing.draw(head, self._log_std, None)[0]
+        rows = [
+            self._drawing.draw(head[i : i + 1], self._log_std, stream)[0]
+            for i, stream in enumerate(streams)
+        ]
+        return np.concatenate(rows)
 
-    def values(self, observations: Array) -> Array:
-        """(N,) values of filtered observations (N, D)."""
+    def values(self, observations: NDArray[Any]) -> Array:
+        """(N,) values of filtered observations."""
         return self.forward(observations)[1]
 
+    def _features_each(self, observations: NDArray[Any]) -> Array:
+        if self._flat:
+            return observations
+        return np.concatenate([self._features(one[None]) for one in observations])
 
-def log_softmax(logits: Array) -> Array:
-    """(N, A) log-probabilities."""
-    shifted = logits - logits.max(axis=1, keepdims=True)
-    logs: Array = shifted - np.log(np.exp(shifted).sum(axis=1, keepdims=True))
-    return logs
+    def _features(self, images: NDArray[Any]) -> Array:
+        if self._trunk is not None:
+            return self._trunk(images)
+        flat: Array = images.reshape(len(images), -1).astype(np.float32)
+        return flat / PIXEL if images.dtype == np.uint8 else flat
+
+
+def _make_trunk(architecture: Architecture) -> "ActingTrunk | None":
+    if not architecture.filters:
+        return None
+    # Loaded for images only: workers otherwise need no torch.
+    from trainables.policies.layers import ActingTrunk
+
+    return ActingTrunk(architecture)

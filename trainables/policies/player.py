@@ -1,6 +1,6 @@
-"""A policy that plays: raw observations in, the environment's actions out; nothing is learnt.
+"""A policy that plays: preprocessed observations in, the environment's actions out; it learns not.
 
-Evaluation, `Trainer.compute_action` and the exported model all do the same: flatten, filter without
+Evaluation, `Trainer.compute_action` and the exported model all do the same: reshape, filter without
 update, act, map back. N rows.
 """
 
@@ -10,10 +10,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from trainables.envs.actions import ActionAdapter, unflattener
 from trainables.envs.make import EnvSpaces
-from trainables.envs.preprocessors import ActionAdapter, flatten
+from trainables.envs.preprocessors import Rows, make_preprocessor
 from trainables.filters import Filter
-from trainables.policies.actor import Actor
+from trainables.policies.actor import Acted, Actor
 
 Array = NDArray[Any]
 
@@ -33,19 +34,35 @@ class Player:
     ) -> None:
         self.actor = actor
         self._filter = observation_filter
-        self._size = spaces_.observation_size
+        self._rows = Rows(spaces_.observation, "player")
+        self._spaces = spaces_
         self._adapt = ActionAdapter(spaces_.action, clip_actions)
 
     def prepare(self, observations: Array) -> Array:
-        """(N, *O) raw → (N, D) as the networks want them."""
-        return self._filter(flatten(observations, self._size, "player"), update=False)
+        """(N, *O) as lanes hand them over → rows as the networks want them."""
+        return self._filter(self._rows(observations), update=False)
+
+    def decide(
+        self, observations: Array, stream: np.random.Generator | None
+    ) -> tuple[Array, Acted]:
+        """Actions (N, *A) for the lanes, and how they were chosen.
+
+        Args:
+            observations: (N, *O) preprocessed.
+            stream: actions are drawn from it; the most probable ones without.
+        """
+        acted = self.actor.act(self.prepare(observations), stream)
+        return self._adapt(acted.actions), acted
+
+    def answer(self, obs: Any, stream: np.random.Generator | None) -> tuple[Any, dict[str, float]]:
+        """One raw observation: the action as the environment wants it, its logp and the value."""
+        sent, acted = self.decide(make_preprocessor(self._spaces.raw)(obs)[None], stream)
+        fetches = {"logp": float(acted.logp[0]), "value": float(acted.values[0])}
+        return unflattener(self._spaces.action)(sent[0]), fetches
 
     def act(self, observations: Array, stream: np.random.Generator | None) -> Array:
-        """Actions (N, *A) for raw observations (N, *O): drawn from `stream`, greedy without one."""
-        rows = self.prepare(observations)
-        if stream is None:
-            return self._adapt(self.actor.act_greedily(rows))
-        return self._adapt(self.actor.act(rows, stream).actions)
+        """The actions alone."""
+        return self.decide(observations, stream)[0]
 
     def act_each(self, observations: Array, streams: Sequence[np.random.Generator | None]) -> Array:
         """Likewise, each row by itself: its action does not depend on the others to the bit."""

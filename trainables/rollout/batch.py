@@ -1,8 +1,8 @@
 """What a rollout writes and what a learner reads.
 
-T steps, N environments, B rows, D features of a flattened, filtered observation, A action
-dimensions. A `Fragment` is (T, N), as the sampler writes it in place; a `TrainBatch` is rows, with
-advantages. `terminated` and `truncated` stay apart.
+T steps, N environments, B rows, *S the shape of a filtered observation: (D,), or (H, W, C) for an
+image; K columns of an action. A `Fragment` is (T, N), as the sampler writes it in place; a
+`TrainBatch` is rows, with advantages. `terminated` and `truncated` stay apart.
 """
 
 from dataclasses import dataclass, fields
@@ -12,6 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 Array = NDArray[Any]
+Column = tuple[tuple[int, ...], np.dtype[Any]]
+"""Shape and type of one row."""
 
 
 @dataclass(frozen=True)
@@ -19,9 +21,9 @@ class Fragment:
     """T steps of N environments; arrays are (T, N, …) but `last_values`."""
 
     observations: Array
-    """(T, N, D) filtered, float32."""
+    """(T, N, *S) filtered, float32; unfiltered images are uint8."""
     actions: Array
-    """(T, N) int64 choices or (T, N, A) float32 vectors, unclipped as the policy chose them."""
+    """(T, N) int64 choices or rows (T, N, K), unclipped as the policy chose them."""
     logp: Array
     """(T, N) log-probability of each action when it was chosen."""
     values: Array
@@ -40,15 +42,12 @@ class Fragment:
     """(1, N) V of the observation after the last step."""
 
     @classmethod
-    def allocate(
-        cls, steps: int, num_envs: int, observation_size: int, action_shape: tuple[int, ...]
-    ) -> "Fragment":
-        """Arrays for one fragment; `action_shape` is () for choices."""
+    def allocate(cls, steps: int, num_envs: int, observation: Column, action: Column) -> "Fragment":
+        """Arrays for one fragment of such observations and actions."""
         rows = (steps, num_envs)
-        actions = np.zeros((*rows, *action_shape), dtype=np.float32 if action_shape else np.int64)
         return cls(
-            observations=np.zeros((*rows, observation_size), dtype=np.float32),
-            actions=actions,
+            observations=np.zeros((*rows, *observation[0]), dtype=observation[1]),
+            actions=np.zeros((*rows, *action[0]), dtype=action[1]),
             logp=np.zeros(rows, dtype=np.float32),
             values=np.zeros(rows, dtype=np.float32),
             rewards=np.zeros(rows, dtype=np.float32),
@@ -65,9 +64,9 @@ class TrainBatch:
     """B rows, fragment after fragment in worker order; within one, step after step."""
 
     observations: Array
-    """(B, D) float32."""
+    """(B, *S)."""
     actions: Array
-    """(B,) int64 or (B, A) float32."""
+    """(B,) or (B, K)."""
     logp: Array
     """(B,)."""
     values: Array

@@ -96,7 +96,7 @@ class EpisodeSampler(Sampler):
     def _allocate(self, spaces_: EnvSpaces) -> list[Fragment]:
         lanes = self.config.num_envs_per_worker
         capacity = 2 * max(self.config.rollout_fragment_length, self._steps // lanes)
-        self._rows = allocate(capacity, self.config, spaces_)
+        self._rows = allocate(capacity, lanes, spaces_, self._filter)
         self._begun = np.zeros(lanes, dtype=np.int64)  # rows: of the running episodes
         self._next = 0
         self._warned = False

@@ -1,9 +1,9 @@
 """The vectorised sampler: one batched decision per tick for all lanes, written in place.
 
 A tick: observations → filter → policy → environments (clipped if so set) → columns. What the policy
-chose is stored, what was sent is clipped. T ticks, N lanes, D features; raw observations are
-float32, flattened. Here fragments have a fixed length; `episodes.py` collects whole episodes with
-the same tick.
+chose is stored, what was sent is clipped. T ticks, N lanes, *S the shape of an observation: vectors
+(D,) of float32, images (H, W, C) of uint8. Here fragments have a fixed length; `episodes.py`
+collects whole episodes with the same tick.
 """
 
 import time
@@ -15,10 +15,12 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
 
+from trainables.envs.actions import ActionAdapter
+from trainables.envs.atari import LIFE_LOST
 from trainables.envs.make import EnvSpaces
-from trainables.envs.preprocessors import ActionAdapter, flatten, require_finite
+from trainables.envs.preprocessors import Rows, require_finite
 from trainables.envs.vector import Lanes, Step
-from trainables.filters import Filter, MeanStdFilter, RewardScaler
+from trainables.filters import Filter, MeanStdFilter, NoFilter, RewardScaler
 from trainables.policies.actor import Acted, Actor
 from trainables.rollout.batch import Fragment
 from trainables.rollout.metrics import EpisodesInFlight, RolloutMetrics
@@ -64,7 +66,8 @@ class SamplingConfig(Section):
     )
     clip_rewards: bool | Annotated[float, Field(gt=0)] | None = Field(
         default=None,
-        description="true: learn from their sign; a number: clip them to ± it; null: as they are.",
+        description="true: learn from their sign; a number: clip them to ± it; null: as they are, "
+        "but as with true for Atari games in DeepMind's wrappers.",
     )
 
 
@@ -109,8 +112,9 @@ class Sampler:
         self._filter = filters["observation"]
         self._scaler = _make_scaler(filters, config.num_envs_per_worker, gamma)
         self._sent = ActionAdapter(spaces_.action, config.clip_actions)
-        self.observations = np.zeros(
-            (config.num_envs_per_worker, spaces_.observation_size), dtype=np.float32
+        self._as_rows = Rows(spaces_.observation, name)
+        self.observations: Array = np.zeros(
+            (config.num_envs_per_worker, *spaces_.observation_shape), spaces_.observation_dtype
         )
         self.between_ticks: Callable[[], None] | None = None
         """Called before each tick, where everything is at rest."""
@@ -135,7 +139,7 @@ class Sampler:
 
     def observe(self, observations: Array) -> None:
         """Take (N, *O) as the current observations."""
-        self.observations = flatten(observations, self.observations.shape[1], self.name)
+        self.observations = self._as_rows(observations)
 
     def sample(self, stream: np.random.Generator) -> Collected:
         """As many fragments as make the steps; the next call writes into the same arrays."""
@@ -164,7 +168,7 @@ class Sampler:
         return finished
 
     def get_state(self) -> dict[str, Any]:
-        """Entries ``observations`` (N, D), ``episodes`` and ``discounted_returns`` (N)."""
+        """Entries ``observations`` (N, *S), ``episodes`` and ``discounted_returns`` (N)."""
         returns = self._scaler.returns.copy() if self._scaler else None
         return {
             "observations": self.observations.copy(),
@@ -174,7 +178,7 @@ class Sampler:
 
     def set_state(self, state: Mapping[str, Any]) -> None:
         """Take back what `get_state` gave."""
-        self.observations = np.array(state["observations"], dtype=np.float32)
+        self.observations = np.array(state["observations"], dtype=self.observations.dtype)
         self.episodes.set_state(state["episodes"])
         if self._scaler:
             self._scaler.returns[:] = state["discounted_returns"]
@@ -182,14 +186,17 @@ class Sampler:
     def drop_episode(self, lane: int, observation: Array) -> None:
         """Forget the running episode of a lane; its next one begins with `observation` (*O)."""
         self.episodes.drop(lane)
-        self.observations[lane] = observation.reshape(-1)
+        self.observations[lane] = observation.reshape(self.observations.shape[1:])
         if self._scaler:
             self._scaler.returns[lane] = 0.0
 
     def _allocate(self, spaces_: EnvSpaces) -> list[Fragment]:
         size = self.config.rollout_fragment_length
         rounds = self._steps // (size * self.config.num_envs_per_worker)
-        return [allocate(size, self.config, spaces_) for _ in range(rounds)]
+        return [
+            allocate(size, self.config.num_envs_per_worker, spaces_, self._filter)
+            for _ in range(rounds)
+        ]
 
     def _recent_rows(self) -> Array:
         return np.concatenate(list(self.recent))[-RECENT_ROWS:]
@@ -224,7 +231,8 @@ class Sampler:
         self._observing = clock() - began
         if not self.latest:
             self.latest = {"infos": step.infos, "policy inputs": filtered, "policy outputs": acted}
-        return step, ended, ended if step.soft_ends is None else ended | step.soft_ends
+        over = ended if step.soft_ends is None else ended | step.soft_ends
+        return step, ended, _without_lost_lives(over, step)
 
     def _write(
         self, fragment: Fragment, t: int, acted: Acted, step: Step, ended: NDArray[np.bool_]
@@ -248,7 +256,7 @@ class Sampler:
         """(N,) V of the final observation where an episode was truncated; undefined elsewhere."""
         finals = self.observations.copy()
         for lane in np.flatnonzero(step.truncated):
-            finals[lane] = np.asarray(step.finals[lane], dtype=np.float32).reshape(-1)
+            finals[lane] = np.asarray(step.finals[lane]).reshape(finals.shape[1:])
         require_finite(finals, f"{self.name}, environment", "final observation")
         return self.actor.values(self._filter(finals, update=False))
 
@@ -261,10 +269,23 @@ class Sampler:
         return self._scaler(rewards, ended) if self._scaler else rewards
 
 
-def allocate(steps: int, config: SamplingConfig, spaces_: EnvSpaces) -> Fragment:
-    """Arrays for so many steps of all lanes."""
-    shape: tuple[int, ...] = () if spaces_.discrete else (spaces_.action_size,)
-    return Fragment.allocate(steps, config.num_envs_per_worker, spaces_.observation_size, shape)
+def allocate(steps: int, lanes: int, spaces_: EnvSpaces, filtered: Filter) -> Fragment:
+    """Arrays for so many steps of all lanes; a filter makes float32 of an image's bytes."""
+    whole = isinstance(filtered, NoFilter)
+    observed = spaces_.observation_dtype if whole else np.dtype(np.float32)
+    layout = spaces_.layout
+    rows = (spaces_.observation_shape, observed), (layout.shape, layout.dtype)
+    return Fragment.allocate(steps, lanes, *rows)
+
+
+def _without_lost_lives(over: NDArray[np.bool_], step: Step) -> NDArray[np.bool_]:
+    """The metrics' episode of an Atari game is the whole game, whatever ends what is learnt."""
+    lost = [lane for lane, info in step.infos.items() if info.get(LIFE_LOST)]
+    if not lost:
+        return over
+    over = over.copy()
+    over[lost] = False
+    return over
 
 
 def _make_scaler(filters: Mapping[str, Filter], num_envs: int, gamma: float) -> RewardScaler | None:

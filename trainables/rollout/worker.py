@@ -15,13 +15,14 @@ from trainables import filters as filters_
 from trainables import rng
 from trainables.callbacks import Calls
 from trainables.envs.levels import Level
-from trainables.envs.make import EnvironmentConfig, EnvSpaces, checked_spaces
+from trainables.envs.make import EnvironmentConfig, EnvSpaces, checked_spaces, deepmind
 from trainables.envs.vector import Lanes, make_lanes
 from trainables.errors import WorkerError
 from trainables.filter_config import FilterConfig, make_filters
 from trainables.filters import Filter
 from trainables.logs import LogConfig, OneTimeLog, set_level, show
 from trainables.policies.actor import Actor, Weights
+from trainables.policies.architecture import Architecture
 from trainables.resources import ResourcesConfig
 from trainables.rollout.access import WorkerAccess
 from trainables.rollout.async_sampler import AsyncSampler
@@ -52,7 +53,7 @@ class WorkerSpec:
     environment: EnvironmentConfig
     sampling: SamplingConfig
     filters: FilterConfig
-    activation: str
+    architecture: Architecture
     """Of the policy's networks."""
     gamma: float
     steps: int
@@ -91,9 +92,9 @@ class RolloutWorker(WorkerAccess):
         self._first: Sample | None = None  # what a fake sampler gives for ever
         self.lanes = make_lanes(spec.environment, spec.sampling.num_envs_per_worker)
         spaces_ = _read_spaces(spec, self.lanes)
-        self._actor = Actor(spaces_.discrete, spec.activation)
+        self._actor = Actor(spaces_.layout, spec.architecture)
         self._filters: dict[str, Filter] = make_filters(
-            spec.filters, spaces_.observation_size, concurrent=spec.sampling.sample_async
+            spec.filters, spaces_.observation_shape, concurrent=spec.sampling.sample_async
         )
         self._weights: Weights = {}
         self._global_vars: Mapping[str, Any] = {}
@@ -101,11 +102,11 @@ class RolloutWorker(WorkerAccess):
         parts = (self.lanes, self._actor, self._filters)
         name = f"worker {spec.index}"
         make = SAMPLERS[spec.sampling.batch_mode]
-        self._sampler = make(name, spec.sampling, spaces_, parts, (spec.gamma, spec.steps))
+        self._sampler = make(name, _sampling(spec), spaces_, parts, (spec.gamma, spec.steps))
         self._sampler.perf = PerfStats(spec.perf)
         self._episodes: list[RolloutMetrics] = []
         self._log = OneTimeLog(name, on=spec.index == 0)
-        self._log("spaces", {"observation": spaces_.observation, "action": spaces_.action})
+        self._log("spaces", {"observation": spaces_.raw, "action": spaces_.action})
         self._watch(spec.calls)
         self._async: AsyncSampler | None = None
         if spec.sampling.sample_async:
@@ -298,3 +299,10 @@ class RolloutWorker(WorkerAccess):
 
 def _read_spaces(spec: WorkerSpec, lanes: Lanes) -> EnvSpaces:
     return checked_spaces(spec.environment, lanes.observation_space, lanes.action_space)
+
+
+def _sampling(spec: WorkerSpec) -> SamplingConfig:
+    """Rewards of Atari games are clipped unless the settings say otherwise."""
+    if spec.sampling.clip_rewards is None and deepmind(spec.environment):
+        return spec.sampling.model_copy(update={"clip_rewards": True})
+    return spec.sampling

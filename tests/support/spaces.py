@@ -1,0 +1,95 @@
+"""An environment of any spaces, drawn from its own stream; it keeps and checks what it is sent."""
+
+from typing import Any
+
+import gymnasium
+import numpy as np
+from gymnasium import spaces
+
+Outcome = tuple[Any, float, bool, bool, dict[str, Any]]
+
+
+def observations() -> dict[str, spaces.Space[Any]]:
+    """A space of each kind by name; made anew, for spaces keep streams."""
+    return {
+        "box": spaces.Box(-1.0, 1.0, (2, 3), np.float32),
+        "wide box": spaces.Box(-1.0, 1.0, (3,), np.float64),
+        "bytes": spaces.Box(0, 255, (6,), np.uint8),
+        "number": spaces.Box(-1.0, 1.0, (), np.float32),
+        "discrete": spaces.Discrete(4, start=2),
+        "multi discrete": spaces.MultiDiscrete([2, 3, 4], start=[5, 0, -1]),
+        "multi binary": spaces.MultiBinary(np.array([2, 2])),
+        "tuple": spaces.Tuple(
+            (spaces.Discrete(3, start=-1), spaces.Box(-1.0, 1.0, (2,), np.float32))
+        ),
+        "dict": spaces.Dict(
+            {
+                "place": spaces.Tuple((spaces.Discrete(2), spaces.MultiBinary(3))),
+                "picture": spaces.Box(0, 255, (2, 2, 3), np.uint8),
+                "areas": spaces.MultiDiscrete(np.array([[2, 3], [4, 2]])),
+                "speed": spaces.Box(-1.0, 1.0, (1,), np.float64),
+            }
+        ),
+        "image": spaces.Box(0, 255, (12, 10, 3), np.uint8),
+        "large image": spaces.Box(0, 255, (40, 40, 1), np.uint8),
+    }
+
+
+def actions() -> dict[str, spaces.Space[Any]]:
+    """A space of each kind by name."""
+    return {
+        "discrete": spaces.Discrete(4, start=2),
+        "multi discrete": spaces.MultiDiscrete([2, 5, 3], start=[1, 0, -2]),
+        "multi discrete of two axes": spaces.MultiDiscrete(np.array([[2, 3], [3, 2]])),
+        "multi binary": spaces.MultiBinary(4),
+        "box": spaces.Box(-0.1, 0.1, (2, 2), np.float32),
+        "wide box": spaces.Box(-0.1, 0.1, (2,), np.float64),
+        "tuple": spaces.Tuple(
+            (spaces.Discrete(3, start=5), spaces.Box(-0.1, 0.1, (2,), np.float32))
+        ),
+        "tuple of choices": spaces.Tuple((spaces.Discrete(3, start=5), spaces.MultiBinary(2))),
+        "dict": spaces.Dict(
+            {
+                "steer": spaces.Box(-0.1, 0.1, (1, 2), np.float64),
+                "inner": spaces.Tuple((spaces.MultiDiscrete([2, 6]), spaces.MultiBinary(2))),
+                "gear": spaces.Discrete(3, start=1),
+            }
+        ),
+    }
+
+
+class AnySpaces(gymnasium.Env[Any, Any]):
+    """Observes samples of its space, and ends after `length` steps.
+
+    Args:
+        observation: name of its observation space.
+        action: name of its action space.
+        length: of an episode.
+    """
+
+    def __init__(self, observation: str = "box", action: str = "discrete", length: int = 7) -> None:
+        self.observation_space = observations()[observation]
+        self.action_space = actions()[action]
+        self.length = length
+        self.steps = 0
+        self.sent: list[Any] = []
+        self.seen: list[Any] = []
+
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[Any, dict[str, Any]]:
+        super().reset(seed=seed)
+        self.steps = 0
+        return self._observe(), {}
+
+    def step(self, action: Any) -> Outcome:
+        if not self.action_space.contains(action):
+            raise ValueError(f"{action!r} is not in {self.action_space}")
+        self.sent.append(action)
+        self.steps += 1
+        return self._observe(), 1.0, self.steps >= self.length, False, {}
+
+    def _observe(self) -> Any:
+        observation = self.observation_space.sample()
+        self.seen.append(observation)
+        return observation

@@ -1,0 +1,179 @@
+"""Atari games as DeepMind's agents saw them (Mnih et al. 2015), and their metrics per whole game.
+
+Frames are grey, 84 x 84, the last four of them as channels; an action is repeated for four frames;
+up to 30 idle frames come first. While training, a lost life ends the episode: the value of what
+follows is not counted, though the game goes on. H x W pixels, C channels.
+"""
+
+import importlib.util
+from typing import Any
+
+import gymnasium
+import numpy as np
+from gymnasium import spaces
+from gymnasium.wrappers import AtariPreprocessing, FrameStackObservation
+
+from trainables.errors import ConfigError
+
+Env = gymnasium.Env[Any, Any]
+PREFIX = "ALE/"
+FRAME_SKIP = 4
+FRAMES = 4
+SIZE = 84
+IDLE_FRAMES = 30
+#: In the info of a step that ended an episode by a lost life while the game goes on.
+LIFE_LOST = "life_lost"
+NOOP, FIRE = 0, 1
+
+
+def register(env_id: str) -> None:
+    """Make the games known to gymnasium, where ale-py is installed.
+
+    Raises:
+        ConfigError: an Atari id, and it is not installed.
+    """
+    if importlib.util.find_spec("ale_py") is not None:
+        import ale_py
+
+        # Otherwise each process writes a banner to the terminal.
+        ale_py.ALEInterface.setLoggerMode(ale_py.LoggerMode.Error)
+        gymnasium.register_envs(ale_py)
+    elif env_id.startswith(PREFIX):
+        raise _not_installed(env_id)
+
+
+def is_atari(env_id: str) -> bool:
+    """Whether a gymnasium id names an Atari game; a dotted path never does."""
+    spec = gymnasium.registry.get(env_id)
+    entry = "" if spec is None else str(spec.entry_point)
+    return env_id.startswith(PREFIX) or entry.startswith("ale_py.env")
+
+
+class EpisodicLife(gymnasium.Wrapper[Any, Any, Any, Any]):
+    """A lost life ends the episode; the game itself is begun anew only when it is over.
+
+    Args:
+        env: a game.
+    """
+
+    def __init__(self, env: Env) -> None:
+        super().__init__(env)
+        self.lives = 0
+        self.game_over = True
+
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[Any, dict[str, Any]]:
+        """A new game after the last life or with a seed; else an idle step into the next life."""
+        if self.game_over or seed is not None:
+            observation, info = self.env.reset(seed=seed, options=options)
+        else:
+            observation, _, terminated, truncated, info = self.env.step(NOOP)
+            if terminated or truncated:
+                observation, info = self.env.reset(options=options)
+        self.game_over = False
+        self.lives = _lives(self)
+        return observation, info
+
+    def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
+        """One step; terminated also where a life was lost, which the info then says."""
+        observation, reward, terminated, truncated, info = self.env.step(action)
+        self.game_over = terminated or truncated
+        lives = _lives(self)
+        if 0 < lives < self.lives and not self.game_over:
+            terminated = True
+            info = {**info, LIFE_LOST: True}
+        self.lives = lives
+        return observation, reward, terminated, truncated, info
+
+
+class FireAtEachLife(gymnasium.Wrapper[Any, Any, Any, Any]):
+    """Presses FIRE where the game waits for it, after a reset and after each lost life.
+
+    Args:
+        env: a game whose action 1 is FIRE.
+    """
+
+    def __init__(self, env: Env) -> None:
+        super().__init__(env)
+        self.lives = 0
+
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[Any, dict[str, Any]]:
+        """A new episode in which the ball is already in play."""
+        _, _ = self.env.reset(seed=seed, options=options)
+        observation, _, terminated, truncated, info = self.env.step(FIRE)
+        if terminated or truncated:
+            observation, info = self.env.reset(options=options)
+        self.lives = _lives(self)
+        return observation, info
+
+    def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
+        """One step, or FIRE in its place where a life has just been lost."""
+        lives = _lives(self)
+        if lives < self.lives:
+            action = FIRE
+        self.lives = lives
+        return self.env.step(action)
+
+
+class ChannelsLast(gymnasium.ObservationWrapper[Any, Any, Any]):
+    """Stacked frames (C, H, W) as an image (H, W, C).
+
+    Args:
+        env: gives stacked frames.
+    """
+
+    def __init__(self, env: Env) -> None:
+        super().__init__(env)
+        frames, height, width = env.observation_space.shape or ()
+        self.observation_space = spaces.Box(0, 255, (height, width, frames), np.uint8)
+
+    def observation(self, observation: Any) -> Any:
+        """(H, W, C), copied."""
+        return np.ascontiguousarray(np.moveaxis(observation, 0, -1))
+
+
+def make_game(env_id: str, env_config: dict[str, Any], stack: bool, learning: bool) -> Env:
+    """A game in DeepMind's wrappers.
+
+    Args:
+        env_id: of gymnasium.
+        env_config: ``frameskip`` says for how many frames an action is repeated.
+        stack: the last four frames as channels.
+        learning: a lost life ends the episode.
+
+    Raises:
+        ConfigError: OpenCV is not installed.
+    """
+    try:
+        import cv2
+    except ImportError as error:
+        raise _not_installed(env_id) from error
+    cv2.setNumThreads(1)  # frames are small, and trials run side by side
+    inner = {**env_config, "frameskip": 1}
+    env: Env = gymnasium.make(env_id, disable_env_checker=True, **inner)
+    env = AtariPreprocessing(
+        env,
+        noop_max=IDLE_FRAMES,
+        frame_skip=env_config.get("frameskip", FRAME_SKIP),
+        screen_size=SIZE,
+        grayscale_newaxis=not stack,
+    )
+    if learning:
+        env = EpisodicLife(env)
+    meanings = env.unwrapped.get_action_meanings()  # type: ignore[attr-defined]  # ale-py's own
+    if len(meanings) > FIRE and meanings[FIRE] == "FIRE":
+        env = FireAtEachLife(env)
+    return ChannelsLast(FrameStackObservation(env, FRAMES)) if stack else env
+
+
+def _not_installed(env_id: str) -> ConfigError:
+    return ConfigError(
+        "env", env_id, "an environment that is installed", "pip install sweep[atari]"
+    )
+
+
+def _lives(env: Env) -> int:
+    return int(env.unwrapped.ale.lives())  # type: ignore[attr-defined]  # ale-py's own

@@ -1,0 +1,32 @@
+"""Nested spaces as named leaves: the parts that are no Tuple and no Dict, in the space's order.
+
+A name is a path with dots: ``observation.position`` or ``action.0``; a space that is no Tuple and
+no Dict is one leaf by the plain name.
+"""
+
+from collections.abc import Iterable
+from typing import Any
+
+from gymnasium import spaces
+
+
+def named_leaves(space: spaces.Space[Any], name: str) -> dict[str, spaces.Space[Any]]:
+    """The leaves of a space by their names."""
+    if not isinstance(space, spaces.Dict | spaces.Tuple):
+        return {name: space}
+    found: dict[str, spaces.Space[Any]] = {}
+    for key, part in inner(space):
+        found |= named_leaves(part, f"{name}.{key}")
+    return found
+
+
+def leaf_values(space: spaces.Space[Any], value: Any) -> list[Any]:
+    """The values of the leaves in an element of `space`, in the same order."""
+    if not isinstance(space, spaces.Dict | spaces.Tuple):
+        return [value]
+    return [one for key, part in inner(space) for one in leaf_values(part, value[key])]
+
+
+def inner(space: spaces.Tuple[Any] | spaces.Dict) -> Iterable[tuple[Any, spaces.Space[Any]]]:
+    """The spaces directly inside, by their keys."""
+    return space.spaces.items() if isinstance(space, spaces.Dict) else enumerate(space.spaces)

@@ -1,0 +1,128 @@
+"""What the networks look like: the key ``model`` of the settings, and what it means for a shape.
+
+Vectors (D,) go through perceptrons, images (H, W, C) first through convolutions without padding.
+"""
+
+import math
+from dataclasses import dataclass
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from trainables.errors import ConfigError
+from trainables.settings import Settings
+
+Activation = Literal["tanh", "relu"]
+Size = Annotated[int, Field(gt=0, strict=True)]
+Convolution = tuple[int, int, int]
+
+#: Mnih et al. 2015, for sides of 84; they fit all sides from 36 on.
+NATURE: tuple[Convolution, ...] = ((32, 8, 4), (64, 4, 2), (64, 3, 1))
+SMALL_IMAGE: tuple[Convolution, ...] = ((16, 3, 1), (32, 3, 2))
+SMALL_SIDES = (8, 36)
+"""From the first on images are convolved, from the second on with `NATURE`."""
+LARGEST_SIDE = 128
+
+
+class ModelConfig(Settings):
+    """The networks; the key ``model`` of the settings."""
+
+    hidden: tuple[Size, ...] | None = Field(
+        default=None,
+        strict=False,
+        description="Units of each hidden layer, first to last; null: [64, 64], or [512] after "
+        "convolutions.",
+    )
+    activation: Activation | None = Field(
+        default=None,
+        description="Activation after each hidden layer; null: tanh, or relu after convolutions.",
+    )
+    conv_filters: tuple[Annotated[tuple[Size, Size, Size], Field(strict=False)], ...] | None = (
+        Field(
+            default=None,
+            strict=False,
+            description="Convolutions of images, each [channels, side of the kernel, stride]; []: "
+            "none; null: the Nature network, or a smaller one for sides below 36 pixels.",
+        )
+    )
+
+
+@dataclass(frozen=True)
+class Architecture:
+    """The networks for observations of one shape; nothing is left to defaults."""
+
+    shape: tuple[int, ...]
+    """Of an observation: (D,) or (H, W, C)."""
+    filters: tuple[Convolution, ...]
+    """Convolutions, each (channels, side of the kernel, stride); none for vectors."""
+    hidden: tuple[int, ...]
+    """Units of each hidden layer: shared by actor and critic after convolutions, else of each."""
+    activation: Activation
+
+    @property
+    def features(self) -> int:
+        """Numbers that the first hidden layer is given."""
+        if not self.filters:
+            return math.prod(self.shape)
+        height, width = _sides_after(self.filters, self.shape)
+        return self.filters[-1][0] * height * width
+
+
+def architecture(config: ModelConfig, shape: tuple[int, ...]) -> Architecture:
+    """The networks that the settings ask for.
+
+    Args:
+        config: key ``model``.
+        shape: of an observation.
+
+    Raises:
+        ConfigError: convolutions that do not fit the image, or of something that is none.
+    """
+    filters = _filters(config, shape)
+    convolved = bool(filters)
+    hidden = config.hidden if config.hidden is not None else (512,) if convolved else (64, 64)
+    return Architecture(
+        shape, filters, hidden, config.activation or ("relu" if convolved else "tanh")
+    )
+
+
+def _filters(config: ModelConfig, shape: tuple[int, ...]) -> tuple[Convolution, ...]:
+    if len(shape) != 3:
+        if config.conv_filters:
+            allowed = "null or [] for observations that are no images (H, W, C) of uint8"
+            raise ConfigError("model.conv_filters", config.conv_filters, allowed)
+        return ()
+    if config.conv_filters is None:
+        return _suitable(shape)
+    if config.conv_filters and min(_sides_after(config.conv_filters, shape)) < 1:
+        raise ConfigError(
+            "model.conv_filters",
+            config.conv_filters,
+            f"kernels and strides that leave something of {shape[0]} x {shape[1]} pixels",
+            "make kernels or strides smaller, or leave convolutions out",
+        )
+    return config.conv_filters
+
+
+def _suitable(shape: tuple[int, ...]) -> tuple[Convolution, ...]:
+    smallest, largest = min(shape[:2]), max(shape[:2])
+    if largest > LARGEST_SIDE:
+        raise ConfigError(
+            "model.conv_filters",
+            None,
+            f"sides of at most {LARGEST_SIDE} pixels for the networks that are known",
+            f"the images (H, W, C) are {shape}: set conv_filters, each [channels, side of the "
+            f"kernel, stride], or resize the images with gymnasium.wrappers.ResizeObservation",
+        )
+    if smallest >= SMALL_SIDES[1]:
+        return NATURE
+    return SMALL_IMAGE if smallest >= SMALL_SIDES[0] else ()
+
+
+def _sides_after(filters: tuple[Convolution, ...], shape: tuple[int, ...]) -> tuple[int, int]:
+    height, width = shape[0], shape[1]
+    for _, kernel, stride in filters:
+        if min(height, width) < kernel:
+            return 0, 0
+        height, width = (height - kernel) // stride + 1, (width - kernel) // stride + 1
+    return height, width

@@ -1,0 +1,119 @@
+"""Layers with orthogonal weights drawn from a named stream, and the convolutions of images.
+
+B rows, H x W pixels, C channels, F features. Gains are √2 in hidden layers, biases 0 (Huang et al.
+2022).
+"""
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from trainables.policies.architecture import Architecture
+
+HIDDEN_GAIN = math.sqrt(2.0)
+PIXEL = 255.0
+
+
+def perceptron(
+    sizes: tuple[int, ...], gains: list[float], stream: torch.Generator | None
+) -> nn.ModuleList:
+    """Linear layers from `sizes[0]` features to `sizes[-1]`, one gain each."""
+    pairs = zip(sizes[:-1], sizes[1:], gains, strict=True)
+    # Made without numbers first: nn.Linear would draw them from torch's global stream.
+    return nn.ModuleList(
+        _drawn(nn.Linear(inputs, outputs, device="meta"), gain, stream)
+        for inputs, outputs, gain in pairs
+    )
+
+
+def activate(x: Tensor, activation: str) -> Tensor:
+    """``tanh`` or ``relu``."""
+    return torch.tanh(x) if activation == "tanh" else torch.relu(x)
+
+
+class Trunk(nn.Module):
+    """Convolutions with ReLU, then hidden layers; actor and critic share it.
+
+    Args:
+        architecture: with convolutions.
+        stream: draws the initial weights; None leaves them to be loaded.
+    """
+
+    def __init__(self, architecture: Architecture, stream: torch.Generator | None) -> None:
+        super().__init__()
+        self.activation = architecture.activation
+        self.convolutions = nn.ModuleList()
+        channels = architecture.shape[2]
+        for outputs, kernel, stride in architecture.filters:
+            layer = nn.Conv2d(channels, outputs, kernel, stride, device="meta")
+            self.convolutions.append(_drawn(layer, HIDDEN_GAIN, stream))
+            channels = outputs
+        sizes = (architecture.features, *architecture.hidden)
+        self.dense = perceptron(sizes, [HIDDEN_GAIN] * len(architecture.hidden), stream)
+
+    def forward(self, images: Tensor) -> Tensor:
+        """(B, F) features of images (B, H, W, C): bytes, or what a filter made of them."""
+        x = unit_pixels(images).permute(0, 3, 1, 2)
+        for layer in self.convolutions:
+            x = torch.relu(layer(x))
+        x = x.flatten(1)
+        for layer in self.dense:
+            x = activate(layer(x), self.activation)
+        return x
+
+
+class ActingTrunk:
+    """A trunk that only looks: faster than the same in numpy, twice so for 32 images (measured).
+
+    Args:
+        architecture: with convolutions.
+    """
+
+    def __init__(self, architecture: Architecture) -> None:
+        self._architecture = architecture
+        trunk = Trunk(architecture, None)
+        self._trunk = trunk.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """It crosses to another process as arrays, not as memory that is shared."""
+        weights = {f"trunk.{name}": p.numpy() for name, p in self._trunk.state_dict().items()}
+        return _remade, (self._architecture, weights)
+
+    def load(self, weights: Mapping[str, NDArray[Any]]) -> None:
+        """Copy the weights whose names begin with ``trunk.``."""
+        with torch.no_grad():
+            for name, parameter in self._trunk.named_parameters():
+                parameter.copy_(torch.from_numpy(np.array(weights[f"trunk.{name}"])))
+
+    def __call__(self, images: NDArray[Any]) -> NDArray[np.float32]:
+        """(N, F) features of images (N, H, W, C)."""
+        with torch.inference_mode():
+            features: NDArray[np.float32] = self._trunk(torch.from_numpy(images)).numpy()
+        return features
+
+
+def _remade(architecture: Architecture, weights: Mapping[str, NDArray[Any]]) -> ActingTrunk:
+    made = ActingTrunk(architecture)
+    made.load(weights)
+    return made
+
+
+def unit_pixels(observations: Tensor) -> Tensor:
+    """Bytes as float32 from 0 to 1; anything else as it is."""
+    return observations.float() / PIXEL if observations.dtype == torch.uint8 else observations
+
+
+def _drawn(
+    layer: nn.Linear | nn.Conv2d, gain: float, stream: torch.Generator | None
+) -> nn.Linear | nn.Conv2d:
+    layer = layer.to_empty(device="cpu")
+    if stream is not None:
+        nn.init.orthogonal_(layer.weight, gain=gain, generator=stream)
+    if layer.bias is not None:
+        nn.init.zeros_(layer.bias)
+    return layer
