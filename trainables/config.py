@@ -5,6 +5,7 @@ People write one flat dict; `trainables.settings.parse` finds the section of eac
 
 from pydantic import Field
 
+from trainables.envs.lanes import LanesConfig
 from trainables.envs.make import EnvironmentConfig
 from trainables.evaluation import EvaluationConfig
 from trainables.filter_config import FilterConfig
@@ -24,6 +25,7 @@ class TrainerConfig(Settings):
     """Settings that every trainer has; each section stands beside the code that reads it."""
 
     environment: EnvironmentConfig
+    lanes: LanesConfig = LanesConfig()
     sampling: SamplingConfig = SamplingConfig()
     workers: WorkersConfig = WorkersConfig()
     recovery: RecoveryConfig = RecoveryConfig()

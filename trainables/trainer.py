@@ -16,9 +16,11 @@ from numpy.typing import NDArray
 from trainables import filters as filters_
 from trainables import onnx_export, rng
 from trainables.config import TrainerConfig
+from trainables.envs.choice import make_lanes
+from trainables.envs.lanes import check_lanes
 from trainables.envs.levels import LEVELS, Level, measure
-from trainables.envs.make import read_spaces
-from trainables.envs.vector import make_lanes
+from trainables.envs.make import for_children, read_spaces
+from trainables.envs.vector import Place
 from trainables.errors import ConfigError, TrainableError, shorten
 from trainables.evaluation import Plan, check_evaluation, evaluation_settings, is_due
 from trainables.evaluation_workers import Evaluators
@@ -89,6 +91,7 @@ class Trainer(Trainable):
         self.seed = self.context.seed if settings.seed is None else settings.seed
         rng.seed_global(self.seed, "global")
         self.spaces = read_spaces(settings.environment)
+        check_lanes(settings.environment, settings.lanes)
         device = learning_device(settings.resources)
         self.policy = TorchPolicy(self._build_model(), settings.optimizer, device)
         self.filters = make_filters(settings.filters, self.spaces.observation_size)
@@ -119,7 +122,7 @@ class Trainer(Trainable):
         with _timed(timers, "synch_time_ms"):
             self._synchronise(samples)
         episodes = [episode for one in samples for episode in one.episodes]
-        timesteps = sum(fragment.logp.size for one in samples for fragment in one.fragments)
+        timesteps = sum(fragment.steps for one in samples for fragment in one.fragments)
         result: dict[str, Any] = {
             **self.progress.count(timesteps, episodes),
             "learner": learner,
@@ -168,8 +171,9 @@ class Trainer(Trainable):
         learning_device(settings.resources)
         spaces = read_spaces(settings.environment)
         check_evaluation(cls._evaluation_plan(settings).environment, spaces)
+        check_lanes(settings.environment, settings.lanes)
         if settings.environment.native_vector_env:
-            make_lanes(settings.environment, 1).close()
+            make_lanes(settings.environment, 1, settings.lanes).close()
 
     @classmethod
     def complete_config(
@@ -261,7 +265,11 @@ class Trainer(Trainable):
     @staticmethod
     def _evaluation_plan(settings: TrainerConfig) -> Plan:
         changed, explore = evaluation_settings(settings, settings.evaluation)
-        return Plan(changed.environment, explore, changed.sampling.num_envs_per_worker)
+        environment = changed.environment
+        if settings.evaluation.evaluation_num_workers:
+            environment = for_children(environment)
+        width = changed.sampling.num_envs_per_worker
+        return Plan(environment, explore, width, settings.lanes.horizon)
 
     # ---- inside ------------------------------------------------------------------------------
 
@@ -284,7 +292,9 @@ class Trainer(Trainable):
         return WorkerSpec(
             seed=self.seed,
             index=0,
+            num_workers=settings.workers.num_workers,
             environment=settings.environment,
+            lanes=settings.lanes,
             sampling=settings.sampling,
             filters=settings.filters,
             activation=settings.model.activation,
@@ -295,7 +305,10 @@ class Trainer(Trainable):
         )
 
     def _measure_level(self) -> Level:
-        return measure(lambda: make_lanes(self.settings.environment, 2), self.seed)
+        settings, place = self.settings, Place(self.seed)
+        return measure(
+            lambda: make_lanes(settings.environment, 2, settings.lanes, place), self.seed
+        )
 
     def _synchronise(self, samples: Sequence[Sample]) -> None:
         """Merge what the workers' filters saw, in worker order; give all of them the result."""

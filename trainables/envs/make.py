@@ -2,18 +2,24 @@
 
 ``env`` is a gymnasium id (``CartPole-v1``) or a dotted path ``package.module:Name`` to an
 environment class or a callable that returns an environment; ``env_config`` becomes its keyword
-arguments.
+arguments. Names that were registered come before gymnasium's ids; an environment class stands for
+its dotted path.
 """
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from functools import partial
+from typing import Annotated, Any
 
 import gymnasium
 import numpy as np
 from gymnasium import spaces
-from pydantic import Field
+from gymnasium.vector import VectorEnv
+from pydantic import BeforeValidator, Field
 
+from trainables.envs import registry
+from trainables.envs.registry import EnvContext
+from trainables.envs.single import Single
 from trainables.errors import ConfigError, nearest
 from trainables.importing import load
 from trainables.settings import Section
@@ -24,7 +30,10 @@ Env = gymnasium.Env[Any, Any]
 class EnvironmentConfig(Section):
     """Which environment is trained on."""
 
-    env: str = Field(description="A gymnasium id, or package.module:Name of a class or callable.")
+    env: Annotated[str, BeforeValidator(registry.named)] = Field(
+        description="A registered id, or package.module:Name of a class or callable; from python "
+        "also the class itself."
+    )
     env_config: dict[str, Any] = Field(
         default_factory=dict, description="Keyword arguments for making the environment."
     )
@@ -60,15 +69,60 @@ class EnvSpaces:
         return isinstance(self.action, spaces.Discrete)
 
 
-def make_env(config: EnvironmentConfig) -> Env:
+def make_env(config: EnvironmentConfig, context: EnvContext | None = None) -> Env:
     """A new environment.
+
+    Args:
+        config: what to make.
+        context: where it will stand; by default nowhere in particular.
 
     Raises:
         ConfigError: no such environment, or it cannot be made from `env_config`.
     """
-    make = _creator(config)
+    if config.native_vector_env and not _has_single_form(config.env):
+        return Single(make_vector(config, 1))
+    if context is None:
+        context = EnvContext(config.env_config)
+    env = _made(config, context)
+    if not isinstance(env, gymnasium.Env):
+        raise ConfigError("env", config.env, "a gymnasium.Env", f"it made a {type(env).__name__}")
+    for name in ("observation_space", "action_space"):
+        if not isinstance(getattr(env, name, None), spaces.Space):
+            env.close()
+            hint = f"its {name} is missing or no gymnasium.spaces.Space"
+            raise ConfigError("env", config.env, "an environment that says its spaces", hint)
+    return env
+
+
+def make_vector(config: EnvironmentConfig, num_envs: int) -> VectorEnv[Any, Any, Any]:
+    """A new native vector environment.
+
+    Raises:
+        ConfigError: there is none, or it cannot be made from `env_config`.
+    """
+    spec = gymnasium.registry.get(config.env)
+    if spec is not None and spec.vector_entry_point is None:
+        raise ConfigError(
+            "native_vector_env",
+            True,
+            "false for this environment",
+            f"{config.env} has no vector form of its own",
+        )
+    vector = _made(config, EnvContext(config.env_config), num_envs)
+    if not isinstance(vector, VectorEnv) or vector.num_envs != num_envs:
+        raise ConfigError(
+            "native_vector_env",
+            True,
+            "false for this environment",
+            f"{config.env} made {vector!r}, no gymnasium.vector.VectorEnv of {num_envs}",
+        )
+    return vector
+
+
+def _made(config: EnvironmentConfig, context: EnvContext, num_envs: int | None = None) -> Any:
+    make = _creator(config, context, num_envs)
     try:
-        env = make()
+        return make()
     except Exception as error:
         raise ConfigError(
             "env_config",
@@ -76,9 +130,11 @@ def make_env(config: EnvironmentConfig) -> Env:
             f"what {config.env} can be made from",
             f"it raised {type(error).__name__}: {error}",
         ) from error
-    if not isinstance(env, gymnasium.Env):
-        raise ConfigError("env", config.env, "a gymnasium.Env", f"it made a {type(env).__name__}")
-    return env
+
+
+def for_children(config: EnvironmentConfig) -> EnvironmentConfig:
+    """The same environment as child processes can find it; ConfigError if they cannot."""
+    return config.model_copy(update={"env": registry.portable(config.env)})
 
 
 def read_spaces(config: EnvironmentConfig) -> EnvSpaces:
@@ -111,17 +167,31 @@ def checked_spaces(
     )
 
 
-def _creator(config: EnvironmentConfig) -> Callable[[], Any]:
-    if ":" in config.env and config.env not in gymnasium.registry:
-        imported = load("env", config.env, "an environment class or callable")
-        return lambda: imported(**config.env_config)
+def _has_single_form(env: str) -> bool:
+    return env in gymnasium.registry and gymnasium.registry[env].entry_point is not None
+
+
+def _creator(
+    config: EnvironmentConfig, context: EnvContext, num_envs: int | None
+) -> Callable[[], Any]:
+    found = registry.find(config.env)
+    if found is None and ":" in config.env and config.env not in gymnasium.registry:
+        found = load("env", config.env, "an environment class or callable")
+    if found is not None:
+        more = {} if num_envs is None else {"num_envs": num_envs}
+        return partial(registry.call, found, context, **more)
     if config.env not in gymnasium.registry:
-        hint = nearest(config.env, gymnasium.registry).removeprefix("; ")
+        hint = nearest(config.env, [*registry.registered(), *gymnasium.registry]).removeprefix("; ")
         raise ConfigError(
             "env",
             config.env,
-            "a registered gymnasium id or package.module:Name",
+            "a class, a registered id or package.module:Name",
             hint or f"{len(gymnasium.registry)} ids are registered, for example CartPole-v1",
         )
-    # The passive checker costs a call per step; the sampler checks what it is given itself.
-    return lambda: gymnasium.make(config.env, disable_env_checker=True, **config.env_config)
+    if num_envs is not None:
+        mode = "vector_entry_point"
+        return partial(
+            gymnasium.make_vec, config.env, num_envs, vectorization_mode=mode, **config.env_config
+        )
+    # The passive checker costs a call per step; the lanes check what they are given themselves.
+    return partial(gymnasium.make, config.env, disable_env_checker=True, **config.env_config)

@@ -103,7 +103,7 @@ class EpisodeSampler(Sampler):
         self._next += 1
         for lane in step.faults:
             self._rows.valid[self._begun[lane] : t + 1, lane] = False
-        episodes += self.episodes.step(step.rewards, over, step.faults)
+        episodes += self.episodes.step(step.rewards, over, step.faults, self._rows.ghost[t])
         if not over.any():
             return []
         goes_on = over & ~ended

@@ -47,11 +47,18 @@ class EpisodesInFlight:
         """(N,) episodes begun in each lane before the running one."""
 
     def step(
-        self, rewards: NDArray[Any], ended: NDArray[np.bool_], faulty: Container[int] = ()
+        self,
+        rewards: NDArray[Any],
+        ended: NDArray[np.bool_],
+        faulty: Container[int],
+        ghosts: NDArray[np.bool_],
     ) -> list[Episode]:
-        """Count one step of each lane; returns the episodes that it ended, in lane order."""
+        """Count one step of each lane but the `ghosts`, which made none.
+
+        Returns the episodes that it ended, in lane order.
+        """
         self.rewards += rewards
-        self.lengths += 1
+        self.lengths += ~ghosts
         finished: list[Episode] = []
         if not ended.any():
             return finished

@@ -95,6 +95,8 @@ class Sampler:
         )
         self.between_ticks: Callable[[], None] | None = None
         """Called before each tick, where everything is at rest."""
+        self._ghosts: NDArray[np.bool_] | None = None
+        """(N,) lanes whose next step is no transition; None: every one is."""
         self._fragments = self._allocate(spaces_)
 
     def start(self, seeds: list[int]) -> None:
@@ -121,17 +123,18 @@ class Sampler:
             step, ended, over = self._tick(fragment, t, stream)
             for lane in step.faults:
                 fragment.valid[begun[lane] : t + 1, lane] = False
-            finished += self.episodes.step(step.rewards, over, step.faults)
+            finished += self.episodes.step(step.rewards, over, step.faults, fragment.ghost[t])
             begun[ended] = t + 1
         filtered = self._filter(self.observations, update=False)
         fragment.last_values[0] = self.actor.values(filtered)
         return finished
 
     def get_state(self) -> dict[str, Any]:
-        """Entries ``observations`` (N, D), ``episodes`` and ``discounted_returns`` (N)."""
+        """Entries ``observations`` (N, D), ``ghosts``, ``episodes``, ``discounted_returns`` (N)."""
         returns = self._scaler.returns.copy() if self._scaler else None
         return {
             "observations": self.observations.copy(),
+            "ghosts": None if self._ghosts is None else self._ghosts.copy(),
             "episodes": self.episodes.get_state(),
             "discounted_returns": returns,
         }
@@ -139,12 +142,14 @@ class Sampler:
     def set_state(self, state: Mapping[str, Any]) -> None:
         """Take back what `get_state` gave."""
         self.observations = np.array(state["observations"], dtype=np.float32)
+        self._ghosts = _any_or_none(state["ghosts"])
         self.episodes.set_state(state["episodes"])
         if self._scaler:
             self._scaler.returns[:] = state["discounted_returns"]
 
     def drop_episode(self, lane: int, observation: Array) -> None:
         """Forget the running episode of a lane; its next one begins with `observation` (*O)."""
+        self._ghosts = None
         self.episodes.drop(lane)
         self.observations[lane] = observation.reshape(-1)
         if self._scaler:
@@ -169,15 +174,24 @@ class Sampler:
         if self.between_ticks is not None:
             self.between_ticks()
         self.recent.append(self.observations)
-        filtered = self._filter(self.observations)
+        filtered = self._filtered()
         acted = self.actor.act(filtered, stream)
         step = self.lanes.step(self._sent(acted.actions))
         rows.observations[t] = filtered
         ended = step.terminated | step.truncated
         ended[list(step.faults)] = True
         self._write(rows, t, acted, step, ended)
+        self._ghosts = _any_or_none(step.restarting)
         self.observe(step.observations)
         return step, ended, ended if step.soft_ends is None else ended | step.soft_ends
+
+    def _filtered(self) -> Array:
+        """The current observations (N, D); those of no transition are counted by no filter."""
+        if self._ghosts is None:
+            return self._filter(self.observations)
+        if not self._ghosts.all():
+            self._filter(self.observations[~self._ghosts])
+        return self._filter(self.observations, update=False)
 
     def _write(
         self, fragment: Fragment, t: int, acted: Acted, step: Step, ended: NDArray[np.bool_]
@@ -190,9 +204,10 @@ class Sampler:
         fragment.rewards[t] = self._learnt_rewards(rewards, ended)
         fragment.terminated[t] = step.terminated
         fragment.truncated[t] = ended & ~step.terminated
-        fragment.valid[t] = True
+        fragment.ghost[t] = False if self._ghosts is None else self._ghosts
+        fragment.valid[t] = ~fragment.ghost[t]
         for lane, info in step.infos.items():
-            fragment.valid[t, lane] = bool(info.get("training_enabled", True))
+            fragment.valid[t, lane] &= bool(info.get("training_enabled", True))
         fragment.final_values[t] = 0.0
         if ended.any() and step.truncated.any():
             fragment.final_values[t] = np.where(step.truncated, self._final_values(step), 0.0)
@@ -211,7 +226,11 @@ class Sampler:
             rewards = np.sign(rewards)
         elif clip is not None and clip is not False:
             rewards = np.clip(rewards, -clip, clip)
-        return self._scaler(rewards, ended) if self._scaler else rewards
+        return self._scaler(rewards, ended, self._ghosts) if self._scaler else rewards
+
+
+def _any_or_none(flags: Any) -> NDArray[np.bool_] | None:
+    return np.array(flags, dtype=np.bool_) if flags is not None and np.any(flags) else None
 
 
 def allocate(steps: int, config: SamplingConfig, spaces_: EnvSpaces) -> Fragment:

@@ -11,9 +11,11 @@ from numpy.typing import NDArray
 
 from trainables import filters as filters_
 from trainables import rng
+from trainables.envs.choice import make_lanes
+from trainables.envs.lanes import LanesConfig
 from trainables.envs.levels import Level
 from trainables.envs.make import EnvironmentConfig, EnvSpaces, checked_spaces
-from trainables.envs.vector import Lanes, make_lanes
+from trainables.envs.vector import Lanes, Place
 from trainables.errors import WorkerError
 from trainables.filter_config import FilterConfig, make_filters
 from trainables.filters import Filter
@@ -39,7 +41,10 @@ class WorkerSpec:
     """Seed of the trial's streams."""
     index: int
     """Which worker of its trainer."""
+    num_workers: int
+    """Child processes that collect; 0: the trainer's own process does."""
     environment: EnvironmentConfig
+    lanes: LanesConfig
     sampling: SamplingConfig
     filters: FilterConfig
     activation: str
@@ -79,7 +84,10 @@ class RolloutWorker:
 
     def __init__(self, spec: WorkerSpec) -> None:
         self.spec = spec
-        self.lanes = make_lanes(spec.environment, spec.sampling.num_envs_per_worker)
+        place = Place(spec.seed, spec.index, spec.num_workers)
+        self.lanes = make_lanes(
+            spec.environment, spec.sampling.num_envs_per_worker, spec.lanes, place
+        )
         spaces_ = _read_spaces(spec, self.lanes)
         self._actor = Actor(spaces_.discrete, spec.activation)
         self._filters: dict[str, Filter] = make_filters(spec.filters, spaces_.observation_size)
@@ -124,7 +132,7 @@ class RolloutWorker:
             one.sync(filters[name])
 
     def get_state(self) -> dict[str, Any]:
-        """Entries ``stream``, ``sampler``, ``level``, ``environments``, and maybe ``filters``.
+        """Entries ``stream``, ``sampler``, ``level``, ``environments``, ``lanes``, maybe ``filters``.
 
         Weights are the trainer's, which gives them to every worker with `sync`. So are filters,
         unless each worker keeps its own.
@@ -135,7 +143,8 @@ class RolloutWorker:
             "stream": rng.get_generator_state(self._stream),
             "sampler": self._sampler.get_state(),
             "level": self.spec.level,
-            "environments": self.lanes.get_state() if exact else [],
+            "environments": self.lanes.get_state() if exact else None,
+            "lanes": self.lanes.get_counters(),
             **({"filters": filters_.get_state(self._filters)} if own else {}),
         }
 
@@ -147,6 +156,7 @@ class RolloutWorker:
         """
         rng.set_generator_state(self._stream, state["stream"])
         self._sampler.set_state(state["sampler"])
+        self.lanes.set_counters(state["lanes"])
         if self.spec.filters.synchronize_filters:
             self.get_filters(flush_after=True)  # what was seen since then never happened
         else:
