@@ -132,7 +132,7 @@ class RolloutWorker:
             one.sync(filters[name])
 
     def get_state(self) -> dict[str, Any]:
-        """Entries ``stream``, ``sampler``, ``level``, ``environments``, ``lanes``, maybe ``filters``.
+        """Entries ``stream``, ``sampler``, ``level``, ``environments``, ``lanes``, and ``filters``.
 
         Weights are the trainer's, which gives them to every worker with `sync`. So are filters,
         unless each worker keeps its own.
