@@ -319,6 +319,16 @@ def test_a_row_that_only_restarts_is_in_no_batch_count_metric_or_filter() -> Non
     assert observed.mean.tolist() == [2.0]  # of 0 … 4: a last observation is seen by no filter
 
 
+def test_rows_that_only_restart_beside_others_that_go_on_are_seen_by_no_filter() -> None:
+    native = {"env": f"{VECTORS}:next_step", "native_vector_env": True, "env_config": {}}
+    length = {"rollout_fragment_length": 100, "train_batch_size": 200}
+    trainer = make({**SHORT, **native, **length, "observation_filter": "MeanStdFilter"})
+    steps = trainer.train()["timesteps_this_iter"]
+    assert 180 < steps < 200
+    observed: Any = trainer.filters["observation"]
+    assert observed.counted == steps
+
+
 def test_an_iteration_that_ends_before_a_row_that_only_restarts_goes_on_from_its_checkpoint() -> (
     None
 ):
