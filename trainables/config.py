@@ -10,6 +10,7 @@ from typing import Any
 from pydantic import Field
 
 from trainables.callbacks import CallbacksConfig
+from trainables.envs.lanes import LanesConfig
 from trainables.envs.make import EnvironmentConfig
 from trainables.errors import ConfigError
 from trainables.evaluation import EvaluationConfig
@@ -33,6 +34,7 @@ class TrainerConfig(Settings):
     """Settings that every trainer has; each section stands beside the code that reads it."""
 
     environment: EnvironmentConfig
+    lanes: LanesConfig = LanesConfig()
     sampling: SamplingConfig = SamplingConfig()
     workers: WorkersConfig = WorkersConfig()
     recovery: RecoveryConfig = RecoveryConfig()

@@ -69,6 +69,8 @@ class Plan:
     explore: bool
     width: int
     """Environments side by side in one process, at most."""
+    horizon: int | None
+    """Steps of an episode, at most; None: no limit but the environment's own."""
 
 
 S = TypeVar("S", bound=Settings)
@@ -136,7 +138,7 @@ def play(player: Player, plan: Plan, seed: int, indices: Sequence[int]) -> list[
     try:
         count = min(plan.width, len(indices))
         envs += [make_env(plan.environment, learning=False) for _ in range(count)]
-        finished = _play(player, envs, iter(indices), (seed, plan.explore))
+        finished = _play(player, envs, iter(indices), (seed, plan.explore, plan.horizon))
     finally:
         for env in envs:
             env.close()
@@ -150,9 +152,10 @@ class _Running:
     `index` counts the episodes of the evaluation.
     """
 
-    def __init__(self, env: Env, index: int, seed: int, explore: bool) -> None:
+    def __init__(self, env: Env, index: int, seed: int, explore: bool, horizon: int | None) -> None:
         self.env = env
         self.index = index
+        self.horizon = horizon
         self.reward = 0.0
         self.length = 0
         self.stream = rng.generator(seed, "policy", index) if explore else None
@@ -160,19 +163,19 @@ class _Running:
         self.observation, _ = env.reset(seed=rng.integer(seed, "env", index) % 2**31)
 
     def step(self, action: Any) -> bool:
-        """Whether the episode ended."""
+        """Whether the episode ended, by itself or at the horizon."""
         self.observation, reward, terminated, truncated, _ = self.env.step(action)
         require_finite(np.array([reward]), f"evaluation episode {self.index}, row", "reward")
         self.reward += float(reward)
         self.length += 1
-        return bool(terminated or truncated)
+        return bool(terminated or truncated) or self.length == self.horizon
 
 
 def _play(
-    player: Player, envs: list[Env], waiting: Iterator[int], chance: tuple[int, bool]
+    player: Player, envs: list[Env], waiting: Iterator[int], rules: tuple[int, bool, int | None]
 ) -> dict[int, RolloutMetrics]:
     """Index → episode; an environment that is done takes the next that waits."""
-    running = [_Running(env, index, *chance) for env, index in zip(envs, waiting, strict=False)]
+    running = [_Running(env, index, *rules) for env, index in zip(envs, waiting, strict=False)]
     finished: dict[int, RolloutMetrics] = {}
     while running:
         observations = np.stack([np.asarray(one.observation) for one in running])
@@ -184,6 +187,6 @@ def _play(
                 continue
             finished[one.index] = RolloutMetrics(one.reward, one.length)
             if (index := next(waiting, None)) is not None:
-                following.append(_Running(one.env, index, *chance))
+                following.append(_Running(one.env, index, *rules))
         running = following
     return finished

@@ -247,10 +247,18 @@ class RewardScaler:
         self.returns = np.zeros(num_envs)
         """(N,) discounted return of each episode in flight; part of the sampler's state."""
 
-    def __call__(self, rewards: Array, ended: NDArray[np.bool_]) -> Array:
-        """Scaled rewards (N,); `ended` starts the return of those episodes anew."""
+    def __call__(
+        self, rewards: Array, ended: NDArray[np.bool_], skipped: NDArray[np.bool_] | None = None
+    ) -> Array:
+        """Scaled rewards (N,); `ended` starts the return of those episodes anew.
+
+        Where `skipped` (N,), a reward belongs to no transition and is not counted.
+        """
         self.returns = self.returns * self.gamma + rewards
-        self.stat.count(self.returns)
+        if skipped is None:
+            self.stat.count(self.returns)
+        elif not skipped.all():
+            self.stat.count(self.returns[~skipped])
         scaled = self.stat.scale(rewards)
         self.returns[ended] = 0.0
         return scaled

@@ -4,6 +4,7 @@ from typing import Any
 
 from trainables import rng
 from trainables.config import TrainerConfig
+from trainables.envs.make import for_children
 from trainables.errors import TrainableError, shorten
 from trainables.evaluation import Plan, evaluation_settings
 from trainables.evaluation_workers import Evaluators
@@ -55,7 +56,11 @@ class PeriodicEvaluation(Trainable):
     def evaluation_plan(settings: TrainerConfig) -> Plan:
         """In which environment the policy is evaluated, and how."""
         changed, explore = evaluation_settings(settings, settings.evaluation)
-        return Plan(changed.environment, explore, changed.sampling.num_envs_per_worker)
+        environment = changed.environment
+        if settings.evaluation.evaluation_num_workers:
+            environment = for_children(environment)
+        width = changed.sampling.num_envs_per_worker
+        return Plan(environment, explore, width, settings.lanes.horizon)
 
     def evaluate(self) -> dict[str, float]:
         """Play `evaluation_num_episodes` fresh episodes; training is not touched by it.

@@ -1,8 +1,9 @@
 """Child processes that die with their parents.
 
 A child watches its parent in two ways, since each has a gap: the kernel's parent-death signal fires
-when the *thread* that started the child ends and is lost on fork; a watching thread cannot run
-while C code holds the interpreter. Both are set by `die_with_parent`, which a child calls first.
+when the *thread* that started the child ends, so it is set only where that is the main thread, and
+is lost on fork; a watching thread cannot run while C code holds the interpreter. Both are set by
+`die_with_parent`, which a child calls first.
 """
 
 import ctypes
@@ -10,6 +11,10 @@ import os
 import select
 import signal
 import threading
+import weakref
+from multiprocessing import util
+from multiprocessing.process import BaseProcess
+from typing import NamedTuple
 
 _PR_SET_PDEATHSIG = 1
 
@@ -17,18 +22,51 @@ _PR_SET_PDEATHSIG = 1
 TERMINAL_SIGNALS = (signal.SIGINT, signal.SIGHUP, signal.SIGTERM)
 
 
-def die_with_parent(parent: int) -> None:
+class Parent(NamedTuple):
+    """Who starts a child, as it knows itself."""
+
+    pid: int
+    lasting: bool
+    """The thread that starts the child lives as long as the process."""
+
+
+def this_process() -> Parent:
+    """The parent of the children that this thread is about to start."""
+    return Parent(os.getpid(), threading.current_thread() is threading.main_thread())
+
+
+def die_with_parent(parent: Parent) -> None:
     """End this process with SIGKILL as soon as process `parent` is gone.
 
     Args:
-        parent: pid of the parent, taken by the parent itself before it started this process.
+        parent: `this_process` of the parent, taken before it started this process.
     """
-    ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-    if os.getppid() != parent:  # it died before the signal was set
+    if parent.lasting:
+        ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    if os.getppid() != parent.pid:  # it died before the signal was set
         os.kill(os.getpid(), signal.SIGKILL)
     threading.Thread(
-        target=_wait_for_end, args=(os.pidfd_open(parent),), name="parent-watch", daemon=True
+        target=_wait_for_end, args=(os.pidfd_open(parent.pid),), name="parent-watch", daemon=True
     ).start()
+
+
+def kill_at_exit(process: BaseProcess) -> None:
+    """Kill `process` if it still runs when the interpreter exits.
+
+    Multiprocessing would send it SIGTERM, which `ignore_terminal_signals` leaves without effect,
+    and wait for its end for ever.
+    """
+    _children.add(process)
+
+
+def _kill_children() -> None:
+    for process in list(_children):
+        if process.is_alive() and process.pid is not None:
+            os.kill(process.pid, signal.SIGKILL)
+
+
+_children: "weakref.WeakSet[BaseProcess]" = weakref.WeakSet()
+util.Finalize(None, _kill_children, exitpriority=10)  # before multiprocessing waits for them
 
 
 def ignore_terminal_signals() -> None:

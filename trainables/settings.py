@@ -17,13 +17,7 @@ from trainables.errors import ConfigError
 
 RESERVED_KEYS: Mapping[str, str] = {
     **dict.fromkeys(
-        (
-            "horizon",
-            "no_done_at_end",
-            "remote_env_batch_wait_ms",
-            "remote_worker_envs",
-            "soft_horizon",
-        ),
+        (),
         "this version has no such feature; remove the key",
     ),
 }

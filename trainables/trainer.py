@@ -16,9 +16,11 @@ from trainables import filters as filters_
 from trainables import rng
 from trainables.acting import ComputesActions
 from trainables.config import TrainerConfig, check_fit
+from trainables.envs.choice import make_lanes
+from trainables.envs.lanes import check_lanes
 from trainables.envs.levels import LEVELS, Level, measure
 from trainables.envs.make import read_spaces
-from trainables.envs.vector import make_lanes
+from trainables.envs.vector import Place
 from trainables.evaluation import check_evaluation, is_due
 from trainables.evaluation_workers import Evaluators
 from trainables.filter_config import make_filters
@@ -96,6 +98,7 @@ class Trainer(ComputesActions, PolicyAccess, PeriodicEvaluation):
         self.telling = Telling(settings.callbacks, settings.logs)
         self.spaces = read_spaces(settings.environment)
         self.architecture = architecture(settings.model, self.spaces.observation_shape)
+        check_lanes(settings.environment, settings.lanes)
         device = learning_device(settings.resources)
         self.policy = TorchPolicy(self._build_model(), settings.optimizer, device)
         self.filters = make_filters(settings.filters, self.spaces.observation_shape)
@@ -182,8 +185,9 @@ class Trainer(ComputesActions, PolicyAccess, PeriodicEvaluation):
         evaluated = cls.evaluation_plan(settings).environment
         if evaluated != settings.environment:
             check_evaluation(evaluated, spaces)
+        check_lanes(settings.environment, settings.lanes)
         if settings.environment.native_vector_env:
-            make_lanes(settings.environment, 1).close()
+            make_lanes(settings.environment, 1, settings.lanes).close()
 
     @classmethod
     def complete_config(
@@ -263,7 +267,9 @@ class Trainer(ComputesActions, PolicyAccess, PeriodicEvaluation):
         return WorkerSpec(
             seed=self.seed,
             index=0,
+            num_workers=settings.workers.num_workers,
             environment=settings.environment,
+            lanes=settings.lanes,
             sampling=settings.sampling,
             filters=settings.filters,
             architecture=self.architecture,
@@ -288,12 +294,14 @@ class Trainer(ComputesActions, PolicyAccess, PeriodicEvaluation):
 
     def _measure_level(self) -> Level:
         """Of these environments, measured once in a process: it depends on their settings alone."""
-        if self.settings.sampling.sample_async:
+        settings = self.settings
+        if settings.sampling.sample_async:
             return "D"
-        environment = self.settings.environment
-        key = repr(environment)
+        key = repr((settings.environment, settings.lanes))
         if key not in _levels:
-            _levels[key] = measure(lambda: make_lanes(environment, 2), 0)
+            _levels[key] = measure(
+                lambda: make_lanes(settings.environment, 2, settings.lanes, Place()), 0
+            )
         return _levels[key]
 
     def broadcast(self) -> None:

@@ -23,7 +23,13 @@ from joblib.externals.loky.process_executor import BrokenProcessPool, ProcessPoo
 from sweep import pools, warm
 from sweep.errors import WorkerLost
 from sweep.slice import SliceOutcome, SliceSpec, run_slice
-from trainables.processes import TERMINAL_SIGNALS, die_with_parent, ignore_terminal_signals
+from trainables.processes import (
+    TERMINAL_SIGNALS,
+    Parent,
+    die_with_parent,
+    ignore_terminal_signals,
+    this_process,
+)
 
 #: One thread per worker, set before any library reads it: trials are the parallelism.
 THREADS = dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"), "1") | {
@@ -137,12 +143,12 @@ def _start_worker() -> ProcessPoolExecutor:
         max_workers=1,
         timeout=None,
         initializer=_prepare_worker,
-        initargs=(os.getpid(),),
+        initargs=(this_process(),),
         env=THREADS,
     )
 
 
-def _prepare_worker(parent: int) -> None:
+def _prepare_worker(parent: Parent) -> None:
     die_with_parent(parent)
     ignore_terminal_signals()
 

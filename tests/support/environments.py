@@ -191,4 +191,130 @@ class Situated(Counting):
         super().__init__()
         if os.environ.get(name) != (value or None):
             raise AssertionError(f"{name} is {os.environ.get(name)!r}")
-        self.held = np.zeros(megabytes * 2**20, dtype=np.uint8)
+        self.held = np.ones(megabytes * 2**20, dtype=np.uint8)
+
+
+class Mishap(Counting):
+    """Raises in step `at`, or in the reset, of its episode number `episode`.
+
+    Each episode's observations begin at a number drawn from its own stream, so that seeds show.
+    """
+
+    def __init__(self, at: int = 3, episode: int = 2, where: str = "step", length: int = 5) -> None:
+        super().__init__(length=length)
+        self.at, self.episode, self.where = at, episode, where
+        self.episodes = 0
+        self.drawn = 0.0
+
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[Observation, dict[str, Any]]:
+        super().reset(seed=seed)
+        self.episodes += 1
+        self.drawn = float(self.np_random.random())
+        if self.where == "reset" and self.episodes == self.episode:
+            raise ZeroDivisionError("no new world")
+        return self._observe(), {}
+
+    def step(self, action: Any) -> Outcome:
+        if self.where == "step" and (self.episodes, self.steps + 1) == (self.episode, self.at):
+            raise ZeroDivisionError("the world ended")
+        return super().step(action)
+
+    def _observe(self) -> Observation:
+        return np.array([self.steps + self.drawn], dtype=np.float32)
+
+
+class Perilous(Counting):
+    """In its third step ever it ends its process (`how` "dies") or stays there ("hangs")."""
+
+    def __init__(self, how: str, at: int = 3) -> None:
+        super().__init__(length=20)
+        self.how, self.at, self.ever = how, at, 0
+
+    def step(self, action: Any) -> Outcome:
+        self.ever += 1
+        if self.ever == self.at and self.how == "dies":
+            os._exit(3)
+        if self.ever == self.at and self.how == "hangs":
+            threading.Event().wait()
+        return super().step(action)
+
+
+class InContext(Counting):
+    """Observes where in a trainer it stands: worker, vector index, remote, workers, `offset`."""
+
+    def __init__(self, env_config: Any) -> None:
+        super().__init__(length=5)
+        self.observation_space = spaces.Box(-np.inf, np.inf, (5,), np.float32)
+        where = env_config
+        self.where = (where.worker_index, where.vector_index, where.remote, where.num_workers)
+        self.offset = env_config["offset"]
+
+    def _observe(self) -> Observation:
+        return np.array([*self.where, self.offset], dtype=np.float32)
+
+
+class Breaching(Counting):
+    """Breaks gymnasium's interface: gives `alters(what)` where a step or reset should give more."""
+
+    def __init__(self, what: str) -> None:
+        super().__init__(length=5)
+        self.what = what
+
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[Observation, dict[str, Any]]:
+        observation, info = super().reset(seed=seed)
+        altered: dict[str, Any] = {
+            "reset gives nothing": None,
+            "reset gives an observation": observation,
+            "reset gives words": (np.array(["a"]), info),
+        }
+        given: Any = altered.get(self.what, (observation, info))
+        return given  # type: ignore[no-any-return]  # the point of it
+
+    def step(self, action: Any) -> Outcome:
+        observation, reward, terminated, truncated, info = super().step(action)
+        altered: dict[str, Any] = {
+            "shape": (np.zeros(4, np.float32), reward, terminated, truncated, info),
+            "ragged": ([[1.0], [2.0, 3.0]], reward, terminated, truncated, info),
+            "dtype": (np.array([1j]), reward, terminated, truncated, info),
+            "reward": (observation, None, terminated, truncated, info),
+            "rewards": (observation, np.ones(2), terminated, truncated, info),
+            "flag": (observation, reward, 1, truncated, info),
+            "info": (observation, reward, terminated, truncated, None),
+            "four": (observation, reward, terminated, info),
+            "nothing": None,
+        }
+        given: Any = altered.get(self.what, (observation, reward, terminated, truncated, info))
+        return given  # type: ignore[no-any-return]  # likewise
+
+
+class Unseeded(Counting):
+    """Its reset takes no seed."""
+
+    def reset(self) -> tuple[Observation, dict[str, Any]]:  # type: ignore[override]  # the point
+        return super().reset()
+
+
+class Spaceless(gymnasium.Env[Any, Any]):
+    """Says nothing about its spaces."""
+
+
+class Liberal(Counting):
+    """Gives what means the same: lists, 64 bits, numpy's own flags, an array of one reward."""
+
+    def step(self, action: Any) -> Outcome:
+        observation, _, terminated, truncated, info = super().step(action)
+        given: Any = (observation.tolist(), np.ones(1), np.bool(terminated), truncated, info)
+        return given  # type: ignore[no-any-return]  # the point of it
+
+    def _observe(self) -> Observation:
+        given: Any = np.array([self.steps], dtype=np.float64)
+        return given  # type: ignore[no-any-return]  # likewise
+
+
+def from_settings(config: dict[str, Any]) -> Counting:
+    """A creator of the classic kind."""
+    return Counting(**config)

@@ -26,7 +26,7 @@ HERE = "tests.support.environments"
         ({"batch_mode": "pack_episodes"}, "batch_mode", ["its name is truncate_episodes"]),
         ({"observation_filter": 3}, "observation_filter", ["'NoFilter', 'MeanStdFilter'"]),
         ({"env": "CartPole-v9"}, "env", ["did you mean 'CartPole-v1'"]),
-        ({"env": 5}, "env", ["string"]),
+        ({"env": 5}, "env", ["a registered id"]),
         ({"env": "no.such.module:Env"}, "env", ["module that can be imported"]),
         ({"env": f"{HERE}:Countin"}, "env", ["did you mean 'Counting'"]),
         ({"env": f"{HERE}:not_an_environment"}, "env", ["gymnasium.Env", "int"]),

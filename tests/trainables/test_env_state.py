@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 
 from tests.support.trainers import make
+from trainables.envs.choice import make_lanes
 from trainables.envs.levels import measure
 from trainables.envs.make import EnvironmentConfig, make_env
 from trainables.envs.state import capture, restore
-from trainables.envs.vector import make_lanes
 
 HERE = "tests.support.environments"
 EXACT = [

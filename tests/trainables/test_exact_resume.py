@@ -148,8 +148,9 @@ def test_every_entry_of_the_state_is_among_the_parts_that_were_left_out() -> Non
     data = make().get_state()["trainable"]["data"]
     # These two decide nothing of training; the tests below show what they are for.
     exempt = {"streams/compute_action", "recent_observations"}
-    # The level says how to read the environments beside it.
-    worker = {"workers/0/level"}
+    # The level says how to read the environments beside it. What lanes count decides with horizons,
+    # restarts and native vectors only: test_lanes.py shows it.
+    worker = {"workers/0/level", "workers/0/lanes", "workers/0/sampler/ghosts"}
     known = set(PARTS) | exempt | worker
     names = {
         "recent_observations",

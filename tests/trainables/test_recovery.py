@@ -10,7 +10,7 @@ import pytest
 from tests.support.trainers import differences, final_state, make
 from tests.support.trainers import run as run_with_config
 from trainables.algorithms.ppo import PPO
-from trainables.errors import WorkerError
+from trainables.errors import EnvError, WorkerError
 from trainables.rollout.process import WorkerProcess
 from trainables.rollout.recovery import checked
 from trainables.rollout.sample import Sample
@@ -76,9 +76,11 @@ def test_T9_the_curve_with_a_replaced_child_is_the_uninterrupted_one(
     assert "rollout worker 1 (pid" in record.getMessage()
     assert "is replaced, 1 of at most 1000 times" in record.getMessage()
     assert record.exc_info is not None
-    assert told in str(record.exc_info[1])
+    error = record.exc_info[1]
+    assert told in str(error)
     if what in ("hang", "raise"):
-        assert "failing_workers.py" in str(record.exc_info[1]), "where in the child it happened"
+        where = error.__cause__ if isinstance(error, EnvError) else error
+        assert "failing_workers.py" in str(where), "where in the child it happened"
     undisturbed = curve_and_state(failing(what, marker, **settings))
     assert differences(disturbed, undisturbed) == []
     assert [one["num_healthy_workers"] for one in disturbed[0]] == [2, 2, 2, 2]
@@ -173,8 +175,8 @@ def test_T9_no_request_is_made_for_the_sake_of_recovery(
 
 
 def test_T9_without_either_setting_the_error_says_which_would_go_on() -> None:
-    trainer = failing("raise", at=3)
-    with pytest.raises(WorkerError, match="raised ZeroDivisionError: the world ended") as caught:
+    trainer = failing("noise", at=3)
+    with pytest.raises(WorkerError, match="returned garbage") as caught:
         trainer.train()
     trainer.stop()
     assert "ignore_worker_failures: true goes on without this worker" in str(caught.value)

@@ -160,7 +160,11 @@ def test_metrics_are_absent_until_an_episode_has_ended_and_then_summarise_the_wi
     [
         ("observation", NotFiniteError, "worker 0, environment 0: observation"),
         ("reward", NotFiniteError, "worker 0, environment 0: reward nan"),
-        ("raise", ZeroDivisionError, "the world ended"),
+        (
+            "raise",
+            EnvError,
+            r"environment 0: step\(\) raised ZeroDivisionError: the world ended, at step 3",
+        ),
     ],
 )
 def test_a_broken_environment_is_named_where_it_breaks(

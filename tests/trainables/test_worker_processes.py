@@ -11,7 +11,7 @@ import pytest
 from joblib.externals.loky.process_executor import ProcessPoolExecutor as LokyExecutor
 
 from tests.support.trainers import differences, make, run
-from trainables.errors import NotFiniteError, WorkerError
+from trainables.errors import EnvError, NotFiniteError, WorkerError
 from trainables.rollout.sample import Sample
 from trainables.rollout.worker_set import ChildWorkers
 
@@ -77,7 +77,11 @@ def test_a_killed_child_is_an_error_with_its_index_and_exit_code() -> None:
 @pytest.mark.parametrize(
     ("what", "error", "words"),
     [
-        ("raise", WorkerError, "rollout worker 0 raised ZeroDivisionError: the world ended"),
+        (
+            "raise",
+            EnvError,
+            r"0, environment 0: step\(\) raised ZeroDivisionError: the world ended",
+        ),
         ("reward", NotFiniteError, "worker 0, environment 0: reward nan is not finite"),
     ],
 )
@@ -87,9 +91,9 @@ def test_an_error_in_a_child_is_told_with_its_traceback_or_by_its_name(
     trainer = make({**TWO, "env": f"{HERE}:Broken", "env_config": {"what": what}})
     with pytest.raises(error, match=words) as caught:
         trainer.train()
-    if error is WorkerError:
-        assert "Traceback (most recent call last)" in str(caught.value)
-        assert "environments.py" in str(caught.value)
+    trace = str(caught.value.__cause__)
+    assert "Traceback (most recent call last)" in trace
+    assert ("environments.py" in trace) == (error is EnvError)
     trainer.stop()
 
 

@@ -2,20 +2,22 @@
 
 ``env`` is a gymnasium id (``CartPole-v1``) or a dotted path ``package.module:Name`` to an
 environment class or a callable that returns an environment; ``env_config`` becomes its keyword
-arguments.
+arguments. Names that were registered come before gymnasium's ids; an environment class stands for
+its dotted path.
 """
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cached_property
-from typing import Any, Literal
+from functools import cached_property, partial
+from typing import Annotated, Any, Literal
 
 import gymnasium
 import numpy as np
 from gymnasium import spaces
-from pydantic import Field
+from gymnasium.vector import VectorEnv
+from pydantic import BeforeValidator, Field
 
-from trainables.envs import atari
+from trainables.envs import atari, registry
 from trainables.envs.actions import ActionLayout, FlatActions, Unflattened, layout_of
 from trainables.envs.atari import is_atari
 from trainables.envs.preprocessors import (
@@ -24,6 +26,8 @@ from trainables.envs.preprocessors import (
     Preprocessed,
     is_image,
 )
+from trainables.envs.registry import EnvContext
+from trainables.envs.single import Single
 from trainables.errors import ConfigError, nearest
 from trainables.importing import load
 from trainables.settings import Section
@@ -34,7 +38,10 @@ Env = gymnasium.Env[Any, Any]
 class EnvironmentConfig(Section):
     """Which environment is trained on."""
 
-    env: str = Field(description="A gymnasium id, or package.module:Name of a class or callable.")
+    env: Annotated[str, BeforeValidator(registry.named)] = Field(
+        description="A registered id, or package.module:Name of a class or callable; from python "
+        "also the class itself."
+    )
     env_config: dict[str, Any] = Field(
         default_factory=dict, description="Keyword arguments for making the environment."
     )
@@ -87,20 +94,69 @@ class EnvSpaces:
         return self.layout.scalar
 
 
-def make_env(config: EnvironmentConfig, learning: bool = True) -> Env:
+def make_env(
+    config: EnvironmentConfig, context: EnvContext | None = None, learning: bool = True
+) -> Env:
     """A new environment that gives arrays and takes arrays, whatever its spaces.
 
     Args:
-        config: which one.
+        config: what to make.
+        context: where it will stand; by default nowhere in particular.
         learning: False for evaluation, where an Atari episode is the whole game.
 
     Raises:
         ConfigError: no such environment, it cannot be made from `env_config`, or no policy can live
             in its spaces.
     """
-    make = _creator(config, learning)
+    if config.native_vector_env and not _has_single_form(config.env):
+        return _with_arrays(config, Single(make_vector(config, 1)))
+    if context is None:
+        context = EnvContext(config.env_config)
+    env = _made(config, context, learning=learning)
+    if not isinstance(env, gymnasium.Env):
+        raise ConfigError("env", config.env, "a gymnasium.Env", f"it made a {type(env).__name__}")
+    for name in ("observation_space", "action_space"):
+        if not isinstance(getattr(env, name, None), spaces.Space):
+            env.close()
+            hint = f"its {name} is missing or no gymnasium.spaces.Space"
+            raise ConfigError("env", config.env, "an environment that says its spaces", hint)
+    return _with_arrays(config, env)
+
+
+def make_vector(config: EnvironmentConfig, num_envs: int) -> VectorEnv[Any, Any, Any]:
+    """A new native vector environment.
+
+    Raises:
+        ConfigError: there is none, or it cannot be made from `env_config`.
+    """
+    spec = gymnasium.registry.get(config.env)
+    if spec is not None and spec.vector_entry_point is None:
+        raise ConfigError(
+            "native_vector_env",
+            True,
+            "false for this environment",
+            f"{config.env} has no vector form of its own",
+        )
+    vector = _made(config, EnvContext(config.env_config), num_envs)
+    if not isinstance(vector, VectorEnv) or vector.num_envs != num_envs:
+        raise ConfigError(
+            "native_vector_env",
+            True,
+            "false for this environment",
+            f"{config.env} made {vector!r}, no gymnasium.vector.VectorEnv of {num_envs}",
+        )
+    return vector
+
+
+def _made(
+    config: EnvironmentConfig,
+    context: EnvContext,
+    num_envs: int | None = None,
+    learning: bool = True,
+) -> Any:
+    make = _creator(config, context, num_envs, learning)
     try:
-        env = make()
+        return make()
     except ConfigError:
         raise
     except Exception as error:
@@ -110,9 +166,11 @@ def make_env(config: EnvironmentConfig, learning: bool = True) -> Env:
             f"what {config.env} can be made from",
             f"it raised {type(error).__name__}: {error}",
         ) from error
-    if not isinstance(env, gymnasium.Env):
-        raise ConfigError("env", config.env, "a gymnasium.Env", f"it made a {type(env).__name__}")
-    return _with_arrays(config, env)
+
+
+def for_children(config: EnvironmentConfig) -> EnvironmentConfig:
+    """The same environment as child processes can find it; ConfigError if they cannot."""
+    return config.model_copy(update={"env": registry.portable(config.env)})
 
 
 def read_spaces(config: EnvironmentConfig) -> EnvSpaces:
@@ -158,22 +216,36 @@ def deepmind(config: EnvironmentConfig) -> bool:
     return config.preprocessor_pref == "deepmind" and is_atari(config.env)
 
 
-def _creator(config: EnvironmentConfig, learning: bool) -> Callable[[], Any]:
-    if ":" not in config.env and config.env not in gymnasium.registry:
+def _has_single_form(env: str) -> bool:
+    return env in gymnasium.registry and gymnasium.registry[env].entry_point is not None
+
+
+def _creator(
+    config: EnvironmentConfig, context: EnvContext, num_envs: int | None, learning: bool
+) -> Callable[[], Any]:
+    found = registry.find(config.env)
+    if found is None and ":" not in config.env and config.env not in gymnasium.registry:
         atari.register(config.env)
-    if ":" in config.env and config.env not in gymnasium.registry:
-        imported = load("env", config.env, "an environment class or callable")
-        return lambda: imported(**config.env_config)
+    if found is None and ":" in config.env and config.env not in gymnasium.registry:
+        found = load("env", config.env, "an environment class or callable")
+    if found is not None:
+        more = {} if num_envs is None else {"num_envs": num_envs}
+        return partial(registry.call, found, context, **more)
     if config.env not in gymnasium.registry:
-        hint = nearest(config.env, gymnasium.registry).removeprefix("; ")
+        hint = nearest(config.env, [*registry.registered(), *gymnasium.registry]).removeprefix("; ")
         raise ConfigError(
             "env",
             config.env,
-            "a registered gymnasium id or package.module:Name",
+            "a class, a registered id or package.module:Name",
             hint or f"{len(gymnasium.registry)} ids are registered, for example CartPole-v1",
         )
     if deepmind(config):
         stack = not config.no_framestack
         return lambda: atari.make_game(config.env, config.env_config, stack, learning)
-    # The passive checker costs a call per step; the sampler checks what it is given itself.
-    return lambda: gymnasium.make(config.env, disable_env_checker=True, **config.env_config)
+    if num_envs is not None:
+        mode = "vector_entry_point"
+        return partial(
+            gymnasium.make_vec, config.env, num_envs, vectorization_mode=mode, **config.env_config
+        )
+    # The passive checker costs a call per step; the lanes check what they are given themselves.
+    return partial(gymnasium.make, config.env, disable_env_checker=True, **config.env_config)

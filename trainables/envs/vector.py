@@ -1,27 +1,36 @@
-"""Environments stepped in lanes, each started anew in the very step that ends its episode.
+"""Environments stepped in lanes: what one step of all of them gives, and what lanes promise.
 
 N lanes. After a step, rows of ended episodes already hold the first observation of the next one;
 the true last observation stands in `Step.finals`. So a fragment has no ghost steps: every row is a
-transition.
+transition. The one exception is a native vector environment that restarts only in its next step,
+which marks those rows (`Step.restarting`).
 """
 
 import types
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
 
-import gymnasium
 import numpy as np
 from gymnasium import spaces
-from gymnasium.envs.classic_control.cartpole import CartPoleVectorEnv
-from gymnasium.vector import AutoresetMode, SyncVectorEnv
 from numpy.typing import NDArray
-
-from trainables.envs.make import EnvironmentConfig, make_env
-from trainables.envs.state import capture, left_out, restore, seed_spaces
-from trainables.errors import ConfigError
 
 Array = NDArray[Any]
 NONE: Mapping[int, Any] = types.MappingProxyType({})
+
+
+class Place(NamedTuple):
+    """Where lanes are: what their seeds come from, and what errors call them."""
+
+    seed: int = 0
+    """Of the trial."""
+    worker: int = 0
+    """Index of the worker, from 0."""
+    num_workers: int = 0
+    """Child processes that collect; 0: the trainer's own process does."""
+
+    def name(self, lane: int) -> str:
+        """How errors call one environment."""
+        return f"worker {self.worker}, environment {lane}"
 
 
 class Step(NamedTuple):
@@ -47,6 +56,8 @@ class Step(NamedTuple):
     The running episode is lost: the lane's reward is 0 and its flags are False, its observation is
     the first one of an episode in an environment made anew.
     """
+    restarting: NDArray[np.bool_] | None = None
+    """(N,) the next step of these lanes is no transition: it only starts their next episode."""
 
 
 class Lanes(Protocol):
@@ -62,6 +73,8 @@ class Lanes(Protocol):
     """Environment objects: N, or 1."""
     observation_space: spaces.Space[Any]
     action_space: spaces.Space[Any]
+    restarts_unasked: bool
+    """Whether lanes begin their next episode before anybody can be told that one has ended."""
     before_restart: Callable[[Step], None] | None
     """Called inside `step` when lanes have ended and before they are reset."""
 
@@ -77,189 +90,20 @@ class Lanes(Protocol):
     def seed_spaces(self, seeds: Sequence[int]) -> None:
         """Give the spaces of each unit streams of their own, one seed per unit."""
 
-    def get_state(self) -> list[Any]:
-        """The state of each unit as plain data."""
+    def get_state(self) -> dict[str, Any]:
+        """Entries ``units``, the state of each, and ``counters``; plain data."""
 
-    def set_state(self, states: Sequence[Any]) -> None:
+    def set_state(self, state: Mapping[str, Any]) -> None:
         """Take back what `get_state` gave, in lanes that were made alike and reset once."""
+
+    def get_counters(self) -> dict[str, Any]:
+        """What is counted beside the environments: it is exact even where they are not."""
+
+    def set_counters(self, counters: Mapping[str, Any]) -> None:
+        """Take back what `get_counters` gave."""
 
     def left_out(self) -> list[str]:
         """Names of attributes that `get_state` cannot hold; where there are any, it is inexact."""
 
     def close(self) -> None:
         """Let go of the environments."""
-
-
-class _Local:
-    """The state of environment objects that live in this process."""
-
-    units: Sequence[Any]
-
-    def seed_spaces(self, seeds: Sequence[int]) -> None:
-        """Give the spaces of each unit streams of their own, one seed per unit."""
-        for unit, seed in zip(self.units, seeds, strict=True):
-            seed_spaces(unit, seed)
-
-    def get_state(self) -> list[Any]:
-        """The state of each unit as plain data."""
-        return [capture(unit) for unit in self.units]
-
-    def set_state(self, states: Sequence[Any]) -> None:
-        """Take back what `get_state` gave, in lanes that were made alike and reset once."""
-        for unit, state in zip(self.units, states, strict=True):
-            restore(unit, state)
-
-    def left_out(self) -> list[str]:
-        """Names of attributes that `get_state` cannot hold; where there are any, it is inexact."""
-        return [name for unit in self.units for name in left_out(unit)]
-
-
-class _Copied(gymnasium.ObservationWrapper[Any, Any, Any]):
-    """Copies each observation: some environments give the same array again with other numbers.
-
-    The vector keeps the last observation of an episode while it resets the environment.
-    """
-
-    def observation(self, observation: Any) -> Any:
-        """The copy."""
-        return np.array(observation)
-
-
-class SeparateLanes(_Local):
-    """One environment object per lane, in this process.
-
-    Args:
-        config: the environment.
-        num_envs: N.
-    """
-
-    def __init__(self, config: EnvironmentConfig, num_envs: int) -> None:
-        self._vector = SyncVectorEnv(
-            [lambda: _Copied(make_env(config))] * num_envs,
-            copy=False,
-            autoreset_mode=AutoresetMode.SAME_STEP,
-        )
-        self.units: Sequence[Any] = self._vector.envs
-        self.before_restart: Callable[[Step], None] | None = None
-        self.count = self.unit_count = num_envs
-        self.observation_space = self._vector.single_observation_space
-        self.action_space = self._vector.single_action_space
-
-    def reset(self, seeds: Sequence[int] | None) -> Array:
-        """Start all episodes, one seed per lane; returns observations (N, *O)."""
-        observations, _ = self._vector.reset(seed=None if seeds is None else list(seeds))
-        return np.asarray(observations)
-
-    def restart(self, unit: int, seed: int) -> Array:
-        """Start one lane's episode; returns its observation (1, *O)."""
-        observation, _ = self.units[unit].reset(seed=seed)
-        return np.asarray(observation)[None]
-
-    def step(self, actions: Array) -> Step:
-        """One step of every lane."""
-        if self.before_restart:
-            return self._step_and_tell(actions, self.before_restart)
-        observations, rewards, terminated, truncated, infos = self._vector.step(actions)
-        finals = infos.get("final_obs", ())
-        told = _by_lane(infos.get("final_info", {}))
-        return Step(observations, rewards, terminated, truncated, finals, told)
-
-    def close(self) -> None:
-        """Let go of the environments."""
-        self._vector.close()
-
-    def _step_and_tell(self, actions: Array, before_restart: Callable[[Step], None]) -> Step:
-        self._vector.autoreset_mode = AutoresetMode.DISABLED
-        observations, rewards, terminated, truncated, infos = self._vector.step(actions)
-        told = _by_lane(infos) if infos else NONE
-        step = Step(observations, rewards, terminated, truncated, observations, told)
-        ended = terminated | truncated
-        if not ended.any():
-            return step
-        step = step._replace(finals=observations.copy())
-        before_restart(step)
-        observations, _ = self._vector.reset(options={"reset_mask": ended})
-        return step._replace(observations=observations)
-
-
-class CartPoleLanes(_Local):
-    """gymnasium's own vector CartPole: one object, one stream of chance, one state for all lanes.
-
-    It starts an ended lane anew only in the following step, whose row is then no transition. Here
-    the fresh start is written into its state at once, drawn from its own stream as it would have
-    drawn it.
-
-    Args:
-        config: the environment.
-        num_envs: N.
-    """
-
-    def __init__(self, config: EnvironmentConfig, num_envs: int) -> None:
-        vector = gymnasium.make_vec(
-            config.env, num_envs, vectorization_mode="vector_entry_point", **config.env_config
-        ).unwrapped
-        if not isinstance(vector, CartPoleVectorEnv):
-            raise _no_native(config)
-        self._vector: Any = vector  # gymnasium types its state as None
-        self.units: Sequence[Any] = [vector]
-        self.before_restart: Callable[[Step], None] | None = None
-        self.count, self.unit_count = num_envs, 1
-        self.observation_space = vector.single_observation_space
-        self.action_space = vector.single_action_space
-
-    def reset(self, seeds: Sequence[int] | None) -> Array:
-        """Start all episodes from the one seed; returns observations (N, 4)."""
-        return np.asarray(self._vector.reset(seed=None if seeds is None else seeds[0])[0])
-
-    def restart(self, unit: int, seed: int) -> Array:
-        """Start all episodes; returns observations (N, 4)."""
-        return np.asarray(self._vector.reset(seed=seed)[0])
-
-    def step(self, actions: Array) -> Step:
-        """One step of every lane."""
-        vector = self._vector
-        observations, rewards, terminated, truncated, _ = vector.step(actions)
-        ended = np.flatnonzero(terminated | truncated)
-        finals = observations
-        if len(ended):
-            finals = observations.copy()
-            if self.before_restart:
-                self.before_restart(Step(finals, rewards, terminated, truncated, finals))
-            starts = vector.np_random.uniform(vector.low, vector.high, size=(4, len(ended)))
-            vector.state[:, ended] = starts
-            vector.steps[ended] = 0
-            vector.prev_done[ended] = False
-            observations[ended] = starts.T
-        return Step(observations, rewards, terminated, truncated, finals)
-
-    def close(self) -> None:
-        """Let go of the environment."""
-        self._vector.close()
-
-
-def _by_lane(infos: Mapping[str, Any]) -> dict[int, dict[str, Any]]:
-    """What the environments told, of gymnasium's columns and their masks (``_name``)."""
-    found: dict[int, dict[str, Any]] = {}
-    for name, column in infos.items():
-        for lane in np.flatnonzero(infos.get(f"_{name}", ())):
-            found.setdefault(int(lane), {})[name] = column[lane]
-    return found
-
-
-def make_lanes(config: EnvironmentConfig, num_envs: int) -> Lanes:
-    """The lanes that the settings ask for; decided by them alone, never by measuring speed."""
-    if not config.native_vector_env:
-        return SeparateLanes(config, num_envs)
-    spec = gymnasium.registry.get(config.env)
-    if spec is None or spec.vector_entry_point is None:
-        raise _no_native(config)
-    return CartPoleLanes(config, num_envs)
-
-
-def _no_native(config: EnvironmentConfig) -> ConfigError:
-    return ConfigError(
-        "native_vector_env",
-        True,
-        "false for this environment",
-        f"{config.env} has no vector form whose episodes restart in the step that ends them",
-    )

@@ -38,8 +38,15 @@ class Fragment:
     """(T, N) V of the final observation where truncated, 0 elsewhere."""
     valid: Array
     """(T, N) False: not to be learnt from (a faulty episode, or ``training_enabled: False``)."""
+    ghost: Array
+    """(T, N) True: no transition at all, in no count (`trainables.envs.vector.Step.restarting`)."""
     last_values: Array
     """(1, N) V of the observation after the last step."""
+
+    @property
+    def steps(self) -> int:
+        """Transitions."""
+        return self.ghost.size - int(np.count_nonzero(self.ghost))
 
     @classmethod
     def allocate(cls, steps: int, num_envs: int, observation: Column, action: Column) -> "Fragment":
@@ -55,6 +62,7 @@ class Fragment:
             truncated=np.zeros(rows, dtype=np.bool_),
             final_values=np.zeros(rows, dtype=np.float32),
             valid=np.ones(rows, dtype=np.bool_),
+            ghost=np.zeros(rows, dtype=np.bool_),
             last_values=np.zeros((1, num_envs), dtype=np.float32),
         )
 

@@ -110,7 +110,9 @@ class EpisodeSampler(Sampler):
         for lane in step.faults:
             self._rows.valid[self._begun[lane] : t + 1, lane] = False
         written = self.watch.after_step(step, t) if self.watch else {}
-        episodes += self.episodes.step(step.rewards, over, step.faults, written)
+        episodes += self.episodes.step(
+            step.rewards, over, (step.faults, self._rows.ghost[t]), written
+        )
         if not over.any():
             return []
         goes_on = over & ~ended

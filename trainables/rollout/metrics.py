@@ -53,7 +53,7 @@ class EpisodesInFlight:
         self,
         rewards: NDArray[Any],
         ended: NDArray[np.bool_],
-        faulty: Container[int] = (),
+        odd: tuple[Container[int], NDArray[np.bool_] | None] = ((), None),
         written: Mapping[int, Written] | None = None,
     ) -> list[RolloutMetrics]:
         """Count one step of each lane; returns the episodes that it ended, in lane order.
@@ -61,11 +61,13 @@ class EpisodesInFlight:
         Args:
             rewards: (N,).
             ended: (N,).
-            faulty: lanes whose episode counts in no mean.
+            odd: lanes whose episode is faulty and counts in no mean; and (N,) ghosts, the lanes
+                that made no step.
             written: lane → what callbacks wrote into the episode that ended there.
         """
+        faulty, ghosts = odd
         self.rewards += rewards
-        self.lengths += 1
+        self.lengths += 1 if ghosts is None else ~ghosts
         finished: list[RolloutMetrics] = []
         if not ended.any():
             return finished

@@ -8,6 +8,7 @@ answers are numbered: an answer that nobody waited for to the end is not taken f
 
 import contextlib
 import faulthandler
+import multiprocessing
 import os
 import signal
 import time
@@ -20,7 +21,13 @@ from joblib.externals.loky.backend import get_context
 
 from trainables import rng
 from trainables.errors import CallbackError, EnvError, NotFiniteError, TrainableError, WorkerError
-from trainables.processes import die_with_parent, ignore_terminal_signals
+from trainables.processes import (
+    Parent,
+    die_with_parent,
+    ignore_terminal_signals,
+    kill_at_exit,
+    this_process,
+)
 from trainables.resources import ResourcesConfig, limit_child
 from trainables.rollout.access import apply_packed
 
@@ -76,12 +83,13 @@ class WorkerProcess:
         self._stack, their_stack = connection.Pipe(duplex=False)
         self._process = get_context("loky").Process(
             target=_serve,
-            args=(theirs, their_stack, spec, os.getpid()),
+            args=(theirs, their_stack, spec, this_process()),
             name=self._name.replace(" ", "-"),
             daemon=True,
             env={**ENVIRONMENT, **spec.resources.environs},
         )
         self._process.start()
+        kill_at_exit(self._process)
         theirs.close()
         their_stack.close()
         self._asked_at = time.monotonic()
@@ -256,10 +264,12 @@ class _ChildWorker:
         rng.restore_global(state["global_streams"])
 
 
-def _serve(pipe: Pipe, stack: Pipe, spec: ChildSpec, parent: int) -> None:
+def _serve(pipe: Pipe, stack: Pipe, spec: ChildSpec, parent: Parent) -> None:
     faulthandler.register(signal.SIGUSR1, file=stack.fileno())
     ignore_terminal_signals()
     die_with_parent(parent)
+    # A daemon may start no processes, but environments may be ones; they die with this one anyway.
+    multiprocessing.current_process()._config["daemon"] = False  # type: ignore[attr-defined]
     limit_child(spec.resources.memory_per_worker)
     worker: _ChildWorker | None = None
     while True:

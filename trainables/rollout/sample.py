@@ -36,7 +36,7 @@ class Sample:
     @property
     def count(self) -> int:
         """Environment steps."""
-        return sum(fragment.logp.size for fragment in self.fragments)
+        return sum(fragment.steps for fragment in self.fragments)
 
 
 def as_data(sample: Sample | None) -> dict[str, Any] | None:

@@ -125,6 +125,8 @@ class Sampler:
         """What a tick saw and gave, to be logged; the next one is kept when this is empty."""
         self._observing = 0.0
         """Seconds that it took to take the current observations."""
+        self._ghosts: NDArray[np.bool_] | None = None
+        """(N,) lanes whose next step is no transition; None: every one is."""
         self._fragments = self._allocate(spaces_)
 
     def start(self, seeds: list[int]) -> None:
@@ -161,17 +163,19 @@ class Sampler:
             for lane in step.faults:
                 fragment.valid[begun[lane] : t + 1, lane] = False
             written = self.watch.after_step(step, t) if self.watch else None
-            finished += self.episodes.step(step.rewards, over, step.faults, written)
+            odd = (step.faults, fragment.ghost[t])
+            finished += self.episodes.step(step.rewards, over, odd, written)
             begun[ended] = t + 1
         filtered = self._filter(self.observations, update=False)
         fragment.last_values[0] = self.actor.values(filtered)
         return finished
 
     def get_state(self) -> dict[str, Any]:
-        """Entries ``observations`` (N, *S), ``episodes`` and ``discounted_returns`` (N)."""
+        """Entries ``observations`` (N, *S), ``ghosts``, ``episodes``, ``discounted_returns``."""
         returns = self._scaler.returns.copy() if self._scaler else None
         return {
             "observations": self.observations.copy(),
+            "ghosts": None if self._ghosts is None else self._ghosts.copy(),
             "episodes": self.episodes.get_state(),
             "discounted_returns": returns,
         }
@@ -179,12 +183,14 @@ class Sampler:
     def set_state(self, state: Mapping[str, Any]) -> None:
         """Take back what `get_state` gave."""
         self.observations = np.array(state["observations"], dtype=self.observations.dtype)
+        self._ghosts = _any_or_none(state["ghosts"])
         self.episodes.set_state(state["episodes"])
         if self._scaler:
             self._scaler.returns[:] = state["discounted_returns"]
 
     def drop_episode(self, lane: int, observation: Array) -> None:
         """Forget the running episode of a lane; its next one begins with `observation` (*O)."""
+        self._ghosts = None
         self.episodes.drop(lane)
         self.observations[lane] = observation.reshape(self.observations.shape[1:])
         if self._scaler:
@@ -214,7 +220,7 @@ class Sampler:
         self.recent.append(self.observations)
         clock = time.perf_counter
         began = clock()
-        filtered = self._filter(self.observations)
+        filtered = self._filtered()
         processed = clock()
         acted = self.actor.act(filtered, stream)
         decided = clock()
@@ -226,6 +232,7 @@ class Sampler:
         ended = step.terminated | step.truncated
         ended[list(step.faults)] = True
         self._write(rows, t, acted, step, ended)
+        self._ghosts = _any_or_none(step.restarting)
         began = clock()
         self.observe(step.observations)
         self._observing = clock() - began
@@ -233,6 +240,14 @@ class Sampler:
             self.latest = {"infos": step.infos, "policy inputs": filtered, "policy outputs": acted}
         over = ended if step.soft_ends is None else ended | step.soft_ends
         return step, ended, _without_lost_lives(over, step)
+
+    def _filtered(self) -> Array:
+        """The current observations (N, D); those of no transition are counted by no filter."""
+        if self._ghosts is None:
+            return self._filter(self.observations)
+        if not self._ghosts.all():
+            self._filter(self.observations[~self._ghosts])
+        return self._filter(self.observations, update=False)
 
     def _write(
         self, fragment: Fragment, t: int, acted: Acted, step: Step, ended: NDArray[np.bool_]
@@ -245,9 +260,10 @@ class Sampler:
         fragment.rewards[t] = self._learnt_rewards(rewards, ended)
         fragment.terminated[t] = step.terminated
         fragment.truncated[t] = ended & ~step.terminated
-        fragment.valid[t] = True
+        fragment.ghost[t] = False if self._ghosts is None else self._ghosts
+        fragment.valid[t] = ~fragment.ghost[t]
         for lane, info in step.infos.items():
-            fragment.valid[t, lane] = bool(info.get("training_enabled", True))
+            fragment.valid[t, lane] &= bool(info.get("training_enabled", True))
         fragment.final_values[t] = 0.0
         if ended.any() and step.truncated.any():
             fragment.final_values[t] = np.where(step.truncated, self._final_values(step), 0.0)
@@ -266,7 +282,11 @@ class Sampler:
             rewards = np.sign(rewards)
         elif clip is not None and clip is not False:
             rewards = np.clip(rewards, -clip, clip)
-        return self._scaler(rewards, ended) if self._scaler else rewards
+        return self._scaler(rewards, ended, self._ghosts) if self._scaler else rewards
+
+
+def _any_or_none(flags: Any) -> NDArray[np.bool_] | None:
+    return np.array(flags, dtype=np.bool_) if flags is not None and np.any(flags) else None
 
 
 def allocate(steps: int, lanes: int, spaces_: EnvSpaces, filtered: Filter) -> Fragment:

@@ -97,7 +97,9 @@ class EpisodeWatch:
     def before_restart(self, step: Step) -> None:
         """The step is done and lanes that ended have not been reset."""
         self._count(step)
-        self._end(np.flatnonzero(step.terminated | step.truncated).tolist(), step)
+        over = step.terminated | step.truncated
+        over[list(step.faults)] = True
+        self._end(np.flatnonzero(over).tolist(), step)
 
     def after_step(self, step: Step, row: int) -> dict[int, Episode]:
         """The step is done and lanes that ended have been reset; lane → episode that ended.

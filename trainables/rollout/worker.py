@@ -14,10 +14,12 @@ from numpy.typing import NDArray
 from trainables import filters as filters_
 from trainables import rng
 from trainables.callbacks import Calls
+from trainables.envs.choice import make_lanes
+from trainables.envs.lanes import LanesConfig
 from trainables.envs.levels import Level
 from trainables.envs.make import EnvironmentConfig, EnvSpaces, checked_spaces, deepmind
-from trainables.envs.vector import Lanes, make_lanes
-from trainables.errors import WorkerError
+from trainables.envs.vector import Lanes, Place
+from trainables.errors import ConfigError, WorkerError
 from trainables.filter_config import FilterConfig, make_filters
 from trainables.filters import Filter
 from trainables.logs import LogConfig, OneTimeLog, set_level, show
@@ -50,7 +52,10 @@ class WorkerSpec:
     """Seed of the trial's streams."""
     index: int
     """Which worker of its trainer."""
+    num_workers: int
+    """Child processes that collect; 0: the trainer's own process does."""
     environment: EnvironmentConfig
+    lanes: LanesConfig
     sampling: SamplingConfig
     filters: FilterConfig
     architecture: Architecture
@@ -90,7 +95,10 @@ class RolloutWorker(WorkerAccess):
         RolloutWorker._current = weakref.ref(self)
         self.spec = spec
         self._first: Sample | None = None  # what a fake sampler gives for ever
-        self.lanes = make_lanes(spec.environment, spec.sampling.num_envs_per_worker)
+        place = Place(spec.seed, spec.index, spec.num_workers)
+        self.lanes = make_lanes(
+            spec.environment, spec.sampling.num_envs_per_worker, spec.lanes, place
+        )
         spaces_ = _read_spaces(spec, self.lanes)
         self._actor = Actor(spaces_.layout, spec.architecture)
         self._filters: dict[str, Filter] = make_filters(
@@ -186,6 +194,13 @@ class RolloutWorker(WorkerAccess):
 
     def _watch(self, calls: Calls | None) -> None:
         if calls:
+            if self.lanes.restarts_unasked:
+                raise ConfigError(
+                    "native_vector_env",
+                    True,
+                    "false with callbacks",
+                    "this environment begins its next episodes before a callback could be told",
+                )
             watch = EpisodeWatch(calls, self, self.spec.index, self.lanes.count)
             self._sampler.watch = watch
             self.lanes.before_restart = watch.before_restart
@@ -218,7 +233,7 @@ class RolloutWorker(WorkerAccess):
             one.sync(filters[name])
 
     def get_state(self) -> dict[str, Any]:
-        """Entries ``stream``, ``sampler``, ``level``, ``environments``.
+        """Entries ``stream``, ``sampler``, ``level``, ``environments``, ``lanes``.
 
         Weights are the trainer's, which gives them to every worker with `sync`. So are filters,
         unless each worker keeps its own: then there is ``filters``. With a fake sampler there is
@@ -235,7 +250,8 @@ class RolloutWorker(WorkerAccess):
             "stream": rng.get_generator_state(self._stream),
             "sampler": self._sampler.get_state(),
             "level": self.spec.level,
-            "environments": self.lanes.get_state() if exact else [],
+            "environments": self.lanes.get_state() if exact else None,
+            "lanes": self.lanes.get_counters(),
             **({"filters": filters_.get_state(self._filters)} if own else {}),
             **({"first": as_data(self._first)} if self.spec.sampling.fake_sampler else {}),
             **({"callbacks": watch.get_state()} if watch else {}),
@@ -255,6 +271,7 @@ class RolloutWorker(WorkerAccess):
     def _set_state(self, state: Mapping[str, Any]) -> None:
         rng.set_generator_state(self._stream, state["stream"])
         self._sampler.set_state(state["sampler"])
+        self.lanes.set_counters(state["lanes"])
         if self._sampler.watch:
             self._sampler.watch.set_state(state.get("callbacks"), self._sampler.episodes)
         if self.spec.filters.synchronize_filters:

@@ -10,6 +10,7 @@ from typing import Any, Protocol, TypeVar
 
 from pydantic import Field
 
+from trainables.envs.make import for_children
 from trainables.errors import TrainableError, WorkerError
 from trainables.policies.actor import Actor, Weights
 from trainables.resources import WorkerCount
@@ -246,5 +247,6 @@ def make_workers(
     """The workers that the settings ask for, made from `spec` but for their index."""
     if config.num_workers == 0:
         return LocalWorkers(spec)
+    spec = replace(spec, environment=for_children(spec.environment))
     specs = [replace(spec, index=i) for i in range(config.num_workers)]
     return ChildWorkers(specs, recovery)

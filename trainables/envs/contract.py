@@ -1,0 +1,148 @@
+"""What an environment may return from reset and step; the first breach is told in full.
+
+O is the shape of one observation. Whether numbers are finite is checked by the sampler, for all
+lanes at once.
+"""
+
+from typing import Any
+
+import numpy as np
+from gymnasium import spaces
+from numpy.typing import NDArray
+
+from trainables.errors import shorten
+
+Array = NDArray[Any]
+#: observation, reward, terminated, truncated, info
+Outcome = tuple[Any, float, bool, bool, dict[str, Any]]
+
+
+class Breach(Exception):
+    """What was returned and what had to be; whoever knows the place makes an EnvError of it."""
+
+
+class Contract:
+    """Checks what one environment returns.
+
+    Args:
+        space: its observation space. Observations of spaces that are no array are let through.
+    """
+
+    def __init__(self, space: spaces.Space[Any]) -> None:
+        self._space = space
+        self.plain = is_plain(space)
+        self._shape = space.shape
+        self._dtype = space.dtype
+
+    def step(self, given: Any) -> Outcome:
+        """What `step` returned, its numbers as python's own; the observation is not copied."""
+        try:
+            observation, reward, terminated, truncated, info = given
+        except (TypeError, ValueError):
+            raise _wrong_step(given) from None
+        if self.plain and not (
+            observation.__class__ is np.ndarray
+            and observation.shape == self._shape
+            and observation.dtype == self._dtype
+        ):
+            observation = self._converted(observation, "step")
+        if reward.__class__ is not float:
+            reward = _real(reward)
+        if terminated.__class__ is not bool:
+            terminated = _flag(terminated, "terminated")
+        if truncated.__class__ is not bool:
+            truncated = _flag(truncated, "truncated")
+        if info.__class__ is not dict:
+            info = _info(info, "step")
+        return observation, reward, terminated, truncated, info
+
+    def reset(self, given: Any) -> Any:
+        """The observation that `reset` returned beside its info."""
+        if given is None:
+            raise Breach(
+                "reset() returned nothing, expected (observation, info): every episode begins with "
+                "reset(), also after one that a horizon cut off, so the environment needs one"
+            )
+        if not isinstance(given, tuple) or len(given) != 2 or not isinstance(given[1], dict):
+            raise Breach(
+                f"reset() returned {shorten(given)}, expected (observation, info) with a dict as "
+                "info, as gymnasium has it; an observation alone is the older gym interface"
+            )
+        return self._converted(given[0], "reset") if self.plain else given[0]
+
+    def _converted(self, observation: Any, method: str) -> Array:
+        """As an array that fits into one of the space without loss of kind."""
+        expected = f"shape {self._shape} and dtype {self._dtype}, as {self._space} promises"
+        try:
+            array = np.asarray(observation)
+        except ValueError as error:
+            raise Breach(
+                f"{method}() returned the observation {shorten(observation)}, which is no array "
+                f"({error}); expected {expected}"
+            ) from error
+        seen = f"{method}() returned an observation of shape {array.shape} and dtype {array.dtype}"
+        if array.shape != self._shape:
+            raise Breach(f"{seen}; expected {expected}")
+        if self._dtype is not None and not np.can_cast(array.dtype, self._dtype, "same_kind"):
+            raise Breach(
+                f"{seen}, {shorten(observation)}, which cannot be cast safely; expected {expected}"
+            )
+        return array
+
+
+def is_plain(space: spaces.Space[Any]) -> bool:
+    """Whether observations of `space` are arrays of numbers of one shape."""
+    return space.shape is not None and space.dtype is not None and space.dtype.kind in "biuf"
+
+
+def refused_seed(error: TypeError) -> Breach | None:
+    """The breach behind a TypeError of ``reset(seed=…)``; None if it is about something else."""
+    if "seed" not in str(error):
+        return None
+    return Breach(
+        f"reset(seed=…) raised TypeError: {error}; expected a reset that takes a seed, "
+        "reset(self, *, seed=None, options=None): without one no training could be repeated"
+    )
+
+
+def _wrong_step(given: Any) -> Breach:
+    count = f"{len(given)} values" if isinstance(given, tuple) else f"a {type(given).__name__}"
+    older = (
+        "; four values are the older gym interface, whose done must be split in two"
+        if isinstance(given, tuple) and len(given) == 4
+        else ""
+    )
+    return Breach(
+        f"step() returned {count}, {shorten(given)}; expected the five "
+        f"(observation, reward, terminated, truncated, info){older}"
+    )
+
+
+def _real(reward: Any) -> float:
+    array = (
+        np.asarray(reward) if isinstance(reward, int | np.number | np.bool | np.ndarray) else None
+    )
+    if array is None or array.size != 1 or array.dtype.kind not in "biuf":
+        raise Breach(
+            f"step() returned the reward {shorten(reward)}, a {type(reward).__name__}; "
+            "expected one real number"
+        )
+    return float(array.item())
+
+
+def _flag(flag: Any, name: str) -> bool:
+    if not isinstance(flag, bool | np.bool):
+        raise Breach(
+            f"step() returned {name} = {shorten(flag)}, a {type(flag).__name__}; "
+            "expected True or False"
+        )
+    return bool(flag)
+
+
+def _info(info: Any, method: str) -> dict[str, Any]:
+    if not isinstance(info, dict):
+        raise Breach(
+            f"{method}() returned the info {shorten(info)}, a {type(info).__name__}; "
+            "expected a dict, which may be empty"
+        )
+    return info

@@ -1,0 +1,104 @@
+"""The settings of lanes, and what of them fits an environment."""
+
+from typing import Literal
+
+from pydantic import Field
+
+from trainables.envs.make import EnvironmentConfig, make_env
+from trainables.errors import ConfigError
+from trainables.settings import Section
+
+
+class LanesConfig(Section):
+    """How a worker's environments are stepped, cut off and restarted."""
+
+    horizon: int | None = Field(
+        default=None,
+        gt=0,
+        description="Steps after which an episode is cut off (truncated, its last value is "
+        "bootstrapped); null: the environment's own limit, if it has one.",
+    )
+    soft_horizon: bool = Field(
+        default=False,
+        description="The horizon ends an episode for the metrics only: no reset, no flag. An end "
+        "that the environment itself reports stays one.",
+    )
+    no_done_at_end: bool = Field(
+        default=False,
+        description="A terminated episode is stored as truncated: the value of its last "
+        "observation is bootstrapped.",
+    )
+    restart_failed_sub_environments: bool = Field(
+        default=False,
+        description="An environment that raises, dies or is cut off loses its episode and is made "
+        "anew, with a seed of its own; the others go on. What breaks gymnasium's interface is an "
+        "error all the same.",
+    )
+    remote_worker_envs: bool = Field(
+        default=False, description="Each environment of a worker runs in a process of its own."
+    )
+    remote_env_batch_wait_ms: Literal[0] = Field(
+        default=0,
+        description="0 only: a step waits for every environment, so that no result depends on "
+        "which one is ready first.",
+    )
+    env_step_timeout_s: float | None = Field(
+        default=None,
+        gt=0,
+        description="Seconds after which a step or reset is cut off by ending the environment's "
+        "process; null: never. Only with remote_worker_envs.",
+    )
+
+    @property
+    def hard_horizon(self) -> int | None:
+        """Steps after which an episode is cut off and the environment reset."""
+        return None if self.soft_horizon else self.horizon
+
+
+def check_lanes(environment: EnvironmentConfig, config: LanesConfig) -> None:
+    """Raise ConfigError for settings that do not fit together, or not this environment."""
+    if config.env_step_timeout_s is not None and not config.remote_worker_envs:
+        raise ConfigError(
+            "env_step_timeout_s",
+            config.env_step_timeout_s,
+            "null without remote_worker_envs: true",
+            "only a process can be cut off",
+        )
+    if environment.native_vector_env:
+        _check_native(config)
+    if config.horizon is not None or config.soft_horizon:
+        _check_horizon(environment, config)
+
+
+def _check_native(config: LanesConfig) -> None:
+    for name in ("restart_failed_sub_environments", "remote_worker_envs"):
+        if getattr(config, name):
+            raise ConfigError(
+                name,
+                True,
+                "false with native_vector_env: true",
+                "a native vector environment is one object for all lanes; "
+                "none of them can be restarted or moved alone",
+            )
+
+
+def _check_horizon(environment: EnvironmentConfig, config: LanesConfig) -> None:
+    env = make_env(environment)
+    limit = env.spec.max_episode_steps if env.spec is not None else None
+    env.close()
+    if config.horizon is None:
+        if limit is None:
+            raise ConfigError(
+                "soft_horizon",
+                True,
+                "false without a finite horizon",
+                f"set horizon: {environment.env} has no limit of its own",
+            )
+    elif limit is not None and config.horizon > limit:
+        raise ConfigError(
+            "horizon",
+            config.horizon,
+            f"at most {limit}, the environment's own limit",
+            f"raise max_episode_steps of its spec, {limit} now "
+            f"(env_config: {{max_episode_steps: {config.horizon}}})",
+        )

@@ -1,0 +1,307 @@
+"""Lanes of separate environments, each stepped, checked, reset and restarted by itself.
+
+N lanes. An environment that raises is an error that names it or, if so set, is made anew with a
+seed of (trial, worker, lane, restarts of the lane); nothing of that touches the other lanes.
+"""
+
+import logging
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, Protocol, cast
+
+import numpy as np
+from gymnasium import spaces
+from gymnasium.vector.utils import concatenate, create_empty_array
+from numpy.typing import NDArray
+
+from trainables import rng
+from trainables.envs.contract import Breach, Outcome, is_plain
+from trainables.envs.ends import Ends
+from trainables.envs.lanes import LanesConfig
+from trainables.envs.vector import Place, Step
+from trainables.errors import EnvError, WorkerError
+
+Array = NDArray[Any]
+logger = logging.getLogger(__name__)
+
+#: Failures of one lane without an episode that ended, or so many steps, in between.
+MAX_FAILURES_IN_A_ROW = 8
+STEPS_THAT_COUNT = 100
+#: Seconds before the second attempt; each further one waits twice as long.
+BACK_OFF_S = 0.05
+
+
+class Fault(WorkerError):
+    """What an environment in another process did instead of answering, in words with a verb."""
+
+
+class AnySeat(Protocol):
+    """One environment, wherever it runs."""
+
+    def reset(self, seed: int | None) -> Any:
+        """The first observation of the next episode."""
+
+    def remake(self, seed: int) -> None:
+        """An environment made anew; `seed` is for streams of the process, where it has its own."""
+
+    def seed_spaces(self, seed: int) -> None:
+        """Give the spaces streams of their own."""
+
+    def get_state(self) -> dict[str, Any]:
+        """The environment's state."""
+
+    def set_state(self, state: Mapping[str, Any]) -> None:
+        """Take back what `get_state` gave."""
+
+    def left_out(self) -> list[str]:
+        """Names of attributes that `get_state` cannot hold."""
+
+    def close(self) -> None:
+        """Let go of the environment."""
+
+
+class SeparateLanes:
+    """One environment object per lane.
+
+    Args:
+        seats: where the environments are, N of them.
+        env_spaces: observation and action space of each; they must be alike.
+        config: horizon and restarts.
+        place: of the worker.
+    """
+
+    restarts_unasked: bool = False
+
+    def __init__(
+        self,
+        seats: Sequence[AnySeat],
+        env_spaces: Sequence[tuple[spaces.Space[Any], spaces.Space[Any]]],
+        config: LanesConfig,
+        place: Place,
+    ) -> None:
+        self._seats = seats
+        self._config = config
+        self._place = place
+        self.count = self.unit_count = len(seats)
+        self.observation_space, self.action_space = env_spaces[0]
+        for lane, one in enumerate(env_spaces):
+            if one != env_spaces[0]:
+                raise EnvError(
+                    f"{place.name(lane)}: its spaces {one} differ from those of environment 0, "
+                    f"{env_spaces[0]}; all environments of a trainer must have the same"
+                )
+        self.before_restart: Callable[[Step], None] | None = None
+        self._rows = _Rows(self.observation_space, self.count)
+        self._ends = Ends(config, self.count)
+        self._restarts = np.zeros(self.count, dtype=np.int64)
+        self._failures = np.zeros(self.count, dtype=np.int64)
+
+    def reset(self, seeds: Sequence[int] | None) -> Array:
+        """Start all episodes, one seed per lane; returns observations (N, *O)."""
+        for lane in range(self.count):
+            self._rows.put(lane, self._begin(lane, None if seeds is None else seeds[lane]))
+        self._ends.lengths[:] = 0
+        return cast(Array, self._rows.together())
+
+    def restart(self, unit: int, seed: int) -> Array:
+        """Start one lane's episode; returns its observation (1, *O)."""
+        self._ends.lengths[unit] = 0
+        return np.asarray(self._begin(unit, seed))[None]
+
+    def step(self, actions: Any) -> Step:
+        """One step of every lane."""
+        rewards = np.zeros(self.count)
+        terminated = np.zeros(self.count, dtype=np.bool_)
+        truncated = np.zeros(self.count, dtype=np.bool_)
+        finals: dict[int, Any] = {}
+        infos: dict[int, Mapping[str, Any]] = {}
+        faults: dict[int, Exception] = {}
+        self._ends.count()
+        cut = self._ends.cut()
+        for lane, outcome in enumerate(self._outcomes(actions)):
+            if isinstance(outcome, Exception):
+                faults[lane] = outcome
+                continue
+            observation, rewards[lane], terminal, short, info = outcome
+            if info:
+                infos[lane] = info
+            if terminal or short or (cut is not None and cut[lane]):
+                terminated[lane], truncated[lane] = terminal, short or not terminal
+                finals[lane] = _copied(observation)
+            self._rows.put(lane, observation)
+        step = Step(
+            self._rows.together(), rewards, terminated, truncated, finals, infos, None, faults
+        )
+        if finals or faults:
+            step = self._begin_next(step, finals, faults)
+        return self._ends.settle(step)
+
+    def seed_spaces(self, seeds: Sequence[int]) -> None:
+        """Give the spaces of each environment streams of their own, one seed per lane."""
+        for seat, seed in zip(self._seats, seeds, strict=True):
+            seat.seed_spaces(seed)
+
+    def get_state(self) -> dict[str, Any]:
+        """Entries ``units``, the state of each environment, and ``counters``."""
+        units = [seat.get_state() for seat in self._seats]
+        return {"units": units, "counters": self.get_counters()}
+
+    def set_state(self, state: Mapping[str, Any]) -> None:
+        """Take back what `get_state` gave, in lanes that were made alike and reset once."""
+        for seat, one in zip(self._seats, state["units"], strict=True):
+            seat.set_state(one)
+        self.set_counters(state["counters"])
+
+    def get_counters(self) -> dict[str, Any]:
+        """Entries ``ends``, ``restarts`` and ``failures`` (N,)."""
+        return {
+            "ends": self._ends.get_state(),
+            "restarts": self._restarts.copy(),
+            "failures": self._failures.copy(),
+        }
+
+    def set_counters(self, counters: Mapping[str, Any]) -> None:
+        """Take back what `get_counters` gave."""
+        self._ends.set_state(counters["ends"])
+        self._restarts[:] = counters["restarts"]
+        self._failures[:] = counters["failures"]
+
+    def left_out(self) -> list[str]:
+        """Names of attributes that `get_state` cannot hold; where there are any, it is inexact."""
+        return [name for seat in self._seats for name in seat.left_out()]
+
+    def close(self) -> None:
+        """Let go of the environments."""
+        for seat in self._seats:
+            seat.close()
+
+    def _outcomes(self, actions: Iterable[Any]) -> Iterable[Outcome | Exception]:
+        """Of each lane in turn, what its step gave or raised."""
+        raise NotImplementedError
+
+    def _begin_next(
+        self, step: Step, finals: Mapping[int, Any], faults: dict[int, Exception]
+    ) -> Step:
+        """The step, with the first observations of new episodes where one has ended or failed."""
+        if self.before_restart is not None:
+            self.before_restart(step)
+        for lane, error in list(faults.items()):
+            self._rows.put(lane, self._recovered(lane, "step", error))
+        for lane in finals:
+            self._rows.put(lane, self._following(lane, faults))
+        for lane in faults:
+            step.rewards[lane], step.terminated[lane], step.truncated[lane] = 0.0, False, False
+        return step._replace(observations=self._rows.together())
+
+    def _begin(self, lane: int, seed: int | None) -> Any:
+        try:
+            return self._seats[lane].reset(seed)
+        except Exception as error:  # noqa: BLE001 an environment may raise anything
+            return self._recovered(lane, "reset", error)
+
+    def _following(self, lane: int, faults: dict[int, Exception]) -> Any:
+        """The first observation of the next episode, after one that ended."""
+        self._failures[lane] = 0
+        try:
+            return self._seats[lane].reset(None)
+        except Exception as error:  # noqa: BLE001 likewise
+            faults[lane] = error
+            return self._recovered(lane, "reset", error)
+
+    # ---- restarts ----------------------------------------------------------------------------
+
+    def _recovered(self, lane: int, method: str, error: Exception) -> Any:
+        """The first observation in an environment made anew, if that is set and may help."""
+        name = self._place.name(lane)
+        if isinstance(error, Breach):
+            raise EnvError(f"{name}: {error}") from error.__cause__
+        if not self._config.restart_failed_sub_environments:
+            raise EnvError(
+                f"{name}: {method}() {told(error)}, at step {self._ends.lengths[lane]} of "
+                "its episode; restart_failed_sub_environments: true makes such an environment "
+                "anew and goes on"
+            ) from error
+        if self._ends.lengths[lane] > STEPS_THAT_COUNT:
+            self._failures[lane] = 0
+        latest: Exception | None = error
+        while latest is not None:
+            self._failures[lane] += 1
+            if self._failures[lane] > MAX_FAILURES_IN_A_ROW:
+                raise EnvError(
+                    f"{name}: failed {MAX_FAILURES_IN_A_ROW + 1} times in a row, without an "
+                    "episode that ended; it is not restarted again. "
+                    f"First it {told(error)}; at last it {told(latest)}"
+                ) from error
+            observation, latest = self._restarted(lane, method, latest)
+        return observation
+
+    def _restarted(self, lane: int, method: str, error: Exception) -> tuple[Any, Exception | None]:
+        """The first observation and None, or nothing and what went wrong once more."""
+        logger.warning(
+            "%s: %s() %s; its episode is dropped and it is made anew, restart %d",
+            self._place.name(lane),
+            method,
+            told(error),
+            self._restarts[lane] + 1,
+            exc_info=error,
+        )
+        time.sleep(_back_off(int(self._failures[lane])))
+        self._restarts[lane] += 1
+        seat = self._seats[lane]
+        try:
+            seat.close()
+        except Exception:
+            logger.exception("%s raised while it was closed", self._place.name(lane))
+        try:
+            seat.remake(self._seed(lane, "global"))
+            seat.seed_spaces(self._seed(lane, "spaces"))
+            return seat.reset(self._seed(lane)), None
+        except Exception as again:  # noqa: BLE001 it is told and counted by the caller
+            return None, again
+
+    def _seed(self, lane: int, *path: str) -> int:
+        seed, worker, _ = self._place
+        count = int(self._restarts[lane])
+        return rng.integer(seed, "env", worker, lane, "restart", count, *path) % 2**31
+
+
+class _Rows:
+    """The current observation of each lane, side by side.
+
+    Args:
+        space: of one observation.
+        count: N.
+    """
+
+    def __init__(self, space: spaces.Space[Any], count: int) -> None:
+        self._space = space
+        self._plain = is_plain(space)
+        self._array: Any = create_empty_array(space, count, np.zeros)
+        self._each: list[Any] = [None] * count
+
+    def put(self, lane: int, observation: Any) -> None:
+        """Take the observation of a lane."""
+        if self._plain:
+            self._array[lane] = observation
+        else:
+            self._each[lane] = observation
+
+    def together(self) -> Any:
+        """All of them; an array (N, *O) for plain spaces."""
+        if self._plain:
+            return self._array
+        return concatenate(self._space, self._each, self._array)
+
+
+def told(error: BaseException) -> str:
+    """An exception in words that say what the environment did."""
+    return str(error) if isinstance(error, Fault) else f"raised {type(error).__name__}: {error}"
+
+
+def _copied(observation: Any) -> Any:
+    """Some environments give the same array again, with other numbers in it."""
+    return np.array(observation) if isinstance(observation, np.ndarray) else observation
+
+
+def _back_off(failures: int) -> float:
+    return 0.0 if failures < 2 else BACK_OFF_S * 2.0 ** (failures - 2)
