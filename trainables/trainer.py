@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from trainables import filters as filters_
 from trainables import rng
 from trainables.config import TrainerConfig, check_fit
-from trainables.envs.levels import LEVELS, Level, measure
+from trainables.envs.levels import LEVELS, resolve
 from trainables.envs.make import read_spaces
 from trainables.envs.vector import make_lanes
 from trainables.evaluation import check_evaluation, is_due
@@ -36,8 +36,6 @@ from trainables.rollout.worker import Sample, WorkerSpec
 from trainables.rollout.worker_set import WorkerSet, make_workers
 from trainables.settings import parse
 from trainables.trainable import TrialContext
-
-_levels: dict[str, Level] = {}
 
 
 class Trainer(PolicyAccess, PeriodicEvaluation):
@@ -100,7 +98,7 @@ class Trainer(PolicyAccess, PeriodicEvaluation):
         self.player = Player(
             actor, self.filters["observation"], self.spaces, settings.sampling.clip_actions
         )
-        self.level = self._measure_level()
+        self.environment, self.level = resolve(settings.environment, settings.sampling.sample_async)
         self.workers: WorkerSet = make_workers(
             self._worker_spec(), settings.workers, settings.recovery
         )
@@ -234,7 +232,7 @@ class Trainer(PolicyAccess, PeriodicEvaluation):
         return WorkerSpec(
             seed=self.seed,
             index=0,
-            environment=settings.environment,
+            environment=self.environment,
             sampling=settings.sampling,
             filters=settings.filters,
             activation=settings.model.activation,
@@ -252,16 +250,6 @@ class Trainer(PolicyAccess, PeriodicEvaluation):
     def _tell_global_vars(self, global_vars: Mapping[str, Any]) -> None:
         self.policy.on_global_var_update(global_vars)
         self.workers.set_global_vars(global_vars)
-
-    def _measure_level(self) -> Level:
-        """Of these environments, measured once in a process: it depends on their settings alone."""
-        if self.settings.sampling.sample_async:
-            return "D"
-        environment = self.settings.environment
-        key = repr(environment)
-        if key not in _levels:
-            _levels[key] = measure(lambda: make_lanes(environment, 2), 0)
-        return _levels[key]
 
     def broadcast(self) -> None:
         """Give the weights and the filters to all workers."""

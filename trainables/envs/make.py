@@ -1,13 +1,13 @@
 """How the environment that the settings name is made, and which spaces a policy can live in.
 
 ``env`` is a gymnasium id (``CartPole-v1``) or a dotted path ``package.module:Name`` to an
-environment class or a callable that returns an environment; ``env_config`` becomes its keyword
-arguments.
+environment class or a callable that returns an environment, or ``package.module:Id`` for an id that
+the module registers; ``env_config`` becomes its keyword arguments.
 """
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import gymnasium
 import numpy as np
@@ -15,7 +15,7 @@ from gymnasium import spaces
 from pydantic import Field
 
 from trainables.errors import ConfigError, nearest
-from trainables.importing import load
+from trainables.importing import load, load_module
 from trainables.settings import Section
 
 Env = gymnasium.Env[Any, Any]
@@ -32,6 +32,18 @@ class EnvironmentConfig(Section):
         default=False,
         description="Step all environments of a worker as one vector environment, where there is a "
         "native one (CartPole-v1): faster, and another stream of chance than separate ones.",
+    )
+    env_level: Literal["auto", "A", "B", "C"] = Field(
+        default="auto",
+        description="How exactly environments come back from a checkpoint. auto: as measured. A: "
+        "their state, B: their episode is replayed, each in an environment made anew; refused if "
+        "measured otherwise. C: the episode in flight is dropped; nothing is measured.",
+    )
+    env_replay_limit: int = Field(
+        default=10_000,
+        gt=0,
+        description="Level B: steps of the longest episode that is replayed; a longer one is "
+        "dropped on restore.",
     )
 
 
@@ -112,10 +124,14 @@ def checked_spaces(
 
 
 def _creator(config: EnvironmentConfig) -> Callable[[], Any]:
-    if ":" in config.env and config.env not in gymnasium.registry:
+    env = config.env
+    if ":" in env and env not in gymnasium.registry:
+        load_module("env", env)
+        env = env.partition(":")[2]  # the import may have registered an id
+    if ":" in config.env and env not in gymnasium.registry:
         imported = load("env", config.env, "an environment class or callable")
         return lambda: imported(**config.env_config)
-    if config.env not in gymnasium.registry:
+    if env not in gymnasium.registry:
         hint = nearest(config.env, gymnasium.registry).removeprefix("; ")
         raise ConfigError(
             "env",
@@ -124,4 +140,4 @@ def _creator(config: EnvironmentConfig) -> Callable[[], Any]:
             hint or f"{len(gymnasium.registry)} ids are registered, for example CartPole-v1",
         )
     # The passive checker costs a call per step; the sampler checks what it is given itself.
-    return lambda: gymnasium.make(config.env, disable_env_checker=True, **config.env_config)
+    return lambda: gymnasium.make(env, disable_env_checker=True, **config.env_config)

@@ -16,7 +16,8 @@ from gymnasium.envs.classic_control.cartpole import CartPoleVectorEnv
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 from numpy.typing import NDArray
 
-from trainables.envs.make import EnvironmentConfig, make_env
+from trainables.envs.make import EnvironmentConfig
+from trainables.envs.replay import make_unit
 from trainables.envs.state import capture, left_out, restore, seed_spaces
 from trainables.errors import ConfigError
 
@@ -133,7 +134,7 @@ class SeparateLanes(_Local):
 
     def __init__(self, config: EnvironmentConfig, num_envs: int) -> None:
         self._vector = SyncVectorEnv(
-            [lambda: _Copied(make_env(config))] * num_envs,
+            [lambda: _Copied(make_unit(config))] * num_envs,
             copy=False,
             autoreset_mode=AutoresetMode.SAME_STEP,
         )
