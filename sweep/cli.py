@@ -12,7 +12,7 @@ from collections.abc import Sequence
 
 import click
 
-from sweep.commands import keeping, looking, running
+from sweep.commands import checking, keeping, looking, running
 
 MISTAKE, OUTSIDE, OWN_ERROR, INTERRUPTED = 2, 4, 5, 130
 
@@ -41,6 +41,7 @@ for command in (
     running.run,
     running.resume,
     running.validate,
+    checking.check_env,
     looking.ls,
     looking.status,
     looking.results,

@@ -2,9 +2,19 @@
 
 import importlib
 from collections.abc import Callable
+from types import ModuleType
 from typing import Any
 
 from trainables.errors import ConfigError, nearest
+
+
+def load_module(place: str, path: str) -> ModuleType:
+    """The module of ``package.module:Name``; ConfigError at `place` if it cannot be imported."""
+    try:
+        return importlib.import_module(path.partition(":")[0])
+    except Exception as error:
+        why = f"it raised {type(error).__name__}: {error}"
+        raise ConfigError(place, path, "a module that can be imported", why) from error
 
 
 def load(place: str, path: str, what: str) -> Callable[..., Any]:
@@ -19,11 +29,7 @@ def load(place: str, path: str, what: str) -> Callable[..., Any]:
         ConfigError: no such module, or nothing callable of that name in it.
     """
     module_name, _, name = path.partition(":")
-    try:
-        module = importlib.import_module(module_name)
-    except Exception as error:
-        why = f"it raised {type(error).__name__}: {error}"
-        raise ConfigError(place, path, "a module that can be imported", why) from error
+    module = load_module(place, path)
     found = getattr(module, name, None)
     if not callable(found):
         hint = nearest(name, vars(module)).removeprefix("; ")

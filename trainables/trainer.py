@@ -18,9 +18,8 @@ from trainables.acting import ComputesActions
 from trainables.config import TrainerConfig, check_fit
 from trainables.envs.choice import make_lanes
 from trainables.envs.lanes import check_lanes
-from trainables.envs.levels import LEVELS, Level, measure
+from trainables.envs.levels import LEVELS, resolve
 from trainables.envs.make import read_spaces
-from trainables.envs.vector import Place
 from trainables.evaluation import check_evaluation, is_due
 from trainables.evaluation_workers import Evaluators
 from trainables.filter_config import make_filters
@@ -43,8 +42,6 @@ from trainables.rollout.worker_set import WorkerSet, make_workers
 from trainables.settings import parse
 from trainables.telling import Telling, check_callbacks
 from trainables.trainable import TrialContext
-
-_levels: dict[str, Level] = {}
 
 
 class Trainer(ComputesActions, PolicyAccess, PeriodicEvaluation):
@@ -113,7 +110,11 @@ class Trainer(ComputesActions, PolicyAccess, PeriodicEvaluation):
         self.player = Player(
             actor, self.filters["observation"], self.spaces, settings.sampling.clip_actions
         )
-        self.level = self._measure_level()
+        self.environment, self.level = resolve(
+            settings.environment,
+            by_clock=settings.sampling.sample_async,
+            restarts=settings.lanes.restart_failed_sub_environments,
+        )
         self.workers: WorkerSet = make_workers(
             self._worker_spec(), settings.workers, settings.recovery
         )
@@ -268,7 +269,7 @@ class Trainer(ComputesActions, PolicyAccess, PeriodicEvaluation):
             seed=self.seed,
             index=0,
             num_workers=settings.workers.num_workers,
-            environment=settings.environment,
+            environment=self.environment,
             lanes=settings.lanes,
             sampling=settings.sampling,
             filters=settings.filters,
@@ -291,18 +292,6 @@ class Trainer(ComputesActions, PolicyAccess, PeriodicEvaluation):
     def _tell_global_vars(self, global_vars: Mapping[str, Any]) -> None:
         self.policy.on_global_var_update(global_vars)
         self.workers.set_global_vars(global_vars)
-
-    def _measure_level(self) -> Level:
-        """Of these environments, measured once in a process: it depends on their settings alone."""
-        settings = self.settings
-        if settings.sampling.sample_async:
-            return "D"
-        key = repr((settings.environment, settings.lanes))
-        if key not in _levels:
-            _levels[key] = measure(
-                lambda: make_lanes(settings.environment, 2, settings.lanes, Place()), 0
-            )
-        return _levels[key]
 
     def broadcast(self) -> None:
         """Give the weights and the filters to all workers."""

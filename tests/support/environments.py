@@ -71,6 +71,7 @@ class Tally:
     """An object of somebody's own: no plain data."""
 
     episodes = 0
+    value = 0.0
 
 
 class GrowsHarder(Counting):
@@ -318,3 +319,46 @@ class Liberal(Counting):
 def from_settings(config: dict[str, Any]) -> Counting:
     """A creator of the classic kind."""
     return Counting(**config)
+
+
+class Unreadable(Counting):
+    """Its state is in an object, and an episode is decided by its seed and actions alone.
+
+    `remembers`: where it counts its episodes, which changes its rewards after a thousand of them.
+    """
+
+    episodes = 0
+
+    def __init__(self, remembers: str = "nowhere", chance: str = "seeded") -> None:
+        super().__init__(length=23)
+        del self.sent
+        self.remembers = remembers
+        self.chance = chance
+        self.world = Tally()
+
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[Observation, dict[str, Any]]:
+        gymnasium.Env.reset(self, seed=seed)
+        if self.remembers == "class":
+            Unreadable.episodes += 1
+        elif self.remembers != "nowhere":
+            (SHARED if self.remembers == "module" else self.world).episodes += 1
+        self.steps = 0
+        self.world.value = float(self.np_random.normal())
+        return self._observe(), {}
+
+    def step(self, action: Any) -> Outcome:
+        self.steps += 1
+        noise = UNSEEDED.normal() if self.chance == "unseeded" else self.np_random.normal()
+        self.world.value += float(noise) + 0.1 * float(action)
+        harder = (Unreadable.episodes + SHARED.episodes + self.world.episodes) // 1000
+        terminated = self.steps >= self.length
+        return self._observe(), self.world.value - harder, terminated, False, {}
+
+    def _observe(self) -> Observation:
+        return np.array([self.world.value], dtype=np.float32)
+
+
+SHARED = Tally()
+UNSEEDED = np.random.default_rng()

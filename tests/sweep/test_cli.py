@@ -48,7 +48,7 @@ def imported(*arguments: object, cwd: Path) -> set[str]:
 # ---- help -----------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("arguments", [["--help"], ["run", "--help"], ["export-model", "-h"], []])
+@pytest.mark.parametrize("arguments", [["--help"], ["run", "--help"], ["check-env", "-h"], []])
 def test_help_imports_nothing_heavy(arguments: list[str], tmp_path: Path) -> None:
     assert not imported(*arguments, cwd=tmp_path) & HEAVY
 

@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 
 from tests.support.trainers import make
-from trainables.envs.choice import make_lanes
 from trainables.envs.levels import measure
 from trainables.envs.make import EnvironmentConfig, make_env
 from trainables.envs.state import capture, restore
@@ -24,8 +23,7 @@ EXACT = [
 
 
 def level(env: str, **settings: Any) -> str:
-    config = EnvironmentConfig(env=env, **settings)
-    return measure(lambda: make_lanes(config, 2), seed=1)
+    return measure(EnvironmentConfig(env=env, **settings)).level
 
 
 @pytest.mark.parametrize("env", EXACT)
@@ -42,8 +40,9 @@ def test_an_environment_with_hidden_state_is_found_out() -> None:
 
 
 def test_leaving_a_wrappers_counter_out_is_found_out(monkeypatch: pytest.MonkeyPatch) -> None:
-    from trainables.envs import state
+    from trainables.envs import levels, state
 
+    monkeypatch.setattr(levels, "_measured", {})
     monkeypatch.setattr(state, "STRUCTURE", state.STRUCTURE | {"steps"})
     assert level(f"{HERE}:Counting") == "C"
 
@@ -92,24 +91,6 @@ def test_streams_of_spaces_are_part_of_the_state() -> None:
     assert [env.action_space.sample() for _ in range(20)] == [
         other.action_space.sample() for _ in range(20)
     ]
-
-
-def test_a_process_measures_an_environment_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    measured: list[int] = []
-
-    def counting(make_: Any, seed: int) -> Any:
-        measured.append(seed)
-        return measure(make_, seed)
-
-    monkeypatch.setattr("trainables.trainer.measure", counting)
-    config = {"env": f"{HERE}:Counting", "env_config": {"length": 41}}
-    trainers = [make(config, seed=1), make({**config, "lr": 0.5}, seed=2)]
-    assert len(measured) == 1
-    make({**config, "env_config": {"length": 43}}).stop()
-    assert len(measured) == 2
-    assert len({trainer.exactness for trainer in trainers}) == 1
-    for trainer in trainers:
-        trainer.stop()
 
 
 def test_the_trainer_says_what_its_checkpoints_hold() -> None:

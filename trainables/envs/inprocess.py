@@ -6,8 +6,9 @@ from typing import Any
 
 from trainables.envs.contract import Outcome
 from trainables.envs.lanes import LanesConfig
-from trainables.envs.make import EnvironmentConfig, make_env
+from trainables.envs.make import EnvironmentConfig
 from trainables.envs.registry import EnvContext
+from trainables.envs.replay import make_unit
 from trainables.envs.seat import Seat
 from trainables.envs.separate import SeparateLanes
 from trainables.envs.vector import Place
@@ -28,7 +29,7 @@ class InProcessLanes(SeparateLanes):
     ) -> None:
         context = EnvContext(environment.env_config, place.worker, num_workers=place.num_workers)
         contexts = [context.copy_with_overrides(vector_index=i) for i in range(num_envs)]
-        self._local = [Seat(partial(make_env, environment, one)) for one in contexts]
+        self._local = [Seat(partial(make_unit, environment, one)) for one in contexts]
         env_spaces = [(one.env.observation_space, one.env.action_space) for one in self._local]
         super().__init__(self._local, env_spaces, config, place)
 

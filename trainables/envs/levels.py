@@ -1,86 +1,124 @@
 """How exactly environments come back from a checkpoint: measured, never believed.
 
-A restored copy runs beside the original and every number is compared. Levels:
+Levels:
 
-    A  exact state: the copy did the same to the bit
+    A  exact state: a restored copy does the same to the bit
+    B  seed and action replay: every episode begins in an environment made anew, and one that is
+       played again does the same to the bit, whatever was played in between
     C  episode boundary: the episode in flight is dropped on restore, and the next one starts from
        a seed derived from the trial's
-    D  not bit-exact: a clock decides what happens, by the trial's settings (``sample_async``,
-       ``min_iter_time_s``), never measured; environments come back as at C
+    D  nothing is exact: the same seed and actions did not do the same twice, or the clock steers
+       (``sample_async``); environments come back as at C
+
+The level depends on the environment and its settings alone, not on the clock or on a seed.
 """
 
-import copy
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Literal
 
-import numpy as np
-
 from trainables import rng
-from trainables.envs.vector import Lanes
+from trainables.envs.comparison import SEED, Episodes, state_failure
+from trainables.envs.make import EnvironmentConfig
+from trainables.errors import ConfigError
 
-Level = Literal["A", "C", "D"]
-LEVELS: Mapping[str, str] = {
+Level = Literal["A", "B", "C", "D"]
+LEVELS: Mapping[Level, str] = {
     "A": "A exact state",
+    "B": "B seed and action replay",
     "C": "C episode boundary",
     "D": "D not bit-exact",
 }
-
-HEAD_STEPS = 53  # prime: episodes of one length must not all end just there
-TAIL_STEPS = 100
-FORCED_RESET = 60
+#: Levels at which the episodes in flight come back.
+EXACT: tuple[Level, ...] = ("A", "B")
 
 
-def measure(make: Callable[[], Lanes], seed: int) -> Level:
-    """The level of what `make` gives, by running a restored copy beside an original.
+@dataclass(frozen=True)
+class Measured:
+    """A level, and why it is no better one."""
 
-    Nothing of a training is touched: both are made for the purpose and the global streams are put
-    back.
+    level: Level
+    reasons: tuple[str, ...] = ()
+    """For each level that was tried and does not hold, why."""
+    left_out: tuple[str, ...] = ()
+    """Attributes of the environment that cannot be read."""
+
+
+_measured: dict[str, Measured] = {}
+
+
+def resolve(
+    config: EnvironmentConfig, by_clock: bool = False, restarts: bool = False
+) -> tuple[EnvironmentConfig, Level]:
+    """The settings by which environments are made and saved, and the level that is promised.
+
+    Args:
+        config: the environment.
+        by_clock: the clock steers the training: nothing is exact, and nothing is measured.
+        restarts: environments that fail are made anew, as they are while measuring then.
+
+    Raises:
+        ConfigError: `env_level` asks for more than was measured.
     """
-    streams = rng.capture_global()
-    original, restored = make(), make()
+    if by_clock or config.env_level == "C":
+        return _made_at(config, "C"), "D" if by_clock else "C"
+    measured = measure(config, restarts)
+    if config.env_level not in ("auto", measured.level):
+        raise ConfigError(
+            "env_level", config.env_level, "auto, or C", f"{config.env} is {measured.reasons[0]}"
+        )
+    made: Level = "C" if measured.level == "D" else measured.level
+    return _made_at(config, made), measured.level
+
+
+def _made_at(config: EnvironmentConfig, level: Level) -> EnvironmentConfig:
+    return EnvironmentConfig(**{**dict(config), "env_level": level})
+
+
+def measure(config: EnvironmentConfig, restarts: bool = False) -> Measured:
+    """The level of an environment; measured once in each process.
+
+    With `env_level` A or B only that level is tried. Nothing of a training is touched: all copies
+    are made for the purpose and the global streams are put back.
+    """
+    key = repr(({**dict(config), "env_replay_limit": None}, restarts))
+    if key not in _measured:
+        streams = rng.capture_global()
+        rng.seed_global(SEED, "measure")
+        try:
+            _measured[key] = _measure(config, restarts)
+        finally:
+            rng.restore_global(streams)
+    return _measured[key]
+
+
+def _measure(config: EnvironmentConfig, restarts: bool) -> Measured:
+    reasons: list[str] = []
+    left_out: list[str] = []
+    if config.env_level != "B":
+        why_not, left_out = state_failure(config, restarts)
+        if not why_not:
+            return Measured("A")
+        reasons.append(f"not A: {why_not}")
+    if config.env_level == "A" or config.native_vector_env:
+        return Measured("C", tuple(reasons or ["not B: it is a native vector"]), tuple(left_out))
+    level, why_not = _measure_episodes(config)
+    if why_not:
+        reasons.append(f"not B: {why_not}")
+    return Measured(level, tuple(reasons), tuple(left_out))
+
+
+def _measure_episodes(config: EnvironmentConfig) -> tuple[Level, str]:
+    """B, or a weaker level and why."""
+    episodes = Episodes(config)
     try:
-        return _measure(original, restored, seed)
+        if why_not := episodes.chance_failure():
+            return "D", why_not
+        why_not = episodes.replay_failure()
+        if not why_not and config.env_level != "B":
+            why_not = episodes.memory_failure()
+    except Exception as error:  # noqa: BLE001 what breaks in any way is not exact; training will say why
+        return "C", f"it raised {type(error).__name__}: {error}"
     finally:
-        original.close()
-        restored.close()
-        rng.restore_global(streams)
-
-
-def _measure(original: Lanes, restored: Lanes, seed: int) -> Level:
-    try:
-        original.reset(_seeds(original, seed, "original"))
-        _run(original, seed, "head", HEAD_STEPS)
-        if original.left_out():
-            return "C"  # what is left out may matter only after more steps than are measured
-        captured = copy.deepcopy(original.get_state())
-        position = rng.capture_global()
-        expected = _run(original, seed, "tail", TAIL_STEPS)
-        restored.reset(_seeds(restored, seed, "copy"))
-        restored.set_state(captured)
-        rng.restore_global(position)
-        seen = _run(restored, seed, "tail", TAIL_STEPS)
-    except Exception:  # noqa: BLE001 what breaks in any way is not exact; training will say why
-        return "C"
-    return "A" if seen == expected else "C"
-
-
-def _seeds(lanes: Lanes, seed: int, name: str) -> list[int]:
-    return [rng.integer(seed, "measure", name, i) % 2**31 for i in range(lanes.unit_count)]
-
-
-def _run(lanes: Lanes, seed: int, name: str, steps: int) -> list[bytes]:
-    """All that `steps` random actions bring about, as bytes; the tail is reset once on the way."""
-    choices = [copy.deepcopy(lanes.action_space) for _ in range(lanes.count)]
-    for i, space in enumerate(choices):
-        space.seed(rng.integer(seed, "measure", name, "actions", i) % 2**31)
-    seen: list[bytes] = []
-    for t in range(steps):
-        if t == FORCED_RESET:
-            seen.append(lanes.reset(None).tobytes())
-        drawn = [space.sample() for space in choices]
-        step = lanes.step(np.asarray(drawn))
-        ended = np.flatnonzero(step.terminated | step.truncated)
-        finals = [np.asarray(step.finals[lane]) for lane in ended]
-        parts = [step.observations, step.rewards, step.terminated, step.truncated, *finals]
-        seen += [np.asarray(part).tobytes() for part in parts]
-    return seen
+        episodes.close()
+    return ("C", why_not) if why_not else ("B", "")

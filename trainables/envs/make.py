@@ -1,9 +1,9 @@
 """How the environment that the settings name is made, and which spaces a policy can live in.
 
 ``env`` is a gymnasium id (``CartPole-v1``) or a dotted path ``package.module:Name`` to an
-environment class or a callable that returns an environment; ``env_config`` becomes its keyword
-arguments. Names that were registered come before gymnasium's ids; an environment class stands for
-its dotted path.
+environment class or a callable that returns an environment, or ``package.module:Id`` for an id that
+the module registers; ``env_config`` becomes its keyword arguments. Names that were registered come
+before gymnasium's ids; an environment class stands for its dotted path.
 """
 
 from collections.abc import Callable
@@ -29,7 +29,7 @@ from trainables.envs.preprocessors import (
 from trainables.envs.registry import EnvContext
 from trainables.envs.single import Single
 from trainables.errors import ConfigError, nearest
-from trainables.importing import load
+from trainables.importing import load, load_module
 from trainables.settings import Section
 
 Env = gymnasium.Env[Any, Any]
@@ -57,6 +57,18 @@ class EnvironmentConfig(Section):
     )
     no_framestack: bool = Field(
         default=False, description="Atari: one frame as the observation, not the last four."
+    )
+    env_level: Literal["auto", "A", "B", "C"] = Field(
+        default="auto",
+        description="How exactly environments come back from a checkpoint. auto: as measured. A: "
+        "their state, B: their episode is replayed, each in an environment made anew; refused if "
+        "measured otherwise. C: the episode in flight is dropped; nothing is measured.",
+    )
+    env_replay_limit: int = Field(
+        default=10_000,
+        gt=0,
+        description="Level B: steps of the longest episode that is replayed; a longer one is "
+        "dropped on restore.",
     )
 
 
@@ -108,8 +120,15 @@ def make_env(
         ConfigError: no such environment, it cannot be made from `env_config`, or no policy can live
             in its spaces.
     """
+    return _with_arrays(config, make_raw_env(config, context, learning))
+
+
+def make_raw_env(
+    config: EnvironmentConfig, context: EnvContext | None = None, learning: bool = True
+) -> Env:
+    """The same with the environment's own spaces; whether a policy can live there is not asked."""
     if config.native_vector_env and not _has_single_form(config.env):
-        return _with_arrays(config, Single(make_vector(config, 1)))
+        return Single(make_vector(config, 1))
     if context is None:
         context = EnvContext(config.env_config)
     env = _made(config, context, learning=learning)
@@ -120,7 +139,7 @@ def make_env(
             env.close()
             hint = f"its {name} is missing or no gymnasium.spaces.Space"
             raise ConfigError("env", config.env, "an environment that says its spaces", hint)
-    return _with_arrays(config, env)
+    return env
 
 
 def make_vector(config: EnvironmentConfig, num_envs: int) -> VectorEnv[Any, Any, Any]:
@@ -223,15 +242,19 @@ def _has_single_form(env: str) -> bool:
 def _creator(
     config: EnvironmentConfig, context: EnvContext, num_envs: int | None, learning: bool
 ) -> Callable[[], Any]:
-    found = registry.find(config.env)
-    if found is None and ":" not in config.env and config.env not in gymnasium.registry:
-        atari.register(config.env)
-    if found is None and ":" in config.env and config.env not in gymnasium.registry:
-        found = load("env", config.env, "an environment class or callable")
+    env = config.env
+    found = registry.find(env)
+    if found is None and ":" not in env and env not in gymnasium.registry:
+        atari.register(env)
+    if found is None and ":" in env and env not in gymnasium.registry:
+        load_module("env", env)
+        env = env.partition(":")[2]  # the import may have registered an id
+        if env not in gymnasium.registry:
+            found = load("env", config.env, "an environment class or callable")
     if found is not None:
         more = {} if num_envs is None else {"num_envs": num_envs}
         return partial(registry.call, found, context, **more)
-    if config.env not in gymnasium.registry:
+    if env not in gymnasium.registry:
         hint = nearest(config.env, [*registry.registered(), *gymnasium.registry]).removeprefix("; ")
         raise ConfigError(
             "env",
@@ -241,11 +264,11 @@ def _creator(
         )
     if deepmind(config):
         stack = not config.no_framestack
-        return lambda: atari.make_game(config.env, config.env_config, stack, learning)
+        return lambda: atari.make_game(env, config.env_config, stack, learning)
     if num_envs is not None:
         mode = "vector_entry_point"
         return partial(
-            gymnasium.make_vec, config.env, num_envs, vectorization_mode=mode, **config.env_config
+            gymnasium.make_vec, env, num_envs, vectorization_mode=mode, **config.env_config
         )
     # The passive checker costs a call per step; the lanes check what they are given themselves.
-    return partial(gymnasium.make, config.env, disable_env_checker=True, **config.env_config)
+    return partial(gymnasium.make, env, disable_env_checker=True, **config.env_config)

@@ -9,8 +9,9 @@ from typing import Any, TypeAlias
 
 from trainables import rng
 from trainables.envs.contract import Breach
-from trainables.envs.make import EnvironmentConfig, make_env
+from trainables.envs.make import EnvironmentConfig
 from trainables.envs.registry import EnvContext
+from trainables.envs.replay import make_unit
 from trainables.envs.seat import Seat
 from trainables.envs.shared import Shared, Spaces
 from trainables.processes import Parent, die_with_parent, ignore_terminal_signals
@@ -47,7 +48,7 @@ class _Child:
 
     def __init__(self, pipe: Pipe, environment: EnvironmentConfig, context: EnvContext) -> None:
         self._pipe = pipe
-        self._make = partial(make_env, environment, context)
+        self._make = partial(make_unit, environment, context)
         self._seat: Seat | None = None
         self._shared: Shared | None = None
 

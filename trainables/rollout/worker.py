@@ -3,6 +3,7 @@
 The same object serves in the trainer's own process and in a child. It needs numpy only.
 """
 
+import logging
 import weakref
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
@@ -16,8 +17,9 @@ from trainables import rng
 from trainables.callbacks import Calls
 from trainables.envs.choice import make_lanes
 from trainables.envs.lanes import LanesConfig
-from trainables.envs.levels import Level
+from trainables.envs.levels import EXACT, Level
 from trainables.envs.make import EnvironmentConfig, EnvSpaces, checked_spaces, deepmind
+from trainables.envs.state import lost_episode
 from trainables.envs.vector import Lanes, Place
 from trainables.errors import ConfigError, WorkerError
 from trainables.filter_config import FilterConfig, make_filters
@@ -38,6 +40,7 @@ from trainables.rollout.sampler import Sampler, SamplingConfig
 from trainables.rollout.watch import EpisodeWatch
 
 Array = NDArray[Any]
+logger = logging.getLogger(__name__)
 SAMPLERS: Mapping[str, type[Sampler]] = {
     "truncate_episodes": Sampler,
     "complete_episodes": EpisodeSampler,
@@ -243,7 +246,7 @@ class RolloutWorker(WorkerAccess):
             return self._get_state()
 
     def _get_state(self) -> dict[str, Any]:
-        exact = self.spec.level == "A"
+        exact = self.spec.level in EXACT
         own = not self.spec.filters.synchronize_filters
         watch = self._sampler.watch
         return {
@@ -260,8 +263,9 @@ class RolloutWorker(WorkerAccess):
     def set_state(self, state: Mapping[str, Any]) -> None:
         """Take back what `get_state` gave.
 
-        Environments without an exact state drop the episode in flight and begin the next one from a
-        seed of (trial, worker, environment, episode).
+        Environments without an exact state, and episodes that were too long to be kept, drop the
+        episode in flight and begin the next one from a seed of (trial, worker, environment,
+        episode).
         """
         with self._at_rest():
             self._set_state(state)
@@ -279,10 +283,12 @@ class RolloutWorker(WorkerAccess):
         else:
             filters_.set_state(self._filters, state["filters"])
         self._first = from_data(state.get("first"))
-        if state["level"] == "A":
+        if state["level"] in EXACT and state["level"] == self.spec.level:
             self.lanes.set_state(state["environments"])
+            lost = self._lost_episodes()
         else:
-            self._begin_next_episodes()
+            lost = list(range(self.lanes.unit_count))
+        self._begin_next_episodes(lost)
 
     def close(self) -> None:
         """Let go of the environments, and end the thread that steps them."""
@@ -294,9 +300,19 @@ class RolloutWorker(WorkerAccess):
         """Nothing is stepped meanwhile."""
         return self._async.paused() if self._async else nullcontext()
 
-    def _begin_next_episodes(self) -> None:
+    def _lost_episodes(self) -> list[int]:
+        """Units whose episode could not be put back; each is said."""
+        whys = [lost_episode(unit) for unit in self.lanes.get_state()["units"]]
+        for i, why in enumerate(whys):
+            if why:
+                logger.warning(
+                    "worker %d, environment %d: its episode is dropped: %s", self.spec.index, i, why
+                )
+        return [i for i, why in enumerate(whys) if why]
+
+    def _begin_next_episodes(self, units: Sequence[int]) -> None:
         per_unit = self.lanes.count // self.lanes.unit_count
-        for i in range(self.lanes.unit_count):
+        for i in units:
             first = i * per_unit
             episode = int(self._sampler.episodes.counts[first]) + 1
             lanes = range(first, first + per_unit)

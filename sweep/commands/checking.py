@@ -1,0 +1,42 @@
+"""The command that looks at an environment: check-env."""
+
+from pathlib import Path
+from typing import Any
+
+import click
+
+from sweep.commands import answering, json_option
+
+
+@click.command("check-env")
+@click.argument("env")
+@click.option("--env-config", metavar="YAML", help="What it is made with, such as '{g: 9.0}'.")
+@click.option(
+    "--steps",
+    type=click.IntRange(min=1),
+    default=2000,
+    metavar="N",
+    help="Steps of each measure of speed; default: 2000.",
+)
+@json_option
+def check_env(env: str, **given: Any) -> None:
+    """Measure an environment: spaces, speed, faults, and what a checkpoint can hold of it."""
+    from sweep import plugins
+    from sweep.show import render_env
+    from trainables import env_check
+
+    with answering(given["as_json"]) as answer:
+        plugins.add_paths([str(Path.cwd())])
+        config = _read(given["env_config"])
+        answer(env_check.check(env, config, given["steps"]), render_env.report)
+
+
+def _read(text: str | None) -> dict[str, Any]:
+    from sweep.errors import At, BadConfig
+    from sweep.spec import yaml_source
+
+    said = f"--env-config {text}"
+    value = {} if text is None else yaml_source.read_value(text, said, ("env_config",))
+    if not isinstance(value, dict):
+        raise BadConfig("--env-config", value, "a mapping", "for example '{g: 9.0}'", at=At(said))
+    return value

@@ -1,0 +1,157 @@
+"""What an environment is, what it costs and what a checkpoint would hold of it: measured.
+
+A door for the command line. Numbers of speed are this machine's, of this moment; nothing else
+depends on them.
+"""
+
+import math
+import re
+import time
+import warnings
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+from gymnasium.utils.env_checker import check_env
+
+from trainables import rng
+from trainables.envs.choice import make_lanes
+from trainables.envs.levels import EXACT, LEVELS, Measured, measure, resolve
+from trainables.envs.make import Env, EnvironmentConfig, make_raw_env, read_spaces
+from trainables.envs.vector import Lanes
+from trainables.errors import ConfigError
+from trainables.settings import parse
+from trainables.state import pack
+
+WIDTH = 8
+"""Lanes of the second measure of speed."""
+
+COSTS = (
+    "steps_per_s",
+    f"steps_per_s_in_{WIDTH}",
+    "saved_bytes",
+    "save_ms",
+    "restore_ms",
+)
+"""Entries of a report that are None where they were not measured."""
+
+GUESS = "probably"
+"""In what the checker only suspects, such as that a bound of a space is too wide."""
+_COLOUR = re.compile(r"\x1b\[\d+m")
+
+Report = dict[str, Any]
+
+
+def check(env: str, env_config: Mapping[str, Any] | None = None, steps: int = 2000) -> Report:
+    """Everything about an environment, as plain data.
+
+    Args:
+        env: a gymnasium id, or package.module:Name.
+        env_config: keyword arguments for making it.
+        steps: environment steps of each measure of speed.
+
+    Raises:
+        ConfigError: there is none of this name, or it cannot be made.
+    """
+    config = parse(EnvironmentConfig, {"env": env, "env_config": dict(env_config or {})})
+    streams = rng.capture_global()
+    rng.seed_global(0, "check")
+    try:
+        described = {**_describe(config), **_level(measure(config))}
+        costs: Report = dict.fromkeys(COSTS)
+        if not described["unsupported"]:
+            try:
+                costs |= _costs(config, steps)
+            except Exception as error:  # noqa: BLE001 whatever it raises is a finding
+                described["breaches"].append(f"{type(error).__name__}: {error}")
+        return {**described, **costs}
+    finally:
+        rng.restore_global(streams)
+
+
+def _describe(config: EnvironmentConfig) -> Report:
+    made = make_raw_env(config)
+    try:
+        return {
+            "env": config.env,
+            "env_config": config.env_config,
+            "observation_space": str(made.observation_space),
+            "action_space": str(made.action_space),
+            "time_limit": made.spec.max_episode_steps if made.spec else None,
+            "unsupported": _unsupported(config),
+            "breaches": _breaches(made),
+        }
+    finally:
+        made.close()
+
+
+def _unsupported(config: EnvironmentConfig) -> str:
+    """Why no policy can live in its spaces; empty: it can."""
+    try:
+        read_spaces(config)
+    except ConfigError as error:
+        return error.hint or str(error)
+    return ""
+
+
+def _breaches(made: Env) -> list[str]:
+    """Where the environment breaks gymnasium's rules, as gymnasium's own checker sees it."""
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        found = []
+        try:
+            check_env(made.unwrapped, skip_render_check=True)
+        except Exception as error:  # noqa: BLE001 whatever it raises is a finding
+            found.append(f"{type(error).__name__}: {error}")
+    told = [str(one.message) for one in caught if issubclass(one.category, UserWarning)]
+    words = [" ".join(_COLOUR.sub("", text).split()) for text in [*told, *found]]
+    return list(dict.fromkeys(text.removeprefix("WARN: ") for text in words if GUESS not in text))
+
+
+def _level(measured: Measured) -> Report:
+    return {
+        "level": measured.level,
+        "exactness": LEVELS[measured.level],
+        "reasons": list(measured.reasons),
+        "left_out": list(measured.left_out),
+    }
+
+
+def _costs(config: EnvironmentConfig, steps: int) -> Report:
+    """Steps per second alone and in lanes; bytes and milliseconds of saving one environment."""
+    made, level = resolve(config)
+    report: Report = dict.fromkeys(COSTS)
+    for name, width in (("steps_per_s", 1), (f"steps_per_s_in_{WIDTH}", WIDTH)):
+        lanes = make_lanes(made, width)
+        try:
+            report[name] = _speed(lanes, math.ceil(steps / width))
+            if width == 1 and level in EXACT:
+                report |= _saving(lanes)
+        finally:
+            lanes.close()
+    return report
+
+
+def _speed(lanes: Lanes, ticks: int) -> float:
+    lanes.reset(list(range(lanes.unit_count)))
+    lanes.action_space.seed(0)
+    drawn = [[lanes.action_space.sample() for _ in range(lanes.count)] for _ in range(ticks)]
+    actions = [np.asarray(row) for row in drawn]
+    return ticks * lanes.count / _seconds(lambda: [lanes.step(row) for row in actions])
+
+
+def _saving(lanes: Lanes) -> Report:
+    state = lanes.get_state()
+    packed = pack(state)
+    size = len(packed.pickled) + sum(array.nbytes for array in packed.arrays)
+    return {
+        "saved_bytes": size,
+        "save_ms": 1e3 * _seconds(lanes.get_state),
+        "restore_ms": 1e3 * _seconds(lambda: lanes.set_state(state)),
+    }
+
+
+def _seconds(act: Callable[[], object]) -> float:
+    started = time.perf_counter()
+    act()
+    return time.perf_counter() - started

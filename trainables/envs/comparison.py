@@ -1,0 +1,226 @@
+"""Copies of an environment run beside each other, every number compared: what levels rest on.
+
+The callers set the global streams and put them back. A failure is told in words, "" is none.
+"""
+
+import copy
+from collections.abc import Sequence
+
+import numpy as np
+
+from trainables import rng
+from trainables.envs import traces
+from trainables.envs.choice import make_lanes
+from trainables.envs.lanes import LanesConfig
+from trainables.envs.make import Env, EnvironmentConfig, make_env
+from trainables.envs.plain import fingerprint
+from trainables.envs.replay import Replayed
+from trainables.envs.state import seed_spaces
+from trainables.envs.vector import Lanes
+
+SEED = 20_260_101
+HEAD_STEPS = 53  # prime: episodes of one length must not all end just there
+TAIL_STEPS = 100
+FORCED_RESET = 60
+EPISODE_STEPS = 67
+EPISODES = 3
+#: Environments with larger observations draw them, which is slow: fewer steps are compared.
+LARGE_OBSERVATION = 10_000
+SHORTER = 3
+
+
+# ---- exact state -----------------------------------------------------------------------------
+
+
+def state_failure(config: EnvironmentConfig, restarts: bool) -> tuple[str, list[str]]:
+    """Why a restored copy is not exact, and the attributes that cannot be read."""
+    lanes = LanesConfig(restart_failed_sub_environments=restarts)
+    original, restored = make_lanes(config, 2, lanes), make_lanes(config, 2, lanes)
+    try:
+        return _state_failure(config, original, restored)
+    except Exception as error:  # noqa: BLE001 what breaks in any way is not exact; training will say why
+        return _raised(error), []
+    finally:
+        original.close()
+        restored.close()
+
+
+def _state_failure(
+    config: EnvironmentConfig, original: Lanes, restored: Lanes
+) -> tuple[str, list[str]]:
+    original.reset(_lane_seeds(original, "original"))
+    _run(original, "head", _shortened(config, HEAD_STEPS))
+    if unread := sorted(set(original.left_out())):
+        # What is left out may matter only after more steps than are compared.
+        return f"its state cannot be read: {', '.join(unread)}", unread
+    captured = copy.deepcopy(original.get_state())
+    position = rng.capture_global()
+    before = _outside(config)
+    expected = _run(original, "tail", _shortened(config, TAIL_STEPS))
+    restored.reset(_lane_seeds(restored, "copy"))
+    restored.set_state(captured)
+    rng.restore_global(position)
+    if _run(restored, "tail", _shortened(config, TAIL_STEPS)) != expected:
+        return "a restored copy went on in another way", []
+    return _leak(before, _outside(config)), []
+
+
+def _lane_seeds(lanes: Lanes, name: str) -> list[int]:
+    return [_seed(name, i) for i in range(lanes.unit_count)]
+
+
+def _run(lanes: Lanes, name: str, steps: int) -> list[str]:
+    """All that `steps` random actions bring about; the tail is reset once on the way."""
+    choices = [copy.deepcopy(lanes.action_space) for _ in range(lanes.count)]
+    for i, space in enumerate(choices):
+        space.seed(_seed(name, "actions", i))
+    seen: list[str] = []
+    for t in range(steps):
+        if t == FORCED_RESET:
+            seen.append(fingerprint(lanes.reset(None)))
+        drawn = [space.sample() for space in choices]
+        step = lanes.step(np.asarray(drawn))
+        ended = np.flatnonzero(step.terminated | step.truncated)
+        finals = [step.finals[lane] for lane in ended]
+        parts = [step.observations, step.rewards, step.terminated, step.truncated, *finals]
+        seen += [fingerprint(part) for part in parts]
+    return seen
+
+
+# ---- episodes --------------------------------------------------------------------------------
+
+
+class Episodes:
+    """Episodes played in environments made anew, each twice, with others in between.
+
+    Args:
+        config: the environment.
+    """
+
+    def __init__(self, config: EnvironmentConfig) -> None:
+        self._config = config
+        self._steps = _shortened(config, EPISODE_STEPS)
+        self._units: list[Replayed] = []
+        self._seeds = [_seed("episode", i) for i in range(EPISODES)]
+
+    def chance_failure(self) -> str:
+        """Why an episode is not decided by its seed and actions."""
+        first, second = self._make(), self._make()
+        expected = {seed: self._play(first, seed) for seed in self._seeds}
+        before = _outside(self._config)
+        for i in range(EPISODES):
+            self._play(first, _seed("another episode", i))
+        seen = {seed: self._play(second, seed) for seed in reversed(self._seeds)}
+        if seen != expected:
+            return "a new copy with the same seed and actions did something else"
+        return _leak(before, _outside(self._config))
+
+    def replay_failure(self) -> str:
+        """Why a replayed episode does not go on as the original."""
+        original, replayed = self._make(), self._make()
+        self._play(original, self._seeds[0])
+        saved = copy.deepcopy(original.get_state())
+        position = rng.capture_global()
+        expected = _steps(original, self._steps, "tail")
+        self._play(replayed, self._seeds[1])
+        rng.seed_global(SEED, "elsewhere")
+        replayed.set_state(saved)
+        rng.restore_global(position)
+        if lost := replayed.get_state()["lost"]:
+            return f"of an episode: {lost}"
+        if _steps(replayed, self._steps, "tail") != expected:
+            return "a replayed episode went on in another way"
+        return ""
+
+    def memory_failure(self) -> str:
+        """What an environment carries from one episode to the next, which a new one would lose."""
+        fresh, used = make_env(self._config), make_env(self._config)
+        try:
+            for i in range(EPISODES):
+                used.reset(seed=_seed("earlier", i))
+                _steps(used, self._steps, "earlier")
+            carried = traces.changed(self._traces(used), self._traces(fresh))
+        finally:
+            fresh.close()
+            used.close()
+        if not carried:
+            return ""
+        return (
+            f"it carries {_listed(carried)} from one episode to the next, which environments made "
+            "anew would forget (env_level: B, if it may)"
+        )
+
+    def close(self) -> None:
+        """Let go of all environments."""
+        for unit in self._units:
+            unit.close()
+
+    def _traces(self, env: Env) -> traces.Traces:
+        rng.seed_global(SEED, "memory")
+        seed_spaces(env, SEED)
+        env.reset(seed=self._seeds[0])
+        return traces.inside(env)
+
+    def _make(self) -> Replayed:
+        made = Replayed(lambda: make_env(self._config), 10 * self._steps)
+        self._units.append(made)
+        return made
+
+    def _play(self, unit: Replayed, seed: int) -> list[str]:
+        rng.seed_global(seed, "measure")
+        unit.seed_spaces(seed)
+        observation, _ = unit.reset(seed=seed)
+        return [fingerprint(observation), *_steps(unit, self._steps, str(seed))]
+
+
+def _steps(env: Env, count: int, name: str) -> list[str]:
+    """All that random actions bring about; an episode that ends is followed by the next one."""
+    choices = copy.deepcopy(env.action_space)
+    choices.seed(_seed("actions", name))
+    seen: list[str] = []
+    for _ in range(count):
+        observation, reward, terminated, truncated, _ = env.step(choices.sample())
+        seen.append(fingerprint([observation, reward, terminated, truncated]))
+        if terminated or truncated:
+            seen.append(fingerprint(env.reset()[0]))
+    return seen
+
+
+# ---- both ------------------------------------------------------------------------------------
+
+
+def _outside(config: EnvironmentConfig) -> traces.Traces:
+    env = make_env(config)
+    try:
+        return traces.outside(env)
+    finally:
+        env.close()
+
+
+def _leak(before: traces.Traces, after: traces.Traces) -> str:
+    changed = traces.changed(before, after)
+    if not changed:
+        return ""
+    return f"playing it changes what all its copies share: {_listed(changed)}"
+
+
+def _listed(paths: Sequence[str]) -> str:
+    more = f" and {len(paths) - 3} more" if len(paths) > 3 else ""
+    return ", ".join(paths[:3]) + more
+
+
+def _shortened(config: EnvironmentConfig, steps: int) -> int:
+    env = make_env(config)
+    try:
+        shape = env.observation_space.shape or ()
+    finally:
+        env.close()
+    return steps // SHORTER if np.prod(shape) > LARGE_OBSERVATION else steps
+
+
+def _raised(error: Exception) -> str:
+    return f"it raised {type(error).__name__}: {error}"
+
+
+def _seed(*path: rng.Name) -> int:
+    return rng.integer(SEED, "measure", *path) % 2**31

@@ -1,0 +1,86 @@
+"""MuJoCo's own objects in the state of an environment, as plain data.
+
+The integration state alone is not enough: rewards of Ant and Humanoid read what the last step
+derived, so every array of the simulation's data of fixed size comes along. Arrays of contacts and
+constraints have no fixed size; each step computes them anew before anything reads them.
+
+MuJoCo is an extra and is never imported here: where it has not been imported, none of its objects
+exist.
+"""
+
+import hashlib
+import sys
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from trainables.errors import EnvError
+
+
+def is_data(value: Any) -> bool:
+    """Whether `value` is the data of a simulation (MjData)."""
+    mujoco = sys.modules.get("mujoco")
+    return mujoco is not None and isinstance(value, mujoco.MjData)
+
+
+def is_model(value: Any) -> bool:
+    """Whether `value` is the model that is simulated (MjModel)."""
+    mujoco = sys.modules.get("mujoco")
+    return mujoco is not None and isinstance(value, mujoco.MjModel)
+
+
+def is_renderer(value: Any) -> bool:
+    """Whether `value` only draws what is simulated."""
+    drawing = sys.modules.get("gymnasium.envs.mujoco.mujoco_rendering")
+    return drawing is not None and isinstance(value, drawing.MujocoRenderer)
+
+
+def capture_data(data: Any) -> dict[str, Any]:
+    """Entries ``integration`` (mjSTATE_INTEGRATION) and ``arrays``: name → array."""
+    mujoco: Any = sys.modules["mujoco"]
+    kind = mujoco.mjtState.mjSTATE_INTEGRATION
+    integration = np.zeros(mujoco.mj_stateSize(data.model, kind))
+    mujoco.mj_getState(data.model, data, integration, kind)
+    empty = mujoco.MjData(data.model)
+    fixed = {name for name, array in _arrays(empty).items() if array.size}
+    arrays = {name: array.copy() for name, array in _arrays(data).items() if name in fixed}
+    return {"integration": integration, "arrays": arrays}
+
+
+def restore_data(data: Any, state: Mapping[str, Any]) -> None:
+    """Put what `capture_data` gave into the data of an equal model."""
+    mujoco: Any = sys.modules["mujoco"]
+    kind = mujoco.mjtState.mjSTATE_INTEGRATION
+    mujoco.mj_setState(data.model, data, np.array(state["integration"]), kind)
+    for name, array in state["arrays"].items():
+        getattr(data, name)[...] = array
+
+
+def fingerprint_model(model: Any) -> str:
+    """SHA-256 over all arrays of a model, its time step among them."""
+    digest = hashlib.sha256()
+    arrays = {**_arrays(model), "timestep": np.array(model.opt.timestep), **_arrays(model.opt)}
+    for name, array in arrays.items():
+        digest.update(name.encode() + np.ascontiguousarray(array).tobytes())
+    return digest.hexdigest()
+
+
+def check_model(model: Any, expected: str) -> None:
+    """EnvError unless the model's fingerprint is the saved one."""
+    if fingerprint_model(model) != expected:
+        raise EnvError(
+            "the MuJoCo model of a new environment is not the one that was saved: an environment "
+            "that changes its model has no exact state; set env_level: B, which replays its "
+            "episode, or env_level: C, which drops it"
+        )
+
+
+def _arrays(value: Any) -> dict[str, Any]:
+    """Writable arrays among the attributes, in the order of their names."""
+    named = {name: getattr(value, name) for name in dir(value) if not name.startswith("_")}
+    return {
+        name: array
+        for name, array in named.items()
+        if isinstance(array, np.ndarray) and array.flags.writeable
+    }

@@ -1,0 +1,124 @@
+"""What environments leave behind outside their state: in their objects, classes and modules.
+
+A short run cannot see a counter that matters only after a thousand episodes; but it can see that
+something counts. Values are looked at where python can see them: a simulator's own memory is not.
+"""
+
+import functools
+import sys
+import types
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import numpy as np
+from gymnasium import spaces
+
+from trainables.envs.plain import fingerprint, is_plain
+from trainables.envs.state import CODE, STRUCTURE, KeepsState, layers
+
+Traces = Mapping[str, str]
+"""Path of a value → its fingerprint."""
+
+MAX_VALUES = 20_000
+MAX_DEPTH = 6
+
+#: Its modules hold the registry of all environments, and none of its environments writes to them.
+LIBRARY = "gymnasium"
+NO_TRACE = (
+    *CODE,
+    functools.partial,
+    property,
+    classmethod,
+    staticmethod,
+    types.MethodType,
+    types.GeneratorType,
+    spaces.Space,  # their streams are seeded, not remembered
+)
+
+
+def inside(unit: Any) -> Traces:
+    """What the objects that belong to one environment hold; the library's wrappers are left out."""
+    walk = _Walk()
+    for layer in _all_layers(unit):
+        if not type(layer).__module__.startswith(f"{LIBRARY}.wrappers"):
+            own = {name: value for name, value in vars(layer).items() if name not in STRUCTURE}
+            walk.down(type(layer).__name__, own)
+    return walk.found
+
+
+def outside(unit: Any) -> Traces:
+    """What the classes of an environment's layers and the modules of its package hold."""
+    walk = _Walk()
+    for layer in _all_layers(unit):
+        for kind in type(layer).__mro__:
+            if _package(kind.__module__) not in (
+                LIBRARY,
+                "builtins",
+                "typing",
+                "abc",
+                "trainables",
+            ):
+                walk.down(kind.__qualname__, _data(vars(kind)))
+    for name in sorted(_modules(unit)):
+        walk.down(name, _data(vars(sys.modules[name])))
+    return walk.found
+
+
+def changed(before: Traces, after: Traces) -> list[str]:
+    """Paths whose value is another one, or that stand on one side only."""
+    return sorted(path for path in {*before, *after} if before.get(path) != after.get(path))
+
+
+def _all_layers(unit: Any) -> Iterator[Any]:
+    """All layers, also those inside one that answers for them."""
+    for layer in layers(unit):
+        if not isinstance(layer, KeepsState):
+            yield layer
+            continue
+        yield from _all_layers(getattr(layer, "env", None))
+
+
+def _modules(unit: Any) -> set[str]:
+    """Those in which the layers' classes stand, and all that are loaded of the same packages."""
+    own = {type(layer).__module__ for layer in _all_layers(unit)}
+    packages = {_package(name) for name in own} - {LIBRARY, "trainables"}
+    return {name for name in list(sys.modules) if _package(name) in packages}
+
+
+def _package(module: str) -> str:
+    return module.partition(".")[0]
+
+
+def _data(names: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in names.items() if not name.startswith("__")}
+
+
+class _Walk:
+    """Collects fingerprints of plain values, going down through containers and objects."""
+
+    def __init__(self) -> None:
+        self.found: dict[str, str] = {}
+        self._seen: dict[int, Any] = {}  # the values as well: an identity is free when they are
+
+    def down(self, path: str, names: Mapping[Any, Any], depth: int = 0) -> None:
+        """Visit the values of `names`."""
+        for name, value in names.items():
+            self._visit(f"{path}.{name}", value, depth)
+
+    def _visit(self, path: str, value: Any, depth: int) -> None:
+        if isinstance(value, NO_TRACE) or len(self.found) >= MAX_VALUES or depth > MAX_DEPTH:
+            return
+        if is_plain(value):
+            self.found[path] = fingerprint(value)
+            return
+        if id(value) in self._seen:
+            return
+        self._seen[id(value)] = value
+        if isinstance(value, Mapping):
+            self.found[path] = str(len(value))
+            self.down(path, dict(value), depth + 1)
+        elif isinstance(value, list | tuple):
+            self.found[path] = str(len(value))
+            self.down(path, dict(enumerate(value)), depth + 1)
+        elif not isinstance(value, np.ndarray):
+            self.down(path, _data(getattr(value, "__dict__", {})), depth + 1)
