@@ -57,7 +57,8 @@ def check(env: str, env_config: Mapping[str, Any] | None = None, steps: int = 20
     streams = rng.capture_global()
     rng.seed_global(0, "check")
     try:
-        described = {**_describe(config), **_level(measure(config))}
+        described = _describe(config)
+        described |= _level(None if described["unsupported"] else measure(config))
         costs: Report = dict.fromkeys(COSTS)
         if not described["unsupported"]:
             try:
@@ -108,7 +109,10 @@ def _breaches(made: Env) -> list[str]:
     return list(dict.fromkeys(text.removeprefix("WARN: ") for text in words if GUESS not in text))
 
 
-def _level(measured: Measured) -> Report:
+def _level(measured: Measured | None) -> Report:
+    """How exactly it comes back; None: nobody can train on it, so nothing was measured."""
+    if measured is None:
+        return {"level": None, "exactness": None, "reasons": [], "left_out": []}
     return {
         "level": measured.level,
         "exactness": LEVELS[measured.level],
