@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 
 from sweep import spec as specs
+from tests.support.command_line import start, write_spec
 from tests.support.waiting import wait_until
 
 HERE = Path(__file__).parents[1]
@@ -92,13 +93,17 @@ def test_the_trainer_works_alone_as_the_readme_shows(desk: Path) -> None:
 
 
 @pytest.fixture
-def page_of_all_sweeps(desk: Path) -> Iterator[str]:
+def page_of_all_sweeps(tmp_path: Path) -> Iterator[str]:
+    spec = write_spec(tmp_path, trials=1, trackers=["mlflow"])
+    sweep = start("run", spec, "--pool", "inline", cwd=tmp_path)
+    _, told = sweep.communicate(timeout=120)
+    assert sweep.returncode == 0, told
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
     process = subprocess.Popen(
         [BIN / "sweep", "ui", "--port", str(port)],
-        cwd=desk,
+        cwd=tmp_path,
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
         start_new_session=True,
