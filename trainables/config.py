@@ -17,7 +17,8 @@ from trainables.evaluation import EvaluationConfig
 from trainables.filter_config import CONCURRENT_KINDS, FilterConfig
 from trainables.iteration import IterationConfig
 from trainables.logs import LogConfig
-from trainables.neutral import MultiAgentConfig, OfflineConfig, RecordingConfig
+from trainables.monitor import RecordingConfig
+from trainables.neutral import MultiAgentConfig, OfflineConfig
 from trainables.policies.architecture import ModelConfig
 from trainables.policies.torch_policy import OptimizerConfig
 from trainables.resources import ResourcesConfig

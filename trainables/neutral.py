@@ -88,11 +88,3 @@ class MultiAgentConfig(Section):
     observation_fn: Annotated[None, _only(None, needs="multi-agent support")] = Field(
         default=None, description="Changes what agents observe of each other."
     )
-
-
-class RecordingConfig(Section):
-    """Videos and statistics of episodes; not built."""
-
-    monitor: Annotated[bool, _only(False, needs="the recording of episodes")] = Field(
-        default=False, description="Whether episodes are recorded to the trial's folder."
-    )

@@ -10,6 +10,7 @@ import numpy as np
 
 from trainables.callbacks import CallbacksConfig, make_calls
 from trainables.logs import LogConfig, OneTimeLog, set_level
+from trainables.monitor import EpisodeRecord
 from trainables.policies.torch_policy import TorchPolicy
 from trainables.rollout.batch import Fragment, TrainBatch
 from trainables.rollout.metrics import checked_numbers
@@ -21,15 +22,17 @@ AGENT = "agent0"
 
 
 class Telling:
-    """The callbacks and the log of the trainer's own process.
+    """The callbacks, the log of the trainer's own process, and the record of episodes.
 
     Args:
         callbacks: what is called.
         logs: what is logged.
+        record: of every finished episode.
     """
 
-    def __init__(self, callbacks: CallbacksConfig, logs: LogConfig) -> None:
+    def __init__(self, callbacks: CallbacksConfig, logs: LogConfig, record: EpisodeRecord) -> None:
         set_level(logs)
+        self._record = record
         self.log = OneTimeLog("trainer")
         self.calls = make_calls(callbacks)
         self._pieces: list[list[Trajectory]] = []
@@ -38,6 +41,7 @@ class Telling:
         """These samples are about to be learnt from."""
         self.log.begin_round()
         self._pieces = [pieces for one in samples for pieces in one.trajectories]
+        self._record.add(samples)
 
     def postprocessed(
         self, policy: Any, fragments: Sequence[Fragment], batches: Sequence[TrainBatch]
@@ -75,13 +79,15 @@ class Telling:
             self.calls("on_train_result", trainer=trainer, result=result)
 
     def get_state(self) -> dict[str, Any]:
-        """Entry ``callbacks``, where there are any: what those of this process keep."""
-        return {"callbacks": self.calls.get_state()} if self.calls else {}
+        """Entries ``callbacks`` (what those of this process keep) and ``recorded``, if any."""
+        kept = {"callbacks": self.calls.get_state()} if self.calls else {}
+        return {**kept, **self._record.get_state()}
 
     def set_state(self, state: Mapping[str, Any]) -> None:
         """Take back what `get_state` gave, from among other entries."""
         if self.calls:
             self.calls.set_state(state.get("callbacks"))
+        self._record.set_state(state)
 
 
 def check_callbacks(config: CallbacksConfig, num_workers: int) -> None:

@@ -25,6 +25,7 @@ from trainables.evaluation_workers import Evaluators
 from trainables.filter_config import make_filters
 from trainables.iteration import IterationLength, timed
 from trainables.logs import is_shown, system_usage
+from trainables.monitor import EpisodeRecord
 from trainables.periodic_evaluation import PeriodicEvaluation
 from trainables.policies.actor import Actor
 from trainables.policies.architecture import architecture
@@ -92,7 +93,8 @@ class Trainer(ComputesActions, PolicyAccess, PeriodicEvaluation):
         set_threads(settings.resources)
         self.seed = self.context.seed if settings.seed is None else settings.seed
         rng.seed_global(self.seed, "global")
-        self.telling = Telling(settings.callbacks, settings.logs)
+        record = EpisodeRecord(settings.recording, lambda: self.logdir)
+        self.telling = Telling(settings.callbacks, settings.logs, record)
         self.spaces = read_spaces(settings.environment)
         self.architecture = architecture(settings.model, self.spaces.observation_shape)
         check_lanes(settings.environment, settings.lanes)
