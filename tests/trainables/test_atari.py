@@ -11,6 +11,7 @@ import pytest
 from tests.support.trainers import differences, make, run
 from trainables.algorithms.ppo import PPO
 from trainables.envs.atari import LIFE_LOST, EpisodicLife, FireAtEachLife
+from trainables.envs.levels import measure, resolve
 from trainables.envs.make import EnvironmentConfig, make_env, read_spaces
 from trainables.errors import ConfigError
 
@@ -189,3 +190,13 @@ def test_W7_a_game_that_is_cut_off_as_a_life_is_lost_is_truncated_and_begun_anew
     *_, terminated, truncated, info = env.step(NOOP)
     assert (terminated, truncated) == (False, True)
     assert LIFE_LOST not in info
+
+
+def test_a_game_whose_lives_are_episodes_is_not_replayed_from_a_new_game() -> None:
+    measured = measure(EnvironmentConfig(env="ALE/Breakout-v5"))
+    assert measured.level == "C"
+    assert any("after a lost life" in reason for reason in measured.reasons)
+    with pytest.raises(ConfigError, match="after a lost life"):
+        resolve(EnvironmentConfig(env="ALE/Breakout-v5", env_level="B"))
+    raw = EnvironmentConfig(env="ALE/Breakout-v5", preprocessor_pref="rllib")
+    assert measure(raw).level == "B"

@@ -56,6 +56,9 @@ class EpisodicLife(gymnasium.Wrapper[Any, Any, Any, Any]):
         env: a game.
     """
 
+    #: A reset goes on with the game, so an environment made anew for each episode is another one.
+    CARRIES_ON = "after a lost life the next episode is the same game"
+
     def __init__(self, env: Env) -> None:
         super().__init__(env)
         self.lives = 0
