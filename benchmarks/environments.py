@@ -103,7 +103,7 @@ def _resume(settings: Mapping[str, Any]) -> str:
     """
     import copy
 
-    from trainables.trainable import VOLATILE_KEYS
+    from trainables.results import VOLATILE_KEYS
 
     def on(trainer: Any) -> list[str]:
         try:

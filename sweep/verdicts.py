@@ -9,7 +9,7 @@ from sweep.events import Closed, End, Opened, Row, Status
 from sweep.history import Trial
 from sweep.slice import SliceOutcome
 from trainables.errors import nearest
-from trainables.trainable import VOLATILE_KEYS
+from trainables.results import VOLATILE_KEYS
 
 _WHY = {
     End.GOAL: "waits at its rung",

@@ -24,7 +24,7 @@ from trainables.resources import ResourcesConfig
 from trainables.rollout.perf import PerfConfig
 from trainables.rollout.progress import MetricsConfig
 from trainables.rollout.recovery import RecoveryConfig
-from trainables.rollout.sampler import SamplingConfig
+from trainables.rollout.sampling import SamplingConfig
 from trainables.rollout.worker_set import WorkersConfig
 from trainables.schedules import ScheduleConfig
 from trainables.settings import Settings, defaults

@@ -19,9 +19,7 @@ that never does.
 """
 
 import copy
-import os
 import re
-import socket
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -32,14 +30,7 @@ from typing import Any, ClassVar
 from trainables import checkpoint_file, rng
 from trainables.errors import TrainableError, shorten
 from trainables.folder import fresh_path, read_files, temporary_folder, write_files
-
-#: First parts of the result keys that differ between two equal runs: times, dates, pids, hosts.
-_VOLATILE = (
-    *("time_this_iter_s", "time_total_s", "time_since_restore", "timesteps_since_restore"),
-    *("iterations_since_restore", "date", "timestamp", "hostname", "node_ip", "pid", "timers"),
-    *("sampler_perf", "perf"),
-)
-VOLATILE_KEYS = frozenset(_VOLATILE)
+from trainables.results import Counters
 
 
 @dataclass(frozen=True)
@@ -66,14 +57,13 @@ class Trainable:
 
     #: What a checkpoint of this class holds, in words, for `sweep show`. Trainers measure a level.
     exactness: ClassVar[str] = "as saved"
-    _counters: dict[str, float]
 
     def __init__(
         self, config: Mapping[str, Any] | None = None, context: TrialContext | None = None
     ) -> None:
         self.context = context or TrialContext()
         self.config: dict[str, Any] = copy.deepcopy(dict(config or {}))
-        self._zero_counters()
+        self._counters = Counters()
         rng.seed_global(self.context.seed, "global")
         self.setup(copy.deepcopy(self.config))
 
@@ -171,7 +161,7 @@ class Trainable:
         rng.restore_global(streams)
         return {
             "trainable": {"data": data if isinstance(data, Mapping) else None, "files": files},
-            "counters": dict(self._counters),
+            "counters": self._counters.get_state(),
             "streams": streams,
         }
 
@@ -184,8 +174,7 @@ class Trainable:
             with temporary_folder(self.context.logdir) as folder:
                 write_files(Path(folder), saved["files"])
                 self.load_checkpoint(folder)
-        self._counters = dict(state["counters"])
-        self._restored = dict(self._counters)
+        self._counters.set_state(state["counters"])
         rng.restore_global(state["streams"])
 
     def save(self, checkpoint_dir: str | Path | None = None) -> Path:
@@ -205,7 +194,7 @@ class Trainable:
         rng.seed_global(context.seed, "global")
         if not self.reset_config(copy.deepcopy(self.config)):
             return False
-        self._zero_counters()
+        self._counters = Counters()
         return True
 
     def export_model(
@@ -227,7 +216,7 @@ class Trainable:
     @property
     def iteration(self) -> int:
         """Iterations finished since the trial's beginning, restarts included."""
-        return int(self._counters["training_iteration"])
+        return self._counters.iteration
 
     @property
     def training_iteration(self) -> int:
@@ -264,44 +253,6 @@ class Trainable:
             )
         return str(self.context.logdir)
 
-    def _zero_counters(self) -> None:
-        self._counters = {
-            "training_iteration": 0,
-            "timesteps_total": 0,
-            "episodes_total": 0,
-            "time_total_s": 0.0,
-        }
-        self._restored = dict(self._counters)
-
     def _complete(self, result: dict[str, Any], elapsed: float) -> dict[str, Any]:
-        counters = self._counters
-        counters["training_iteration"] += 1
-        counters["time_total_s"] += elapsed
-        for kind in ("timesteps", "episodes"):
-            total, this_iter = f"{kind}_total", f"{kind}_this_iter"
-            if result.get(total) is not None:
-                result.setdefault(this_iter, result[total] - counters[total])
-                counters[total] = result[total]
-            elif result.get(this_iter) is not None:
-                counters[total] += result[this_iter]
-                result[total] = counters[total]
-        now = datetime.now().astimezone()
-        filled = {
-            "done": False,
-            "training_iteration": self.iteration,
-            "time_this_iter_s": elapsed,
-            "time_total_s": counters["time_total_s"],
-            "trial_id": self.trial_id,
-            "experiment_tag": self.trial_name,
-            "date": now.strftime("%Y-%m-%d_%H-%M-%S"),
-            "timestamp": int(now.timestamp()),
-            "hostname": socket.gethostname(),
-            "node_ip": "127.0.0.1",
-            "pid": os.getpid(),
-            "config": self.config,
-            "time_since_restore": counters["time_total_s"] - self._restored["time_total_s"],
-            "iterations_since_restore": self.iteration - int(self._restored["training_iteration"]),
-            "timesteps_since_restore": counters["timesteps_total"]
-            - self._restored["timesteps_total"],
-        }
-        return {**filled, **result}
+        who = {"trial_id": self.trial_id, "experiment_tag": self.trial_name, "config": self.config}
+        return self._counters.complete(result, elapsed, who)

@@ -7,7 +7,7 @@ An algorithm's file gives a config and `learn`. Everything that decides the futu
 import copy
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,17 +15,15 @@ from numpy.typing import NDArray
 from trainables import filters as filters_
 from trainables import rng
 from trainables.acting import ComputesActions
-from trainables.config import TrainerConfig, check_fit
-from trainables.envs.choice import make_lanes
+from trainables.config import TrainerConfig
 from trainables.envs.lanes import check_lanes
 from trainables.envs.levels import LEVELS, resolve
 from trainables.envs.make import read_spaces
-from trainables.evaluation import check_evaluation, is_due
+from trainables.evaluation import is_due
 from trainables.evaluation_workers import Evaluators
 from trainables.filter_config import make_filters
 from trainables.iteration import IterationLength, timed
 from trainables.logs import is_shown, system_usage
-from trainables.periodic_evaluation import PeriodicEvaluation
 from trainables.policies.actor import Actor
 from trainables.policies.architecture import architecture
 from trainables.policies.device import learning_device, set_threads
@@ -33,22 +31,20 @@ from trainables.policies.networks import ActorCritic
 from trainables.policies.player import Player
 from trainables.policies.torch_policy import TorchPolicy
 from trainables.policy_access import PolicyAccess
+from trainables.preflight import Preflight
 from trainables.resources import Environs, check_quota
 from trainables.rollout.batch import Fragment
 from trainables.rollout.progress import Progress
 from trainables.rollout.sample import Sample
-from trainables.rollout.worker import WorkerSpec
+from trainables.rollout.spec import WorkerSpec
 from trainables.rollout.worker_set import WorkerSet, make_workers
 from trainables.settings import parse
-from trainables.telling import Telling, check_callbacks
+from trainables.telling import Telling
 from trainables.trainable import TrialContext
 
 
-class Trainer(ComputesActions, PolicyAccess, PeriodicEvaluation):
+class Trainer(ComputesActions, PolicyAccess, Preflight):
     """Base of all algorithms; works alone: ``PPO({"env": "CartPole-v1"}).train()``."""
-
-    config_class: ClassVar[type[TrainerConfig]] = TrainerConfig
-    settings: TrainerConfig
 
     def __init__(
         self,
@@ -67,12 +63,6 @@ class Trainer(ComputesActions, PolicyAccess, PeriodicEvaluation):
     def learn(self, fragments: list[Fragment]) -> dict[str, float]:
         """Improve the policy with what was sampled; returns the learner's statistics."""
         raise NotImplementedError(f"{type(self).__name__} must define learn(fragments)")
-
-    @classmethod
-    def check_fit(cls, settings: TrainerConfig) -> None:
-        """Raise ConfigError for settings that are fine one by one but do not fit together."""
-        check_fit(settings)
-        check_callbacks(settings.callbacks, settings.workers.num_workers)
 
     # ---- Trainable ---------------------------------------------------------------------------
 
@@ -174,49 +164,6 @@ class Trainer(ComputesActions, PolicyAccess, PeriodicEvaluation):
     def cleanup(self) -> None:
         """End the workers; put back what they needed of this process."""
         self._undo.close()
-
-    @classmethod
-    def check_config(cls, config: Mapping[str, Any]) -> None:
-        """Raise ConfigError for settings that cannot work; one environment is made and closed."""
-        settings = parse(cls.config_class, config)
-        cls.check_fit(settings)
-        learning_device(settings.resources)
-        spaces = read_spaces(settings.environment)
-        architecture(settings.model, spaces.observation_shape)
-        evaluated = cls.evaluation_plan(settings).environment
-        if evaluated != settings.environment:
-            check_evaluation(evaluated, spaces)
-        check_lanes(settings.environment, settings.lanes)
-        if settings.environment.native_vector_env:
-            make_lanes(settings.environment, 1, settings.lanes).close()
-
-    @classmethod
-    def complete_config(
-        cls, config: Mapping[str, Any], stop: Mapping[str, float]
-    ) -> dict[str, Any]:
-        """A schedule is as long as the training, unless its length is set."""
-        completed = dict(config)
-        if "timesteps_total" in stop and completed.get("schedule_timesteps") is None:
-            completed["schedule_timesteps"] = int(stop["timesteps_total"])
-        return completed
-
-    @classmethod
-    def default_resource_request(cls, config: Mapping[str, Any]) -> dict[str, float]:
-        """``cpu``, ``gpu``, ``memory`` (bytes) of the trainer, ``extra_*`` of all its children."""
-        settings = parse(cls.config_class, config)
-        children = settings.workers.num_workers
-        if settings.evaluation.evaluation_interval is not None:
-            children += settings.evaluation.evaluation_num_workers
-        return settings.resources.request(children)
-
-    @classmethod
-    def resource_help(cls, config: Mapping[str, Any]) -> str:
-        """What to change when a trial asks for more than there is."""
-        return (
-            "num_workers and evaluation_num_workers set how many child processes a trial has, "
-            "num_gpus what it learns on; this trial's settings: "
-            f"{dict(config)}"
-        )
 
     # ---- what callers use --------------------------------------------------------------------
 

@@ -13,7 +13,8 @@ from sweep.metrics import flatten
 from sweep.preparation import Prepared
 from trainables import rng
 from trainables.errors import TrainableError, shorten
-from trainables.trainable import VOLATILE_KEYS, Trainable, TrialContext
+from trainables.results import VOLATILE_KEYS
+from trainables.trainable import Trainable, TrialContext
 
 #: Iterations that a trainable has to come to a checkpoint.
 MOST_ITERATIONS = 20

@@ -21,7 +21,7 @@ from sweep.history import History, Trial, rank_key
 from sweep.space import choice_key
 from sweep.trackers import Where
 from trainables import rng
-from trainables.trainable import VOLATILE_KEYS
+from trainables.results import VOLATILE_KEYS
 
 #: First parts of result keys that say nothing as a curve.
 NOT_CURVES = VOLATILE_KEYS - {"time_total_s"} | {"done"}

@@ -11,7 +11,7 @@ from typing import Any
 
 from gymnasium.envs.classic_control.cartpole import CartPoleEnv
 
-from trainables.rollout import worker
+from trainables.rollout.worker import RolloutWorker
 
 
 class Failing(CartPoleEnv):
@@ -57,7 +57,7 @@ def mishap(what: str) -> None:
     if what == "raise":
         raise ZeroDivisionError("the world ended")
     if what == "garbage":
-        worker.Sample = lambda *_: "garbage"  # type: ignore[attr-defined,assignment]  # broken on purpose
+        RolloutWorker.sample = lambda _: "garbage"  # type: ignore[method-assign,assignment,return-value]  # broken on purpose
     if what == "noise":
         write_into_the_pipe()
 

@@ -15,7 +15,7 @@ from sweep.history import History, Trial
 from sweep.launch import Launch
 from sweep.ledger import Ledger
 from trainables import checkpoint_file
-from trainables.trainable import VOLATILE_KEYS
+from trainables.results import VOLATILE_KEYS
 
 #: A quadratic under ASHA: 9 trials, rungs at 1, 3 and 9 iterations.
 QUADRATIC: Mapping[str, Any] = {

@@ -7,7 +7,8 @@ from typing import Any
 import numpy as np
 
 from trainables.algorithms.ppo import PPO
-from trainables.trainable import VOLATILE_KEYS, TrialContext
+from trainables.results import VOLATILE_KEYS
+from trainables.trainable import TrialContext
 
 SMALL: dict[str, Any] = {
     "env": "CartPole-v1",

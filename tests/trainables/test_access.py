@@ -63,7 +63,7 @@ def test_T5_the_defaults_make_the_default_settings() -> None:
     )
     common = with_common_config({"my_key": 1, "model": {"hidden": [4]}})
     assert common["my_key"] == 1
-    assert common["model"]["activation"] == "tanh"
+    assert common["model"] == {**defaults["model"], "hidden": [4]}
     assert "clip_param" not in common
     assert "my_key" not in default_config(TrainerConfig)
 

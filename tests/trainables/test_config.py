@@ -37,7 +37,7 @@ HERE = "tests.support.environments"
         ({"lr_schedule": "linear"}, "schedule_timesteps", ["stop.timesteps_total"]),
         ({"evaluation_config": {"explor": True}}, "evaluation_config.explor", ["'explore'"]),
         ({"env": "Pendulum-v1", "native_vector_env": True}, "native_vector_env", ["false"]),
-        ({"horizon": 3}, "horizon", ["no such feature"]),
+        ({"horizon": 501}, "horizon", ["at most 500", "max_episode_steps"]),
         ({"eager": True}, "eager", ["torch"]),
         ({"lambda": 0.9}, "lambda", ["lambda_"]),
     ],

@@ -107,7 +107,7 @@ def test_E4_an_environment_that_fails_for_ever_ends_in_an_error_with_the_first_c
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     slept: list[float] = []
-    monkeypatch.setattr("trainables.envs.separate.time.sleep", slept.append)
+    monkeypatch.setattr("trainables.envs.restarts.time.sleep", slept.append)
     lanes = lanes_of(
         MISHAP, env_config={"at": 1, "episode": 1}, restart_failed_sub_environments=True
     )

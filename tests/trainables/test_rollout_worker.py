@@ -11,7 +11,8 @@ import pytest
 from tests.support.trainers import differences, final_state, make, run
 from trainables.errors import WorkerError
 from trainables.policies.actor import Acted, Actor
-from trainables.rollout.worker import RolloutWorker, WorkerSpec
+from trainables.rollout.spec import WorkerSpec
+from trainables.rollout.worker import RolloutWorker
 from trainables.rollout.worker_set import LocalWorkers
 
 CONFIG: dict[str, Any] = {"train_batch_size": None, "evaluation_interval": None}

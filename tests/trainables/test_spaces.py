@@ -250,7 +250,7 @@ def _row(space: spaces.Space[Any], action: Any) -> Any:
 
 def test_P19_unclipped_real_numbers_are_sent_as_chosen_where_that_is_set() -> None:
     trainer = trainer_of(action="tuple", clip_actions=False)
-    with pytest.raises(ValueError, match="is not in Tuple"):
+    with pytest.raises(EnvError, match="is not in Tuple"):
         trainer.train()
     trainer.stop()
 

@@ -10,11 +10,11 @@ from tests.support.trainers import differences, make, run, stable
 from trainables import logs
 from trainables.errors import ConfigError
 from trainables.logs import OneTimeLog, summary
+from trainables.results import VOLATILE_KEYS
 from trainables.rollout.metrics import RolloutMetrics
 from trainables.rollout.perf import PARTS, PerfConfig, PerfStats
 from trainables.rollout.progress import MetricsConfig, Progress
 from trainables.rollout.worker_set import LocalWorkers
-from trainables.trainable import VOLATILE_KEYS
 
 PERF_KEYS = {f"mean_{part}_ms" for part in PARTS}
 QUIET: dict[str, Any] = {"evaluation_interval": None}

@@ -19,7 +19,7 @@ from trainables.errors import ConfigError
 from trainables.policies.networks import ActorCritic
 from trainables.returns import generalized_advantages, next_values
 from trainables.rollout.batch import Fragment, TrainBatch, rows
-from trainables.rollout.sampler import SamplingConfig
+from trainables.rollout.sampling import SamplingConfig
 from trainables.schedules import learning_rate
 from trainables.trainer import Trainer
 

@@ -23,7 +23,8 @@ from trainables.envs.lanes import LanesConfig
 from trainables.envs.make import EnvironmentConfig, for_children
 from trainables.envs.registry import EnvContext
 from trainables.envs.remote_child import Pipe, serve
-from trainables.envs.separate import Fault, SeparateLanes
+from trainables.envs.restarts import Fault
+from trainables.envs.separate import SeparateLanes
 from trainables.envs.shared import Shared, Spaces, allocate
 from trainables.envs.vector import Place
 from trainables.errors import WorkerError

@@ -1,63 +1,24 @@
 """Lanes of separate environments, each stepped, checked, reset and restarted by itself.
 
-N lanes. An environment that raises is an error that names it or, if so set, is made anew with a
-seed of (trial, worker, lane, restarts of the lane); nothing of that touches the other lanes.
+N lanes. What an environment raises touches its own lane only, whether it is restarted or not.
 """
 
-import logging
-import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, Protocol, cast
+from typing import Any, cast
 
 import numpy as np
 from gymnasium import spaces
 from gymnasium.vector.utils import concatenate, create_empty_array
 from numpy.typing import NDArray
 
-from trainables import rng
-from trainables.envs.contract import Breach, Outcome, is_plain
+from trainables.envs.contract import Outcome, is_plain
 from trainables.envs.ends import Ends
 from trainables.envs.lanes import LanesConfig
+from trainables.envs.restarts import AnySeat, Restarts
 from trainables.envs.vector import Place, Step
-from trainables.errors import EnvError, WorkerError
+from trainables.errors import EnvError
 
 Array = NDArray[Any]
-logger = logging.getLogger(__name__)
-
-#: Failures of one lane without an episode that ended, or so many steps, in between.
-MAX_FAILURES_IN_A_ROW = 8
-STEPS_THAT_COUNT = 100
-#: Seconds before the second attempt; each further one waits twice as long.
-BACK_OFF_S = 0.05
-
-
-class Fault(WorkerError):
-    """What an environment in another process did instead of answering, in words with a verb."""
-
-
-class AnySeat(Protocol):
-    """One environment, wherever it runs."""
-
-    def reset(self, seed: int | None) -> Any:
-        """The first observation of the next episode."""
-
-    def remake(self, seed: int) -> None:
-        """An environment made anew; `seed` is for streams of the process, where it has its own."""
-
-    def seed_spaces(self, seed: int) -> None:
-        """Give the spaces streams of their own."""
-
-    def get_state(self) -> dict[str, Any]:
-        """The environment's state."""
-
-    def set_state(self, state: Mapping[str, Any]) -> None:
-        """Take back what `get_state` gave."""
-
-    def left_out(self) -> list[str]:
-        """Names of attributes that `get_state` cannot hold."""
-
-    def close(self) -> None:
-        """Let go of the environment."""
 
 
 class SeparateLanes:
@@ -93,8 +54,7 @@ class SeparateLanes:
         self.before_restart: Callable[[Step], None] | None = None
         self._rows = _Rows(self.observation_space, self.count)
         self._ends = Ends(config, self.count)
-        self._restarts = np.zeros(self.count, dtype=np.int64)
-        self._failures = np.zeros(self.count, dtype=np.int64)
+        self._restarts = Restarts(config.restart_failed_sub_environments, place, self.count)
 
     def reset(self, seeds: Sequence[int] | None) -> Array:
         """Start all episodes, one seed per lane; returns observations (N, *O)."""
@@ -156,15 +116,13 @@ class SeparateLanes:
         """Entries ``ends``, ``restarts`` and ``failures`` (N,)."""
         return {
             "ends": self._ends.get_state(),
-            "restarts": self._restarts.copy(),
-            "failures": self._failures.copy(),
+            **self._restarts.get_state(),
         }
 
     def set_counters(self, counters: Mapping[str, Any]) -> None:
         """Take back what `get_counters` gave."""
         self._ends.set_state(counters["ends"])
-        self._restarts[:] = counters["restarts"]
-        self._failures[:] = counters["failures"]
+        self._restarts.set_state(counters)
 
     def left_out(self) -> list[str]:
         """Names of attributes that `get_state` cannot hold; where there are any, it is inexact."""
@@ -201,68 +159,16 @@ class SeparateLanes:
 
     def _following(self, lane: int, faults: dict[int, Exception]) -> Any:
         """The first observation of the next episode, after one that ended."""
-        self._failures[lane] = 0
+        self._restarts.episode_ended(lane)
         try:
             return self._seats[lane].reset(None)
         except Exception as error:  # noqa: BLE001 likewise
             faults[lane] = error
             return self._recovered(lane, "reset", error)
 
-    # ---- restarts ----------------------------------------------------------------------------
-
     def _recovered(self, lane: int, method: str, error: Exception) -> Any:
-        """The first observation in an environment made anew, if that is set and may help."""
-        name = self._place.name(lane)
-        if isinstance(error, Breach):
-            raise EnvError(f"{name}: {error}") from error.__cause__
-        if not self._config.restart_failed_sub_environments:
-            raise EnvError(
-                f"{name}: {method}() {told(error)}, at step {self._ends.lengths[lane]} of "
-                "its episode; restart_failed_sub_environments: true makes such an environment "
-                "anew and goes on"
-            ) from error
-        if self._ends.lengths[lane] > STEPS_THAT_COUNT:
-            self._failures[lane] = 0
-        latest: Exception | None = error
-        while latest is not None:
-            self._failures[lane] += 1
-            if self._failures[lane] > MAX_FAILURES_IN_A_ROW:
-                raise EnvError(
-                    f"{name}: failed {MAX_FAILURES_IN_A_ROW + 1} times in a row, without an "
-                    "episode that ended; it is not restarted again. "
-                    f"First it {told(error)}; at last it {told(latest)}"
-                ) from error
-            observation, latest = self._restarted(lane, method, latest)
-        return observation
-
-    def _restarted(self, lane: int, method: str, error: Exception) -> tuple[Any, Exception | None]:
-        """The first observation and None, or nothing and what went wrong once more."""
-        logger.warning(
-            "%s: %s() %s; its episode is dropped and it is made anew, restart %d",
-            self._place.name(lane),
-            method,
-            told(error),
-            self._restarts[lane] + 1,
-            exc_info=error,
-        )
-        time.sleep(_back_off(int(self._failures[lane])))
-        self._restarts[lane] += 1
-        seat = self._seats[lane]
-        try:
-            seat.close()
-        except Exception:
-            logger.exception("%s raised while it was closed", self._place.name(lane))
-        try:
-            seat.remake(self._seed(lane, "global"))
-            seat.seed_spaces(self._seed(lane, "spaces"))
-            return seat.reset(self._seed(lane)), None
-        except Exception as again:  # noqa: BLE001 it is told and counted by the caller
-            return None, again
-
-    def _seed(self, lane: int, *path: str) -> int:
-        seed, worker, _ = self._place
-        count = int(self._restarts[lane])
-        return rng.integer(seed, "env", worker, lane, "restart", count, *path) % 2**31
+        failed_at = int(self._ends.lengths[lane])
+        return self._restarts.recovered(self._seats[lane], lane, method, error, failed_at)
 
 
 class _Rows:
@@ -293,15 +199,6 @@ class _Rows:
         return concatenate(self._space, self._each, self._array)
 
 
-def told(error: BaseException) -> str:
-    """An exception in words that say what the environment did."""
-    return str(error) if isinstance(error, Fault) else f"raised {type(error).__name__}: {error}"
-
-
 def _copied(observation: Any) -> Any:
     """Some environments give the same array again, with other numbers in it."""
     return np.array(observation) if isinstance(observation, np.ndarray) else observation
-
-
-def _back_off(failures: int) -> float:
-    return 0.0 if failures < 2 else BACK_OFF_S * 2.0 ** (failures - 2)

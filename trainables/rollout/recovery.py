@@ -17,7 +17,7 @@ from trainables.errors import TrainableError, WorkerError
 from trainables.rollout.compression import unpack
 from trainables.rollout.process import WorkerProcess
 from trainables.rollout.sample import Sample
-from trainables.rollout.worker import WorkerSpec
+from trainables.rollout.spec import WorkerSpec
 from trainables.settings import Section
 
 #: Replacements for one request; a child that fails once more fails for a reason of its own.

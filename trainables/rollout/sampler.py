@@ -9,11 +9,10 @@ collects whole episodes with the same tick.
 import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from typing import Annotated, Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import Field
 
 from trainables.envs.actions import ActionAdapter
 from trainables.envs.atari import LIFE_LOST
@@ -25,50 +24,11 @@ from trainables.policies.actor import Acted, Actor
 from trainables.rollout.batch import Fragment
 from trainables.rollout.metrics import EpisodesInFlight, RolloutMetrics
 from trainables.rollout.perf import PerfConfig, PerfStats
+from trainables.rollout.sampling import SamplingConfig
 from trainables.rollout.watch import EpisodeWatch, Trajectory
-from trainables.settings import Section
 
 Array = NDArray[Any]
 RECENT_ROWS = 64
-
-
-class SamplingConfig(Section):
-    """How experience is collected."""
-
-    num_envs_per_worker: int = Field(
-        default=1, gt=0, description="Environments that a worker steps side by side."
-    )
-    rollout_fragment_length: int = Field(
-        default=200, gt=0, description="Steps of each environment in one fragment."
-    )
-    batch_mode: Literal["truncate_episodes", "complete_episodes"] = Field(
-        default="truncate_episodes",
-        description="truncate_episodes: fragments have a fixed length and may cut episodes; "
-        "complete_episodes: whole episodes, at least as many steps.",
-    )
-    sample_async: bool = Field(
-        default=False,
-        description="Each worker samples in a thread of its own while the trainer learns; a trial "
-        "is then not bit-exact.",
-    )
-    fake_sampler: bool = Field(
-        default=False,
-        description="Sample once and give that batch for ever: to see how fast learning alone is.",
-    )
-    compress_observations: bool | Literal["bulk"] = Field(
-        default=False,
-        description="Children send observations compressed (LZ4): true: each row by itself; bulk: "
-        "all of a fragment at once.",
-    )
-    clip_actions: bool = Field(
-        default=True,
-        description="Clip what is sent to the environment to the action space's bounds.",
-    )
-    clip_rewards: bool | Annotated[float, Field(gt=0)] | None = Field(
-        default=None,
-        description="true: learn from their sign; a number: clip them to ± it; null: as they are, "
-        "but as with true for Atari games in DeepMind's wrappers.",
-    )
 
 
 class Collected(NamedTuple):

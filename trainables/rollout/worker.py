@@ -7,7 +7,7 @@ import logging
 import weakref
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import fields, replace
 from typing import Any, ClassVar
 
 from numpy.typing import NDArray
@@ -16,27 +16,24 @@ from trainables import filters as filters_
 from trainables import rng
 from trainables.callbacks import Calls
 from trainables.envs.choice import make_lanes
-from trainables.envs.lanes import LanesConfig
-from trainables.envs.levels import EXACT, Level
-from trainables.envs.make import EnvironmentConfig, EnvSpaces, checked_spaces, deepmind
+from trainables.envs.levels import EXACT
+from trainables.envs.make import checked_spaces
 from trainables.envs.state import lost_episode
-from trainables.envs.vector import Lanes, Place
+from trainables.envs.vector import Place
 from trainables.errors import ConfigError, WorkerError
-from trainables.filter_config import FilterConfig, make_filters
+from trainables.filter_config import make_filters
 from trainables.filters import Filter
-from trainables.logs import LogConfig, OneTimeLog, set_level, show
+from trainables.logs import OneTimeLog
 from trainables.policies.actor import Actor, Weights
-from trainables.policies.architecture import Architecture
-from trainables.resources import ResourcesConfig
 from trainables.rollout.access import WorkerAccess
 from trainables.rollout.async_sampler import AsyncSampler
 from trainables.rollout.batch import Fragment
-from trainables.rollout.compression import PackingWorker
 from trainables.rollout.episodes import EpisodeSampler
 from trainables.rollout.metrics import RolloutMetrics
-from trainables.rollout.perf import PerfConfig, PerfStats
+from trainables.rollout.perf import PerfStats
 from trainables.rollout.sample import Sample, as_data, from_data
-from trainables.rollout.sampler import Sampler, SamplingConfig
+from trainables.rollout.sampler import Sampler
+from trainables.rollout.spec import WorkerSpec
 from trainables.rollout.watch import EpisodeWatch
 
 Array = NDArray[Any]
@@ -45,48 +42,6 @@ SAMPLERS: Mapping[str, type[Sampler]] = {
     "truncate_episodes": Sampler,
     "complete_episodes": EpisodeSampler,
 }
-
-
-@dataclass(frozen=True)
-class WorkerSpec:
-    """Everything a worker is made from; it travels to children."""
-
-    seed: int
-    """Seed of the trial's streams."""
-    index: int
-    """Which worker of its trainer."""
-    num_workers: int
-    """Child processes that collect; 0: the trainer's own process does."""
-    environment: EnvironmentConfig
-    lanes: LanesConfig
-    sampling: SamplingConfig
-    filters: FilterConfig
-    architecture: Architecture
-    """Of the policy's networks."""
-    gamma: float
-    steps: int
-    """Environment steps per `sample`: exactly so many, or at least, of whole episodes."""
-    level: Level
-    """What a checkpoint holds of the environments."""
-    resources: ResourcesConfig = field(default_factory=ResourcesConfig)
-    """What a child is given."""
-    perf: PerfConfig = field(default_factory=PerfConfig)
-    logs: LogConfig = field(default_factory=LogConfig)
-    shows_logs: bool = False
-    """Whether the trainer's process shows what is logged; a child then does so too."""
-    calls: Calls | None = None
-    """A person's callbacks; a child makes its own."""
-
-    #: How errors call the process that is made from it.
-    role: ClassVar[str] = "rollout worker"
-
-    def build(self) -> "RolloutWorker | PackingWorker":
-        """The worker, in the process that it lives in."""
-        set_level(self.logs)
-        if self.shows_logs:
-            show(f"{self.role} {self.index}")
-        worker, compress = RolloutWorker(self), self.sampling.compress_observations
-        return PackingWorker(worker, compress == "bulk") if compress else worker
 
 
 class RolloutWorker(WorkerAccess):
@@ -102,7 +57,8 @@ class RolloutWorker(WorkerAccess):
         self.lanes = make_lanes(
             spec.environment, spec.sampling.num_envs_per_worker, spec.lanes, place
         )
-        spaces_ = _read_spaces(spec, self.lanes)
+        of_lanes = (self.lanes.observation_space, self.lanes.action_space)
+        spaces_ = checked_spaces(spec.environment, *of_lanes)
         self._actor = Actor(spaces_.layout, spec.architecture)
         self._filters: dict[str, Filter] = make_filters(
             spec.filters, spaces_.observation_shape, concurrent=spec.sampling.sample_async
@@ -113,7 +69,8 @@ class RolloutWorker(WorkerAccess):
         parts = (self.lanes, self._actor, self._filters)
         name = f"worker {spec.index}"
         make = SAMPLERS[spec.sampling.batch_mode]
-        self._sampler = make(name, _sampling(spec), spaces_, parts, (spec.gamma, spec.steps))
+        learning = (spec.gamma, spec.steps)
+        self._sampler = make(name, spec.effective_sampling, spaces_, parts, learning)
         self._sampler.perf = PerfStats(spec.perf)
         self._episodes: list[RolloutMetrics] = []
         self._log = OneTimeLog(name, on=spec.index == 0)
@@ -328,14 +285,3 @@ class RolloutWorker(WorkerAccess):
     def _seed(self, unit: int, *path: rng.Name) -> int:
         # Some simulators take seeds of 31 bits only.
         return rng.integer(self.spec.seed, "env", self.spec.index, unit, *path) % 2**31
-
-
-def _read_spaces(spec: WorkerSpec, lanes: Lanes) -> EnvSpaces:
-    return checked_spaces(spec.environment, lanes.observation_space, lanes.action_space)
-
-
-def _sampling(spec: WorkerSpec) -> SamplingConfig:
-    """Rewards of Atari games are clipped unless the settings say otherwise."""
-    if spec.sampling.clip_rewards is None and deepmind(spec.environment):
-        return spec.sampling.model_copy(update={"clip_rewards": True})
-    return spec.sampling

@@ -17,7 +17,8 @@ from trainables.resources import WorkerCount
 from trainables.rollout import access
 from trainables.rollout.recovery import RecoveryConfig, SupervisedWorker
 from trainables.rollout.sample import Sample
-from trainables.rollout.worker import RolloutWorker, WorkerSpec
+from trainables.rollout.spec import WorkerSpec
+from trainables.rollout.worker import RolloutWorker
 from trainables.settings import Section
 
 logger = logging.getLogger(__name__)

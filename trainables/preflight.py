@@ -1,0 +1,71 @@
+"""What a trainer's class says of settings before a trainer is made from them."""
+
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+from trainables.config import TrainerConfig, check_fit
+from trainables.envs.choice import make_lanes
+from trainables.envs.lanes import check_lanes
+from trainables.envs.make import read_spaces
+from trainables.evaluation import check_evaluation
+from trainables.periodic_evaluation import PeriodicEvaluation
+from trainables.policies.architecture import architecture
+from trainables.policies.device import learning_device
+from trainables.settings import parse
+from trainables.telling import check_callbacks
+
+
+class Preflight(PeriodicEvaluation):
+    """Whether settings can work, what follows from them, what a trial with them needs."""
+
+    config_class: ClassVar[type[TrainerConfig]] = TrainerConfig
+    settings: TrainerConfig
+
+    @classmethod
+    def check_fit(cls, settings: TrainerConfig) -> None:
+        """Raise ConfigError for settings that are fine one by one but do not fit together."""
+        check_fit(settings)
+        check_callbacks(settings.callbacks, settings.workers.num_workers)
+
+    @classmethod
+    def check_config(cls, config: Mapping[str, Any]) -> None:
+        """Raise ConfigError for settings that cannot work; one environment is made and closed."""
+        settings = parse(cls.config_class, config)
+        cls.check_fit(settings)
+        learning_device(settings.resources)
+        spaces = read_spaces(settings.environment)
+        architecture(settings.model, spaces.observation_shape)
+        evaluated = cls.evaluation_plan(settings).environment
+        if evaluated != settings.environment:
+            check_evaluation(evaluated, spaces)
+        check_lanes(settings.environment, settings.lanes)
+        if settings.environment.native_vector_env:
+            make_lanes(settings.environment, 1, settings.lanes).close()
+
+    @classmethod
+    def complete_config(
+        cls, config: Mapping[str, Any], stop: Mapping[str, float]
+    ) -> dict[str, Any]:
+        """A schedule is as long as the training, unless its length is set."""
+        completed = dict(config)
+        if "timesteps_total" in stop and completed.get("schedule_timesteps") is None:
+            completed["schedule_timesteps"] = int(stop["timesteps_total"])
+        return completed
+
+    @classmethod
+    def default_resource_request(cls, config: Mapping[str, Any]) -> dict[str, float]:
+        """``cpu``, ``gpu``, ``memory`` (bytes) of the trainer, ``extra_*`` of all its children."""
+        settings = parse(cls.config_class, config)
+        children = settings.workers.num_workers
+        if settings.evaluation.evaluation_interval is not None:
+            children += settings.evaluation.evaluation_num_workers
+        return settings.resources.request(children)
+
+    @classmethod
+    def resource_help(cls, config: Mapping[str, Any]) -> str:
+        """What to change when a trial asks for more than there is."""
+        return (
+            "num_workers and evaluation_num_workers set how many child processes a trial has, "
+            "num_gpus what it learns on; this trial's settings: "
+            f"{dict(config)}"
+        )
