@@ -197,7 +197,7 @@ def test_a_game_goes_on_from_life_to_life_when_it_is_played_again() -> None:
     config = EnvironmentConfig(env="ALE/Breakout-v5", env_level="B")
     env, twin = (Replayed(lambda: make_env(config), 1000) for _ in range(2))
     env.reset(seed=1)
-    lives = []
+    lives: list[int] = []
     while len(lives) < 2:
         *_, terminated, _, info = env.step(NOOP)
         if terminated:
