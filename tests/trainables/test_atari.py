@@ -11,8 +11,8 @@ import pytest
 from tests.support.trainers import differences, make, run
 from trainables.algorithms.ppo import PPO
 from trainables.envs.atari import LIFE_LOST, EpisodicLife, FireAtEachLife
-from trainables.envs.levels import measure, resolve
 from trainables.envs.make import EnvironmentConfig, make_env, read_spaces
+from trainables.envs.replay import Replayed
 from trainables.errors import ConfigError
 
 SMALL: dict[str, Any] = {
@@ -192,11 +192,25 @@ def test_W7_a_game_that_is_cut_off_as_a_life_is_lost_is_truncated_and_begun_anew
     assert LIFE_LOST not in info
 
 
-def test_a_game_whose_lives_are_episodes_is_not_replayed_from_a_new_game() -> None:
-    measured = measure(EnvironmentConfig(env="ALE/Breakout-v5"))
-    assert measured.level == "C"
-    assert any("after a lost life" in reason for reason in measured.reasons)
-    with pytest.raises(ConfigError, match="after a lost life"):
-        resolve(EnvironmentConfig(env="ALE/Breakout-v5", env_level="B"))
-    raw = EnvironmentConfig(env="ALE/Breakout-v5", preprocessor_pref="rllib")
-    assert measure(raw).level == "B"
+def test_a_game_goes_on_from_life_to_life_when_it_is_played_again() -> None:
+    """Between two lives nothing is made anew; a state taken there or later leads to the same."""
+    config = EnvironmentConfig(env="ALE/Breakout-v5", env_level="B")
+    env, twin = (Replayed(lambda: make_env(config), 1000) for _ in range(2))
+    env.reset(seed=1)
+    lives: list[int] = []
+    while len(lives) < 2:
+        *_, terminated, _, info = env.step(NOOP)
+        if terminated:
+            lives.append(info["lives"])
+            env.reset()
+            twin.set_state(env.get_state())
+            assert twin.get_state()["lost"] == ""
+    assert lives == [4, 3]
+    for _ in range(5):
+        seen, expected = (one.step(NOOP) for one in (twin, env))
+        assert (seen[0] == expected[0]).all()
+        assert seen[1:] == expected[1:]
+    twin.set_state(env.get_state())
+    assert twin.get_state() == env.get_state()
+    env.close()
+    twin.close()

@@ -56,34 +56,31 @@ class EpisodicLife(gymnasium.Wrapper[Any, Any, Any, Any]):
         env: a game.
     """
 
-    #: A reset goes on with the game, so an environment made anew for each episode is another one.
-    CARRIES_ON = "after a lost life the next episode is the same game"
-
     def __init__(self, env: Env) -> None:
         super().__init__(env)
         self.lives = 0
-        self.game_over = True
+        self.life_lost = False
 
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[Any, dict[str, Any]]:
-        """A new game after the last life or with a seed; else an idle step into the next life."""
-        if self.game_over or seed is not None:
+        """After a lost life an idle step into the next one; else, or with a seed, a new game."""
+        if seed is not None or not self.life_lost:
             observation, info = self.env.reset(seed=seed, options=options)
         else:
             observation, _, terminated, truncated, info = self.env.step(NOOP)
             if terminated or truncated:
                 observation, info = self.env.reset(options=options)
-        self.game_over = False
+        self.life_lost = False
         self.lives = _lives(self)
         return observation, info
 
     def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
         """One step; terminated also where a life was lost, which the info then says."""
         observation, reward, terminated, truncated, info = self.env.step(action)
-        self.game_over = terminated or truncated
         lives = _lives(self)
-        if 0 < lives < self.lives and not self.game_over:
+        self.life_lost = 0 < lives < self.lives and not (terminated or truncated)
+        if self.life_lost:
             terminated = True
             info = {**info, LIFE_LOST: True}
         self.lives = lives

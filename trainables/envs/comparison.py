@@ -15,7 +15,7 @@ from trainables.envs.lanes import LanesConfig
 from trainables.envs.make import Env, EnvironmentConfig, make_env
 from trainables.envs.plain import fingerprint
 from trainables.envs.replay import Replayed
-from trainables.envs.state import layers, seed_spaces
+from trainables.envs.state import seed_spaces
 from trainables.envs.vector import Lanes
 
 SEED = 20_260_101
@@ -102,15 +102,6 @@ class Episodes:
         self._steps = _shortened(config, EPISODE_STEPS)
         self._units: list[Replayed] = []
         self._seeds = [_seed("episode", i) for i in range(EPISODES)]
-
-    def carries_on(self) -> str:
-        """Why an episode may begin in the middle of something; said by a layer, not measured."""
-        env = make_env(self._config)
-        try:
-            said = [getattr(type(layer), "CARRIES_ON", "") for layer in layers(env)]
-        finally:
-            env.close()
-        return next(filter(None, said), "")
 
     def chance_failure(self) -> str:
         """Why an episode is not decided by its seed and actions."""

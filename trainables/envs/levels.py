@@ -112,8 +112,6 @@ def _measure_episodes(config: EnvironmentConfig) -> tuple[Level, str]:
     """B, or a weaker level and why."""
     episodes = Episodes(config)
     try:
-        if carries_on := episodes.carries_on():
-            return "C", carries_on
         if why_not := episodes.chance_failure():
             return "D", why_not
         why_not = episodes.replay_failure()

@@ -2,7 +2,8 @@
 
 For environments whose state cannot be read (level B). An object that has played an episode may not
 repeat what a new one does, so every episode begins in an environment made anew; then an episode
-depends on its seed and actions alone, and playing these again leads to the same point.
+depends on its seed and actions alone, and playing these again leads to the same point. The lives
+of an Atari game are one episode here: between them it is reset without a seed, and goes on.
 """
 
 import copy
@@ -13,6 +14,7 @@ import gymnasium
 import numpy as np
 
 from trainables import rng
+from trainables.envs.atari import LIFE_LOST
 from trainables.envs.make import Env, EnvironmentConfig, make_env
 from trainables.envs.plain import decode, encode, fingerprint
 from trainables.envs.registry import EnvContext
@@ -38,6 +40,8 @@ class Replayed(gymnasium.Wrapper[Any, Any, Any, Any], KeepsState):
         self._seeds = [0, 0]  # of the episodes, of the spaces
         self._episode = 0
         self._actions: list[Any] = []
+        self._lives: list[int] = []  # actions before each reset into the next life
+        self._life_lost = False
         self._lost = ""  # why the running episode cannot be played again
         self._last: tuple[Any, Any] = (None, None)  # observation, reward
 
@@ -48,7 +52,9 @@ class Replayed(gymnasium.Wrapper[Any, Any, Any, Any], KeepsState):
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[Any, dict[str, Any]]:
-        """Begin the next episode, or the first one of a new `seed`."""
+        """Begin the next life or the next episode, or the first episode of a new `seed`."""
+        if seed is None and self._life_lost:
+            return self._next_life(options)
         self._episode = 0 if seed is not None else self._episode + 1
         if seed is not None:
             self._seeds[0] = seed
@@ -62,19 +68,22 @@ class Replayed(gymnasium.Wrapper[Any, Any, Any, Any], KeepsState):
                 self._lose(f"it has more than {self._limit} steps (env_replay_limit)")
         outcome = self.env.step(action)
         self._last = outcome[0], outcome[1]
+        self._life_lost = bool(outcome[4].get(LIFE_LOST))
         return outcome
 
     def get_state(self) -> dict[str, Any]:
-        """Entries ``seeds``, ``episode``, ``lost``, ``actions`` and ``seen``.
+        """Entries ``seeds``, ``episode``, ``lost``, ``actions``, ``lives`` and ``seen``.
 
-        ``lost`` says why the episode cannot be played again; empty: it can. ``seen`` is a
-        fingerprint of the last observation and reward, which a replay has to reach.
+        ``lost`` says why the episode cannot be played again; empty: it can. ``lives``
+        tells before which actions the next life began. ``seen`` is a fingerprint of the last
+        observation and reward, which a replay has to reach.
         """
         return {
             "seeds": list(self._seeds),
             "episode": self._episode,
             "lost": self._lost,
             "actions": _pack(self._actions),
+            "lives": list(self._lives),
             "seen": fingerprint(self._last),
         }
 
@@ -96,8 +105,13 @@ class Replayed(gymnasium.Wrapper[Any, Any, Any, Any], KeepsState):
             rng.restore_global(streams)
 
     def _play(self, state: Mapping[str, Any]) -> None:
-        for action in _unpack(state["actions"]):
+        actions, lives = _unpack(state["actions"]), set(state["lives"])
+        for i, action in enumerate(actions):
+            if i in lives:
+                self._next_life(None)
             self.step(action)
+        if len(actions) in lives:
+            self._next_life(None)
         if fingerprint(self._last) != state["seen"]:
             self._lose(
                 f"played again it was another one after {len(self._actions)} steps; the "
@@ -106,7 +120,17 @@ class Replayed(gymnasium.Wrapper[Any, Any, Any, Any], KeepsState):
 
     def _lose(self, why: str) -> None:
         self._lost = why
-        self._actions = []
+        self._actions, self._lives = [], []
+
+    def _next_life(self, options: dict[str, Any] | None) -> tuple[Any, dict[str, Any]]:
+        self._life_lost = False
+        if not self._lost:
+            self._lives.append(len(self._actions))
+        if options is not None:
+            self._lose("a life of it began with options")
+        observation, info = self.env.reset(options=options)
+        self._last = observation, 0.0
+        return observation, info
 
     def _begin(self, options: dict[str, Any] | None) -> tuple[Any, dict[str, Any]]:
         if not self._fresh:
@@ -114,7 +138,8 @@ class Replayed(gymnasium.Wrapper[Any, Any, Any, Any], KeepsState):
             self.env = self._make()
         self._fresh = False
         seed_spaces(self.env, self._derived(1, "spaces"))
-        self._actions, self._lost = [], "" if options is None else "it began with options"
+        self._actions, self._lives, self._life_lost = [], [], False
+        self._lost = "" if options is None else "it began with options"
         observation, info = self.env.reset(seed=self._derived(0, "reset"), options=options)
         self._last = observation, 0.0
         return observation, info

@@ -9,6 +9,8 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from trainables.envs.atari import LIFE_LOST
+from trainables.envs.vector import Step
 from trainables.errors import CallbackError, shorten
 
 
@@ -102,6 +104,18 @@ class EpisodesInFlight:
         self.rewards[:] = state["rewards"]
         self.lengths[:] = state["lengths"]
         self.counts[:] = state["counts"]
+
+
+def without_lost_lives(over: NDArray[np.bool_], step: Step) -> NDArray[np.bool_]:
+    """The metrics' episode of an Atari game is the whole game, whatever ends what is learnt."""
+    lost = [
+        lane for lane, info in step.infos.items() if info.get(LIFE_LOST) and lane not in step.faults
+    ]
+    if not lost:
+        return over
+    over = over.copy()
+    over[lost] = False
+    return over
 
 
 def summarise(episodes: Iterable[RolloutMetrics]) -> dict[str, float]:

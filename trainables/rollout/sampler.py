@@ -15,14 +15,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from trainables.envs.actions import ActionAdapter
-from trainables.envs.atari import LIFE_LOST
 from trainables.envs.make import EnvSpaces
 from trainables.envs.preprocessors import Rows, require_finite
 from trainables.envs.vector import Lanes, Step
 from trainables.filters import Filter, MeanStdFilter, NoFilter, RewardScaler
 from trainables.policies.actor import Acted, Actor
 from trainables.rollout.batch import Fragment
-from trainables.rollout.metrics import EpisodesInFlight, RolloutMetrics
+from trainables.rollout.metrics import EpisodesInFlight, RolloutMetrics, without_lost_lives
 from trainables.rollout.perf import PerfConfig, PerfStats
 from trainables.rollout.sampling import SamplingConfig
 from trainables.rollout.watch import EpisodeWatch, Trajectory
@@ -199,7 +198,7 @@ class Sampler:
         if not self.latest:
             self.latest = {"infos": step.infos, "policy inputs": filtered, "policy outputs": acted}
         over = ended if step.soft_ends is None else ended | step.soft_ends
-        return step, ended, _without_lost_lives(over, step)
+        return step, ended, without_lost_lives(over, step)
 
     def _filtered(self) -> Array:
         """The current observations (N, D); those of no transition are counted by no filter."""
@@ -256,16 +255,6 @@ def allocate(steps: int, lanes: int, spaces_: EnvSpaces, filtered: Filter) -> Fr
     layout = spaces_.layout
     rows = (spaces_.observation_shape, observed), (layout.shape, layout.dtype)
     return Fragment.allocate(steps, lanes, *rows)
-
-
-def _without_lost_lives(over: NDArray[np.bool_], step: Step) -> NDArray[np.bool_]:
-    """The metrics' episode of an Atari game is the whole game, whatever ends what is learnt."""
-    lost = [lane for lane, info in step.infos.items() if info.get(LIFE_LOST)]
-    if not lost:
-        return over
-    over = over.copy()
-    over[lost] = False
-    return over
 
 
 def _make_scaler(filters: Mapping[str, Filter], num_envs: int, gamma: float) -> RewardScaler | None:

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from trainables import state as state_
 from trainables.callbacks import Calls
 from trainables.envs.vector import Step
-from trainables.rollout.metrics import EpisodesInFlight, checked_numbers
+from trainables.rollout.metrics import EpisodesInFlight, checked_numbers, without_lost_lives
 
 Array = NDArray[Any]
 WRITTEN = ("user_data", "custom_metrics", "hist_data")
@@ -25,7 +25,10 @@ WRITTEN = ("user_data", "custom_metrics", "hist_data")
 
 @dataclass
 class Episode:
-    """What is known of an episode, and three dicts for callbacks to write into."""
+    """What is known of an episode, and three dicts for callbacks to write into.
+
+    As in the metrics it is the whole game where lost lives end what is learnt.
+    """
 
     episode_id: str
     """worker-environment-count, the same in every run of the same trial."""
@@ -99,7 +102,7 @@ class EpisodeWatch:
         self._count(step)
         over = step.terminated | step.truncated
         over[list(step.faults)] = True
-        self._end(np.flatnonzero(over).tolist(), step)
+        self._end(np.flatnonzero(without_lost_lives(over, step)).tolist(), step)
 
     def after_step(self, step: Step, row: int) -> dict[int, Episode]:
         """The step is done and lanes that ended have been reset; lane → episode that ended.
@@ -113,6 +116,7 @@ class EpisodeWatch:
         over = step.terminated | step.truncated
         over = over if step.soft_ends is None else over | step.soft_ends
         over[list(step.faults)] = True
+        over = without_lost_lives(over, step)
         lanes = [lane for lane in np.flatnonzero(over).tolist() if lane not in self._ended]
         self._end(lanes, step)
         ended, self._ended, self._counted = self._ended, {}, False
