@@ -16,6 +16,7 @@ from trainables import filters as filters_
 from trainables import rng
 from trainables.acting import ComputesActions
 from trainables.config import TrainerConfig, check_fit
+from trainables.data_parallel import LearnsInRanks
 from trainables.envs.choice import make_lanes
 from trainables.envs.lanes import check_lanes
 from trainables.envs.levels import LEVELS, resolve
@@ -29,13 +30,13 @@ from trainables.periodic_evaluation import PeriodicEvaluation
 from trainables.policies.actor import Actor
 from trainables.policies.architecture import architecture
 from trainables.policies.device import learning_device, set_threads
-from trainables.policies.networks import ActorCritic
 from trainables.policies.player import Player
-from trainables.policies.torch_policy import TorchPolicy
+from trainables.policies.torch_policy import build_policy
 from trainables.policy_access import PolicyAccess
 from trainables.resources import Environs, check_quota
 from trainables.rollout.batch import Fragment
 from trainables.rollout.progress import Progress
+from trainables.rollout.rank_group import RankGroup
 from trainables.rollout.sample import Sample
 from trainables.rollout.worker import WorkerSpec
 from trainables.rollout.worker_set import WorkerSet, make_workers
@@ -44,7 +45,7 @@ from trainables.telling import Telling, check_callbacks
 from trainables.trainable import TrialContext
 
 
-class Trainer(ComputesActions, PolicyAccess, PeriodicEvaluation):
+class Trainer(ComputesActions, PolicyAccess, PeriodicEvaluation, LearnsInRanks):
     """Base of all algorithms; works alone: ``PPO({"env": "CartPole-v1"}).train()``."""
 
     config_class: ClassVar[type[TrainerConfig]] = TrainerConfig
@@ -73,6 +74,7 @@ class Trainer(ComputesActions, PolicyAccess, PeriodicEvaluation):
         """Raise ConfigError for settings that are fine one by one but do not fit together."""
         check_fit(settings)
         check_callbacks(settings.callbacks, settings.workers.num_workers)
+        cls.check_data_parallel(settings)
 
     # ---- Trainable ---------------------------------------------------------------------------
 
@@ -97,7 +99,8 @@ class Trainer(ComputesActions, PolicyAccess, PeriodicEvaluation):
         self.architecture = architecture(settings.model, self.spaces.observation_shape)
         check_lanes(settings.environment, settings.lanes)
         device = learning_device(settings.resources)
-        self.policy = TorchPolicy(self._build_model(), settings.optimizer, device)
+        networks = (self.spaces.layout, self.architecture)
+        self.policy = build_policy(networks, settings.optimizer, self.seed, device)
         self.filters = make_filters(settings.filters, self.spaces.observation_shape)
         self.streams = {
             name: rng.generator(self.seed, name) for name in ("minibatch", "compute_action")
@@ -247,21 +250,25 @@ class Trainer(ComputesActions, PolicyAccess, PeriodicEvaluation):
 
     def _round(self, timers: dict[str, float]) -> dict[str, float]:
         """Sample, learn, synchronise, count; returns the learner's statistics."""
-        with timed(timers, "sample_time_ms"):
-            samples = self.workers.sample()
-        self.telling.sampled(samples)
-        with timed(timers, "learn_time_ms"):
-            learner = self.learn([fragment for one in samples for fragment in one.fragments])
-        self.telling.learnt(self.policy, learner)
+        samples, learner = self._sample_and_learn(timers)
         with timed(timers, "synch_time_ms"):
             self._synchronise(samples)
         for one in samples:
             self.progress.count(one.index, one.count, one.episodes, one.perf)
         return learner
 
-    def _build_model(self) -> ActorCritic:
-        stream = rng.torch_generator(self.seed, "init")
-        return ActorCritic(self.spaces.layout, self.architecture, stream)
+    def _sample_and_learn(
+        self, timers: dict[str, float]
+    ) -> tuple[Sequence[Sample], dict[str, float]]:
+        if isinstance(self.workers, RankGroup):
+            return self._learn_in_ranks(self.workers, timers)
+        with timed(timers, "sample_time_ms"):
+            samples = self.workers.sample()
+        self.telling.sampled(samples)
+        with timed(timers, "learn_time_ms"):
+            learner = self.learn([fragment for one in samples for fragment in one.fragments])
+        self.telling.learnt(self.policy, learner)
+        return samples, learner
 
     def _worker_spec(self) -> WorkerSpec:
         settings = self.settings
@@ -282,6 +289,7 @@ class Trainer(ComputesActions, PolicyAccess, PeriodicEvaluation):
             logs=settings.logs,
             shows_logs=is_shown(),
             calls=self.telling.calls,
+            learner=self.learner_spec() if settings.workers.data_parallel else None,
         )
 
     @classmethod
@@ -302,6 +310,8 @@ class Trainer(ComputesActions, PolicyAccess, PeriodicEvaluation):
         merged = filters_.synchronise(self.filters, [one.deltas for one in samples])
         weights = self.policy.model.weights()
         self.player.actor.load(weights)
+        if isinstance(self.workers, RankGroup) and not samples:
+            self.workers.load_policy(self.policy.get_state())
         self.workers.sync(weights, merged)
         if samples:
             self.recent = samples[0].recent

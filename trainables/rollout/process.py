@@ -20,7 +20,14 @@ from typing import Any, Protocol, TypeAlias
 from joblib.externals.loky.backend import get_context
 
 from trainables import rng
-from trainables.errors import CallbackError, EnvError, NotFiniteError, TrainableError, WorkerError
+from trainables.errors import (
+    CallbackError,
+    EnvError,
+    ExchangeError,
+    NotFiniteError,
+    TrainableError,
+    WorkerError,
+)
 from trainables.processes import (
     Parent,
     die_with_parent,
@@ -40,7 +47,7 @@ ENVIRONMENT = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM
 
 #: Errors that stay what they are on their way to the parent; every other one becomes a WorkerError.
 NAMED_ERRORS: Mapping[str, type[TrainableError]] = {
-    one.__name__: one for one in (CallbackError, EnvError, NotFiniteError)
+    one.__name__: one for one in (CallbackError, EnvError, ExchangeError, NotFiniteError)
 }
 
 Pipe: TypeAlias = "connection.Connection[Any, Any]"
@@ -109,6 +116,11 @@ class WorkerProcess:
         """Whether the child is running."""
         return bool(self._process.is_alive())
 
+    @property
+    def ends(self) -> tuple[Pipe, int]:
+        """What becomes ready when the child answers or ends."""
+        return self._pipe, self._process.sentinel
+
     def send(self, method: str, *args: Any) -> None:
         """Ask for ``worker.method(*args)``."""
         if self._answered < self._number:
@@ -171,7 +183,7 @@ class WorkerProcess:
                 return kind, answer
 
     def _wait(self, timeout_s: float | None) -> None:
-        ready = connection.wait([self._pipe, self._process.sentinel], self._left(timeout_s))
+        ready = connection.wait(list(self.ends), self.left(timeout_s))
         if not ready:
             stack = self._read_stack()
             self._slay()
@@ -206,7 +218,8 @@ class WorkerProcess:
             written += part
         return written.decode(errors="replace")
 
-    def _left(self, timeout_s: float | None) -> float | None:
+    def left(self, timeout_s: float | None) -> float | None:
+        """Seconds that are left of the child's time to answer; None without a bound."""
         if timeout_s is None:
             return None
         start = 0.0 if self._answered else START_TIMEOUT_S
@@ -253,6 +266,10 @@ class _ChildWorker:
     def sample_with_state(self) -> tuple[Any, dict[str, Any]]:
         """A sample, and the state after it."""
         return self._worker.sample(), self.get_state()
+
+    def iterate_with_state(self, *request: Any) -> tuple[Any, dict[str, Any]]:
+        """What a rank learnt, and the state after it."""
+        return self._worker.iterate(*request), self.get_state()
 
     def get_state(self) -> dict[str, Any]:
         """The worker's state and entry ``global_streams``."""

@@ -8,7 +8,7 @@ import weakref
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, fields, replace
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from numpy.typing import NDArray
 
@@ -38,6 +38,9 @@ from trainables.rollout.perf import PerfConfig, PerfStats
 from trainables.rollout.sample import Sample, as_data, from_data
 from trainables.rollout.sampler import Sampler, SamplingConfig
 from trainables.rollout.watch import EpisodeWatch
+
+if TYPE_CHECKING:  # it needs torch
+    from trainables.rollout.rank import LearnerSpec, Rank
 
 Array = NDArray[Any]
 logger = logging.getLogger(__name__)
@@ -76,16 +79,20 @@ class WorkerSpec:
     """Whether the trainer's process shows what is logged; a child then does so too."""
     calls: Calls | None = None
     """A person's callbacks; a child makes its own."""
+    learner: "LearnerSpec | None" = None
+    """In data-parallel learning: what each worker learns with."""
 
     #: How errors call the process that is made from it.
     role: ClassVar[str] = "rollout worker"
 
-    def build(self) -> "RolloutWorker | PackingWorker":
+    def build(self) -> "RolloutWorker | PackingWorker | Rank":
         """The worker, in the process that it lives in."""
         set_level(self.logs)
         if self.shows_logs:
             show(f"{self.role} {self.index}")
         worker, compress = RolloutWorker(self), self.sampling.compress_observations
+        if self.learner:
+            return self.learner.enlist(worker)
         return PackingWorker(worker, compress == "bulk") if compress else worker
 
 
