@@ -42,8 +42,9 @@ TWO: dict[str, Any] = {
 }
 ROUNDS = 2
 """Of sampling and learning in one iteration."""
-#: Rank 1 dies while it samples in the second iteration, and rank 0 waits for it in an exchange.
-DIES = 37
+#: Rank 1 dies while it samples for the second time after the save, and rank 0 waits for it in an
+#: exchange.
+DIES = 53
 Runs = tuple[PPO, Any, Path]
 
 

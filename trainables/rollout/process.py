@@ -33,6 +33,7 @@ from trainables.processes import (
     die_with_parent,
     ignore_terminal_signals,
     kill_at_exit,
+    leave,
     this_process,
 )
 from trainables.resources import ResourcesConfig, limit_child
@@ -301,7 +302,7 @@ def _serve(pipe: Pipe, stack: Pipe, spec: ChildSpec, parent: Parent) -> None:
             answer = (number, "error", _told(error, spec))
         pipe.send(answer)
         if method == "close":
-            return
+            leave()
 
 
 def _told(error: BaseException, spec: ChildSpec) -> tuple[str, str, str]:

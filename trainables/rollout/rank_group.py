@@ -23,7 +23,7 @@ from trainables.rollout.sample import Sample
 from trainables.rollout.worker import RolloutWorker, WorkerSpec
 
 #: How long the cause is looked for when a rank reports that another one is gone.
-CAUSE_S = 2.0
+CAUSE_S = 1.0
 
 Arguments = Callable[[int], tuple[Any, ...]]
 T = TypeVar("T")
