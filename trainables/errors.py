@@ -10,6 +10,7 @@ TrainableError
 ├── EnvError                an environment that breaks its contract: what it returned
 ├── CallbackError           a person's callback that raised, or wrote what is no number
 ├── WorkerError             a rollout worker that died, hung or raised
+│   └── ExchangeError           a rank of data-parallel learning that waited for another in vain
 └── NotFiniteError          NaN or infinity in observations, rewards, losses or gradients
 """
 
@@ -92,6 +93,10 @@ class CallbackError(TrainableError):
 
 class WorkerError(TrainableError):
     """A rollout worker that died, hung or raised; the message carries its traceback."""
+
+
+class ExchangeError(WorkerError):
+    """A rank of data-parallel learning that waited in vain for another one."""
 
 
 class NotFiniteError(TrainableError):

@@ -6,15 +6,17 @@ is lost on fork; a watching thread cannot run while C code holds the interpreter
 `die_with_parent`, which a child calls first.
 """
 
+import atexit
 import ctypes
 import os
 import select
 import signal
+import sys
 import threading
 import weakref
 from multiprocessing import util
 from multiprocessing.process import BaseProcess
-from typing import NamedTuple
+from typing import NamedTuple, NoReturn
 
 _PR_SET_PDEATHSIG = 1
 
@@ -79,6 +81,17 @@ def ignore_terminal_signals() -> None:
         signal.signal(number, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, lambda _number, _frame: None)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, TERMINAL_SIGNALS)
+
+
+def leave() -> NoReturn:
+    """End this process now that its work is closed.
+
+    What wants to be called at its end is called. Modules are not taken apart: torch's last seconds.
+    """
+    atexit._run_exitfuncs()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(0)
 
 
 def _wait_for_end(pidfd: int) -> None:

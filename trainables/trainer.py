@@ -16,6 +16,7 @@ from trainables import filters as filters_
 from trainables import rng
 from trainables.acting import ComputesActions
 from trainables.config import TrainerConfig
+from trainables.data_parallel import LearnsInRanks
 from trainables.envs.lanes import check_lanes
 from trainables.envs.levels import LEVELS, resolve
 from trainables.envs.make import read_spaces
@@ -28,14 +29,14 @@ from trainables.monitor import EpisodeRecord
 from trainables.policies.actor import Actor
 from trainables.policies.architecture import architecture
 from trainables.policies.device import learning_device, set_threads
-from trainables.policies.networks import ActorCritic
 from trainables.policies.player import Player
-from trainables.policies.torch_policy import TorchPolicy
+from trainables.policies.torch_policy import build_policy
 from trainables.policy_access import PolicyAccess
 from trainables.preflight import Preflight
 from trainables.resources import Environs, check_quota
 from trainables.rollout.batch import Fragment
 from trainables.rollout.progress import Progress
+from trainables.rollout.rank_group import RankGroup
 from trainables.rollout.sample import Sample
 from trainables.rollout.spec import WorkerSpec
 from trainables.rollout.worker_set import WorkerSet, make_workers
@@ -44,7 +45,7 @@ from trainables.telling import Telling
 from trainables.trainable import TrialContext
 
 
-class Trainer(ComputesActions, PolicyAccess, Preflight):
+class Trainer(ComputesActions, PolicyAccess, LearnsInRanks, Preflight):
     """Base of all algorithms; works alone: ``PPO({"env": "CartPole-v1"}).train()``."""
 
     def __init__(
@@ -64,6 +65,12 @@ class Trainer(ComputesActions, PolicyAccess, Preflight):
     def learn(self, fragments: list[Fragment]) -> dict[str, float]:
         """Improve the policy with what was sampled; returns the learner's statistics."""
         raise NotImplementedError(f"{type(self).__name__} must define learn(fragments)")
+
+    @classmethod
+    def check_fit(cls, settings: TrainerConfig) -> None:
+        """Raise ConfigError for settings that are fine one by one but do not fit together."""
+        super().check_fit(settings)
+        cls.check_data_parallel(settings)
 
     # ---- Trainable ---------------------------------------------------------------------------
 
@@ -89,7 +96,8 @@ class Trainer(ComputesActions, PolicyAccess, Preflight):
         self.architecture = architecture(settings.model, self.spaces.observation_shape)
         check_lanes(settings.environment, settings.lanes)
         device = learning_device(settings.resources)
-        self.policy = TorchPolicy(self._build_model(), settings.optimizer, device)
+        networks = (self.spaces.layout, self.architecture)
+        self.policy = build_policy(networks, settings.optimizer, self.seed, device)
         self.filters = make_filters(settings.filters, self.spaces.observation_shape)
         self.streams = {
             name: rng.generator(self.seed, name) for name in ("minibatch", "compute_action")
@@ -196,21 +204,25 @@ class Trainer(ComputesActions, PolicyAccess, Preflight):
 
     def _round(self, timers: dict[str, float]) -> dict[str, float]:
         """Sample, learn, synchronise, count; returns the learner's statistics."""
-        with timed(timers, "sample_time_ms"):
-            samples = self.workers.sample()
-        self.telling.sampled(samples)
-        with timed(timers, "learn_time_ms"):
-            learner = self.learn([fragment for one in samples for fragment in one.fragments])
-        self.telling.learnt(self.policy, learner)
+        samples, learner = self._sample_and_learn(timers)
         with timed(timers, "synch_time_ms"):
             self._synchronise(samples)
         for one in samples:
             self.progress.count(one.index, one.count, one.episodes, one.perf)
         return learner
 
-    def _build_model(self) -> ActorCritic:
-        stream = rng.torch_generator(self.seed, "init")
-        return ActorCritic(self.spaces.layout, self.architecture, stream)
+    def _sample_and_learn(
+        self, timers: dict[str, float]
+    ) -> tuple[Sequence[Sample], dict[str, float]]:
+        if isinstance(self.workers, RankGroup):
+            return self._learn_in_ranks(self.workers, timers)
+        with timed(timers, "sample_time_ms"):
+            samples = self.workers.sample()
+        self.telling.sampled(samples)
+        with timed(timers, "learn_time_ms"):
+            learner = self.learn([fragment for one in samples for fragment in one.fragments])
+        self.telling.learnt(self.policy, learner)
+        return samples, learner
 
     def _worker_spec(self) -> WorkerSpec:
         settings = self.settings
@@ -231,6 +243,7 @@ class Trainer(ComputesActions, PolicyAccess, Preflight):
             logs=settings.logs,
             shows_logs=is_shown(),
             calls=self.telling.calls,
+            learner=self.learner_spec() if settings.workers.data_parallel else None,
         )
 
     @classmethod
@@ -251,6 +264,8 @@ class Trainer(ComputesActions, PolicyAccess, Preflight):
         merged = filters_.synchronise(self.filters, [one.deltas for one in samples])
         weights = self.policy.model.weights()
         self.player.actor.load(weights)
+        if isinstance(self.workers, RankGroup) and not samples:
+            self.workers.load_policy(self.policy.get_state())
         self.workers.sync(weights, merged)
         if samples:
             self.recent = samples[0].recent

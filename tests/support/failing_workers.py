@@ -69,6 +69,15 @@ def write_into_the_pipe() -> None:
             one.send_bytes(b"no answer at all")
 
 
+class FailingAndFaulty(Failing):
+    """Likewise; and wherever it is, it raises when the cart has gone far to the right."""
+
+    def step(self, action: Any) -> Any:
+        if self.state is not None and self.state[0] > 0.1:
+            raise ArithmeticError("too far to the right")
+        return super().step(action)
+
+
 class ClosesTogether(CartPoleEnv):
     """In a child, its end waits until the environments of two children are about to end."""
 

@@ -6,6 +6,7 @@ minibatches over the clipped objective. B rows, D features, A action dimensions.
 
 import logging
 from collections.abc import Mapping
+from functools import partial
 from typing import Any, ClassVar
 
 import numpy as np
@@ -15,10 +16,13 @@ from pydantic import Field
 from torch import Tensor
 
 from trainables.config import TrainerConfig
+from trainables.data_parallel import for_ranks
 from trainables.errors import ConfigError
 from trainables.policies.networks import ActorCritic
+from trainables.policies.torch_policy import build_policy
 from trainables.returns import generalized_advantages, next_values
 from trainables.rollout.batch import Fragment, TrainBatch, rows
+from trainables.rollout.rank import LearnerSpec
 from trainables.rollout.sampling import SamplingConfig
 from trainables.schedules import learning_rate
 from trainables.trainer import Trainer
@@ -83,6 +87,13 @@ class PPO(Trainer):
                 f"at most the {settings.batch_size} rows of a batch",
                 "lower it or raise train_batch_size",
             )
+        ranks = settings.workers.num_workers if settings.workers.data_parallel else 1
+        if isinstance(settings, Config) and settings.minibatch_size < ranks:
+            raise ConfigError(
+                "sgd_minibatch_size",
+                settings.sgd_minibatch_size,
+                f"at least {ranks} with data_parallel: each rank has a share of a minibatch",
+            )
 
     def learning_rows(self, fragments: list[Fragment]) -> TrainBatch:
         """The valid rows of all fragments, with advantages."""
@@ -101,6 +112,31 @@ class PPO(Trainer):
         """The learning rate now, and the bound on the norm of the whole gradient or None."""
         rate = learning_rate(self.settings.schedule, self.progress.timesteps)
         return rate, self.settings.grad_clip
+
+    def learner_spec(self) -> LearnerSpec:
+        """The same loss; the ranks normalise the advantages, over the rows of all of them."""
+        settings = self.settings
+        networks = (self.spaces.layout, self.architecture)
+        in_ranks = for_ranks(settings).model_copy(update={"normalize_advantages": False})
+        return LearnerSpec(
+            make_policy=partial(build_policy, networks, settings.optimizer, self.seed),
+            to_rows=partial(valid_rows, gamma=settings.gamma, lambda_=settings.lambda_),
+            loss=partial(ppo_loss, settings=in_ranks),
+            stats=STATS,
+            grad_clip=settings.grad_clip,
+            target_kl=settings.target_kl,
+        )
+
+    def rank_request(self) -> tuple[int, int, int, tuple[str, ...], float]:
+        """Each rank has an equal share of the batch and of every minibatch."""
+        settings, ranks = self.settings, self.settings.workers.num_workers
+        return (
+            settings.batch_size // ranks,
+            settings.num_sgd_iter,
+            settings.minibatch_size // ranks,
+            ("advantages",) if settings.normalize_advantages else (),
+            learning_rate(settings.schedule, self.progress.timesteps),
+        )
 
     def learn(self, fragments: list[Fragment]) -> dict[str, float]:
         """One iteration of learning; returns the means of the losses over all minibatches."""
@@ -150,6 +186,11 @@ def to_rows(fragment: Fragment, gamma: float, lambda_: float) -> TrainBatch:
         advantages=rows(estimated.advantages),
         returns=rows(estimated.returns),
     )
+
+
+def valid_rows(fragment: Fragment, gamma: float, lambda_: float) -> TrainBatch:
+    """Those rows of a fragment that are learnt from."""
+    return to_rows(fragment, gamma, lambda_).only(rows(fragment.valid))
 
 
 Minibatch = Mapping[str, Tensor]

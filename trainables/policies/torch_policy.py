@@ -4,7 +4,7 @@ The learning rate is no state: it comes from the settings at every step.
 """
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Annotated, Any
 
 import numpy as np
@@ -13,7 +13,10 @@ from numpy.typing import NDArray
 from pydantic import Field
 from torch import Tensor
 
+from trainables import rng
+from trainables.envs.actions import ActionLayout
 from trainables.errors import NotFiniteError
+from trainables.policies.architecture import Architecture
 from trainables.policies.networks import ActorCritic
 from trainables.settings import Settings
 
@@ -47,6 +50,8 @@ class TorchPolicy:
         self.device = device or torch.device("cpu")
         self.model = model.to(self.device)
         self.global_timestep = 0
+        self.distributed_world_size = 1
+        self.reduce: Callable[[Sequence[Tensor]], None] = _alone
         self._parameters = dict(model.named_parameters())
         self._optimizer = torch.optim.Adam(
             self._parameters.values(), **config.model_dump(), fused=True
@@ -63,6 +68,8 @@ class TorchPolicy:
             NotFiniteError: NaN or infinity in the loss or the gradient; the weights are untouched.
         """
         self._backward(loss)
+        if self.distributed_world_size > 1:
+            self.reduce([p.grad for p in self._parameters.values() if p.grad is not None])
         return self._descend(learning_rate, grad_clip)
 
     def compute_gradients(self, loss: Tensor) -> dict[str, NDArray[Any]]:
@@ -137,3 +144,18 @@ class TorchPolicy:
                 moment: torch.from_numpy(np.array(value)).to(self.device)
                 for moment, value in state["optimizer"][name].items()
             }
+
+
+def build_policy(
+    networks: tuple[ActionLayout, Architecture],
+    config: OptimizerConfig,
+    seed: int,
+    device: torch.device | None = None,
+) -> TorchPolicy:
+    """A policy with the initial weights of the trial with this seed."""
+    stream = rng.torch_generator(seed, "init")
+    return TorchPolicy(ActorCritic(*networks, stream), config, device)
+
+
+def _alone(tensors: Sequence[Tensor]) -> None:
+    """The sum over the only process there is."""

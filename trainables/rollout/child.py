@@ -12,7 +12,7 @@ from multiprocessing import connection
 from typing import Any, Protocol, TypeAlias
 
 from trainables import rng
-from trainables.processes import Parent, die_with_parent, ignore_terminal_signals
+from trainables.processes import Parent, die_with_parent, ignore_terminal_signals, leave
 from trainables.resources import ResourcesConfig, limit_child
 from trainables.rollout.access import apply_packed
 
@@ -62,6 +62,10 @@ class _ChildWorker:
         """A sample, and the state after it."""
         return self._worker.sample(), self.get_state()
 
+    def iterate_with_state(self, *request: Any) -> tuple[Any, dict[str, Any]]:
+        """What a rank learnt, and the state after it."""
+        return self._worker.iterate(*request), self.get_state()
+
     def get_state(self) -> dict[str, Any]:
         """The worker's state and entry ``global_streams``."""
         return {**self._worker.get_state(), "global_streams": rng.capture_global()}
@@ -100,7 +104,7 @@ def serve(pipe: Pipe, stack: Pipe, spec: ChildSpec, parent: Parent) -> None:
             answer = (number, "error", _told(error, spec))
         pipe.send(answer)
         if method == "close":
-            return
+            leave()
 
 
 def _told(error: BaseException, spec: ChildSpec) -> tuple[str, str, str]:

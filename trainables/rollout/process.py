@@ -16,9 +16,16 @@ from typing import Any
 
 from joblib.externals.loky.backend import get_context
 
-from trainables.errors import CallbackError, EnvError, NotFiniteError, TrainableError, WorkerError
+from trainables.errors import (
+    CallbackError,
+    EnvError,
+    ExchangeError,
+    NotFiniteError,
+    TrainableError,
+    WorkerError,
+)
 from trainables.processes import kill_at_exit, this_process
-from trainables.rollout.child import ChildSpec, serve
+from trainables.rollout.child import ChildSpec, Pipe, serve
 
 STOP_TIMEOUT_S = 5.0
 #: How long a child that hangs is listened to for the next part of its stack.
@@ -29,7 +36,7 @@ ENVIRONMENT = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM
 
 #: Errors that stay what they are on their way to the parent; every other one becomes a WorkerError.
 NAMED_ERRORS: Mapping[str, type[TrainableError]] = {
-    one.__name__: one for one in (CallbackError, EnvError, NotFiniteError)
+    one.__name__: one for one in (CallbackError, EnvError, ExchangeError, NotFiniteError)
 }
 
 
@@ -72,6 +79,11 @@ class WorkerProcess:
     def alive(self) -> bool:
         """Whether the child is running."""
         return bool(self._process.is_alive())
+
+    @property
+    def ends(self) -> tuple[Pipe, int]:
+        """What becomes ready when the child answers or ends."""
+        return self._pipe, self._process.sentinel
 
     def send(self, method: str, *args: Any) -> None:
         """Ask for ``worker.method(*args)``."""
@@ -135,7 +147,7 @@ class WorkerProcess:
                 return kind, answer
 
     def _wait(self, timeout_s: float | None) -> None:
-        ready = connection.wait([self._pipe, self._process.sentinel], self._left(timeout_s))
+        ready = connection.wait(list(self.ends), self.left(timeout_s))
         if not ready:
             stack = self._read_stack()
             self._slay()
@@ -170,7 +182,8 @@ class WorkerProcess:
             written += part
         return written.decode(errors="replace")
 
-    def _left(self, timeout_s: float | None) -> float | None:
+    def left(self, timeout_s: float | None) -> float | None:
+        """Seconds that are left of the child's time to answer; None without a bound."""
         if timeout_s is None:
             return None
         start = 0.0 if self._answered else START_TIMEOUT_S

@@ -15,7 +15,8 @@ from trainables.rollout.compression import PackingWorker
 from trainables.rollout.perf import PerfConfig
 from trainables.rollout.sampling import SamplingConfig
 
-if TYPE_CHECKING:
+if TYPE_CHECKING:  # ranks need torch
+    from trainables.rollout.rank import LearnerSpec, Rank
     from trainables.rollout.worker import RolloutWorker
 
 
@@ -48,6 +49,8 @@ class WorkerSpec:
     """Whether the trainer's process shows what is logged; a child then does so too."""
     calls: Calls | None = None
     """A person's callbacks; a child makes its own."""
+    learner: "LearnerSpec | None" = None
+    """In data-parallel learning: what each worker learns with."""
 
     #: How errors call the process that is made from it.
     role: ClassVar[str] = "rollout worker"
@@ -59,7 +62,7 @@ class WorkerSpec:
             return self.sampling.model_copy(update={"clip_rewards": True})
         return self.sampling
 
-    def build(self) -> "RolloutWorker | PackingWorker":
+    def build(self) -> "RolloutWorker | PackingWorker | Rank":
         """The worker, in the process that it lives in."""
         from trainables.rollout.worker import RolloutWorker
 
@@ -67,4 +70,6 @@ class WorkerSpec:
         if self.shows_logs:
             show(f"{self.role} {self.index}")
         worker, compress = RolloutWorker(self), self.sampling.compress_observations
+        if self.learner:
+            return self.learner.enlist(worker)
         return PackingWorker(worker, compress == "bulk") if compress else worker

@@ -15,6 +15,7 @@ from trainables.errors import TrainableError, WorkerError
 from trainables.policies.actor import Actor, Weights
 from trainables.resources import WorkerCount
 from trainables.rollout import access
+from trainables.rollout.rank_group import RankGroup
 from trainables.rollout.recovery import RecoveryConfig, SupervisedWorker
 from trainables.rollout.sample import Sample
 from trainables.rollout.spec import WorkerSpec
@@ -31,6 +32,15 @@ class WorkersConfig(Section):
     num_workers: WorkerCount = Field(
         default=0,
         description="Child processes that collect; 0: the trainer's own process does.",
+    )
+    data_parallel: bool = Field(
+        default=False,
+        description="Each child learns from its own sample; gradients are averaged over all.",
+    )
+    data_parallel_timeout_s: float = Field(
+        default=300.0,
+        gt=0,
+        description="Seconds that a child waits for the others in one exchange of gradients.",
     )
 
 
@@ -244,10 +254,12 @@ class ChildWorkers:
 
 def make_workers(
     spec: WorkerSpec, config: WorkersConfig, recovery: RecoveryConfig
-) -> LocalWorkers | ChildWorkers:
+) -> LocalWorkers | ChildWorkers | RankGroup:
     """The workers that the settings ask for, made from `spec` but for their index."""
     if config.num_workers == 0:
         return LocalWorkers(spec)
     spec = replace(spec, environment=for_children(spec.environment))
     specs = [replace(spec, index=i) for i in range(config.num_workers)]
+    if config.data_parallel:
+        return RankGroup(specs, recovery, config.data_parallel_timeout_s)
     return ChildWorkers(specs, recovery)

@@ -1,0 +1,96 @@
+"""Torch policies in several processes that take every gradient step together.
+
+Each process is a rank of one group on this machine and holds the same weights. What is exchanged
+are sums over all ranks; all of them get the same bits. Only the loopback address is used.
+"""
+
+import os
+import socket
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from datetime import timedelta
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+from trainables.errors import ExchangeError
+from trainables.policies.torch_policy import TorchPolicy
+
+
+def get_node_ip() -> str:
+    """The address on which ranks meet: this machine's own, never reachable from another."""
+    return "127.0.0.1"
+
+
+def find_free_port() -> int:
+    """A TCP port that was free a moment ago; a ``file://`` url needs none, so loses no race."""
+    with socket.socket() as probe:
+        probe.bind((get_node_ip(), 0))
+        return int(probe.getsockname()[1])
+
+
+def setup_torch_data_parallel(
+    policy: object, url: str, place: tuple[int, int], backend: str, timeout_s: float
+) -> None:
+    """Make this process a rank of the group that meets at `url`.
+
+    Args:
+        policy: its steps are taken together from now on.
+        url: ``file://`` or ``tcp://``, the same for all ranks.
+        place: this process's rank, and the number of ranks.
+        backend: of torch.distributed, for example ``gloo``.
+        timeout_s: seconds that a rank waits for the others in one exchange.
+
+    Raises:
+        ValueError: the policy is not a torch policy.
+        ExchangeError: the others did not come in time.
+    """
+    if not isinstance(policy, TorchPolicy):
+        raise ValueError(  # noqa: TRY004 the value of a setting, seen from outside
+            f"data-parallel learning needs a torch policy, but this one is a "
+            f"{type(policy).__name__}; use a TorchPolicy or switch data_parallel off"
+        )
+    os.environ["GLOO_SOCKET_IFNAME"] = "lo"
+    rank, world_size = place
+    with _told(timeout_s):
+        dist.init_process_group(
+            backend,
+            init_method=url,
+            rank=rank,
+            world_size=world_size,
+            timeout=timedelta(seconds=timeout_s),
+        )
+    policy.distributed_world_size = world_size
+    policy.reduce = lambda tensors: add_up(tensors, timeout_s)
+
+
+def leave_group() -> None:
+    """End this process's part in its group, if it is in one."""
+    if dist.is_initialized():
+        dist.destroy_process_group()
+
+
+def add_up(tensors: Sequence[Tensor], timeout_s: float) -> None:
+    """Replace each tensor by its sum over all ranks, in one exchange; they share one dtype.
+
+    Raises:
+        ExchangeError: another rank is gone, or came later than `timeout_s`.
+    """
+    flat = torch.cat([tensor.reshape(-1) for tensor in tensors])
+    with _told(timeout_s):
+        dist.all_reduce(flat)
+    sizes = [tensor.numel() for tensor in tensors]
+    for tensor, part in zip(tensors, torch.split(flat, sizes), strict=True):
+        tensor.copy_(part.view_as(tensor))
+
+
+@contextmanager
+def _told(timeout_s: float) -> Iterator[None]:
+    try:
+        yield
+    except RuntimeError as error:
+        raise ExchangeError(
+            f"another rank is gone or came later than {timeout_s} s (data_parallel_timeout_s): "
+            f"{error}"
+        ) from error
