@@ -72,6 +72,11 @@ class TrainerConfig(Settings):
         return per_worker * max(1, self.workers.num_workers)
 
     @property
+    def longest_sequence(self) -> int:
+        """Steps through which an LSTM learns at a time, at most."""
+        return self.model.max_seq_len or self.sampling.rollout_fragment_length
+
+    @property
     def batch_size(self) -> int:
         """Environment steps per iteration, with complete episodes at least."""
         return self.train_batch_size or self.fragment_size

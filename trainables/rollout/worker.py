@@ -25,8 +25,9 @@ from trainables.errors import ConfigError, WorkerError
 from trainables.filter_config import FilterConfig, make_filters
 from trainables.filters import Filter
 from trainables.logs import LogConfig, OneTimeLog, set_level, show
-from trainables.policies.actor import Actor, Weights
+from trainables.policies.actor import Weights
 from trainables.policies.architecture import Architecture
+from trainables.policies.recurrent import make_actor
 from trainables.resources import ResourcesConfig
 from trainables.rollout.access import WorkerAccess
 from trainables.rollout.async_sampler import AsyncSampler
@@ -103,7 +104,7 @@ class RolloutWorker(WorkerAccess):
             spec.environment, spec.sampling.num_envs_per_worker, spec.lanes, place
         )
         spaces_ = _read_spaces(spec, self.lanes)
-        self._actor = Actor(spaces_.layout, spec.architecture)
+        self._actor = make_actor(spaces_.layout, spec.architecture)
         self._filters: dict[str, Filter] = make_filters(
             spec.filters, spaces_.observation_shape, concurrent=spec.sampling.sample_async
         )
