@@ -141,8 +141,10 @@ class Actor:
         ]
         return np.concatenate(rows), following
 
-    def values(self, observations: NDArray[Any], memory: Array) -> Array:
-        """(N,) values of filtered observations that are seen with this memory (N, M)."""
+    def values(self, observations: NDArray[Any], memory: Array | None = None) -> Array:
+        """(N,) values of filtered observations, seen with a memory (N, M); None: the initial."""
+        if memory is None:
+            return self.forward(observations)[1]
         return self.advance(observations, memory)[1]
 
     def _last_each(self, x: Array, memory: Array) -> tuple[Array, Array]:

@@ -44,12 +44,13 @@ class Player:
 
     def initial_memory(self) -> Array:
         """(M,) with which an episode begins."""
-        return self.actor.initial_memory(1)[0]
+        memory: Array = self.actor.initial_memory(1)[0]
+        return memory
 
     def split_state(self, memory: Array) -> list[Array]:
         """The parts of a memory (M,), as callers keep them."""
         parts = self.actor.state_parts
-        return np.split(memory, parts) if parts else []
+        return list(np.split(memory, parts)) if parts else []
 
     def join_state(self, state: Sequence[Any]) -> Array:
         """(M,) from what `split_state` gave.

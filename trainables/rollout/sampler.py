@@ -173,7 +173,7 @@ class Sampler:
         return finished
 
     def get_state(self) -> dict[str, Any]:
-        """``observations`` (N, *S), ``memory`` (N, M), ``ghosts``, ``episodes``, ``discounted_returns``."""
+        """``observations``, ``memory``, ``ghosts``, ``episodes``, ``discounted_returns``."""
         returns = self._scaler.returns.copy() if self._scaler else None
         return {
             "observations": self.observations.copy(),
