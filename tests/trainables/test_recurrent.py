@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 
 from tests.support.lanes import Altered
 from tests.support.trainers import differences, make
-from trainables.algorithms.ppo import PPO, shuffled
-from trainables.envs.make import EnvironmentConfig
+from trainables.algorithms.ppo import PPO, Config, shuffled
+from trainables.envs.make import read_spaces
 from trainables.envs.vector import Step
 from trainables.errors import ConfigError
 from trainables.onnx_export import ExportError, check
@@ -20,6 +20,7 @@ from trainables.policies.networks import replay_of
 from trainables.rollout.batch import Fragment
 from trainables.rollout.sequences import SequenceBatch
 from trainables.rollout.worker_set import LocalWorkers
+from trainables.settings import parse
 
 MEMORY = "tests.support.memory"
 UNITS = 8
@@ -375,10 +376,6 @@ def test_its_size_and_its_longest_sequence_are_settings() -> None:
 
 
 def test_W7_a_policy_with_a_memory_sees_single_frames() -> None:
-    assert not EnvironmentConfig(env="ALE/Pong-v5").no_framestack
-    one = {"env": "ALE/Pong-v5", "num_envs_per_worker": 1, "rollout_fragment_length": 4}
-    more = {"train_batch_size": 4, "num_sgd_iter": 1, "observation_filter": "NoFilter"}
-    trainer = make({**one, **more, "model": LSTM, "evaluation_interval": None})
-    assert trainer.spaces.observation.shape == (84, 84, 1)
-    trainer.train()
-    trainer.stop()
+    for model, frames in (({}, 4), (LSTM, 1)):
+        settings = parse(Config, {"env": "ALE/Pong-v5", "model": model})
+        assert read_spaces(settings.environment).observation.shape == (84, 84, frames)
