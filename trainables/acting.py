@@ -38,7 +38,7 @@ class ComputesActions:
 
         Args:
             obs: as the environment gives it: an array, a number, a tuple, a dict.
-            state: the policy's; this one keeps none.
+            state: what the last answer gave for this episode; None: as an episode begins.
             prev_action: not read by this policy.
             prev_reward: not read by this policy.
             info: not read by this policy.
@@ -48,13 +48,21 @@ class ComputesActions:
 
         Returns:
             The action; with a state or `full_fetch` (action, state, fetches), where fetches are
-            ``logp`` and ``value``, and the state of a policy that keeps none is [].
+            ``logp`` and ``value``, and the state is for the next observation.
 
         Raises:
-            ValueError: no such policy.
+            ValueError: no such policy, or a state that is not this one's.
         """
         if policy_id != DEFAULT_POLICY_ID:
             raise ValueError(f"no policy {policy_id!r}; there is {DEFAULT_POLICY_ID!r}")
         stream = self.streams["compute_action"] if explore else None
-        action, fetches = self.player.answer(obs, stream)
-        return action if state is None and not full_fetch else (action, [], fetches)
+        given = self.get_initial_state() if state is None else state
+        memory = self.player.join_state(given)
+        action, following, fetches = self.player.answer(obs, memory, stream)
+        if state is None and not full_fetch:
+            return action
+        return action, self.player.split_state(following), fetches
+
+    def get_initial_state(self) -> list[NDArray[Any]]:
+        """With which an episode begins: of an LSTM outputs and cells (U,); [] without one."""
+        return self.player.split_state(self.player.initial_memory())

@@ -5,9 +5,9 @@ People write one flat dict; `trainables.settings.parse` finds the section of eac
 
 import copy
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Self
 
-from pydantic import Field
+from pydantic import Field, ModelWrapValidatorHandler, model_validator
 
 from trainables.callbacks import CallbacksConfig
 from trainables.envs.lanes import LanesConfig
@@ -66,11 +66,26 @@ class TrainerConfig(Settings):
         default=OptimizerConfig(), description="How gradients move the weights."
     )
 
+    @model_validator(mode="wrap")
+    @classmethod
+    def _unstacked(cls, given: Any, validate: ModelWrapValidatorHandler[Self]) -> Self:
+        """A policy with a memory sees single frames of Atari games."""
+        made = validate(given)
+        if not made.model.use_lstm:
+            return made
+        environment = made.environment.model_copy(update={"no_framestack": True})
+        return made.model_copy(update={"environment": environment})
+
     @property
     def fragment_size(self) -> int:
         """Environment steps of one fragment of every environment."""
         per_worker = self.sampling.num_envs_per_worker * self.sampling.rollout_fragment_length
         return per_worker * max(1, self.workers.num_workers)
+
+    @property
+    def longest_sequence(self) -> int:
+        """Steps through which an LSTM learns at a time, at most."""
+        return self.model.max_seq_len or self.sampling.rollout_fragment_length
 
     @property
     def batch_size(self) -> int:

@@ -71,6 +71,13 @@ class LearnsInRanks(Trainable):
         for key, (allowed, why) in NEEDED.items():
             if given[key] != allowed:
                 raise ConfigError(key, given[key], f"{allowed} with data_parallel", why)
+        if settings.model.use_lstm:
+            raise ConfigError(
+                "model.use_lstm",
+                True,
+                "false with data_parallel",
+                "ranks learn from single rows, not from sequences",
+            )
         calls = make_calls(settings.callbacks)
         if calls and calls.wants("on_postprocess_traj"):
             raise ConfigError(

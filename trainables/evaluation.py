@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 import numpy as np
+from numpy.typing import NDArray
 from pydantic import Field
 
 from trainables import renamed, rng
@@ -149,15 +150,19 @@ def play(player: Player, plan: Plan, seed: int, indices: Sequence[int]) -> list[
 class _Running:
     """One episode in one environment, with a stream of its own where it explores.
 
-    `index` counts the episodes of the evaluation.
+    `index` counts the episodes of the evaluation; `memory` (M,) is the policy's.
     """
 
-    def __init__(self, env: Env, index: int, seed: int, explore: bool, horizon: int | None) -> None:
+    def __init__(
+        self, env: Env, index: int, memory: NDArray[Any], rules: tuple[int, bool, int | None]
+    ) -> None:
+        seed, explore, horizon = rules
         self.env = env
         self.index = index
         self.horizon = horizon
         self.reward = 0.0
         self.length = 0
+        self.memory = memory
         self.stream = rng.generator(seed, "policy", index) if explore else None
         seed_spaces(env, rng.integer(seed, "spaces", index) % 2**31)
         self.observation, _ = env.reset(seed=rng.integer(seed, "env", index) % 2**31)
@@ -175,18 +180,23 @@ def _play(
     player: Player, envs: list[Env], waiting: Iterator[int], rules: tuple[int, bool, int | None]
 ) -> dict[int, RolloutMetrics]:
     """Index → episode; an environment that is done takes the next that waits."""
-    running = [_Running(env, index, *rules) for env, index in zip(envs, waiting, strict=False)]
+    initial = player.initial_memory()
+    pairs = zip(envs, waiting, strict=False)
+    running = [_Running(env, index, initial, rules) for env, index in pairs]
     finished: dict[int, RolloutMetrics] = {}
     while running:
         observations = np.stack([np.asarray(one.observation) for one in running])
-        actions = player.act_each(observations, [one.stream for one in running])
+        memory = np.stack([one.memory for one in running])
+        streams = [one.stream for one in running]
+        actions, memory = player.act_each(observations, memory, streams)
         following: list[_Running] = []
-        for one, action in zip(running, actions, strict=True):
+        for i, (one, action) in enumerate(zip(running, actions, strict=True)):
+            one.memory = memory[i]
             if not one.step(action):
                 following.append(one)
                 continue
             finished[one.index] = RolloutMetrics(one.reward, one.length)
             if (index := next(waiting, None)) is not None:
-                following.append(_Running(one.env, index, *rules))
+                following.append(_Running(one.env, index, initial, rules))
         running = following
     return finished

@@ -2,10 +2,12 @@
 
     observation (N, *O) → action_logits (N, logits), action_mean (N, G), action, value (N,)
 
-A Tuple or a Dict has one input or output per leaf: ``observation.key``, ``action.0``. Before the
-file is handed over it is run with onnxruntime on observations that the trial really saw, and
-compared with the trainer's own numbers. N rows, *O the environment's observation shape, *S the
-preprocessed one, G real numbers of an action.
+An LSTM's outputs and cells are inputs ``state_in_0`` and ``state_in_1`` (N, U), zeros where an
+episode begins, and outputs ``state_out_0`` and ``state_out_1`` for the next step. A Tuple or a Dict
+has one input or output per leaf: ``observation.key``, ``action.0``. Before the file is handed over
+it is run with onnxruntime on observations that the trial really saw, and compared with the
+trainer's own numbers. N rows, *O the environment's observation shape, *S the preprocessed one, G
+real numbers of an action, U units of an LSTM.
 """
 
 import os
@@ -31,6 +33,8 @@ from trainables.policies.player import Player
 Array = NDArray[Any]
 FILE_NAME = "policy.onnx"
 TOLERANCE = 1e-5
+STATES_IN = ("state_in_0", "state_in_1")
+STATES_OUT = ("state_out_0", "state_out_1")
 
 
 @dataclass(frozen=True)
@@ -88,16 +92,32 @@ def export(parts: PolicyParts, recent: Array, folder: Path) -> Path:
 def check(parts: PolicyParts, path: Path, observations: Array) -> None:
     """Compare the file with the policy on observations (n, *S), also in batches of 1 and 64.
 
-    What goes into the file is the raw observations that these were made from.
+    What goes into the file is the raw observations that these were made from. A policy with a
+    memory is compared over the observations as one sequence, too.
     """
     import onnxruntime
 
     session = onnxruntime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
     repeated = np.resize(observations, (64, *observations.shape[1:]))
     for batch in (observations, observations[:1], repeated):
-        outputs = session.run(None, _inputs(parts.spaces, batch))
-        names = [one.name for one in session.get_outputs()]
-        _compare(parts, batch, dict(zip(names, outputs, strict=True)))
+        _compare_sequence(parts, session, [batch])
+    if parts.player.actor.memory_size:
+        _compare_sequence(
+            parts, session, [observations[i : i + 1] for i in range(len(observations))]
+        )
+
+
+def _compare_sequence(parts: PolicyParts, session: Any, batches: list[Array]) -> None:
+    """Compare step after step; the file and the policy each take their own state along."""
+    actor = parts.player.actor
+    memory = actor.initial_memory(len(batches[0]))
+    states = dict(zip(STATES_IN, np.split(memory, 2, axis=1), strict=True)) if memory.size else {}
+    names = [one.name for one in session.get_outputs()]
+    for batch in batches:
+        given = session.run(None, {**_inputs(parts.spaces, batch), **states})
+        outputs = dict(zip(names, given, strict=True))
+        memory = _compare(parts, batch, memory, outputs)
+        states = {i: outputs[o] for i, o in zip(STATES_IN, STATES_OUT, strict=True) if i in states}
 
 
 def describe(parts: PolicyParts) -> dict[str, Any]:
@@ -105,10 +125,15 @@ def describe(parts: PolicyParts) -> dict[str, Any]:
     from trainables.onnx_graph import input_type, output_type
 
     given, taken = parts.spaces.raw, parts.spaces.action
+    units = parts.model.architecture.lstm
+    state = {"shape": ["batch", units], "dtype": "float32"}
     return {
         "inputs": {
-            name: {"shape": ["batch", *(leaf.shape or ())], "dtype": str(input_type(leaf))}
-            for name, leaf in named_leaves(given, "observation").items()
+            **{
+                name: {"shape": ["batch", *(leaf.shape or ())], "dtype": str(input_type(leaf))}
+                for name, leaf in named_leaves(given, "observation").items()
+            },
+            **{name: state for name in STATES_IN if units},
         },
         "outputs": {
             **{
@@ -120,6 +145,7 @@ def describe(parts: PolicyParts) -> dict[str, Any]:
                 for name, leaf in named_leaves(taken, "action").items()
             },
             "value": {"shape": ["batch"], "dtype": "float32"},
+            **{name: state for name in STATES_OUT if units},
         },
         "action_space": _describe_space(taken),
         "observation_filter": _describe_filter(parts.observation_filter),
@@ -147,9 +173,15 @@ def _inputs(spaces_: EnvSpaces, batch: Array) -> dict[str, Array]:
     }
 
 
-def _compare(parts: PolicyParts, batch: Array, outputs: Mapping[str, Array]) -> None:
-    head, value = parts.player.actor.forward(parts.player.prepare(batch))
+def _compare(
+    parts: PolicyParts, batch: Array, memory: Array, outputs: Mapping[str, Array]
+) -> Array:
+    """The policy's memory for the next step."""
+    actor = parts.player.actor
+    head, value, following = actor.advance(parts.player.prepare(batch), memory)
     expected = {name: head[:, columns] for name, columns in parts.heads.items()}
+    if following.size:
+        expected.update(zip(STATES_OUT, np.split(following, 2, axis=1), strict=True))
     for name, numbers in (*expected.items(), ("value", value)):
         bound = TOLERANCE * max(1.0, float(np.abs(numbers).max()))
         seen = outputs[name]
@@ -159,7 +191,9 @@ def _compare(parts: PolicyParts, batch: Array, outputs: Mapping[str, Array]) -> 
                 f"{name} of the exported policy differs from the trained one by {difference}; "
                 f"at most {bound} is allowed for a batch of {len(batch)}"
             )
-    _compare_actions(parts, batch, outputs, _clear(parts.spaces.layout, head))
+    sent, _ = parts.player.decide(batch, memory, None)
+    _compare_actions(parts, sent, outputs, _clear(parts.spaces.layout, head))
+    return following
 
 
 def _clear(layout: ActionLayout, head: Array) -> NDArray[np.bool_]:
@@ -173,10 +207,9 @@ def _clear(layout: ActionLayout, head: Array) -> NDArray[np.bool_]:
 
 
 def _compare_actions(
-    parts: PolicyParts, batch: Array, outputs: Mapping[str, Array], clear: NDArray[np.bool_]
+    parts: PolicyParts, sent: Array, outputs: Mapping[str, Array], clear: NDArray[np.bool_]
 ) -> None:
     taken = parts.spaces.action
-    sent = parts.player.act(batch, None)
     unflatten = unflattener(taken)
     rows = [leaf_values(taken, unflatten(row)) for row in sent]
     for i, name in enumerate(named_leaves(taken, "action")):

@@ -51,6 +51,7 @@ def build(model: ActorCritic, one: Filter, spaces_: EnvSpaces, clip_actions: boo
     graph = GraphBuilder()
     x = _filter(graph, _observations(graph, spaces_), one)
     x = _features(graph, x, model)
+    states_in, states_out, x = _memory(graph, x, model)
     weights = model.weights()
     head = graph.perceptron(x, "actor", weights, model.architecture.activation)
     outputs = _heads(graph, head, model.layout)
@@ -58,10 +59,12 @@ def build(model: ActorCritic, one: Filter, spaces_: EnvSpaces, clip_actions: boo
     value = graph.perceptron(x, "critic", weights, model.architecture.activation)
     graph.node("Squeeze", [value, graph.constant("last_axis", np.array([1]))], "value")
     outputs.append(_value("value", np.dtype(np.float32), ()))
+    outputs += states_out
     inputs = [
         _value(name, input_type(leaf), leaf.shape or ())
         for name, leaf in named_leaves(spaces_.raw, "observation").items()
     ]
+    inputs += states_in
     made = helper.make_model(
         helper.make_graph(graph.nodes, "policy", inputs, outputs, graph.constants),
         opset_imports=[helper.make_opsetid("", OPSET)],
@@ -126,21 +129,42 @@ def _filter(graph: GraphBuilder, rows: str, one: Filter) -> str:
 def _features(graph: GraphBuilder, x: str, model: ActorCritic) -> str:
     """What actor and critic are given (N, F)."""
     architecture = model.architecture
+    weights = model.weights()
     if len(architecture.shape) == 1:
-        return x
+        return _dense(graph, x, model, weights) if architecture.shared else x
     if x == "observation":
         x = graph.unit_pixels(graph.node("Cast", [x], "float", to=TensorProto.FLOAT), PIXEL)
     if not architecture.filters:
-        return graph.node("Flatten", [x], "features", axis=1)
-    weights = model.weights()
+        x = graph.node("Flatten", [x], "flat", axis=1)
+        return _dense(graph, x, model, weights) if architecture.shared else x
     x = graph.node("Transpose", [x], "channels_first", perm=[0, 3, 1, 2])
     for i, (_, _, stride) in enumerate(architecture.filters):
         x = graph.convolution(x, f"trunk.convolutions.{i}", weights, stride)
     x = graph.node("Flatten", [x], "convolved", axis=1)
-    if not architecture.hidden:
+    return _dense(graph, x, model, weights)
+
+
+def _dense(graph: GraphBuilder, x: str, model: ActorCritic, weights: dict[str, Array]) -> str:
+    """The hidden layers of a shared trunk."""
+    if not model.architecture.hidden:
         return x
-    x = graph.perceptron(x, "trunk.dense", weights, architecture.activation)
-    return graph.node(architecture.activation.capitalize(), [x], "features")
+    activation = model.architecture.activation
+    x = graph.perceptron(x, "trunk.dense", weights, activation)
+    return graph.node(activation.capitalize(), [x], "features")
+
+
+def _memory(graph: GraphBuilder, x: str, model: ActorCritic) -> tuple[list[Any], list[Any], str]:
+    """Inputs and outputs of a policy with a memory, and what its heads are given."""
+    units = model.architecture.lstm
+    if not units:
+        return [], [], x
+    graph.lstm(x, ("state_in_0", "state_in_1"), model.weights())
+    kind = np.dtype(np.float32)
+    states_in, states_out = (
+        [_value(f"{name}_{i}", kind, (units,)) for i in range(2)]
+        for name in ("state_in", "state_out")
+    )
+    return states_in, states_out, "state_out_0"
 
 
 def _heads(graph: GraphBuilder, head: str, layout: ActionLayout) -> list[Any]:

@@ -48,6 +48,25 @@ class GraphBuilder:
                 x = self.node(activation.capitalize(), [x], f"{net}.{i}.{activation}")
         return x
 
+    def lstm(self, rows: str, states: tuple[str, str], weights: dict[str, Array]) -> None:
+        """One step of an LSTM: outputs and cells ``state_out_0`` and ``state_out_1``."""
+        outputs, cells = states
+        gates = []
+        for part, given in (("ih", rows), ("hh", outputs)):
+            names = [f"lstm.{kind}_{part}_l0" for kind in ("weight", "bias")]
+            layer = [self.constant(name, weights[name]) for name in names]
+            gates.append(self.node("Gemm", [given, *layer], f"lstm.{part}", transB=1))
+        named = [f"lstm.{gate}" for gate in ("admit", "keep", "new", "show")]
+        summed = self.node("Add", gates, "lstm.gates")
+        self.nodes.append(helper.make_node("Split", [summed], named, axis=1, num_outputs=4))
+        admit, keep, new, show = (
+            self.node("Tanh" if one == "lstm.new" else "Sigmoid", [one], f"{one}d") for one in named
+        )
+        kept = self.node("Mul", [keep, cells], "lstm.kept")
+        added = self.node("Mul", [admit, new], "lstm.added")
+        after = self.node("Add", [kept, added], "state_out_1")
+        self.node("Mul", [show, self.node("Tanh", [after], "lstm.cells")], "state_out_0")
+
     def convolution(self, x: str, name: str, weights: dict[str, Array], stride: int) -> str:
         """One convolution without padding, and ReLU."""
         layer = self._layer(name, weights)

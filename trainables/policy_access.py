@@ -168,7 +168,7 @@ class PolicyAccess(Trainable):
 
     def _columns(self, batch: TrainBatch) -> dict[str, Tensor]:
         device = self.policy.device
-        return {name: torch.from_numpy(column).to(device) for name, column in vars(batch).items()}
+        return {name: torch.from_numpy(c).to(device) for name, c in batch.columns().items()}
 
 
 def _misfit(found: Weights, expected: Weights) -> str:

@@ -26,10 +26,10 @@ from trainables.filter_config import make_filters
 from trainables.iteration import IterationLength, timed
 from trainables.logs import is_shown, system_usage
 from trainables.monitor import EpisodeRecord
-from trainables.policies.actor import Actor
 from trainables.policies.architecture import architecture
 from trainables.policies.device import learning_device, set_threads
 from trainables.policies.player import Player
+from trainables.policies.recurrent import make_actor
 from trainables.policies.torch_policy import build_policy
 from trainables.policy_access import PolicyAccess
 from trainables.preflight import Preflight
@@ -106,7 +106,7 @@ class Trainer(ComputesActions, PolicyAccess, LearnsInRanks, Preflight):
         self.recent: NDArray[Any] = np.zeros(
             (0, *self.spaces.observation_shape), self.spaces.observation_dtype
         )
-        actor = Actor(self.spaces.layout, self.architecture)
+        actor = make_actor(self.spaces.layout, self.architecture)
         self.player = Player(
             actor, self.filters["observation"], self.spaces, settings.sampling.clip_actions
         )

@@ -263,6 +263,7 @@ def test_B10_a_policy_that_is_not_torch_s_is_refused() -> None:
         ({"sample_async": True, "observation_filter": "NoFilter"}, "samples and learns in turn"),
         ({"compress_observations": True}, "observations stay in the child that learns from them"),
         ({"num_gpus": 1}, "num_gpus: 1.* is not allowed; expected 0 with data_parallel"),
+        ({"model": {"use_lstm": True}}, "model.use_lstm: True is not allowed; .* single rows"),
         ({"callbacks": {"on_postprocess_traj": print}}, "on_postprocess_traj: .* data_parallel"),
         ({"sgd_minibatch_size": 1}, "sgd_minibatch_size: 1 is not allowed; expected at least 2"),
     ],

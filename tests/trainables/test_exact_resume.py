@@ -29,6 +29,13 @@ CASES: dict[str, dict[str, Any]] = {
         "num_workers": 2,
         "train_batch_size": 192,
     },
+    "with a memory": {"model": {"use_lstm": True, "max_seq_len": 6}},
+    "with a memory in two children": {
+        "model": {"use_lstm": True},
+        "num_workers": 2,
+        "train_batch_size": 192,
+        "batch_mode": "complete_episodes",
+    },
     "global chance in children": {
         "env": f"{HERE}:GlobalChance",
         "num_workers": 2,
@@ -75,7 +82,7 @@ trainer.stop()
 """
 
 
-@pytest.mark.parametrize("case", ["continuous", "two children"])
+@pytest.mark.parametrize("case", ["continuous", "two children", "with a memory"])
 def test_a_trial_restored_from_a_file_in_a_fresh_process_equals_the_uninterrupted_one(
     case: str, tmp_path: Path
 ) -> None:
@@ -151,6 +158,7 @@ def test_every_entry_of_the_state_is_among_the_parts_that_were_left_out() -> Non
     # The level says how to read the environments beside it. What lanes count decides with horizons,
     # restarts and native vectors only: test_lanes.py shows it.
     worker = {"workers/0/level", "workers/0/lanes", "workers/0/sampler/ghosts"}
+    worker |= {"workers/0/sampler/memory"}  # empty here; the test below is about one that is not
     known = set(PARTS) | exempt | worker
     names = {
         "recent_observations",
@@ -160,6 +168,16 @@ def test_every_entry_of_the_state_is_among_the_parts_that_were_left_out() -> Non
     assert all(any(one == k or k.startswith(f"{one}/") for k in known) for one in names), names
     sampler = {f"workers/0/sampler/{part}" for part in data["workers"][0]["sampler"]}
     assert sampler <= known
+
+
+def test_the_equality_fails_when_the_memory_is_left_out() -> None:
+    model = {"model": {"use_lstm": True}}
+    trainer, other = make(model), make(model)
+    run(trainer, HEAD)
+    state = copy.deepcopy(trainer.get_state())
+    replace(state, other.get_state(), "workers/0/sampler/memory")
+    other.set_state(state)
+    assert differences(run(trainer, 1), run(other, 1)) != []
 
 
 def test_exploring_actions_and_recent_observations_come_back_as_they_were() -> None:

@@ -38,9 +38,9 @@ def test_P6_a_tick_takes_one_batched_decision_for_all_environments(
     seen: list[int] = []
     act = Actor.act
 
-    def counting(self: Actor, observations: Any, stream: np.random.Generator) -> Acted:
+    def counting(self: Actor, observations: Any, *rest: Any) -> Acted:
         seen.append(len(observations))
-        return act(self, observations, stream)
+        return act(self, observations, *rest)
 
     monkeypatch.setattr(Actor, "act", counting)
     trainer = make({**CONFIG, "batch_mode": mode, "env": "tests.support.environments:Counting"})

@@ -343,13 +343,14 @@ def test_a_row_played_by_itself_is_played_the_same_beside_others(
 ) -> None:
     trainer = trainer_of(observation, action)
     rows = fragment_of(trainer).observations.reshape(24, *trainer.spaces.observation_shape)
+    none = trainer.player.actor.initial_memory(24)
     for explore in (False, True):
         streams = [np.random.default_rng(i) if explore else None for i in range(24)]
-        together = trainer.player.actor.act_each(rows, streams)
+        together, _ = trainer.player.actor.act_each(rows, none, streams)
         assert together.dtype == trainer.spaces.layout.dtype
         streams = [np.random.default_rng(i) if explore else None for i in range(24)]
         for i, stream in enumerate(streams):
-            alone = trainer.player.actor.act_each(rows[i : i + 1], [stream])
+            alone, _ = trainer.player.actor.act_each(rows[i : i + 1], none[:1], [stream])
             np.testing.assert_array_equal(together[i], alone[0])
     trainer.stop()
 

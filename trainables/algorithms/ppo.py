@@ -18,12 +18,13 @@ from torch import Tensor
 from trainables.config import TrainerConfig
 from trainables.data_parallel import for_ranks
 from trainables.errors import ConfigError
-from trainables.policies.networks import ActorCritic
+from trainables.policies.networks import ActorCritic, replay_of
 from trainables.policies.torch_policy import build_policy
 from trainables.returns import generalized_advantages, next_values
 from trainables.rollout.batch import Fragment, TrainBatch, rows
 from trainables.rollout.rank import LearnerSpec
 from trainables.rollout.sampling import SamplingConfig
+from trainables.rollout.sequences import SequenceBatch, in_sequences
 from trainables.schedules import learning_rate
 from trainables.trainer import Trainer
 
@@ -96,10 +97,14 @@ class PPO(Trainer):
             )
 
     def learning_rows(self, fragments: list[Fragment]) -> TrainBatch:
-        """The valid rows of all fragments, with advantages."""
+        """The valid rows of all fragments, with advantages; in sequences for an LSTM."""
         gamma, lambda_ = self.settings.gamma, self.settings.lambda_
         batches = [to_rows(fragment, gamma, lambda_) for fragment in fragments]
         self.telling.postprocessed(self.policy, fragments, batches)
+        if self.architecture.lstm:
+            pairs = zip(fragments, batches, strict=True)
+            longest = self.settings.longest_sequence
+            return SequenceBatch.join([in_sequences(f, b, longest) for f, b in pairs])
         valid = [rows(fragment.valid) for fragment in fragments]
         return TrainBatch.join([b.only(v) for b, v in zip(batches, valid, strict=True)])
 
@@ -199,7 +204,15 @@ Minibatch = Mapping[str, Tensor]
 def shuffled(
     batch: TrainBatch, size: int, stream: np.random.Generator, device: torch.device | None = None
 ) -> list[Minibatch]:
-    """The batch in a drawn order, in minibatches of at most `size` rows, as equal as can be."""
+    """The batch in a drawn order, in minibatches of at most `size` rows, as equal as can be.
+
+    Sequences are drawn whole, so their minibatches are of about so many rows.
+    """
+    if isinstance(batch, SequenceBatch):
+        return [
+            {name: torch.from_numpy(column).to(device or "cpu") for name, column in one.items()}
+            for one in batch.minibatches(size, stream)
+        ]
     order = torch.from_numpy(stream.permutation(len(batch)))
     columns = {
         name: torch.from_numpy(column)[order].to(device or "cpu")
@@ -212,7 +225,8 @@ def shuffled(
 
 def ppo_loss(model: ActorCritic, minibatch: Minibatch, settings: Config) -> tuple[Tensor, Tensor]:
     """The loss of one minibatch, and its parts in the order of `STATS`."""
-    evaluated = model.evaluate(minibatch["observations"], minibatch["actions"])
+    replay = replay_of(minibatch)
+    evaluated = model.evaluate(minibatch["observations"], minibatch["actions"], replay)
     logp = evaluated.logp
     log_ratio = logp - minibatch["logp"]
     ratio = log_ratio.exp()

@@ -3,7 +3,8 @@
 A small network's time goes into calls, not arithmetic: here the actor and the critic are one
 stacked matrix product per layer, and actions are drawn without distribution objects. Images go
 through torch's convolutions, which are faster than numpy's. N rows, D features, H units; float32. A
-head is what the actor network gives, as `drawing` reads it.
+head is what the actor network gives, as `drawing` reads it. A memory (N, M) is what a policy
+carries from step to step: M is 0 here, and `recurrent.py` has one.
 """
 
 from collections.abc import Mapping, Sequence
@@ -13,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from trainables.envs.actions import ActionLayout
-from trainables.policies.architecture import Architecture
+from trainables.policies.architecture import Activation, Architecture
 from trainables.policies.drawing import Drawing
 
 if TYPE_CHECKING:
@@ -33,6 +34,8 @@ class Acted(NamedTuple):
     """(N,) log-probability of each action."""
     values: Array
     """(N,)."""
+    memory: Array
+    """(N, M) for the next step."""
 
 
 class Actor:
@@ -42,6 +45,11 @@ class Actor:
         layout: of the environment's actions.
         architecture: of the networks.
     """
+
+    memory_size = 0
+    """M."""
+    state_parts = 0
+    """Arrays of one size that make up a memory, as callers keep it."""
 
     def __init__(self, layout: ActionLayout, architecture: Architecture) -> None:
         self._drawing = Drawing(layout)
@@ -88,51 +96,64 @@ class Actor:
         for weight, bias in self._layers:
             x = np.matmul(x, weight)
             x += bias
-            if self._activation == "tanh":
-                np.tanh(x, out=x)
-            else:
-                np.maximum(x, 0.0, out=x)
+            activate(x, self._activation)
         to_actor, to_critic = (x[0], x[1]) if self._layers else (x, x)
         heads = self._heads
         head = to_actor @ heads["actor.weight"] + heads["actor.bias"]
         values = (to_critic @ heads["critic.weight"])[:, 0] + heads["critic.bias"][0]
         return head, values
 
-    def act(self, observations: NDArray[Any], stream: np.random.Generator | None) -> Acted:
+    def initial_memory(self, count: int) -> Array:
+        """(count, M) with which episodes begin."""
+        return np.zeros((count, self.memory_size), dtype=np.float32)
+
+    def advance(self, observations: NDArray[Any], memory: Array) -> tuple[Array, Array, Array]:
+        """Heads, values and the memory (N, M) for the next step."""
+        return *self.forward(observations), memory
+
+    def act(
+        self, observations: NDArray[Any], memory: Array, stream: np.random.Generator | None
+    ) -> Acted:
         """Actions for filtered observations: drawn, or the most probable ones without a stream."""
-        head, values = self.forward(observations)
+        head, values, following = self.advance(observations, memory)
         actions, logp = self._drawing.draw(head, self._log_std, stream)
-        return Acted(actions, logp, values)
+        return Acted(actions, logp, values, following)
 
     def act_each(
-        self, observations: NDArray[Any], streams: Sequence[np.random.Generator | None]
-    ) -> NDArray[Any]:
-        """The action of each row, as if it were the only one.
+        self,
+        observations: NDArray[Any],
+        memory: Array,
+        streams: Sequence[np.random.Generator | None],
+    ) -> tuple[NDArray[Any], Array]:
+        """The action of each row, as if it were the only one, and the memory for the next step.
 
         It does not depend, to the bit, on the rows beside it: each is a product of its own, where
         `forward` makes one product of all, whose rounding changes with their number. A row without
         a stream gets its most probable action.
         """
-        x: Array = self._features_each(observations)[:, None, :]
-        for weight, bias in self._layers:
-            x = np.matmul(x, weight[0])
-            x += bias[0]
-            if self._activation == "tanh":
-                np.tanh(x, out=x)
-            else:
-                np.maximum(x, 0.0, out=x)
+        x, following = self._last_each(self._features_each(observations)[:, None, :], memory)
         head: Array = np.matmul(x, self._heads["actor.weight"])[:, 0] + self._heads["actor.bias"]
         if not any(streams):
-            return self._drawing.draw(head, self._log_std, None)[0]
+            return self._drawing.draw(head, self._log_std, None)[0], following
         rows = [
             self._drawing.draw(head[i : i + 1], self._log_std, stream)[0]
             for i, stream in enumerate(streams)
         ]
-        return np.concatenate(rows)
+        return np.concatenate(rows), following
 
-    def values(self, observations: NDArray[Any]) -> Array:
-        """(N,) values of filtered observations."""
-        return self.forward(observations)[1]
+    def values(self, observations: NDArray[Any], memory: Array | None = None) -> Array:
+        """(N,) values of filtered observations, seen with a memory (N, M); None: the initial."""
+        if memory is None:
+            return self.forward(observations)[1]
+        return self.advance(observations, memory)[1]
+
+    def _last_each(self, x: Array, memory: Array) -> tuple[Array, Array]:
+        """What the actor's head is given (N, 1, H) for features (N, 1, D), and the next memory."""
+        for weight, bias in self._layers:
+            x = np.matmul(x, weight[0])
+            x += bias[0]
+            activate(x, self._activation)
+        return x, memory
 
     def _features_each(self, observations: NDArray[Any]) -> Array:
         if self._flat:
@@ -144,6 +165,14 @@ class Actor:
             return self._trunk(images)
         flat: Array = images.reshape(len(images), -1).astype(np.float32)
         return flat / PIXEL if images.dtype == np.uint8 else flat
+
+
+def activate(x: Array, activation: Activation) -> None:
+    """``tanh`` or ``relu``, in place."""
+    if activation == "tanh":
+        np.tanh(x, out=x)
+    else:
+        np.maximum(x, 0.0, out=x)
 
 
 def _make_trunk(architecture: Architecture) -> "ActingTrunk | None":

@@ -45,6 +45,17 @@ class ModelConfig(Settings):
             "none; null: the Nature network, or a smaller one for sides below 36 pixels.",
         )
     )
+    use_lstm: bool = Field(
+        default=False,
+        description="An LSTM that actor and critic share after the hidden layers: a policy with a "
+        "memory, which begins each episode empty. Atari frames are then not stacked.",
+    )
+    lstm_cell_size: Size = Field(default=64, description="Units of the LSTM.")
+    max_seq_len: Size | None = Field(
+        default=None,
+        description="Steps through which the LSTM learns at a time, at most; null: "
+        "rollout_fragment_length.",
+    )
 
 
 @dataclass(frozen=True)
@@ -56,8 +67,15 @@ class Architecture:
     filters: tuple[Convolution, ...]
     """Convolutions, each (channels, side of the kernel, stride); none for vectors."""
     hidden: tuple[int, ...]
-    """Units of each hidden layer: shared by actor and critic after convolutions, else of each."""
+    """Units of each hidden layer: of actor and critic each, or of the trunk that they share."""
     activation: Activation
+    lstm: int = 0
+    """Units of the LSTM after the trunk; 0: none."""
+
+    @property
+    def shared(self) -> bool:
+        """Whether actor and critic are heads of one trunk: after convolutions, with an LSTM."""
+        return bool(self.filters) or self.lstm > 0
 
     @property
     def features(self) -> int:
@@ -81,9 +99,9 @@ def architecture(config: ModelConfig, shape: tuple[int, ...]) -> Architecture:
     filters = _filters(config, shape)
     convolved = bool(filters)
     hidden = config.hidden if config.hidden is not None else (512,) if convolved else (64, 64)
-    return Architecture(
-        shape, filters, hidden, config.activation or ("relu" if convolved else "tanh")
-    )
+    activation = config.activation or ("relu" if convolved else "tanh")
+    lstm = config.lstm_cell_size if config.use_lstm else 0
+    return Architecture(shape, filters, hidden, activation, lstm)
 
 
 def _filters(config: ModelConfig, shape: tuple[int, ...]) -> tuple[Convolution, ...]:

@@ -1,7 +1,7 @@
-"""Layers with orthogonal weights drawn from a named stream, and the convolutions of images.
+"""Layers with orthogonal weights drawn from a named stream, and the trunk that networks share.
 
-B rows, H x W pixels, C channels, F features. Gains are √2 in hidden layers, biases 0 (Huang et al.
-2022).
+B rows, H x W pixels, C channels, F features. Gains are √2 in hidden layers, 1 in an LSTM, biases 0
+(Huang et al. 2022).
 """
 
 import math
@@ -16,6 +16,7 @@ from torch import Tensor, nn
 from trainables.policies.architecture import Architecture
 
 HIDDEN_GAIN = math.sqrt(2.0)
+LSTM_GAIN = 1.0
 PIXEL = 255.0
 
 
@@ -37,10 +38,10 @@ def activate(x: Tensor, activation: str) -> Tensor:
 
 
 class Trunk(nn.Module):
-    """Convolutions with ReLU, then hidden layers; actor and critic share it.
+    """Convolutions with ReLU if there are any, then hidden layers; actor and critic share it.
 
     Args:
-        architecture: with convolutions.
+        architecture: of the networks.
         stream: draws the initial weights; None leaves them to be loaded.
     """
 
@@ -48,7 +49,7 @@ class Trunk(nn.Module):
         super().__init__()
         self.activation = architecture.activation
         self.convolutions = nn.ModuleList()
-        channels = architecture.shape[2]
+        channels = architecture.shape[-1]
         for outputs, kernel, stride in architecture.filters:
             layer = nn.Conv2d(channels, outputs, kernel, stride, device="meta")
             self.convolutions.append(_drawn(layer, HIDDEN_GAIN, stream))
@@ -56,15 +57,28 @@ class Trunk(nn.Module):
         sizes = (architecture.features, *architecture.hidden)
         self.dense = perceptron(sizes, [HIDDEN_GAIN] * len(architecture.hidden), stream)
 
-    def forward(self, images: Tensor) -> Tensor:
-        """(B, F) features of images (B, H, W, C): bytes, or what a filter made of them."""
-        x = unit_pixels(images).permute(0, 3, 1, 2)
+    def forward(self, observations: Tensor) -> Tensor:
+        """(B, F) features of vectors (B, D) or images (B, H, W, C): bytes, or filtered ones."""
+        x = unit_pixels(observations)
+        if self.convolutions:
+            x = x.permute(0, 3, 1, 2)
         for layer in self.convolutions:
             x = torch.relu(layer(x))
         x = x.flatten(1)
         for layer in self.dense:
             x = activate(layer(x), self.activation)
         return x
+
+
+def lstm(inputs: int, units: int, stream: torch.Generator) -> nn.LSTM:
+    """One LSTM layer; its four gates' weights are drawn as one orthogonal matrix."""
+    layer = nn.LSTM(inputs, units, device="meta").to_empty(device="cpu")
+    for name, parameter in layer.named_parameters():
+        if name.startswith("weight"):
+            nn.init.orthogonal_(parameter, gain=LSTM_GAIN, generator=stream)
+        else:
+            nn.init.zeros_(parameter)
+    return layer
 
 
 class ActingTrunk:

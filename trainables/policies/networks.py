@@ -1,8 +1,9 @@
 """Actor and critic in torch: perceptrons of their own for vectors, one shared trunk for images.
 
-B rows, D features, K action columns, G of them real numbers. Separate networks beat shared ones on
-simple environments (Andrychowicz et al. 2021); for images a shared trunk is the custom (Mnih et al.
-2016). Gains are 0.01 in the policy's head and 1 in the value's.
+B rows, D features, K action columns, G of them real numbers, S sequences, U units of an LSTM.
+Separate networks beat shared ones on simple environments (Andrychowicz et al. 2021); for images a
+shared trunk is the custom (Mnih et al. 2016), and so is trunk → LSTM → two heads for a policy with
+a memory (Huang et al. 2022). Gains are 0.01 in the policy's head and 1 in the value's.
 """
 
 import math
@@ -17,7 +18,7 @@ from torch import Tensor, nn
 from trainables.envs.actions import ActionLayout
 from trainables.policies.architecture import Architecture
 from trainables.policies.drawing import NO_CHOICE, choice_grid
-from trainables.policies.layers import HIDDEN_GAIN, Trunk, activate, perceptron, unit_pixels
+from trainables.policies.layers import HIDDEN_GAIN, Trunk, activate, lstm, perceptron, unit_pixels
 
 POLICY_GAIN = 0.01
 VALUE_GAIN = 1.0
@@ -33,6 +34,20 @@ class Evaluated(NamedTuple):
     """(B,) or () entropies of their distribution."""
     values: Tensor
     """(B,)."""
+
+
+class Replay(NamedTuple):
+    """How rows make up S sequences."""
+
+    places: Tensor
+    """(B,) int64: step of its sequence x S + number of its sequence."""
+    states: Tensor
+    """(S, 2U) the memory with which each sequence begins: outputs, then cells."""
+
+
+def replay_of(columns: Mapping[str, Tensor]) -> Replay | None:
+    """What columns ``places`` and ``states`` say, where there are sequences."""
+    return Replay(columns["places"], columns["states"]) if "places" in columns else None
 
 
 class ActorCritic(nn.Module):
@@ -52,10 +67,13 @@ class ActorCritic(nn.Module):
         self._absent: Tensor
         self.layout = layout
         self.architecture = architecture
-        self.trunk = Trunk(architecture, stream) if architecture.filters else None
+        self.trunk = Trunk(architecture, stream) if architecture.shared else None
         sizes = (architecture.features, *architecture.hidden)
         if self.trunk is not None:
             sizes = sizes[-1:]
+        self.lstm = lstm(sizes[-1], architecture.lstm, stream) if architecture.lstm else None
+        if self.lstm is not None:
+            sizes = (architecture.lstm,)
         gains = [HIDDEN_GAIN] * (len(sizes) - 1)
         self.actor = perceptron((*sizes, layout.head_size), [*gains, POLICY_GAIN], stream)
         self.critic = perceptron((*sizes, 1), [*gains, VALUE_GAIN], stream)
@@ -68,19 +86,30 @@ class ActorCritic(nn.Module):
 
     def head(self, observations: Tensor) -> Tensor:
         """Logits and means of filtered observations: (B, D), or (B, H, W, C) for images."""
-        return self._run(self.actor, self._features(observations))
+        return self._run(self.actor, self._features(observations, None))
 
     def value(self, observations: Tensor) -> Tensor:
         """(B,) values of filtered observations."""
-        return self._run(self.critic, self._features(observations)).squeeze(-1)
+        return self._run(self.critic, self._features(observations, None)).squeeze(-1)
 
     def logp_entropy(self, observations: Tensor, actions: Tensor) -> tuple[Tensor, Tensor]:
         """(B,) log-probabilities of actions, and (B,) or () entropies of their distribution."""
         return self._logp_entropy(self.head(observations), actions)
 
-    def evaluate(self, observations: Tensor, actions: Tensor) -> Evaluated:
-        """All of it at once; a shared trunk is run once."""
-        features = self._features(observations)
+    def evaluate(
+        self, observations: Tensor, actions: Tensor, replay: Replay | None = None
+    ) -> Evaluated:
+        """All of it at once; a shared trunk is run once.
+
+        Args:
+            observations: filtered.
+            actions: that were taken.
+            replay: how the rows make up sequences, for networks with an LSTM.
+
+        Raises:
+            ValueError: an LSTM and no sequences.
+        """
+        features = self._features(observations, replay)
         logp, entropies = self._logp_entropy(self._run(self.actor, features), actions)
         return Evaluated(logp, entropies, self._run(self.critic, features).squeeze(-1))
 
@@ -94,10 +123,10 @@ class ActorCritic(nn.Module):
             for name, parameter in self.named_parameters():
                 parameter.copy_(torch.from_numpy(np.array(weights[name])))
 
-    def _features(self, observations: Tensor) -> Tensor:
+    def _features(self, observations: Tensor, replay: Replay | None) -> Tensor:
         if self.trunk is not None:
             features: Tensor = self.trunk(observations)
-            return features
+            return features if self.lstm is None else _replayed(self.lstm, features, replay)
         if observations.dim() == 2:
             return observations
         return unit_pixels(observations).flatten(1)
@@ -135,3 +164,18 @@ class ActorCritic(nn.Module):
         scaled = (reals - means) * torch.exp(-self.log_std)
         logp = (-0.5 * scaled.square() - self.log_std - HALF_LOG_2PI).sum(-1)
         return logp, (self.log_std + 0.5 + HALF_LOG_2PI).sum()
+
+
+def _replayed(layer: nn.LSTM, features: Tensor, replay: Replay | None) -> Tensor:
+    """(B, U) outputs for features (B, F)."""
+    if replay is None:
+        raise ValueError("networks with an LSTM learn from sequences (`sequences.SequenceBatch`)")
+    # Padded: torch's fused loop over time takes no ragged sequences; its other one is 5 to 8 times
+    # slower.
+    count = len(replay.states)
+    longest = int(replay.places.max()) // count + 1
+    grid = features.new_zeros(longest * count, features.shape[1])
+    grid = grid.index_copy(0, replay.places, features).view(longest, count, -1)
+    outputs, cells = (one.contiguous()[None] for one in replay.states.chunk(2, dim=1))
+    given: Tensor = layer(grid, (outputs, cells))[0]
+    return given.reshape(longest * count, -1)[replay.places]

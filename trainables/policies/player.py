@@ -1,7 +1,7 @@
 """A policy that plays: preprocessed observations in, the environment's actions out; it learns not.
 
 Evaluation, `Trainer.compute_action` and the exported model all do the same: reshape, filter without
-update, act, map back. N rows.
+update, act, map back. N rows, M numbers of memory.
 """
 
 from collections.abc import Sequence
@@ -42,28 +42,67 @@ class Player:
         """(N, *O) as lanes hand them over → rows as the networks want them."""
         return self._filter(self._rows(observations), update=False)
 
+    def initial_memory(self) -> Array:
+        """(M,) with which an episode begins."""
+        memory: Array = self.actor.initial_memory(1)[0]
+        return memory
+
+    def split_state(self, memory: Array) -> list[Array]:
+        """The parts of a memory (M,), as callers keep them."""
+        parts = self.actor.state_parts
+        return list(np.split(memory, parts)) if parts else []
+
+    def join_state(self, state: Sequence[Any]) -> Array:
+        """(M,) from what `split_state` gave.
+
+        Raises:
+            ValueError: another number of parts than the policy's, or another shape of one.
+        """
+        expected = self.split_state(self.initial_memory())
+        if len(state) != len(expected):
+            raise ValueError(
+                f"a state of {len(state)} part(s), where this policy has {len(expected)}: give "
+                "what get_initial_state() or the last answer gave"
+            )
+        parts = [np.asarray(part, dtype=np.float32) for part in state]
+        shapes, known = [p.shape for p in parts], [p.shape for p in expected]
+        if shapes != known:
+            raise ValueError(f"a state of shapes {shapes}, where this policy's has {known}")
+        return np.concatenate([np.zeros(0, dtype=np.float32), *parts])
+
     def decide(
-        self, observations: Array, stream: np.random.Generator | None
+        self, observations: Array, memory: Array, stream: np.random.Generator | None
     ) -> tuple[Array, Acted]:
         """Actions (N, *A) for the lanes, and how they were chosen.
 
         Args:
             observations: (N, *O) preprocessed.
+            memory: (N, M).
             stream: actions are drawn from it; the most probable ones without.
         """
-        acted = self.actor.act(self.prepare(observations), stream)
+        acted = self.actor.act(self.prepare(observations), memory, stream)
         return self._adapt(acted.actions), acted
 
-    def answer(self, obs: Any, stream: np.random.Generator | None) -> tuple[Any, dict[str, float]]:
-        """One raw observation: the action as the environment wants it, its logp and the value."""
-        sent, acted = self.decide(make_preprocessor(self._spaces.raw)(obs)[None], stream)
+    def answer(
+        self, obs: Any, memory: Array, stream: np.random.Generator | None
+    ) -> tuple[Any, Array, dict[str, float]]:
+        """One raw observation, seen with the memory (M,).
+
+        Returns:
+            The action as the environment wants it, the memory for the next observation, and the
+            action's logp and the value.
+        """
+        rows = make_preprocessor(self._spaces.raw)(obs)[None]
+        sent, acted = self.decide(rows, memory[None], stream)
         fetches = {"logp": float(acted.logp[0]), "value": float(acted.values[0])}
-        return unflattener(self._spaces.action)(sent[0]), fetches
+        return unflattener(self._spaces.action)(sent[0]), acted.memory[0], fetches
 
-    def act(self, observations: Array, stream: np.random.Generator | None) -> Array:
-        """The actions alone."""
-        return self.decide(observations, stream)[0]
-
-    def act_each(self, observations: Array, streams: Sequence[np.random.Generator | None]) -> Array:
-        """Likewise, each row by itself: its action does not depend on the others to the bit."""
-        return self._adapt(self.actor.act_each(self.prepare(observations), streams))
+    def act_each(
+        self,
+        observations: Array,
+        memory: Array,
+        streams: Sequence[np.random.Generator | None],
+    ) -> tuple[Array, Array]:
+        """Actions and the next memory, each row by itself: others change nothing, to the bit."""
+        actions, following = self.actor.act_each(self.prepare(observations), memory, streams)
+        return self._adapt(actions), following

@@ -6,7 +6,7 @@ image; K columns of an action. A `Fragment` is (T, N), as the sampler writes it 
 """
 
 from dataclasses import dataclass, fields
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -40,6 +40,8 @@ class Fragment:
     """(T, N) False: not to be learnt from (a faulty episode, or ``training_enabled: False``)."""
     ghost: Array
     """(T, N) True: no transition at all, in no count (`trainables.envs.vector.Step.restarting`)."""
+    memory: Array
+    """(T, N, M) with which the policy saw each observation; M is 0 without an LSTM."""
     last_values: Array
     """(1, N) V of the observation after the last step."""
 
@@ -49,8 +51,10 @@ class Fragment:
         return self.ghost.size - int(np.count_nonzero(self.ghost))
 
     @classmethod
-    def allocate(cls, steps: int, num_envs: int, observation: Column, action: Column) -> "Fragment":
-        """Arrays for one fragment of such observations and actions."""
+    def allocate(
+        cls, steps: int, num_envs: int, observation: Column, action: Column, memory: int = 0
+    ) -> "Fragment":
+        """Arrays for one fragment of such observations and actions, and M numbers of memory."""
         rows = (steps, num_envs)
         return cls(
             observations=np.zeros((*rows, *observation[0]), dtype=observation[1]),
@@ -63,6 +67,7 @@ class Fragment:
             final_values=np.zeros(rows, dtype=np.float32),
             valid=np.ones(rows, dtype=np.bool_),
             ghost=np.zeros(rows, dtype=np.bool_),
+            memory=np.zeros((*rows, memory), dtype=np.float32),
             last_values=np.zeros((1, num_envs), dtype=np.float32),
         )
 
@@ -88,12 +93,16 @@ class TrainBatch:
         return len(self.logp)
 
     @classmethod
-    def join(cls, parts: list["TrainBatch"]) -> "TrainBatch":
+    def join(cls, parts: list[Self]) -> Self:
         """All parts as one; a single part is handed through without copying."""
         if len(parts) == 1:
             return parts[0]
         columns = {f.name: [getattr(part, f.name) for part in parts] for f in fields(cls)}
         return cls(**{name: np.concatenate(column) for name, column in columns.items()})
+
+    def columns(self) -> dict[str, Array]:
+        """What a loss is given."""
+        return dict(vars(self))
 
     def only(self, valid: Array) -> "TrainBatch":
         """The rows where `valid` (B,) holds; itself if all do."""

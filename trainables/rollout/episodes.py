@@ -96,7 +96,7 @@ class EpisodeSampler(Sampler):
     def _allocate(self, spaces_: EnvSpaces) -> list[Fragment]:
         lanes = self.config.num_envs_per_worker
         capacity = 2 * max(self.config.rollout_fragment_length, self._steps // lanes)
-        self._rows = allocate(capacity, lanes, spaces_, self._filter)
+        self._rows = allocate((capacity, lanes), spaces_, self._filter, self.actor)
         self._begun = np.zeros(lanes, dtype=np.int64)  # rows: of the running episodes
         self._next = 0
         self._warned = False
@@ -119,7 +119,8 @@ class EpisodeSampler(Sampler):
         if goes_on.any():
             # Read by `_gather` alone: the row is not truncated.
             filtered = self._filter(self.observations, update=False)
-            self._rows.final_values[t, goes_on] = self.actor.values(filtered)[goes_on]
+            values = self.actor.values(filtered, self.memory)
+            self._rows.final_values[t, goes_on] = values[goes_on]
         pieces = [
             _Piece(lane, int(self._begun[lane]), t + 1, bool(goes_on[lane]), written.get(lane))
             for lane in np.flatnonzero(over).tolist()

@@ -86,6 +86,8 @@ class Sampler:
         """Seconds that it took to take the current observations."""
         self._ghosts: NDArray[np.bool_] | None = None
         """(N,) lanes whose next step is no transition; None: every one is."""
+        self.memory: Array = self.actor.initial_memory(config.num_envs_per_worker)
+        """(N, M) with which the policy will see the current observations."""
         self._fragments = self._allocate(spaces_)
 
     def start(self, seeds: list[int]) -> None:
@@ -126,14 +128,15 @@ class Sampler:
             finished += self.episodes.step(step.rewards, over, odd, written)
             begun[ended] = t + 1
         filtered = self._filter(self.observations, update=False)
-        fragment.last_values[0] = self.actor.values(filtered)
+        fragment.last_values[0] = self.actor.values(filtered, self.memory)
         return finished
 
     def get_state(self) -> dict[str, Any]:
-        """Entries ``observations`` (N, *S), ``ghosts``, ``episodes``, ``discounted_returns``."""
+        """``observations``, ``memory``, ``ghosts``, ``episodes``, ``discounted_returns``."""
         returns = self._scaler.returns.copy() if self._scaler else None
         return {
             "observations": self.observations.copy(),
+            "memory": self.memory.copy(),
             "ghosts": None if self._ghosts is None else self._ghosts.copy(),
             "episodes": self.episodes.get_state(),
             "discounted_returns": returns,
@@ -142,6 +145,7 @@ class Sampler:
     def set_state(self, state: Mapping[str, Any]) -> None:
         """Take back what `get_state` gave."""
         self.observations = np.array(state["observations"], dtype=self.observations.dtype)
+        self.memory = np.array(state["memory"])
         self._ghosts = _any_or_none(state["ghosts"])
         self.episodes.set_state(state["episodes"])
         if self._scaler:
@@ -152,6 +156,7 @@ class Sampler:
         self._ghosts = None
         self.episodes.drop(lane)
         self.observations[lane] = observation.reshape(self.observations.shape[1:])
+        self.memory[lane] = 0.0
         if self._scaler:
             self._scaler.returns[lane] = 0.0
 
@@ -159,7 +164,7 @@ class Sampler:
         size = self.config.rollout_fragment_length
         rounds = self._steps // (size * self.config.num_envs_per_worker)
         return [
-            allocate(size, self.config.num_envs_per_worker, spaces_, self._filter)
+            allocate((size, self.config.num_envs_per_worker), spaces_, self._filter, self.actor)
             for _ in range(rounds)
         ]
 
@@ -181,7 +186,7 @@ class Sampler:
         began = clock()
         filtered = self._filtered()
         processed = clock()
-        acted = self.actor.act(filtered, stream)
+        acted = self.actor.act(filtered, self.memory, stream)
         decided = clock()
         sent = self._sent(acted.actions)
         adapted = clock()
@@ -191,6 +196,7 @@ class Sampler:
         ended = step.terminated | step.truncated
         ended[list(step.faults)] = True
         self._write(rows, t, acted, step, ended)
+        self._carry(acted.memory, ended)
         self._ghosts = _any_or_none(step.restarting)
         began = clock()
         self.observe(step.observations)
@@ -199,6 +205,14 @@ class Sampler:
             self.latest = {"infos": step.infos, "policy inputs": filtered, "policy outputs": acted}
         over = ended if step.soft_ends is None else ended | step.soft_ends
         return step, ended, without_lost_lives(over, step)
+
+    def _carry(self, memory: Array, ended: NDArray[np.bool_]) -> None:
+        """Take (N, M) along into the next tick; episodes begin with none."""
+        self.memory = memory
+        if memory.size:
+            memory[ended] = 0.0
+            if self._ghosts is not None:
+                memory[self._ghosts] = 0.0
 
     def _filtered(self) -> Array:
         """The current observations (N, D); those of no transition are counted by no filter."""
@@ -213,6 +227,7 @@ class Sampler:
     ) -> None:
         rewards = np.asarray(step.rewards, dtype=np.float64)
         require_finite(rewards, f"{self.name}, environment", "reward")
+        fragment.memory[t] = self.memory
         fragment.actions[t] = acted.actions
         fragment.logp[t] = acted.logp
         fragment.values[t] = acted.values
@@ -225,15 +240,17 @@ class Sampler:
             fragment.valid[t, lane] &= bool(info.get("training_enabled", True))
         fragment.final_values[t] = 0.0
         if ended.any() and step.truncated.any():
-            fragment.final_values[t] = np.where(step.truncated, self._final_values(step), 0.0)
+            fragment.final_values[t] = np.where(
+                step.truncated, self._final_values(step, acted.memory), 0.0
+            )
 
-    def _final_values(self, step: Step) -> Array:
+    def _final_values(self, step: Step, memory: Array) -> Array:
         """(N,) V of the final observation where an episode was truncated; undefined elsewhere."""
         finals = self.observations.copy()
         for lane in np.flatnonzero(step.truncated):
             finals[lane] = np.asarray(step.finals[lane]).reshape(finals.shape[1:])
         require_finite(finals, f"{self.name}, environment", "final observation")
-        return self.actor.values(self._filter(finals, update=False))
+        return self.actor.values(self._filter(finals, update=False), memory)
 
     def _learnt_rewards(self, rewards: Array, ended: NDArray[np.bool_]) -> Array:
         clip = self.config.clip_rewards
@@ -248,13 +265,13 @@ def _any_or_none(flags: Any) -> NDArray[np.bool_] | None:
     return np.array(flags, dtype=np.bool_) if flags is not None and np.any(flags) else None
 
 
-def allocate(steps: int, lanes: int, spaces_: EnvSpaces, filtered: Filter) -> Fragment:
-    """Arrays for so many steps of all lanes; a filter makes float32 of an image's bytes."""
+def allocate(size: tuple[int, int], spaces_: EnvSpaces, filtered: Filter, actor: Actor) -> Fragment:
+    """Arrays for (steps, lanes); a filter makes float32 of an image's bytes."""
     whole = isinstance(filtered, NoFilter)
     observed = spaces_.observation_dtype if whole else np.dtype(np.float32)
     layout = spaces_.layout
     rows = (spaces_.observation_shape, observed), (layout.shape, layout.dtype)
-    return Fragment.allocate(steps, lanes, *rows)
+    return Fragment.allocate(*size, *rows, actor.memory_size)
 
 
 def _make_scaler(filters: Mapping[str, Filter], num_envs: int, gamma: float) -> RewardScaler | None:

@@ -24,7 +24,8 @@ from trainables.errors import ConfigError, WorkerError
 from trainables.filter_config import make_filters
 from trainables.filters import Filter
 from trainables.logs import OneTimeLog
-from trainables.policies.actor import Actor, Weights
+from trainables.policies.actor import Weights
+from trainables.policies.recurrent import make_actor
 from trainables.rollout.access import WorkerAccess
 from trainables.rollout.async_sampler import AsyncSampler
 from trainables.rollout.batch import Fragment
@@ -62,7 +63,7 @@ class RolloutWorker(WorkerAccess):
         )
         of_lanes = (self.lanes.observation_space, self.lanes.action_space)
         spaces_ = checked_spaces(spec.environment, *of_lanes)
-        self._actor = Actor(spaces_.layout, spec.architecture)
+        self._actor = make_actor(spaces_.layout, spec.architecture)
         self._filters: dict[str, Filter] = make_filters(
             spec.filters, spaces_.observation_shape, concurrent=spec.sampling.sample_async
         )

@@ -1,0 +1,94 @@
+"""Acting with an LSTM (Hochreiter & Schmidhuber 1997) in numpy: trunk → LSTM → two heads.
+
+N rows, D features, H units of a hidden layer, U units of the LSTM; float32. A memory (N, 2U) is the
+LSTM's outputs, then its cells; zeros where an episode begins.
+"""
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from trainables.envs.actions import ActionLayout
+from trainables.policies.actor import Actor, Array, Weights, activate
+from trainables.policies.architecture import Architecture
+
+HALF = np.float32(0.5)
+
+
+def make_actor(layout: ActionLayout, architecture: Architecture) -> Actor:
+    """The actor of an architecture, without or with a memory."""
+    made = RecurrentActor if architecture.lstm else Actor
+    return made(layout, architecture)
+
+
+class RecurrentActor(Actor):
+    """Acts with an LSTM that both heads share; `forward` sees first observations of episodes."""
+
+    state_parts = 2
+
+    def __init__(self, layout: ActionLayout, architecture: Architecture) -> None:
+        super().__init__(layout, architecture)
+        self.memory_size = 2 * architecture.lstm
+        self._units = architecture.lstm
+        self._depth = 0 if architecture.filters else len(architecture.hidden)
+        self._gates: tuple[Array, Array] = (np.zeros(0, np.float32), np.zeros(0, np.float32))
+
+    def load(self, weights: Weights) -> None:
+        """Adopt weights named as `ActorCritic.weights` names them; they are copied."""
+        super().load(weights)
+        self._layers = [
+            (weights[f"{name}.weight"].T.copy(), weights[f"{name}.bias"].copy())
+            for name in (f"trunk.dense.{i}" for i in range(self._depth))
+        ]
+        stacked = np.concatenate([weights["lstm.weight_ih_l0"], weights["lstm.weight_hh_l0"]], 1)
+        scale = np.full(4 * self._units, HALF)
+        scale[2 * self._units : 3 * self._units] = 1.0
+        # Halving is exact, and makes all four gates one tanh: sigmoid(x) = (1 + tanh(x/2)) / 2.
+        bias = weights["lstm.bias_ih_l0"] + weights["lstm.bias_hh_l0"]
+        self._gates = np.ascontiguousarray(stacked.T) * scale, bias * scale
+
+    def weights(self) -> dict[str, Array]:
+        """What `load` was given, the LSTM's gates stacked; empty before."""
+        return {**super().weights(), **({"lstm": self._gates[0]} if self._heads else {})}
+
+    def forward(self, observations: NDArray[Any]) -> tuple[Array, Array]:
+        """Heads and values (N,) of first observations of episodes."""
+        head, values, _ = self.advance(observations, self.initial_memory(len(observations)))
+        return head, values
+
+    def advance(self, observations: NDArray[Any], memory: Array) -> tuple[Array, Array, Array]:
+        """Heads, values and the memory (N, 2U) for the next step; the one given is not changed."""
+        x, following = self._run(self._rows(observations), memory)
+        heads = self._heads
+        head = x @ heads["actor.weight"] + heads["actor.bias"]
+        values = (x @ heads["critic.weight"])[:, 0] + heads["critic.bias"][0]
+        return head, values, following
+
+    def _rows(self, observations: NDArray[Any]) -> Array:
+        return observations if self._flat else self._features(observations)
+
+    def _last_each(self, x: Array, memory: Array) -> tuple[Array, Array]:
+        last, following = self._run(x, memory[:, None, :])
+        return last, following[:, 0]
+
+    def _run(self, x: Array, memory: Array) -> tuple[Array, Array]:
+        """The LSTM's outputs (…, U) and the next memory (…, 2U) for features (…, D)."""
+        for weight, bias in self._layers:
+            x = np.matmul(x, weight)
+            x += bias
+            activate(x, self._activation)
+        units = self._units
+        weight, bias = self._gates
+        gates = np.matmul(np.concatenate([x, memory[..., :units]], axis=-1), weight)
+        gates += bias
+        np.tanh(gates, out=gates)
+        admit, keep, new, show = (
+            gates[..., first : first + units] for first in range(0, 4 * units, units)
+        )
+        following = np.empty(memory.shape, dtype=np.float32)
+        cells = following[..., units:]
+        np.multiply(HALF * keep + HALF, memory[..., units:], out=cells)
+        cells += (HALF * admit + HALF) * new
+        np.multiply(HALF * show + HALF, np.tanh(cells), out=following[..., :units])
+        return following[..., :units], following
