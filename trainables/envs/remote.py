@@ -56,6 +56,7 @@ class RemoteSeat:
         self._descriptor = -1
         self._shared: Shared | None = None
         self._asked_at = 0.0
+        self._death_told: Fault | None = None
 
     def start(self, seed: int) -> None:
         """Start the process and ask it to make the environment."""
@@ -166,7 +167,7 @@ class RemoteSeat:
     def _send(self, method: str, *args: Any) -> None:
         self._asked_at = time.monotonic()
         if self._pipe is None:
-            raise Fault("had lost its process")
+            raise self._death_told or Fault("had lost its process")
         try:
             self._pipe.send((method, args))
         except (BrokenPipeError, ConnectionResetError):
@@ -174,7 +175,7 @@ class RemoteSeat:
 
     def _receive(self, timeout_s: float | None) -> Any:
         if self._pipe is None:
-            raise Fault("had lost its process")
+            raise self._death_told or Fault("had lost its process")
         left = None if timeout_s is None else self._asked_at + timeout_s - time.monotonic()
         sentinel = self._process.sentinel
         ready = connection.wait([self._pipe, sentinel], None if left is None else max(0.0, left))
@@ -205,7 +206,8 @@ class RemoteSeat:
         self._process.join(STOP_TIMEOUT_S)
         pid, code = self.pid, self._process.exitcode
         self._slay()
-        return Fault(f"lost its process (pid {pid}), which died; exit code {code}")
+        self._death_told = Fault(f"lost its process (pid {pid}), which died; exit code {code}")
+        return self._death_told
 
     def _slay(self) -> None:
         if self._process.is_alive():
