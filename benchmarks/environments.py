@@ -29,7 +29,8 @@ GROUPS = {
 OTHERS = "Other packages"
 ALSO = ("ale_py:ALE/Pong-v5", "minigrid:MiniGrid-Empty-5x5-v0", "highway_env:highway-v0")
 PACKAGES = ("gymnasium", "mujoco", "box2d", "ale-py", "minigrid", "highway-env", "numpy", "torch")
-LIMIT_S = 60.0
+BATCH_MODES = ("truncate_episodes", "complete_episodes")
+LIMIT_S = 180.0
 ITERATIONS = 3
 
 Row = dict[str, Any]
@@ -174,7 +175,7 @@ def page(rows: Sequence[tuple[str, Row]], batch_modes: Sequence[str]) -> str:
 def _cells(row: Row, batch_modes: Sequence[str]) -> list[str]:
     if reason := row.get("error") or row["unsupported"]:
         empty = [""] * (4 + len(batch_modes))
-        return [f"`{row['env']}`", row.get("level", ""), *empty[1:], f"not supported: {reason}"]
+        return [f"`{row['env']}`", row.get("level") or "", *empty[1:], f"not supported: {reason}"]
     costs = [_number(row[k]) for k in ("steps_per_s", "steps_per_s_in_8", "saved_bytes")]
     sampled = [row[f"sampled: {mode}"] for mode in batch_modes]
     return [f"`{row['env']}`", row["level"], *costs, *sampled, row["resumed"]]
@@ -233,7 +234,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--only", default="", metavar="PART", help="ids that contain it; prints")
     parser.add_argument("--also", nargs="*", default=list(ALSO), metavar="ID")
-    parser.add_argument("--batch-mode", nargs="+", default=["truncate_episodes"], metavar="MODE")
+    parser.add_argument("--batch-mode", nargs="+", default=list(BATCH_MODES), metavar="MODE")
     parser.add_argument("--one", help=argparse.SUPPRESS)
     given = parser.parse_args()
     if given.one:
