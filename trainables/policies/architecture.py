@@ -48,8 +48,8 @@ class ModelConfig(Settings):
     use_lstm: bool = Field(
         default=False,
         description="An LSTM that actor and critic share after the hidden layers: a policy with a "
-        "memory, which begins each episode empty. Large returns drown the actor in what they share: "
-        "scale them (`normalize_rewards`). Atari frames are then not stacked.",
+        "memory, which begins each episode empty. Where returns are large, their errors drown the "
+        "actor in what both share: set `normalize_rewards`. Atari frames are not stacked with it.",
     )
     lstm_cell_size: Size = Field(default=64, description="Units of the LSTM.")
     max_seq_len: Size | None = Field(
