@@ -10,6 +10,8 @@ import numpy as np
 from gymnasium import spaces
 from numpy.typing import NDArray
 
+from tests.support import elsewhere
+
 Observation = NDArray[np.float32]
 Outcome = tuple[Observation, float, bool, bool, dict[str, Any]]
 
@@ -342,6 +344,8 @@ class Unreadable(Counting):
         gymnasium.Env.reset(self, seed=seed)
         if self.remembers == "class":
             Unreadable.episodes += 1
+        elif self.remembers == "elsewhere":
+            elsewhere.episodes += 1
         elif self.remembers != "nowhere":
             (SHARED if self.remembers == "module" else self.world).episodes += 1
         self.steps = 0

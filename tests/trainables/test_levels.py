@@ -60,7 +60,7 @@ def test_an_episode_that_its_seed_and_actions_decide_is_replayed() -> None:
     assert measured(f"{HERE}:Unreadable").level == "B"
 
 
-@pytest.mark.parametrize("where", ["class", "module"])
+@pytest.mark.parametrize("where", ["class", "module", "elsewhere"])
 def test_what_copies_share_is_found_before_it_matters(where: str) -> None:
     found = measured(f"{HERE}:Unreadable", env_config={"remembers": where})
     assert found.level == "D"

@@ -79,10 +79,21 @@ def _all_layers(unit: Any) -> Iterator[Any]:
 
 
 def _modules(unit: Any) -> set[str]:
-    """Those in which the layers' classes stand, and all that are loaded of the same packages."""
-    own = {type(layer).__module__ for layer in _all_layers(unit)}
-    packages = {_package(name) for name in own} - {LIBRARY, "trainables"}
-    return {name for name in list(sys.modules) if _package(name) in packages}
+    """Those in which the layers' classes stand, and what these import of the same packages."""
+    waiting = [type(layer).__module__ for layer in _all_layers(unit)]
+    packages = {_package(name) for name in waiting} - {LIBRARY, "trainables"}
+    found: set[str] = set()
+    while waiting:
+        name = waiting.pop()
+        if name in found or _package(name) not in packages or name not in sys.modules:
+            continue
+        found.add(name)
+        for value in list(vars(sys.modules[name]).values()):
+            module = isinstance(value, types.ModuleType)
+            other = value.__name__ if module else getattr(value, "__module__", None)
+            if isinstance(other, str):
+                waiting.append(other)
+    return found
 
 
 def _package(module: str) -> str:

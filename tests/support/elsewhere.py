@@ -1,0 +1,3 @@
+"""What an environment of another module counts in."""
+
+episodes = 0
