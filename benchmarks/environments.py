@@ -27,8 +27,23 @@ GROUPS = {
     "mujoco": "MuJoCo",
 }
 OTHERS = "Other packages"
-ALSO = ("ale_py:ALE/Pong-v5", "minigrid:MiniGrid-Empty-5x5-v0", "highway_env:highway-v0")
-PACKAGES = ("gymnasium", "mujoco", "box2d", "ale-py", "minigrid", "highway-env", "numpy", "torch")
+ALSO = (
+    "ALE/Pong-v5",
+    "gymnasium_robotics:PointMaze_UMaze-v3",
+    "minigrid:MiniGrid-Empty-5x5-v0",
+    "highway_env:highway-v0",
+)
+PACKAGES = (
+    "gymnasium",
+    "mujoco",
+    "box2d",
+    "ale-py",
+    "gymnasium-robotics",
+    "minigrid",
+    "highway-env",
+    "numpy",
+    "torch",
+)
 BATCH_MODES = ("truncate_episodes", "complete_episodes")
 LIMIT_S = 180.0
 ITERATIONS = 3
