@@ -292,3 +292,39 @@ def test_P16_on_postprocess_traj_sees_the_batch_before_and_after() -> None:
     assert np.isfinite(first["post_batch"]["advantages"]).all()
     assert [len(one["pre_batch"]["logp"]) for one in told] == [3, 1]
     trainer.stop()
+
+
+@pytest.mark.parametrize("mode", ["truncate_episodes", "complete_episodes"])
+def test_B2_pieces_of_a_sample_are_given_away_with_it(mode: str) -> None:
+    trainer = make({"batch_mode": mode, "callbacks": Praises, "evaluation_interval": None})
+    assert isinstance(trainer.workers, LocalWorkers)
+    watch = trainer.workers.worker._sampler.watch
+    assert watch is not None
+    kept = []
+    for _ in range(3):
+        trainer.train()
+        kept.append(len(watch._pieces))
+    assert kept == [0, 0, 0]
+    trainer.stop()
+
+
+def test_P16_after_a_restore_no_piece_of_a_broken_sample_is_left() -> None:
+    trainer = make({"callbacks": Praises, "evaluation_interval": None})
+    assert isinstance(trainer.workers, LocalWorkers)
+    run(trainer, 1)
+    saved = trainer.get_state()
+    expected = run(trainer, 1)
+    sampler = trainer.workers.worker._sampler
+    ticks = iter(range(13))
+
+    def breaks() -> None:
+        if next(ticks) == 12:
+            raise KeyboardInterrupt
+
+    sampler.between_ticks = breaks
+    with pytest.raises(KeyboardInterrupt):
+        trainer.train()
+    sampler.between_ticks = None
+    trainer.set_state(saved)
+    assert differences(run(trainer, 1), expected) == []
+    trainer.stop()

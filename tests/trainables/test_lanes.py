@@ -122,6 +122,18 @@ def test_E4_an_environment_that_fails_for_ever_ends_in_an_error_with_the_first_c
         never.reset(SEEDS)
 
 
+def test_E4_an_episode_that_ended_is_kept_when_the_reset_after_it_fails() -> None:
+    config = {"where": "reset", "episode": 2, "length": 5}
+    lanes = lanes_of(MISHAP, env_config=config, restart_failed_sub_environments=True)
+    lanes.reset(SEEDS)
+    steps = [lanes.step(np.zeros(lanes.count, dtype=np.int64)) for _ in range(10)]
+    ended = [bool((one.terminated | one.truncated).all()) for one in steps]
+    assert [t for t, done in enumerate(ended, start=1) if done] == [5, 10]
+    assert not any(one.faults for one in steps)
+    assert all((one.rewards == 1.0).all() for one in steps)
+    assert lanes.get_counters()["restarts"].tolist() == [2] * lanes.count
+
+
 def test_E4_a_native_vector_environment_cannot_restart_one_lane() -> None:
     config = {
         "env": "CartPole-v1",

@@ -146,7 +146,7 @@ class SeparateLanes:
         for lane, error in list(faults.items()):
             self._rows.put(lane, self._recovered(lane, "step", error))
         for lane in finals:
-            self._rows.put(lane, self._following(lane, faults))
+            self._rows.put(lane, self._following(lane))
         for lane in faults:
             step.rewards[lane], step.terminated[lane], step.truncated[lane] = 0.0, False, False
         return step._replace(observations=self._rows.together())
@@ -157,14 +157,14 @@ class SeparateLanes:
         except Exception as error:  # noqa: BLE001 an environment may raise anything
             return self._recovered(lane, "reset", error)
 
-    def _following(self, lane: int, faults: dict[int, Exception]) -> Any:
-        """The first observation of the next episode, after one that ended."""
-        self._restarts.episode_ended(lane)
+    def _following(self, lane: int) -> Any:
+        """The first observation of the next episode, after one that ended and is kept."""
         try:
-            return self._seats[lane].reset(None)
+            observation = self._seats[lane].reset(None)
         except Exception as error:  # noqa: BLE001 likewise
-            faults[lane] = error
             return self._recovered(lane, "reset", error)
+        self._restarts.episode_ended(lane)
+        return observation
 
     def _recovered(self, lane: int, method: str, error: Exception) -> Any:
         failed_at = int(self._ends.lengths[lane])

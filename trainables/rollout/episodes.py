@@ -67,6 +67,8 @@ class EpisodeSampler(Sampler):
         groups = _grouped(pieces)
         fragments = [self._gathered(group) for group in groups]
         trajectories = [_traced(group) for group in groups] if self.watch else []
+        if self.watch:
+            self.watch.take_pieces(0)  # of ticks; here a piece is a whole episode
         return Collected(fragments, episodes, self._recent_rows(), trajectories)
 
     def get_state(self) -> dict[str, Any]:

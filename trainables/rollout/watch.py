@@ -157,6 +157,8 @@ class EpisodeWatch:
         """
         if state is not None:
             self._calls.set_state(state["own"])
+        self._pieces, self._ended, self._counted = [], {}, False
+        self._starts = [0] * len(self._running)
         running = state["episodes"] if state is not None else [{}] * len(self._running)
         self._begun = [int(count) + 1 for count in episodes.counts]
         for lane, written in enumerate(running):
