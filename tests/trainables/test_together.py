@@ -103,3 +103,42 @@ def test_P10_a_lost_life_ends_no_episode_unless_its_environment_fails() -> None:
     step = Step(zeros, zeros, flags, ~flags, {}, infos, None, faults)
     assert without_lost_lives(flags, step).tolist() == [False, True, True]
     assert flags.all()
+
+
+def test_callbacks_see_the_same_of_environments_in_processes_of_their_own() -> None:
+    config = {**SOME, "callbacks": Notes, "env_config": {"episode": -1}}
+    here, apart = make(config), make({**config, "remote_worker_envs": True})
+    assert differences(told(here), told(apart)) == []
+    assert notes(here) == notes(apart)
+    for trainer in (here, apart):
+        trainer.stop()
+
+
+def test_images_travel_compressed_as_they_were() -> None:
+    config = {
+        "env": "tests.support.spaces:AnySpaces",
+        "env_config": {"observation": "image", "action": "discrete"},
+        "num_workers": 2,
+        "train_batch_size": None,
+        "evaluation_interval": None,
+    }
+    plain, packed = make(config), make({**config, "compress_observations": "bulk"})
+    assert differences(told(plain), told(packed)) == []
+    assert differences(final_state(plain), final_state(packed)) == []
+    for trainer in (plain, packed):
+        trainer.stop()
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+def test_evaluation_ends_its_episodes_at_the_horizon_wherever_it_plays(workers: int) -> None:
+    config = {"env": "Pendulum-v1", "horizon": 7, "evaluation_interval": 1}
+    trainer = make({**config, "evaluation_num_workers": workers, "normalize_rewards": False})
+    (result,) = run(trainer, 1)
+    assert result["evaluation"]["episode_len_mean"] == 7
+    assert result["episode_len_mean"] == 7
+    trainer.stop()
+
+
+def told(trainer: Any) -> list[dict[str, Any]]:
+    """Two results, without the settings."""
+    return [{k: v for k, v in one.items() if k != "config"} for one in run(trainer, 2)]

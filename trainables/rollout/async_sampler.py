@@ -54,12 +54,13 @@ class AsyncSampler:
         self._rests = False
         self._abandons = False
         self._shutdown = False
+        self._over = False  # the thread gives nothing more, though it may not have left yet
         sampler.between_ticks = self._pass
 
     @property
     def alive(self) -> bool:
         """Whether the thread is there."""
-        return self._thread is not None and self._thread.is_alive()
+        return self._thread is not None and not self._over and self._thread.is_alive()
 
     def next(self) -> Collected:
         """The oldest result, with the episodes that have ended in all results since the last."""
@@ -144,6 +145,7 @@ class AsyncSampler:
     # ---- in the thread -----------------------------------------------------------------------
 
     def _start(self) -> None:
+        self._over = False
         name = f"sampler of {self._sampler.name}"
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
         self._thread.start()
@@ -157,7 +159,7 @@ class AsyncSampler:
                 self._results.append(error)
         finally:
             with self._changed:
-                self._rests = True  # for good
+                self._rests = self._over = True  # for good
                 self._changed.notify_all()
 
     def _collect(self) -> None:
