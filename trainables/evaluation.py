@@ -26,9 +26,11 @@ from trainables.rollout.metrics import RolloutMetrics
 from trainables.settings import Section, Settings, override
 
 PLACE = "evaluation_config"
+#: Settings of the environment that only training reads: how lanes are made, saved and restored.
+OF_TRAINING = frozenset({"native_vector_env", "env_level", "env_replay_limit"})
 #: What `evaluation_config` may hold beside ``explore``: settings that evaluation reads.
 OVERRIDABLE = (
-    *(key for key in EnvironmentConfig.model_fields if key != "native_vector_env"),
+    *(key for key in EnvironmentConfig.model_fields if key not in OF_TRAINING),
     "num_envs_per_worker",
 )
 

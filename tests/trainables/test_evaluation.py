@@ -169,6 +169,8 @@ def test_T15_a_restored_trainer_is_not_evaluated_at_the_start_again(tmp_path: Pa
     ("config", "place", "words"),
     [
         ({"lr": 0.1}, "evaluation_config.lr", "a key that evaluation reads"),
+        ({"env_level": "A"}, "evaluation_config.env_level", "a key that evaluation reads"),
+        ({"env_replay_limit": 5}, "evaluation_config.env_replay_limit", "evaluation reads"),
         ({"explore": 1}, "evaluation_config.explore", "true or false"),
         ({"num_envs_per_worker": 0}, "evaluation_config.num_envs_per_worker", "greater than 0"),
         ({"env": "CartPole-v9"}, "evaluation_config.env", "did you mean 'CartPole-v1'"),
