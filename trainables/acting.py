@@ -7,8 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from trainables.policies.player import Player
-
-DEFAULT_POLICY_ID = "default_policy"
+from trainables.rollout.access import DEFAULT_POLICY_ID, require_policy
 
 
 class ComputesActions:
@@ -51,10 +50,10 @@ class ComputesActions:
             ``logp`` and ``value``, and the state is for the next observation.
 
         Raises:
-            ValueError: no such policy, or a state that is not this one's.
+            ConfigError: no such policy.
+            ValueError: a state that is not this policy's.
         """
-        if policy_id != DEFAULT_POLICY_ID:
-            raise ValueError(f"no policy {policy_id!r}; there is {DEFAULT_POLICY_ID!r}")
+        require_policy(policy_id)
         stream = self.streams["compute_action"] if explore else None
         given = self.get_initial_state() if state is None else state
         memory = self.player.join_state(given)

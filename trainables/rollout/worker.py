@@ -8,7 +8,7 @@ import weakref
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import fields, replace
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 from numpy.typing import NDArray
 
@@ -36,9 +36,6 @@ from trainables.rollout.sample import Sample, as_data, from_data
 from trainables.rollout.sampler import Sampler
 from trainables.rollout.spec import WorkerSpec
 from trainables.rollout.watch import EpisodeWatch
-
-if TYPE_CHECKING:  # it needs torch
-    pass
 
 Array = NDArray[Any]
 logger = logging.getLogger(__name__)
