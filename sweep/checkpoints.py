@@ -10,7 +10,8 @@ import shutil
 from collections.abc import Iterable
 from pathlib import Path
 
-from sweep.events import Saved
+from sweep.events import FINISHED, Saved
+from sweep.history import History, Replica
 from sweep.spec import CheckpointPolicy
 from trainables import checkpoint_file
 from trainables.folder import TEMPORARY
@@ -28,6 +29,21 @@ def expendable(checkpoints: Iterable[Saved], policy: CheckpointPolicy, sign: flo
     if policy.keep_best:
         kept |= {saved.digest for saved in valued[-policy.keep_best :]}
     return [saved for saved in by_age if saved.digest not in kept]
+
+
+def needed_by_children(history: History, replica: Replica) -> set[str]:
+    """Digests of its checkpoints that trials bred from it would need if theirs were damaged."""
+    births = [
+        child
+        for trial in history.children(replica.trial)
+        for child in trial.replicas
+        if child.status not in FINISHED and len(child.checkpoints) < ALWAYS_KEPT
+    ]
+    return {
+        child.birth.saved.digest
+        for child in births
+        if child.birth is not None and child.birth.replica == replica.index
+    }
 
 
 def remove(folder: Path, names: Iterable[str]) -> None:

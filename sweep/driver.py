@@ -18,34 +18,30 @@ from dataclasses import dataclass
 from typing import Any
 
 from sweep import checkpoints, verdicts
-from sweep.errors import BadSpace
 from sweep.events import (
+    FINISHED,
     Closed,
-    Created,
     EpochEnded,
     Event,
-    Goal,
     Moved,
     Opened,
     Recorded,
     Status,
 )
 from sweep.folder import Folder
-from sweep.history import History, Trial
+from sweep.history import History, Replica, Trial
 from sweep.ledger import Ledger
 from sweep.pools import Pool
-from sweep.schedulers import Plan, Scheduler
-from sweep.searchers import Request, Searcher
+from sweep.proposals import Proposer
+from sweep.schedulers import Breed, Fresh, Plan, Resume, Scheduler, Stop
+from sweep.searchers import Searcher
 from sweep.slice import SliceOutcome, SliceSpec
-from sweep.space import Settings
 from sweep.spec import SweepSpec
 from sweep.warm import StaleProcess
 from trainables import failpoints, rng
 
 #: Seconds between two looks at the clock and at what a person asked.
 TICK_S = 0.2
-#: Proposals in a row at which an expression may have no value.
-ATTEMPTS = 100
 #: Seconds that slices have to save and end when they are asked to.
 GRACE_S = 30.0
 
@@ -79,6 +75,9 @@ class Driver:
         self.parts = parts
         self.history = parts.history
         self._watch = watch
+        self._proposer = Proposer(
+            parts.spec, parts.searcher, parts.scheduler.levels, parts.complete
+        )
         self._running: dict[Future[SliceOutcome], Opened] = {}
         self._queue: deque[Opened] = deque()
         self._asked = 0
@@ -117,38 +116,40 @@ class Driver:
         """Wait for slices and record what came of them, in the order of their trials."""
         done, _ = wait(self._running, timeout=TICK_S, return_when=FIRST_COMPLETED)
         closed = []
-        for future in sorted(done, key=lambda future: self._running[future].trial):
+        for future in sorted(done, key=lambda future: _place(self._running[future])):
             closed.append(self._judge(self._running.pop(future), future))
         if closed:
             self._record(closed)
             for event in closed:
                 self._let_go(event)
+            self._record(verdicts.given_up(self.history))
         self._watch(())
 
     def _judge(self, opened: Opened, future: Future[SliceOutcome]) -> Closed:
-        trial = self.history.trials[opened.trial]
+        replica = self.history.trials[opened.trial].replicas[opened.replica]
         error = future.exception()
         if isinstance(error, StaleProcess):
-            return verdicts.interrupted(trial, "its worker had to be replaced")
+            return verdicts.interrupted(replica, "its worker had to be replaced")
         if error is not None:
-            return verdicts.lost(trial, opened, error, self.parts.spec.limits.max_failures)
+            return verdicts.lost(replica, opened, error, self.parts.spec.limits.max_failures)
         outcome = future.result()
-        dropped = self._no_longer_needed(trial, outcome)
-        return verdicts.judge(trial, outcome, dropped, self.parts.spec.limits.max_failures)
+        dropped = self._no_longer_needed(replica, outcome)
+        return verdicts.judge(replica, outcome, dropped, self.parts.spec.limits.max_failures)
 
-    def _no_longer_needed(self, trial: Trial, outcome: SliceOutcome) -> tuple[str, ...]:
-        """Digests of checkpoints that the policy spares, or from which the trial fell back."""
-        known = list(trial.checkpoints.values())
+    def _no_longer_needed(self, replica: Replica, outcome: SliceOutcome) -> tuple[str, ...]:
+        """Digests of checkpoints that the policy spares, or from which the replica fell back."""
+        known = list(replica.checkpoints.values())
         left = [saved for saved in known if saved.iteration > outcome.source]
         kept = [saved for saved in known if saved not in left]
         sign = self.history.objective.sign
         spare = checkpoints.expendable([*kept, *outcome.saved], self.parts.spec.checkpoint, sign)
-        return tuple(saved.digest for saved in (*left, *spare))
+        needed = checkpoints.needed_by_children(self.history, replica)
+        return tuple(saved.digest for saved in (*left, *spare) if saved.digest not in needed)
 
     def _let_go(self, event: Closed) -> None:
-        folder = self.parts.folder.trial(event.trial)
-        named = {saved.file for saved in self.history.trials[event.trial].checkpoints.values()}
-        checkpoints.sweep_up(folder, named)
+        folder = self.parts.folder.trial(event.trial, event.replica)
+        replica = self.history.trials[event.trial].replicas[event.replica]
+        checkpoints.sweep_up(folder, {saved.file for saved in replica.checkpoints.values()})
 
     # ---- decisions --------------------------------------------------------------------------
 
@@ -159,10 +160,15 @@ class Driver:
     def _resume_interrupted(self) -> None:
         """Continue trials on their way to a goal that was decided earlier: no new decision."""
         batch = self.parts.spec.deterministic
-        interrupted = [trial for trial in self.history.of(Status.PAUSED) if trial.unfinished]
+        interrupted = [r for r in self.history.replicas(Status.PAUSED) if r.unfinished]
         free = len(interrupted) if batch else self._free
-        going_on = interrupted[: max(0, free)]
-        self._open([(t, t.goal, f"goes on: {t.reason}") for t in going_on])
+        opened = [
+            Opened(r.trial, r.index, r.slices, r.goal, f"goes on: {r.reason}")
+            for r in interrupted[: max(0, free)]
+        ]
+        if opened:
+            self._record(opened)
+            self._queue.extend(opened)
 
     def _plan(self) -> Plan:
         """What the scheduler wants; with `deterministic` only when a whole batch is done."""
@@ -176,52 +182,25 @@ class Driver:
     def _follow(self, plan: Plan) -> None:
         if not plan:
             return
-        trials = self.history.trials
-        created = self._create(len(plan.fresh))
-        moves = [Moved(stop.trial, stop.status, stop.why) for stop in plan.stop]
-        opened = [self._opened(trials[r.trial], r.goal, r.why) for r in plan.resume]
-        opened += [
-            Opened(event.trial, 0, 0, fresh.goal, fresh.why)
-            for event, fresh in zip(created, plan.fresh, strict=True)
+        trials, proposer = self.history.trials, self._proposer
+        searched = proposer.search(self.history, len(plan.fresh))
+        bred = proposer.breed(self.history, plan.breed, len(trials) + len(searched))
+        moves = [moved for stop in plan.stop for moved in _stopped(trials[stop.trial], stop)]
+        opened = [
+            _opened(replica, resume)
+            for resume in plan.resume
+            for replica in trials[resume.trial].replicas
+            if replica.status not in FINISHED
         ]
-        self._record([*moves, *created, *opened])
+        new: list[Fresh | Breed] = [*plan.fresh, *plan.breed]
+        opened += [
+            Opened(event.trial, index, 0, decision.goal, decision.why, decision.evidence)
+            for event, decision in zip([*searched, *bred], new, strict=True)
+            for index in range(event.replicas)
+        ]
+        self._record([*moves, *searched, *bred, *opened])
         self._queue.extend(opened)
         failpoints.reach("decided")
-
-    def _create(self, count: int) -> list[Created]:
-        """New trials with proposed settings, each seeing those before it."""
-        spec = self.parts.spec
-        known = list(self.history.trials)
-        created = []
-        for number in range(len(known), len(known) + count):
-            proposed = self._suggest(known, number)
-            config = self.parts.complete(spec.space.nest(proposed.settings, spec.config))
-            created.append(Created(number, proposed.searched, config, self.history.k))
-            known.append(Trial(number, dict(proposed.searched), config, self.history.objective))
-        return created
-
-    def _suggest(self, known: Sequence[Trial], number: int) -> Settings:
-        """The searcher's proposal; another one where an expression has no value at it."""
-        spec, levels = self.parts.spec, self.parts.scheduler.levels
-        for attempt in range(ATTEMPTS):
-            path = ("search", number, attempt) if attempt else ("search", number)
-            seed = rng.integer(spec.seed, *path)
-            try:
-                return self.parts.searcher.suggest(
-                    Request(spec.space, self.history.objective, known, levels, seed)
-                )
-            except BadSpace as error:
-                refusal = error
-        raise refusal
-
-    def _opened(self, trial: Trial, goal: Goal, why: str) -> Opened:
-        return Opened(trial.number, 0, trial.slices, goal, why)
-
-    def _open(self, wanted: Sequence[tuple[Trial, Goal, str]]) -> None:
-        opened = [self._opened(trial, goal, why) for trial, goal, why in wanted]
-        if opened:
-            self._record(opened)
-            self._queue.extend(opened)
 
     def _submit(self) -> None:
         while self._queue and len(self._running) < self.parts.pool.slots:
@@ -231,18 +210,21 @@ class Driver:
 
     def _slice(self, opened: Opened) -> SliceSpec:
         spec, trial = self.parts.spec, self.history.trials[opened.trial]
-        kept = sorted(trial.checkpoints.values(), key=lambda saved: -saved.iteration)
+        replica = trial.replicas[opened.replica]
+        kept = sorted(replica.checkpoints.values(), key=lambda saved: -saved.iteration)
+        birth = replica.birth
         return SliceSpec(
             sweep_id=self.parts.ledger.sweep_id,
             epoch=self.history.epoch,
             trial=trial.number,
-            replica=opened.replica,
+            replica=replica.index,
             number=opened.slice,
             trainable=spec.trainable,
             paths=self.parts.paths,
             config=trial.config,
-            seed=rng.integer(spec.seed, "trial", trial.number, opened.replica),
+            seed=rng.integer(spec.seed, "trial", trial.number, replica.index),
             sources=tuple(kept),
+            birth=birth,
             goal=opened.goal,
             time_attr=self.history.objective.time_attr,
             stop=spec.stop,
@@ -250,13 +232,16 @@ class Driver:
             sign=self.history.objective.sign,
             policy=spec.checkpoint,
             slice_s=spec.limits.slice_s,
-            folder=str(self.parts.folder.make_trial(trial.number)),
+            folder=str(self.parts.folder.make_trial(trial.number, replica.index)),
+            birth_folder=str(self.parts.folder.trial(birth.trial, birth.replica)) if birth else "",
             stop_file=str(self.parts.folder.stop_file(self.history.epoch)),
         )
 
     # ---- the ledger -------------------------------------------------------------------------
 
     def _record(self, events: Sequence[Event]) -> None:
+        if not events:
+            return
         recorded = self.parts.ledger.append(self.history.epoch, events)
         self.history.extend(recorded)
         failpoints.reach("recorded")
@@ -265,12 +250,30 @@ class Driver:
     def _last_moves(self, how: str) -> list[Event]:
         """Trials that wait are pruned when the sweep is done; those that run are interrupted."""
         if how == "finished":
-            paused = self.history.of(Status.PAUSED)
-            return [Moved(t.number, Status.PRUNED, _pruned_because(t)) for t in paused]
-        running = self.history.of(Status.RUNNING)
-        return [verdicts.interrupted(trial, "the driver was stopped") for trial in running]
+            paused = self.history.replicas(Status.PAUSED)
+            return [_waited(replica) for replica in paused]
+        running = self.history.replicas(Status.RUNNING)
+        return [verdicts.interrupted(replica, "the driver was stopped") for replica in running]
 
 
-def _pruned_because(trial: Trial) -> str:
-    where = "" if trial.goal.at is None else f" at rung {trial.goal.at:g}"
-    return f"the sweep ended while it waited{where}"
+def _place(opened: Opened) -> tuple[int, int]:
+    return opened.trial, opened.replica
+
+
+def _opened(replica: Replica, decision: Resume) -> Opened:
+    goal, why, evidence = decision.goal, decision.why, decision.evidence
+    return Opened(replica.trial, replica.index, replica.slices, goal, why, evidence)
+
+
+def _stopped(trial: Trial, stop: Stop) -> list[Moved]:
+    return [
+        Moved(trial.number, stop.status, stop.why, replica.index, evidence=stop.evidence)
+        for replica in trial.replicas
+        if replica.status not in FINISHED
+    ]
+
+
+def _waited(replica: Replica) -> Moved:
+    where = "" if replica.goal.at is None else f" at rung {replica.goal.at:g}"
+    why = f"the sweep ended while it waited{where}"
+    return Moved(replica.trial, Status.PRUNED, why, replica.index, waited=True)

@@ -5,13 +5,15 @@ immutable and plain data. Times are seconds since 1970 (UTC) and are labels only
 by them.
 """
 
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
 from enum import StrEnum
 from typing import Any, ClassVar
 
 Scalar = bool | int | float | str
 Metrics = Mapping[str, Scalar]
+#: Name → number, text, or a list of them: what a decision compared, for a person who asks why.
+Evidence = Mapping[str, Any]
 
 
 class Status(StrEnum):
@@ -35,11 +37,25 @@ MOVES: Mapping[Status, frozenset[Status]] = {
     Status.PAUSED: frozenset({Status.RUNNING, Status.PRUNED, Status.STOPPED}),
     Status.COMPLETED: frozenset(),
     Status.PRUNED: frozenset({Status.PAUSED}),
-    Status.STOPPED: frozenset(),
+    Status.STOPPED: frozenset({Status.PAUSED}),
     Status.FAILED: frozenset({Status.PAUSED}),
 }
 
 FINISHED = frozenset({Status.COMPLETED, Status.PRUNED, Status.STOPPED, Status.FAILED})
+
+
+def group_status(statuses: Sequence[Status]) -> Status:
+    """Where a trial stands whose replicas stand so.
+
+    It runs while one runs, and is not done before all are; it failed if one did, and is completed
+    only if all are.
+    """
+    found = set(statuses)
+    if len(found) == 1 or Status.RUNNING in found:
+        return Status.RUNNING if Status.RUNNING in found else statuses[0]
+    if found - FINISHED:
+        return Status.PAUSED
+    return next(s for s in (Status.FAILED, Status.PRUNED, Status.STOPPED) if s in found)
 
 
 class End(StrEnum):
@@ -84,6 +100,17 @@ class Saved:
 
 
 @dataclass(frozen=True)
+class Birth:
+    """The checkpoint of another trial that a bred one begins from."""
+
+    trial: int
+    replica: int
+    time: float
+    """The value of ``time_attr`` there."""
+    saved: Saved
+
+
+@dataclass(frozen=True)
 class Row:
     """The result of one iteration, its keys flattened with ``/``."""
 
@@ -122,6 +149,10 @@ class Created:
     """What the trainable gets: nested, with fixed and derived values."""
     seen: int
     """The number of the last event that the searcher had seen."""
+    replicas: int = 1
+    """Under how many seeds it begins."""
+    births: tuple[Birth, ...] = ()
+    """Where each replica of a bred trial begins; empty: the settings were searched."""
 
 
 @dataclass(frozen=True)
@@ -134,6 +165,8 @@ class Opened:
     slice: int
     goal: Goal
     why: str
+    evidence: Evidence = field(default_factory=dict)
+    """The numbers that the decision was based on."""
 
 
 @dataclass(frozen=True)
@@ -167,12 +200,17 @@ class Closed:
 
 @dataclass(frozen=True)
 class Moved:
-    """A decision about a trial that does not run."""
+    """A decision about a replica that does not run."""
 
     kind: ClassVar[str] = "move"
     trial: int
     status: Status
     reason: str
+    replica: int = 0
+    waited: bool = False
+    """Whether it is pruned only because the sweep ended while it waited."""
+    evidence: Evidence = field(default_factory=dict)
+    """The numbers that the decision was based on."""
 
 
 Event = EpochBegan | EpochEnded | Created | Opened | Closed | Moved
@@ -203,6 +241,9 @@ def to_body(event: Event) -> dict[str, Any]:
 def from_body(kind: str, body: Mapping[str, Any], rows: tuple[Row, ...] = ()) -> Event:
     """The event that `to_body` described."""
     values = dict(body)
+    if kind == Created.kind:
+        births = (Birth(**{**b, "saved": Saved(**b["saved"])}) for b in values["births"])
+        values["births"] = tuple(births)
     if kind == Opened.kind:
         values["goal"] = Goal(**values["goal"])
     if kind == Closed.kind:

@@ -18,7 +18,7 @@ from sweep import spec as specs
 from sweep.errors import BadConfig, UsageError
 from sweep.events import Saved
 from sweep.folder import Folder, arriving
-from sweep.history import History, Trial
+from sweep.history import History, Replica, Trial
 from sweep.ledger import Ledger
 from sweep.show import views, wording
 from trainables import checkpoint_file, rng
@@ -50,10 +50,13 @@ def export_model(folder: Folder, choice: Choice, out: Path) -> dict[str, Any]:
         spec = specs.from_json(ledger.spec)
         provenance = ledger.provenance
     trial = _find_trial(history, folder.name, choice.trial)
-    saved = _find_checkpoint(trial, choice.checkpoint)
+    replica = trial.leader
+    saved = _find_checkpoint(replica, choice.checkpoint)
     cls = plugins.find_trainable(spec.trainable, provenance["paths"])
-    loaded = checkpoint_file.read(folder.trial(trial.number) / saved.file, saved.digest)
-    with arriving(out) as draft, _restored(cls, trial, spec.seed, loaded.state) as trainable:
+    lies = folder.trial(trial.number, replica.index)
+    loaded = checkpoint_file.read(lies / saved.file, saved.digest)
+    context = (rng.integer(spec.seed, "trial", trial.number, replica.index), replica.name)
+    with arriving(out) as draft, _restored(cls, trial, context, loaded.state) as trainable:
         files = _export(trainable, choice.formats, draft)
         card = {
             "sweep": folder.name,
@@ -63,7 +66,7 @@ def export_model(folder: Folder, choice: Choice, out: Path) -> dict[str, Any]:
             "mode": spec.mode,
             "score": views.finite(trial.score),
             "status": trial.status.value,
-            "checkpoint": views.checkpoint(trial, saved),
+            "checkpoint": views.checkpoint(replica, saved),
             "searched": dict(trial.searched),
             "config": trial.config,
             "files": files,
@@ -86,11 +89,11 @@ def _find_trial(history: History, name: str, wanted: str) -> Trial:
     return views.find_trial(history, name, int(wanted))
 
 
-def _find_checkpoint(trial: Trial, wanted: str) -> Saved:
-    kept = {saved.iteration: saved for saved in trial.checkpoints.values()}
-    newest, best = trial.newest, trial.best_checkpoint
+def _find_checkpoint(replica: Replica, wanted: str) -> Saved:
+    kept = {saved.iteration: saved for saved in replica.checkpoints.values()}
+    newest, best = replica.newest, replica.best_checkpoint
     if newest is None or best is None:
-        raise UsageError(f"trial {trial.number}: has no checkpoint to export from")
+        raise UsageError(f"trial {replica.trial}: has no checkpoint to export from")
     if wanted in ("best", "last"):
         return best if wanted == "best" else newest
     if wanted.isdecimal() and int(wanted) in kept:
@@ -103,14 +106,11 @@ def _find_checkpoint(trial: Trial, wanted: str) -> Saved:
 
 @contextlib.contextmanager
 def _restored(
-    cls: type[Trainable], trial: Trial, seed: int, state: Mapping[str, Any]
+    cls: type[Trainable], trial: Trial, context: tuple[int, str], state: Mapping[str, Any]
 ) -> Iterator[Trainable]:
+    seed, name = context
     with tempfile.TemporaryDirectory(prefix="sweep-export-") as scratch:
-        name = f"{trial.number:05d}_0"
-        context = TrialContext(
-            rng.integer(seed, "trial", trial.number, 0), name, name, Path(scratch)
-        )
-        trainable = cls(trial.config, context)
+        trainable = cls(trial.config, TrialContext(seed, name, name, Path(scratch)))
         try:
             trainable.set_state(state)
             yield trainable

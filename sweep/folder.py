@@ -55,13 +55,13 @@ class Folder:
         """Where the sweep's runs are tracked, if not in `mlflow`."""
         return self.path / "tracking-uri"
 
-    def trial(self, number: int) -> Path:
-        """The folder of one trial."""
-        return self.path / "trials" / str(number)
+    def trial(self, number: int, replica: int = 0) -> Path:
+        """The folder of one replica: ``trials/12``, of a further seed ``trials/12.1``."""
+        return self.path / "trials" / trial_name(number, replica)
 
-    def make_trial(self, number: int) -> Path:
-        """The folder of one trial, made durable if it was not there."""
-        folder = self.trial(number)
+    def make_trial(self, number: int, replica: int = 0) -> Path:
+        """The folder of one replica, made durable if it was not there."""
+        folder = self.trial(number, replica)
         if not folder.is_dir():
             folder.mkdir(parents=True, exist_ok=True)
             for made in (folder.parent, self.path):
@@ -107,6 +107,11 @@ class Folder:
             )
         with arriving(self.path) as draft:
             yield Folder(self.root, draft.name)
+
+
+def trial_name(number: int, replica: int) -> str:
+    """What the folder of a replica is called."""
+    return f"{number}.{replica}" if replica else str(number)
 
 
 @contextmanager

@@ -21,7 +21,7 @@ from sweep.driver import Parts
 from sweep.errors import BadConfig, UnknownName, UsageError
 from sweep.events import EpochBegan, Event, Moved, Status
 from sweep.folder import Folder
-from sweep.history import History, Objective
+from sweep.history import History, Objective, Replica
 from sweep.ledger import Ledger, iterate
 from sweep.schedulers import Scheduler
 from sweep.searchers import Searcher
@@ -45,8 +45,12 @@ class Resolved:
     @property
     def objective(self) -> Objective:
         """What its trials are compared by."""
-        spec = self.spec
-        return Objective(spec.metric, spec.mode, spec.score, self.scheduler.time_attr)
+        return objective_of(self.spec, self.scheduler.time_attr)
+
+
+def objective_of(spec: SweepSpec, time_attr: str) -> Objective:
+    """What the trials of `spec` are compared by."""
+    return Objective(spec.metric, spec.mode, spec.score, time_attr, spec.aggregate)
 
 
 def resolve(spec: SweepSpec, paths: Sequence[str]) -> Resolved:
@@ -119,7 +123,7 @@ def read_history(ledger: Ledger) -> History:
     """The history of a sweep, without its plugins' heavy imports; for whoever only looks."""
     spec = specs.from_json(ledger.spec)
     time_attr = build_scheduler(spec).time_attr
-    history = History(Objective(spec.metric, spec.mode, spec.score, time_attr))
+    history = History(objective_of(spec, time_attr))
     for records in iterate(ledger):
         history.extend(records)
     return history
@@ -178,31 +182,34 @@ def _take_over(ledger: Ledger, history: History, launch: Launch) -> None:
     """Begin a new epoch and put every trial where the new driver can go on with it."""
     wanted = launch.trials or history.wanted or specs.from_json(ledger.spec).trials
     began = EpochBegan(socket.gethostname(), os.getpid(), wanted)
-    if wanted < len(history.trials):
+    if wanted < history.searched:
         raise UsageError(
-            f"--trials: {wanted} is less than the {len(history.trials)} trials that exist; "
+            f"--trials: {wanted} is less than the {history.searched} trials that exist; "
             f"it is the total, give at least that"
         )
-    running = history.of(Status.RUNNING)
-    events: list[Event] = [verdicts.interrupted(t, "its driver was gone") for t in running]
+    running = history.replicas(Status.RUNNING)
+    events: list[Event] = [verdicts.interrupted(r, "its driver was gone") for r in running]
     if wanted > history.wanted > 0:
-        events += [_back(t.number, "the sweep was topped up") for t in history.of(Status.PRUNED)]
+        waited = (replica for replica in history.replicas(Status.PRUNED) if replica.waited)
+        events += [_back(replica, "the sweep was topped up") for replica in waited]
     if launch.retry_failed:
-        events += [_back(t.number, "it is tried again") for t in history.of(Status.FAILED)]
+        failed = history.of(Status.FAILED)
+        ended = (r for t in failed for r in t.replicas if r.status is not Status.COMPLETED)
+        events += [_back(replica, "it is tried again") for replica in ended]
     history.extend(ledger.begin_epoch([began, *events]))
 
 
-def _back(trial: int, reason: str) -> Moved:
-    return Moved(trial, Status.PAUSED, reason)
+def _back(replica: Replica, reason: str) -> Moved:
+    return Moved(replica.trial, Status.PAUSED, reason, replica.index)
 
 
 def _tidy(folder: Folder, history: History) -> None:
     for stale in folder.path.glob(".stop-*"):
         stale.unlink(missing_ok=True)
-    for trial in history.trials:
-        named = {saved.file for saved in trial.checkpoints.values()}
-        checkpoints.sweep_up(folder.trial(trial.number), named)
-        checkpoints.remove_temporary_folders(folder.trial(trial.number))
+    for replica in history.replicas(*Status):
+        named = {saved.file for saved in replica.checkpoints.values()}
+        checkpoints.sweep_up(folder.trial(replica.trial, replica.index), named)
+        checkpoints.remove_temporary_folders(folder.trial(replica.trial, replica.index))
 
 
 def _provenance(trainable: type[Trainable]) -> dict[str, Any]:

@@ -9,6 +9,7 @@ inside are relative to the sweep's folder, so that the folder can be moved.
 import json
 import time
 import uuid
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -28,6 +29,7 @@ from sweep.events import (
     Row,
     Status,
     from_body,
+    group_status,
     to_body,
 )
 
@@ -151,16 +153,22 @@ class Ledger:
 
     def counts(self) -> dict[Status, int]:
         """How many trials have each status."""
-        query = sa.select(tables.trials.c.status, sa.func.count()).group_by(tables.trials.c.status)
+        columns = tables.replicas.c
+        query = sa.select(columns.trial, columns.status).order_by(columns.trial)
         with _outside(self.path), self._engine.connect() as connection:
-            return {Status(status): count for status, count in connection.execute(query)}
+            rows = connection.execute(query).all()
+        groups: dict[int, list[Status]] = {}
+        for row in rows:
+            groups.setdefault(row.trial, []).append(Status(row.status))
+        return Counter(group_status(statuses) for statuses in groups.values())
 
-    def results(self, trial: int) -> list[Row]:
-        """All results of one trial, all keys, by iteration."""
+    def results(self, trial: int, replica: int = 0) -> list[Row]:
+        """All results of one replica, all keys, by iteration."""
+        columns = tables.results.c
         query = (
             sa.select(tables.results)
-            .where(tables.results.c.trial == trial)
-            .order_by(tables.results.c.iteration)
+            .where((columns.trial == trial) & (columns.replica == replica))
+            .order_by(columns.iteration)
         )
         with _outside(self.path), self._engine.connect() as connection:
             return [
@@ -213,8 +221,8 @@ def _insert(connection: sa.Connection, epoch: int, events: Iterable[Event]) -> l
 def _set_status(connection: sa.Connection, event: Event) -> None:
     match event:
         case Created():
-            waiting = {"trial": event.trial, "status": Status.WAITING}
-            connection.execute(tables.trials.insert().values(waiting))
+            for replica in range(event.replicas):
+                _add_replica(connection, event.trial, replica)
             return
         case Opened():
             status = Status.RUNNING
@@ -222,11 +230,20 @@ def _set_status(connection: sa.Connection, event: Event) -> None:
             status = event.status
         case _:
             return
-    this = tables.trials.c.trial == event.trial
-    was = Status(connection.execute(sa.select(tables.trials.c.status).where(this)).scalar_one())
+    columns = tables.replicas.c
+    this = (columns.trial == event.trial) & (columns.replica == event.replica)
+    found = connection.execute(sa.select(columns.status).where(this)).scalar()
+    if found is None:
+        _add_replica(connection, event.trial, event.replica)
+    was = Status.WAITING if found is None else Status(found)
     if status not in MOVES[was]:
         raise IllegalMove(event.trial, was, status)
-    connection.execute(tables.trials.update().where(this).values(status=status))
+    connection.execute(tables.replicas.update().where(this).values(status=status))
+
+
+def _add_replica(connection: sa.Connection, trial: int, replica: int) -> None:
+    waiting = {"trial": trial, "replica": replica, "status": Status.WAITING}
+    connection.execute(tables.replicas.insert().values(waiting))
 
 
 def _insert_results(connection: sa.Connection, k: int, event: Closed) -> None:

@@ -17,11 +17,12 @@ from pathlib import Path
 from typing import Any
 
 from sweep import checkpoints, plugins, warm
-from sweep.events import End, Goal, Metrics, Row, Saved
+from sweep.beginning import Beginning
+from sweep.events import Birth, End, Goal, Metrics, Row, Saved
 from sweep.metrics import flatten, number
 from sweep.spec import CheckpointPolicy
 from trainables import checkpoint_file, failpoints
-from trainables.errors import CheckpointError, CorruptCheckpoint, TrainableError
+from trainables.errors import TrainableError
 from trainables.trainable import Trainable, TrialContext
 
 #: Seconds between two progress notes of a slice.
@@ -56,6 +57,10 @@ class SliceSpec:
     """The trial's folder."""
     stop_file: str
     """The slice ends at its next checkpoint when this file exists."""
+    birth: Birth | None = None
+    """The beginning, if it is a checkpoint of another trial."""
+    birth_folder: str = ""
+    """Where that one lies."""
 
 
 @dataclass(frozen=True)
@@ -95,7 +100,16 @@ class _Slice:
         self.rows: list[Row] = []
         self.saved: list[Saved] = []
         self.skipped: list[str] = []
-        self.source = spec.sources[0].iteration if spec.sources else 0
+        self.beginning = Beginning(
+            spec.sweep_id,
+            spec.trial,
+            spec.replica,
+            self.folder,
+            spec.sources,
+            spec.birth,
+            Path(spec.birth_folder),
+        )
+        self.source = self.beginning.iteration
         self.exactness = ""
         self.end_at = time.monotonic() + spec.slice_s
         self.noted_at = 0.0
@@ -117,36 +131,14 @@ class _Slice:
 
     def _restored(self) -> Trainable:
         """A new trainable, put where the newest checkpoint that can be used stands."""
-        state = self._load()
+        loaded = self.beginning.load()
+        self.source = loaded.iteration
+        self.skipped += loaded.skipped
         cls = plugins.find_trainable(self.spec.trainable, self.spec.paths)
         trainable = cls(self.spec.config, self._context())
-        if state is not None:
-            trainable.set_state(state)
+        if loaded.state is not None:
+            trainable.set_state(loaded.state)
         return trainable
-
-    def _load(self) -> Mapping[str, Any] | None:
-        for saved in self.spec.sources:
-            try:
-                loaded = checkpoint_file.read(self.folder / saved.file, saved.digest)
-                self._check_header(saved, loaded.header)
-            except CheckpointError as error:
-                self.skipped.append(str(error))
-                continue
-            self.source = saved.iteration
-            return loaded.state
-        self.source = 0
-        return None
-
-    def _check_header(self, saved: Saved, header: Mapping[str, Any]) -> None:
-        expected = self._header(saved.iteration)
-        wrong = [
-            key for key in ("sweep", "trial", "replica", "step") if header[key] != expected[key]
-        ]
-        if wrong:
-            raise CorruptCheckpoint(
-                self.folder / saved.file,
-                f"belongs elsewhere: its {wrong[0]} is {header[wrong[0]]!r}",
-            )
 
     def _header(self, iteration: int) -> dict[str, Any]:
         spec = self.spec

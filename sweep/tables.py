@@ -38,10 +38,11 @@ results = sa.Table(
     sa.Column("k", sa.Integer, nullable=False, index=True),
     sa.Column("metrics", sa.Text, nullable=False),
 )
-trials = sa.Table(
-    "trials",
+replicas = sa.Table(
+    "replicas",
     metadata,
     sa.Column("trial", sa.Integer, primary_key=True, autoincrement=False),
+    sa.Column("replica", sa.Integer, primary_key=True, autoincrement=False),
     sa.Column("status", sa.String, nullable=False),
 )
 published = sa.Table(

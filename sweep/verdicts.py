@@ -5,8 +5,8 @@ retried once; when it repeats at the same iteration the trial is FAILED at once,
 resume repeats it for ever.
 """
 
-from sweep.events import Closed, End, Opened, Row, Status
-from sweep.history import Trial
+from sweep.events import FINISHED, Closed, End, Moved, Opened, Row, Status
+from sweep.history import History, Replica
 from sweep.slice import SliceOutcome
 from trainables.errors import nearest
 from trainables.results import VOLATILE_KEYS
@@ -20,14 +20,14 @@ _WHY = {
 
 
 def judge(
-    trial: Trial, outcome: SliceOutcome, dropped: tuple[str, ...], max_failures: int
+    replica: Replica, outcome: SliceOutcome, dropped: tuple[str, ...], max_failures: int
 ) -> Closed:
     """The event of a slice that returned."""
     if outcome.end is End.CRASHED:
-        status, reason = _crashed(trial, outcome, max_failures)
+        status, reason = _crashed(replica, outcome, max_failures)
     else:
         status = Status.COMPLETED if outcome.end is End.DONE else Status.PAUSED
-        reason = _WHY[outcome.end] + _missing_metric(trial, outcome)
+        reason = _WHY[outcome.end] + _missing_metric(replica, outcome)
     return Closed(
         outcome.trial,
         outcome.replica,
@@ -46,37 +46,49 @@ def judge(
     )
 
 
-def lost(trial: Trial, opened: Opened, error: BaseException, max_failures: int) -> Closed:
+def lost(replica: Replica, opened: Opened, error: BaseException, max_failures: int) -> Closed:
     """The event of a slice whose process died, or could not run it."""
-    times = trial.lost + 1
+    times = replica.lost + 1
     status = Status.FAILED if times > max_failures else Status.PAUSED
     retry = "no retries are left" if status is Status.FAILED else f"retry {times} of {max_failures}"
-    return _closed(trial, opened.slice, End.LOST, status, f"{error}; {retry}")
+    return _closed(replica, opened.slice, End.LOST, status, f"{error}; {retry}")
 
 
-def interrupted(trial: Trial, why: str) -> Closed:
+def interrupted(replica: Replica, why: str) -> Closed:
     """The event of a slice whose driver went away; it is charged to nobody."""
-    return _closed(trial, trial.slices - 1, End.INTERRUPTED, Status.PAUSED, why)
+    return _closed(replica, replica.slices - 1, End.INTERRUPTED, Status.PAUSED, why)
 
 
-def _closed(trial: Trial, number: int, end: End, status: Status, reason: str) -> Closed:
-    return Closed(trial.number, 0, number, end, status, reason, source=trial.iteration)
+def given_up(history: History) -> list[Moved]:
+    """What becomes of the replicas that wait while another of their trial has failed."""
+    return [
+        Moved(trial.number, Status.STOPPED, "another seed of this trial failed", replica.index)
+        for trial in history.trials
+        if any(replica.status is Status.FAILED for replica in trial.replicas)
+        for replica in trial.replicas
+        if replica.status not in FINISHED and replica.status is not Status.RUNNING
+    ]
 
 
-def _crashed(trial: Trial, outcome: SliceOutcome, max_failures: int) -> tuple[Status, str]:
+def _closed(replica: Replica, number: int, end: End, status: Status, reason: str) -> Closed:
+    at = replica.iteration
+    return Closed(replica.trial, replica.index, number, end, status, reason, source=at)
+
+
+def _crashed(replica: Replica, outcome: SliceOutcome, max_failures: int) -> tuple[Status, str]:
     last_line = outcome.error.strip().splitlines()[-1]
     what = f"iteration {outcome.error_at} raised {last_line}"
-    if outcome.error_at in trial.crashes:
+    if outcome.error_at in replica.crashes:
         return Status.FAILED, f"{what}; it did so before, so retrying is no use"
-    if len(trial.crashes) >= max_failures:
+    if len(replica.crashes) >= max_failures:
         return Status.FAILED, f"{what}; after {max_failures} retries no more are left"
     return Status.PAUSED, f"{what}; it is tried once more"
 
 
-def _missing_metric(trial: Trial, outcome: SliceOutcome) -> str:
+def _missing_metric(replica: Replica, outcome: SliceOutcome) -> str:
     """A note when the trial has no score yet, with the names that did appear."""
-    metric = trial.objective.metric
-    seen = trial.score is not None or any(metric in row.metrics for row in outcome.rows)
+    metric = replica.objective.metric
+    seen = replica.score_at() is not None or any(metric in row.metrics for row in outcome.rows)
     rows: tuple[Row, ...] = outcome.rows
     if seen or not rows or outcome.end is End.TIME or outcome.end is End.ASKED:
         return ""

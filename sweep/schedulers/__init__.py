@@ -12,13 +12,13 @@ resumes those first.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import ClassVar, Protocol
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, Protocol
 
 from pydantic import BaseModel
 
 from sweep import plugins
-from sweep.events import Goal, Status
+from sweep.events import Evidence, Goal, Status
 from sweep.history import History
 
 PACKAGE = __name__
@@ -31,6 +31,8 @@ class Resume:
     trial: int
     goal: Goal
     why: str
+    evidence: Evidence = field(default_factory=dict)
+    """The numbers that were compared; so for every decision."""
 
 
 @dataclass(frozen=True)
@@ -39,6 +41,22 @@ class Fresh:
 
     goal: Goal
     why: str
+    evidence: Evidence = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Breed:
+    """Start a trial from the newest checkpoint of another one, with settings of its own.
+
+    It is a trial with a parent and does not count among the searched ones.
+    """
+
+    parent: int
+    searched: Mapping[str, Any]
+    """Its values of the space's searched parameters; derived ones follow from them."""
+    goal: Goal
+    why: str
+    evidence: Evidence = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -48,18 +66,20 @@ class Stop:
     trial: int
     status: Status
     why: str
+    evidence: Evidence = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
 class Plan:
-    """What to do now; at most ``free`` of `resume` and `fresh` together."""
+    """What to do now; at most ``free`` of `resume`, `breed` and `fresh` together."""
 
     stop: tuple[Stop, ...] = ()
     resume: tuple[Resume, ...] = ()
+    breed: tuple[Breed, ...] = ()
     fresh: tuple[Fresh, ...] = ()
 
     def __bool__(self) -> bool:
-        return bool(self.stop or self.resume or self.fresh)
+        return bool(self.stop or self.resume or self.breed or self.fresh)
 
 
 class Scheduler(Protocol):

@@ -32,6 +32,13 @@ class Request:
     """The scheduler's rungs."""
     seed: int
     """From (sweep seed, number of the new trial), in [0, 2**63)."""
+    sweep_seed: int = 0
+    """The sweep's own, for searchers that enumerate: the order comes from it."""
+
+    @property
+    def index(self) -> int:
+        """How many settings were searched before this one; bred trials do not count."""
+        return sum(trial.parent is None for trial in self.trials)
 
 
 class Searcher(Protocol):

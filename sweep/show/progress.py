@@ -98,7 +98,7 @@ def _climbed(trial: Trial, aim: Aim, note: Note | None) -> float:
 def _share(trial: Trial, aim: Aim, note: Note | None) -> float:
     if trial.status in FINISHED:
         return 1.0
-    reached = dict(trial.last)
+    reached = dict(trial.leader.last)
     if note is not None:
         reached["training_iteration"] = note.iteration
     return max(

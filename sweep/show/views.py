@@ -10,7 +10,8 @@ from typing import Any
 
 from sweep.errors import UsageError
 from sweep.events import FINISHED, Closed, Created, Moved, Opened, Recorded, Row, Saved, Status
-from sweep.history import History, Trial
+from sweep.folder import trial_name
+from sweep.history import History, Replica, Trial
 from sweep.show import progress, wording
 from sweep.show.look import State, Sweep
 from sweep.show.progress import Note
@@ -69,9 +70,9 @@ def status(sweep: Sweep, notes: Mapping[int, Note], now: float) -> Data:
 
 def running_trial(trial: Trial, note: Note | None, opened_at: float | None, now: float) -> Data:
     """Where a running trial is, the newest of what the ledger and its note say."""
-    value = next((p.value for p in reversed(trial.curve) if p.value is not None), None)
-    trained = trial.last.get("time_total_s", 0.0)
-    before = float(trained) if isinstance(trained, int | float) else 0.0
+    curve = trial.leader.curve
+    value = next((p.value for p in reversed(curve) if p.value is not None), None)
+    before = trial.total("time_total_s") or 0.0
     if note is not None and note.value is not None:
         value = note.value
     return {
@@ -105,7 +106,7 @@ def row(trial: Trial) -> Data:
         "status": trial.status.value,
         "score": finite(trial.score),
         "iterations": trial.iteration,
-        "steps": finite(trial.last.get(STEPS)),
+        "steps": finite(trial.total(STEPS)),
         "settings": dict(trial.searched),
         "config": trial.config,
         "reason": trial.reason,
@@ -115,13 +116,14 @@ def row(trial: Trial) -> Data:
 def best(sweep: Sweep) -> Data:
     """`sweep best`: the trial with the best score, and where its best checkpoint lies."""
     trial = best_trial(sweep.history, sweep.folder.name)
-    saved = trial.best_checkpoint
+    leader = trial.leader
+    saved = leader.best_checkpoint
     return {
         "name": sweep.folder.name,
         "metric": sweep.spec.metric,
         "mode": sweep.spec.mode,
         **row(trial),
-        "checkpoint": None if saved is None else checkpoint(trial, saved),
+        "checkpoint": None if saved is None else checkpoint(leader, saved),
     }
 
 
@@ -155,18 +157,20 @@ def show(sweep: Sweep, number: int, rows: Sequence[Row]) -> Data:
         **row(trial),
         "goal": {"at": trial.goal.at, "top": trial.goal.top},
         "time_attr": trial.objective.time_attr,
-        "exactness": trial.exactness,
+        "exactness": trial.leader.exactness,
         "slices": trial.slices,
         "started_at": trial.started_at,
         "ended_at": trial.ended_at,
         "curve": [
             {"iteration": p.iteration, "time": p.time, "value": finite(p.value)}
-            for p in trial.curve
+            for p in trial.leader.curve
         ],
         "last": {key: finite(value) for key, value in (rows[-1].metrics if rows else {}).items()},
         "decisions": [d for record in sweep.records if (d := decision(record, number))],
-        "checkpoints": [checkpoint(trial, saved) for saved in trial.checkpoints.values()],
-        "error": trial.error,
+        "checkpoints": [
+            checkpoint(r, saved) for r in trial.replicas for saved in r.checkpoints.values()
+        ],
+        "error": trial.deciding.error,
     }
 
 
@@ -189,12 +193,12 @@ def decision(record: Recorded, number: int) -> Data | None:
     return {"event": record.k, "epoch": record.epoch, "at": record.at, "what": what, "why": why}
 
 
-def checkpoint(trial: Trial, saved: Saved) -> Data:
+def checkpoint(replica: Replica, saved: Saved) -> Data:
     """A checkpoint; `file` is relative to the sweep's folder."""
     return {
         "iteration": saved.iteration,
         "value": finite(saved.value),
-        "file": f"trials/{trial.number}/{saved.file}",
+        "file": f"trials/{trial_name(replica.trial, replica.index)}/{saved.file}",
         "digest": saved.digest,
         "size": saved.size,
     }
@@ -242,11 +246,8 @@ def best_so_far(history: History) -> Data | None:
 
 def steps(history: History) -> float | None:
     """Environment steps of all trials together; None: their results do not count them."""
-    found = [
-        float(value)
-        for trial in history.trials
-        if isinstance(value := trial.last.get(STEPS), int | float)
-    ]
+    totals = (trial.total(STEPS) for trial in history.trials)
+    found = [total for total in totals if total is not None]
     return sum(found) if found else None
 
 

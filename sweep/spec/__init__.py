@@ -29,6 +29,7 @@ from sweep.errors import At, BadConfig, UnknownName
 from sweep.source import Source
 from sweep.space import Space
 from sweep.spec import yaml_source
+from sweep.spec.aggregate import Aggregate
 from sweep.spec.names import check_name
 from sweep.spec.overrides import Override, apply_overrides
 from sweep.spec.score import Mode, Score, read_score
@@ -152,6 +153,9 @@ class SweepSpec(BaseModel):
     )
     replicas: Annotated[int, AfterValidator(_check_replicas)] = Field(
         1, ge=1, description="How many seeds each trial is trained under."
+    )
+    aggregate: Aggregate = Field(
+        "mean", description="What the scores of a trial's replicas count as together."
     )
     checkpoint: CheckpointPolicy = Field(
         CheckpointPolicy(), description="Which checkpoints are written, and which are kept."

@@ -134,7 +134,7 @@ class Content:
     def trial_tags(self, trial: Trial) -> dict[str, str]:
         """Tags of a trial's run, without the one that names its parent."""
         replica = 0
-        newest = trial.newest
+        newest = trial.replicas[replica].newest
         return {
             "sweep.id": self._where.sweep_id,
             "sweep.trial": str(trial.number),

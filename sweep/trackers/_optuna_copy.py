@@ -130,7 +130,7 @@ class Copy:
 
 
 def _attributes(trial: Trial) -> dict[str, Any]:
-    newest = trial.newest
+    newest = trial.leader.newest
     return {
         "settings": trial.searched,
         "status": trial.status.value,
@@ -143,7 +143,7 @@ def _curve(trial: Trial) -> dict[int, float]:
     """``time_attr`` → the metric; of two iterations at one time the later."""
     return {
         int(point.time): point.value
-        for point in trial.curve
+        for point in trial.leader.curve
         if point.value is not None and math.isfinite(point.time)
     }
 

@@ -225,7 +225,7 @@ seed: 7
 def assert_left_clean(folder: Folder) -> None:
     """Every file of ours is named by the ledger, and every named file is there."""
     for trial in sweeps.history(folder).trials:
-        named = {saved.file for saved in trial.checkpoints.values()}
+        named = {saved.file for saved in trial.replicas[0].checkpoints.values()}
         found = {p.name for p in folder.trial(trial.number).iterdir()}
         assert named == {name for name in found if name.endswith(".swck")}
         assert not [name for name in found if name.startswith(".tmp")]

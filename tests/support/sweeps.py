@@ -83,7 +83,7 @@ def decisions(folder: Folder) -> list[tuple[Any, ...]]:
 
 def final_state(folder: Folder, trial: Trial) -> tuple[int, Any]:
     """The newest checkpoint's iteration, and its weights and random streams."""
-    newest = trial.newest
+    newest = trial.replicas[0].newest
     if newest is None:
         return (0, None)
     loaded = checkpoint_file.read(folder.trial(trial.number) / newest.file, newest.digest)

@@ -19,8 +19,10 @@ def trial(
     mode: Mode = "max",
 ) -> Trial:
     """A trial whose curve has one point per value, at iterations 1, 2, 3 …"""
-    made = Trial(number, dict(searched or {}), {}, objective(mode), status)
-    made.curve = [Point(i, float(i), value) for i, value in enumerate(values, start=1)]
+    made = Trial.new(number, dict(searched or {}), {}, objective(mode))
+    replica = made.replicas[0]
+    replica.status = status
+    replica.curve = [Point(i, float(i), value) for i, value in enumerate(values, start=1)]
     return made
 
 

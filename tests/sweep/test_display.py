@@ -213,5 +213,5 @@ def test_a_torn_note_is_no_note(tmp_path: Path, content: str) -> None:
     assert progress.read_notes(folder, past) == {}
     (folder.trial(0) / "progress.json").write_text('{"training_iteration": 4, "score": 0.5}')
     assert progress.read_notes(folder, past) == {0: Note(4, 4.0, 0.5)}
-    past.trials[0].curve = trials.trial(0, Status.RUNNING, [1.0] * 4).curve
+    past.trials[0].replicas[0].curve = trials.trial(0, Status.RUNNING, [1.0] * 4).replicas[0].curve
     assert progress.read_notes(folder, past) == {}

@@ -77,9 +77,9 @@ def test_a_trial_that_raises_twice_at_one_iteration_fails_and_the_sweep_goes_on(
     for trial in trials:
         assert trial.status is (Status.FAILED if trial in broken else Status.COMPLETED)
     for trial in broken:
-        assert trial.crashes == [2, 2]
+        assert trial.replicas[0].crashes == [2, 2]
         assert trial.iteration == 1
-        assert "Traceback" in trial.error
+        assert "Traceback" in trial.replicas[0].error
         assert "retrying is no use" in trial.reason
 
 
@@ -98,17 +98,17 @@ def test_a_time_that_no_result_has_fails_the_trial_and_says_so(tmp_path: Path) -
     sweeps.run(folder)
     (trial,) = sweeps.history(folder).trials
     assert trial.status is Status.FAILED
-    assert "the results have no 'steps'" in trial.error
+    assert "the results have no 'steps'" in trial.replicas[0].error
 
 
 def test_only_checkpoints_that_somebody_needs_stay_on_disk(tmp_path: Path) -> None:
     folder = sweeps.make(tmp_path, scheduler="fifo", trials=2)
     sweeps.run(folder)
     for trial in sweeps.history(folder).trials:
-        named = {saved.file for saved in trial.checkpoints.values()}
+        named = {saved.file for saved in trial.replicas[0].checkpoints.values()}
         on_disk = {path.name for path in folder.trial(trial.number).glob("*.swck")}
         assert named == on_disk
-        assert {8, 9} <= {saved.iteration for saved in trial.checkpoints.values()}
+        assert {8, 9} <= {saved.iteration for saved in trial.replicas[0].checkpoints.values()}
         assert len(named) <= 3
 
 
@@ -121,7 +121,9 @@ def test_a_finished_sweep_can_be_topped_up_and_its_pruned_trials_take_part(tmp_p
     assert len(after.trials) == 27
     for old, new in zip(before.trials, after.trials, strict=False):
         assert new.searched == old.searched
-        assert [p for p in new.curve if p.iteration <= old.iteration] == old.curve
+        assert [p for p in new.replicas[0].curve if p.iteration <= old.iteration] == old.replicas[
+            0
+        ].curve
     pruned = [trial.number for trial in before.of(Status.PRUNED)]
     assert any(after.trials[n].iteration > before.trials[n].iteration for n in pruned)
 
@@ -171,7 +173,7 @@ def test_a_trainable_that_exits_fails_with_its_traceback_and_the_driver_lives(
     assert sweeps.run(folder) == "finished"
     (trial,) = sweeps.history(folder).trials
     assert trial.status is Status.FAILED
-    assert "SystemExit: bye" in trial.error
+    assert "SystemExit: bye" in trial.replicas[0].error
 
 
 def test_a_cleanup_that_raises_costs_nobody_anything(tmp_path: Path) -> None:
@@ -191,8 +193,11 @@ def test_the_best_checkpoint_stays_when_the_trial_diverges(tmp_path: Path) -> No
     folder = sweeps.make(tmp_path, **of("Diverges"))
     sweeps.run(folder)
     (trial,) = sweeps.history(folder).trials
-    assert trial.best_checkpoint is not None
-    assert (trial.best_checkpoint.iteration, trial.best_checkpoint.value) == (1, 10.0)
+    assert trial.replicas[0].best_checkpoint is not None
+    assert (
+        trial.replicas[0].best_checkpoint.iteration,
+        trial.replicas[0].best_checkpoint.value,
+    ) == (1, 10.0)
 
 
 def test_a_trial_that_jumps_over_the_top_rung_is_completed(tmp_path: Path) -> None:
@@ -208,7 +213,9 @@ def test_after_a_fall_back_the_trial_goes_on_and_keeps_its_new_checkpoints(tmp_p
     again = sweeps.make(tmp_path, **of("Counter", stop={"training_iteration": 8}, **changes))
     interrupt_after(again, iterations=5)
     (trial,) = sweeps.history(again).trials
-    for saved in sorted(trial.checkpoints.values(), key=lambda saved: -saved.iteration)[:2]:
+    for saved in sorted(trial.replicas[0].checkpoints.values(), key=lambda saved: -saved.iteration)[
+        :2
+    ]:
         (again.trial(0) / saved.file).write_bytes(b"SWCK")
     sweeps.run(again)
     (trial,) = sweeps.history(again).trials
@@ -216,7 +223,7 @@ def test_after_a_fall_back_the_trial_goes_on_and_keeps_its_new_checkpoints(tmp_p
     assert [row.metrics["value"] for row in sweeps.curve(again, 0)] == [
         float(i) for i in range(1, 9)
     ]
-    assert sorted(saved.iteration for saved in trial.checkpoints.values()) == [6, 7, 8]
+    assert sorted(saved.iteration for saved in trial.replicas[0].checkpoints.values()) == [6, 7, 8]
 
 
 def interrupt_after(folder: Folder, iterations: int) -> None:
@@ -278,9 +285,9 @@ def test_a_damaged_checkpoint_costs_one_interval_and_is_named(tmp_path: Path) ->
     damaged = sweeps.make(tmp_path / "b", searcher="random", scheduler=scheduler)
     sweeps.run(damaged)
     for trial in sweeps.history(damaged).trials:
-        newest = trial.newest
+        newest = trial.replicas[0].newest
         assert newest is not None
-        if len(trial.checkpoints) > 1:
+        if len(trial.replicas[0].checkpoints) > 1:
             path = damaged.trial(trial.number) / newest.file
             path.write_bytes(path.read_bytes()[:-1] + b"!")
     sweeps.run(damaged, trials=27)

@@ -69,7 +69,7 @@ def test_the_best_trial_becomes_a_folder_with_a_model_and_a_card(
 def _check_choices(here: Here, tmp_path: Path) -> None:
     """A trial by its number, a checkpoint by its age or iteration."""
     trial = look.read(Folder(here.root, "demo")).history.trials[1]
-    kept = sorted(saved.iteration for saved in trial.checkpoints.values())
+    kept = sorted(saved.iteration for saved in trial.replicas[0].checkpoints.values())
     for wanted, iteration in (("last", kept[-1]), (str(kept[0]), kept[0])):
         out = tmp_path / f"of-{wanted}"
         choice = ["--trial", 1, "--checkpoint", wanted, "--out", out]

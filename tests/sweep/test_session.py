@@ -80,7 +80,7 @@ def test_a_signal_saves_and_the_sweep_goes_on_exactly(
     stopped = sweeps.history(folder)
     assert stopped.ended == "stopped"
     assert not stopped.of(Status.RUNNING)
-    assert [trial.reason for trial in stopped.trials if trial.lost] == []
+    assert [trial.reason for trial in stopped.trials if trial.replicas[0].lost] == []
     resumed = start("resume", "demo", "--jobs", 2, cwd=tmp_path)
     resumed.communicate(timeout=120)
     assert resumed.returncode == 0

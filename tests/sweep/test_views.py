@@ -40,7 +40,7 @@ def test_values_that_json_does_not_have_are_null(tmp_path: Path) -> None:
     sweeps.run(folder)
     sweep = look.read(folder)
     broken = trials.trial(9, Status.COMPLETED, [math.nan])
-    broken.last = {"timesteps_total": math.inf}
+    broken.replicas[0].last = {"timesteps_total": math.inf}
     sweep.history.trials.append(broken)
     text = json.dumps([views.results(sweep), views.show(sweep, 9, [])], allow_nan=False)
     assert "NaN" not in text

@@ -1,0 +1,258 @@
+"""A trial in memory: one choice of settings, trained under one seed or several.
+
+A replica is a trial under one seed; it has the slices, the curve and the checkpoints. A trial has a
+score, a status and a place in time as a group: it is at a rung when all its replicas are, and what
+is compared is an aggregate of theirs. Most trials have one replica and are that replica. Where the
+numbers come from is `sweep.history`'s; nothing here is written by anyone else.
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from sweep.events import FINISHED, Birth, Goal, Metrics, Saved, Status, group_status
+from sweep.spec.aggregate import Aggregate, combine
+from sweep.spec.score import Mode, Score
+
+
+@dataclass(frozen=True)
+class Objective:
+    """What is compared, in which direction, and against which time."""
+
+    metric: str
+    mode: Mode
+    score: Score
+    time_attr: str = "training_iteration"
+    aggregate: Aggregate = "mean"
+    """What several replicas count as."""
+
+    @property
+    def sign(self) -> float:
+        """+1 where more is better, -1 where less is."""
+        return 1.0 if self.mode == "max" else -1.0
+
+
+@dataclass(frozen=True)
+class Point:
+    """One iteration on a curve; `time` is the value of ``time_attr``; None: not reported there."""
+
+    iteration: int
+    time: float
+    value: float | None
+
+
+@dataclass
+class Replica:
+    """A trial under one seed and everything that happened to it."""
+
+    trial: int
+    index: int
+    objective: Objective
+    birth: Birth | None = None
+    """The parent's checkpoint that it began from; None: from the beginning."""
+    status: Status = Status.WAITING
+    reason: str = ""
+    waited: bool = False
+    """Whether it was pruned only because the sweep ended while it waited."""
+    goal: Goal = field(default_factory=Goal)
+    curve: list[Point] = field(default_factory=list)
+    last: Metrics = field(default_factory=dict)
+    """The newest result, all its keys; to look at, nothing is decided by it."""
+    checkpoints: dict[str, Saved] = field(default_factory=dict)
+    """Digest → checkpoint, oldest first; only those that are still kept."""
+    slices: int = 0
+    lost: int = 0
+    """Slices lost to a dead worker since the last one that ended well."""
+    crashes: list[int] = field(default_factory=list)
+    """Iterations ahead at which the trainable raised, in order."""
+    error: str = ""
+    """The newest traceback."""
+    exactness: str = ""
+    started_at: float | None = None
+    ended_at: float | None = None
+
+    @property
+    def name(self) -> str:
+        """What the trainable is told that it is called."""
+        return f"{self.trial:05d}_{self.index}"
+
+    @property
+    def iteration(self) -> int:
+        """Iterations finished, those of its ancestors included."""
+        born_at = self.birth.saved.iteration if self.birth else 0
+        return self.curve[-1].iteration if self.curve else born_at
+
+    @property
+    def time(self) -> float:
+        """The newest value of ``time_attr``."""
+        born_at = self.birth.time if self.birth else 0.0
+        return self.curve[-1].time if self.curve else born_at
+
+    def reached(self, level: float) -> bool:
+        """Whether ``time_attr`` has been at least `level`."""
+        return self.time >= level
+
+    def score_at(self, level: float = math.inf) -> float | None:
+        """The score over the curve up to the first iteration at or past `level`; None: none yet."""
+        values: list[float] = []
+        for point in self.curve:
+            if point.value is not None:
+                values.append(point.value)
+            if point.time >= level:
+                break
+        return self.objective.score.reduce(values, self.objective.mode)
+
+    @property
+    def unfinished(self) -> bool:
+        """Whether it was interrupted on its way to a goal that was decided before."""
+        on_the_way = self.goal.at is None or not self.reached(self.goal.at)
+        return self.status is Status.PAUSED and on_the_way
+
+    @property
+    def newest(self) -> Saved | None:
+        """The newest checkpoint that is kept."""
+        return max(self.checkpoints.values(), key=lambda saved: saved.iteration, default=None)
+
+    @property
+    def best_checkpoint(self) -> Saved | None:
+        """The checkpoint with the best value; of equals the newest; without values the newest."""
+        valued = [saved for saved in self.checkpoints.values() if saved.value is not None]
+        sign = self.objective.sign
+        return max(
+            valued, key=lambda s: (sign * (s.value or 0.0), s.iteration), default=self.newest
+        )
+
+    def value_at(self, iteration: int) -> Point | None:
+        """The point of one iteration; None: its curve has none."""
+        return next((point for point in self.curve if point.iteration == iteration), None)
+
+
+@dataclass
+class Trial:
+    """One choice of settings; what is asked of it as a whole."""
+
+    number: int
+    searched: dict[str, Any]
+    config: dict[str, Any]
+    objective: Objective
+    replicas: list[Replica]
+    """By their index; never empty."""
+
+    @classmethod
+    def new(
+        cls,
+        number: int,
+        searched: dict[str, Any],
+        config: dict[str, Any],
+        objective: Objective,
+        births: Sequence[Birth | None] = (None,),
+    ) -> "Trial":
+        """A trial that waits; `births` has one entry for each replica."""
+        replicas = [Replica(number, i, objective, birth) for i, birth in enumerate(births)]
+        return cls(number, searched, config, objective, replicas)
+
+    @property
+    def parent(self) -> int | None:
+        """The trial that it was bred from; None: its settings were searched."""
+        birth = self.replicas[0].birth
+        return None if birth is None else birth.trial
+
+    @property
+    def status(self) -> Status:
+        """Where the group stands."""
+        return group_status([replica.status for replica in self.replicas])
+
+    @property
+    def deciding(self) -> Replica:
+        """The replica that says best why the group stands where it does."""
+        status = self.status
+        return next((r for r in self.replicas if r.status is status), self.replicas[0])
+
+    @property
+    def reason(self) -> str:
+        """Why the group has its status, in words."""
+        return self.deciding.reason
+
+    @property
+    def goal(self) -> Goal:
+        """Up to where it was decided to run."""
+        return self.replicas[0].goal
+
+    @property
+    def iteration(self) -> int:
+        """Iterations that every replica has finished."""
+        return min(replica.iteration for replica in self.replicas)
+
+    @property
+    def time(self) -> float:
+        """The value of ``time_attr`` that every replica has reached."""
+        return min(replica.time for replica in self.replicas)
+
+    def reached(self, level: float) -> bool:
+        """Whether the group is at `level`: every replica there, or completed before it."""
+        there = [replica.reached(level) for replica in self.replicas]
+        done = [replica.status is Status.COMPLETED for replica in self.replicas]
+        return any(there) and all(a or b for a, b in zip(there, done, strict=True))
+
+    def score_at(self, level: float = math.inf) -> float | None:
+        """The aggregate of the replicas' scores at `level`; None: one of them has none yet."""
+        scores = [replica.score_at(level) for replica in self.replicas]
+        found = [score for score in scores if score is not None]
+        if len(found) < len(scores):
+            return None
+        if len(found) == 1:
+            return found[0]
+        return combine(found, self.objective.aggregate, self.objective.mode)
+
+    @property
+    def score(self) -> float | None:
+        """The score over the whole curve."""
+        return self.score_at()
+
+    @property
+    def unfinished(self) -> bool:
+        """Whether one of its replicas was interrupted on its way to its goal."""
+        return any(replica.unfinished for replica in self.replicas)
+
+    @property
+    def leader(self) -> Replica:
+        """The replica with the best score; of equals the first."""
+        return min(
+            self.replicas,
+            key=lambda r: rank(self.objective, r.score_at(), r.index),
+        )
+
+    @property
+    def slices(self) -> int:
+        """How many slices its replicas have had."""
+        return sum(replica.slices for replica in self.replicas)
+
+    @property
+    def started_at(self) -> float | None:
+        """When its first slice began, seconds since 1970."""
+        return min((r.started_at for r in self.replicas if r.started_at), default=None)
+
+    @property
+    def ended_at(self) -> float | None:
+        """When its last replica ended; None: one has not."""
+        if self.status not in FINISHED:
+            return None
+        return max((r.ended_at for r in self.replicas if r.ended_at), default=None)
+
+    def total(self, key: str) -> float | None:
+        """The sum of the newest values of `key` over the replicas; None: nobody reports it."""
+        values = [replica.last.get(key) for replica in self.replicas]
+        found = [float(value) for value in values if isinstance(value, int | float)]
+        return sum(found) if found else None
+
+
+def rank(objective: Objective, score: float | None, number: int) -> tuple[bool, float, int]:
+    """Sorts best first; a missing score or NaN is last; of equals the lower number is first."""
+    missing = score is None or math.isnan(score)
+    return (missing, 0.0 if missing else -objective.sign * (score or 0.0), number)
+
+
+def rank_key(trial: Trial, score: float | None) -> tuple[bool, float, int]:
+    """Sorts trials best first; of equals the older one is first."""
+    return rank(trial.objective, score, trial.number)

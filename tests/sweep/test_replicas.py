@@ -1,0 +1,198 @@
+"""Trials under several seeds, and trials that are bred from others."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, ClassVar
+
+import pytest
+from pydantic import BaseModel
+
+from sweep import launch, schedulers
+from sweep.driver import Driver
+from sweep.events import Goal, Moved, Opened, Recorded, Status, group_status
+from sweep.folder import Folder
+from sweep.history import History
+from sweep.launch import Launch
+from sweep.ledger import Ledger
+from sweep.schedulers import Breed, Plan, Stop, fifo
+from sweep.spec.aggregate import Aggregate, combine
+from tests.support import sweeps
+from tests.support.quadratic import expected_loss
+from trainables import rng
+
+
+class Breeder(schedulers.Scheduler):
+    """Two trials run to 3; the worse one makes room for a child of the better one, which ends."""
+
+    Options: ClassVar[type[BaseModel]] = fifo.Options
+    pauses: ClassVar[bool] = True
+    time_attr = "training_iteration"
+    levels: tuple[float, ...] = (3.0, 6.0)
+
+    def __init__(self) -> None:
+        pass
+
+    def plan(self, history: History, free: int) -> Plan:
+        if history.to_create:
+            fresh = schedulers.Fresh(Goal(3.0, top=6.0), "it begins", {"slots": free})
+            return Plan(fresh=(fresh,) * min(free, history.to_create))
+        paused = history.of(Status.PAUSED)
+        if len(paused) < 2 or history.of(Status.RUNNING):
+            return Plan()
+        best, worst = history.ranked(paused)
+        searched = {**best.searched, "lr": best.searched["lr"] / 2}
+        evidence = {"best": best.score, "worst": worst.score}
+        goal = Goal(6.0, top=6.0)
+        return Plan(
+            stop=(Stop(worst.number, Status.PRUNED, "it was the worse one", evidence),),
+            breed=(Breed(best.number, searched, goal, "it was the better one", evidence),),
+        )
+
+
+def drive(folder: Folder, kill_at: int | None = None, **spec: object) -> str:
+    """Run with the breeder; with `kill_at` the driver ends after so many transactions."""
+    told = 0
+
+    def watch(recorded: Sequence[Recorded]) -> None:
+        nonlocal told
+        told += bool(recorded)
+        if kill_at is not None and recorded and told == kill_at:
+            raise KeyboardInterrupt
+
+    with launch.opened(Launch(folder, 1, "inline")) as (parts, _):
+        changed = parts.spec.model_copy(update=spec)
+        try:
+            return Driver(replace(parts, scheduler=Breeder(), spec=changed), watch).run()
+        except KeyboardInterrupt:
+            return "killed"
+
+
+@pytest.fixture
+def pair(tmp_path: Path) -> Folder:
+    return sweeps.make(tmp_path, scheduler="fifo", trials=2, stop=None, searcher="random")
+
+
+def test_a_bred_trial_goes_on_from_its_parents_checkpoint_with_its_own_settings(
+    pair: Folder,
+) -> None:
+    assert drive(pair) == "finished"
+    past = sweeps.history(pair)
+    child = past.trials[2]
+    parent = past.trials[child.parent or 0]
+    assert (child.parent, past.searched) == (parent.number, 2)
+    assert child.config["lr"] == parent.config["lr"] / 2
+    assert [point.iteration for point in child.replicas[0].curve] == [4, 5, 6]
+    seed = rng.integer(7, "trial", parent.number, 0)
+    assert sweeps.curve(pair, child.number)[0].metrics["x"] == _fourth(parent.config, child, seed)
+    assert child.status is Status.COMPLETED
+
+
+def _fourth(config: Mapping[str, Any], child: Any, seed: int) -> float:
+    """Three steps with the parent's settings and one with the child's, on one stream."""
+    stream, x = rng.generator(seed, "noise"), 5.0
+    for lr in (config["lr"],) * 3 + (child.config["lr"],):
+        x -= lr * (2.0 * (x - 3.0) + 0.1 * stream.standard_normal())
+    return float(x)
+
+
+def test_a_bred_trials_decisions_stand_in_the_ledger_with_their_numbers(pair: Folder) -> None:
+    drive(pair)
+    events = [record.event for record in Ledger(pair.ledger).read()]
+    stops = [e for e in events if isinstance(e, Moved) and e.status is Status.PRUNED]
+    bred = [e for e in events if isinstance(e, Opened) and e.trial == 2]
+    assert stops[0].evidence == bred[0].evidence
+    assert stops[0].evidence.keys() == {"best", "worst"}
+
+
+@pytest.mark.parametrize("kill_at", range(1, 6))
+def test_a_sweep_with_children_that_is_killed_anywhere_equals_the_uninterrupted_one(
+    tmp_path: Path, kill_at: int
+) -> None:
+    options = {"scheduler": "fifo", "trials": 2, "stop": None, "searcher": "random"}
+    whole, cut = sweeps.make(tmp_path / "a", **options), sweeps.make(tmp_path / "b", **options)
+    drive(whole)
+    drive(cut, kill_at)
+    assert drive(cut) == "finished"
+    assert sweeps.decisions(cut) == sweeps.decisions(whole)
+
+
+def test_the_parents_checkpoint_is_kept_while_a_child_may_need_it(pair: Folder) -> None:
+    """Stopped before the child has saved: its beginning must still be there."""
+    drive(pair, kill_at=4)
+    past = sweeps.history(pair)
+    birth = past.trials[2].replicas[0].birth
+    assert birth is not None
+    assert birth.saved.digest in past.trials[birth.trial].replicas[0].checkpoints
+    assert (pair.trial(birth.trial) / birth.saved.file).exists()
+
+
+def test_a_child_whose_beginning_is_damaged_fails_and_does_not_begin_anew(pair: Folder) -> None:
+    drive(pair, kill_at=4)
+    past = sweeps.history(pair)
+    birth = past.trials[2].replicas[0].birth
+    assert birth is not None
+    assert not past.trials[2].replicas[0].curve
+    (pair.trial(birth.trial) / birth.saved.file).write_bytes(b"torn")
+    drive(pair)
+    child = sweeps.history(pair).trials[2]
+    assert child.status is Status.FAILED
+    assert not child.replicas[0].curve
+
+
+def test_each_replica_has_a_seed_of_its_own_and_the_trial_their_mean(tmp_path: Path) -> None:
+    folder = sweeps.make(tmp_path, scheduler="fifo", trials=2, stop={"training_iteration": 2})
+    with launch.opened(Launch(folder, 2, "inline")) as (parts, _):
+        spec = parts.spec.model_copy(update={"replicas": 3})
+        assert Driver(replace(parts, spec=spec), lambda _: None).run() == "finished"
+    for trial in sweeps.history(folder).trials:
+        seeds = [rng.integer(7, "trial", trial.number, replica) for replica in range(3)]
+        losses = [expected_loss(trial.config, 2, seed) for seed in seeds]
+        assert [replica.score_at() for replica in trial.replicas] == losses
+        assert trial.score == pytest.approx(sum(losses) / 3)
+        assert trial.status is Status.COMPLETED
+        assert len({folder.trial(trial.number, replica) for replica in range(3)}) == 3
+
+
+def test_when_one_seed_fails_the_trial_has_failed_and_the_others_stop(tmp_path: Path) -> None:
+    folder = sweeps.make(
+        tmp_path,
+        scheduler="asha",
+        trials=2,
+        config={"noise": 0.1, "fail_at": 2},
+        deterministic=None,
+    )
+    with launch.opened(Launch(folder, 1, "inline")) as (parts, _):
+        spec = parts.spec.model_copy(update={"replicas": 2})
+        Driver(replace(parts, spec=spec), lambda _: None).run()
+    for trial in sweeps.history(folder).of(Status.FAILED):
+        assert {replica.status for replica in trial.replicas} <= {Status.FAILED, Status.STOPPED}
+
+
+@pytest.mark.parametrize(
+    ("statuses", "group"),
+    [
+        ("WAITING WAITING", "WAITING"),
+        ("WAITING PAUSED", "PAUSED"),
+        ("RUNNING FAILED", "RUNNING"),
+        ("PAUSED COMPLETED", "PAUSED"),
+        ("FAILED STOPPED", "FAILED"),
+        ("COMPLETED COMPLETED", "COMPLETED"),
+        ("COMPLETED PRUNED", "PRUNED"),
+        ("COMPLETED STOPPED", "STOPPED"),
+    ],
+)
+def test_where_a_group_stands(statuses: str, group: str) -> None:
+    assert group_status([Status(name) for name in statuses.split()]) is Status(group)
+
+
+@pytest.mark.parametrize(
+    ("aggregate", "expected"),
+    [("mean", 4.0), ("median", 3.0), ("worst", 1.0), ("iqm", (0.75 * 2 + 3 + 0.75 * 4) / 2.5)],
+)
+def test_what_several_scores_count_as(aggregate: Aggregate, expected: float) -> None:
+    values = [10.0, 1.0, 3.0, 2.0, 4.0]
+    assert combine(values, aggregate, "max") == pytest.approx(expected)
+    assert combine([values[0]], aggregate, "max") == 10.0
+    if aggregate == "worst":
+        assert combine(values, aggregate, "min") == 10.0
