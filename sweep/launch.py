@@ -9,7 +9,7 @@ import inspect
 import os
 import platform
 import socket
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
@@ -23,6 +23,7 @@ from sweep.events import EpochBegan, Event, Moved, Status
 from sweep.folder import Folder
 from sweep.history import History, Objective, Replica
 from sweep.ledger import Ledger, iterate
+from sweep.pools import Pool
 from sweep.schedulers import Scheduler
 from sweep.searchers import Searcher
 from sweep.spec import SweepSpec
@@ -143,13 +144,16 @@ class Launch:
 
 
 @contextlib.contextmanager
-def opened(launch: Launch) -> Iterator[tuple[Parts, list[str]]]:
+def opened(
+    launch: Launch, make_pool: Callable[[int], Pool] | None = None
+) -> Iterator[tuple[Parts, list[str]]]:
     """The parts of a driver for an existing sweep, under its lock, in a new epoch; and warnings.
 
     What an earlier driver left running is closed as interrupted, and files that no row names are
-    deleted. The pool is closed at the end.
+    deleted. The pool is closed at the end; `make_pool` makes another one than is named, from the
+    number of slots.
     """
-    pool_class = pools.find(launch.pool)
+    make_pool = make_pool or pools.find(launch.pool)
     with launch.folder.lock(), contextlib.closing(Ledger(launch.folder.ledger)) as ledger:
         spec = specs.from_json(ledger.spec)
         paths = tuple(ledger.provenance["paths"])
@@ -160,7 +164,7 @@ def opened(launch: Launch) -> Iterator[tuple[Parts, list[str]]]:
         history = read_history(ledger)
         _take_over(ledger, history, launch)
         _tidy(launch.folder, history)
-        with contextlib.closing(pool_class(launch.slots)) as pool:
+        with contextlib.closing(make_pool(launch.slots)) as pool:
             yield (
                 Parts(
                     spec,

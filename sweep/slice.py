@@ -18,11 +18,11 @@ from typing import Any
 
 from sweep import checkpoints, plugins, warm
 from sweep.beginning import Beginning
+from sweep.endings import ending
 from sweep.events import Birth, End, Goal, Metrics, Row, Saved
 from sweep.metrics import flatten, number
 from sweep.spec import CheckpointPolicy
 from trainables import checkpoint_file, failpoints
-from trainables.errors import TrainableError
 from trainables.trainable import Trainable, TrialContext
 
 #: Seconds between two progress notes of a slice.
@@ -180,28 +180,15 @@ class _Slice:
 
     def _end(self, trainable: Trainable, metrics: Metrics) -> End | None:
         """How the slice ends here; None: it goes on."""
-        spec, goal = self.spec, self.spec.goal
-        if metrics.get("done") is True:
-            return End.DONE
-        if any(_reached(metrics, key, at) for key, at in spec.stop.items()):
-            return End.DONE
-        if goal.at is not None and self._time(metrics) >= goal.at:
-            at_top = goal.top is not None and self._time(metrics) >= goal.top
-            return End.DONE if at_top else End.GOAL
+        spec = self.spec
+        end = ending(metrics, spec.goal, spec.time_attr, spec.stop)
+        if end is not None:
+            return end
         if not trainable.can_save():
             return None
         if Path(spec.stop_file).exists():
             return End.ASKED
         return End.TIME if time.monotonic() >= self.end_at else None
-
-    def _time(self, metrics: Metrics) -> float:
-        reached = number(metrics.get(self.spec.time_attr))
-        if reached is None:
-            raise TrainableError(
-                f"scheduler.time_attr: the results have no '{self.spec.time_attr}'; "
-                f"they have {', '.join(sorted(metrics))}"
-            )
-        return reached
 
     def _signed(self, value: float | None) -> float:
         return float("-inf") if value is None or value != value else self.spec.sign * value
@@ -273,8 +260,3 @@ class _Slice:
 
 def _key(spec: SliceSpec, saved: Saved) -> warm.Key:
     return (spec.sweep_id, spec.trial, spec.replica, saved.digest)
-
-
-def _reached(metrics: Metrics, key: str, at: float) -> bool:
-    value = number(metrics.get(key))
-    return value is not None and value >= at
