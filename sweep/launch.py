@@ -24,7 +24,7 @@ from sweep.folder import Folder
 from sweep.history import History, Objective, Replica
 from sweep.ledger import Ledger, iterate
 from sweep.pools import Pool
-from sweep.schedulers import Scheduler
+from sweep.schedulers import Frame, Scheduler
 from sweep.searchers import Searcher
 from sweep.spec import SweepSpec
 from trainables.errors import nearest, shorten
@@ -69,7 +69,8 @@ def resolve(spec: SweepSpec, paths: Sequence[str]) -> Resolved:
     if scheduler.pauses and not trainable.can_save():
         raise UsageError(
             f"scheduler: '{spec.scheduler.name}' pauses trials, but {trainable.__name__} has no "
-            f"save_checkpoint(); add it, or use scheduler: fifo"
+            f"save_checkpoint(); add it, or use one that pauses none: fifo, median, or "
+            f"{{name: asha, type: stopping}}"
         )
     samples.check(spec, lambda c: trainable.check_config(trainable.complete_config(c, spec.stop)))
     return Resolved(spec, trainable, scheduler, searcher_class(options))
@@ -88,14 +89,15 @@ def _written_at(spec: SweepSpec, *path: str | int) -> Iterator[None]:
     except BadConfig as error:
         if error.file:
             raise
-        at = spec.source.at(path)
+        at = spec.source.at(tuple(error.place.split(".")) if error.place else path)
         raise BadConfig(error.place, error.value, error.allowed, error.hint, at=at) from error
 
 
 def build_scheduler(spec: SweepSpec) -> Scheduler:
     """The scheduler that `spec` names, with its options checked."""
     cls = schedulers.find(spec.scheduler.name)
-    return cls(specs.build(cls.Options, spec.scheduler, "scheduler", spec.source), spec.stop)
+    options = specs.build(cls.Options, spec.scheduler, "scheduler", spec.source)
+    return cls(options, Frame(spec.stop, spec.trials, spec.space, spec.seed))
 
 
 def create(

@@ -20,6 +20,7 @@ from pydantic import BaseModel
 from sweep import plugins
 from sweep.events import Evidence, Goal, Status
 from sweep.history import History
+from sweep.space import Space
 
 PACKAGE = __name__
 
@@ -82,6 +83,19 @@ class Plan:
         return bool(self.stop or self.resume or self.breed or self.fresh)
 
 
+@dataclass(frozen=True)
+class Frame:
+    """What a scheduler is told of the sweep that it is made for."""
+
+    stop: Mapping[str, float] = field(default_factory=dict)
+    """Result → value at which a trial ends."""
+    trials: int = 1
+    """How many settings shall be searched; a top-up may make them more."""
+    space: Space = field(default_factory=lambda: Space.parse({}))
+    seed: int = 0
+    """The sweep's own; chance in decisions comes from named streams of it."""
+
+
 class Scheduler(Protocol):
     """One verb: `plan`."""
 
@@ -90,10 +104,10 @@ class Scheduler(Protocol):
     """The result key in which goals are counted."""
     levels: tuple[float, ...]
     """The rungs, ascending; empty without rungs. Searchers compare trials there."""
-    pauses: ClassVar[bool]
-    """Whether it stops trials in the middle; they must be able to save then."""
+    pauses: bool
+    """Whether trials wait for others, while others take their slots; they must be able to save."""
 
-    def __init__(self, options: BaseModel, stop: Mapping[str, float]) -> None: ...
+    def __init__(self, options: BaseModel, frame: Frame) -> None: ...
 
     def plan(self, history: History, free: int) -> Plan:
         """What to do with `free` slots; an empty plan while nothing runs ends the sweep."""

@@ -1,100 +1,109 @@
-"""Asynchronous successive halving by promotion.
+"""Asynchronous successive halving.
 
-Li et al., A System for Massively Parallel Hyperparameter Tuning, 2020, algorithm 2.
+``type: promotion``: Li et al., A System for Massively Parallel Hyperparameter Tuning, 2020,
+algorithm 2. A trial that reaches a rung is paused with its checkpoint. A free slot promotes first:
+from the highest rung downwards, the best trial among the top ``1 / reduction_factor`` of those that
+reached the rung, if it still waits there; it goes on from where it stood to the next rung. Only
+when none can be promoted a fresh trial starts.
 
-A trial that reaches a rung is paused with its checkpoint. A free slot promotes first: from the
-highest rung downwards, the best trial among the top ``1 / reduction_factor`` of those that reached
-the rung, if it still waits there; it goes on from where it stood to the next rung. Only when none
-can be promoted a fresh trial starts. A rung's value is the score at the first iteration at or past
-it; a missing score ranks last.
+``type: stopping``: Klein et al., Model-based Asynchronous Hyperparameter and Neural Architecture
+Search, 2020, section 3. A trial that reaches a rung goes on at once if it is among the top
+``1 / reduction_factor`` of those that reached it so far, or if those are fewer than
+``reduction_factor``; otherwise it ends there. Nothing waits, so it serves trainables that cannot
+save.
+
+A rung's value is the score at the first iteration at or past it; a missing score ranks last.
 """
 
 import itertools
-from collections.abc import Iterator, Mapping
-from typing import ClassVar
+from collections.abc import Iterator
+from typing import ClassVar, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, Field
 
-from sweep import schedulers
-from sweep.errors import BadConfig
 from sweep.events import Goal, Status
-from sweep.history import History, Trial, rank_key
-from sweep.schedulers import Fresh, Plan, Resume
+from sweep.history import History, Trial
+from sweep.schedulers import Frame, Fresh, Plan, Resume
+from sweep.schedulers._looks import Looks, Verdict
+from sweep.schedulers._rungs import RungOptions, evidence, ranked_at, top_rung, worth
 
 
-class Options(BaseModel):
-    """How the rungs stand."""
+class Options(RungOptions):
+    """How the rungs stand, and what happens at them."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False)
-
-    time_attr: str = Field(
-        "training_iteration", description="Result key in which rungs are counted."
-    )
-    max_t: float | None = Field(
-        None, gt=0, description="Top rung, in units of time_attr; default: stop[time_attr]."
-    )
-    grace_period: float = Field(1, gt=0, description="Lowest rung, in units of time_attr.")
-    reduction_factor: int = Field(
-        3,
-        ge=2,
-        description="Of this many trials at a rung, one is promoted; also the rungs' ratio.",
+    type: Literal["promotion", "stopping"] = Field(
+        "promotion",
+        description="Whether trials wait at rungs to be promoted, or go on at once or end there.",
     )
 
 
-class Scheduler(schedulers.Scheduler):
-    """Promotes the best third (say) of each rung to the next."""
+class Scheduler(Looks):
+    """Lets the best third (say) of each rung go on to the next."""
 
     Options: ClassVar[type[BaseModel]] = Options
-    pauses: ClassVar[bool] = True
 
-    def __init__(self, options: BaseModel, stop: Mapping[str, float]) -> None:
+    def __init__(self, options: BaseModel, frame: Frame) -> None:
         if not isinstance(options, Options):
             raise TypeError(f"expected {Options}, got {type(options)}")
         self.time_attr = options.time_attr
         self.eta = options.reduction_factor
-        top = options.max_t if options.max_t is not None else stop.get(options.time_attr)
-        if top is None:
-            raise BadConfig(
-                "scheduler.max_t",
-                None,
-                "a number",
-                f"set it, or stop.{options.time_attr}, so that the top rung is known",
-            )
-        if options.grace_period > top:
-            raise BadConfig(
-                "scheduler.grace_period", options.grace_period, f"at most the top rung, {top:g}"
-            )
-        self.levels = _levels(options.grace_period, top, self.eta)
+        self.levels = _levels(options.grace_period, top_rung(options, frame), self.eta)
+        self.pauses = options.type == "promotion"
 
     def plan(self, history: History, free: int) -> Plan:
-        """Promote, then start fresh trials."""
+        """Promote, then start fresh trials; or judge whoever came to a rung."""
+        if not self.pauses:
+            return super().plan(history, free)
         resume = tuple(itertools.islice(self._promotions(history), free))
         fresh = min(free - len(resume), history.to_create)
         goal = self._goal(0)
         why = f"no trial could be promoted; to rung {goal.at:g}"
         return Plan(resume=resume, fresh=(Fresh(goal, why),) * fresh)
 
+    # ---- promotion --------------------------------------------------------------------------
+
     def _promotions(self, history: History) -> Iterator[Resume]:
         for rung in reversed(range(len(self.levels) - 1)):
             level = self.levels[rung]
-            entered = [trial for trial in history.trials if trial.reached(level)]
-            scores = {trial.number: trial.score_at(level) for trial in entered}
-            entered.sort(key=lambda trial: rank_key(trial, scores[trial.number]))
-            for place, trial in enumerate(entered[: len(entered) // self.eta], start=1):
+            ranking = ranked_at([t for t in history.trials if t.reached(level)], level)
+            going_on = len(ranking) // self.eta
+            for place, (trial, score) in enumerate(ranking[:going_on], start=1):
                 if self._waits_at(trial, rung):
-                    score = scores[trial.number]
-                    value = (
-                        "no score" if score is None else f"{history.objective.metric} {score:.6g}"
-                    )
-                    why = f"{value} is place {place} of {len(entered)} at rung {level:g}"
+                    value = worth(history, score)
+                    why = f"{value} is place {place} of {len(ranking)} at rung {level:g}"
                     goal = self._goal(rung + 1)
-                    yield Resume(trial.number, goal, f"promoted to rung {goal.at:g}: {why}")
+                    yield Resume(
+                        trial.number,
+                        goal,
+                        f"promoted to rung {goal.at:g}: {why}",
+                        evidence(level, ranking, place, going_on),
+                    )
 
     def _waits_at(self, trial: Trial, rung: int) -> bool:
         return trial.status is Status.PAUSED and not trial.reached(self.levels[rung + 1])
 
     def _goal(self, rung: int) -> Goal:
         return Goal(self.levels[rung], top=self.levels[-1])
+
+    # ---- stopping ---------------------------------------------------------------------------
+
+    def next_goal(self, time: float) -> Goal:
+        """The lowest rung above `time`."""
+        return self._goal(sum(level <= time for level in self.levels))
+
+    def verdict(self, history: History, trial: Trial) -> Verdict:
+        """Compare a trial with all that have come to its rung."""
+        level = max(level for level in self.levels if trial.reached(level))
+        ranking = ranked_at([t for t in history.trials if t.reached(level)], level)
+        place = [number.number for number, _ in ranking].index(trial.number) + 1
+        of = len(ranking)
+        goes_on = of < self.eta or place <= of // self.eta
+        value = worth(history, ranking[place - 1][1])
+        what = "goes on" if goes_on else "stopped"
+        few = f", fewer than {self.eta}" if of < self.eta else ""
+        why = f"{what}: {value} is place {place} of {of}{few} at rung {level:g}"
+        going_on = of if of < self.eta else of // self.eta
+        return Verdict(goes_on, why, evidence(level, ranking, place, going_on))
 
 
 def _levels(grace: float, top: float, eta: int) -> tuple[float, ...]:

@@ -1,6 +1,5 @@
 """First in, first out: each trial runs until a stopping criterion ends it."""
 
-from collections.abc import Mapping
 from typing import ClassVar
 
 from pydantic import BaseModel, ConfigDict
@@ -8,7 +7,7 @@ from pydantic import BaseModel, ConfigDict
 from sweep import schedulers
 from sweep.events import Goal
 from sweep.history import History
-from sweep.schedulers import Fresh, Plan
+from sweep.schedulers import Frame, Fresh, Plan
 
 
 class Options(BaseModel):
@@ -21,9 +20,9 @@ class Scheduler(schedulers.Scheduler):
     """Starts trials in the order of their numbers and never stops one."""
 
     Options: ClassVar[type[BaseModel]] = Options
-    pauses: ClassVar[bool] = False
+    pauses = False
 
-    def __init__(self, options: BaseModel, stop: Mapping[str, float]) -> None:
+    def __init__(self, options: BaseModel, frame: Frame) -> None:
         self.time_attr = "training_iteration"
         self.levels: tuple[float, ...] = ()
 

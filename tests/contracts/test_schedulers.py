@@ -1,7 +1,5 @@
 """What every scheduler promises; a new file among them is tested unasked."""
 
-from collections.abc import Mapping
-
 import pytest
 
 from sweep import plugins, schedulers
@@ -18,11 +16,11 @@ from sweep.events import (
     Status,
 )
 from sweep.history import History
-from sweep.schedulers import Plan, Scheduler
+from sweep.schedulers import Frame, Plan, Scheduler
 from tests.support.trials import objective
 
 NAMES = plugins.names(schedulers.PACKAGE)
-STOP: Mapping[str, float] = {"training_iteration": 9}
+FRAME = Frame({"training_iteration": 9}, trials=20)
 
 
 def test_the_schedulers_that_people_look_for_are_found() -> None:
@@ -36,7 +34,7 @@ def scheduler(request: pytest.FixtureRequest) -> Scheduler:
 
 def build(name: str) -> Scheduler:
     cls = schedulers.find(name)
-    return cls(cls.Options(), STOP)
+    return cls(cls.Options(), FRAME)
 
 
 class Simulation:

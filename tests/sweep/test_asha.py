@@ -4,7 +4,7 @@ import pytest
 
 from sweep.errors import BadConfig
 from sweep.events import Goal, Status
-from sweep.schedulers import asha
+from sweep.schedulers import Frame, asha
 from tests.support.trials import history, trial
 
 PAUSED, RUNNING = Status.PAUSED, Status.RUNNING
@@ -12,7 +12,7 @@ PAUSED, RUNNING = Status.PAUSED, Status.RUNNING
 
 def scheduler(max_t: float = 9, eta: int = 3, grace: float = 1) -> asha.Scheduler:
     options = asha.Options(max_t=max_t, reduction_factor=eta, grace_period=grace)
-    return asha.Scheduler(options, {})
+    return asha.Scheduler(options, Frame())
 
 
 def test_rungs_are_the_grace_period_times_powers_of_the_factor_up_to_the_top() -> None:
@@ -23,12 +23,12 @@ def test_rungs_are_the_grace_period_times_powers_of_the_factor_up_to_the_top() -
 
 def test_the_top_rung_is_the_stopping_criterion_on_the_same_time() -> None:
     options = asha.Options(time_attr="timesteps_total", grace_period=1000)
-    assert asha.Scheduler(options, {"timesteps_total": 9000}).levels == (1000, 3000, 9000)
+    assert asha.Scheduler(options, Frame({"timesteps_total": 9000})).levels == (1000, 3000, 9000)
 
 
 def test_without_a_top_rung_it_says_which_setting_to_give() -> None:
     with pytest.raises(BadConfig, match=r"stop\.timesteps_total"):
-        asha.Scheduler(asha.Options(time_attr="timesteps_total"), {"episodes_total": 5})
+        asha.Scheduler(asha.Options(time_attr="timesteps_total"), Frame({"episodes_total": 5}))
 
 
 def test_a_grace_period_above_the_top_rung_is_refused() -> None:
