@@ -28,8 +28,6 @@ class Course:
     history: History
     records: tuple[Recorded, ...]
     """All its events."""
-    transactions: tuple[int, ...]
-    """The last event of each of the last driver's transactions: where it could be killed."""
     seconds: float
     """How long it took, simulated seconds."""
     kills: int

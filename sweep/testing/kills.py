@@ -1,17 +1,18 @@
 """The check that a killed driver loses nothing: whatever was decided is decided again."""
 
-from collections.abc import Mapping
+import contextlib
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-from sweep.testing.course import Course
+from sweep.testing.course import Course, Decision
 from sweep.testing.curves import Curve, Table
-from sweep.testing.simulation import simulate
+from sweep.testing.simulation import Simulation
 
 
 def check_kills(
     spec: Mapping[str, Any], curves: Curve | Table, slots: int = 1, saves: bool = True
 ) -> Course:
-    """Run a sweep once, and once for each of its transactions with a kill after it.
+    """Run a sweep; for each of its transactions, kill a copy of it there and resume that one.
 
     Returns:
         The sweep that was not killed.
@@ -19,18 +20,24 @@ def check_kills(
     Raises:
         AssertionError: a killed and resumed sweep decided otherwise; says after which event.
     """
-    straight = simulate(spec, curves, slots, saves=saves)
-    expected = straight.decisions
-    for k in straight.transactions:
-        killed = simulate(spec, curves, slots, (k,), saves)
-        for number, (one, other) in enumerate(zip(expected, killed.decisions, strict=False)):
-            if one != other:
-                raise AssertionError(
-                    f"killed after event {k}, decision {number} became {other}; it was {one}"
-                )
-        if len(killed.decisions) != len(expected):
+    with contextlib.ExitStack() as stack:
+        straight = stack.enter_context(Simulation(spec, curves, slots, saves))
+        killed: list[tuple[int, Simulation]] = []
+        course = straight.run(
+            seen=lambda k: killed.append((k, stack.enter_context(straight.copy())))
+        )
+        for k, copy in killed:
+            _compare(course.decisions, copy.run().decisions, k)
+    return course
+
+
+def _compare(expected: Sequence[Decision], found: Sequence[Decision], k: int) -> None:
+    for number, (one, other) in enumerate(zip(expected, found, strict=False)):
+        if one != other:
             raise AssertionError(
-                f"killed after event {k}, it took {len(killed.decisions)} decisions instead of "
-                f"{len(expected)}"
+                f"killed after event {k}, decision {number} became {other}; it was {one}"
             )
-    return straight
+    if len(found) != len(expected):
+        raise AssertionError(
+            f"killed after event {k}, it took {len(found)} decisions, not {len(expected)}"
+        )

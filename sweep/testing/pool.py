@@ -12,7 +12,7 @@ import math
 import traceback
 from collections.abc import Mapping
 from concurrent.futures import Future
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar
 
 from sweep import checkpoints, pools
@@ -60,6 +60,11 @@ class World:
     disk: dict[str, _Stand] = field(default_factory=dict)
     """Digest → checkpoint."""
     under_way: dict[Replica, _Under] = field(default_factory=dict)
+
+    def copy(self) -> "World":
+        """A world that goes on from here by itself, its driver being gone."""
+        under_way = {key: replace(under, future=None) for key, under in self.under_way.items()}
+        return World(self.curve, self.saves, self.now, dict(self.disk), under_way)
 
     def advance(self) -> None:
         """Let the clock run until the next slices end, and hand over what came of them."""

@@ -1,10 +1,12 @@
 """A sweep on a simulated pool: the real driver and ledger, killed and resumed at will."""
 
 import contextlib
+import copy
 import json
 import os
+import shutil
 import tempfile
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -44,21 +46,23 @@ class _Killed(Exception):
 class _Driver(Driver):
     """Waits for the simulated clock."""
 
-    def __init__(self, parts: Parts, world: World, kills: set[int]) -> None:
-        super().__init__(parts, self._seen)
-        self.transactions: list[int] = []
+    def __init__(
+        self, parts: Parts, world: World, kills: set[int], seen: Callable[[int], None]
+    ) -> None:
+        super().__init__(parts, self._recorded)
         self._world = world
         self._kills = kills
+        self._seen = seen
 
     def _collect(self) -> None:
         self._world.advance()
         super()._collect()
 
-    def _seen(self, records: Sequence[Recorded]) -> None:
+    def _recorded(self, records: Sequence[Recorded]) -> None:
         if not records:
             return
         last = records[-1].k
-        self.transactions.append(last)
+        self._seen(last)
         if last > MOST_EVENTS:
             raise SweepError(f"after {last} events the simulated sweep has not come to an end")
         due = {k for k in self._kills if k <= last}
@@ -90,8 +94,7 @@ class Simulation:
         raw = {**DEFAULTS, **spec, "trainable": f"sweep.testing.curves:{stand_in}"}
         source = json.dumps({key: value for key, value in raw.items() if value is not None})
         resolved = launch.resolve(specs.parse(source, "simulated"), ())
-        where = _MEMORY if os.access(_MEMORY, os.W_OK) else None
-        self._place = tempfile.TemporaryDirectory(prefix="sweep-simulated-", dir=where)
+        self._place = _place()
         self.folder = Folder(Path(self._place.name), resolved.spec.name)
         launch.create(self.folder, resolved, source, ())
 
@@ -103,32 +106,50 @@ class Simulation:
     ) -> None:
         self._place.cleanup()
 
-    def run(self, kills: Collection[int] = (), trials: int | None = None) -> Course:
+    def copy(self) -> "Simulation":
+        """The sweep as it would be found if its driver were killed now; to be closed like this."""
+        other = copy.copy(self)
+        other._place = _place()
+        other.world = self.world.copy()
+        other.folder = Folder(Path(other._place.name), self.folder.name)
+        shutil.copytree(self.folder.path, other.folder.path)
+        return other
+
+    def run(
+        self,
+        kills: Collection[int] = (),
+        trials: int | None = None,
+        seen: Callable[[int], None] = lambda _k: None,
+    ) -> Course:
         """Run it to its end, from wherever it is.
 
         Args:
             kills: event numbers; the driver is killed when the event is recorded, with the others
                 of its transaction, and another one resumes the sweep.
             trials: the new total of searched settings.
+            seen: called after each transaction with the number of its last event.
         """
         left = set(kills)
         while True:
             try:
-                return self._term(left, trials)
+                return self._term(left, trials, seen)
             except _Killed:
                 self.killed += 1
 
-    def _term(self, kills: set[int], trials: int | None) -> Course:
+    def _term(self, kills: set[int], trials: int | None, seen: Callable[[int], None]) -> Course:
         """One driver's term."""
         request = Launch(self.folder, self.slots, trials=trials)
         with launch.opened(request, lambda slots: Pool(slots, self.world)) as (parts, _warnings):
-            driver = _Driver(parts, self.world, kills)
-            how = driver.run()
+            how = _Driver(parts, self.world, kills, seen).run()
         with contextlib.closing(Ledger(self.folder.ledger)) as ledger:
             records = tuple(record for batch in iterate(ledger) for record in batch)
             history = launch.read_history(ledger)
-        transactions = tuple(driver.transactions)
-        return Course(how, history, records, transactions, self.world.now, self.killed)
+        return Course(how, history, records, self.world.now, self.killed)
+
+
+def _place() -> tempfile.TemporaryDirectory[str]:
+    where = _MEMORY if os.access(_MEMORY, os.W_OK) else None
+    return tempfile.TemporaryDirectory(prefix="sweep-simulated-", dir=where)
 
 
 def simulate(

@@ -1,0 +1,118 @@
+"""Hyperband's brackets: synchronous successive halving, from many short trials to few long ones.
+
+Li et al., Hyperband: A Novel Bandit-Based Approach to Hyperparameter Optimization, JMLR 18, 2018,
+algorithm 1. With R the top rung, eta the reduction factor and s_max the most halvings that fit
+above the grace period, bracket s = s_max, …, 0 has ceil((s_max + 1) / (s + 1) · eta^s) trials and
+rungs at R · eta^-s, …, R / eta, R. When all of a bracket's trials have come to a rung, the best
+``1 / eta`` go on and the others end. Trials are dealt to the brackets by their numbers; after
+bracket 0 the next is s_max again. What is decided in a bracket depends on its own trials alone,
+whatever the order in which they arrive; slots that would wait begin the next bracket.
+
+A last bracket that ``trials`` does not fill is halved like the others, to at least one trial.
+"""
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import ClassVar
+
+from pydantic import BaseModel
+
+from sweep import schedulers
+from sweep.events import FINISHED, Goal, Status
+from sweep.history import History, Trial
+from sweep.schedulers import Frame, Fresh, Plan, Resume, Stop
+from sweep.schedulers._rungs import RungOptions, evidence, ranked_at, top_rung, waits, worth
+
+#: Rounding that is forgiven where the top rung is a power of the factor times the grace period.
+_HAIR = 1e-9
+
+
+@dataclass(frozen=True)
+class Bracket:
+    """Some trials that are compared with each other alone."""
+
+    s: int
+    """How often it is halved."""
+    first: int
+    """The number of its first trial."""
+    size: int
+    rungs: tuple[float, ...]
+    """Ascending; the last is the top."""
+
+
+class Brackets(schedulers.Scheduler):
+    """Fills one bracket after the other and halves each at its rungs."""
+
+    Options: ClassVar[type[BaseModel]] = RungOptions
+    pauses = True
+
+    def __init__(self, options: BaseModel, frame: Frame) -> None:
+        if not isinstance(options, RungOptions):
+            raise TypeError(f"expected {RungOptions}, got {type(options)}")
+        self.time_attr = options.time_attr
+        self.eta = options.reduction_factor
+        top = top_rung(options, frame)
+        halvings = 0
+        while top / self.eta ** (halvings + 1) >= options.grace_period * (1 - _HAIR):
+            halvings += 1
+        self.levels = tuple(top / self.eta**s for s in range(halvings, -1, -1))
+        self.sizes = tuple(
+            math.ceil((halvings + 1) * self.eta**s / (s + 1)) for s in range(halvings, -1, -1)
+        )
+
+    def brackets(self, trials: int) -> Iterator[Bracket]:
+        """The brackets of so many trials, in their order."""
+        first = 0
+        while first < trials:
+            for place, size in enumerate(self.sizes):
+                if first < trials:
+                    s = len(self.levels) - 1 - place
+                    yield Bracket(s, first, min(size, trials - first), self.levels[place:])
+                first += size
+
+    def plan(self, history: History, free: int) -> Plan:
+        """Halve the brackets whose trials are all there; then start fresh trials."""
+        stop: list[Stop] = []
+        resume: list[Resume] = []
+        fresh: list[Fresh] = []
+        number = len(history.trials)
+        for bracket in self.brackets(history.wanted):
+            self._halve(history, bracket, stop, resume)
+            goal = Goal(bracket.rungs[0], top=self.levels[-1])
+            missing = bracket.first + bracket.size - max(number, bracket.first)
+            why = f"bracket {bracket.s} has a place; to rung {goal.at:g}"
+            fresh += [Fresh(goal, why)] * missing
+        resume = resume[:free]
+        return Plan(tuple(stop), tuple(resume), fresh=tuple(fresh[: free - len(resume)]))
+
+    def _halve(
+        self, history: History, bracket: Bracket, stop: list[Stop], resume: list[Resume]
+    ) -> None:
+        """Who goes on and who ends, from the lowest rung to the highest that all have come to."""
+        alive = history.trials[bracket.first : bracket.first + bracket.size]
+        if len(alive) < bracket.size:
+            return
+        for rung, level in enumerate(bracket.rungs[:-1]):
+            if not all(trial.reached(level) or trial.status in FINISHED for trial in alive):
+                return
+            ranking = ranked_at(alive, level)
+            count = max(1, bracket.size // self.eta ** (rung + 1))
+            next_level = bracket.rungs[rung + 1]
+            alive = []
+            for place, (trial, score) in enumerate(ranking, start=1):
+                told = {**evidence(level, ranking, place, count), "bracket": bracket.s}
+                why = f"{worth(history, score)} is place {place} of {len(ranking)} at rung "
+                why += f"{level:g} of bracket {bracket.s}, where {count} go on"
+                if place <= count or _has_gone_on(trial, level):
+                    alive.append(trial)
+                    if waits(trial) and not trial.reached(next_level):
+                        goal = Goal(next_level, top=self.levels[-1])
+                        resume.append(Resume(trial.number, goal, f"promoted: {why}", told))
+                elif waits(trial):
+                    stop.append(Stop(trial.number, Status.PRUNED, f"stopped: {why}", told))
+
+
+def _has_gone_on(trial: Trial, level: float) -> bool:
+    """Whether it was promoted before, among fewer trials than there are now."""
+    return trial.goal.at is not None and trial.goal.at > level

@@ -1,0 +1,138 @@
+"""Hyperband and BOHB against algorithm 1 of the paper, written down independently."""
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+
+from sweep.errors import BadConfig
+from sweep.events import Opened, Status
+from sweep.schedulers import Frame, bohb, hyperband
+from sweep.schedulers._rungs import RungOptions
+from sweep.testing import Course, Moment, Simulation, check_kills, simulate
+
+
+def spec(trials: int, name: str = "hyperband", max_t: int = 9, **more: Any) -> dict[str, Any]:
+    return {
+        "trials": trials,
+        "stop": {"training_iteration": max_t},
+        "scheduler": {"name": name, "reduction_factor": 3},
+        **more,
+    }
+
+
+def value(trial: int, iteration: int) -> float:
+    """Ranks change from rung to rung."""
+    return float((trial * 7919 + iteration * 104729) % 1009)
+
+
+def curve(at: Moment) -> dict[str, Any]:
+    return {
+        "score": value(at.trial, at.iteration),
+        "time_this_iter_s": 0.3 + (at.trial * 31 + at.iteration) % 7 / 10,
+    }
+
+
+def published(big_r: int, eta: int) -> dict[int, int]:
+    """Algorithm 1: trial → the resource that it is given in the end."""
+    s_max = math.floor(math.log(big_r) / math.log(eta) + 1e-9)
+    budget = (s_max + 1) * big_r
+    given: dict[int, int] = {}
+    number = 0
+    for s in range(s_max, -1, -1):
+        n = math.ceil(budget / big_r * eta**s / (s + 1))
+        r = big_r * eta**-s
+        t = list(range(number, number + n))
+        number += n
+        for i in range(s + 1):
+            n_i = math.floor(n * eta**-i)
+            r_i = round(r * eta**i)
+            assert len(t) == n_i
+            given |= dict.fromkeys(t, r_i)
+            t = sorted(t, key=lambda trial: (-value(trial, r_i), trial))[: math.floor(n_i / eta)]
+    return given
+
+
+def lengths(course: Course) -> dict[int, int]:
+    return {trial.number: trial.iteration for trial in course.history.trials}
+
+
+@pytest.mark.parametrize("name", ["hyperband", "bohb"])
+@pytest.mark.parametrize("slots", [1, 4])
+def test_trials_get_what_the_published_algorithm_gives_them(name: str, slots: int) -> None:
+    expected = published(9, 3)
+    assert len(expected) == 17
+    assert lengths(simulate(spec(17, name), curve, slots)) == expected
+
+
+def test_a_larger_instance_equals_the_published_algorithm_too() -> None:
+    expected = published(27, 3)
+    assert lengths(simulate(spec(len(expected), max_t=27), curve, slots=5)) == expected
+
+
+def test_after_the_last_bracket_comes_the_first_again() -> None:
+    course = simulate(spec(34), curve, slots=4)
+    found = lengths(course)
+    assert sorted(found[n] for n in range(17)) == sorted(published(9, 3).values())
+    assert sorted(found[n] for n in range(17, 34)) == sorted(published(9, 3).values())
+
+
+def test_the_sizes_and_rungs_are_the_papers() -> None:
+    """Table 1: R = 81, eta = 3."""
+    scheduler = hyperband.Scheduler(RungOptions(max_t=81), Frame())
+    brackets = list(scheduler.brackets(143))
+    assert [(b.size, b.rungs[0]) for b in brackets] == [(81, 1), (34, 3), (15, 9), (8, 27), (5, 81)]
+
+
+def test_the_grace_period_bounds_the_halvings() -> None:
+    scheduler = bohb.Scheduler(RungOptions(max_t=100, grace_period=10), Frame())
+    assert scheduler.levels == pytest.approx((100 / 9, 100 / 3, 100))
+
+
+def test_what_is_decided_does_not_depend_on_the_order_of_arrival() -> None:
+    one, many = simulate(spec(17), curve, slots=1), simulate(spec(17), curve, slots=17)
+    assert lengths(one) == lengths(many)
+
+
+def test_a_killed_sweep_decides_the_same() -> None:
+    course = check_kills(spec(12), curve, slots=3)
+    assert {trial.status for trial in course.history.trials} == {Status.COMPLETED, Status.PRUNED}
+
+
+def test_a_decision_carries_the_numbers_that_it_was_based_on() -> None:
+    course = simulate(spec(9), curve)
+    opened = [r.event for r in course.records if isinstance(r.event, Opened)]
+    told: Mapping[str, Any] = next(e.evidence for e in opened if e.why.startswith("promoted"))
+    assert (told["rung"], told["of"], told["going_on"], told["bracket"]) == (1, 9, 3, 2)
+    assert told["scores"] == [value(n, 1) for n in told["trials"]]
+    assert told["scores"] == sorted(told["scores"], reverse=True)
+
+
+def test_a_bracket_that_is_not_full_leads_to_one_trial_at_the_top() -> None:
+    assert sorted(lengths(simulate(spec(2), curve)).values()) == [1, 9]
+
+
+def test_a_failed_trial_does_not_hold_up_its_bracket() -> None:
+    def broken(at: Moment) -> dict[str, Any]:
+        if at.trial == 2:
+            raise RuntimeError("bad luck")
+        return curve(at)
+
+    course = simulate(spec(9), broken, slots=3)
+    assert course.history.trials[2].status is Status.FAILED
+    assert sorted(lengths(course).values()) == [0, 1, 1, 1, 1, 1, 3, 3, 9]
+
+
+def test_a_topped_up_bracket_is_halved_anew_and_nobody_runs_twice() -> None:
+    with Simulation(spec(5), curve) as simulation:
+        before = lengths(simulation.run())
+        after = lengths(simulation.run(trials=9))
+    assert len(after) == 9
+    assert all(after[n] >= before[n] for n in before)
+    assert sorted(after.values()).count(9) >= 1
+
+
+def test_a_rung_above_the_stop_is_refused() -> None:
+    with pytest.raises(BadConfig, match=r"scheduler\.max_t: 27.* at most stop\.training_iteration"):
+        hyperband.Scheduler(RungOptions(max_t=27), Frame({"training_iteration": 9}))
