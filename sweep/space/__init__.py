@@ -18,10 +18,12 @@ from typing import Any
 
 from sweep.errors import SweepError
 from sweep.source import Source
-from sweep.space.domains import Choice, Domain, Float, Int, choice_key, same, sample
+from sweep.space.domains import Choice, Domain, Float, Int, Ordinal, sample
 from sweep.space.expressions import ExpressionError
+from sweep.space.normal import Normal
 from sweep.space.parameters import Condition, Derived, Fixed, Parameter
 from sweep.space.reader import read
+from sweep.space.values import choice_key, same
 from trainables.errors import nearest, shorten
 
 __all__ = [
@@ -31,6 +33,8 @@ __all__ = [
     "Fixed",
     "Float",
     "Int",
+    "Normal",
+    "Ordinal",
     "Parameter",
     "Settings",
     "Space",
@@ -267,8 +271,8 @@ class Space:
 
     def _check_corners(self) -> None:
         """Try the lowest and the highest values at once: no expression may fail there."""
-        self.resolve(lambda _, domain: _ends(domain)[0])
-        self.resolve(lambda _, domain: _ends(domain)[-1])
+        self.resolve(lambda _, domain: domain.at(0.0))
+        self.resolve(lambda _, domain: domain.at(1.0))
 
 
 def _can_be(parameter: Parameter, value: Any) -> bool:
@@ -279,10 +283,6 @@ def _can_be(parameter: Parameter, value: Any) -> bool:
             return isinstance(value, int | float)
         case domain:
             return domain.contains(value)
-
-
-def _ends(domain: Domain) -> tuple[Any, ...]:
-    return domain.values if isinstance(domain, Choice) else (domain.low, domain.high)
 
 
 def _clash(config: Mapping[str, Any], parts: list[str]) -> tuple[tuple[str, ...], Any] | None:

@@ -17,9 +17,10 @@ from fractions import Fraction
 from typing import Any
 
 from sweep.source import KeyPath, Source
-from sweep.space.domains import Choice, Domain, Float, Int, equality_key
+from sweep.space.domains import Choice, Domain, Float, Int
 from sweep.space.expressions import ALLOWED, LONGEST, Expression, ExpressionError
 from sweep.space.parameters import Condition, Derived, Fixed, Parameter
+from sweep.space.values import equality_key
 from trainables.errors import nearest
 
 MOST_CHOICES = 10_000

@@ -115,8 +115,10 @@ class Copy:
         frozen = create_trial(
             state=state,
             value=score if state is TrialState.COMPLETE else None,
-            params={name: encode(domains[name], value) for name, value in searched.items()},
-            distributions={name: distribution(domains[name]) for name in searched},
+            params={
+                name: encode(domains[name], value, "shown") for name, value in searched.items()
+            },
+            distributions={name: distribution(domains[name], "shown") for name in searched},
             user_attrs=_attributes(trial),
             intermediate_values=_curve(trial),
         )

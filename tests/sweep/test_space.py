@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from sweep.errors import BadConfig, BadSpace, SweepError
 from sweep.source import Source
 from sweep.space import Choice, Domain, Float, Int, Settings, Space, choice_key, sample
-from sweep.space.domains import same
+from sweep.space.values import same
 
 SPACE: dict[str, Any] = {
     "lr": {"loguniform": [1e-5, 1e-2]},
