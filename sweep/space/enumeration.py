@@ -20,7 +20,7 @@ from sweep.space.parameters import Derived, Fixed
 from sweep.space.values import choice_key
 
 #: Combinations of values that conditions ask for, at most.
-MOST_STATES = 200_000
+MOST_STATES = 50_000
 
 
 @dataclass
