@@ -11,11 +11,13 @@ settings. A parameter is settled after those that it needs, in an order that the
 import copy
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, partial
 from graphlib import TopologicalSorter
 from typing import Any
 
-from sweep.errors import SweepError
+import numpy as np
+
+from sweep.errors import At, BadSpace, SweepError
 from sweep.source import Source
 from sweep.space import checks, conditions, groups, reader
 from sweep.space.checks import Forbidden
@@ -25,6 +27,7 @@ from sweep.space.grammar import ExpressionError
 from sweep.space.normal import Normal
 from sweep.space.parameters import Derived, Fixed, Parameter
 from sweep.space.values import choice_key
+from trainables import rng
 from trainables.errors import shorten
 
 __all__ = [
@@ -43,6 +46,9 @@ __all__ = [
     "choice_key",
     "sample",
 ]
+
+#: Points drawn by chance of which one must belong to the space.
+DRAWS = 1000
 
 Suggest = Callable[[str, Domain], Any]
 
@@ -97,13 +103,17 @@ class Space:
     def forbid(self, forbid: Sequence[Any], where: Source) -> "Space":
         """The space without the points at which one of `forbid` holds."""
         without = replace(self, forbidden=read_clauses(forbid, self.parameters, where))
-        checks.check_what_is_left(without)
+        without.draw(0)
         return without
 
     @property
     def domains(self) -> dict[str, Domain]:
-        """What may be proposed for each parameter that is not pinned, in the order of the file."""
-        return {name: self.role(name) for name in self.searched if name not in self.pinned}
+        """What may be proposed for each parameter that is not given, in the order of the file."""
+        return {
+            name: self.role(name)
+            for name in self.searched
+            if name not in self.pinned and not self.parameters[name].crossed
+        }
 
     @cached_property
     def searched(self) -> tuple[str, ...]:
@@ -150,6 +160,20 @@ class Space:
                 raise Forbidden(clause, values)
         return self.settings(values)
 
+    def draw(self, seed: int) -> Settings:
+        """A point drawn by chance; of `DRAWS` the first that belongs to the space.
+
+        Raises:
+            BadSpace: none does.
+        """
+        for number in range(DRAWS):
+            stream = rng.generator(seed, "draw", number)
+            try:
+                return self.resolve(partial(_sample, stream))
+            except BadSpace as error:
+                refusal = error
+        raise self._nearly_empty(refusal) if isinstance(refusal, Forbidden) else refusal
+
     def settings(self, values: Mapping[str, Any]) -> Settings:
         """The point at which the active parameters have these values."""
         shown = (n for n, p in self.parameters.items() if n in values and not p.hidden)
@@ -179,8 +203,8 @@ class Space:
         `sweep.space.enumeration` counts exactly.
         """
         size = 1
-        for domain in self.domains.values():
-            count = domain.size()
+        for name in self.searched:
+            count = 1 if name in self.pinned else self.role(name).size()
             if count is None:
                 return None
             size *= count
@@ -235,6 +259,16 @@ class Space:
             f"the searcher proposed {shorten(value)} for {name}, which allows {domain.describe()}"
         )
 
+    def _nearly_empty(self, refusal: Forbidden) -> BadSpace:
+        return BadSpace(
+            refusal.place,
+            refusal.value,
+            "a space of which more than a thousandth is left",
+            "narrow the ranges, or forbid less",
+            at=At(refusal.file, refusal.line),
+            problem=f"of {DRAWS} points drawn by chance none is allowed; the last: {refusal}",
+        )
+
     def _without_value(
         self, path: tuple[str | int, ...], text: str, error: Exception, given: Mapping[str, Any]
     ) -> Exception:
@@ -245,3 +279,7 @@ class Space:
             "a finite number or text everywhere in the space",
             problem=f"{text!r} {error}" + (f", at {at}" if at else ""),
         )
+
+
+def _sample(stream: np.random.Generator, _name: str, domain: Domain) -> Any:
+    return sample(domain, stream)

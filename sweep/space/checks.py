@@ -7,10 +7,8 @@ from typing import TYPE_CHECKING, Any
 from sweep.errors import BadSpace
 from sweep.source import KeyPath, Source
 from sweep.space.conditions import Compared, Condition, OneOf
-from sweep.space.domains import sample
 from sweep.space.parameters import Derived, Fixed, Parameter
 from sweep.space.values import choice_key
-from trainables import rng
 from trainables.errors import nearest, shorten
 
 if TYPE_CHECKING:
@@ -19,8 +17,6 @@ if TYPE_CHECKING:
 
 #: How many names of the space a message lists.
 _SHOWN = 20
-#: Draws of which one must be allowed.
-DRAWS = 1000
 
 
 class Forbidden(BadSpace):
@@ -44,27 +40,6 @@ def check(space: "Space") -> None:
     _check_order(space)
     _check_names(space)
     _check_corners(space)
-
-
-def check_what_is_left(space: "Space") -> None:
-    """Raise BadSpace if next to nothing of the space is allowed."""
-    refusal: BadSpace | None = None
-    for number in range(DRAWS):
-        stream = rng.generator(0, "forbid", number)
-        try:
-            space.resolve(lambda _, domain, stream=stream: sample(domain, stream))  # type: ignore[misc]
-        except BadSpace as error:
-            refusal = error
-        else:
-            return
-    clause = space.forbidden[0]
-    raise clause.where.refuse(
-        ("forbid",),
-        f"{len(space.forbidden)} combinations",
-        "a space of which more is left than a thousandth",
-        "narrow the ranges instead",
-        problem=f"of {DRAWS} points drawn by chance none is allowed; the last: {refusal}",
-    )
 
 
 def check_known(

@@ -58,8 +58,9 @@ class Points:
         self._deciding = _deciding(space)
         self._names = [n for n in space.order if n in space.searched or n in self._deciding]
         self._last_use = self._find_last_uses()
-        for name, domain in space.domains.items():
-            if domain.size() is None:
+        for name in space.searched:
+            domain = space.role(name)
+            if name not in space.pinned and domain.size() is None:
                 raise space.where.refuse(
                     space.parameters[name].path,
                     domain.describe(),

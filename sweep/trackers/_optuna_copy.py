@@ -106,7 +106,8 @@ class Copy:
 
     def _frozen(self, trial: Trial) -> FrozenTrial:
         """`trial` as it shall stand in the study."""
-        domains = self._where.spec.space.domains
+        space = self._where.spec.space
+        domains = {name: space.role(name) for name in space.searched}
         searched = {name: value for name, value in trial.searched.items() if name in domains}
         state = STATES[trial.status]
         score = trial.score
