@@ -57,7 +57,7 @@ def read(entry: Entry, space: Source) -> Parameter:
         found += _when(reading.raw["when"], where)
     return Parameter(
         entry.name,
-        _READERS[reading.kind](reading),
+        _KINDS[reading.kind](reading),
         tuple(found),
         crossed=reading.kind == "grid",
         path=entry.path,
@@ -78,7 +78,7 @@ def _reading(name: str, raw: Mapping[str, Any], where: Source) -> Reading:
     kinds = [word for word in _READERS if word in raw]
     if raw.keys() & wandb.WORDS and kinds in ([], ["value"]):
         translated = wandb.translate(raw, where)
-        kind = next(word for word in _READERS if word in translated.raw)
+        kind = next(word for word in _KINDS if word in translated.raw)
         return Reading(name, kind, translated.raw, where, translated.places)
     if len(kinds) != 1:
         raise _no_kind(raw, kinds, where)
@@ -195,6 +195,8 @@ _READERS: dict[str, Callable[[Reading], Domain | Fixed | Derived]] = {
     "grid": _read_grid,
     "value": _read_value,
 }
+#: With W&B's constant, which is never an expression.
+_KINDS = {**_READERS, "constant": lambda reading: Fixed(_fixed(reading.value, reading.where))}
 _COMPANIONS: dict[str, tuple[str, ...]] = {
     "uniform": ("step",),
     "loguniform": ("step",),

@@ -115,7 +115,7 @@ def _in_our_words(distribution: str, raw: Mapping[str, Any], where: Source) -> T
     if bare in ("normal", "log_normal"):
         return _normal(bare.replace("_", ""), distribution, raw)
     if bare == "constant":
-        return Translated({"value": raw["value"]}, {})
+        return Translated({"constant": raw["value"]}, {})
     if bare.startswith("categorical"):
         found = Translated({"choice": raw["values"]}, {("choice",): ("values",)})
         if isinstance(raw["values"], list | tuple):
