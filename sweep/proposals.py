@@ -13,12 +13,12 @@ from sweep.events import Birth, Created
 from sweep.history import History, Trial
 from sweep.schedulers import Breed
 from sweep.searchers import Request, Searcher
-from sweep.space import Domain, Settings
+from sweep.space import Domain, Settings, initial
 from sweep.spec import SweepSpec
 from trainables import rng
 
-#: Proposals in a row at which an expression may have no value.
-ATTEMPTS = 100
+#: Proposals in a row that may be no points of the space, before one is drawn by chance.
+ATTEMPTS = 20
 
 
 @dataclass(frozen=True)
@@ -80,12 +80,14 @@ class Proposer:
         return self.complete(self.spec.space.nest(settings, self.spec.config))
 
     def _suggest(self, history: History, known: Sequence[Trial]) -> Settings:
-        """The searcher's proposal; another one where an expression has no value at it."""
+        """The searcher's proposal; another one where that point is forbidden or has no value."""
         number = len(known)
+        index = sum(trial.parent is None for trial in known)
+        space = initial.space_of(self.spec.space, self.spec.initial, index)
         for attempt in range(ATTEMPTS):
             path = ("search", number, attempt) if attempt else ("search", number)
             request = Request(
-                self.spec.space,
+                space,
                 history.objective,
                 known,
                 self.levels,
@@ -94,6 +96,6 @@ class Proposer:
             )
             try:
                 return self.searcher.suggest(request)
-            except BadSpace as error:
-                refusal = error
-        raise refusal
+            except BadSpace:
+                continue
+        return space.draw(rng.integer(self.spec.seed, "search", number, "left"))

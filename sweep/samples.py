@@ -3,10 +3,8 @@
 from collections.abc import Callable, Mapping
 from typing import Any
 
-import numpy as np
-
 from sweep.source import Source
-from sweep.space import Settings, Space, sample
+from sweep.space import Settings, Space
 from sweep.spec import SweepSpec
 from trainables import rng
 from trainables.errors import ConfigError
@@ -17,11 +15,7 @@ COUNT = 10
 
 def draw(space: Space, seed: int, count: int = COUNT) -> list[Settings]:
     """Independent random points of the space."""
-    return [_draw_one(space, rng.generator(seed, "samples", number)) for number in range(count)]
-
-
-def _draw_one(space: Space, stream: np.random.Generator) -> Settings:
-    return space.resolve(lambda _name, domain: sample(domain, stream))
+    return [space.draw(rng.integer(seed, "samples", number)) for number in range(count)]
 
 
 def check(spec: SweepSpec, check_config: Callable[[Mapping[str, Any]], None]) -> None:

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from sweep.errors import At, BadConfig, BadSpace
 
 KeyPath = tuple[str | int, ...]
+_OF_THE_SPACE = (("space",), ("forbid",), ("initial",))
 
 
 @dataclass(frozen=True)
@@ -47,5 +48,5 @@ class Source:
         self, path: KeyPath, value: object, allowed: str, hint: str = "", problem: str = ""
     ) -> BadConfig:
         """The error for a mistake at `path`."""
-        kind = BadSpace if (*self.above, *path)[:1] == ("space",) else BadConfig
+        kind = BadSpace if (*self.above, *path)[:1] in _OF_THE_SPACE else BadConfig
         return kind(self.place(path), value, allowed, hint, at=self.at(path), problem=problem)

@@ -1,11 +1,23 @@
 """Optuna's words for a sweep's objective and space, for searchers and for the copy in its tables.
 
-Choices stand in a study as canonical JSON strings, since Optuna compares choices with ``==`` and
-takes 1, 1.0 and True for the same.
+    value = ask(trial, name, domain, view)           let a sampler propose
+    encode(domain, value, view)                      a value as it stands in a study
+
+A domain stands in a study in one of three views:
+
+    modelled   for samplers that learn: choices as canonical JSON strings, ordered ones as their
+               places, normal numbers as quantiles, on a log scale with a step as any number
+    drawn      for chance alone (random, qmc): as modelled, but choices with weights as quantiles,
+               so that each is drawn as often as its weight says; a model finds out by itself which
+               choices do well, and an order among quantiles would mislead it
+    shown      for people (the copy in Optuna's tables): the values themselves
+
+Choices are strings since Optuna compares them with ``==`` and takes 1, 1.0 and True for the same.
 """
 
 from typing import Any, Literal
 
+import optuna
 from optuna.distributions import (
     BaseDistribution,
     CategoricalDistribution,
@@ -14,7 +26,9 @@ from optuna.distributions import (
 )
 
 from sweep.history import Objective
-from sweep.space import Choice, Domain, Float, Int, choice_key
+from sweep.space import Choice, Domain, Float, Int, Normal, Ordinal, choice_key
+
+View = Literal["modelled", "drawn", "shown"]
 
 
 def direction(objective: Objective) -> Literal["maximize", "minimize"]:
@@ -22,17 +36,79 @@ def direction(objective: Objective) -> Literal["maximize", "minimize"]:
     return "maximize" if objective.mode == "max" else "minimize"
 
 
-def distribution(domain: Domain) -> BaseDistribution:
+def distribution(domain: Domain, view: View = "modelled") -> BaseDistribution:
     """Optuna's distribution of a domain."""
+    match _stand_in(domain, view):
+        case Float(low=low, high=high, log=log, step=step):
+            return FloatDistribution(low, high, log=log, step=step)
+        case Int(low=low, high=high, log=log, step=step):
+            return IntDistribution(low, high, log=log, step=step)
+        case Choice(by_key=by_key):
+            return CategoricalDistribution(list(by_key))
+
+
+def _stand_in(domain: Domain, view: View) -> Float | Int | Choice:
+    """A domain of those kinds that Optuna knows."""
+    match domain:
+        case Float() | Int() if domain.rounded:
+            return Float(*domain.edges, log=True)
+        case Ordinal():
+            shown = view == "shown"
+            return Choice(domain.values) if shown else Int(0, len(domain.values) - 1)
+        case Normal():
+            shown = view == "shown"
+            return Float(domain.at(0.0), domain.at(1.0), domain.log) if shown else _QUANTILE
+        case Choice(weights=tuple()) if view == "drawn":
+            return _QUANTILE
+    return domain
+
+
+_QUANTILE = Float(0.0, 1.0)
+
+
+def encode(domain: Domain, value: Any, view: View = "modelled") -> Any:
+    """A value as it stands in the study; always one that `distribution` contains."""
+    match domain:
+        case Float() | Int() if domain.rounded:
+            return float(value)
+        case Ordinal() if view != "shown":
+            return domain.index[choice_key(value)]
+        case Normal() if view == "shown":
+            return min(max(value, domain.at(0.0)), domain.at(1.0))
+        case Normal():
+            return domain.quantile(value)
+        case Choice(weights=tuple()) if view == "drawn":
+            place = domain.index[choice_key(value)]
+            return ((0.0, *domain.ends)[place] + domain.ends[place]) / 2
+        case Choice() | Ordinal():
+            return choice_key(value)
+    return value
+
+
+def decode(domain: Domain, coded: Any, view: View = "modelled") -> Any:
+    """The value that stands in the study as `coded`, or rounds to it."""
     match domain:
         case Float():
-            return FloatDistribution(domain.low, domain.high, log=domain.log, step=domain.step)
+            return domain.snap(coded)
         case Int():
-            return IntDistribution(domain.low, domain.high, log=domain.log, step=domain.step or 1)
-        case Choice():
-            return CategoricalDistribution([choice_key(value) for value in domain.values])
+            return domain.snap(coded) if domain.rounded else coded
+        case Ordinal() if view != "shown":
+            return domain.values[coded]
+        case Normal():
+            return domain.snap(coded) if view == "shown" else domain.at(coded)
+        case Choice(weights=tuple()) if view == "drawn":
+            return domain.at(coded)
+        case Choice() | Ordinal():
+            return domain.by_key[coded]
 
 
-def encode(domain: Domain, value: Any) -> Any:
-    """A value as it stands in the study."""
-    return choice_key(value) if isinstance(domain, Choice) else value
+def ask(trial: optuna.Trial, name: str, domain: Domain, view: View = "modelled") -> Any:
+    """The value that the trial's sampler proposes."""
+    match distribution(domain, view):
+        case FloatDistribution(low=low, high=high, log=log, step=step):
+            coded: Any = trial.suggest_float(name, low, high, log=log, step=step)
+        case IntDistribution(low=low, high=high, log=log, step=step):
+            coded = trial.suggest_int(name, low, high, log=log, step=step)
+        case CategoricalDistribution(choices=choices):
+            coded = trial.suggest_categorical(name, choices)
+    return decode(domain, coded, view)

@@ -6,7 +6,6 @@ there as pruned with its values at the rungs: as a running one it would tell the
 
 import math
 import warnings
-from typing import Any
 
 import optuna
 from optuna.samplers import BaseSampler
@@ -15,8 +14,8 @@ from optuna.trial import FrozenTrial, TrialState
 from sweep.events import Status
 from sweep.history import Trial
 from sweep.searchers import Request
-from sweep.space import Choice, Domain, Float, Int, Settings, choice_key
-from sweep.study import direction, distribution, encode
+from sweep.space import Domain, Settings
+from sweep.study import View, ask, direction, distribution, encode
 
 optuna.logging.set_verbosity(optuna.logging.WARNING)
 
@@ -31,18 +30,20 @@ _STATES = {
 }
 
 
-def suggest(request: Request, sampler: BaseSampler) -> Settings:
+def suggest(request: Request, sampler: BaseSampler, view: View = "modelled") -> Settings:
     """Let `sampler` propose settings for the trial after `request.trials`."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
         study = optuna.create_study(direction=direction(request.objective), sampler=sampler)
         domains = request.space.domains
-        study.add_trials([freeze(t, domains, request.levels) for t in request.trials])
+        study.add_trials([freeze(t, domains, request.levels, view) for t in request.trials])
         trial = study.ask()
-        return request.space.resolve(lambda name, domain: _ask(trial, name, domain))
+        return request.space.resolve(lambda name, domain: ask(trial, name, domain, view))
 
 
-def freeze(trial: Trial, domains: dict[str, Domain], levels: tuple[float, ...]) -> FrozenTrial:
+def freeze(
+    trial: Trial, domains: dict[str, Domain], levels: tuple[float, ...], view: View = "modelled"
+) -> FrozenTrial:
     """`trial` as Optuna sees it."""
     searched = {name: value for name, value in trial.searched.items() if name in domains}
     state = TrialState.RUNNING if trial.unfinished else _STATES[trial.status]
@@ -52,8 +53,8 @@ def freeze(trial: Trial, domains: dict[str, Domain], levels: tuple[float, ...]) 
     return optuna.trial.create_trial(
         state=state,
         value=score if state is TrialState.COMPLETE else None,
-        params={name: encode(domains[name], value) for name, value in searched.items()},
-        distributions={name: distribution(domains[name]) for name in searched},
+        params={name: encode(domains[name], value, view) for name, value in searched.items()},
+        distributions={name: distribution(domains[name], view) for name in searched},
         intermediate_values=rung_values(trial, levels),
     )
 
@@ -68,18 +69,3 @@ def rung_values(trial: Trial, levels: tuple[float, ...]) -> dict[int, float]:
     if not levels:
         reached = [(trial.iteration, trial.score)]
     return {step: value for step, value in reached if value is not None}
-
-
-def _ask(trial: optuna.Trial, name: str, domain: Domain) -> Any:
-    match domain:
-        case Float():
-            return trial.suggest_float(
-                name, domain.low, domain.high, log=domain.log, step=domain.step
-            )
-        case Int():
-            return trial.suggest_int(
-                name, domain.low, domain.high, log=domain.log, step=domain.step or 1
-            )
-        case Choice():
-            by_key = {choice_key(value): value for value in domain.values}
-            return by_key[trial.suggest_categorical(name, list(by_key))]

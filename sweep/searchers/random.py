@@ -26,4 +26,5 @@ class Searcher(searchers.Searcher):
 
     def suggest(self, request: Request) -> Settings:
         """Settings that depend on the seed alone."""
-        return _study.suggest(request, optuna.samplers.RandomSampler(seed=request.seed % 2**32))
+        sampler = optuna.samplers.RandomSampler(seed=request.seed % 2**32)
+        return _study.suggest(request, sampler, view="drawn")

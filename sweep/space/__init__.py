@@ -9,20 +9,26 @@ settings. A parameter is settled after those that it needs, in an order that the
 """
 
 import copy
-import json
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
-from functools import cached_property
-from graphlib import CycleError, TopologicalSorter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property, partial
+from graphlib import TopologicalSorter
 from typing import Any
 
-from sweep.errors import SweepError
+import numpy as np
+
+from sweep.errors import At, BadSpace, SweepError
 from sweep.source import Source
-from sweep.space.domains import Choice, Domain, Float, Int, choice_key, same, sample
-from sweep.space.expressions import ExpressionError
-from sweep.space.parameters import Condition, Derived, Fixed, Parameter
-from sweep.space.reader import read
-from trainables.errors import nearest, shorten
+from sweep.space import checks, conditions, groups, reader
+from sweep.space.checks import Forbidden
+from sweep.space.clauses import Clause, read_clauses
+from sweep.space.domains import Choice, Domain, Float, Int, Ordinal, sample
+from sweep.space.grammar import ExpressionError
+from sweep.space.normal import Normal
+from sweep.space.parameters import Derived, Fixed, Parameter
+from sweep.space.values import choice_key
+from trainables import rng
+from trainables.errors import shorten
 
 __all__ = [
     "Choice",
@@ -30,7 +36,10 @@ __all__ = [
     "Domain",
     "Fixed",
     "Float",
+    "Forbidden",
     "Int",
+    "Normal",
+    "Ordinal",
     "Parameter",
     "Settings",
     "Space",
@@ -38,9 +47,8 @@ __all__ = [
     "sample",
 ]
 
-MOST_PARAMETERS = 1000
-#: How many names of the space a message lists.
-_SHOWN = 20
+#: Points drawn by chance of which one must belong to the space.
+DRAWS = 1000
 
 Suggest = Callable[[str, Domain], Any]
 
@@ -50,7 +58,7 @@ class Settings:
     """One point of a space."""
 
     searched: dict[str, Any]
-    """What the searcher proposed: active parameters only, those with a leading underscore too."""
+    """What was proposed: active parameters only, those with a leading underscore too."""
     settings: dict[str, Any]
     """What the trainable gets, by dotted name: proposed, fixed and derived, without underscores."""
 
@@ -63,44 +71,75 @@ class Space:
     raw: Mapping[str, Any] = field(repr=False)
     """The plain data that it was read from."""
     where: Source = field(repr=False)
+    forbidden: tuple[Clause, ...] = ()
+    """Points at which one of these holds do not belong to the space."""
+    pinned: Mapping[str, Any] = field(default_factory=dict)
+    """Searched parameters whose values are given, so that nobody is asked for them."""
 
     @classmethod
-    def parse(cls, raw: Mapping[str, Any], where: Source | None = None) -> "Space":
+    def parse(
+        cls,
+        raw: Mapping[str, Any],
+        where: Source | None = None,
+        forbid: Sequence[Any] = (),
+    ) -> "Space":
         """Read a space.
 
         Args:
             raw: name → what it may be, plain data.
             where: the source of the spec that ``space`` is a key of.
+            forbid: what may not be, as it stands in the spec beside ``space``.
 
         Raises:
             BadSpace: it cannot work; says where and why.
         """
-        below = (where or Source()).below("space")
-        if len(raw) > MOST_PARAMETERS:
-            raise below.refuse(
-                (), f"{len(raw)} parameters", f"at most {MOST_PARAMETERS} parameters"
-            )
-        space = cls({name: read(name, item, below) for name, item in raw.items()}, raw, below)
-        for parameter in space.parameters.values():
-            space._check_needs(parameter)
-        space._check_order()
-        space._check_names()
-        space._check_corners()
-        return space
+        whole = where or Source()
+        below = whole.below("space")
+        entries = groups.entries(raw, reader.WORDS, below)
+        space = cls({entry.name: reader.read(entry, below) for entry in entries}, raw, below)
+        checks.check(space)
+        return space.forbid(forbid, whole) if forbid else space
+
+    def forbid(self, forbid: Sequence[Any], where: Source) -> "Space":
+        """The space without the points at which one of `forbid` holds."""
+        without = replace(self, forbidden=read_clauses(forbid, self.parameters, where))
+        without.draw(0)
+        return without
 
     @property
     def domains(self) -> dict[str, Domain]:
-        """Searched parameter → what may be proposed, in the order of the file."""
+        """What may be proposed for each parameter that is not given, in the order of the file."""
         return {
-            name: parameter.role
-            for name, parameter in self.parameters.items()
-            if not isinstance(parameter.role, Fixed | Derived)
+            name: self.role(name)
+            for name in self.searched
+            if name not in self.pinned and not self.parameters[name].crossed
         }
 
-    @property
+    @cached_property
     def searched(self) -> tuple[str, ...]:
-        """The names that a searcher proposes, those with a leading underscore too."""
-        return tuple(self.domains)
+        """The names of all parameters with a domain, those with a leading underscore too."""
+        return tuple(
+            n for n, p in self.parameters.items() if not isinstance(p.role, Fixed | Derived)
+        )
+
+    @property
+    def crossed(self) -> dict[str, Domain]:
+        """The parameters whose values the trials take in turn."""
+        return {name: self.role(name) for name, p in self.parameters.items() if p.crossed}
+
+    def role(self, name: str) -> Domain:
+        """The domain of a searched parameter."""
+        role = self.parameters[name].role
+        if isinstance(role, Fixed | Derived):
+            raise TypeError(f"{name} has no domain")
+        return role
+
+    def pin(self, values: Mapping[str, Any]) -> "Space":
+        """The space in which some searched parameters have these values wherever they are active.
+
+        A pinned parameter stays among `Settings.searched`.
+        """
+        return replace(self, pinned={**self.pinned, **values})
 
     def resolve(self, suggest: Suggest) -> Settings:
         """One point of the space.
@@ -109,16 +148,41 @@ class Space:
             suggest: (name, domain) → value; called for each active searched parameter.
 
         Raises:
+            Forbidden: the point does not belong to the space.
             BadSpace: an expression has no value here, for example after a division by zero.
         """
         values: dict[str, Any] = {}
-        for name in self._order:
-            parameter = self.parameters[name]
-            if self._is_active(parameter, values):
-                values[name] = self._settle(parameter, values, suggest)
+        for name in self.order:
+            if self.is_active(name, values):
+                values[name] = self._settle(name, values, suggest)
+        for clause in self.forbidden:
+            if clause.holds(values):
+                raise Forbidden(clause, values)
+        return self.settings(values)
+
+    def draw(self, seed: int) -> Settings:
+        """A point drawn by chance; of `DRAWS` the first that belongs to the space.
+
+        Raises:
+            BadSpace: none does.
+        """
+        for number in range(DRAWS):
+            stream = rng.generator(seed, "draw", number)
+            try:
+                return self.resolve(partial(_sample, stream))
+            except BadSpace as error:
+                refusal = error
+        raise self._nearly_empty(refusal) if isinstance(refusal, Forbidden) else refusal
+
+    def settings(self, values: Mapping[str, Any]) -> Settings:
+        """The point at which the active parameters have these values."""
         shown = (n for n, p in self.parameters.items() if n in values and not p.hidden)
         searched = {name: values[name] for name in self.searched if name in values}
         return Settings(searched, {name: values[name] for name in shown})
+
+    def check_against(self, config: Mapping[str, Any]) -> None:
+        """Raise BadConfig where `config` sets what the space sets too, or bars its way."""
+        checks.check_against(self, config)
 
     @staticmethod
     def nest(settings: Mapping[str, Any], base_config: Mapping[str, Any]) -> dict[str, Any]:
@@ -132,166 +196,90 @@ class Space:
             inner[last] = copy.deepcopy(value)
         return nested
 
-    def check_against(self, config: Mapping[str, Any]) -> None:
-        """Raise BadConfig where `config` sets what the space sets too, or bars its way."""
-        whole = Source(self.where.file, self.where.marks)
-        for name, parameter in self.parameters.items():
-            clash = None if parameter.hidden else _clash(config, name.split("."))
-            if clash is None:
-                continue
-            path, value = clash
-            raise whole.refuse(
-                ("config", *path),
-                value,
-                f"no value, since space sets {name} (at {self.where.at((name,))})",
-                f"remove one of the two; --set space.{name}=VALUE fixes a searched setting",
-            )
-
     def size(self) -> int | None:
         """How many different points there are; None: infinitely many.
 
-        An upper bound where parameters are conditional: each counts as if it were active.
+        An upper bound where parameters are conditional or combinations forbidden;
+        `sweep.space.enumeration` counts exactly.
         """
         size = 1
-        for domain in self.domains.values():
-            count = domain.size()
+        for name in self.searched:
+            count = 1 if name in self.pinned else self.role(name).size()
             if count is None:
                 return None
             size *= count
         return size
 
     def describe(self) -> list[str]:
-        """One line per parameter, in the order of the file."""
+        """One line per parameter, in the order of the file, and one for what is forbidden."""
         width = max((len(name) for name in self.parameters), default=0)
-        return [f"{name:<{width}}  {p.describe()}" for name, p in self.parameters.items()]
+        lines = [f"{name:<{width}}  {p.describe()}" for name, p in self.parameters.items()]
+        return lines + [f"never {clause.describe()}" for clause in self.forbidden]
 
-    def to_json(self) -> str:
-        """The space as JSON, in the order of the file, which decides the order of proposals."""
-        return json.dumps(self.raw, separators=(",", ":"), allow_nan=False)
-
-    @classmethod
-    def from_json(cls, text: str) -> "Space":
-        """The space that `to_json` wrote."""
-        return cls.parse(json.loads(text))
-
-    # ---- one point --------------------------------------------------------------------------
+    # ---- one point, step by step ------------------------------------------------------------
 
     @cached_property
-    def _order(self) -> tuple[str, ...]:
+    def order(self) -> tuple[str, ...]:
+        """All names, each after those that it needs."""
         graph = {name: parameter.needs for name, parameter in self.parameters.items()}
         return tuple(TopologicalSorter(graph).static_order())
 
-    @staticmethod
-    def _is_active(parameter: Parameter, values: Mapping[str, Any]) -> bool:
-        if any(name not in values for name in parameter.needs):
+    def is_active(self, name: str, values: Mapping[str, Any]) -> bool:
+        """Whether a parameter is there, when those before it have these values."""
+        parameter = self.parameters[name]
+        if any(needed not in values for needed in parameter.needs):
             return False
-        return all(any(same(values[c.parent], v) for v in c.values) for c in parameter.when)
+        try:
+            return conditions.hold(parameter.when, values)
+        except ExpressionError as error:
+            text = " and ".join(condition.describe() for condition in parameter.when)
+            raise self._without_value((*parameter.path, "when"), text, error, values) from error
 
-    def _settle(self, parameter: Parameter, values: Mapping[str, Any], suggest: Suggest) -> Any:
-        match parameter.role:
-            case Fixed(value):
-                return value
-            case Derived():
-                return self._derive(parameter.name, parameter.role, values)
-            case domain:
-                value = suggest(parameter.name, domain)
-                if domain.contains(value):
-                    return value
-        raise SweepError(
-            f"the searcher proposed {shorten(value)} for {parameter.name}, "
-            f"which allows {domain.describe()}"
-        )
-
-    def _derive(self, name: str, derived: Derived, values: Mapping[str, Any]) -> Any:
+    def derive(self, name: str, derived: Derived, values: Mapping[str, Any]) -> Any:
+        """The value of a derived parameter."""
         expression = derived.expression
         try:
             return expression.evaluate(values)
         except ExpressionError as error:
-            given = ", ".join(f"{n} = {shorten(values[n], 30)}" for n in expression.names)
-            raise self.where.refuse(
-                (name, "value"),
-                expression.text,
-                "a finite number everywhere in the space",
-                problem=f"{expression.text!r} {error}" + (f", at {given}" if given else ""),
-            ) from error
+            path = (*self.parameters[name].path, "value")
+            given = {needed: values[needed] for needed in expression.names}
+            raise self._without_value(path, expression.text, error, given) from error
 
-    # ---- checks of the whole ----------------------------------------------------------------
+    def _settle(self, name: str, values: Mapping[str, Any], suggest: Suggest) -> Any:
+        match self.parameters[name].role:
+            case Fixed(value):
+                return value
+            case Derived() as derived:
+                return self.derive(name, derived, values)
+            case domain:
+                value = self.pinned[name] if name in self.pinned else suggest(name, domain)
+                if domain.contains(value):
+                    return value
+        raise SweepError(
+            f"the searcher proposed {shorten(value)} for {name}, which allows {domain.describe()}"
+        )
 
-    def _check_needs(self, parameter: Parameter) -> None:
-        if isinstance(parameter.role, Derived):
-            for name in parameter.role.expression.names:
-                self._check_known(name, parameter.name, "value")
-        for condition in parameter.when:
-            self._check_known(condition.parent, parameter.name, "when", condition.parent)
-            self._check_condition(parameter.name, condition)
+    def _nearly_empty(self, refusal: Forbidden) -> BadSpace:
+        return BadSpace(
+            refusal.place,
+            refusal.value,
+            "a space of which more than a thousandth is left",
+            "narrow the ranges, or forbid less",
+            at=At(refusal.file, refusal.line),
+            problem=f"of {DRAWS} points drawn by chance none is allowed; the last: {refusal}",
+        )
 
-    def _check_known(self, name: str, *path: str) -> None:
-        if name in self.parameters:
-            return
-        known = ", ".join(list(self.parameters)[:_SHOWN])
-        more = ", …" if len(self.parameters) > _SHOWN else ""
-        hint = nearest(name, self.parameters) or "a fixed setting can stand in space too"
-        raise self.where.refuse(path, name, f"a parameter of this space: {known}{more}", hint)
-
-    def _check_condition(self, name: str, condition: Condition) -> None:
-        parent = self.parameters[condition.parent]
-        for value in condition.values:
-            if not _can_be(parent, value):
-                raise self.where.refuse(
-                    (name, "when", condition.parent),
-                    value,
-                    f"a value that {condition.parent} can take: {parent.describe()}",
-                    "a value that is a list stands in a list of its own: [[…]]",
-                )
-
-    def _check_order(self) -> None:
-        try:
-            self._order  # noqa: B018 computing it is the check
-        except CycleError as error:
-            circle = list(reversed(error.args[1]))
-            raise self.where.refuse(
-                (circle[0],),
-                " needs ".join(circle),
-                "parameters that do not need themselves",
-                "remove one of these when or value entries",
-            ) from error
-
-    def _check_names(self) -> None:
-        for name in self.parameters:
-            parts = name.split(".")
-            for end in range(1, len(parts)):
-                outer = ".".join(parts[:end])
-                if outer in self.parameters:
-                    hint = f"{outer} stands at {self.where.at((outer,))}; remove one of the two"
-                    raise self.where.refuse((name,), name, f"no name inside {outer}", hint)
-
-    def _check_corners(self) -> None:
-        """Try the lowest and the highest values at once: no expression may fail there."""
-        self.resolve(lambda _, domain: _ends(domain)[0])
-        self.resolve(lambda _, domain: _ends(domain)[-1])
+    def _without_value(
+        self, path: tuple[str | int, ...], text: str, error: Exception, given: Mapping[str, Any]
+    ) -> Exception:
+        at = ", ".join(f"{name} = {shorten(value, 30)}" for name, value in given.items())
+        return self.where.refuse(
+            path,
+            text,
+            "a finite number or text everywhere in the space",
+            problem=f"{text!r} {error}" + (f", at {at}" if at else ""),
+        )
 
 
-def _can_be(parameter: Parameter, value: Any) -> bool:
-    match parameter.role:
-        case Fixed(fixed):
-            return choice_key(fixed) == choice_key(value)
-        case Derived():
-            return isinstance(value, int | float)
-        case domain:
-            return domain.contains(value)
-
-
-def _ends(domain: Domain) -> tuple[Any, ...]:
-    return domain.values if isinstance(domain, Choice) else (domain.low, domain.high)
-
-
-def _clash(config: Mapping[str, Any], parts: list[str]) -> tuple[tuple[str, ...], Any] | None:
-    """Path and value in `config` that stand where `parts` leads, or in its way."""
-    inner: Any = config
-    for end, part in enumerate(parts, start=1):
-        if part not in inner:
-            return None
-        inner = inner[part]
-        if end == len(parts) or not isinstance(inner, Mapping):
-            return tuple(parts[:end]), inner
-    return None
+def _sample(stream: np.random.Generator, _name: str, domain: Domain) -> Any:
+    return sample(domain, stream)

@@ -1,48 +1,28 @@
-"""The domains of searched parameters: what may be proposed, and draws from it.
+"""The domains of searched parameters: what may be proposed, and how chance is spread over it.
 
-Every bound is included. A `Float` or `Int` with ``step`` holds low, low + step, … high; with
-``log`` its logarithm is what is spread evenly. A `Choice` holds plain JSON data; its values are
-told apart by their canonical JSON, since Python takes 1, 1.0 and True for the same.
+    domain.contains(value)   whether it may be proposed
+    domain.size()            how many values there are; None: infinitely many
+    domain.nth(index)        the values of a finite domain, from 0
+    domain.at(quantile)      0 … 1 → value: evenly drawn quantiles are draws from the domain
+    domain.describe()        in words
+
+Every bound is included. A number with ``step`` is one of low, low + step, … high; with ``log`` its
+logarithm is what is spread evenly, and a step rounds it to the nearest of these. A `Choice` or
+`Ordinal` holds plain JSON data; its values are told apart by their canonical JSON.
 """
 
-import json
 import math
+from bisect import bisect_right
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import accumulate
 from typing import Any
 
 import numpy as np
 
-#: How far a value may lie off the grid of ``step``, in steps: the rounding of ``low + k * step``.
-_OFF_GRID = 1e-8
-
-
-def choice_key(value: Any) -> str:
-    """The canonical JSON of a value: sorted keys, no spaces; equal values have equal keys."""
-    return json.dumps(value, sort_keys=True, separators=(",", ":"), allow_nan=False)
-
-
-def same(one: Any, other: Any) -> bool:
-    """Whether two values of plain data are equal; numbers by value: 1, 1.0 and True are."""
-    return equality_key(one) == equality_key(other)
-
-
-def equality_key(value: Any) -> str:
-    """Equal for two values exactly if they are `same`."""
-    return choice_key(_numbers_alike(value))
-
-
-def _numbers_alike(value: Any) -> Any:
-    match value:
-        case dict():
-            return {key: _numbers_alike(item) for key, item in value.items()}
-        case list() | tuple():
-            return [_numbers_alike(item) for item in value]
-        case int():
-            return int(value)
-        case float() if value.is_integer():
-            return int(value)
-    return value
+from sweep.space.grids import Grid, between
+from sweep.space.normal import Normal
+from sweep.space.values import choice_key
 
 
 @dataclass(frozen=True)
@@ -55,23 +35,48 @@ class Float:
     step: float | None = None
     """Distance between neighbours; None: every number between the bounds."""
 
+    @cached_property
+    def grid(self) -> Grid | None:
+        """The values, if there is a step."""
+        return None if self.step is None else between(self.low, self.high, self.step)
+
+    @property
+    def rounded(self) -> bool:
+        """Whether the logarithm is drawn evenly and then rounded to the grid."""
+        return self.log and self.step is not None
+
+    @property
+    def edges(self) -> tuple[float, float]:
+        """From where to where a logarithm is drawn: the ends of a grid get a cell like others."""
+        return _edges(self.low, self.high, self.step)
+
     def contains(self, value: Any) -> bool:
         """Whether `value` may be proposed."""
         if isinstance(value, bool) or not isinstance(value, int | float):
             return False
-        if self.step is None or not math.isfinite(value):
+        if self.grid is None:
             return self.low <= value <= self.high
-        steps = (value - self.low) / self.step
-        on_grid = abs(steps - round(steps)) < _OFF_GRID
-        return on_grid and 0 <= round(steps) <= round((self.high - self.low) / self.step)
+        return self.grid.contains(value)
 
     def size(self) -> int | None:
         """How many values there are; None: infinitely many."""
-        return None if self.step is None else round((self.high - self.low) / self.step) + 1
+        return None if self.grid is None else (self.grid.last or 0) + 1
 
     def nth(self, index: int) -> float:
-        """The value `index` steps above `low`, never past `high`."""
-        return min(self.low + index * (self.step or 0.0), self.high)
+        """The value `index` steps above `low`; a domain without a step has none but `low`."""
+        return self.low if self.grid is None else self.grid.nth(index)
+
+    def at(self, quantile: float) -> float:
+        """The value at `quantile`, 0 … 1."""
+        if self.grid is not None and not self.log:
+            return self.nth(_index(quantile, self.size() or 1))
+        return self.snap(_between(*self.edges, quantile, self.log))
+
+    def snap(self, value: float) -> float:
+        """The value of the domain that is nearest to a number."""
+        if self.grid is not None:
+            return self.grid.nth(self.grid.nearest(value))
+        return min(max(value, self.low), self.high)
 
     def describe(self) -> str:
         """The domain in words."""
@@ -88,6 +93,16 @@ class Int:
     step: int = 1
     """Distance between neighbours."""
 
+    @property
+    def rounded(self) -> bool:
+        """Whether the logarithm is drawn evenly and then rounded to every so many."""
+        return self.log and self.step > 1
+
+    @property
+    def edges(self) -> tuple[float, float]:
+        """From where to where a logarithm is drawn: the ends get a cell like others."""
+        return _edges(self.low, self.high, self.step)
+
     def contains(self, value: Any) -> bool:
         """Whether `value` may be proposed; 1.0 and True are no whole numbers here."""
         if isinstance(value, bool) or not isinstance(value, int):
@@ -98,13 +113,28 @@ class Int:
         """How many values there are."""
         return (self.high - self.low) // self.step + 1
 
+    def nth(self, index: int) -> int:
+        """The value `index` steps above `low`."""
+        return self.low + index * self.step
+
+    def at(self, quantile: float) -> int:
+        """The value at `quantile`, 0 … 1."""
+        if self.log:
+            return self.snap(_between(*self.edges, quantile, log=True))
+        return self.nth(_index(quantile, self.size()))
+
+    def snap(self, value: float) -> int:
+        """The value of the domain that is nearest to a number."""
+        grid = between(self.low, self.high, self.step)
+        return self.nth(grid.nearest(value))
+
     def describe(self) -> str:
         """The domain in words."""
         return f"whole numbers {_describe(self.low, self.high, self.log, self.step)}"
 
 
 @dataclass(frozen=True)
-class Choice:
+class _Listed:
     """One of some values, each plain JSON data."""
 
     values: tuple[Any, ...]
@@ -113,6 +143,11 @@ class Choice:
     def by_key(self) -> dict[str, Any]:
         """Canonical JSON → value, in the order given."""
         return {choice_key(value): value for value in self.values}
+
+    @cached_property
+    def index(self) -> dict[str, int]:
+        """Canonical JSON → place of the value, from 0."""
+        return {key: place for place, key in enumerate(self.by_key)}
 
     def contains(self, value: Any) -> bool:
         """Whether `value` may be proposed; 1, 1.0 and true are three values."""
@@ -125,43 +160,80 @@ class Choice:
         """How many values there are."""
         return len(self.values)
 
+    def nth(self, index: int) -> Any:
+        """The value at a place, from 0."""
+        return self.values[index]
+
+
+@dataclass(frozen=True)
+class Choice(_Listed):
+    """One of some values, each plain JSON data, in no order."""
+
+    weights: tuple[float, ...] | None = None
+    """How likely each is, up to a factor, where chance decides; None: all alike."""
+
+    def at(self, quantile: float) -> Any:
+        """The value at `quantile`, 0 … 1; each has a stretch of the length of its weight."""
+        if self.weights is None:
+            return self.values[_index(quantile, len(self.values))]
+        place = bisect_right(self.ends, quantile)
+        return self.values[min(place, len(self.values) - 1)]
+
+    @cached_property
+    def ends(self) -> tuple[float, ...]:
+        """The quantile at which the stretch of each value ends."""
+        sums = list(accumulate(self.weights or (1.0,) * len(self.values)))
+        return tuple(one / sums[-1] for one in sums)
+
     def describe(self) -> str:
         """The domain in words."""
-        return f"one of {', '.join(self.by_key)}"
+        if self.weights is None:
+            return f"one of {', '.join(self.by_key)}"
+        total = math.fsum(self.weights)
+        shares = zip(self.by_key, self.weights, strict=True)
+        return f"one of {', '.join(f'{key} ({weight / total:.0%})' for key, weight in shares)}"
 
 
-Domain = Float | Int | Choice
+@dataclass(frozen=True)
+class Ordinal(_Listed):
+    """One of some values, each plain JSON data, ordered from little to much."""
+
+    def at(self, quantile: float) -> Any:
+        """The value at `quantile`, 0 … 1."""
+        return self.values[_index(quantile, len(self.values))]
+
+    def describe(self) -> str:
+        """The domain in words."""
+        return f"in order {' < '.join(self.by_key)}"
+
+
+Domain = Float | Int | Choice | Ordinal | Normal
 
 
 def sample(domain: Domain, generator: np.random.Generator) -> Any:
-    """One draw, spread evenly (over the logarithm with ``log``)."""
-    match domain:
-        case Choice():
-            return domain.values[int(generator.integers(len(domain.values)))]
-        case Float(step=float()):
-            return domain.nth(int(generator.integers(domain.size() or 1)))
-        case Float():
-            return _clip(_draw(domain.low, domain.high, domain.log, generator), domain)
-        case Int(log=True):
-            drawn = _draw(domain.low - 0.5, domain.high + 0.5, True, generator)
-            return _clip(round(drawn), domain)
-        case Int():
-            return domain.low + domain.step * int(generator.integers(domain.size()))
+    """One draw, by the domain's own spread."""
+    return domain.at(generator.random())
 
 
-def _draw(low: float, high: float, log: bool, generator: np.random.Generator) -> float:
-    if log:
-        return math.exp(generator.uniform(math.log(low), math.log(high)))
-    return float(generator.uniform(low, high))
+def _index(quantile: float, count: int) -> int:
+    return min(int(quantile * count), count - 1)
 
 
-def _clip(value: Any, domain: Float | Int) -> Any:
-    """Rounding in exp(log(x)) may leave the bounds by a hair."""
-    return min(max(value, domain.low), domain.high)
+def _between(low: float, high: float, quantile: float, log: bool) -> float:
+    if not log:
+        return low + quantile * (high - low)
+    bottom, top = math.log(low), math.log(high)
+    return math.exp(bottom + quantile * (top - bottom))
+
+
+def _edges(low: float, high: float, step: float | None) -> tuple[float, float]:
+    if step is None:
+        return low, high
+    return max(low - step / 2, low / 2), high + step / 2
 
 
 def _describe(low: float, high: float, log: bool, step: float | None) -> str:
     text = f"{low!r} to {high!r}, both included"
     if log:
-        return f"{text}, on a log scale"
+        text = f"{text}, on a log scale"
     return text if step in (None, 1) else f"{text}, in steps of {step!r}"

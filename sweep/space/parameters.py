@@ -3,6 +3,8 @@
 from dataclasses import dataclass
 from typing import Any
 
+from sweep.source import KeyPath
+from sweep.space.conditions import Condition
 from sweep.space.domains import Domain
 from sweep.space.expressions import Expression
 
@@ -22,14 +24,6 @@ class Derived:
 
 
 @dataclass(frozen=True)
-class Condition:
-    """Holds where the parent is active and has one of these values."""
-
-    parent: str
-    values: tuple[Any, ...]
-
-
-@dataclass(frozen=True)
 class Parameter:
     """A name and what stands behind it."""
 
@@ -37,17 +31,21 @@ class Parameter:
     role: Domain | Fixed | Derived
     when: tuple[Condition, ...] = ()
     """All must hold; else the parameter is inactive: not proposed and not passed on."""
+    crossed: bool = False
+    """Whether the trials take its values in turn, and no searcher proposes it."""
+    path: KeyPath = ()
+    """Where it stands in the space; a group is a step on the way."""
 
     @property
     def hidden(self) -> bool:
         """Whether it is for expressions only and not passed on."""
-        return self.name.startswith("_")
+        return any(part.startswith("_") for part in self.name.split("."))
 
     @property
     def needs(self) -> tuple[str, ...]:
         """The parameters to be settled before this one."""
         names = self.role.expression.names if isinstance(self.role, Derived) else ()
-        return (*(condition.parent for condition in self.when), *names)
+        return (*(name for condition in self.when for name in condition.names), *names)
 
     def describe(self) -> str:
         """What it may be, in words."""
@@ -58,9 +56,7 @@ class Parameter:
                 text = f"= {expression.text}"
             case domain:
                 text = domain.describe()
-        conditions = [f"{c.parent} is {_alternatives(c.values)}" for c in self.when]
-        return f"{text}, when {' and '.join(conditions)}" if conditions else text
-
-
-def _alternatives(values: tuple[Any, ...]) -> str:
-    return " or ".join(repr(value) for value in values)
+        if self.crossed:
+            text = f"each {text.removeprefix('one ')} in turn"
+        conditions = " and ".join(condition.describe() for condition in self.when)
+        return f"{text}, when {conditions}" if conditions else text

@@ -1,196 +1,120 @@
 """How one parameter of a search space is written.
 
 lr: {loguniform: [1e-5, 1e-2]}              a number between two bounds, both included; also uniform
-clip: {uniform: [0.1, 0.4], step: 0.1}      on a grid
+clip: {uniform: [0.1, 0.4], step: 0.1}      on a grid; also loguniform
 epochs: {randint: [1, 20]}                  a whole number, both bounds included; also lograndint
+noise: {normal: [0, 0.1], bounds: [-1, 1]}  around a mean; lognormal: of the natural logarithm
 activation: {choice: [tanh, relu]}          one of some values, any plain data
+net: {choice: [cnn, mlp], weights: [1, 3]}  the second is drawn three times as often
+size: {ordinal: [small, medium, large]}     one of some values that have an order
+env: {grid: [CartPole-v1, Acrobot-v1]}      the trials take them in turn
 gamma: 0.99                                 fixed
 lambda_: {value: "1 - _one_minus_lambda"}   derived from others, see `sweep.space.expressions`
-clip: {uniform: [5, 20], when: {filter: MeanStdFilter}}      there only if others have these values
+clip: {uniform: [5, 20], when: {filter: MeanStdFilter}}   see `sweep.space.conditions`
+
+The words of W&B's sweeps are read too, see `sweep.space.wandb`; groups in `sweep.space.groups`.
 """
 
 import math
-import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from fractions import Fraction
 from typing import Any
 
-from sweep.source import KeyPath, Source
-from sweep.space.domains import Choice, Domain, Float, Int, equality_key
-from sweep.space.expressions import ALLOWED, LONGEST, Expression, ExpressionError
-from sweep.space.parameters import Condition, Derived, Fixed, Parameter
+from sweep.source import Source
+from sweep.space import conditions, elsewhere, wandb
+from sweep.space.conditions import Condition
+from sweep.space.domains import Choice, Domain, Ordinal
+from sweep.space.expressions import Expression
+from sweep.space.grammar import ALLOWED, LONGEST, ExpressionError
+from sweep.space.groups import Entry
+from sweep.space.numbers import read_float, read_int, read_normal
+from sweep.space.parameters import Derived, Fixed, Parameter
+from sweep.space.reading import Reading, plain, real
+from sweep.space.values import equality_key
 from trainables.errors import nearest
 
 MOST_CHOICES = 10_000
-#: Whole numbers up to here are exact as floating-point numbers, which samplers compute with.
-LARGEST_INT = 2**53
-
-_NAME = re.compile(r"[A-Za-z0-9_-]+(\.[A-Za-z0-9_-]+)*")
-_LONGEST_NAME = 200
-_WANDB_KEYS = frozenset(
-    ("min", "max", "distribution", "values", "probabilities", "mu", "sigma", "q", "parameters")
-)
-_ELSEWHERE = {
-    "quniform": "write {uniform: [low, high], step: q}",
-    "qloguniform": "write {loguniform: [low, high]}",
-    "qrandint": "write {randint: [low, high], step: q}",
-    "grid_search": "write {choice: [...]}",
-    "normal": "write {uniform: [low, high]}",
-    "randn": "write {uniform: [low, high]}",
-}
+#: How far the sum of probabilities may lie from 1.
+_ROUNDING = 1e-6
 
 
-def read(name: object, raw: Any, where: Source) -> Parameter:
-    """The parameter that `raw` describes.
+def read(entry: Entry, space: Source) -> Parameter:
+    """The parameter that an entry describes.
 
     Args:
-        name: its key in the space.
-        raw: the plain data beside the key.
-        where: the source, seen from the space.
+        entry: name, place and plain data.
+        space: the source, seen from the space.
 
     Raises:
         BadSpace: it cannot work.
     """
-    checked = _read_name(name, where)
-    if not isinstance(raw, Mapping):
-        return Parameter(checked, Fixed(_plain(raw, (checked,), where)))
-    kind = _kind(checked, raw, where)
-    role = _READERS[kind](_Reading(checked, kind, raw, where))
-    return Parameter(checked, role, _read_when(checked, raw, where))
-
-
-def _read_name(name: object, where: Source) -> str:
-    if isinstance(name, str) and len(name) <= _LONGEST_NAME and _NAME.fullmatch(name):
-        return name
-    raise where.refuse(
-        (str(name),),
-        name,
-        f"up to {_LONGEST_NAME} letters, digits, _ and -, in parts joined by dots",
-        problem="" if isinstance(name, str) else f"the name {name!r} is not text",
+    where = space.below(*entry.path)
+    found = [one for path, raw in entry.conditions for one in conditions.read(raw, path, space)]
+    if not isinstance(entry.raw, Mapping):
+        role = Fixed(_fixed(entry.raw, where))
+        return Parameter(entry.name, role, tuple(found), path=entry.path)
+    reading = _reading(entry.name, entry.raw, where)
+    if "when" in reading.raw:
+        found += _when(reading.raw["when"], where)
+    return Parameter(
+        entry.name,
+        _KINDS[reading.kind](reading),
+        tuple(found),
+        crossed=reading.kind == "grid",
+        path=entry.path,
     )
 
 
-def _kind(name: str, raw: Mapping[str, Any], where: Source) -> str:
-    kinds = [key for key in _READERS if key in raw]
-    if len(kinds) == 1:
-        for key in raw:
-            _check_companion(key, kinds[0], name, where)
-        return kinds[0]
+def _fixed(raw: Any, where: Source) -> Any:
+    if isinstance(raw, str) and (remedy := elsewhere.remedy_for_call(raw)):
+        raise where.refuse((), raw, "a value, or a mapping such as {uniform: [0, 1]}", remedy)
+    return plain(raw, (), where)
+
+
+def _when(raw: Any, where: Source) -> tuple[Condition, ...]:
+    return conditions.read(plain(raw, ("when",), where), ("when",), where)
+
+
+def _reading(name: str, raw: Mapping[str, Any], where: Source) -> Reading:
+    kinds = [word for word in _READERS if word in raw]
+    if raw.keys() & wandb.WORDS and kinds in ([], ["value"]):
+        translated = wandb.translate(raw, where)
+        kind = next(word for word in _KINDS if word in translated.raw)
+        return Reading(name, kind, translated.raw, where, translated.places)
+    if len(kinds) != 1:
+        raise _no_kind(raw, kinds, where)
+    for word in raw:
+        _check_companion(word, kinds[0], where)
+    return Reading(name, kinds[0], raw, where)
+
+
+def _no_kind(raw: Mapping[str, Any], kinds: list[str], where: Source) -> Exception:
     allowed = f"exactly one of {', '.join(_READERS)}"
     if kinds:
-        raise where.refuse((name,), " and ".join(kinds), allowed)
-    strange = next((key for key in raw if key not in ("when", "step")), None)
-    hint = "a fixed mapping belongs in config"
-    if _WANDB_KEYS & raw.keys():
-        hint = "min, max, values and distribution are not available in this version"
-        hint += "; write {uniform: [min, max]} or {choice: [...]}"
-    elif strange is not None:
-        hint = _ELSEWHERE.get(strange) or nearest(strange, _READERS) or hint
-    path = (name,) if strange is None else (name, strange)
-    raise where.refuse(path, strange or dict(raw), allowed, hint)
+        return where.refuse((), " and ".join(kinds), allowed)
+    strange = next((word for word in raw if word != "when"), None)
+    if strange is None:
+        return where.refuse((), dict(raw), allowed, "a fixed mapping belongs in config")
+    known = (elsewhere.WORDS[word] for word in raw if word in elsewhere.WORDS)
+    hint = next(known, "") or nearest(strange, _READERS) or "a fixed mapping belongs in config"
+    return where.refuse((strange,), strange, allowed, hint)
 
 
-def _check_companion(key: str, kind: str, name: str, where: Source) -> None:
-    if key in (kind, "when") or (key == "step" and kind in ("uniform", "randint")):
+def _check_companion(word: str, kind: str, where: Source) -> None:
+    companions = _COMPANIONS.get(kind, ())
+    if word in (kind, "when", *companions):
         return
-    companions = "when, step" if kind in ("uniform", "randint") else "when"
-    hint = nearest(key, ("when", "step"))
-    if key == "step":
-        hint = "a step stands beside uniform and randint only"
-    raise where.refuse((name, key), key, f"beside {kind} only {companions}", hint)
+    hint = nearest(word, ("when", *companions))
+    kinds = [other for other, words in _COMPANIONS.items() if word in words]
+    if kinds:
+        hint = f"{word} stands beside {', '.join(kinds)} only"
+    allowed = f"beside {kind} only {', '.join(('when', *companions))}"
+    raise where.refuse((word,), word, allowed, hint)
 
 
-@dataclass(frozen=True)
-class _Reading:
-    """What a reader of one kind is given."""
-
-    name: str
-    kind: str
-    raw: Mapping[str, Any]
-    where: Source
-
-    @property
-    def value(self) -> Any:
-        return self.raw[self.kind]
-
-    def refuse(self, value: object, allowed: str, hint: str = "", *below: str | int) -> Exception:
-        return self.where.refuse((self.name, self.kind, *below), value, allowed, hint)
+# ---- choices and values ---------------------------------------------------------------------
 
 
-def _read_float(reading: _Reading) -> Float:
-    low, high = (float(bound) for bound in _bounds(reading, _real))
-    if not math.isfinite(high - low):
-        raise reading.refuse([low, high], "bounds whose distance is a finite number")
-    log = reading.kind.startswith("log")
-    step = _step(reading, low, high, _real)
-    return Float(low, high, log, None if step is None else float(step))
-
-
-def _read_int(reading: _Reading) -> Int:
-    low, high = _bounds(reading, _whole)
-    log = reading.kind.startswith("log")
-    return Int(low, high, log, _step(reading, low, high, _whole) or 1)
-
-
-_Number = Callable[[Any], str]
-
-
-def _real(value: Any) -> str:
-    """What `value` should be instead; empty: it is a finite number."""
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        return "a number"
-    if isinstance(value, int):
-        return "" if abs(value) <= LARGEST_INT else "a whole number within ±2**53"
-    return "" if math.isfinite(value) else "a finite number"
-
-
-def _whole(value: Any) -> str:
-    """What `value` should be instead; empty: it is a whole number that samplers can represent."""
-    if isinstance(value, bool) or not isinstance(value, int) or abs(value) > LARGEST_INT:
-        return "a whole number within ±2**53, written without a point"
-    return ""
-
-
-def _bounds(reading: _Reading, wrong: _Number) -> tuple[Any, Any]:
-    bounds = reading.value
-    if not isinstance(bounds, list | tuple) or len(bounds) != 2:
-        raise reading.refuse(bounds, "[low, high], two numbers, both included")
-    for index, bound in enumerate(bounds):
-        if instead := wrong(bound):
-            raise reading.refuse(bound, instead, "", index)
-    low, high = bounds
-    if low > high:
-        raise reading.refuse(bounds, "low < high", f"write [{high}, {low}]")
-    if low == high:
-        raise reading.refuse(
-            bounds, "low < high", f"write it as a fixed value, {reading.name}: {low}"
-        )
-    if reading.kind.startswith("log") and low <= 0:
-        raise reading.refuse(low, "a low bound above 0 on a log scale", "", 0)
-    return low, high
-
-
-def _step(reading: _Reading, low: Any, high: Any, wrong: _Number) -> Any:
-    if "step" not in reading.raw:
-        return None
-    step, path = reading.raw["step"], (reading.name, "step")
-    if instead := wrong(step):
-        raise reading.where.refuse(path, step, instead)
-    if step <= 0:
-        raise reading.where.refuse(path, step, "a step above 0")
-    steps = Fraction(repr(high)) - Fraction(repr(low))
-    steps /= Fraction(repr(step))
-    if steps.denominator != 1:
-        last = type(high)(Fraction(repr(low)) + int(steps) * Fraction(repr(step)))
-        hint = f"with this step the last value is {last!r}" if steps > 1 else "take a smaller step"
-        raise reading.where.refuse(path, step, f"a step that divides {high!r} - {low!r}", hint)
-    if steps > LARGEST_INT:
-        raise reading.where.refuse(path, step, "a step of at most 2**53 in the range")
-    return step
-
-
-def _read_choice(reading: _Reading) -> Choice:
+def _values(reading: Reading) -> tuple[Any, ...]:
     values = reading.value
     allowed = f"a list of 1 to {MOST_CHOICES} different values"
     if not isinstance(values, list | tuple):
@@ -199,74 +123,88 @@ def _read_choice(reading: _Reading) -> Choice:
         raise reading.refuse(f"a list of {len(values)}", allowed)
     seen: dict[str, int] = {}
     for index, value in enumerate(values):
-        _plain(value, (reading.name, reading.kind, index), reading.where)
+        path = (reading.kind, index)
+        plain(value, reading.places.get(path, path), reading.where)
         first = seen.setdefault(equality_key(value), index)
         if first != index:
             hint = f"it equals {values[first]!r}, value {first}; write each value once"
             raise reading.refuse(value, allowed, hint, index)
-    return Choice(tuple(values))
+    return tuple(values)
 
 
-def _read_value(reading: _Reading) -> Fixed | Derived:
+def _read_choice(reading: Reading) -> Choice:
+    values = _values(reading)
+    given = [word for word in ("weights", "probabilities") if word in reading.raw]
+    if not given:
+        return Choice(values)
+    if len(given) > 1:
+        raise reading.refuse_at((given[1],), given[1], "weights or probabilities, not both")
+    return Choice(values, _weights(reading, given[0], len(values)))
+
+
+def _weights(reading: Reading, word: str, count: int) -> tuple[float, ...]:
+    weights = reading.raw[word]
+    if not isinstance(weights, list | tuple) or len(weights) != count:
+        raise reading.refuse_at((word,), weights, f"a list of {count} numbers, one per value")
+    for index, weight in enumerate(weights):
+        if instead := real(weight):
+            raise reading.refuse_at((word, index), weight, instead)
+        if not 1e-12 <= weight <= 1e12:
+            hint = "leave out a value that is never to be drawn"
+            raise reading.refuse_at((word, index), weight, "a number from 1e-12 to 1e12", hint)
+    total = math.fsum(weights)
+    if word == "probabilities" and abs(total - 1.0) > _ROUNDING:
+        hint = "weights may have any sum"
+        raise reading.refuse_at((word,), weights, f"numbers whose sum is 1, not {total:g}", hint)
+    return tuple(float(weight) for weight in weights)
+
+
+def _read_ordinal(reading: Reading) -> Ordinal:
+    return Ordinal(_values(reading))
+
+
+def _read_grid(reading: Reading) -> Choice:
+    return Choice(_values(reading))
+
+
+def _read_value(reading: Reading) -> Fixed | Derived:
     value = reading.value
-    if isinstance(value, int | float) and not isinstance(value, bool):
-        return Fixed(_plain(value, (reading.name, reading.kind), reading.where))
     if not isinstance(value, str):
-        raise reading.refuse(value, "a number or an expression in quotes")
+        return Fixed(plain(value, (reading.kind,), reading.where))
     try:
         return Derived(Expression(value))
     except ExpressionError as error:
-        raise reading.where.refuse(
-            (reading.name, reading.kind),
+        raise reading.refuse_at(
+            (reading.kind,),
             value,
             f"{ALLOWED}, up to {LONGEST} characters",
             f"a fixed value is written bare, {reading.name}: …",
-            problem=f"{value!r} {error}",
+            f"{value!r} {error}",
         ) from error
 
 
-_READERS: dict[str, Callable[[_Reading], Domain | Fixed | Derived]] = {
-    "uniform": _read_float,
-    "loguniform": _read_float,
-    "randint": _read_int,
-    "lograndint": _read_int,
+_READERS: dict[str, Callable[[Reading], Domain | Fixed | Derived]] = {
+    "uniform": read_float,
+    "loguniform": read_float,
+    "randint": read_int,
+    "lograndint": read_int,
+    "normal": read_normal,
+    "lognormal": read_normal,
     "choice": _read_choice,
+    "ordinal": _read_ordinal,
+    "grid": _read_grid,
     "value": _read_value,
 }
-
-
-def _read_when(name: str, raw: Mapping[str, Any], where: Source) -> tuple[Condition, ...]:
-    if "when" not in raw:
-        return ()
-    when = raw["when"]
-    allowed = "{parent: value} or {parent: [value, value]}"
-    if not isinstance(when, Mapping) or not when:
-        raise where.refuse((name, "when"), when, allowed)
-    conditions = []
-    for parent, values in when.items():
-        alternatives = values if isinstance(values, list | tuple) else [values]
-        if not alternatives:
-            raise where.refuse((name, "when", parent), values, allowed)
-        _plain(values, (name, "when", parent), where)
-        conditions.append(Condition(parent, tuple(alternatives)))
-    return tuple(conditions)
-
-
-def _plain(value: Any, path: KeyPath, where: Source) -> Any:
-    """`value`, if it is plain data that JSON can hold; numbers finite."""
-    match value:
-        case None | bool() | str():
-            pass
-        case int() | float() if math.isfinite(value):
-            pass
-        case list() | tuple():
-            for index, item in enumerate(value):
-                _plain(item, (*path, index), where)
-        case dict() if all(isinstance(key, str) for key in value):
-            for key, item in value.items():
-                _plain(item, (*path, key), where)
-        case _:
-            raise where.refuse(
-                path, value, "text, a finite number, true, false, null, or these in lists"
-            )
-    return value
+#: With W&B's constant, which is never an expression.
+_KINDS = {**_READERS, "constant": lambda reading: Fixed(_fixed(reading.value, reading.where))}
+_COMPANIONS: dict[str, tuple[str, ...]] = {
+    "uniform": ("step",),
+    "loguniform": ("step",),
+    "randint": ("step",),
+    "lograndint": ("step",),
+    "normal": ("bounds", "step"),
+    "lognormal": ("bounds", "step"),
+    "choice": ("weights", "probabilities"),
+}
+#: What a parameter in a group without ``parameters`` cannot be called.
+WORDS = frozenset({*_READERS, *wandb.WORDS, *(w for words in _COMPANIONS.values() for w in words)})

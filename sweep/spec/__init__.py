@@ -19,20 +19,25 @@ from pydantic import (
     BaseModel,
     BeforeValidator,
     Field,
-    InstanceOf,
     PlainSerializer,
     PrivateAttr,
-    ValidationInfo,
 )
 
 from sweep.errors import At, BadConfig, UnknownName
 from sweep.source import Source
-from sweep.space import Space
+from sweep.space import initial
 from sweep.spec import yaml_source
 from sweep.spec.aggregate import Aggregate
 from sweep.spec.names import check_name
 from sweep.spec.overrides import Override, apply_overrides
 from sweep.spec.score import Mode, Score, read_score
+from sweep.spec.searching import (
+    ForbidField,
+    InitialField,
+    SpaceField,
+    check_number,
+    source_of,
+)
 from sweep.spec.sections import (
     SETTINGS,
     CheckpointPolicy,
@@ -68,8 +73,7 @@ M = TypeVar("M", bound=BaseModel)
 #: Keys that are planned or known from elsewhere → what to do without them.
 NOT_BUILT: dict[tuple[str, ...], str] = {
     ("racing",): "remove it; each trial runs under one seed",
-    ("constraints",): "remove it; bound each parameter by its range",
-    ("initial",): "remove it; the searcher proposes every trial",
+    ("constraints",): "remove it; forbid: [...] takes combinations out of the space",
     ("limits", "trial_s"): "remove it; stop: {time_total_s: 3600} ends a trial by its own time",
     ("limits", "trial_memory"): "remove it",
     ("resources", "gpu"): "remove it; trials train on the CPU",
@@ -103,19 +107,6 @@ def _check_trackers(names: tuple[str, ...]) -> tuple[str, ...]:
     return names
 
 
-def _read_space(raw: Any, info: ValidationInfo) -> Space:
-    if isinstance(raw, Space):
-        return raw
-    if isinstance(raw, Mapping):
-        return Space.parse(raw, _source_of(info.context))
-    raise ValueError("a mapping such as lr: {loguniform: [1e-5, 1e-2]}")
-
-
-def _source_of(context: Any) -> Source:
-    source: Source = context["source"] if context else Source()
-    return source
-
-
 ResultPath = Annotated[str, AfterValidator(_check_result_path)]
 PluginField = Annotated[Plugin, BeforeValidator(read_plugin), PlainSerializer(Plugin.written)]
 
@@ -140,9 +131,13 @@ class SweepSpec(BaseModel):
     config: dict[str, Any] = Field(
         default_factory=dict, description="Fixed settings of the trainable."
     )
-    space: Annotated[
-        InstanceOf[Space], BeforeValidator(_read_space), PlainSerializer(lambda s: dict(s.raw))
-    ] = Field(description="Searched, derived and fixed settings, by dotted name.")
+    forbid: ForbidField = Field(
+        (), description="Combinations that are never tried: conditions or expressions."
+    )
+    space: SpaceField = Field(description="Searched, derived and fixed settings, by dotted name.")
+    initial: InitialField = Field(
+        (), description="Settings to try first; the searcher fills in what they leave open."
+    )
     stop: dict[ResultPath, int | float] = Field(
         default_factory=dict,
         description="Result → value; a trial ends when any one is reached or passed.",
@@ -174,8 +169,10 @@ class SweepSpec(BaseModel):
 
     def model_post_init(self, context: Any, /) -> None:
         """Remember the text, and check the parts against each other."""
-        self._source = _source_of(context)
+        self._source = source_of(context)
         self.space.check_against(self.config)
+        initial.check(self.space, self.initial, self._source)
+        check_number(self.initial, self.trials, self._source)
 
     @property
     def source(self) -> Source:

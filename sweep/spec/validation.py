@@ -39,6 +39,9 @@ _ELSEWHERE = {
     "failure_config": "limits",
     "num_to_keep": "keep_last",
     "checkpoint_frequency": "every",
+    "points_to_evaluate": "initial",
+    "enqueue": "initial",
+    "forbidden": "forbid",
 }
 
 

@@ -106,7 +106,8 @@ class Copy:
 
     def _frozen(self, trial: Trial) -> FrozenTrial:
         """`trial` as it shall stand in the study."""
-        domains = self._where.spec.space.domains
+        space = self._where.spec.space
+        domains = {name: space.role(name) for name in space.searched}
         searched = {name: value for name, value in trial.searched.items() if name in domains}
         state = STATES[trial.status]
         score = trial.score
@@ -115,8 +116,10 @@ class Copy:
         frozen = create_trial(
             state=state,
             value=score if state is TrialState.COMPLETE else None,
-            params={name: encode(domains[name], value) for name, value in searched.items()},
-            distributions={name: distribution(domains[name]) for name in searched},
+            params={
+                name: encode(domains[name], value, "shown") for name, value in searched.items()
+            },
+            distributions={name: distribution(domains[name], "shown") for name in searched},
             user_attrs=_attributes(trial),
             intermediate_values=_curve(trial),
         )

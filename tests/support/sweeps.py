@@ -104,7 +104,7 @@ def plain(state: Any) -> Any:
 
 def _flow(value: Any) -> str:
     if isinstance(value, Mapping):
-        return "{" + ", ".join(f"{key}: {_flow(item)}" for key, item in value.items()) + "}"
+        return "{" + ", ".join(f'"{key}": {_flow(item)}' for key, item in value.items()) + "}"
     if isinstance(value, list | tuple):
         return "[" + ", ".join(_flow(item) for item in value) + "]"
     if isinstance(value, bool):

@@ -2,7 +2,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sweep.space.expressions import LONGEST, Expression, ExpressionError
+from sweep.space.expressions import Expression
+from sweep.space.grammar import LONGEST, ExpressionError
 
 
 @pytest.mark.parametrize(
@@ -21,14 +22,31 @@ from sweep.space.expressions import LONGEST, Expression, ExpressionError
         ("a == b", {"a": "tanh", "b": "tanh"}, True),
         ("a != b", {"a": [64], "b": [64]}, False),
         ("-(a + b) * +2", {"a": 1, "b": 2}, -6),
+        ("a if n > 3 else b", {"n": 4, "a": 1, "b": 2}, 1),
+        ("'deep' if n > 3 else 'flat'", {"n": 3}, "flat"),
+        ("n != 0 and 6 / n > 2", {"n": 0}, False),
+        ("n == 0 or 6 / n > 2", {"n": 0}, True),
+        ("0 if n == 0 else 6 / n", {"n": 0}, 0),
+        ("not (a and b)", {"a": True, "b": False}, True),
+        ("a in ('tanh', b)", {"a": "relu", "b": "relu"}, True),
+        ("n not in [1, 2]", {"n": 2}, False),
+        ("1 < n in (2, 3)", {"n": 3}, True),
+        ("floor(x) + ceil(x)", {"x": 1.5}, 3),
+        ("sqrt(x) * exp(0) + log(1) + log2(8) + log10(100)", {"x": 4}, 7.0),
     ],
 )
 def test_an_expression_has_the_value_that_it_has_on_paper(
-    text: str, values: dict[str, object], expected: float
+    text: str, values: dict[str, object], expected: object
 ) -> None:
     value = Expression(text).evaluate(values)
     assert value == expected
     assert type(value) is type(expected)
+
+
+def test_a_condition_is_true_or_false_and_nothing_else() -> None:
+    assert Expression("a > 1").holds({"a": 2})
+    with pytest.raises(ExpressionError, match="neither true nor false"):
+        Expression("a").holds({"a": 1})
 
 
 def test_the_names_of_an_expression_are_its_parameters_in_order() -> None:
@@ -45,14 +63,16 @@ def test_the_names_of_an_expression_are_its_parameters_in_order() -> None:
         "[1, 2]",
         "x[0]",
         "lambda: 1",
-        "a if b else c",
-        "a and b",
-        "not a",
+        "a is b",
+        "a in b",
+        "a in (lambda: 1)",
+        "b'text'",
+        "...",
         "~a",
         "a @ b",
         "a << 2",
         "f'{a}'",
-        "'text'",
+        "f'{a:{b}}'",
         "(y := 3)",
         "max(*a)",
         "max(a, b, key=c)",
@@ -89,7 +109,12 @@ def test_what_is_not_in_the_language_is_refused_when_it_is_read(text: str) -> No
         ("round(5, 0 - 10 ** 9)", {}, "digits"),
         ("name + 1", {"name": "tanh"}, "needs a number, but name is 'tanh'"),
         ("name < 1", {"name": "tanh"}, "only numbers have an order"),
-        ("hidden", {"hidden": [64, 64]}, "no number"),
+        ("hidden", {"hidden": [64, 64]}, "no number or text"),
+        ("a and b", {"a": 1, "b": True}, "needs true or false, but a is 1; compare it"),
+        ("1 if a else 2", {"a": "x"}, "needs true or false"),
+        ("'a' * 10 ** 9", {}, "needs a number, but 'a' is 'a'"),
+        ("log(n)", {"n": 0}, "leaves the range"),
+        ("exp(n)", {"n": 10**6}, "leaves the range"),
     ],
 )
 def test_an_expression_without_a_value_says_why(

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from sweep.errors import BadConfig, BadSpace, SweepError
 from sweep.source import Source
 from sweep.space import Choice, Domain, Float, Int, Settings, Space, choice_key, sample
-from sweep.space.domains import same
+from sweep.space.values import same
 
 SPACE: dict[str, Any] = {
     "lr": {"loguniform": [1e-5, 1e-2]},
@@ -137,14 +137,6 @@ def test_the_description_has_one_line_for_each_parameter() -> None:
     assert len(lines) == len(SPACE)
     assert " ".join(lines[0].split()) == "lr 1e-05 to 0.01, both included, on a log scale"
     assert lines[7].endswith("5.0 to 20.0, both included, when filter is 'mean'")
-
-
-def test_a_space_survives_json_with_its_order() -> None:
-    space = Space.parse(SPACE)
-    again = Space.from_json(space.to_json())
-    assert again == space
-    assert list(again.parameters) == list(space.parameters)
-    assert [draw(again, seed) for seed in range(9)] == [draw(space, seed) for seed in range(9)]
 
 
 def test_a_proposal_outside_the_domain_is_our_own_error() -> None:
@@ -278,13 +270,13 @@ BIG = 2**70
         ({"x": {"randint": [1, 10], "step": 1.5}}, "x.step", 1.5, "whole number", ""),
         ({"x": {"uniform": [0, 1e300], "step": 1.0}}, "x.step", 1.0, "2**53", ""),
         (
-            {"x": {"loguniform": [1, 9], "step": 1}},
+            {"x": {"choice": [1, 2], "step": 1}},
             "x.step",
             "step",
             "only when",
-            "uniform and ran",
+            "beside uniform, log",
         ),
-        ({"x": {"choice": [1], "stp": 1}}, "x.stp", "stp", "only when", "did you mean 'step'?"),
+        ({"x": {"randint": [1, 9], "stp": 1}}, "x.stp", "stp", "only when", "did you mean 'step'?"),
         ({"x": {"choice": []}}, "x.choice", "a list of 0", "1 to 10000", ""),
         ({"x": {"choice": list(range(10_001))}}, "x.choice", "a list of 10001", "1 to 10000", ""),
         ({"x": {"choice": "abc"}}, "x.choice", "abc", "a list", ""),
@@ -295,13 +287,11 @@ BIG = 2**70
         ({"x": {"choice": [float("nan")]}}, "x.choice[0]", ..., "finite", ""),
         ({"x": {"unifrm": [0, 1]}}, "x.unifrm", "unifrm", "exactly one of", "mean 'uniform'?"),
         ({"x": {"quniform": [0, 1]}}, "x.quniform", "quniform", "exactly one of", "step: q"),
-        ({"x": {"min": 0, "max": 1}}, "x.min", "min", "exactly one of", "not available"),
         ({"x": {"explore": False}}, "x.explore", "explore", "exactly one of", "belongs in config"),
         ({"x": {}}, "x", {}, "exactly one of", "belongs in config"),
         ({"x": {"uniform": [0, 1], "choice": [1]}}, "x", "uniform and choice", "exactly one", ""),
         ({"x": {1, 2}}, "x", {1, 2}, "text, a finite number", ""),
         ({"x": {"value": "1 +"}}, "x.value", "1 +", "names of parameters", "written bare"),
-        ({"x": {"value": [1]}}, "x.value", [1], "an expression in quotes", ""),
         ({"x": {"value": "yy"}, "y": 1}, "x.value", "yy", "of this space: x, y", "mean 'y'?"),
         ({"x": {"value": "y"}, "y": {"value": "x"}}, "x", ..., "need themselves", "remove one"),
         ({"x": {"choice": [1], "when": {"x": 1}}}, "x", "x needs x", "need themselves", ""),
@@ -335,7 +325,7 @@ BIG = 2**70
         ({"a..b": 4}, "a..b", "a..b", "letters, digits", ""),
         ({"a b": 4}, "a b", "a b", "letters, digits", ""),
         ({"x" * 201: 4}, "x" * 201, "x" * 201, "up to 200", ""),
-        ({f"x{i}": 0 for i in range(1001)}, "", "1001 parameters", "at most 1000", ""),
+        ({f"x{i}": 0 for i in range(1001)}, "", "more than 1000 parameters", "at most 1000", ""),
     ],
 )
 def test_a_space_that_cannot_work_is_refused(

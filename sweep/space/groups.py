@@ -1,0 +1,107 @@
+"""Parameters of a space, those in groups too: a group's name is the beginning of theirs.
+
+model:                                    model.hidden: {choice: …, when: {policy: mlp}}
+  when: {policy: mlp}                     model.layers: {randint: …, when: {policy: mlp}}
+  hidden: {choice: [[64], [256]]}
+  layers: {randint: [1, 3]}
+
+A group is a mapping that has none of the language's own words and a mapping inside; ``when`` in it
+holds for all that it has. With the word ``parameters``, whatever stands below it is in the group.
+"""
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from sweep.source import KeyPath, Source
+
+MOST_PARAMETERS = 1000
+_DEEPEST = 16
+_NAME = re.compile(r"[A-Za-z0-9_-]+(\.[A-Za-z0-9_-]+)*")
+_LONGEST_NAME = 200
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One parameter as it is written."""
+
+    name: str
+    """With dots, those of its groups too."""
+    path: KeyPath
+    """Where it stands in the space."""
+    raw: Any
+    conditions: tuple[tuple[KeyPath, Any], ...]
+    """Path and data of each ``when`` of its groups, outermost first."""
+
+
+def entries(raw: Mapping[str, Any], words: frozenset[str], where: Source) -> list[Entry]:
+    """The parameters of a space, in the order of the file.
+
+    Args:
+        raw: the plain data.
+        words: what cannot be the name of a parameter in a group without ``parameters``.
+        where: the source, seen from the space.
+
+    Raises:
+        BadSpace: a name cannot work, or there are too many.
+    """
+    found: dict[str, Entry] = {}
+    for entry in _Walk(words, where).below("", (), raw, ()):
+        if entry.name in found:
+            at = where.at(found[entry.name].path)
+            raise where.refuse(
+                entry.path, entry.name, "each name once", f"it stands at {at} too; remove one"
+            )
+        found[entry.name] = entry
+        if len(found) > MOST_PARAMETERS:
+            raise where.refuse(
+                (), f"more than {MOST_PARAMETERS} parameters", f"at most {MOST_PARAMETERS}"
+            )
+    return list(found.values())
+
+
+@dataclass(frozen=True)
+class _Walk:
+    words: frozenset[str]
+    where: Source
+
+    def below(
+        self,
+        prefix: str,
+        path: KeyPath,
+        raw: Mapping[str, Any],
+        conditions: tuple[tuple[KeyPath, Any], ...],
+    ) -> Iterator[Entry]:
+        """The parameters of a group."""
+        if len(path) > _DEEPEST:
+            raise self.where.refuse(path[:4], "…", f"at most {_DEEPEST} groups in each other")
+        for part, item in raw.items():
+            here = (*path, str(part))
+            name = self._name(prefix, part, here)
+            inner = self._inner(item)
+            if inner is None:
+                yield Entry(name, here, item, conditions)
+                continue
+            below, members = inner
+            more = (((*here, "when"), item["when"]),) if "when" in item else ()
+            yield from self.below(f"{name}.", (*here, *below), members, (*conditions, *more))
+
+    def _inner(self, item: Any) -> tuple[KeyPath, Mapping[str, Any]] | None:
+        """The members of a group and the path to them; None: it is no group."""
+        if not isinstance(item, Mapping):
+            return None
+        if isinstance(item.get("parameters"), Mapping) and not item.keys() - {"parameters", "when"}:
+            return ("parameters",), item["parameters"]
+        members = {part: inner for part, inner in item.items() if part != "when"}
+        holds = any(isinstance(inner, Mapping) for inner in members.values())
+        return ((), members) if holds and not self.words & members.keys() else None
+
+    def _name(self, prefix: str, part: object, path: KeyPath) -> str:
+        allowed = f"up to {_LONGEST_NAME} letters, digits, _ and -, in parts joined by dots"
+        if not isinstance(part, str):
+            raise self.where.refuse(path, part, allowed, problem=f"the name {part!r} is not text")
+        name = prefix + part
+        if len(name) > _LONGEST_NAME or not _NAME.fullmatch(part):
+            raise self.where.refuse(path, name, allowed)
+        return name

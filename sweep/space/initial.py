@@ -1,0 +1,130 @@
+"""Settings that are given: those to try first, and those that the trials take in turn.
+
+initial:
+  - {lr: 3e-4, activation: tanh}      trial 0
+  - {lr: 1e-3}                        trial 1; the searcher fills in the rest
+
+A parameter with ``grid`` is given too: behind the first settings, the trials take its values in
+turn, and every combination of the values of several such parameters.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from sweep.errors import BadSpace
+from sweep.source import Source
+from sweep.space import Space
+from sweep.space.parameters import Derived, Fixed
+from trainables.errors import nearest, shorten
+
+#: Combinations of ``grid`` values of each of which it is checked that it is not all forbidden.
+MOST_CELLS = 1000
+
+
+def space_of(space: Space, initial: Sequence[Mapping[str, Any]], index: int) -> Space:
+    """The space of one searched trial, with what is given pinned.
+
+    Args:
+        space: the sweep's.
+        initial: the settings to try first.
+        index: how many trials were searched before this one.
+    """
+    crossed = space.crossed
+    given = dict(initial[index]) if index < len(initial) else {}
+    if not given and not crossed:
+        return space
+    return space.pin({**_cell(space, max(0, index - len(initial))), **given})
+
+
+def _cell(space: Space, index: int) -> dict[str, Any]:
+    """The values of ``grid`` parameters; the last one changes fastest."""
+    cell = {}
+    for name in reversed(space.crossed):
+        domain = space.role(name)
+        size = domain.size() or 1
+        cell[name] = domain.nth(index % size)
+        index //= size
+    return cell
+
+
+def cells(space: Space) -> int:
+    """How many combinations of ``grid`` values there are."""
+    count = 1
+    for domain in space.crossed.values():
+        count *= domain.size() or 1
+    return count
+
+
+def check(space: Space, initial: Sequence[Any], where: Source) -> None:
+    """Raise BadSpace where given settings do not belong to the space.
+
+    Args:
+        space: the sweep's.
+        initial: plain data.
+        where: the source of the spec.
+    """
+    for index, given in enumerate(initial):
+        path = ("initial", index)
+        if not isinstance(given, Mapping):
+            raise where.refuse(path, given, "a mapping such as {lr: 1e-3}")
+        for name, value in given.items():
+            _check_value(space, name, value, (*path, name), where)
+        for name in given:
+            _check_active(space, name, given, (*path, name), where)
+        _check_rest(space.pin(given), dict(given), path, where)
+    if space.forbidden:
+        for index in range(min(cells(space), MOST_CELLS)):
+            space.pin(_cell(space, index)).draw(0)
+
+
+def _check_value(
+    space: Space, name: str, value: Any, path: tuple[str | int, ...], where: Source
+) -> None:
+    if name not in space.searched:
+        fixed = name in space.parameters
+        hint = "it is not searched" if fixed else nearest(name, space.searched)
+        known = ", ".join(space.searched[:20])
+        raise where.refuse(path, name, f"a searched parameter: {known}", hint)
+    domain = space.role(name)
+    if not domain.contains(value):
+        raise where.refuse(path, value, domain.describe(), "give a value of the space, or widen it")
+
+
+def _check_active(
+    space: Space, name: str, given: Mapping[str, Any], path: tuple[str | int, ...], where: Source
+) -> None:
+    """Whether a parameter is there must follow from what is given beside it."""
+    values = _settled(space, given)
+    if name in values:
+        return
+    when = " and ".join(condition.describe() for condition in space.parameters[name].when)
+    missing = [needed for needed in space.parameters[name].needs if needed not in values]
+    hint = f"give {', '.join(missing)} too" if missing else "remove it"
+    raise where.refuse(path, given[name], f"{name} only when {when}", hint)
+
+
+def _settled(space: Space, given: Mapping[str, Any]) -> dict[str, Any]:
+    """What is known of the point from what is given."""
+    values: dict[str, Any] = {}
+    for name in space.order:
+        if not space.is_active(name, values):
+            continue
+        match space.parameters[name].role:
+            case Fixed(value):
+                values[name] = value
+            case Derived() as derived:
+                values[name] = space.derive(name, derived, values)
+            case _ if name in given:
+                values[name] = given[name]
+    return values
+
+
+def _check_rest(
+    space: Space, given: dict[str, Any], path: tuple[str | int, ...], where: Source
+) -> None:
+    """One way to fill in the rest must be allowed."""
+    try:
+        space.draw(0)
+    except BadSpace as error:
+        problem = f"no point with {shorten(given)} belongs to the space: {error}"
+        raise where.refuse(path, given, "settings of the space", problem=problem) from error
