@@ -13,7 +13,7 @@ from pathlib import Path
 from sweep.events import FINISHED, Saved
 from sweep.history import History, Replica
 from sweep.spec import CheckpointPolicy
-from trainables import checkpoint_file
+from trainables import checkpoint_file, disk
 from trainables.folder import TEMPORARY
 
 #: Checkpoints that stay whatever the policy says, so that a damaged one costs one interval.
@@ -72,6 +72,6 @@ def remove_temporary_folders(folder: Path) -> None:
 
 
 def _is_ours(name: str) -> bool:
-    return bool(re.fullmatch(checkpoint_file.TEMP_PATTERN, name)) or (
+    return bool(re.fullmatch(disk.TEMP_PATTERN, name)) or (
         checkpoint_file.parse_name(name) is not None
     )
