@@ -32,6 +32,8 @@ INSIDE_BYTES: Final = 64 * 2**20
 #: Smallest chunk, and most chunks of an array: larger arrays have larger chunks.
 CHUNK_BYTES: Final = 4 * 2**20
 MOST_CHUNKS: Final = 1024
+#: Most axes of an array; numpy has no more.
+MOST_AXES: Final = 64
 #: Name of a segment; to be matched in full.
 PATTERN: Final = re.compile(r"seg-[0-9a-f]{64}")
 #: Keys of a section whose bytes lie in segments.
@@ -170,7 +172,7 @@ def check(section: Section, source: Path) -> None:
 def _length_of(dtype: str, shape: Sequence[int]) -> int:
     if dtype not in DTYPES:
         raise ValueError(f"dtype {dtype!r} is not allowed")
-    if any(type(size) is not int or size < 0 for size in shape):
+    if len(shape) > MOST_AXES or any(type(size) is not int or size < 0 for size in shape):
         raise ValueError(f"shape {shape} is not one of an array")
     return math.prod(shape) * np.dtype(dtype).itemsize
 

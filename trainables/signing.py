@@ -107,6 +107,14 @@ def local() -> Trust:
     return Trust(key, frozenset(_DIGEST.findall(listed.decode("ascii", "replace"))))
 
 
+def local_if_possible() -> Trust | None:
+    """As `local`; None where there can be no key: what needs one will say so."""
+    try:
+        return local()
+    except SigningError:
+        return None
+
+
 def trust(digests: Iterable[str]) -> None:
     """Accept these checkpoints from now on, whoever signed them, for the person who runs this.
 
