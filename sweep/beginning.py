@@ -3,6 +3,10 @@
 A checkpoint is taken only if it is the one that the ledger names: its digest, its sweep, its trial
 and its iteration must agree. A bred trial's beginning is a checkpoint of its parent; should that be
 damaged too, there is nothing to fall back to, and the slice fails.
+
+Only what is lost is passed over: a checkpoint that is missing or damaged. One that cannot be read
+just now, that a newer program wrote or that somebody else signed may be good, and the slice fails
+with the reason: to begin anew would let go of it.
 """
 
 from collections.abc import Mapping
@@ -12,7 +16,8 @@ from typing import Any
 
 from sweep.events import Birth, Saved
 from trainables import checkpoint_file
-from trainables.errors import CheckpointError, CorruptCheckpoint
+from trainables.errors import CorruptCheckpoint, MissingCheckpoint, shorten
+from trainables.signing import Trust
 
 
 @dataclass(frozen=True)
@@ -39,6 +44,8 @@ class Beginning:
     birth: Birth | None
     birth_folder: Path
     """Where the checkpoint lies that a bred trial begins from."""
+    trust: Trust | None
+    """Whose signature a checkpoint needs that may run code."""
 
     @property
     def iteration(self) -> int:
@@ -53,13 +60,14 @@ class Beginning:
         """The state to begin from.
 
         Raises:
-            CheckpointError: the checkpoint that a bred trial begins from cannot be used.
+            CheckpointError: one cannot be used, and is not lost; or the checkpoint that a bred
+                trial begins from cannot be used.
         """
         skipped: list[str] = []
         for saved in self.sources:
             try:
                 state = self._read(self.folder, saved, self.trial, self.replica)
-            except CheckpointError as error:
+            except (MissingCheckpoint, CorruptCheckpoint) as error:
                 skipped.append(str(error))
                 continue
             return Loaded(state, saved.iteration, tuple(skipped))
@@ -73,11 +81,10 @@ class Beginning:
 
     def _read(self, folder: Path, saved: Saved, trial: int, replica: int) -> Mapping[str, Any]:
         path = folder / saved.file
-        loaded = checkpoint_file.read(path, saved.digest)
+        loaded = checkpoint_file.read(path, saved.digest, self.trust)
         expected = {"sweep": self.sweep_id, "trial": trial, "replica": replica}
         for key, value in {**expected, "step": saved.iteration}.items():
-            if loaded.header[key] != value:
-                raise CorruptCheckpoint(
-                    path, f"belongs elsewhere: its {key} is {loaded.header[key]!r}"
-                )
+            found = loaded.header.get(key)
+            if found != value:
+                raise CorruptCheckpoint(path, f"belongs elsewhere: its {key} is {shorten(found)}")
         return loaded.state

@@ -3,9 +3,11 @@
 A checkpoint counts from the moment that the ledger names it; until then its file is nothing. An
 older one may go only after a newer one is named. The newest two always stay, since the newest may
 turn out to be damaged.
+
+Segments belong to all checkpoints of a folder that name them. Only the driver deletes segments, and
+only of a folder in which no slice runs: a checkpoint that is being written may rely on any of them.
 """
 
-import re
 import shutil
 from collections.abc import Iterable
 from pathlib import Path
@@ -13,7 +15,8 @@ from pathlib import Path
 from sweep.events import FINISHED, Saved
 from sweep.history import History, Replica
 from sweep.spec import CheckpointPolicy
-from trainables import checkpoint_file
+from trainables import checkpoint_file, disk, segments
+from trainables.errors import CheckpointError, MissingCheckpoint
 from trainables.folder import TEMPORARY
 
 #: Checkpoints that stay whatever the policy says, so that a damaged one costs one interval.
@@ -47,22 +50,39 @@ def needed_by_children(history: History, replica: Replica) -> set[str]:
 
 
 def remove(folder: Path, names: Iterable[str]) -> None:
-    """Delete checkpoint files that the ledger has let go of."""
+    """Delete checkpoint files that nothing needs; their segments stay for `sweep_up`."""
     for name in names:
         (folder / name).unlink(missing_ok=True)
 
 
 def sweep_up(folder: Path, named: Iterable[str]) -> list[str]:
-    """Delete what a crash left: our temporary files, and checkpoints that the ledger does not name.
+    """Delete what a crash left, and what the ledger no longer names; no slice may run there.
 
-    Files of other names are left alone. Returns the names that were deleted.
+    That is our temporary files, checkpoints that are not in `named`, and segments that none of
+    these needs. Files of other names are left alone. Returns the names that were deleted.
     """
     keep = set(named)
     found = [path for path in sorted(folder.glob("*")) if _is_ours(path.name)]
+    large = [path for path in found if segments.PATTERN.fullmatch(path.name)]
+    if large:
+        keep |= _needed(folder, keep, large)
     left_over = [path for path in found if path.name not in keep]
     for path in left_over:
         path.unlink(missing_ok=True)
     return [path.name for path in left_over]
+
+
+def _needed(folder: Path, named: Iterable[str], large: Iterable[Path]) -> set[str]:
+    """Names of the segments that checkpoints need; all of them while one cannot be read."""
+    needed: set[str] = set()
+    for name in named:
+        try:
+            needed |= checkpoint_file.segments_of(folder / name)
+        except MissingCheckpoint:
+            continue
+        except CheckpointError:
+            return {path.name for path in large}
+    return needed
 
 
 def remove_temporary_folders(folder: Path) -> None:
@@ -72,6 +92,5 @@ def remove_temporary_folders(folder: Path) -> None:
 
 
 def _is_ours(name: str) -> bool:
-    return bool(re.fullmatch(checkpoint_file.TEMP_PATTERN, name)) or (
-        checkpoint_file.parse_name(name) is not None
-    )
+    ours = (disk.TEMP_PATTERN, segments.PATTERN)
+    return checkpoint_file.parse_name(name) is not None or any(p.fullmatch(name) for p in ours)

@@ -38,7 +38,7 @@ from sweep.searchers import Searcher
 from sweep.slice import SliceOutcome, SliceSpec
 from sweep.spec import SweepSpec
 from sweep.warm import StaleProcess
-from trainables import failpoints, rng
+from trainables import failpoints, rng, signing
 
 #: Seconds between two looks at the clock and at what a person asked.
 TICK_S = 0.2
@@ -235,6 +235,7 @@ class Driver:
             folder=str(self.parts.folder.make_trial(trial.number, replica.index)),
             birth_folder=str(self.parts.folder.trial(birth.trial, birth.replica)) if birth else "",
             stop_file=str(self.parts.folder.stop_file(self.history.epoch)),
+            trust=signing.local_if_possible(),
         )
 
     # ---- the ledger -------------------------------------------------------------------------

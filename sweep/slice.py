@@ -23,6 +23,7 @@ from sweep.events import Birth, End, Goal, Metrics, Row, Saved
 from sweep.metrics import flatten, number
 from sweep.spec import CheckpointPolicy
 from trainables import checkpoint_file, failpoints
+from trainables.signing import Trust
 from trainables.trainable import Trainable, TrialContext
 
 #: Seconds between two progress notes of a slice.
@@ -61,6 +62,8 @@ class SliceSpec:
     """The beginning, if it is a checkpoint of another trial."""
     birth_folder: str = ""
     """Where that one lies."""
+    trust: Trust | None = None
+    """Signs checkpoints that may run code, and says whose are accepted; None: there is no key."""
 
 
 @dataclass(frozen=True)
@@ -108,6 +111,7 @@ class _Slice:
             spec.sources,
             spec.birth,
             Path(spec.birth_folder),
+            spec.trust,
         )
         self.source = self.beginning.iteration
         self.exactness = ""
@@ -201,6 +205,7 @@ class _Slice:
             self._header(iteration),
             trainable.get_state(),
             self.spec.epoch,
+            self.spec.trust,
         )
         value = number(metrics.get(self.spec.metric))
         finite = value if value is not None and math.isfinite(value) else None

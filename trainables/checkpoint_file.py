@@ -1,51 +1,44 @@
 """One checkpoint is one file, whole or absent, under a name that carries its digest.
 
-`write` makes ``.tmp-<epoch>-<pid>-<random>`` in the same folder, writes everything, has it put on
-the disk (fsync), renames it to ``ckpt-<step>-<sha256>.swck`` and has the folder's entry put on
-the disk too. So whatever the moment of a crash, a file under its final name is whole, and what
-came before it is untouched. After an error the temporary file is removed and nothing is tried
-again: a second fsync on Linux reports success for pages that the first one lost (Rebello et al.,
-USENIX ATC 2020).
+`write` puts it on the disk as ``ckpt-<step>-<sha256>.swck`` (`trainables.disk` says how), its
+large arrays first, as segments beside it (`trainables.segments`). When it returns, both survive a
+power cut.
 
-`read` opens the file once, reads it into memory, and hashes and parses those bytes.
+`read` opens the file once, reads it into memory, and hashes and parses those bytes. Which error it
+raises tells the caller what may be done: a checkpoint that is missing or corrupt is lost, and an
+older one is used; one that is of another format, unreadable now or not trusted may be good.
 """
 
 import contextlib
 import errno
-import os
 import platform
 import re
-import secrets
-import stat
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from trainables import container, failpoints
+from trainables import container, disk, failpoints, segments, signing
+from trainables.disk import Piece
 from trainables.errors import (
     CheckpointError,
     CorruptCheckpoint,
     MissingCheckpoint,
-    StateError,
-    WrongFormat,
+    SigningError,
+    UnreadableCheckpoint,
     printable,
 )
+from trainables.pickle_scan import MAX_BYTES
+from trainables.signing import Trust
 from trainables.state import pack, unpack
 
-#: Name of a temporary file; to be matched in full.
-TEMP_PATTERN: Final = re.compile(r"\.tmp-(?P<epoch>[0-9]+)-(?P<pid>[0-9]+)-[0-9a-f]{16}")
-#: Largest file, bytes.
-MAX_FILE_BYTES: Final = 8 * 2**30
+#: Largest file, bytes, without its segments: the pickle, the arrays inside, the header, padding.
+MAX_FILE_BYTES: Final = MAX_BYTES + segments.INSIDE_BYTES + 2 * container.MAX_HEADER_BYTES
 
 _NAME = re.compile(r"ckpt-(?P<step>[0-9]{10,19})-(?P<digest>[0-9a-f]{64})\.swck")
-_NOT_REGULAR = "a link, folder, pipe or device where a file is expected"
-_CREATE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-_OPEN = os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK  # a FIFO must not block
-_OPEN_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 _NOT_THERE = frozenset({errno.ENOENT, errno.ENOTDIR, errno.ENAMETOOLONG})
-_NO_FILE = frozenset({errno.ELOOP, errno.ENXIO, errno.ENODEV})  # links, sockets, devices
+_SHORT_OF = frozenset({errno.ENOMEM, errno.EMFILE, errno.ENFILE, errno.EACCES, errno.EPERM})
 _LIBRARIES = ("numpy", "torch", "gymnasium")
 
 
@@ -57,7 +50,7 @@ class Saved:
     digest: str
     """SHA-256 of its bytes, hexadecimal; in its name too."""
     size: int
-    """Bytes."""
+    """Bytes, those of its segments included."""
 
 
 @dataclass(frozen=True)
@@ -74,6 +67,7 @@ def write(
     header: Mapping[str, Any],
     state: Mapping[str, Any],
     epoch: int = 0,
+    trust: Trust | None = None,
 ) -> Saved:
     """Write one checkpoint; when this returns it survives a power cut.
 
@@ -84,49 +78,77 @@ def write(
             ``versions``, ``cpu``, ``threads`` and the entries of the container are added.
         state: what `trainables.state` allows.
         epoch: which start of the writing program this is, for the temporary file's name.
+        trust: what signs it, if it holds opaque bytes; None: the key of whoever runs this.
 
     Raises:
-        StateError: something that cannot stand in a checkpoint; nothing is written.
+        StateError: something that cannot stand in a checkpoint.
+        SigningError: it must be signed, and there is no key.
         OSError: the disk refused; earlier checkpoints are untouched.
     """
     entries = {**header, **_environment(), "step": step, "epoch": epoch}
-    pieces = container.build(entries, pack(dict(state)))
-    size = sum(len(piece) for piece in pieces)
-    if size > MAX_FILE_BYTES:
-        raise StateError("state", f"{size} bytes", f"at most {MAX_FILE_BYTES} are allowed")
-    digest = bytes(pieces[-1]).hex()
-    name = f"ckpt-{step:010d}-{digest}.swck"
-    _make_folder(folder)
-    with _closing(os.open(folder, _OPEN_FOLDER)) as parent:
-        _publish(parent, f".tmp-{epoch}-{os.getpid()}-{secrets.token_hex(8)}", name, pieces)
+    packed = pack(dict(state))
+    signer = (trust or signing.local()) if packed.opaque else None
+    disk.make_folder(folder)
+    with disk.opened(folder) as parent:
+        chosen = segments.outside(packed.arrays)
+        outside = {i: segments.write(parent, packed.arrays[i], epoch) for i in chosen}
+        pieces = container.build(entries, packed, outside, signer)
+        size = sum(len(piece) for piece in pieces)
+        digest = bytes(pieces[-1]).hex()
+        name = f"ckpt-{step:010d}-{digest}.swck"
+        disk.publish(parent, name, size, _with_failpoint(pieces), epoch)
+        disk.sync(parent)
     failpoints.reach("checkpoint whole")
-    return Saved(folder / name, digest, size)
+    return Saved(folder / name, digest, size + sum(part["len"] for part in outside.values()))
 
 
-def read(path: Path, digest: str | None = None) -> Loaded:
-    """Read and verify one checkpoint; `digest`, where given, must be the file's.
+def read(path: Path, digest: str | None = None, trust: Trust | None = None) -> Loaded:
+    """Read and verify one checkpoint.
+
+    Args:
+        path: the file; its segments lie beside it.
+        digest: what the file's must be, where the caller knows it.
+        trust: whose signature opaque bytes need; None: that of whoever runs this.
 
     Raises:
         MissingCheckpoint: there is no such file.
         CorruptCheckpoint: its bytes are not the ones that were written under this name.
         WrongFormat: it is no checkpoint, or needs a newer program.
+        UnreadableCheckpoint: memory, rights or descriptors are short.
+        UntrustedCheckpoint: it holds opaque bytes that somebody else signed, or nobody.
     """
     with _only_checkpoint_errors(path):
-        content = _verified(path, digest)
-        header, packed = container.parse(content, path)
-        _check_step(path, header)
-        state = unpack(packed.pickled, packed.arrays, path)
+        content, found = _verified(path, digest)
+        header = _checked_header(path, content)
+        packed = container.parse(content, header, path).packed
+
+        def vouch() -> None:
+            judge = trust or signing.local()
+            if found not in judge.digests:
+                signing.check(header, judge, path)
+
+        state = unpack(packed.pickled, packed.arrays, path, vouch, own=True)
         if not isinstance(state, dict):
             raise CorruptCheckpoint(path, f"its state is a {type(state).__name__}, not a dict")
         return Loaded(header, state)
 
 
 def verify(path: Path, digest: str | None = None) -> dict[str, Any]:
-    """The header of a checkpoint whose bytes are whole; the state is not read. Raises as `read`."""
+    """The header of a checkpoint whose bytes are whole, those of its segments too.
+
+    The state is not read. Raises as `read`.
+    """
     with _only_checkpoint_errors(path):
-        header = container.header_of(_verified(path, digest), path)
-        _check_step(path, header)
+        content, _ = _verified(path, digest)
+        header = _checked_header(path, content)
+        container.verify(content, header, path)
         return header
+
+
+def segments_of(path: Path) -> set[str]:
+    """File names of the segments that a checkpoint needs; raises as `read`."""
+    with _only_checkpoint_errors(path):
+        return segments.named(_checked_header(path, _verified(path, None)[0]))
 
 
 def parse_name(name: str) -> tuple[int, str] | None:
@@ -138,54 +160,11 @@ def parse_name(name: str) -> tuple[int, str] | None:
 # ---- writing ----------------------------------------------------------------------------------
 
 
-def _publish(parent: int, temporary: str, name: str, pieces: Sequence[container.Piece]) -> None:
-    try:
-        _write_file(parent, temporary, pieces)
-        os.replace(temporary, name, src_dir_fd=parent, dst_dir_fd=parent)
-    except BaseException:
-        with contextlib.suppress(OSError):
-            os.unlink(temporary, dir_fd=parent)
-        raise
-    os.fsync(parent)
-
-
-def _write_file(parent: int, name: str, pieces: Sequence[container.Piece]) -> None:
-    file = os.open(name, _CREATE, 0o600, dir_fd=parent)
-    try:
-        for index, piece in enumerate(pieces):
-            if index == len(pieces) // 2:
-                failpoints.reach("checkpoint half written")
-            _write_all(file, piece)
-        os.fsync(file)
-    except BaseException:
-        with contextlib.suppress(OSError):
-            os.close(file)
-        raise
-    os.close(file)  # its error means lost bytes, and is raised
-
-
-def _write_all(file: int, piece: container.Piece) -> None:
-    rest = memoryview(piece)
-    while rest:
-        rest = rest[os.write(file, rest) :]
-
-
-def _make_folder(folder: Path) -> None:
-    """Make `folder` and what is missing above it, each entry put on the disk."""
-    if folder.is_dir():
-        return
-    _make_folder(folder.parent)
-    folder.mkdir(exist_ok=True)
-    with _closing(os.open(folder.parent, _OPEN_FOLDER)) as parent:
-        os.fsync(parent)
-
-
-@contextlib.contextmanager
-def _closing(descriptor: int) -> Iterator[int]:
-    try:
-        yield descriptor
-    finally:
-        os.close(descriptor)
+def _with_failpoint(pieces: Sequence[Piece]) -> Iterator[Piece]:
+    for index, piece in enumerate(pieces):
+        if index == len(pieces) // 2:
+            failpoints.reach("checkpoint half written")
+        yield piece
 
 
 def _environment() -> dict[str, Any]:
@@ -207,10 +186,15 @@ def _environment() -> dict[str, Any]:
 def _only_checkpoint_errors(path: Path) -> Iterator[None]:
     try:
         yield
-    except CheckpointError:
+    except (CheckpointError, SigningError):
         raise
+    except disk.NotRegular as error:
+        reason = "a link, folder, pipe or device where a file is expected"
+        raise CorruptCheckpoint(path, reason) from error
     except OSError as error:
         raise _from_os(path, error) from error
+    except MemoryError as error:
+        raise UnreadableCheckpoint(path, "there is not memory enough to read it") from error
     except Exception as error:  # bytes and names from outside fail in any way
         reason = printable(f"cannot be read: {type(error).__name__}: {error}")
         raise CorruptCheckpoint(path, reason) from error
@@ -219,13 +203,15 @@ def _only_checkpoint_errors(path: Path) -> Iterator[None]:
 def _from_os(path: Path, error: OSError) -> CheckpointError:
     if error.errno in _NOT_THERE:
         return MissingCheckpoint(path, "there is no such file")
-    if error.errno in _NO_FILE:
-        return WrongFormat(path, _NOT_REGULAR)
-    return CorruptCheckpoint(path, f"cannot be read: {error.strerror}")
+    kind = UnreadableCheckpoint if error.errno in _SHORT_OF else CorruptCheckpoint
+    return kind(path, f"cannot be read: {error.strerror}")
 
 
-def _verified(path: Path, digest: str | None) -> memoryview:
-    """The file's bytes, after comparing their digest with the trailer, the name and `digest`."""
+def _verified(path: Path, digest: str | None) -> tuple[memoryview, str]:
+    """The file's bytes and their digest, which must be that of the name, `digest` and the trailer.
+
+    The name and `digest` come first: a file whose first bytes are damaged is still a checkpoint.
+    """
     content = memoryview(_content(path))
     found = container.digest_of(content, path)
     named = parse_name(path.name)
@@ -233,31 +219,27 @@ def _verified(path: Path, digest: str | None) -> memoryview:
         raise CorruptCheckpoint(path, f"its SHA-256 is {found}, not the one in its name")
     if digest is not None and digest != found:
         raise CorruptCheckpoint(path, f"its SHA-256 is {found}; expected {printable(digest)}")
-    return content
+    container.check_seal(content, found, path)
+    return content, found
 
 
-def _open(path: Path) -> int:
+def _content(path: Path) -> bytearray:
     try:
-        return os.open(path, _OPEN)
+        with disk.reading(path) as (file, size):
+            if size > MAX_FILE_BYTES:
+                raise CorruptCheckpoint(path, f"{size} bytes; at most {MAX_FILE_BYTES} are allowed")
+            content = bytearray(size)
+            if not disk.fill(file, memoryview(content)):
+                raise CorruptCheckpoint(path, "cut off while it was read")
+            return content
     except ValueError as error:  # NUL, or half of a surrogate pair
         raise MissingCheckpoint(path, "no file can have such a name") from error
 
 
-def _content(path: Path) -> bytearray:
-    with _closing(_open(path)) as file:
-        status = os.fstat(file)
-        if not stat.S_ISREG(status.st_mode):
-            raise WrongFormat(path, _NOT_REGULAR)
-        if status.st_size > MAX_FILE_BYTES:
-            raise WrongFormat(path, f"{status.st_size} bytes; at most {MAX_FILE_BYTES} are allowed")
-        content = bytearray(status.st_size)
-        rest = memoryview(content)
-        while rest:
-            count = os.readv(file, [rest])
-            if count == 0:
-                raise CorruptCheckpoint(path, "cut off while it was read")
-            rest = rest[count:]
-    return content
+def _checked_header(path: Path, content: memoryview) -> dict[str, Any]:
+    header = container.header_of(content, path)
+    _check_step(path, header)
+    return header
 
 
 def _check_step(path: Path, header: Mapping[str, Any]) -> None:

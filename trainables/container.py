@@ -8,21 +8,30 @@
 
 The first section is the pickled state, the others are its arrays in C order. The header lists
 them in order: name, offset (bytes after the first 64-byte boundary behind the header), len
-(bytes), sha256, dtype, shape. A newer format of the header raises `FORMAT`; `MIN_READER` is
-raised only when older programs cannot read it.
+(bytes), sha256, dtype, shape. The section of a large array names segments in place of an offset
+(`trainables.segments`). The header may be signed (`trainables.signing`). A newer format of the
+header raises `FORMAT`; `MIN_READER` is raised only when older programs cannot read it.
 """
 
+import contextlib
 import hashlib
-import json
-import math
 import struct
 from collections.abc import Iterator, Mapping
-from typing import Any, Final, NamedTuple, NoReturn
+from pathlib import Path
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from trainables.errors import CorruptCheckpoint, StateError, WrongFormat, printable
+from trainables import segments, signing, strict_json
+from trainables.disk import Piece
+from trainables.errors import (
+    CheckpointError,
+    CorruptCheckpoint,
+    StateError,
+    WrongFormat,
+    printable,
+)
 from trainables.state import Packed
 from trainables.tagged import array_of
 
@@ -34,15 +43,11 @@ _MAGIC = b"SWCK\x01\n"
 _PREFIX = struct.Struct("<6sI")
 _DIGEST_BYTES = 32
 _ALIGNMENT = 64
-_MAX_DEPTH = 32
-_MAX_DIGITS = 40
-_SECTION_KEYS = {"name", "offset", "len", "sha256", "dtype", "shape"}
-
-Piece = bytes | memoryview
+_INSIDE_KEYS = {"name", "offset", "len", "sha256", "dtype", "shape"}
 
 
 class Container(NamedTuple):
-    """A parsed file; the arrays are views of its bytes."""
+    """A parsed file; its arrays are nobody else's."""
 
     header: dict[str, Any]
     packed: Packed
@@ -51,17 +56,29 @@ class Container(NamedTuple):
 # ---- writing ----------------------------------------------------------------------------------
 
 
-def build(header: Mapping[str, Any], packed: Packed) -> list[Piece]:
+def build(
+    header: Mapping[str, Any],
+    packed: Packed,
+    outside: Mapping[int, segments.Section],
+    trust: signing.Trust | None = None,
+) -> list[Piece]:
     """The file as pieces, to be written one after the other; the last is the digest.
+
+    Args:
+        header: JSON.
+        packed: the state.
+        outside: index of an array → its section, for those that lie in segments.
+        trust: what signs it; None: it is not signed.
 
     Raises:
         StateError: a header that is no JSON, or more arrays than a header can list.
     """
-    state = np.frombuffer(packed.pickled, dtype=np.uint8)
-    arrays = [state, *packed.arrays]
-    bodies = [array.reshape(-1).view(np.uint8).data for array in arrays]
-    sections, offset = [], 0
-    for index, (array, body) in enumerate(zip(arrays, bodies, strict=True)):
+    sections, bodies, offset = [], [], 0
+    for index, array in enumerate([np.frombuffer(packed.pickled, np.uint8), *packed.arrays]):
+        if index - 1 in outside:
+            sections.append({"name": _name(index), **outside[index - 1]})
+            continue
+        body = array.reshape(-1).view(np.uint8).data
         sections.append(
             {
                 "name": _name(index),
@@ -72,8 +89,9 @@ def build(header: Mapping[str, Any], packed: Packed) -> list[Piece]:
                 "shape": list(array.shape),
             }
         )
+        bodies.append(body)
         offset = _aligned(offset + body.nbytes)
-    text = _json_bytes(header, sections)
+    text = _header_bytes(header, sections, trust)
     start = _PREFIX.size + len(text)
     pieces: list[Piece] = [_PREFIX.pack(_MAGIC, len(text)) + text + _padding(start)]
     for body in bodies[:-1]:
@@ -85,11 +103,13 @@ def build(header: Mapping[str, Any], packed: Packed) -> list[Piece]:
     return [*pieces, digest.digest()]
 
 
-def _json_bytes(header: Mapping[str, Any], sections: list[dict[str, Any]]) -> bytes:
+def _header_bytes(
+    header: Mapping[str, Any], sections: list[segments.Section], trust: signing.Trust | None
+) -> bytes:
     entries = {**header, "format": FORMAT, "min_reader": MIN_READER, "sections": sections}
     try:
-        _check_depth(header)
-        text = json.dumps(entries, sort_keys=True, separators=(",", ":"), allow_nan=False).encode()
+        strict_json.check_depth(header)
+        text = strict_json.canonical(signing.sign(entries, trust) if trust else entries)
     except (TypeError, ValueError) as error:
         raise StateError("header", str(error), "use JSON: str keys, finite numbers") from error
     if len(text) > MAX_HEADER_BYTES:
@@ -114,21 +134,27 @@ def _padding(length: int) -> bytes:
 
 
 def digest_of(content: memoryview, source: object) -> str:
-    """The digest of a whole file, in hexadecimal, after checking it and the magic.
+    """The digest that a whole file must have, in hexadecimal: that of its bytes but the last 32.
+
+    Raises:
+        WrongFormat, CorruptCheckpoint: too short for a checkpoint.
+    """
+    if len(content) < _PREFIX.size + _DIGEST_BYTES:
+        _check_magic(content, source)
+        raise CorruptCheckpoint(source, f"cut off after {len(content)} bytes")
+    return hashlib.sha256(content[:-_DIGEST_BYTES]).hexdigest()
+
+
+def check_seal(content: memoryview, digest: str, source: object) -> None:
+    """Check the magic, and the digest at the file's end against that of its bytes.
 
     Raises:
         WrongFormat: no checkpoint, or one of another format.
-        CorruptCheckpoint: too short, or the bytes do not give the digest.
+        CorruptCheckpoint: the bytes do not give the digest.
     """
-    magic = bytes(content[: len(_MAGIC)])
-    if magic != _MAGIC:
-        _refuse_magic(magic, source)
-    if len(content) < _PREFIX.size + _DIGEST_BYTES:
-        raise CorruptCheckpoint(source, f"cut off after {len(content)} bytes")
-    digest = hashlib.sha256(content[:-_DIGEST_BYTES]).digest()
-    if digest != content[-_DIGEST_BYTES:]:
+    _check_magic(content, source)
+    if digest != content[-_DIGEST_BYTES:].hex():
         raise CorruptCheckpoint(source, "damaged or cut off: its bytes do not give its SHA-256")
-    return digest.hex()
 
 
 def header_of(content: memoryview, source: object) -> dict[str, Any]:
@@ -142,7 +168,7 @@ def header_of(content: memoryview, source: object) -> dict[str, Any]:
     if not 0 < length <= min(MAX_HEADER_BYTES, len(content) - _PREFIX.size - _DIGEST_BYTES):
         raise CorruptCheckpoint(source, f"its header cannot have {length} bytes")
     try:
-        header = parse_json(bytes(content[_PREFIX.size : _PREFIX.size + length]))
+        header = strict_json.parse(bytes(content[_PREFIX.size : _PREFIX.size + length]))
     except (ValueError, RecursionError) as error:
         reason = printable(f"its header is not valid: {error}")
         raise CorruptCheckpoint(source, reason) from error
@@ -152,33 +178,53 @@ def header_of(content: memoryview, source: object) -> dict[str, Any]:
     return header
 
 
-def parse(content: memoryview, source: object) -> Container:
-    """Header and sections of a file whose digest has been checked; raises as `header_of` does."""
-    header = header_of(content, source)
-    start = _aligned(_PREFIX.size + _header_length(content))
-    data = content[start : len(content) - _DIGEST_BYTES]
+def parse(content: memoryview, header: dict[str, Any], source: Path) -> Container:
+    """Header and sections of a file whose header has been read.
+
+    Raises:
+        CorruptCheckpoint: the sections are not what `build` writes, or a segment is not.
+        UnreadableCheckpoint: there is not memory enough for its arrays.
+    """
+    with _valid_sections(source):
+        _check_outside(header, source)
+        arrays = [
+            segments.load(section, source) if body is None else _copied(section, body)
+            for section, body in _sections(header, content)
+        ]
+    return Container(header, Packed(arrays[0].tobytes(), arrays[1:]))
+
+
+def verify(content: memoryview, header: dict[str, Any], source: Path) -> None:
+    """Check the sections and their segments without keeping any; raises as `parse`."""
+    with _valid_sections(source):
+        for section, body in _sections(header, content):
+            if body is None:
+                segments.verify(section, source)
+
+
+@contextlib.contextmanager
+def _valid_sections(source: object) -> Iterator[None]:
     try:
-        state, *arrays = _sections(header["sections"], data)
+        yield
+    except CheckpointError:
+        raise
     except (ValueError, TypeError, KeyError, OverflowError) as error:
         reason = printable(f"its list of sections is not valid: {error}")
         raise CorruptCheckpoint(source, reason) from error
-    return Container(header, Packed(state.tobytes(), arrays))
 
 
-def parse_json(text: bytes) -> Any:
-    """JSON without duplicate keys, NaN, huge numbers or deep nesting; raises ValueError."""
-    value = json.loads(
-        text.decode("utf-8"),
-        object_pairs_hook=_without_duplicates,
-        parse_constant=_refuse_constant,
-        parse_int=_short_int,
-        parse_float=_finite,
-    )
-    _check_depth(value)
-    return value
+def _check_outside(header: Mapping[str, Any], source: Path) -> None:
+    outside = [section for section in header["sections"] if "segments" in section]
+    for section in outside:
+        segments.check(section, source)
+    if outside:
+        segments.check_memory(outside, source)
 
 
-def _refuse_magic(magic: bytes, source: object) -> NoReturn:
+def _check_magic(content: memoryview, source: object) -> None:
+    magic = bytes(content[: len(_MAGIC)])
+    if magic == _MAGIC:
+        return
     if magic[:4] == _MAGIC[:4] and len(magic) == len(_MAGIC) and magic[-1:] == b"\n":
         raise WrongFormat(source, f"of format {magic[4]}; this program reads format {FORMAT}")
     if _MAGIC.startswith(magic):
@@ -198,62 +244,42 @@ def _check_versions(header: Mapping[str, Any], source: object) -> None:
         raise WrongFormat(source, f"for readers of format {needed}; this program reads {FORMAT}")
 
 
-def _sections(listed: Any, data: memoryview) -> Iterator[NDArray[Any]]:
-    """The arrays that `listed` describes; they must fill `data` in order and without overlap."""
+def _sections(
+    header: Mapping[str, Any], content: memoryview
+) -> Iterator[tuple[segments.Section, memoryview | None]]:
+    """Each section and its bytes; None: they lie in segments. The bytes fill the file in order."""
+    listed = header["sections"]
     if not isinstance(listed, list) or not listed:
         raise ValueError("expected a list with the section 'state'")
+    start = _aligned(_PREFIX.size + _header_length(content))
+    data = content[start : len(content) - _DIGEST_BYTES]
     offset, end = 0, 0
     for index, section in enumerate(listed):
-        if not isinstance(section, dict) or section.keys() != _SECTION_KEYS:
-            raise ValueError(f"section {index} must have {', '.join(sorted(_SECTION_KEYS))}")
-        if section["name"] != _name(index) or section["offset"] != offset:
+        if not isinstance(section, dict) or section.get("name") != _name(index):
+            raise ValueError(f"expected the section {_name(index)}")
+        if section.keys() == segments.KEYS and index:
+            yield section, None
+            continue
+        if section.keys() != _INSIDE_KEYS:
+            raise ValueError(f"section {index} must have {', '.join(sorted(_INSIDE_KEYS))}")
+        if section["offset"] != offset:
             raise ValueError(f"expected the section {_name(index)} at byte {offset}")
-        yield _section(section, data[offset:])
+        yield section, _body(section, data[offset:])
         end = offset + section["len"]
         offset = _aligned(end)
     if end != len(data):
         raise ValueError(f"the sections end at byte {end} of {len(data)}")
 
 
-def _section(section: Mapping[str, Any], rest: memoryview) -> NDArray[Any]:
+def _body(section: Mapping[str, Any], rest: memoryview) -> memoryview:
     name, length = section["name"], section["len"]
     if not 0 <= length <= len(rest):
         raise ValueError(f"the section {name} reaches beyond the end")
     body = rest[:length]
     if hashlib.sha256(body).hexdigest() != section["sha256"]:
         raise ValueError(f"the section {name} does not give its SHA-256")
-    return array_of(body, section["dtype"], section["shape"])
+    return body
 
 
-def _without_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) != len(pairs):
-        raise ValueError("a key stands there twice")
-    return found
-
-
-def _refuse_constant(name: str) -> NoReturn:
-    raise ValueError(f"{name} is no number of JSON")
-
-
-def _short_int(digits: str) -> int:
-    if len(digits) > _MAX_DIGITS:
-        raise ValueError(f"a number of {len(digits)} digits")
-    return int(digits)
-
-
-def _finite(text: str) -> float:
-    number = float(text)
-    if not math.isfinite(number):
-        raise ValueError(f"{text[:_MAX_DIGITS]} is too large")
-    return number
-
-
-def _check_depth(value: Any, depth: int = 0) -> None:
-    if depth > _MAX_DEPTH:
-        raise ValueError(f"nested deeper than {_MAX_DEPTH}")
-    if isinstance(value, Mapping):
-        value = list(value.values())
-    if isinstance(value, (list, tuple)):
-        for item in value:
-            _check_depth(item, depth + 1)
+def _copied(section: segments.Section, body: memoryview) -> NDArray[Any]:
+    return array_of(body, section["dtype"], section["shape"]).copy()

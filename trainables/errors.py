@@ -6,7 +6,10 @@ TrainableError
 ├── CheckpointError         a checkpoint that cannot be used
 │   ├── MissingCheckpoint       the file is not there
 │   ├── CorruptCheckpoint       the bytes are not the ones that were written
-│   └── WrongFormat             written by something else, or by a newer version
+│   ├── WrongFormat             written by something else, or by a newer version
+│   ├── UnreadableCheckpoint    it may be good, but memory, rights or descriptors are short
+│   └── UntrustedCheckpoint     holds what may run code, and somebody else signed it
+├── SigningError            the key that signs checkpoints cannot be used
 ├── EnvError                an environment that breaks its contract: what it returned
 ├── CallbackError           a person's callback that raised, or wrote what is no number
 ├── WorkerError             a rollout worker that died, hung or raised
@@ -81,6 +84,21 @@ class CorruptCheckpoint(CheckpointError):
 
 class WrongFormat(CheckpointError):
     """Written by something else, or by a newer version."""
+
+
+class UnreadableCheckpoint(CheckpointError):
+    """It may be good: the machine could not read it now."""
+
+
+class UntrustedCheckpoint(CheckpointError):
+    """Holds what may run code, and is not signed by the key of whoever reads it."""
+
+
+class SigningError(TrainableError):
+    """The key that signs checkpoints cannot be used; says what to do."""
+
+    def __init__(self, path: object, found: str, remedy: str) -> None:
+        super().__init__(f"{printable(str(path))}: {found}; {remedy}")
 
 
 class EnvError(TrainableError):

@@ -1,4 +1,4 @@
-"""A folder of files as a dict, path in the folder → bytes, and back."""
+"""A folder of files as a dict, path in the folder → opaque bytes, and back."""
 
 import itertools
 import tempfile
@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from trainables.errors import TrainableError, shorten
+from trainables.signing import Opaque
 
 #: How the names of temporary folders begin, so that what a crash leaves can be recognised.
 TEMPORARY = ".tmp-folder-"
@@ -25,13 +26,13 @@ def temporary_folder(parent: str | Path | None) -> tempfile.TemporaryDirectory[s
     return tempfile.TemporaryDirectory(prefix=TEMPORARY, dir=parent)
 
 
-def read_files(folder: Path) -> dict[str, bytes]:
+def read_files(folder: Path) -> dict[str, Opaque]:
     """The regular files under `folder`, by their paths in it; links are left out."""
     files = sorted(p for p in folder.rglob("*") if p.is_file() and not p.is_symlink())
-    return {p.relative_to(folder).as_posix(): p.read_bytes() for p in files}
+    return {p.relative_to(folder).as_posix(): Opaque(p.read_bytes()) for p in files}
 
 
-def write_files(folder: Path, files: Mapping[str, bytes]) -> None:
+def write_files(folder: Path, files: Mapping[str, Opaque]) -> None:
     """Write what `read_files` gave into `folder`; refuses a path that leads out of it."""
     root = folder.resolve()
     for name, content in files.items():
@@ -41,4 +42,4 @@ def write_files(folder: Path, files: Mapping[str, bytes]) -> None:
                 f"{shorten(name)}: a file of a checkpoint must stay inside its folder"
             )
         target.parent.mkdir(parents=True, exist_ok=True)
-        target.write_bytes(content)
+        target.write_bytes(content.data)

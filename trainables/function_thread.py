@@ -14,6 +14,7 @@ from typing import Any
 from trainables import rng
 from trainables.errors import StateError, TrainableError, shorten
 from trainables.folder import read_files, temporary_folder, write_files
+from trainables.signing import Opaque
 from trainables.state import pack, unpack
 from trainables.trainable import TrialContext
 
@@ -28,7 +29,7 @@ class Checkpoint:
     """What a report saved: data, or the files of a folder; and its metrics."""
 
     data: Any
-    files: Mapping[str, bytes]
+    files: Mapping[str, Opaque]
     metrics: Mapping[str, Any]
 
 

@@ -12,6 +12,7 @@ stand together. The kinds and their fields:
     bfloat16  torch tensor                data (int16 array of the same bits)
     deque     collections.deque           items (list), maxlen
     object    a registered class          name, version, data
+    opaque    bytes that may run code     data (uint8 array); see `trainables.signing`
 """
 
 import sys
@@ -22,8 +23,12 @@ from typing import Any, Final, NamedTuple, Protocol, Self, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from trainables.signing import Opaque
+
 #: Key of every tagged dict; states that use it themselves are refused.
 TAG: Final = "\0type"
+#: The kind whose bytes are handed out only where they are trusted.
+OPAQUE: Final = "opaque"
 #: Arrays and bytes of at most this size stay in the pickle: a section of their own costs more.
 INLINE_BYTES: Final = 512
 #: Array dtypes that a checkpoint may hold: little-endian, fixed width.
@@ -174,6 +179,14 @@ def _decode_bytes(data: NDArray[Any]) -> bytes:
     return data.tobytes()
 
 
+def _encode_opaque(value: Opaque) -> dict[str, Any]:
+    return {TAG: OPAQUE, "data": np.frombuffer(value.data, dtype=np.uint8)}
+
+
+def _decode_opaque(data: NDArray[Any]) -> Opaque:
+    return Opaque(data.tobytes())
+
+
 # ---- torch ------------------------------------------------------------------------------------
 
 
@@ -235,6 +248,8 @@ def encode(value: object) -> dict[str, Any]:
         return _encode_deque(value)
     if isinstance(value, bytes) and kind is bytes:
         return _encode_bytes(value)
+    if isinstance(value, Opaque) and kind is Opaque:
+        return _encode_opaque(value)
     if _is_tensor(value):
         return _encode_tensor(value)
     raise NotData(f"a value of type {_full_name(kind)}", _REMEDY)
@@ -251,6 +266,7 @@ _DECODERS: Final[dict[str, Callable[..., Any]]] = {
     "fortran": _decode_fortran,
     "scalar": _decode_scalar,
     "bytes": _decode_bytes,
+    OPAQUE: _decode_opaque,
     "tensor": _decode_tensor,
     "bfloat16": _decode_bfloat16,
     "deque": _decode_deque,

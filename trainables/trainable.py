@@ -27,10 +27,11 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any, ClassVar
 
-from trainables import checkpoint_file, rng
+from trainables import checkpoint_file, rng, unsafe_pickle
 from trainables.errors import TrainableError, shorten
 from trainables.folder import fresh_path, read_files, temporary_folder, write_files
 from trainables.results import Counters
+from trainables.signing import Opaque
 
 
 @dataclass(frozen=True)
@@ -57,6 +58,9 @@ class Trainable:
 
     #: What a checkpoint of this class holds, in words, for `sweep show`. Trainers measure a level.
     exactness: ClassVar[str] = "as saved"
+    #: Whether `save_checkpoint` may return what is no plain data: it is pickled, and the
+    #: checkpoint signed. Who loads a pickle runs what its writer wanted, so others refuse it.
+    unsafe_pickle: ClassVar[bool] = False
 
     def __init__(
         self, config: Mapping[str, Any] | None = None, context: TrialContext | None = None
@@ -158,9 +162,10 @@ class Trainable:
         with temporary_folder(self.context.logdir) as folder:
             data = self.save_checkpoint(folder)
             files = read_files(Path(folder))
+            kept = self._packed(data)
         rng.restore_global(streams)
         return {
-            "trainable": {"data": data if isinstance(data, Mapping) else None, "files": files},
+            "trainable": {"data": kept, "files": files},
             "counters": self._counters.get_state(),
             "streams": streams,
         }
@@ -169,13 +174,23 @@ class Trainable:
         """Take back what `get_state` gave."""
         saved = state["trainable"]
         if saved["data"] is not None:
-            self.load_checkpoint(saved["data"])
+            self.load_checkpoint(self._unpacked(saved["data"]))
         else:
             with temporary_folder(self.context.logdir) as folder:
                 write_files(Path(folder), saved["files"])
                 self.load_checkpoint(folder)
         self._counters.set_state(state["counters"])
         rng.restore_global(state["streams"])
+
+    def _packed(self, data: object) -> Any:
+        if self.unsafe_pickle and data is not None and not isinstance(data, str):
+            return unsafe_pickle.dump(data, type(self).__name__)
+        return data if isinstance(data, Mapping) else None
+
+    def _unpacked(self, kept: Any) -> Any:
+        if isinstance(kept, Opaque):
+            return unsafe_pickle.load(kept, type(self).__name__, self.unsafe_pickle)
+        return kept
 
     def save(self, checkpoint_dir: str | Path | None = None) -> Path:
         """Write one checkpoint file into `checkpoint_dir` (default: `logdir`); return its path."""

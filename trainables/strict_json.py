@@ -1,0 +1,64 @@
+"""JSON from outside: no duplicate keys, no NaN, no huge numbers, no deep nesting."""
+
+import json
+import math
+from collections.abc import Mapping
+from typing import Any, Final, NoReturn
+
+#: Deepest nesting of lists and objects.
+MAX_DEPTH: Final = 32
+#: Longest integer.
+MAX_DIGITS: Final = 40
+
+
+def parse(text: bytes) -> Any:
+    """What `text` says; raises ValueError or RecursionError."""
+    value = json.loads(
+        text.decode("utf-8"),
+        object_pairs_hook=_without_duplicates,
+        parse_constant=_refuse_constant,
+        parse_int=_short_int,
+        parse_float=_finite,
+    )
+    check_depth(value)
+    return value
+
+
+def canonical(value: Mapping[str, Any]) -> bytes:
+    """`value` in its one form: sorted keys, no spaces, ASCII; raises TypeError or ValueError."""
+    return json.dumps(value, sort_keys=True, separators=(",", ":"), allow_nan=False).encode()
+
+
+def check_depth(value: Any, depth: int = 0) -> None:
+    """Raise ValueError for nesting deeper than `MAX_DEPTH`."""
+    if depth > MAX_DEPTH:
+        raise ValueError(f"nested deeper than {MAX_DEPTH}")
+    if isinstance(value, Mapping):
+        value = list(value.values())
+    if isinstance(value, (list, tuple)):
+        for item in value:
+            check_depth(item, depth + 1)
+
+
+def _without_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) != len(pairs):
+        raise ValueError("a key stands there twice")
+    return found
+
+
+def _refuse_constant(name: str) -> NoReturn:
+    raise ValueError(f"{name} is no number of JSON")
+
+
+def _short_int(digits: str) -> int:
+    if len(digits) > MAX_DIGITS:
+        raise ValueError(f"a number of {len(digits)} digits")
+    return int(digits)
+
+
+def _finite(text: str) -> float:
+    number = float(text)
+    if not math.isfinite(number):
+        raise ValueError(f"{text[:MAX_DIGITS]} is too large")
+    return number
