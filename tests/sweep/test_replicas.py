@@ -26,7 +26,7 @@ class Breeder(schedulers.Scheduler):
     """Two trials run to 3; the worse one makes room for a child of the better one, which ends."""
 
     Options: ClassVar[type[BaseModel]] = fifo.Options
-    pauses: ClassVar[bool] = True
+    pauses = True
     time_attr = "training_iteration"
     levels: tuple[float, ...] = (3.0, 6.0)
 
