@@ -213,10 +213,36 @@ class Moved:
     """The numbers that the decision was based on."""
 
 
-Event = EpochBegan | EpochEnded | Created | Opened | Closed | Moved
+@dataclass(frozen=True)
+class Warmed:
+    """Trials of another sweep that searchers see beside the sweep's own."""
+
+    kind: ClassVar[str] = "warm"
+    sweep: str
+    """The name of the other one."""
+    trials: tuple[Mapping[str, Any], ...]
+    """Of each: trial (its number there), status, searched, and curves: for each replica
+    [iteration, time, value] of each iteration."""
+    left_out: tuple[str, ...] = ()
+    """Those that are no points of the space, and why."""
+
+
+@dataclass(frozen=True)
+class Widened:
+    """The space that holds from now on."""
+
+    kind: ClassVar[str] = "space"
+    space: Mapping[str, Any]
+    """As it stands in a spec."""
+    trial: int
+    """The first trial that is searched in it."""
+
+
+Event = EpochBegan | EpochEnded | Created | Opened | Closed | Moved | Warmed | Widened
 
 _KINDS: Mapping[str, type[Any]] = {
-    cls.kind: cls for cls in (EpochBegan, EpochEnded, Created, Opened, Closed, Moved)
+    cls.kind: cls
+    for cls in (EpochBegan, EpochEnded, Created, Opened, Closed, Moved, Warmed, Widened)
 }
 
 
@@ -255,6 +281,8 @@ def from_body(kind: str, body: Mapping[str, Any], rows: tuple[Row, ...] = ()) ->
             "saved": tuple(Saved(**saved) for saved in values["saved"]),
             "rows": rows,
         }
+    if kind == Warmed.kind:
+        values |= {key: tuple(values[key]) for key in ("trials", "left_out")}
     if kind == Moved.kind:
         values["status"] = Status(values["status"])
     event: Event = _KINDS[kind](**values)

@@ -5,7 +5,8 @@ sees exactly what the first one saw. Schedulers and searchers treat what they ar
 read-only.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
 from sweep.events import (
     FINISHED,
@@ -20,6 +21,7 @@ from sweep.events import (
     Opened,
     Recorded,
     Status,
+    Warmed,
 )
 from sweep.trial import Objective, Point, Replica, Trial, rank_key
 
@@ -39,6 +41,8 @@ class History:
         self.ended = ""
         """How the newest epoch ended; empty while it runs."""
         self.began_at = 0.0
+        self.earlier: list[Trial] = []
+        """Trials of another sweep, for searchers; they have numbers below 0."""
 
     def of(self, *statuses: Status) -> list[Trial]:
         """The trials with one of these statuses, by number."""
@@ -84,6 +88,10 @@ class History:
                 self.began_at = self.began_at or record.at
             case EpochEnded():
                 self.ended = event.how
+            case Warmed():
+                self.earlier = [
+                    self._warm(number, trial) for number, trial in enumerate(event.trials)
+                ]
             case Created():
                 self._create(event)
             case Opened():
@@ -99,6 +107,16 @@ class History:
         searched, config = dict(event.searched), dict(event.config)
         births = event.births or (None,) * event.replicas
         self.trials.append(Trial.new(event.trial, searched, config, self.objective, births))
+
+    def _warm(self, place: int, taken: Mapping[str, Any]) -> Trial:
+        number, curves = -1 - place, taken["curves"]
+        trial = Trial.new(
+            number, dict(taken["searched"]), {}, self.objective, (None,) * len(curves)
+        )
+        for replica, curve in zip(trial.replicas, curves, strict=True):
+            replica.curve = [Point(*point) for point in curve]
+            replica.status = Status(taken["status"])
+        return trial
 
     def _replica(self, event: Opened | Closed | Moved) -> Replica:
         """The replica that an event is about; one that is opened first is added to its trial."""

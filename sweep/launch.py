@@ -15,18 +15,19 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
-from sweep import checkpoints, plugins, pools, samples, schedulers, searchers, verdicts
+from sweep import checkpoints, plugins, pools, samples, schedulers, searchers, verdicts, warm_start
 from sweep import spec as specs
 from sweep.driver import Parts
 from sweep.errors import BadConfig, UnknownName, UsageError
-from sweep.events import EpochBegan, Event, Moved, Status
+from sweep.events import EpochBegan, Event, Moved, Status, Widened
 from sweep.folder import Folder
 from sweep.history import History, Objective, Replica
 from sweep.ledger import Ledger, iterate
 from sweep.pools import Pool
 from sweep.schedulers import Frame, Scheduler
 from sweep.searchers import Searcher
-from sweep.spec import SweepSpec
+from sweep.space import Space, widening
+from sweep.spec import SweepSpec, space_file
 from trainables.errors import nearest, shorten
 from trainables.trainable import Trainable
 
@@ -106,11 +107,12 @@ def create(
     source: str,
     paths: Sequence[str],
     tracking_uri: str | None = None,
-) -> None:
-    """Make the folder and the ledger of a new sweep, whole or not at all.
+) -> list[str]:
+    """Make the folder and the ledger of a new sweep, whole or not at all; returns what to say.
 
     The tracking URI stands beside the ledger, for whoever resumes; it may hold a password.
     """
+    warmed = warm_start.read(resolved.spec, resolved.objective, folder.root)
     folder.root.mkdir(parents=True, exist_ok=True)
     with folder.creating() as draft:
         if tracking_uri is not None:
@@ -119,7 +121,33 @@ def create(
         draft.spec.write_text(source, encoding="utf-8")
         provenance = {**_provenance(resolved.trainable), "paths": list(paths)}
         text = specs.canonical_json(resolved.spec)
-        Ledger.create(draft.ledger, folder.name, text, provenance).close()
+        with contextlib.closing(
+            Ledger.create(draft.ledger, folder.name, text, provenance)
+        ) as ledger:
+            if warmed is not None:
+                ledger.begin_epoch([warmed])
+    return [] if warmed is None else warm_start.describe(warmed)
+
+
+def read_spec(ledger: Ledger) -> SweepSpec:
+    """The spec of a sweep with the space that holds now."""
+    spec = specs.from_json(ledger.spec)
+    widened = ledger.newest(Widened.kind)
+    if not isinstance(widened, Widened):
+        return spec
+    return spec.model_copy(update={"space": Space.parse(widened.space, forbid=spec.forbid)})
+
+
+def _widen(launch: "Launch", spec: SweepSpec) -> SweepSpec:
+    """The spec with the wider space that was asked for."""
+    if launch.space is None:
+        return spec
+    space = space_file.read(launch.space, spec)
+    if space.raw == spec.space.raw:
+        return spec
+    widening.check(spec.space, space)
+    space.check_against(spec.config)
+    return spec.model_copy(update={"space": space})
 
 
 def read_history(ledger: Ledger) -> History:
@@ -143,6 +171,8 @@ class Launch:
     """The total of searched settings; None: as before."""
     retry_failed: bool = False
     strict: bool = False
+    space: Path | None = None
+    """A file with a wider space; None: as before."""
 
 
 @contextlib.contextmanager
@@ -157,14 +187,15 @@ def opened(
     """
     make_pool = make_pool or pools.find(launch.pool)
     with launch.folder.lock(), contextlib.closing(Ledger(launch.folder.ledger)) as ledger:
-        spec = specs.from_json(ledger.spec)
+        before = read_spec(ledger)
+        spec = _widen(launch, before)
         paths = tuple(ledger.provenance["paths"])
         resolved = resolve(spec, paths)
         warnings = _changes(ledger.provenance, _provenance(resolved.trainable))
         if warnings and launch.strict:
             raise UsageError(f"--strict: {'; '.join(warnings)}")
         history = read_history(ledger)
-        _take_over(ledger, history, launch)
+        _take_over(ledger, history, launch, None if spec is before else spec.space)
         _tidy(launch.folder, history)
         with contextlib.closing(make_pool(launch.slots)) as pool:
             yield (
@@ -184,7 +215,7 @@ def opened(
         _tidy(launch.folder, history)
 
 
-def _take_over(ledger: Ledger, history: History, launch: Launch) -> None:
+def _take_over(ledger: Ledger, history: History, launch: Launch, wider: Space | None) -> None:
     """Begin a new epoch and put every trial where the new driver can go on with it."""
     wanted = launch.trials or history.wanted or specs.from_json(ledger.spec).trials
     began = EpochBegan(socket.gethostname(), os.getpid(), wanted)
@@ -202,6 +233,8 @@ def _take_over(ledger: Ledger, history: History, launch: Launch) -> None:
         failed = history.of(Status.FAILED)
         ended = (r for t in failed for r in t.replicas if r.status is not Status.COMPLETED)
         events += [_back(replica, "it is tried again") for replica in ended]
+    if wider is not None:
+        events.append(Widened(wider.raw, len(history.trials)))
     history.extend(ledger.begin_epoch([began, *events]))
 
 

@@ -151,6 +151,13 @@ class Ledger:
             for row in events
         ]
 
+    def newest(self, kind: str) -> Event | None:
+        """The newest event of a kind that has no results; None: there is none."""
+        of_kind = tables.events.select().where(tables.events.c.kind == kind)
+        with _outside(self.path), self._engine.connect() as connection:
+            row = connection.execute(of_kind.order_by(tables.events.c.k.desc()).limit(1)).first()
+        return None if row is None else from_body(kind, json.loads(row.body))
+
     def counts(self) -> dict[Status, int]:
         """How many trials have each status."""
         columns = tables.replicas.c

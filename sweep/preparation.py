@@ -44,10 +44,10 @@ def prepare(space: str, overrides: Sequence[Override]) -> Prepared:
     return Prepared(resolved, changed + path.read_text(encoding="utf-8-sig"), paths)
 
 
-def create(prepared: Prepared, folder: Folder, pool: str, tracking_uri: str | None) -> None:
-    """Make the sweep's folder and ledger, if there is such a pool."""
+def create(prepared: Prepared, folder: Folder, pool: str, tracking_uri: str | None) -> list[str]:
+    """Make the sweep's folder and ledger, if there is such a pool; returns what to say."""
     pools.find(pool)
-    launch.create(folder, prepared.resolved, prepared.text, prepared.paths, tracking_uri)
+    return launch.create(folder, prepared.resolved, prepared.text, prepared.paths, tracking_uri)
 
 
 def slots(asked: int | None, spec: SweepSpec, paths: Sequence[str], trials: int) -> int:

@@ -93,6 +93,7 @@ class Proposer:
                 self.levels,
                 rng.integer(self.spec.seed, *path),
                 self.spec.seed,
+                history.earlier,
             )
             try:
                 return self.searcher.suggest(request)

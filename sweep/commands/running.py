@@ -1,5 +1,6 @@
 """The commands that train: run, resume, validate."""
 
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -49,7 +50,8 @@ def run(space: str, **given: Any) -> int:
         slots = preparation.slots(given["jobs"], spec, prepared.paths, spec.trials)
         if given["tracking_uri"] is not None:
             preparation.check_tracking(given["tracking_uri"], spec)
-        preparation.create(prepared, folder, given["pool"], given["tracking_uri"])
+        for said in preparation.create(prepared, folder, given["pool"], given["tracking_uri"]):
+            click.echo(f"sweep: {said}", err=True)
         launch = Launch(folder, slots, given["pool"])
         return _conduct(Order(launch, given["tracking_uri"], given["timeout"]), answer)
 
@@ -62,6 +64,12 @@ def run(space: str, **given: Any) -> int:
 @pool_option
 @timeout_option
 @click.option("--retry-failed", is_flag=True, help="Try failed trials again.")
+@click.option(
+    "--space",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="A wider search space from now on: the key space of a spec, or a space alone.",
+)
 @click.option("--strict", is_flag=True, help="Refuse if code or library versions have changed.")
 @json_option
 def resume(name: str, **given: Any) -> int:
@@ -76,7 +84,13 @@ def resume(name: str, **given: Any) -> int:
         spec, paths = look.read_spec(folder)
         slots = preparation.slots(given["jobs"], spec, paths, given["trials"] or spec.trials)
         launch = Launch(
-            folder, slots, given["pool"], given["trials"], given["retry_failed"], given["strict"]
+            folder,
+            slots,
+            given["pool"],
+            given["trials"],
+            given["retry_failed"],
+            given["strict"],
+            given["space"],
         )
         order = Order(launch, preparation.recall_tracking(folder), given["timeout"])
         return _conduct(order, answer)

@@ -34,6 +34,8 @@ class Request:
     """From (sweep seed, number of the new trial), in [0, 2**63)."""
     sweep_seed: int = 0
     """The sweep's own, for searchers that enumerate: the order comes from it."""
+    earlier: Sequence[Trial] = ()
+    """Trials of another sweep to learn from; they have numbers below 0 and no place in an order."""
 
     @property
     def index(self) -> int:

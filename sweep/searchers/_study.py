@@ -36,7 +36,9 @@ def suggest(request: Request, sampler: BaseSampler, view: View = "modelled") -> 
         warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
         study = optuna.create_study(direction=direction(request.objective), sampler=sampler)
         domains = request.space.domains
-        study.add_trials([freeze(t, domains, request.levels, view) for t in request.trials])
+        study.add_trials(
+            [freeze(t, domains, request.levels, view) for t in (*request.earlier, *request.trials)]
+        )
         trial = study.ask()
         return request.space.resolve(lambda name, domain: ask(trial, name, domain, view))
 

@@ -14,7 +14,6 @@ from typing import Any
 
 from sweep import folder as folders
 from sweep import launch
-from sweep import spec as specs
 from sweep.errors import SweepError
 from sweep.events import EpochBegan, Opened, Recorded, Row
 from sweep.folder import Folder
@@ -72,7 +71,7 @@ class Sweep:
 def read(folder: Folder) -> Sweep:
     """The sweep in `folder` as it is now."""
     with contextlib.closing(Ledger(folder.ledger)) as ledger:
-        spec = specs.from_json(ledger.spec)
+        spec = launch.read_spec(ledger)
         scheduler = launch.build_scheduler(spec)
         history = launch.read_history(ledger)
         records = tuple(record for batch in iterate(ledger) for record in batch)
@@ -95,7 +94,7 @@ def read_all(root: Path) -> tuple[list[Sweep], list[str]]:
 def read_spec(folder: Folder) -> tuple[SweepSpec, tuple[str, ...]]:
     """The sweep's spec, and the folders in which its trainable's module is looked for."""
     with contextlib.closing(Ledger(folder.ledger)) as ledger:
-        return specs.from_json(ledger.spec), tuple(ledger.provenance["paths"])
+        return launch.read_spec(ledger), tuple(ledger.provenance["paths"])
 
 
 def read_log(folder: Folder, trial: int) -> str:

@@ -196,7 +196,10 @@ _READERS: dict[str, Callable[[Reading], Domain | Fixed | Derived]] = {
     "value": _read_value,
 }
 #: With W&B's constant, which is never an expression.
-_KINDS = {**_READERS, "constant": lambda reading: Fixed(_fixed(reading.value, reading.where))}
+_KINDS: dict[str, Callable[[Reading], Domain | Fixed | Derived]] = {
+    **_READERS,
+    "constant": lambda reading: Fixed(_fixed(reading.value, reading.where)),
+}
 _COMPANIONS: dict[str, tuple[str, ...]] = {
     "uniform": ("step",),
     "loguniform": ("step",),

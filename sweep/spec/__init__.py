@@ -35,6 +35,7 @@ from sweep.spec.searching import (
     ForbidField,
     InitialField,
     SpaceField,
+    WarmStart,
     check_number,
     source_of,
 )
@@ -66,6 +67,7 @@ __all__ = [
     "from_json",
     "load",
     "parse",
+    "text_of",
 ]
 
 M = TypeVar("M", bound=BaseModel)
@@ -138,6 +140,9 @@ class SweepSpec(BaseModel):
     initial: InitialField = Field(
         (), description="Settings to try first; the searcher fills in what they leave open."
     )
+    warm_start: WarmStart | None = Field(
+        None, description="Another sweep whose trials the searcher sees too."
+    )
     stop: dict[ResultPath, int | float] = Field(
         default_factory=dict,
         description="Result → value; a trial ends when any one is reached or passed.",
@@ -207,7 +212,7 @@ def load(path: Path, overrides: Sequence[str | Override] = ()) -> SweepSpec:
     Raises:
         UsageError: it cannot be read, or it cannot work; one line that says where and why.
     """
-    return parse(_text_of(path), str(path), overrides)
+    return parse(text_of(path), str(path), overrides)
 
 
 def parse(text: str, file: str, overrides: Sequence[str | Override] = ()) -> SweepSpec:
@@ -262,7 +267,8 @@ def _is_file(path: Path) -> bool:
         return False
 
 
-def _text_of(path: Path) -> str:
+def text_of(path: Path) -> str:
+    """The text of a YAML file; BadConfig if it cannot be read."""
     allowed = f"a readable file in UTF-8 of at most {yaml_source.LARGEST_FILE} bytes"
     at = At(str(path))
     if not _is_file(path):

@@ -1,12 +1,27 @@
-"""The keys of a spec beside ``space`` that say what is searched: forbid, initial."""
+"""The keys of a spec beside ``space`` that say what is searched: forbid, initial, warm_start."""
 
 from collections.abc import Mapping, Sequence
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
-from pydantic import BeforeValidator, Field, InstanceOf, PlainSerializer, ValidationInfo
+from pydantic import BaseModel, BeforeValidator, Field, InstanceOf, PlainSerializer, ValidationInfo
 
 from sweep.source import Source
 from sweep.space import Space
+from sweep.spec.sections import SETTINGS
+
+
+class WarmStart(BaseModel):
+    """Another sweep whose trials searchers see too."""
+
+    model_config = SETTINGS
+
+    sweep: str = Field(min_length=1, description="Name of the other sweep, or its folder.")
+    best: int | None = Field(
+        None, ge=1, description="How many of its trials are taken, the best ones; none: all."
+    )
+    trials: Literal["completed", "all"] = Field(
+        "completed", description="Whether trials that ended early are taken too (all)."
+    )
 
 
 def _read_list(of: str, example: str) -> BeforeValidator:

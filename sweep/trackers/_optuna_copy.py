@@ -161,6 +161,8 @@ def _when(seconds: float | None) -> datetime:
 
 def _may_become(old: FrozenTrial, new: FrozenTrial) -> bool:
     """Whether adding to `old` makes it `new`."""
+    if old.distributions != new.distributions:  # the space was widened
+        return False
     if old.params != new.params or old.intermediate_values.keys() - new.intermediate_values.keys():
         return False
     if not old.state.is_finished():

@@ -1,12 +1,13 @@
 """Whole sweeps, small and quick, as a person would run them."""
 
+import contextlib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from sweep import launch
+from sweep import launch, trackers
 from sweep import spec as specs
 from sweep.driver import Driver
 from sweep.events import Row
@@ -14,6 +15,7 @@ from sweep.folder import Folder
 from sweep.history import History, Trial
 from sweep.launch import Launch
 from sweep.ledger import Ledger
+from sweep.trackers import Where
 from trainables import checkpoint_file
 from trainables.results import VOLATILE_KEYS
 
@@ -48,6 +50,16 @@ def run(folder: Folder, slots: int = 1, pool: str = "inline", **options: Any) ->
     """Run or resume it to its end; returns how it ended."""
     with launch.opened(Launch(folder, slots, pool, **options)) as (parts, _warnings):
         return Driver(parts, lambda _recorded: None).run()
+
+
+def copy_to_optuna(folder: Folder) -> None:
+    """Bring the copy in Optuna's tables up to the ledger."""
+    with launch.opened(Launch(folder, 1, "inline")) as (parts, _warnings):
+        ledger, objective = parts.ledger, parts.history.objective
+        where = Where(folder, ledger.sweep_id, ledger.name, 0.0, parts.spec, objective)
+        with contextlib.closing(trackers.find("optuna")(where)) as tracker:
+            tracker.publish(ledger.read(after=ledger.published("optuna")))
+            ledger.set_published("optuna", parts.history.k)
 
 
 def history(folder: Folder) -> History:
