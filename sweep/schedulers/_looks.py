@@ -6,6 +6,7 @@ iteration jumped over, the highest counts.
 """
 
 from abc import abstractmethod
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from sweep import schedulers
@@ -30,8 +31,8 @@ class Looks(schedulers.Scheduler):
     pauses = False
 
     @abstractmethod
-    def verdict(self, history: History, trial: Trial) -> Verdict:
-        """Whether a trial that came to a level goes on."""
+    def judge(self, history: History) -> Callable[[Trial], Verdict]:
+        """Says of a trial that came to a level whether it goes on."""
 
     @abstractmethod
     def next_goal(self, time: float) -> Goal:
@@ -41,10 +42,8 @@ class Looks(schedulers.Scheduler):
         """Judge who came to a level; fill the slots that are left with fresh trials."""
         stop: list[Stop] = []
         resume: list[Resume] = []
-        for trial in history.of(Status.PAUSED):
-            if not waits(trial):
-                continue
-            found = self.verdict(history, trial)
+        there = [trial for trial in history.of(Status.PAUSED) if waits(trial)]
+        for trial, found in self._judged(history, there):
             if not found.goes_on:
                 stop.append(Stop(trial.number, Status.PRUNED, found.why, found.evidence))
             elif len(resume) < free:
@@ -54,3 +53,8 @@ class Looks(schedulers.Scheduler):
         goal = self.next_goal(0.0)
         why = f"a slot was free; first look at {goal.at:g}" if goal.at else "a slot was free"
         return Plan(tuple(stop), tuple(resume), fresh=(Fresh(goal, why),) * fresh)
+
+    def _judged(self, history: History, trials: Sequence[Trial]) -> Iterator[tuple[Trial, Verdict]]:
+        if trials:
+            verdict = self.judge(history)
+            yield from ((trial, verdict(trial)) for trial in trials)

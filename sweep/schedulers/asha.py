@@ -15,8 +15,9 @@ save.
 A rung's value is the score at the first iteration at or past it; a missing score ranks last.
 """
 
+import functools
 import itertools
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import ClassVar, Literal
 
 from pydantic import BaseModel, Field
@@ -91,8 +92,11 @@ class Scheduler(Looks):
         """The lowest rung above `time`."""
         return self._goal(sum(level <= time for level in self.levels))
 
-    def verdict(self, history: History, trial: Trial) -> Verdict:
-        """Compare a trial with all that have come to its rung."""
+    def judge(self, history: History) -> Callable[[Trial], Verdict]:
+        """Compare each trial with all that have come to its rung."""
+        return functools.partial(self._verdict, history)
+
+    def _verdict(self, history: History, trial: Trial) -> Verdict:
         level = max(level for level in self.levels if trial.reached(level))
         ranking = ranked_at([t for t in history.trials if t.reached(level)], level)
         place = [number.number for number, _ in ranking].index(trial.number) + 1

@@ -1,0 +1,147 @@
+"""The history as a study in memory, on which Optuna's pruners judge one trial.
+
+The study is made anew for each plan. A trial stands there with its score at each level that it has
+reached, under the level as its step. Pruners that remember in the study what they decided before
+(successive halving, Hyperband) get one in which every trial still runs, and are shown every earlier
+level again, so that they remember the same.
+"""
+
+import copy
+import math
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import optuna
+from optuna.pruners import BasePruner, HyperbandPruner, SuccessiveHalvingPruner
+from optuna.trial import FrozenTrial, TrialState
+
+from sweep.errors import BadConfig
+from sweep.events import Status
+from sweep.history import History, Trial
+from sweep.study import direction
+from trainables.errors import nearest
+
+optuna.logging.set_verbosity(optuna.logging.WARNING)
+
+#: The name of every study here; Hyperband deals trials to its brackets by it.
+_NAME = "sweep"
+_STATES = {
+    Status.WAITING: TrialState.RUNNING,
+    Status.RUNNING: TrialState.RUNNING,
+    Status.PAUSED: TrialState.RUNNING,
+    Status.PRUNED: TrialState.PRUNED,
+    Status.STOPPED: TrialState.PRUNED,
+    Status.COMPLETED: TrialState.COMPLETE,
+    Status.FAILED: TrialState.FAIL,
+}
+
+
+class Study:
+    """What Optuna is shown of a sweep at one moment.
+
+    Args:
+        history: the sweep.
+        levels: where trials are looked at, ascending, up to the farthest trial.
+        pruner: who will be asked.
+    """
+
+    def __init__(self, history: History, levels: Sequence[int], pruner: BasePruner) -> None:
+        self._pruner = pruner
+        self._study = optuna.create_study(study_name=_NAME, direction=direction(history.objective))
+        self._remembers = isinstance(pruner, SuccessiveHalvingPruner | HyperbandPruner)
+        frozen = [_freeze(trial, levels) for trial in history.trials]
+        self._completed = [n for n, t in enumerate(frozen) if t.state is TrialState.COMPLETE]
+        for trial in frozen if self._remembers else ():
+            trial.state, trial.value, trial.datetime_complete = TrialState.RUNNING, None, None
+        self._study.add_trials(frozen)
+
+    def prunes(self, number: int) -> bool:
+        """Whether the pruner would end the trial with this number, where it stands."""
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of values that it passes over, and experiments
+            if self._remembers:
+                self._remind(number)
+            return bool(self._pruner.prune(self._study, self._frozen(number)))
+
+    def completed_at(self, level: int) -> list[tuple[int, float]]:
+        """Number and value of the completed trials that have one at a level."""
+        found = ((number, self.value_at(number, level)) for number in self._completed)
+        return [(number, value) for number, value in found if value is not None]
+
+    def value_at(self, number: int, level: int) -> float | None:
+        """The value of one trial at a level; None: it has none there."""
+        return self._frozen(number).intermediate_values.get(level)
+
+    def _frozen(self, number: int) -> FrozenTrial:
+        return self._study.get_trials(deepcopy=False)[number]
+
+    def _remind(self, judged: int) -> None:
+        """Show every level that was looked at before; what is decided there is known."""
+        for number in range(len(self._study.get_trials(deepcopy=False))):
+            steps = sorted(self._frozen(number).intermediate_values)
+            for step in steps[:-1] if number == judged else steps:
+                then = copy.copy(self._frozen(number))
+                values = then.intermediate_values
+                then.intermediate_values = {s: v for s, v in values.items() if s <= step}
+                self._pruner.prune(self._study, then)
+
+
+def _freeze(trial: Trial, levels: Sequence[int]) -> FrozenTrial:
+    state, score = _STATES[trial.status], trial.score
+    if state is TrialState.COMPLETE and (score is None or not math.isfinite(score)):
+        state = TrialState.FAIL
+    found = ((level, trial.score_at(level)) for level in levels if trial.reached(level))
+    values = {level: value for level, value in found if value is not None}
+    return optuna.trial.create_trial(
+        state=state,
+        value=score if state is TrialState.COMPLETE else None,
+        intermediate_values=values,
+    )
+
+
+def make(name: str, arguments: Mapping[str, Any]) -> BasePruner:
+    """A pruner of ``optuna.pruners`` by its class's name."""
+    cls: Callable[..., BasePruner] = getattr(optuna.pruners, name)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
+        return cls(**arguments)
+
+
+def make_asked(given: Mapping[str, Any], place: str, top: float | None) -> BasePruner:
+    """The pruner that a spec asks for: ``pruner``, its class's name, and its arguments.
+
+    Args:
+        given: what stands in the spec at `place`.
+        place: for messages.
+        top: where trials end, in units of ``time_attr``; None: not known.
+
+    Raises:
+        BadConfig: Optuna has no such pruner, or refuses the arguments.
+    """
+    name = given["pruner"]
+    known = [n for n in optuna.pruners.__all__ if n not in ("BasePruner", "PatientPruner")]
+    if name not in known:
+        hint = "use scheduler: patient" if name == "PatientPruner" else nearest(name, known)
+        raise BadConfig(f"{place}.pruner", name, f"one of {', '.join(sorted(known))}", hint)
+    arguments = {key: value for key, value in given.items() if key != "pruner"}
+    if name == "SuccessiveHalvingPruner" and not isinstance(arguments.get("min_resource"), int):
+        raise BadConfig(
+            f"{place}.min_resource",
+            arguments.get("min_resource"),
+            "a whole number",
+            "the lowest rung, in units of time_attr; it is not guessed from the first trials",
+        )
+    if name == "HyperbandPruner" and not isinstance(arguments.get("max_resource"), int):
+        if top is None or "max_resource" in arguments:
+            raise BadConfig(
+                f"{place}.max_resource",
+                arguments.get("max_resource"),
+                "a whole number",
+                "the top rung, in units of time_attr; it is not guessed from the first trials",
+            )
+        arguments["max_resource"] = int(top)
+    try:
+        return make(name, arguments)
+    except (TypeError, ValueError) as error:
+        raise BadConfig(place, arguments, f"arguments of optuna's {name}", str(error)) from error

@@ -1,0 +1,40 @@
+"""The median stopping rule.
+
+Golovin et al., Google Vizier: A Service for Black-Box Optimization, 2017, section 3.2.2, as
+Optuna's `MedianPruner` has it: a trial ends if the best value that it has had is worse than the
+median of the completed trials' values at the same level.
+"""
+
+from typing import TYPE_CHECKING, ClassVar
+
+from pydantic import BaseModel, Field
+
+from sweep.schedulers import Frame
+from sweep.schedulers._pruners import Pruned, StartupOptions
+
+if TYPE_CHECKING:
+    from optuna.pruners import BasePruner
+
+
+class Options(StartupOptions):
+    """When trials are compared with the median."""
+
+    n_min_trials: int = Field(
+        1, ge=1, description="Values that there must be at a level before one is compared."
+    )
+
+
+class Scheduler(Pruned):
+    """Ends trials that are worse than the median."""
+
+    Options: ClassVar[type[BaseModel]] = Options
+
+    def __init__(self, options: BaseModel, frame: Frame) -> None:
+        super().__init__(options, frame)
+        self._arguments = options.model_dump(exclude={"time_attr", "interval"})
+
+    def make_pruner(self) -> "BasePruner":
+        """Optuna's."""
+        from sweep.schedulers import _pruning
+
+        return _pruning.make("MedianPruner", self._arguments)

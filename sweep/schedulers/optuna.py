@@ -1,0 +1,42 @@
+"""Any of Optuna's pruners by its class's name, with its own arguments.
+
+    scheduler: {name: optuna, pruner: SuccessiveHalvingPruner, min_resource: 10, interval: 10}
+
+Its steps are values of ``time_attr``; it is asked at every multiple of `interval`.
+"""
+
+from typing import TYPE_CHECKING, ClassVar
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from sweep.schedulers import Frame
+from sweep.schedulers._pruners import Pruned, PrunerOptions
+
+if TYPE_CHECKING:
+    from optuna.pruners import BasePruner
+
+
+class Options(PrunerOptions):
+    """Which pruner; every other key is an argument of it."""
+
+    model_config = ConfigDict(frozen=True, extra="allow", strict=True, allow_inf_nan=False)
+
+    pruner: str = Field(description="A class of optuna.pruners; further keys are its arguments.")
+
+
+class Scheduler(Pruned):
+    """Ends trials where one of Optuna's pruners says so."""
+
+    Options: ClassVar[type[BaseModel]] = Options
+
+    def __init__(self, options: BaseModel, frame: Frame) -> None:
+        super().__init__(options, frame)
+        self._given = options.model_dump(exclude={"time_attr", "interval"})
+        self._top = frame.stop.get(self.time_attr)
+        self.make_pruner()
+
+    def make_pruner(self) -> "BasePruner":
+        """Optuna's."""
+        from sweep.schedulers import _pruning
+
+        return _pruning.make_asked(self._given, "scheduler", self._top)

@@ -1,0 +1,48 @@
+"""A trial ends when it has not improved for a while: Optuna's `PatientPruner`.
+
+With `wrapped`, another of Optuna's pruners is asked then, and a trial ends if that one says so too.
+"""
+
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from pydantic import BaseModel, Field
+
+from sweep.schedulers import Frame
+from sweep.schedulers._pruners import Pruned, PrunerOptions
+
+if TYPE_CHECKING:
+    from optuna.pruners import BasePruner
+
+
+class Options(PrunerOptions):
+    """How long, and what then."""
+
+    patience: int = Field(3, ge=0, description="Looks at a trial for which it need not improve.")
+    min_delta: float = Field(0.0, ge=0, description="Least change of the score that counts.")
+    wrapped: dict[str, Any] | None = Field(
+        None, description="Another pruner, {pruner: MedianPruner, …}, that must agree."
+    )
+
+
+class Scheduler(Pruned):
+    """Ends trials that do not improve any more."""
+
+    Options: ClassVar[type[BaseModel]] = Options
+
+    def __init__(self, options: BaseModel, frame: Frame) -> None:
+        super().__init__(options, frame)
+        self._arguments = options.model_dump(exclude={"time_attr", "interval", "wrapped"})
+        self._wrapped = options.model_dump()["wrapped"]
+        self._top = frame.stop.get(self.time_attr)
+        if self._wrapped is not None:
+            self.make_pruner()
+
+    def make_pruner(self) -> "BasePruner":
+        """Optuna's."""
+        from sweep.schedulers import _pruning
+
+        inner = None
+        if self._wrapped is not None:
+            asked = {"pruner": "", **self._wrapped}
+            inner = _pruning.make_asked(asked, "scheduler.wrapped", self._top)
+        return _pruning.make("PatientPruner", {**self._arguments, "wrapped_pruner": inner})

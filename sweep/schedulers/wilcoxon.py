@@ -1,0 +1,42 @@
+"""A trial ends when it is worse than the best one by a signed-rank test: Optuna's `WilcoxonPruner`.
+
+Wilcoxon, Individual Comparisons by Ranking Methods, 1945. The values of a trial at its levels are
+paired with those of the best completed trial at the same levels.
+"""
+
+from typing import TYPE_CHECKING, ClassVar
+
+from pydantic import BaseModel, Field
+
+from sweep.schedulers import Frame
+from sweep.schedulers._pruners import Pruned, PrunerOptions
+
+if TYPE_CHECKING:
+    from optuna.pruners import BasePruner
+
+
+class Options(PrunerOptions):
+    """How sure the test must be."""
+
+    p_threshold: float = Field(
+        0.1, ge=0, le=1, description="A trial ends if chance explains less than this."
+    )
+    n_startup_steps: int = Field(
+        2, ge=0, description="Levels that both trials must have before they are compared."
+    )
+
+
+class Scheduler(Pruned):
+    """Ends trials that are significantly worse than the best."""
+
+    Options: ClassVar[type[BaseModel]] = Options
+
+    def __init__(self, options: BaseModel, frame: Frame) -> None:
+        super().__init__(options, frame)
+        self._arguments = options.model_dump(exclude={"time_attr", "interval"})
+
+    def make_pruner(self) -> "BasePruner":
+        """Optuna's."""
+        from sweep.schedulers import _pruning
+
+        return _pruning.make("WilcoxonPruner", self._arguments)
