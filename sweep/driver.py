@@ -225,6 +225,7 @@ class Driver:
             seed=rng.integer(spec.seed, "trial", trial.number, replica.index),
             sources=tuple(kept),
             birth=birth,
+            iteration=replica.iteration,
             goal=opened.goal,
             time_attr=self.history.objective.time_attr,
             stop=spec.stop,

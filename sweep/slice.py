@@ -61,6 +61,8 @@ class SliceSpec:
     birth: Birth | None = None
     """The beginning, if it is a checkpoint of another trial."""
     birth_folder: str = ""
+    iteration: int = 0
+    """Iterations that the ledger has; what cannot save goes on if it still stands there."""
     """Where that one lies."""
     trust: Trust | None = None
     """Signs checkpoints that may run code, and says whose are accepted; None: there is no key."""
@@ -90,7 +92,8 @@ def run_slice(spec: SliceSpec) -> SliceOutcome:
     Raises:
         StaleProcess: an earlier trial left something running here; call it in another process.
     """
-    warm.make_room(_key(spec, spec.sources[0]) if spec.sources else None)
+    stands = spec.sources[0].digest if spec.sources else _unsaved(spec.iteration)
+    warm.make_room(_key(spec, stands))
     return _Slice(spec).run()
 
 
@@ -121,6 +124,8 @@ class _Slice:
     def run(self) -> SliceOutcome:
         trainable = warm.take()
         try:
+            if trainable is not None:
+                self.source = trainable.iteration
             trainable = trainable or self._restored()
             self.exactness = trainable.exactness
             end = self._train(trainable)
@@ -172,7 +177,7 @@ class _Slice:
             value = self._signed(number(metrics.get(self.spec.metric)))
             end = self._end(trainable, metrics)
             if not trainable.can_save() or not trainable.at_checkpoint:
-                if end is End.DONE:
+                if end is End.DONE or (end and not trainable.can_save()):
                     return end
                 continue
             new_best = value > best and self.spec.policy.keep_best > 0
@@ -234,10 +239,11 @@ class _Slice:
     def _keep(self, trainable: Trainable, end: End) -> None:
         """Keep the trainable for the trial's next slice, if there is one and it can go on."""
         at_checkpoint = bool(self.saved) and self.saved[-1].iteration == trainable.iteration
-        if at_checkpoint and end is not End.DONE:
-            warm.keep(_key(self.spec, self.saved[-1]), trainable)
-        else:
+        if end is End.DONE or not (at_checkpoint or not trainable.can_save()):
             warm.stop_quietly(trainable)
+            return
+        stands = self.saved[-1].digest if at_checkpoint else _unsaved(trainable.iteration)
+        warm.keep(_key(self.spec, stands), trainable)
 
     def _outcome(self, end: End, **more: Any) -> SliceOutcome:
         spec = self.spec
@@ -263,5 +269,10 @@ class _Slice:
         return self._outcome(End.CRASHED, error=text, error_at=done + 1)
 
 
-def _key(spec: SliceSpec, saved: Saved) -> warm.Key:
-    return (spec.sweep_id, spec.trial, spec.replica, saved.digest)
+def _key(spec: SliceSpec, stands: str) -> warm.Key:
+    return (spec.sweep_id, spec.trial, spec.replica, stands)
+
+
+def _unsaved(iteration: int) -> str:
+    """Stands for a digest where nothing is saved."""
+    return f"unsaved at {iteration}"

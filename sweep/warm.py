@@ -1,6 +1,7 @@
 """What one slice leaves for the next in the same process: the live trainable of its trial.
 
-It is a cache, keyed by the checkpoint at which the trainable stands; nothing depends on it. A
+It is a cache, keyed by the checkpoint at which the trainable stands; nothing depends on it. What
+cannot save is kept too, and begins anew if it is not found. A
 process in which something of an earlier trial still runs takes no other trial.
 """
 
@@ -11,7 +12,7 @@ from typing import Any
 from trainables import rng
 from trainables.trainable import Trainable
 
-#: Sweep, trial, replica and the checkpoint's digest.
+#: Sweep, trial, replica and the checkpoint's digest; the iteration, for what cannot save.
 Key = tuple[str, int, int, str]
 
 

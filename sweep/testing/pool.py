@@ -60,6 +60,8 @@ class World:
     disk: dict[str, _Stand] = field(default_factory=dict)
     """Digest → checkpoint."""
     under_way: dict[Replica, _Under] = field(default_factory=dict)
+    live: dict[Replica, _Stand] = field(default_factory=dict)
+    """What cannot save and is kept in its process, until its driver is gone."""
 
     def copy(self) -> "World":
         """A world that goes on from here by itself, its driver being gone."""
@@ -109,6 +111,7 @@ class Pool(pools.Pool):
 
     def close(self) -> None:
         """The driver is gone; what runs goes on, and waits for the next driver."""
+        self._world.live.clear()
         for under in self._world.under_way.values():
             under.future = None
 
@@ -139,12 +142,18 @@ class _Play:
             raise
         except Exception as error:  # noqa: BLE001 it is the simulated trial that crashed
             return self._crashed(error)
+        if not self.world.saves:
+            stand = _Stand(self.counters.iteration, self.result, self.counters.get_state())
+            self.world.live[self.spec.trial, self.spec.replica] = stand
         return self._outcome(end)
 
     def _begin(self) -> _Stand:
-        sources, birth = self.spec.sources, self.spec.birth
+        spec, sources, birth = self.spec, self.spec.sources, self.spec.birth
         if sources:
             return self.world.disk[sources[0].digest]
+        live = self.world.live.get((spec.trial, spec.replica))
+        if live is not None and live.iteration == spec.iteration:
+            return live
         return _NOTHING if birth is None else self.world.disk[birth.saved.digest]
 
     def _step(self) -> End | None:
