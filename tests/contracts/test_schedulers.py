@@ -6,139 +6,112 @@ from typing import Any
 import pytest
 
 from sweep import plugins, schedulers
-from sweep.events import (
-    Closed,
-    Created,
-    End,
-    EpochBegan,
-    Event,
-    Moved,
-    Opened,
-    Recorded,
-    Row,
-    Status,
-)
+from sweep.events import Status
 from sweep.history import History
-from sweep.schedulers import Frame, Plan, Scheduler
-from tests.support.trials import objective
+from sweep.schedulers import Frame, Scheduler
+from sweep.space import Space
+from sweep.testing import Course, Moment, Simulation, simulate
+from tests.support.trials import history
 
 NAMES = plugins.names(schedulers.PACKAGE)
-FRAME = Frame({"training_iteration": 9}, trials=20)
-
-
-def test_the_schedulers_that_people_look_for_are_found() -> None:
-    assert {"fifo", "asha"} <= set(NAMES)
-
-
-@pytest.fixture(params=NAMES)
-def scheduler(request: pytest.FixtureRequest) -> Scheduler:
-    return build(request.param)
-
-
+SPACE = {"x": {"uniform": [0.1, 1.0]}, "n": {"choice": [1, 2, 4]}}
 #: What those need that cannot do without a setting.
 NEEDED: Mapping[str, Mapping[str, Any]] = {
     "optuna": {"pruner": "SuccessiveHalvingPruner", "min_resource": 1},
+    "pb2": {"perturbation_interval": 2},
+    "pbt": {"perturbation_interval": 2},
     "threshold": {"lower": 2.0},
 }
 
 
 def build(name: str) -> Scheduler:
     cls = schedulers.find(name)
-    return cls(cls.Options.model_validate(NEEDED.get(name, {})), FRAME)
+    options = cls.Options.model_validate(NEEDED.get(name, {}))
+    return cls(options, Frame({"training_iteration": 9}, 12, Space.parse(SPACE), seed=3))
 
 
-class Simulation:
-    """A sweep without training: trial n's value at iteration t is known beforehand."""
-
-    def __init__(self, wanted: int) -> None:
-        self.events: list[Recorded] = []
-        self.wanted = wanted
-        self.history = History(objective())
-        self.record(EpochBegan("host", 1, wanted))
-
-    def record(self, *events: Event) -> None:
-        for event in events:
-            self.events.append(Recorded(len(self.events) + 1, 1, 0.0, event))
-            self.history.extend(self.events[-1:])
-
-    def read_again(self) -> History:
-        again = History(objective())
-        again.extend(self.events)
-        return again
-
-    def follow(self, plan: Plan) -> list[Opened]:
-        self.record(*[Moved(stop.trial, stop.status, stop.why) for stop in plan.stop])
-        opened = [
-            Opened(r.trial, 0, self.history.trials[r.trial].slices, r.goal, r.why)
-            for r in plan.resume
-        ]
-        for fresh in plan.fresh:
-            number = len(self.history.trials)
-            self.record(Created(number, {}, {}, self.history.k))
-            opened.append(Opened(number, 0, 0, fresh.goal, fresh.why))
-            self.record(opened[-1])
-        self.record(*[o for o in opened if o.slice > 0])
-        return opened
-
-    def finish(self, opened: Opened) -> None:
-        trial = self.history.trials[opened.trial]
-        upto = 9 if opened.goal.at is None else int(opened.goal.at)
-        rows = tuple(
-            Row(i, {"training_iteration": i, "score": (opened.trial * 37) % 11 + i / 10})
-            for i in range(trial.iteration + 1, upto + 1)
-        )
-        done = upto >= 9
-        end = End.DONE if done else End.GOAL
-        status = Status.COMPLETED if done else Status.PAUSED
-        self.record(
-            Closed(opened.trial, 0, opened.slice, end, status, "", trial.iteration, rows=rows)
-        )
+def spec(name: str, **more: Any) -> dict[str, Any]:
+    return {
+        "trials": 12,
+        "space": SPACE,
+        "stop": {"training_iteration": 9},
+        "scheduler": {"name": name, **NEEDED.get(name, {})},
+        "seed": 3,
+        **more,
+    }
 
 
-def test_it_names_the_time_in_which_it_counts(scheduler: Scheduler) -> None:
+def curve(at: Moment) -> dict[str, Any]:
+    return {
+        "score": (at.trial * 37) % 11 + at.iteration / 10,
+        "time_this_iter_s": 1 + (at.trial * 7) % 5 / 3,
+    }
+
+
+@pytest.fixture(params=NAMES)
+def name(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+def test_the_schedulers_that_people_look_for_are_found() -> None:
+    looked_for = {"fifo", "asha", "hyperband", "bohb", "median", "percentile", "patient"}
+    assert looked_for | {"threshold", "wilcoxon", "optuna", "pbt"} <= set(NAMES)
+
+
+def test_it_names_the_time_in_which_it_counts(name: str) -> None:
+    scheduler = build(name)
     assert isinstance(scheduler.time_attr, str)
     assert list(scheduler.levels) == sorted(scheduler.levels)
 
 
 @pytest.mark.parametrize("free", [1, 3, 8])
-def test_it_never_starts_more_than_the_free_slots(scheduler: Scheduler, free: int) -> None:
-    simulation = Simulation(wanted=5)
-    plan = scheduler.plan(simulation.history, free)
-    assert 0 < len(plan.fresh) + len(plan.resume) <= min(free, 5)
+def test_it_never_starts_more_than_the_free_slots(name: str, free: int) -> None:
+    plan = build(name).plan(history([], wanted=5), free)
+    assert 0 < len(plan.fresh) <= min(free, 5)
+    assert not plan.resume + plan.breed
+
+
+def test_a_goal_is_one_of_its_rungs_or_the_end(name: str) -> None:
+    scheduler = build(name)
+    plan = scheduler.plan(history([], wanted=4), 4)
+    assert not scheduler.levels or {f.goal.at for f in plan.fresh} <= {*scheduler.levels, None}
 
 
 @pytest.mark.parametrize("slots", [1, 3])
-def test_a_sweep_ends_with_exactly_the_trials_that_were_wanted(
-    scheduler: Scheduler, slots: int
-) -> None:
-    simulation = Simulation(wanted=20)
-    running: list[Opened] = []
-    for _ in range(1000):
-        running += simulation.follow(scheduler.plan(simulation.history, slots - len(running)))
-        if not running:
-            break
-        simulation.finish(running.pop(0))
-    assert len(simulation.history.trials) == 20
-    assert Status.RUNNING not in {trial.status for trial in simulation.history.trials}
-    assert Status.COMPLETED in {trial.status for trial in simulation.history.trials}
+def test_a_sweep_ends_with_exactly_the_trials_that_were_wanted(name: str, slots: int) -> None:
+    course = simulate(spec(name), curve, slots)
+    assert course.history.searched == 12
+    statuses = {trial.status for trial in course.history.trials}
+    assert statuses <= {Status.COMPLETED, Status.PRUNED}
+    assert Status.COMPLETED in statuses
 
 
-@pytest.mark.parametrize("name", NAMES)
 def test_a_new_scheduler_on_the_history_read_again_decides_the_same_after_each_event(
     name: str,
 ) -> None:
     """It keeps nothing, so nothing of it can be lost."""
-    kept, simulation = build(name), Simulation(wanted=12)
-    running: list[Opened] = []
-    while True:
-        plan = kept.plan(simulation.history, 2 - len(running))
-        assert build(name).plan(simulation.read_again(), 2 - len(running)) == plan
-        running += simulation.follow(plan)
-        if not running:
-            break
-        simulation.finish(running.pop())
+    course = simulate(spec(name), curve, slots=2)
+    kept, told = build(name), History(course.history.objective)
+    for k, record in enumerate(course.records, start=1):
+        told.extend([record])
+        again = History(course.history.objective)
+        again.extend(course.records[:k])
+        free = 2 - len(told.replicas(Status.RUNNING, Status.WAITING))
+        assert kept.plan(told, max(1, free)) == build(name).plan(again, max(1, free))
 
 
-def test_a_goal_is_one_of_its_rungs_or_the_end(scheduler: Scheduler) -> None:
-    plan = scheduler.plan(Simulation(wanted=4).history, 4)
-    assert not scheduler.levels or {f.goal.at for f in plan.fresh} <= {*scheduler.levels, None}
+def test_every_decision_about_a_trial_that_ran_says_why(name: str) -> None:
+    course = simulate(spec(name), curve, slots=3)
+    assert all(decision.what.get("why", "x") for decision in course.decisions)
+
+
+def _lengths(course: Course) -> list[int]:
+    return [trial.iteration for trial in course.history.trials]
+
+
+def test_more_trials_can_be_asked_for_when_it_is_done(name: str) -> None:
+    with Simulation(spec(name), curve, slots=2) as simulation:
+        before = _lengths(simulation.run())
+        course = simulation.run(trials=15)
+    assert course.history.searched == 15
+    assert all(a <= b for a, b in zip(before, _lengths(course), strict=False))

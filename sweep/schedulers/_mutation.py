@@ -1,0 +1,116 @@
+"""Exploring from one point of a space: a parent's settings, each perturbed or drawn anew.
+
+Jaderberg et al., Population Based Training of Neural Networks, 2017, section 4.1.1 and appendix A.
+"""
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from sweep.errors import BadConfig, BadSpace
+from sweep.schedulers import Frame
+from sweep.space import Choice, Domain, Float, Int, Space, choice_key, sample
+from trainables import rng
+from trainables.errors import nearest
+
+#: Attempts at a point at which every expression of the space has a value.
+ATTEMPTS = 100
+
+
+@dataclass(frozen=True)
+class Exploration:
+    """How far from the parent."""
+
+    resample_probability: float
+    factors: tuple[float, ...]
+    names: Collection[str]
+    """The parameters that change; the others are inherited."""
+
+    def explore(
+        self, space: Space, searched: dict[str, Any], stream: np.random.Generator
+    ) -> dict[str, Any]:
+        """A child's searched values; a parameter that only the child needs is drawn."""
+
+        def suggest(name: str, domain: Domain) -> Any:
+            if name not in searched or not domain.contains(searched[name]):
+                return sample(domain, stream)
+            return (
+                self._change(domain, searched[name], stream)
+                if name in self.names
+                else searched[name]
+            )
+
+        for _ in range(ATTEMPTS):
+            try:
+                return space.resolve(suggest).searched
+            except BadSpace as error:
+                refusal = error
+        raise refusal
+
+    def _change(self, domain: Domain, value: Any, stream: np.random.Generator) -> Any:
+        if stream.random() < self.resample_probability:
+            return sample(domain, stream)
+        if isinstance(domain, Choice):
+            return _neighbour(domain, value, stream)
+        factor = self.factors[int(stream.integers(len(self.factors)))]
+        return perturbed(domain, value, factor)
+
+
+def _neighbour(domain: Choice, value: Any, stream: np.random.Generator) -> Any:
+    """The value before or after it; the order of a choice is that of the spec."""
+    place = list(domain.by_key).index(choice_key(value))
+    places = [p for p in (place - 1, place + 1) if 0 <= p < len(domain.values)]
+    return domain.values[places[int(stream.integers(len(places)))]] if places else value
+
+
+def perturbed(domain: Float | Int, value: float, factor: float) -> float:
+    """`value` times `factor`, inside the domain; a whole number moves by one step at least."""
+    wanted = min(max(value * factor, domain.low), domain.high)
+    step = domain.step
+    if not step:
+        return wanted
+    steps = round((wanted - domain.low) / step)
+    if domain.low + steps * step == value and wanted != value:
+        steps += 1 if wanted > value else -1
+    most = int((domain.high - domain.low) / step + 1e-9)
+    steps = min(max(steps, 0), most)
+    return domain.low + steps * step if isinstance(domain, Int) else domain.nth(steps)
+
+
+def changes(before: dict[str, Any], after: dict[str, Any]) -> str:
+    """What a child changed, in words."""
+    told = [
+        f"{name} {_short(before[name])} → {_short(after[name])}"
+        if name in before
+        else f"{name} {_short(after[name])}"
+        for name in after
+        if name not in before or before[name] != after[name]
+    ]
+    return ", ".join(told) or "the same settings"
+
+
+def _short(value: Any) -> str:
+    return f"{value:.4g}" if isinstance(value, float) else choice_key(value)
+
+
+def check_names(names: Sequence[str] | None, frame: Frame) -> tuple[str, ...]:
+    """The parameters that children change: those that are named, by default all searched ones."""
+    searched = frame.space.searched
+    if not searched:
+        raise BadConfig("space", "no searched parameter", "one at least", "children change them")
+    for name in names or ():
+        if name not in searched:
+            raise BadConfig(
+                "scheduler.hyperparam_mutations",
+                name,
+                f"searched parameters: {', '.join(searched)}",
+                nearest(name, searched),
+            )
+    return tuple(searched if names is None else names)
+
+
+def stream_of(frame: Frame, number: int) -> np.random.Generator:
+    """The stream in which the settings of the child with this number are found."""
+    return rng.generator(frame.seed, "explore", number)

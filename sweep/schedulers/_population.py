@@ -1,0 +1,218 @@
+"""Populations: at each interval, children of the best take the places of the worst.
+
+Jaderberg et al., Population Based Training of Neural Networks, 2017, algorithm 1, with truncation
+selection. Settings of a trial never change: whoever is in the bottom quantile ends, and a child of
+a random one of the top quantile goes on in its place, from its parent's checkpoint and with
+settings of its own. Children have a parent and do not count among the searched trials.
+
+``synch: true``: all come to a level before any is replaced; what is decided there depends on the
+population alone, not on the order of arrival. ``synch: false``: each that comes to a level of its
+own is compared with the newest level of each other.
+
+Chance comes from named streams of (sweep seed, number of the child).
+"""
+
+import math
+from abc import abstractmethod
+from typing import Any
+
+from pydantic import BaseModel, Field
+
+from sweep import schedulers
+from sweep.errors import BadConfig
+from sweep.events import FINISHED, Goal, Status
+from sweep.history import History, Trial, rank_key
+from sweep.schedulers import Breed, Frame, Fresh, Plan, Resume, Stop
+from sweep.schedulers._generation import Generation, born_at
+from sweep.schedulers._mutation import changes
+from sweep.schedulers._rungs import TimeOptions, check_first, check_reached, ranked_at, waits
+from trainables import rng
+
+
+class PopulationOptions(TimeOptions):
+    """How a population lives."""
+
+    perturbation_interval: float = Field(
+        gt=0, description="Distance between two comparisons, in units of time_attr."
+    )
+    burn_in_period: float = Field(
+        0, ge=0, description="Nobody is replaced before this, in units of time_attr."
+    )
+    quantile_fraction: float = Field(
+        0.25, gt=0, le=0.5, description="The part of the population that is replaced at a time."
+    )
+    synch: bool = Field(True, description="Whether all come to a level before any is replaced.")
+
+
+class Population(schedulers.Scheduler):
+    """Replaces the worst by children of the best."""
+
+    pauses = True
+
+    def __init__(self, options: BaseModel, frame: Frame) -> None:
+        if not isinstance(options, PopulationOptions):
+            raise TypeError(f"expected {PopulationOptions}, got {type(options)}")
+        self.time_attr = options.time_attr
+        self.levels: tuple[float, ...] = ()
+        self.options = options
+        self.frame = frame
+        place, interval = "scheduler.perturbation_interval", options.perturbation_interval
+        check_first(place, interval, options.time_attr)
+        check_reached(place, self._after(0.0), options.time_attr, frame)
+        if frame.trials < 2:
+            raise BadConfig(
+                "trials", frame.trials, "at least 2", "a population has worse members and better"
+            )
+
+    @abstractmethod
+    def explore(self, history: History, parent: Trial, number: int) -> dict[str, Any]:
+        """The searched values of the child of `parent` that gets this number."""
+
+    def plan(self, history: History, free: int) -> Plan:
+        """Compare whoever came to a level; then found the population."""
+        if self.options.synch:
+            return self._together(history, free)
+        return self._each(history, free)
+
+    # ---- all at once ------------------------------------------------------------------------
+
+    def _together(self, history: History, free: int) -> Plan:
+        goals = sorted({t.goal.at for t in history.trials if t.goal.at is not None})
+        if history.to_create:
+            goal = goals[-1] if goals else self._after(0.0)
+            return self._found(history, free, goal)
+        for level, following in zip(goals[-2:], [*goals[-2:][1:], None], strict=True):
+            generation = self._generation(history, level)
+            if generation is not None:
+                plan = self._replace(history, generation, following, free)
+                if plan:
+                    return plan
+        return Plan()
+
+    def _generation(self, history: History, level: float) -> Generation | None:
+        """The population at a level; None: some are still on their way to it."""
+        expected = [
+            trial
+            for trial in history.trials
+            if (trial.goal.at or 0.0) >= level and born_at(trial) < level
+        ]
+        if not all(trial.reached(level) or trial.status in FINISHED for trial in expected):
+            return None
+        ranking = ranked_at([trial for trial in expected if trial.reached(level)], level)
+        return Generation(level, ranking, self._count(len(ranking)))
+
+    def _replace(
+        self, history: History, generation: Generation, following: float | None, free: int
+    ) -> Plan:
+        """What a generation's comparison leads to, less what has been done of it before."""
+        level = generation.level
+        at_level = [t for t, _ in generation.ranking if t.goal.at == level]
+        if following is None:
+            following = self._after(max((t.time for t, _ in generation.ranking), default=level))
+        goal = Goal(following)
+        replaced = [t for t in generation.lower if t in at_level and _has_no_way_on(t)]
+        born = sum(level <= born_at(t) < following for t in history.trials if _bred(t))
+        missing = replaced[born:]
+        stop = [self._stop(history, generation, t) for t in replaced if waits(t)]
+        breed = [
+            self._breed(history, generation, loser, goal, len(history.trials) + i)
+            for i, loser in enumerate(missing[:free])
+        ]
+        resume = [
+            Resume(t.number, goal, f"goes on: {generation.says(history, t)}", generation.told(t))
+            for t in sorted(at_level, key=lambda t: t.number)
+            if waits(t) and t not in replaced and len(breed) == len(missing)
+        ]
+        return Plan(tuple(stop), tuple(resume[: free - len(breed)]), tuple(breed))
+
+    # ---- one by one -------------------------------------------------------------------------
+
+    def _each(self, history: History, free: int) -> Plan:
+        there = [trial for trial in history.of(Status.PAUSED) if waits(trial)][:free]
+        found = [(trial, self._newest(history, trial)) for trial in there]
+        losers = [(trial, generation) for trial, generation in found if trial in generation.lower]
+        fresh = self._found(history, free - len(there), self._after(0.0)).fresh
+        first = len(history.trials) + len(fresh)
+        stop = [self._stop(history, generation, trial) for trial, generation in losers]
+        breed = [
+            self._breed(history, generation, trial, None, first + i)
+            for i, (trial, generation) in enumerate(losers)
+        ]
+        resume = [
+            Resume(
+                trial.number,
+                Goal(self._after(trial.time)),
+                f"goes on: {generation.says(history, trial)}",
+                generation.told(trial),
+            )
+            for trial, generation in found
+            if trial not in generation.lower
+        ]
+        return Plan(tuple(stop), tuple(resume), tuple(breed), fresh)
+
+    def _newest(self, history: History, trial: Trial) -> Generation:
+        """Everybody who lives or is completed, each with its score at its newest level."""
+        scored: list[tuple[Trial, float | None]] = []
+        for other in history.trials:
+            level = self._upto(other.time)
+            lives = other.status is Status.COMPLETED or other.status not in FINISHED
+            if lives and level is not None and born_at(other) < other.time:
+                scored.append((other, other.score_at(level)))
+        ranking = sorted(scored, key=lambda pair: rank_key(*pair))
+        return Generation(self._upto(trial.time) or 0.0, ranking, self._count(len(ranking)))
+
+    # ---- parts ------------------------------------------------------------------------------
+
+    def _found(self, history: History, free: int, goal: float) -> Plan:
+        why = f"a member of the population; to {goal:g}"
+        return Plan(fresh=(Fresh(Goal(goal), why),) * min(free, history.to_create))
+
+    def _count(self, size: int) -> int:
+        return min(math.ceil(size * self.options.quantile_fraction), size // 2)
+
+    def _after(self, time: float) -> float:
+        """The first level after `time`."""
+        interval = self.options.perturbation_interval
+        first = max(1, math.ceil(self.options.burn_in_period / interval))
+        return interval * max(first, math.floor(time / interval) + 1)
+
+    def _upto(self, time: float) -> float | None:
+        """The last level up to `time`; None: there was none."""
+        interval = self.options.perturbation_interval
+        level = interval * math.floor(time / interval)
+        return level if level >= self._after(0.0) else None
+
+    def _stop(self, history: History, generation: Generation, trial: Trial) -> Stop:
+        why = f"replaced: {generation.says(history, trial)}, among the last {generation.count}"
+        return Stop(trial.number, Status.PRUNED, why, generation.told(trial))
+
+    def _breed(
+        self,
+        history: History,
+        generation: Generation,
+        loser: Trial,
+        goal: Goal | None,
+        number: int,
+    ) -> Breed:
+        stream = rng.generator(self.frame.seed, "exploit", number)
+        parent, _ = generation.upper[int(stream.integers(len(generation.upper)))]
+        searched = self.explore(history, parent, number)
+        told = generation.told(parent) | {
+            "parent": parent.number,
+            "replaces": loser.number,
+            "settings": list(searched),
+            "parent's": [parent.searched.get(name) for name in searched],
+            "child's": list(searched.values()),
+        }
+        why = f"a child of trial {parent.number} in the place of trial {loser.number}, with "
+        why += f"{changes(parent.searched, searched)}: {generation.says(history, parent)}"
+        goal = goal or Goal(self._after(parent.time))
+        return Breed(parent.number, searched, goal, why, told)
+
+
+def _bred(trial: Trial) -> bool:
+    return trial.parent is not None
+
+
+def _has_no_way_on(trial: Trial) -> bool:
+    return waits(trial) or trial.status is Status.PRUNED

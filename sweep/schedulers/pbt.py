@@ -1,0 +1,50 @@
+"""Population-based training.
+
+Jaderberg et al., Population Based Training of Neural Networks, 2017. The population is ``trials``;
+see `sweep.schedulers._population`. A child's setting is drawn anew with `resample_probability`,
+otherwise multiplied by one of `perturbation_factors`, inside its domain; a choice moves to a
+neighbour in the order of the spec.
+"""
+
+from typing import Annotated, Any, ClassVar
+
+from pydantic import BaseModel, Field
+
+from sweep.history import History, Trial
+from sweep.schedulers import Frame
+from sweep.schedulers._mutation import Exploration, check_names, stream_of
+from sweep.schedulers._population import Population, PopulationOptions
+
+
+class Options(PopulationOptions):
+    """How children differ from their parents."""
+
+    resample_probability: float = Field(
+        0.25, ge=0, le=1, description="How often a setting is drawn anew instead of perturbed."
+    )
+    perturbation_factors: Annotated[tuple[float, ...], Field(strict=False, min_length=1)] = Field(
+        (1.2, 0.8), description="What a number is multiplied by, one of these at random."
+    )
+    hyperparam_mutations: Annotated[tuple[str, ...], Field(strict=False)] | None = Field(
+        None, description="Searched settings that children change; default: all of them."
+    )
+
+
+class Scheduler(Population):
+    """Breeds with random changes."""
+
+    Options: ClassVar[type[BaseModel]] = Options
+
+    def __init__(self, options: BaseModel, frame: Frame) -> None:
+        super().__init__(options, frame)
+        if not isinstance(options, Options):
+            raise TypeError(f"expected {Options}, got {type(options)}")
+        names = check_names(options.hyperparam_mutations, frame)
+        self._exploration = Exploration(
+            options.resample_probability, options.perturbation_factors, names
+        )
+
+    def explore(self, history: History, parent: Trial, number: int) -> dict[str, Any]:
+        """The parent's settings, each perturbed or drawn anew."""
+        stream = stream_of(self.frame, number)
+        return self._exploration.explore(self.frame.space, parent.searched, stream)
