@@ -40,7 +40,7 @@ def commands(context: click.Context) -> None:
 for command in (
     running.run,
     running.resume,
-    running.validate,
+    checking.validate,
     checking.check_env,
     looking.ls,
     looking.status,

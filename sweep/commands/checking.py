@@ -1,11 +1,32 @@
-"""The command that looks at an environment: check-env."""
+"""The commands that try something out and keep nothing of it: validate, check-env."""
 
 from pathlib import Path
 from typing import Any
 
 import click
 
-from sweep.commands import answering, json_option
+from sweep.commands import (
+    answering,
+    jobs_option,
+    json_option,
+    override_options,
+    overrides,
+)
+
+
+@click.command()
+@click.argument("space")
+@override_options
+@jobs_option
+@json_option
+def validate(space: str, **given: Any) -> None:
+    """Check a spec, show what it would run and cost, and try its trainable out."""
+    from sweep import preparation
+    from sweep.show import preview, render_preview
+
+    with answering(given["as_json"]) as answer:
+        prepared = preparation.prepare(space, overrides(given))
+        answer(preview.validation(prepared, given["jobs"]), render_preview.preview)
 
 
 @click.command("check-env")

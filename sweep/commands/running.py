@@ -1,4 +1,4 @@
-"""The commands that train: run, resume, validate."""
+"""The commands that train: run, resume."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -38,12 +38,12 @@ def run(space: str, **given: Any) -> int:
     from sweep.folder import Folder
     from sweep.launch import Launch
     from sweep.session import Order
-    from sweep.show import preview, render
+    from sweep.show import preview, render_preview
 
     with answering(given["as_json"]) as answer:
         prepared = preparation.prepare(space, overrides(given))
         if given["dry_run"]:
-            answer(preview.preview(prepared, given["jobs"]), render.preview)
+            answer(preview.preview(prepared, given["jobs"]), render_preview.preview)
             return 0
         spec = prepared.resolved.spec
         folder = Folder(given["root"], spec.name)
@@ -123,21 +123,3 @@ def _exit_code(ended: "Ended") -> int:
     if ended.signal is not None and ended.how != "finished":
         return 128 + ended.signal
     return 1 if ended.history.of(Status.FAILED) else 0
-
-
-@click.command()
-@click.argument("space")
-@override_options
-@jobs_option
-@json_option
-def validate(space: str, **given: Any) -> int:
-    """Check a spec, show what it would run, and try saving and restoring its trainable."""
-    from sweep import preparation
-    from sweep.show import preview, render
-
-    with answering(given["as_json"]) as answer:
-        prepared = preparation.prepare(space, overrides(given))
-        differences = preview.check_restore(prepared.resolved)
-        data = {**preview.preview(prepared, given["jobs"]), "restore": differences}
-        answer(data, render.preview)
-    return 0

@@ -1,0 +1,136 @@
+"""`sweep validate`: the expanded space, what is doubtful in it, and what a sweep costs."""
+
+import math
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sweep.preparation import prepare
+from sweep.show import costs
+from sweep.show.preview import preview
+from sweep.show.rehearsal import Rehearsal, rehearse
+from sweep.space import Space, doubts
+from tests.support.command_line import Here, write_spec
+from tests.support.quadratic import TIMESTEPS_PER_STEP
+
+
+@pytest.fixture
+def here(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> Here:
+    return Here(capsys, tmp_path / "sweeps")
+
+
+def estimate(tmp_path: Path, jobs: int = 2, **changes: Any) -> dict[str, Any]:
+    """Costs with an iteration of 2 s and a checkpoint of 100 bytes."""
+    resolved = prepare(str(write_spec(tmp_path, **changes)), ()).resolved
+    measured = rehearse(resolved)
+    rehearsal = Rehearsal(measured.differences, 2.0, 100, measured.advance)
+    found = costs.estimate(resolved, rehearsal, jobs)
+    assert found is not None
+    return found
+
+
+def test_costs_are_those_of_every_trial_run_to_its_end(tmp_path: Path) -> None:
+    found = estimate(tmp_path, scheduler="fifo", trials=7, stop={"training_iteration": 9})
+    assert found["steps_per_iteration"] == TIMESTEPS_PER_STEP
+    assert found["iterations_per_trial"] == 9
+    assert found["most_steps"] == found["about_steps"] == 7 * 9 * TIMESTEPS_PER_STEP
+    assert found["most_s"] == 4 * 9 * 2.0  # seven trials on two slots: four rounds
+    assert found["about_s"] == 7 * 9
+    assert found["most_bytes"] == 7 * (2 + 1 + 1) * 100
+
+
+def test_under_rungs_fewer_trials_go_on(tmp_path: Path) -> None:
+    """Nine trials: 9 to rung 1, 3 on to rung 3, 1 on to rung 9."""
+    found = estimate(tmp_path)
+    assert found["most_steps"] == 9 * 9 * TIMESTEPS_PER_STEP
+    assert math.isclose(found["about_steps"], (9 * 1 + 3 * 2 + 1 * 6) * TIMESTEPS_PER_STEP)
+
+
+@pytest.mark.parametrize(
+    ("stop", "iterations"),
+    [
+        ({"timesteps_total": 45}, 5),
+        ({"time_total_s": 5}, 3),
+        ({"training_iteration": 4, "timesteps_total": 1000}, 4),
+        ({"loss": 0.1}, None),
+    ],
+)
+def test_whichever_count_is_reached_first_bounds_a_trial(
+    tmp_path: Path, stop: dict[str, float], iterations: int | None
+) -> None:
+    found = estimate(tmp_path, scheduler="fifo", stop=stop)
+    assert found["iterations_per_trial"] == iterations
+    assert (found["most_steps"] is None) == (iterations is None)
+
+
+def test_validate_shows_space_costs_and_whether_it_restores(here: Here, tmp_path: Path) -> None:
+    space = {"lr": {"lognormal": [-3, 1], "bounds": [1e-3, 0.9]}, "x0": {"grid": [1, 2]}}
+    spec = write_spec(tmp_path, space=space, initial=[{"lr": 0.5}], forbid=["lr > 0.8"])
+    code, out, _ = here("validate", spec)
+    assert code == 0
+    for line in (
+        "log-normal, mean -3.0 and deviation 1.0 of the logarithm, at least 0.001, at most 0.9",
+        "x0 each of 1, 2 in turn",
+        "never lr > 0.8",
+        "first lr=0.5",
+        "at most 810 steps, ",
+        "about 210 steps, ",
+        "the next iteration is the same, to the bit",
+    ):
+        assert line in " ".join(out.split())
+    told = here.json("validate", spec)
+    assert told["costs"]["most_steps"] == 810
+    assert told["restore"] == []
+    assert told["points"] is None
+    assert told["initial"] == [{"lr": 0.5}]
+    assert len(told["samples"]) == 10
+    assert all(sample["lr"] <= 0.8 for sample in told["samples"])
+    assert not here.root.exists()
+
+
+def test_a_trainable_that_cannot_save_is_not_measured(here: Here, tmp_path: Path) -> None:
+    spec = write_spec(
+        tmp_path, trainable="tests.sweep.unsaveable:Unsaveable", scheduler="fifo", metric="x"
+    )
+    told = here.json("validate", spec)
+    assert told["costs"] is None
+    assert "cannot be resumed" in told["restore"][0]
+
+
+# ---- doubts ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("raw", "expected"),
+    [
+        ({"n": {"randint": [1, 5]}, "x": {"choice": [1, 2], "when": {"n": 3}}}, []),
+        (
+            {"n": {"randint": [1, 5]}, "x": {"choice": [1, 2], "when": "n * n == 5"}},
+            ["x is not there at any point: n * n == 5 never holds"],
+        ),
+        (
+            {"n": {"uniform": [1, 5]}, "x": {"choice": [1, 2], "when": "n < 0"}},
+            ["x is not there at any of 2000 points drawn by chance: n < 0 never holds"],
+        ),
+        (
+            {"_n": {"randint": [1, 4]}, "size": {"value": "_n // 2"}},
+            ["1 of 4 points repeat another's settings, such as {'_n': 2} and {'_n': 3}"],
+        ),
+        ({"n": {"randint": [2, 3]}}, ["4 trials are asked for, but the space has only 2 points"]),
+        ({"n": {"randint": [0, 4]}, "x": {"value": "1 / (n - 2)"}}, []),
+        ({f"p{i}": {"randint": [1, 10**9]} for i in range(900)}, []),
+    ],
+)
+def test_what_a_person_may_not_have_meant_is_named(raw: Any, expected: list[str]) -> None:
+    assert doubts.find(Space.parse(raw), 4) == expected
+
+
+def test_points_are_counted_with_their_conditions(tmp_path: Path) -> None:
+    space = {
+        "a": {"choice": ["x", "y"]},
+        "lr": {"uniform": [0.1, 0.4], "step": 0.1, "when": {"a": "x"}},
+    }
+    prepared = prepare(str(write_spec(tmp_path, space=space)), ())
+    assert preview(prepared, 1)["points"] == 5
+    assert doubts.count(Space.parse({f"p{i}": {"randint": [1, 10**9]} for i in range(9)})) is None
