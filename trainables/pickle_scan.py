@@ -238,7 +238,7 @@ class _Operation(NamedTuple):
 
 _Effect = _Value | _Operation | None
 
-_ALLOWED: Final[dict[str, _Value | _Operation]] = {
+ALLOWED: Final[dict[str, _Value | _Operation]] = {
     "\x95": _Operation(8, False, _Machine.frame),  # FRAME
     ".": _Operation(0, False, _Machine.stop),  # STOP
     "N": _ATOM,  # NONE
@@ -270,4 +270,4 @@ _ALLOWED: Final[dict[str, _Value | _Operation]] = {
     "\x90": _Operation(0, False, _Machine.add_items),  # ADDITEMS
     "\x91": _Operation(0, False, _Machine.frozen_set),  # FROZENSET
 }
-_EFFECTS: Final[list[_Effect]] = [_ALLOWED.get(chr(code)) for code in range(256)]
+_EFFECTS: Final[list[_Effect]] = [ALLOWED.get(chr(code)) for code in range(256)]

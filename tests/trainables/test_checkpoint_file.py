@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tests.support.attacks import FILES, crafted, sealed, section, two, with_entry
 from trainables import container, disk
 from trainables.checkpoint_file import Saved, parse_name, read, verify, write
 from trainables.errors import (
@@ -70,14 +71,14 @@ def test_the_layout_is_the_documented_one(saved: Saved) -> None:
     assert text == json.dumps(header, sort_keys=True, separators=(",", ":")).encode()
     assert (header["format"], header["min_reader"]) == (1, 1)
     start = -(-(10 + length) // 64) * 64
-    assert [section["name"] for section in header["sections"]] == ["state", "array-0"]
-    for section in header["sections"]:
-        assert section["offset"] % 64 == 0
-        begin = start + section["offset"]
-        body = content[begin : begin + section["len"]]
-        assert hashlib.sha256(body).hexdigest() == section["sha256"]
+    assert [part["name"] for part in header["sections"]] == ["state", "array-0"]
+    for part in header["sections"]:
+        assert part["offset"] % 64 == 0
+        begin = start + part["offset"]
+        body = content[begin : begin + part["len"]]
+        assert hashlib.sha256(body).hexdigest() == part["sha256"]
     assert body == np.arange(200.0).tobytes()
-    assert (section["dtype"], section["shape"]) == ("<f8", [200])
+    assert (part["dtype"], part["shape"]) == ("<f8", [200])
 
 
 def test_the_header_says_what_else_decides_the_bits(tmp_path: Path) -> None:
@@ -391,161 +392,20 @@ def test_a_whole_file_under_any_other_name_is_read(saved: Saved, tmp_path: Path)
 # ---- headers made to do harm; their digests are right -------------------------------------------
 
 
-def _sealed(content: bytes) -> bytes:
-    return content + hashlib.sha256(content).digest()
-
-
-def _with_header(text: bytes, length: int | None = None, data: bytes = b"") -> bytes:
-    head = struct.pack("<6sI", b"SWCK\x01\n", len(text) if length is None else length) + text
-    return _sealed(head + bytes(-len(head) % 64) + data)
-
-
-PICKLE = b"\x80\x04}."  # an empty dict
-
-
-def _section(**changes: Any) -> dict[str, Any]:
-    section = {
-        "name": "state",
-        "offset": 0,
-        "len": len(PICKLE),
-        "sha256": hashlib.sha256(PICKLE).hexdigest(),
-        "dtype": "|u1",
-        "shape": [len(PICKLE)],
-    }
-    return {**section, **changes}
-
-
-def _crafted(data: bytes = PICKLE, **changes: Any) -> bytes:
-    header = {"format": 1, "min_reader": 1, "step": 1, "sections": [_section()], **changes}
-    return _with_header(json.dumps(header).encode(), data=data)
-
-
-def _with_entry(entry: bytes) -> bytes:
-    """A good file but for one more entry of its header."""
-    header = {"format": 1, "min_reader": 1, "step": 1, "sections": [_section()]}
-    return _with_header(json.dumps(header)[:-1].encode() + b"," + entry + b"}", data=PICKLE)
-
-
-def _two(**changes: Any) -> bytes:
-    """A state that mentions one array of two numbers, which a section of its own holds."""
-    pickled, body = b"\x80\x04}\x8c\x01aK\x00Qs.", bytes(16)
-    state = _section(
-        len=len(pickled), shape=[len(pickled)], sha256=hashlib.sha256(pickled).hexdigest()
-    )
-    array = {
-        "name": "array-0",
-        "offset": 64,
-        "len": 16,
-        "sha256": hashlib.sha256(body).hexdigest(),
-        "dtype": "<f8",
-        "shape": [2],
-        **changes,
-    }
-    return _crafted(pickled.ljust(64, b"\0") + body, sections=[state, array])
-
-
 def test_the_crafted_files_are_good_before_they_are_spoilt(tmp_path: Path) -> None:
     path = tmp_path / "best.swck"
-    path.write_bytes(_crafted())
+    path.write_bytes(crafted())
     assert read(path).state == {}
-    path.write_bytes(_with_entry(b'"x":' + b"[" * 31 + b"]" * 31))
+    path.write_bytes(with_entry(b'"x":' + b"[" * 31 + b"]" * 31))
     assert read(path).state == {}
-    path.write_bytes(_two())
+    path.write_bytes(two())
     assert np.array_equal(read(path).state["a"], np.zeros(2))
 
 
-_BAD: dict[str, bytes] = {
-    "29 magic of version 0": _crafted().replace(b"SWCK\x01", b"SWCK\x00"),
-    "29 magic of version 2": _crafted().replace(b"SWCK\x01", b"SWCK\x02"),
-    "29 format 0": _crafted(format=0, min_reader=0),
-    "29 format 2^32-1": _crafted(format=2**32 - 1, min_reader=2**32 - 1),
-    "29 newer reader needed": _crafted(format=2, min_reader=2),
-    "29 reader above format": _crafted(format=1, min_reader=2),
-    "29 format text": _crafted(format="1"),
-    "29 format true": _crafted(format=True, min_reader=True),
-    "29 format missing": _with_header(b'{"sections":[]}'),
-    "30 header length 2^32-1": _with_header(b"{}", 2**32 - 1),
-    "30 header length 0": _with_header(b"{}", 0),
-    "30 header longer than the file": _with_header(b"{}", 500),
-    "30 header into the digest": _with_header(b"{}", 60),
-    "31 overlapping": _two(offset=0),
-    "31 gap": _two(offset=128),
-    "31 outside": _two(len=160, shape=[20]),
-    "31 negative offset": _two(offset=-64),
-    "31 negative length": _two(len=-16),
-    "31 length true": _two(len=True),
-    "31 length text": _two(len="16"),
-    "31 duplicated": _crafted(sections=[_section(), _section()]),
-    "31 missing": _crafted(sections=[]),
-    "31 none": _crafted(sections=None),
-    "31 no list": _crafted(sections={"0": _section()}),
-    "31 not dicts": _crafted(sections=[1]),
-    "31 section without name": _crafted(sections=[{}]),
-    "31 extra key": _two(flags=1),
-    "31 other name": _two(name="array-1"),
-    "31 digest of a section": _two(sha256="0" * 64),
-    "31 bytes that no section names": _crafted(PICKLE + bytes(64)),
-    "31 more arrays than the state mentions": _crafted(
-        PICKLE.ljust(64, b"\0"),
-        sections=[
-            _section(),
-            {
-                "name": "array-0",
-                "offset": 64,
-                "len": 0,
-                "sha256": hashlib.sha256(b"").hexdigest(),
-                "dtype": "<f8",
-                "shape": [0],
-            },
-        ],
-    ),
-    "32 shape overflows": _two(shape=[2**62, 2**62]),
-    "32 zero times huge": _two(shape=[0, 2**63], len=0),
-    "32 shape negative": _two(shape=[-2]),
-    "32 shape of two negatives": _two(shape=[-1, -2]),
-    "32 shape true": _two(shape=[True, 2]),
-    "32 shape float": _two(shape=[2.0]),
-    "32 shape number": _two(shape=2),
-    "32 too many axes": _two(shape=[1] * 99 + [2]),
-    "32 dtype O": _two(dtype="O"),
-    "32 dtype V": _two(dtype="V8"),
-    "32 dtype U": _two(dtype="<U9999999"),
-    "32 dtype big-endian": _two(dtype=">f8"),
-    "32 dtype list": _two(dtype=["<f8"]),
-    "33 duplicate key": _with_entry(b'"step":1'),
-    "33 duplicate key inside": _with_entry(b'"x":{"y":1,"y":1}'),
-    "33 NaN": _with_entry(b'"x":NaN'),
-    "33 infinity": _with_entry(b'"x":-Infinity'),
-    "33 1e999": _with_entry(b'"x":1e999'),
-    "33 1e5 deep": _with_entry(b'"x":' + b"[" * 10**5 + b"]" * 10**5),
-    "33 33 deep": _with_entry(b'"x":' + b"[" * 33 + b"]" * 33),
-    "33 int of 10^5000": _with_entry(b'"x":1' + b"0" * 5000),
-    "33 int of 10^50": _with_entry(b'"x":1' + b"0" * 50),
-    "33 bad UTF-8 in a text": _with_entry(b'"x":"\xff"'),
-    "33 NUL in a text": _with_entry(b'"x":"\x00"'),
-    "33 bad UTF-8": _with_header(b'{"format":"\xff"}'),
-    "33 BOM": _with_header(b'\xef\xbb\xbf{"format":1}'),
-    "33 NUL": _with_header(b'{"format":\x001}'),
-    "33 list": _with_header(b"[]"),
-    "33 number": _with_header(b"1"),
-    "33 empty": _with_header(b" "),
-    "33 control characters": _with_header(b'{"format":"\\u001b[2J\\u202e"}'),
-    "header over 1 MiB": _with_entry(b'"x":"' + b"x" * 2**20 + b'"'),
-    "state is no dict": _crafted(
-        b"\x80\x04].", sections=[_section(sha256=hashlib.sha256(b"\x80\x04].").hexdigest())]
-    ),
-    "26 a pickle": b"\x80\x04}.",
-    "26 a zip": b"PK\x03\x04" + bytes(200),
-    "empty": b"",
-    "magic alone": b"SWCK\x01\n",
-    "text": b"hello, world",
-}
-
-
-@pytest.mark.parametrize("content", _BAD.values(), ids=_BAD.keys())
+@pytest.mark.parametrize("content", FILES.values(), ids=FILES.keys())
 def test_a_bad_file_with_a_right_digest_is_refused(content: bytes, tmp_path: Path) -> None:
     path = tmp_path / "best.swck"
-    path.write_bytes(_sealed(content[:-32]) if content.startswith(b"SWCK") else content)
+    path.write_bytes(sealed(content[:-32]) if content.startswith(b"SWCK") else content)
     message = str(_refused(path))
     assert "\x1b" not in message
     assert "\u202e" not in message
@@ -553,14 +413,14 @@ def test_a_bad_file_with_a_right_digest_is_refused(content: bytes, tmp_path: Pat
 
 def test_a_newer_format_is_refused_with_both_versions(tmp_path: Path) -> None:
     path = tmp_path / "best.swck"
-    path.write_bytes(_crafted(format=3, min_reader=2))
+    path.write_bytes(crafted(format=3, min_reader=2))
     with pytest.raises(WrongFormat, match="of format 2; this program reads 1"):
         read(path)
 
 
 def test_a_newer_format_that_old_readers_can_read_is_read(tmp_path: Path) -> None:
     path = tmp_path / "best.swck"
-    path.write_bytes(_crafted(format=3, min_reader=1))
+    path.write_bytes(crafted(format=3, min_reader=1))
     assert read(path).state == {}
 
 
@@ -622,9 +482,7 @@ def test_memory_that_runs_out_is_an_error_of_this_checkpoint(
 def test_verifying_does_not_read_the_state(tmp_path: Path) -> None:
     path = tmp_path / "best.swck"
     path.write_bytes(
-        _crafted(
-            b"\x80\x04x.", sections=[_section(sha256=hashlib.sha256(b"\x80\x04x.").hexdigest())]
-        )
+        crafted(b"\x80\x04x.", sections=[section(sha256=hashlib.sha256(b"\x80\x04x.").hexdigest())])
     )
     assert verify(path)["step"] == 1
     _refused(path)

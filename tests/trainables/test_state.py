@@ -1,16 +1,13 @@
 """What may stand in a checkpoint: round trips, refusals by path, and pickles made to do harm."""
 
-import copyreg
 import io
 import os
 import pickle  # noqa: TID251 the attacks are pickles
 import pickletools
-import struct
 import subprocess
 import sys
 import time
 from collections import Counter, OrderedDict, defaultdict, deque, namedtuple
-from collections.abc import Callable
 from enum import Enum, IntEnum
 from pathlib import Path
 from typing import Any, Self
@@ -22,6 +19,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
+from tests.support.attacks import CANARY, PICKLES, PROTO, Calls, u32
 from trainables import rng
 from trainables.errors import CorruptCheckpoint, StateError, WrongFormat
 from trainables.pickle_scan import MAX_BYTES, MAX_DEPTH, MAX_OPCODES, Refused, scan
@@ -398,130 +396,8 @@ def _values(value: Any) -> int:
 
 # ---- pickles made to do harm --------------------------------------------------------------------
 
-CANARY = "SWEEP_TEST_CANARY"
-PROTO = b"\x80\x04"
 
-
-class _Calls:
-    """Pickles as a call."""
-
-    def __init__(self, function: Callable[..., Any], *arguments: Any) -> None:
-        self.call = (function, arguments)
-
-    def __reduce__(self) -> Any:
-        return self.call
-
-
-class _Builds:
-    def __reduce__(self) -> Any:
-        return (_Builds, (), {"x": 1})
-
-
-def _text(text: str) -> bytes:
-    return b"\x8c" + bytes([len(text)]) + text.encode()
-
-
-def _global(module: str, name: str) -> bytes:
-    return _text(module) + _text(name) + b"\x93"
-
-
-def _u32(number: int) -> bytes:
-    return struct.pack("<I", number)
-
-
-def _u64(number: int) -> bytes:
-    return struct.pack("<Q", number)
-
-
-_SET_CANARY = (os.environ.__setitem__, CANARY, "1")
-_putenv = f"import os; os.environ[{CANARY!r}] = '1'"
-
-ATTACKS: dict[str, bytes] = {
-    "1 REDUCE os.system": pickle.dumps(_Calls(os.system, f"touch {CANARY}"), 2),
-    "1 REDUCE protocol 4": pickle.dumps(_Calls(os.system, f"touch {CANARY}"), 4),
-    "2 STACK_GLOBAL eval": PROTO + _global("builtins", "exec") + _text(_putenv) + b"\x85R.",
-    "3 dotted name": PROTO + _global("builtins", "object.__subclasses__") + b")R.",
-    "4 operator chain": PROTO + _global("operator", "attrgetter") + _text("system") + b"\x85R.",
-    "5 INST": PROTO + b"(" + _text(_putenv) + b"ibuiltins\nexec\n.",
-    "6 OBJ": PROTO + b"(" + _global("builtins", "exec") + _text(_putenv) + b"o.",
-    "7 NEWOBJ_EX": PROTO + _global("builtins", "type") + _text("X") + b")}\x87}\x92.",
-    "7 NEWOBJ": PROTO + _global("builtins", "list") + b")\x81.",
-    "8 BUILD": pickle.dumps(_Builds(), 4),
-    "9 EXT1": PROTO + b"\x82\x01.",
-    "9 EXT2": PROTO + b"\x83\x01\x00.",
-    "9 EXT4": PROTO + b"\x84\x01\x00\x00\x00.",
-    "10 PERSID": PROTO + b"P0\n.",
-    "11 BINPERSID out of range": PROTO + b"K\x01Q.",
-    "11 BINPERSID negative": PROTO + b"J\xff\xff\xff\xffQ.",
-    "11 BINPERSID str": PROTO + _text("0") + b"Q.",
-    "11 BINPERSID tuple": PROTO + b"K\x00\x85Q.",
-    "11 BINPERSID None": PROTO + b"NQ.",
-    "11 BINPERSID nested": PROTO + b"K\x00QQ.",
-    "12 partial": PROTO + _global("functools", "partial") + b".",
-    "12 resolve_name": PROTO + _global("pkgutil", "resolve_name") + _text("os:system") + b"\x85R.",
-    "12 importlib": PROTO + _global("importlib", "import_module") + _text("this") + b"\x85R.",
-    "12 numpy": PROTO + _global("numpy.f2py.crackfortran", "getlincoef") + b".",
-    "12 GLOBAL": PROTO + b"cos\nsystem\n.",
-    "13 loads in loads": PROTO + _global("pickle", "loads") + b"C\x04\x80\x04N." + b"\x85R.",
-    "14 LONG_BINPUT 2^28": PROTO + b"Nr" + _u32(2**28 - 1) + b".",
-    "14 LONG_BINPUT 2^31": PROTO + b"Nr" + _u32(2**31 - 1) + b".",
-    "14 PUT": PROTO + b"Np268435455\n.",
-    "14 MEMOIZE": PROTO + b"N\x94.",
-    "15 BINBYTES8": PROTO + b"\x8e" + _u64(10**11) + b"x.",
-    "15 BYTEARRAY8": PROTO + b"\x96" + _u64(10**11) + b"x.",
-    "15 BINUNICODE8": PROTO + b"\x8d" + _u64(10**11) + b"x.",
-    "15 BINBYTES": PROTO + b"B" + _u32(2**32 - 1) + b"x.",
-    "15 BINUNICODE": PROTO + b"X" + _u32(2**32 - 1) + b"x.",
-    "16 FRAME 2^60": PROTO + b"\x95" + _u64(2**60) + b"N.",
-    "16 FRAME 2^64-1": PROTO + b"\x95" + _u64(2**64 - 1) + b"N.",
-    "17 LONG4": PROTO + b"\x8b" + struct.pack("<i", 50 * 10**6) + b"\x01" * (50 * 10**6) + b".",
-    "17 INT text": PROTO + b"I" + b"9" * (5 * 10**6) + b"\n.",
-    "17 LONG text": PROTO + b"L" + b"9" * (5 * 10**6) + b"L\n.",
-    "18 nested lists": PROTO + b"]" * 10**6 + b"a" * (10**6 - 1) + b".",
-    "18 nested marks": PROTO + b"(" * 10**6 + b"t" * 10**6 + b".",
-    "19 nested tuples as key": PROTO + b"})" + b"\x85" * (3 * 10**6) + b"Ns.",
-    "20 DUP": PROTO + b"]" + b"2\x86" * 100 + b".",
-    "20 GET": PROTO + b"]\x94" + b"h\x00h\x00\x86\x94" * 50 + b".",
-    "20 DUP TUPLE2 as key": PROTO + b"})" + b"2\x86" * 60 + b"Ns.",
-    "21 list as key": PROTO + b"}]Ns.",
-    "21 list as one of keys": PROTO + b"}(K\x01N]Nu.",
-    "21 set of lists": PROTO + b"\x8f(]\x90.",
-    "21 frozenset of dicts": PROTO + b"(}\x91.",
-    "21 array as key": PROTO + b"}K\x00QNs.",
-    "21 key without value": PROTO + b"}(K\x01u.",
-    "21 colliding keys": PROTO
-    + b"}("
-    + b"".join(b"\x8a\x10" + (i * (2**61 - 1)).to_bytes(16, "little") + b"N" for i in range(9))
-    + b"u.",
-    **{f"22 protocol {n}": pickle.dumps([1], n) for n in (0, 1, 2, 3, 5)},
-    "22 protocol 99": b"\x80\x63N.",
-    "22 PROTO again": PROTO + b"\x80\x05N.",
-    "23 trailing bytes": PROTO + b"N.x",
-    "23 two pickles": PROTO + b"N." + PROTO + b"N.",
-    "24 empty": b"",
-    "24 only PROTO": PROTO,
-    "24 no STOP": PROTO + b"N",
-    "24 underflow": PROTO + b"a.",
-    "24 nothing to stop with": PROTO + b".",
-    "24 two values": PROTO + b"NN.",
-    "24 open mark": PROTO + b"(N.",
-    "24 no mark": PROTO + b"]Ne.",
-    "24 takes below the mark": PROTO + b"N(\x85.",
-    "24 argument cut off": PROTO + b"J\x01",
-    "24 POP": PROTO + b"NN0.",
-    "24 append to a dict": PROTO + b"}Na.",
-    "24 items of a list": PROTO + b"]K\x01Ns.",
-    "24 items of an array": PROTO + b"K\x00QK\x00Ns.",
-    "25 NEXT_BUFFER": PROTO + b"\x97.",
-    "25 READONLY_BUFFER": PROTO + b"N\x98.",
-    "26 array pickled by numpy": pickle.dumps(np.arange(3), 4),
-    "26 cloudpickle": pickle.dumps(_Calls(copyreg._reconstructor, object, object, None), 4),  # type: ignore[attr-defined]  # private, but in every pickle of protocol 1
-    "26 zip of torch": b"PK\x03\x04" + bytes(100),
-    "array twice": PROTO + b"K\x00QK\x00Q\x86.",
-}
-
-
-@pytest.mark.parametrize("attack", ATTACKS.values(), ids=ATTACKS.keys())
+@pytest.mark.parametrize("attack", PICKLES.values(), ids=PICKLES.keys())
 def test_a_harmful_pickle_is_refused_at_once_and_runs_nothing(
     attack: bytes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -538,7 +414,7 @@ def test_a_harmful_pickle_is_refused_at_once_and_runs_nothing(
     assert len(str(refusal.value)) < 300
 
 
-@pytest.mark.parametrize("attack", ATTACKS.values(), ids=ATTACKS.keys())
+@pytest.mark.parametrize("attack", PICKLES.values(), ids=PICKLES.keys())
 @pytest.mark.parametrize("arrays", [0, 1])
 def test_the_scan_alone_refuses_a_harmful_pickle(attack: bytes, arrays: int) -> None:
     with pytest.raises(Refused):
@@ -559,7 +435,7 @@ def test_every_array_must_be_mentioned() -> None:
 
 def test_a_pickle_over_the_size_limit_is_refused() -> None:
     with pytest.raises(CorruptCheckpoint, match="at most"):
-        unpack(PROTO + b"B" + _u32(MAX_BYTES) + bytes(MAX_BYTES) + b".", [])
+        unpack(PROTO + b"B" + u32(MAX_BYTES) + bytes(MAX_BYTES) + b".", [])
 
 
 def test_too_many_opcodes_are_refused() -> None:
@@ -568,18 +444,20 @@ def test_too_many_opcodes_are_refused() -> None:
 
 
 def test_a_pickle_in_bytes_stays_bytes() -> None:
-    inner = pickle.dumps(_Calls(os.system, f"touch {CANARY}"), 4)
+    inner = pickle.dumps(Calls(os.system, f"touch {CANARY}"), 4)
     assert round_trip({"payload": inner}) == {"payload": inner}
 
 
 def test_attacks_need_little_memory() -> None:
     """All of them in a process of 2 GB address space, as one of them asked for 4 GB when loaded."""
     code = (
-        "import resource; from tests.trainables.test_state import ATTACKS, unpack, np, pytest\n"
+        "import resource, numpy as np, pytest\n"
+        "from tests.support.attacks import PICKLES\n"
+        "from trainables.state import unpack\n"
         "from trainables.errors import CorruptCheckpoint\n"
         "used = int(open('/proc/self/statm').read().split()[0]) * resource.getpagesize()\n"
         "resource.setrlimit(resource.RLIMIT_AS, (used + 400 * 2**20,) * 2)\n"
-        "for attack in ATTACKS.values():\n"
+        "for attack in PICKLES.values():\n"
         "    with pytest.raises(CorruptCheckpoint): unpack(attack, [np.zeros(3)])\n"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)

@@ -1,0 +1,135 @@
+"""Damage at every byte of a real checkpoint: nothing crashes, nothing is loaded in silence.
+
+    python -m benchmarks.chaos.store_damage [--out DIR] [--rounds N] [--seed S]
+
+The newest checkpoint of a trainer is cut off at every byte, and one bit of every byte of it and of
+a segment beside it is flipped; each time it must be refused as lost, so that a slice goes on from
+the one before, which is then tried too, at every `FALL_BACK`-th byte; but a segment that both of
+them name is lost to both. A round is one bit of the eight of each byte.
+"""
+
+import os
+import shutil
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+
+from benchmarks.chaos.store_cases import Cases, Failed, main
+from benchmarks.chaos.store_crashes import fast_folder, small_segments, state_of
+from sweep.beginning import Beginning
+from sweep.events import Saved
+from trainables import checkpoint_file
+from trainables.algorithms.ppo import PPO
+from trainables.errors import CorruptCheckpoint
+from trainables.trainable import TrialContext
+
+SETTINGS = {
+    "env": "CartPole-v1",
+    "num_envs_per_worker": 2,
+    "rollout_fragment_length": 32,
+    "train_batch_size": 64,
+    "num_sgd_iter": 1,
+    "sgd_minibatch_size": 64,
+    "model": {"hidden": [8]},
+    "observation_filter": "MeanStdFilter",
+}
+#: Bytes that one case damages, one after the other.
+STRETCH = 2000
+FALL_BACK = 100
+
+Harm = Callable[[int], None]
+
+
+def run(out: Path, rounds: int, seed: int) -> int:
+    """Damage every byte in so many ways; returns how many cases failed."""
+    cases = Cases(out, "store_damage")
+    with _trial(seed) as trial:
+        length = trial.path.stat().st_size
+        for start in range(0, length, STRETCH):
+            stretch = range(start, min(start + STRETCH, length))
+            cases.run(f"cut off at {start}…", partial(trial.cut, stretch))
+            for bit in range(rounds):
+                cases.run(f"bit {bit} flipped at {start}…", partial(trial.flip, stretch, bit))
+        for name in sorted(checkpoint_file.segments_of(trial.path)):
+            segment = trial.path.with_name(name)
+            every = range(segment.stat().st_size)
+            for bit in range(rounds):
+                case = partial(trial.flip, every, bit, segment)
+                cases.run(f"bit {bit} flipped in {name}", case)
+    return cases.close()
+
+
+class Trial:
+    """Two checkpoints of a trial, of which the newer is about to be damaged."""
+
+    def __init__(self, folder: Path, saved: list[checkpoint_file.Saved]) -> None:
+        self.path, self.digest = saved[1].path, saved[1].digest
+        newest_first = [
+            Saved(number, one.digest, one.path.name, one.size)
+            for number, one in ((2, saved[1]), (1, saved[0]))
+        ]
+        self.shared = {
+            folder / name
+            for name in checkpoint_file.segments_of(saved[0].path)
+            & checkpoint_file.segments_of(saved[1].path)
+        }
+        self.beginning = Beginning("s", 0, 0, folder, tuple(newest_first), None, folder, None)
+
+    def cut(self, lengths: range) -> dict[str, int]:
+        """Cut the file off after so many bytes."""
+        whole = self.path.read_bytes()
+        for length in reversed(lengths):
+            os.truncate(self.path, length)
+            self._check(f"cut off at {length}", length, 1)
+        self.path.write_bytes(whole)
+        return {"tried": len(lengths)}
+
+    def flip(self, positions: range, bit: int, path: Path | None = None) -> dict[str, int]:
+        """Flip one bit of each of these bytes, in turn."""
+        source = 0 if path in self.shared else 1
+        file = os.open(path or self.path, os.O_RDWR)
+        try:
+            for position in positions:
+                (byte,) = os.pread(file, 1, position)
+                os.pwrite(file, bytes([byte ^ 1 << (position + bit) % 8]), position)
+                self._check(f"byte {position} flipped", position, source)
+                os.pwrite(file, bytes([byte]), position)
+        finally:
+            os.close(file)
+        return {"tried": len(positions)}
+
+    def _check(self, what: str, position: int, source: int) -> None:
+        for use in (checkpoint_file.read, checkpoint_file.verify):
+            try:
+                use(self.path, self.digest)
+            except CorruptCheckpoint:
+                continue
+            raise Failed(f"{what}: nobody notices")
+        if position % FALL_BACK == 0:
+            loaded = self.beginning.load()
+            if loaded.iteration != source or len(loaded.skipped) != 2 - source:
+                raise Failed(f"{what}: goes on from iteration {loaded.iteration}")
+
+
+@contextmanager
+def _trial(seed: int) -> Iterator[Trial]:
+    folder = Path(tempfile.mkdtemp(prefix="store-damage-", dir=fast_folder()))
+    trainer = PPO(SETTINGS, TrialContext(seed=seed))
+    header = {"sweep": "s", "trial": 0, "replica": 0}
+    try:
+        with small_segments():
+            saved = []
+            for step in (1, 2):
+                trainer.train()
+                state = {**trainer.get_state(), "more": state_of(step)}
+                saved.append(checkpoint_file.write(folder, step, header, state))
+            yield Trial(folder, saved)
+    finally:
+        trainer.stop()
+        shutil.rmtree(folder)
+
+
+if __name__ == "__main__":
+    main(run, rounds=8)

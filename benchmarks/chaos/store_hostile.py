@@ -1,0 +1,198 @@
+"""Checkpoints from strangers: none runs anything, ends the process, or takes a second.
+
+    python -m benchmarks.chaos.store_hostile [--out DIR] [--rounds N] [--seed S]
+
+The list of attacks first, then `FUZZED` files per round, made from it and from good files by
+chance. All have right digests, so that nothing but the readers stands in their way. They are read
+in processes of limited memory (`store_jail`), which are watched for imports, processes, sockets and
+writes; a file called like the canary must not appear.
+"""
+
+import hashlib
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Mapping
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from benchmarks.chaos.store_cases import Cases, Failed, main
+from tests.support.attacks import (
+    CANARY,
+    FILES,
+    PICKLES,
+    PROTO,
+    crafted,
+    sealed,
+    section,
+    with_header,
+)
+from trainables import rng
+from trainables.pickle_scan import ALLOWED
+from trainables.state import pack
+
+#: Files of one round, and of one process.
+FUZZED, BATCH = 2000, 200
+#: Address space that reading may need beyond what the process has when it begins, MiB.
+MEMORY_MIB = 600
+#: Seconds of processor time that one file may take.
+MOST_S = 1.0
+LIMIT_S = 300.0
+_OF_JSON = np.frombuffer(b'0123456789[]{}",:-eE.n\x00\xff', np.uint8)
+
+
+def run(out: Path, rounds: int, seed: int) -> int:
+    """The list, and so many rounds of fuzzed files; returns how many cases failed."""
+    cases = Cases(out, "store_hostile")
+    attacks = {**FILES, **{f"pickle {name}": in_file(body) for name, body in PICKLES.items()}}
+    named = {name: resealed(content) for name, content in attacks.items()}
+    cases.run("the list of attacks", partial(survived, named, data=0))
+    for number in range(rounds):
+        for start in range(0, FUZZED, BATCH):
+            stream = rng.generator(seed, "hostile", number, start)
+            made = {f"{start + i}": fuzzed(stream) for i in range(BATCH)}
+            cases.run(f"seed {seed} round {number} from {start}", partial(survived, made))
+    return cases.close()
+
+
+# ---- files ------------------------------------------------------------------------------------
+
+
+def in_file(pickled: bytes) -> bytes:
+    """A file whose state is `pickled`, with a right digest."""
+    digest = hashlib.sha256(pickled).hexdigest()
+    part = section(len=len(pickled), shape=[len(pickled)], sha256=digest)
+    return crafted(pickled, sections=[part])
+
+
+def resealed(content: bytes) -> bytes:
+    """`content` with a right digest, if it has the looks of a checkpoint at all."""
+    return sealed(content[:-32]) if content.startswith(b"SWCK") else content
+
+
+def fuzzed(stream: np.random.Generator) -> bytes:
+    """A file made by chance."""
+    makers = (_opcodes, _spliced, _damaged_pickle, _damaged_header)
+    return makers[int(stream.integers(len(makers)))](stream)
+
+
+def _opcodes(stream: np.random.Generator) -> bytes:
+    """Allowed opcodes, mostly, with arguments of the right length, mostly."""
+    codes = list(ALLOWED)
+    body = bytearray(PROTO)
+    for _ in range(int(stream.integers(1, 60))):
+        if stream.random() < 0.05:
+            body += stream.bytes(1)
+            continue
+        code = codes[int(stream.integers(len(codes)))]
+        body += code.encode("latin-1") + _argument(code, stream)
+    return in_file(bytes(body) + b".")
+
+
+def _argument(code: str, stream: np.random.Generator) -> bytes:
+    width, counted = ALLOWED[code][:2] if len(ALLOWED[code]) == 3 else (0, False)
+    if not counted:
+        return bytes(int(width)) if stream.random() < 0.5 else stream.bytes(int(width))
+    count = int(stream.integers(0, 12))
+    return count.to_bytes(int(width), "little") + stream.bytes(count)
+
+
+def _spliced(stream: np.random.Generator) -> bytes:
+    """The beginning of one pickle, and the end of another."""
+    pool = [body for body in PICKLES.values() if len(body) < 10_000]
+    pool += [pack(_good(stream)).pickled] * len(pool)
+    one, other = (pool[int(stream.integers(len(pool)))] for _ in range(2))
+    at, start = int(stream.integers(len(one) + 1)), int(stream.integers(len(other) + 1))
+    return in_file(one[:at] + other[start:])
+
+
+def _damaged_pickle(stream: np.random.Generator) -> bytes:
+    body = bytearray(pack(_good(stream)).pickled)
+    for _ in range(int(stream.integers(1, 4))):
+        body[int(stream.integers(len(body)))] = int(stream.integers(256))
+    return in_file(bytes(body))
+
+
+def _damaged_header(stream: np.random.Generator) -> bytes:
+    """A good file but for some bytes of its header."""
+    text = bytearray(
+        json.dumps({"format": 1, "min_reader": 1, "step": 1, "sections": [section()]}).encode()
+    )
+    for _ in range(int(stream.integers(1, 4))):
+        at = int(stream.integers(len(text)))
+        text[at : at + int(stream.integers(2))] = (
+            stream.choice(list(b'0123456789[]{}",:-eE.n\x00\xff'), 1).astype(np.uint8).tobytes()
+        )
+    return with_header(bytes(text), data=b"\x80\x04}.")
+
+
+def _good(stream: np.random.Generator) -> dict[str, Any]:
+    return {
+        "a": [1, 2.5, None, True, "text", b"bytes", -(2**40)],
+        "b": {3: (1, 2, 3, 4), "s": {1, 2}, "f": frozenset({"x"})},
+        "c": np.arange(int(stream.integers(1, 9)), dtype=np.float32),
+        "d": np.float64(0.5),
+    }
+
+
+# ---- the jail ---------------------------------------------------------------------------------
+
+
+def survived(files: Mapping[str, bytes], data: int | None = None) -> dict[str, Any]:
+    """Have all files read by strangers to them; raises Failed unless they are answered well."""
+    scratch = Path(tempfile.mkdtemp(prefix="store-hostile-"))
+    try:
+        inside = scratch / "inside"
+        inside.mkdir()
+        names = {f"{number:05}": name for number, name in enumerate(files)}
+        for (file, _), content in zip(names.items(), files.values(), strict=True):
+            (scratch / file).write_bytes(content)
+        answers = _answers(scratch, list(names))
+        if list(inside.iterdir()) or (scratch / CANARY).exists():
+            raise Failed("a file was written")
+        for answer in answers:
+            _judge(answer, names[answer["file"]])
+    finally:
+        shutil.rmtree(scratch)
+    accepted = sum(answer["what"] == "data" for answer in answers)
+    if data is not None and accepted != data:
+        raise Failed(f"{accepted} of them were loaded")
+    return {"files": len(answers), "data": accepted, "slowest_s": max(a["s"] for a in answers)}
+
+
+def _answers(scratch: Path, names: list[str]) -> list[dict[str, Any]]:
+    root = str(Path(__file__).parents[2])
+    done = subprocess.run(  # noqa: S603 a process of ours
+        [sys.executable, "-m", "benchmarks.chaos.store_jail", str(scratch), str(MEMORY_MIB)],
+        input="".join(f"{name}\n" for name in names),
+        capture_output=True,
+        text=True,
+        cwd=scratch / "inside",
+        env={**os.environ, "PYTHONPATH": root, "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"},
+        timeout=LIMIT_S,
+        check=False,
+    )
+    answers = [json.loads(line) for line in done.stdout.splitlines()]
+    if done.returncode or len(answers) != len(names):
+        culprit = names[len(answers)] if len(answers) < len(names) else "?"
+        raise Failed(f"file {culprit} ended the process ({done.returncode}): {done.stderr[-300:]}")
+    return answers
+
+
+def _judge(answer: Mapping[str, Any], name: str) -> None:
+    if answer["did"]:
+        raise Failed(f"{name}: it did {answer['did'][:3]}")
+    if answer["what"] == "fault":
+        raise Failed(f"{name}: {answer['why']}")
+    if answer["s"] >= MOST_S:
+        raise Failed(f"{name}: took {answer['s']} s")
+
+
+if __name__ == "__main__":
+    main(run, rounds=5)
