@@ -112,7 +112,7 @@ class Trainer(ComputesActions, PolicyAccess, LearnsInRanks, Preflight):
         )
         self.environment, self.level = resolve(
             settings.environment,
-            by_clock=settings.sampling.sample_async,
+            by_clock=bool(settings.by_clock),
             restarts=settings.lanes.restart_failed_sub_environments,
         )
         self.workers: WorkerSet = make_workers(
@@ -185,7 +185,7 @@ class Trainer(ComputesActions, PolicyAccess, LearnsInRanks, Preflight):
     @property
     def exactness(self) -> str:  # type: ignore[override]  # measured per trial, not per class
         """What a checkpoint holds of the environments, measured: "A exact state" or weaker."""
-        return LEVELS["D" if self.settings.iteration.min_iter_time_s else self.level]
+        return LEVELS[self.level]
 
     def collect_metrics(self, selected_workers: Sequence[int] | None = None) -> dict[str, Any]:
         """What the latest result says of episodes and steps: the same keys, the same numbers.
@@ -237,7 +237,6 @@ class Trainer(ComputesActions, PolicyAccess, LearnsInRanks, Preflight):
             architecture=self.architecture,
             gamma=settings.gamma,
             steps=-(-settings.batch_size // max(1, settings.workers.num_workers)),
-            level=self.level,
             resources=settings.resources,
             perf=settings.perf,
             logs=settings.logs,
