@@ -113,9 +113,9 @@ class EpisodeSampler(Sampler):
             self._rows.valid[self._begun[lane] : t + 1, lane] = False
         written = self.watch.after_step(step, t) if self.watch else {}
         episodes += self.episodes.step(
-            step.rewards, over, (step.faults, self._rows.ghost[t]), written
+            step.rewards, over, (step.faults, self._skipped), written
         )
-        if not over.any():
+        if not np.count_nonzero(over):
             return []
         goes_on = over & ~ended
         if goes_on.any():
