@@ -183,10 +183,11 @@ class _Rows:
     def __init__(self, space: spaces.Space[Any], count: int) -> None:
         self._space = space
         self._plain = is_plain(space)
-        self._array: Any = create_empty_array(space, count, np.zeros)
+        array: Any = create_empty_array(space, count, np.zeros)
+        self._array = array
         self._each: list[Any] = [None] * count
         self.put: Callable[[int, Any], None] = (
-            self._array.__setitem__ if self._plain else self._each.__setitem__
+            array.__setitem__ if self._plain else self._each.__setitem__
         )
         """Takes the observation of a lane."""
 
