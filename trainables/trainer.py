@@ -34,6 +34,7 @@ from trainables.policies.torch_policy import build_policy
 from trainables.policy_access import PolicyAccess
 from trainables.preflight import Preflight
 from trainables.resources import Environs, check_quota
+from trainables.result_logger import LoggerCreator
 from trainables.rollout.batch import Fragment
 from trainables.rollout.progress import Progress
 from trainables.rollout.rank_group import RankGroup
@@ -53,12 +54,13 @@ class Trainer(ComputesActions, PolicyAccess, LearnsInRanks, Preflight):
         config: Mapping[str, Any] | None = None,
         context: TrialContext | None = None,
         env: str | None = None,
+        logger_creator: LoggerCreator | None = None,
     ) -> None:
         missing = [name for name in ("config_class", "learn") if not self._defines(name)]
         if missing:
             raise NotImplementedError(f"{type(self).__name__} must define {' and '.join(missing)}")
         named = {} if env is None else {"env": env}
-        super().__init__({**(config or {}), **named}, context)
+        super().__init__({**(config or {}), **named}, context, logger_creator)
 
     # ---- what an algorithm writes ------------------------------------------------------------
 
