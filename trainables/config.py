@@ -83,6 +83,15 @@ class TrainerConfig(Settings):
         return per_worker * max(1, self.workers.num_workers)
 
     @property
+    def by_clock(self) -> tuple[str, ...]:
+        """Keys by which a clock steers the training: with any of them nothing is bit-exact."""
+        steered = {
+            "sample_async": self.sampling.sample_async,
+            "min_iter_time_s": self.iteration.min_iter_time_s > 0,
+        }
+        return tuple(key for key, steers in steered.items() if steers)
+
+    @property
     def longest_sequence(self) -> int:
         """Steps through which an LSTM learns at a time, at most."""
         return self.model.max_seq_len or self.sampling.rollout_fragment_length

@@ -1,28 +1,17 @@
-"""Evaluation: exactly N fresh episodes with their own seeds, the filters frozen.
+"""The settings of evaluation: when, how many episodes, and what is different while evaluating.
 
-Environments are made for it and closed after it, every stream is derived from the trial's seed, the
-iteration and the episode, and the global streams are put back: the training curve does not change
-by one bit, and there is no state to save. Episodes are independent of each other to the bit, so it
-does not matter how many are played side by side or in which process; only environments that draw
-from the global streams share those.
+How the episodes are played: `evaluation_play.py`. There is no state to save: everything is derived
+from the trial's seed and the iteration.
 """
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from typing import Any, TypeVar
 
-import numpy as np
-from numpy.typing import NDArray
 from pydantic import Field
 
-from trainables import renamed, rng
-from trainables.envs.make import Env, EnvironmentConfig, EnvSpaces, make_env, read_spaces
-from trainables.envs.preprocessors import require_finite
-from trainables.envs.state import seed_spaces
+from trainables import renamed
+from trainables.envs.make import EnvironmentConfig, EnvSpaces, read_spaces
 from trainables.errors import ConfigError
-from trainables.policies.player import Player
 from trainables.resources import WorkerCount
-from trainables.rollout.metrics import RolloutMetrics
 from trainables.settings import Section, Settings, override
 
 PLACE = "evaluation_config"
@@ -62,18 +51,6 @@ class EvaluationConfig(Section):
         "training; false, the default: the most probable ones), settings of the environment "
         "(`env_config` replaces the training's), `num_envs_per_worker`.",
     )
-
-
-@dataclass(frozen=True)
-class Plan:
-    """How the episodes of an evaluation are played; it travels to children."""
-
-    environment: EnvironmentConfig
-    explore: bool
-    width: int
-    """Environments side by side in one process, at most."""
-    horizon: int | None
-    """Steps of an episode, at most; None: no limit but the environment's own."""
 
 
 S = TypeVar("S", bound=Settings)
@@ -124,81 +101,3 @@ def is_due(config: EvaluationConfig, iteration: int) -> bool:
     """Whether this iteration (1 is the first) ends with an evaluation."""
     interval = config.evaluation_interval
     return interval is not None and iteration % interval == 0
-
-
-def play(player: Player, plan: Plan, seed: int, indices: Sequence[int]) -> list[RolloutMetrics]:
-    """The episodes with these indices, in their order.
-
-    Args:
-        player: acts.
-        plan: in which environment, and how.
-        seed: of this evaluation; same seed and weights, same episodes.
-        indices: which of the evaluation's episodes.
-    """
-    streams = rng.capture_global()
-    rng.seed_global(seed, "global")
-    envs: list[Env] = []
-    try:
-        count = min(plan.width, len(indices))
-        envs += [make_env(plan.environment, learning=False) for _ in range(count)]
-        finished = _play(player, envs, iter(indices), (seed, plan.explore, plan.horizon))
-    finally:
-        for env in envs:
-            env.close()
-        rng.restore_global(streams)
-    return [finished[index] for index in indices]
-
-
-class _Running:
-    """One episode in one environment, with a stream of its own where it explores.
-
-    `index` counts the episodes of the evaluation; `memory` (M,) is the policy's.
-    """
-
-    def __init__(
-        self, env: Env, index: int, memory: NDArray[Any], rules: tuple[int, bool, int | None]
-    ) -> None:
-        seed, explore, horizon = rules
-        self.env = env
-        self.index = index
-        self.horizon = horizon
-        self.reward = 0.0
-        self.length = 0
-        self.memory = memory
-        self.stream = rng.generator(seed, "policy", index) if explore else None
-        seed_spaces(env, rng.integer(seed, "spaces", index) % 2**31)
-        self.observation, _ = env.reset(seed=rng.integer(seed, "env", index) % 2**31)
-
-    def step(self, action: Any) -> bool:
-        """Whether the episode ended, by itself or at the horizon."""
-        self.observation, reward, terminated, truncated, _ = self.env.step(action)
-        require_finite(np.array([reward]), f"evaluation episode {self.index}, row", "reward")
-        self.reward += float(reward)
-        self.length += 1
-        return bool(terminated or truncated) or self.length == self.horizon
-
-
-def _play(
-    player: Player, envs: list[Env], waiting: Iterator[int], rules: tuple[int, bool, int | None]
-) -> dict[int, RolloutMetrics]:
-    """Index → episode; an environment that is done takes the next that waits."""
-    initial = player.initial_memory()
-    pairs = zip(envs, waiting, strict=False)
-    running = [_Running(env, index, initial, rules) for env, index in pairs]
-    finished: dict[int, RolloutMetrics] = {}
-    while running:
-        observations = np.stack([np.asarray(one.observation) for one in running])
-        memory = np.stack([one.memory for one in running])
-        streams = [one.stream for one in running]
-        actions, memory = player.act_each(observations, memory, streams)
-        following: list[_Running] = []
-        for i, (one, action) in enumerate(zip(running, actions, strict=True)):
-            one.memory = memory[i]
-            if not one.step(action):
-                following.append(one)
-                continue
-            finished[one.index] = RolloutMetrics(one.reward, one.length)
-            if (index := next(waiting, None)) is not None:
-                following.append(_Running(one.env, index, initial, rules))
-        running = following
-    return finished

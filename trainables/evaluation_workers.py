@@ -11,10 +11,10 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, TypeAlias
 
 from trainables.errors import TrainableError, WorkerError
-from trainables.evaluation import EvaluationConfig, Plan, play
+from trainables.evaluation import EvaluationConfig
+from trainables.evaluation_play import Plan, Played, play
 from trainables.policies.player import Player
 from trainables.resources import ResourcesConfig
-from trainables.rollout.metrics import RolloutMetrics
 from trainables.rollout.process import WorkerProcess
 from trainables.rollout.recovery import MAX_WORKER_FAILURE_RETRIES
 
@@ -40,9 +40,7 @@ class EvaluatorSpec:
 class Evaluator:
     """Plays episodes; it has no state."""
 
-    def play(
-        self, player: Player, plan: Plan, seed: int, indices: Sequence[int]
-    ) -> list[RolloutMetrics]:
+    def play(self, player: Player, plan: Plan, seed: int, indices: Sequence[int]) -> list[Played]:
         """The episodes with these indices, in their order."""
         return play(player, plan, seed, indices)
 
@@ -65,14 +63,14 @@ class Evaluators:
         self._resources = resources
         self._children: dict[int, WorkerProcess] = {}
 
-    def play(self, player: Player, plan: Plan, seed: int) -> list[RolloutMetrics]:
+    def play(self, player: Player, plan: Plan, seed: int) -> list[Played]:
         """All episodes of one evaluation, in the order of their indices."""
         count = self._config.evaluation_num_episodes
         children = min(self._config.evaluation_num_workers, count)
         if children == 0:
             return play(player, plan, seed, range(count))
         requests = {i: (player, plan, seed, range(i, count, children)) for i in range(children)}
-        played: dict[int, RolloutMetrics] = {}
+        played: dict[int, Played] = {}
         try:
             for child, request in requests.items():
                 self._send(child, request)
@@ -114,7 +112,7 @@ class Evaluators:
                 f"evaluating child: {error}; set evaluation_num_workers: 0"
             ) from error
 
-    def _receive(self, index: int, request: Request) -> list[RolloutMetrics]:
+    def _receive(self, index: int, request: Request) -> list[Played]:
         """The episodes asked for, if need be of a replacement."""
         failures = 0
         while True:
@@ -137,7 +135,7 @@ class Evaluators:
                 self._send(index, request)
 
 
-def _checked(episodes: Any, indices: Sequence[int]) -> list[RolloutMetrics]:
+def _checked(episodes: Any, indices: Sequence[int]) -> list[Played]:
     """`episodes` if they are as many as were asked for."""
     if not isinstance(episodes, list) or len(episodes) != len(indices):
         raise WorkerError(f"returned garbage instead of {len(indices)} episodes: {episodes!r:.80}")

@@ -6,7 +6,8 @@ from trainables import rng
 from trainables.config import TrainerConfig
 from trainables.envs.make import for_children
 from trainables.errors import TrainableError, shorten
-from trainables.evaluation import Plan, evaluation_settings
+from trainables.evaluation import evaluation_settings
+from trainables.evaluation_play import Plan
 from trainables.evaluation_workers import Evaluators
 from trainables.policies.player import Player
 from trainables.rollout.metrics import summarise
@@ -57,17 +58,23 @@ class PeriodicEvaluation(Trainable):
         """In which environment the policy is evaluated, and how."""
         changed, explore = evaluation_settings(settings, settings.evaluation)
         environment = changed.environment
-        if settings.evaluation.evaluation_num_workers:
+        if settings.evaluation.evaluation_num_workers or settings.lanes.remote_worker_envs:
             environment = for_children(environment)
         width = changed.sampling.num_envs_per_worker
-        return Plan(environment, explore, width, settings.lanes.horizon)
+        return Plan(environment, explore, width, settings.lanes)
 
     def evaluate(self) -> dict[str, float]:
         """Play `evaluation_num_episodes` fresh episodes; training is not touched by it.
 
-        Gives ``episode_reward_{mean,min,max}``, ``episode_len_mean`` and ``episodes``.
+        Gives ``episode_reward_{mean,min,max}``, ``episode_len_mean`` and ``episodes``; where
+        environments failed and were made anew also ``num_faulty_episodes``, which count beside.
         """
         seed = rng.integer(self.seed, "evaluation", self.iteration + 1)
         plan = self.evaluation_plan(self.settings)
-        episodes = self.evaluators.play(self.player, plan, seed)
-        return {**summarise(episodes), "episodes": len(episodes)}
+        played = self.evaluators.play(self.player, plan, seed)
+        faults = sum(one.faults for one in played)
+        return {
+            **summarise(one.metrics for one in played),
+            "episodes": len(played),
+            **({"num_faulty_episodes": faults} if faults else {}),
+        }

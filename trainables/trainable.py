@@ -30,6 +30,7 @@ from typing import Any, ClassVar
 from trainables import checkpoint_file, rng, unsafe_pickle
 from trainables.errors import TrainableError, shorten
 from trainables.folder import fresh_path, read_files, temporary_folder, write_files
+from trainables.result_logger import LoggerCreator, ResultLog
 from trainables.results import Counters
 from trainables.signing import Opaque
 
@@ -54,6 +55,8 @@ class Trainable:
     Args:
         config: the settings, a plain dict; deep-copied.
         context: seed, name and folder.
+        logger_creator: makes a logger from the settings, which is told every result; its
+            ``logdir`` goes before the context's.
     """
 
     #: What a checkpoint of this class holds, in words, for `sweep show`. Trainers measure a level.
@@ -63,13 +66,21 @@ class Trainable:
     unsafe_pickle: ClassVar[bool] = False
 
     def __init__(
-        self, config: Mapping[str, Any] | None = None, context: TrialContext | None = None
+        self,
+        config: Mapping[str, Any] | None = None,
+        context: TrialContext | None = None,
+        logger_creator: LoggerCreator | None = None,
     ) -> None:
         self.context = context or TrialContext()
         self.config: dict[str, Any] = copy.deepcopy(dict(config or {}))
         self._counters = Counters()
+        self._begin_log(logger_creator)
         rng.seed_global(self.context.seed, "global")
-        self.setup(copy.deepcopy(self.config))
+        try:
+            self.setup(copy.deepcopy(self.config))
+        except BaseException:
+            self._result_log.close()
+            raise
 
     # ---- what a subclass writes -------------------------------------------------------------
 
@@ -135,6 +146,7 @@ class Trainable:
         elapsed = time.monotonic() - started
         result = self._complete(dict(returned), elapsed)
         self.log_result(result)
+        self._result_log.add(result)
         return result
 
     @classmethod
@@ -206,6 +218,8 @@ class Trainable:
     def reset(self, config: Mapping[str, Any], context: TrialContext) -> bool:
         """Become another trial without rebuilding; False: it cannot, and is of no use any more."""
         self.config, self.context = copy.deepcopy(dict(config)), context
+        self._result_log.close()
+        self._begin_log(self._result_log.create)
         rng.seed_global(context.seed, "global")
         if not self.reset_config(copy.deepcopy(self.config)):
             return False
@@ -221,7 +235,10 @@ class Trainable:
 
     def stop(self) -> None:
         """End this trainable; it cannot be used afterwards."""
-        self.cleanup()
+        try:
+            self.cleanup()
+        finally:
+            self._result_log.close()
 
     @property
     def lingers(self) -> bool:
@@ -267,6 +284,11 @@ class Trainable:
                 self.context, logdir=fresh_path(Path("results").resolve() / name)
             )
         return str(self.context.logdir)
+
+    def _begin_log(self, create: LoggerCreator | None) -> None:
+        self._result_log = ResultLog(create, self.config)
+        if self._result_log.folder is not None:
+            self.context = replace(self.context, logdir=self._result_log.folder)
 
     def _complete(self, result: dict[str, Any], elapsed: float) -> dict[str, Any]:
         who = {"trial_id": self.trial_id, "experiment_tag": self.trial_name, "config": self.config}

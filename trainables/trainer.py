@@ -34,6 +34,7 @@ from trainables.policies.torch_policy import build_policy
 from trainables.policy_access import PolicyAccess
 from trainables.preflight import Preflight
 from trainables.resources import Environs, check_quota
+from trainables.result_logger import LoggerCreator
 from trainables.rollout.batch import Fragment
 from trainables.rollout.progress import Progress
 from trainables.rollout.rank_group import RankGroup
@@ -53,12 +54,13 @@ class Trainer(ComputesActions, PolicyAccess, LearnsInRanks, Preflight):
         config: Mapping[str, Any] | None = None,
         context: TrialContext | None = None,
         env: str | None = None,
+        logger_creator: LoggerCreator | None = None,
     ) -> None:
         missing = [name for name in ("config_class", "learn") if not self._defines(name)]
         if missing:
             raise NotImplementedError(f"{type(self).__name__} must define {' and '.join(missing)}")
         named = {} if env is None else {"env": env}
-        super().__init__({**(config or {}), **named}, context)
+        super().__init__({**(config or {}), **named}, context, logger_creator)
 
     # ---- what an algorithm writes ------------------------------------------------------------
 
@@ -112,7 +114,7 @@ class Trainer(ComputesActions, PolicyAccess, LearnsInRanks, Preflight):
         )
         self.environment, self.level = resolve(
             settings.environment,
-            by_clock=settings.sampling.sample_async,
+            by_clock=bool(settings.by_clock),
             restarts=settings.lanes.restart_failed_sub_environments,
         )
         self.workers: WorkerSet = make_workers(
@@ -185,7 +187,7 @@ class Trainer(ComputesActions, PolicyAccess, LearnsInRanks, Preflight):
     @property
     def exactness(self) -> str:  # type: ignore[override]  # measured per trial, not per class
         """What a checkpoint holds of the environments, measured: "A exact state" or weaker."""
-        return LEVELS["D" if self.settings.iteration.min_iter_time_s else self.level]
+        return LEVELS[self.level]
 
     def collect_metrics(self, selected_workers: Sequence[int] | None = None) -> dict[str, Any]:
         """What the latest result says of episodes and steps: the same keys, the same numbers.
@@ -237,7 +239,6 @@ class Trainer(ComputesActions, PolicyAccess, LearnsInRanks, Preflight):
             architecture=self.architecture,
             gamma=settings.gamma,
             steps=-(-settings.batch_size // max(1, settings.workers.num_workers)),
-            level=self.level,
             resources=settings.resources,
             perf=settings.perf,
             logs=settings.logs,

@@ -244,6 +244,32 @@ class Perilous(Counting):
         return super().step(action)
 
 
+class ChancyMishap(Counting):
+    """In step 3 of episodes that begin above `above`, by their seed, it does `how`."""
+
+    def __init__(self, how: str = "raises", above: float = 0.5) -> None:
+        super().__init__(length=6)
+        self.how, self.above = how, above
+        self.drawn = 0.0
+
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[Observation, dict[str, Any]]:
+        super().reset(seed=seed)
+        self.drawn = float(self.np_random.random())
+        return self._observe(), {}
+
+    def step(self, action: Any) -> Outcome:
+        observation, _, *rest = super().step(action)
+        if self.steps == 3 and self.drawn > self.above:
+            if self.how == "hangs":
+                threading.Event().wait()
+            if self.how == "dies":
+                os._exit(3)
+            raise ZeroDivisionError("the world ended")
+        return observation, self.drawn, *rest  # type: ignore[return-value]  # as it was
+
+
 class InContext(Counting):
     """Observes where in a trainer it stands: worker, vector index, remote, workers, `offset`."""
 

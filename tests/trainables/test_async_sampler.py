@@ -98,7 +98,7 @@ def test_P4_what_the_thread_raises_is_raised_again_by_the_caller() -> None:
 
 
 def test_P4_a_thread_that_gives_nothing_is_not_waited_for_for_ever() -> None:
-    trainer = make({**ASYNC, "env": f"{HERE}:Waits", "env_config": {}})
+    trainer = make({**ASYNC, "env": f"{HERE}:Waits", "env_config": {}, "env_level": "C"})
     source = source_of(trainer)
     source._timeout_s = 0.05
     with pytest.raises(WorkerError, match=r"gave nothing within 0.05 s"):

@@ -1,6 +1,7 @@
 import os
 import signal
 import threading
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -10,7 +11,8 @@ import pytest
 
 from tests.support.trainers import SMALL, differences, final_state, make, run
 from trainables.algorithms.ppo import PPO
-from trainables.errors import ConfigError, NotFiniteError, TrainableError
+from trainables.errors import ConfigError, EnvError, NotFiniteError, TrainableError
+from trainables.evaluation_play import play
 from trainables.trainable import TrialContext
 
 HERE = "tests.support.environments"
@@ -220,3 +222,63 @@ def test_each_evaluation_has_seeds_of_its_own() -> None:
     )
     results = [one["evaluation"] for one in run(trainer, 3)]
     assert len({one["episode_reward_mean"] for one in results}) > 1
+
+
+FAULTY: dict[str, Any] = {
+    "env": f"{HERE}:ChancyMishap",
+    "env_level": "C",
+    "restart_failed_sub_environments": True,
+    "normalize_rewards": False,
+    "evaluation_num_episodes": 7,
+}
+
+
+def evaluated(config: dict[str, Any]) -> dict[str, float]:
+    trainer = make({**FAULTY, **config})
+    try:
+        return trainer.evaluate()
+    finally:
+        trainer.stop()
+
+
+@pytest.mark.parametrize("explore", [False, True])
+def test_T16_E4_an_episode_whose_environment_fails_is_played_anew_wherever_it_is_played(
+    explore: bool,
+) -> None:
+    widths = [{"num_envs_per_worker": n, "explore": explore} for n in (1, 2, 7)]
+    results = [evaluated({"evaluation_config": one}) for one in widths]
+    children = evaluated({"evaluation_config": widths[1], "evaluation_num_workers": 2})
+    assert results[0] == results[1] == results[2] == children
+    assert results[0]["episodes"] == 7
+    assert results[0]["episode_len_mean"] == 6.0
+    assert results[0]["num_faulty_episodes"] > 0
+    assert results[0]["episode_reward_max"] <= 6 * 0.5  # no part of an episode that failed counts
+
+
+@pytest.mark.parametrize("how", ["hangs", "dies"])
+def test_E4_environments_of_an_evaluation_are_cut_off_in_processes_of_their_own(how: str) -> None:
+    trainer = make({**FAULTY, "num_envs_per_worker": 2, "train_batch_size": None})
+    plan = trainer.evaluation_plan(trainer.settings)
+    here = play(trainer.player, plan, 5, range(2))
+    assert sum(one.faults for one in here) == 1
+    own = {"remote_worker_envs": True, "env_step_timeout_s": 1.0}
+    lanes = plan.lanes.model_copy(update=own)
+    environment = plan.environment.model_copy(update={"env_config": {"how": how}})
+    assert play(trainer.player, replace(plan, environment=environment, lanes=lanes), 5, [0, 1]) == (
+        here
+    )
+    trainer.stop()
+
+
+def test_T16_an_evaluation_that_fails_again_and_again_ends_with_the_cause() -> None:
+    with pytest.raises(EnvError, match=r"evaluation episode 0: .*failed 9 times in a row.*world"):
+        evaluated({"evaluation_config": {"env_config": {"above": -1.0}}})
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+def test_T16_an_environment_that_may_not_be_restarted_is_named_with_what_would_help(
+    workers: int,
+) -> None:
+    config = {"restart_failed_sub_environments": False, "evaluation_num_workers": workers}
+    with pytest.raises(EnvError, match=r"evaluation episode \d: step\(\) raised ZeroDivision.*at "):
+        evaluated(config)

@@ -98,6 +98,20 @@ def test_a_level_that_does_not_hold_is_refused_with_the_reason() -> None:
         make({**SIMULATED, "env_config": {"remembers": "class"}, "env_level": "B"})
 
 
+@pytest.mark.parametrize("config", [{"min_iter_time_s": 0.01}, {"sample_async": True}])
+def test_where_a_clock_steers_environments_still_come_back_if_that_costs_nothing(
+    config: dict[str, Any],
+) -> None:
+    own = {"observation_filter": "NoFilter", **config}
+    trainer = make(own)
+    assert trainer.settings.by_clock == tuple(config)
+    assert (trainer.level, trainer.environment.env_level) == ("D", "A")
+    trainer.stop()
+    replayed = make({**SIMULATED, **own})
+    assert (replayed.level, replayed.environment.env_level) == ("D", "C")
+    replayed.stop()
+
+
 def test_an_exact_environment_may_be_replayed_instead() -> None:
     trainer = make({"env_level": "B"})
     assert trainer.exactness == "B seed and action replay"

@@ -11,9 +11,10 @@ import numpy as np
 import pytest
 
 from tests.support.quadratic import Quadratic, RayStyle, expected_loss, quadratic_function
-from tests.support.trainers import make
+from tests.support.trainers import SMALL, differences, make, stable
 from trainables import Trainable
-from trainables.errors import CheckpointError, StateError, TrainableError
+from trainables.algorithms.ppo import PPO
+from trainables.errors import CheckpointError, ConfigError, StateError, TrainableError
 from trainables.function import wrap
 from trainables.results import TRAINERS_OWN, VOLATILE_KEYS
 from trainables.trainable import TrialContext
@@ -305,3 +306,63 @@ def test_T6_without_a_folder_one_is_named_after_the_trainer_and_made_when_someth
     assert second.save().parent != written.parent
     first.stop()
     second.stop()
+
+
+class Log:
+    """A logger of the classic kind, which remembers what it is told."""
+
+    def __init__(self, config: dict[str, Any], logdir: Path) -> None:
+        self.config = config
+        self.logdir = str(logdir)
+        self.told: list[dict[str, Any]] = []
+        self.ends: list[str] = []
+
+    def on_result(self, result: dict[str, Any]) -> None:
+        self.told.append(result)
+        result["episode_reward_mean"] = "changed"
+
+    def flush(self) -> None:
+        self.ends.append("flush")
+
+    def close(self) -> None:
+        self.ends.append("close")
+
+
+def changed(told: dict[str, Any]) -> None:
+    told["result"]["more"] = 1
+
+
+def test_T6_a_logger_of_ones_own_is_told_every_result_and_names_the_folder(tmp_path: Path) -> None:
+    made: list[Log] = []
+
+    def logger_creator(config: dict[str, Any]) -> Log:
+        made.append(Log(config, tmp_path / "mine"))
+        config["env"] = "changed"
+        return made[-1]
+
+    context = TrialContext(seed=7, logdir=tmp_path / "other")
+    given = {**SMALL, "evaluation_interval": None, "callbacks": {"on_train_result": changed}}
+    trainer, plain = PPO(given, context, None, logger_creator), make(given)
+    result, expected = stable(trainer.train()), stable(plain.train())
+    (log,) = made
+    assert differences(result, expected) == []
+    assert result["more"] == log.told[0]["more"] == 1
+    assert log.config["train_batch_size"] == 96
+    assert trainer.config["env"] == "CartPole-v1"
+    assert trainer.save().parent == tmp_path / "mine"
+    assert not (tmp_path / "other").exists()
+    trainer.stop()
+    trainer.stop()
+    assert log.ends == ["flush", "close"]
+    plain.stop()
+
+
+def test_T1_T6_what_is_no_logger_is_refused_and_one_of_a_trainer_that_fails_is_closed(
+    tmp_path: Path,
+) -> None:
+    with pytest.raises(TrainableError, match=r"logger_creator returned 5; expected an object with"):
+        PPO(SMALL, logger_creator=lambda config: 5)  # type: ignore[arg-type,return-value]  # wrong
+    log = Log({}, tmp_path)
+    with pytest.raises(ConfigError):
+        PPO({**SMALL, "lr": -1.0}, logger_creator=lambda config: log)
+    assert log.ends == ["flush", "close"]

@@ -119,8 +119,8 @@ class ActionAdapter:
 
     def __call__(self, actions: Array) -> Array:
         """(N,) choices or (N, K) rows → (N, *A) for the lanes; rows for Tuple and Dict spaces."""
-        if isinstance(self._space, spaces.Discrete):
-            return np.asarray(actions + self._space.start)
+        if self._layout.scalar:
+            return actions + self._starts if len(self._starts) else actions
         rows = actions + self._starts if len(self._starts) else actions
         if self._bounds is not None:
             rows = np.clip(rows, self._bounds[0], self._bounds[1])

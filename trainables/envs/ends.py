@@ -42,7 +42,7 @@ class Ends:
         ended = step.terminated | step.truncated
         if self._no_done:
             step = step._replace(terminated=np.zeros_like(ended), truncated=ended)
-        if ended.any():
+        if np.count_nonzero(ended):
             self.lengths[ended] = 0
         for lane in step.faults:
             self.lengths[lane] = 0

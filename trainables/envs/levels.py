@@ -8,7 +8,8 @@ Levels:
     C  episode boundary: the episode in flight is dropped on restore, and the next one starts from
        a seed derived from the trial's
     D  nothing is exact: the same seed and actions did not do the same twice, or the clock steers
-       (``sample_async``); environments come back as at C
+       (`trainables.config.TrainerConfig.by_clock`); environments come back from an exact state
+       where they have one, otherwise as at C
 
 The level depends on the environment and its settings alone, not on the clock or on a seed.
 """
@@ -52,21 +53,27 @@ def resolve(
 ) -> tuple[EnvironmentConfig, Level]:
     """The settings by which environments are made and saved, and the level that is promised.
 
+    The `env_level` of these settings is the level at which environments come back.
+
     Args:
         config: the environment.
-        by_clock: the clock steers the training: nothing is exact, and nothing is measured.
+        by_clock: the clock steers the training: nothing is exact, so nothing that costs time is
+            done for it.
         restarts: environments that fail are made anew, as they are while measuring then.
 
     Raises:
         ConfigError: `env_level` asks for more than was measured.
     """
-    if by_clock or config.env_level == "C":
-        return _made_at(config, "C"), "D" if by_clock else "C"
+    if config.env_level == "C":
+        return config, "D" if by_clock else "C"
     measured = measure(config, restarts)
     if config.env_level not in ("auto", measured.level):
         raise ConfigError(
             "env_level", config.env_level, "auto, or C", f"{config.env} is {measured.reasons[0]}"
         )
+    if by_clock:
+        cheap = measured.level in ("A", config.env_level)
+        return _made_at(config, measured.level if cheap else "C"), "D"
     made: Level = "C" if measured.level == "D" else measured.level
     return _made_at(config, made), measured.level
 

@@ -184,7 +184,7 @@ class Rows:
 def require_finite(values: Array, rows: str, what: str) -> None:
     """NotFiniteError that names the first row of `values` (N, …) which is not finite."""
     finite = np.isfinite(values)
-    if not finite.all():
+    if np.count_nonzero(finite) != finite.size:  # the cheapest way to ask, in every tick
         row = int(np.argwhere(~finite)[0][0])
         raise NotFiniteError(f"{rows} {row}: {what} {values[row]} is not finite")
 

@@ -9,7 +9,7 @@ import contextlib
 import os
 import signal
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from multiprocessing import connection
 from multiprocessing.reduction import send_handle
@@ -20,9 +20,10 @@ from joblib.externals.loky.backend import get_context
 from trainables import rng
 from trainables.envs.contract import Breach, Outcome
 from trainables.envs.lanes import LanesConfig
-from trainables.envs.make import EnvironmentConfig, for_children
+from trainables.envs.make import Env, EnvironmentConfig, for_children
 from trainables.envs.registry import EnvContext
 from trainables.envs.remote_child import Pipe, serve
+from trainables.envs.replay import make_unit
 from trainables.envs.restarts import Fault
 from trainables.envs.separate import SeparateLanes
 from trainables.envs.shared import Shared, Spaces, allocate
@@ -40,16 +41,14 @@ class RemoteSeat:
     """The worker's end of one environment's process.
 
     Args:
-        environment: what the process makes.
-        context: where the environment stands.
+        make: makes the environment, there.
+        name: of the process.
         timeout_s: within which a step or reset has to be done; None: some day.
     """
 
-    def __init__(
-        self, environment: EnvironmentConfig, context: EnvContext, timeout_s: float | None
-    ) -> None:
-        self._environment = environment
-        self._context = context
+    def __init__(self, make: Callable[[], Env], name: str, timeout_s: float | None) -> None:
+        self._make = make
+        self._name = name
         self._timeout_s = timeout_s
         self._process: Any = None
         self._pipe: Pipe | None = None
@@ -63,8 +62,8 @@ class RemoteSeat:
         self._pipe, theirs = connection.Pipe()
         self._process = get_context("loky").Process(
             target=serve,
-            args=(theirs, self._environment, self._context, this_process()),
-            name=f"environment-{self._context.worker_index}-{self._context.vector_index}",
+            args=(theirs, self._make, this_process()),
+            name=f"environment-{self._name}",
             daemon=True,
             env=ENVIRONMENT,
         )
@@ -236,8 +235,11 @@ class RemoteLanes(SeparateLanes):
             environment.env_config, place.worker, remote=True, num_workers=place.num_workers
         )
         contexts = [context.copy_with_overrides(vector_index=i) for i in range(num_envs)]
-        make = partial(RemoteSeat, environment, timeout_s=config.env_step_timeout_s)
-        self._remote = [make(context=one) for one in contexts]
+        timeout_s = config.env_step_timeout_s
+        self._remote = [
+            RemoteSeat(partial(make_unit, environment, one), f"{place.worker}-{i}", timeout_s)
+            for i, one in enumerate(contexts)
+        ]
         try:
             for lane, seat in enumerate(self._remote):
                 seat.start(rng.integer(place.seed, "env", place.worker, lane, "global"))

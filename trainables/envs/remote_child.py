@@ -2,16 +2,14 @@
 
 import os
 import traceback
-from functools import partial
+from collections.abc import Callable
 from multiprocessing import connection
 from multiprocessing.reduction import recv_handle
 from typing import Any, TypeAlias
 
 from trainables import rng
 from trainables.envs.contract import Breach
-from trainables.envs.make import EnvironmentConfig
-from trainables.envs.registry import EnvContext
-from trainables.envs.replay import make_unit
+from trainables.envs.make import Env
 from trainables.envs.seat import Seat
 from trainables.envs.shared import Shared, Spaces
 from trainables.processes import Parent, die_with_parent, ignore_terminal_signals
@@ -19,11 +17,11 @@ from trainables.processes import Parent, die_with_parent, ignore_terminal_signal
 Pipe: TypeAlias = "connection.Connection[Any, Any]"
 
 
-def serve(pipe: Pipe, environment: EnvironmentConfig, context: EnvContext, parent: Parent) -> None:
+def serve(pipe: Pipe, make: Callable[[], Env], parent: Parent) -> None:
     """Answer until the other end closes; every answer is (kind, content)."""
     ignore_terminal_signals()
     die_with_parent(parent)
-    child = _Child(pipe, environment, context)
+    child = _Child(pipe, make)
     while True:
         try:
             method, args = pipe.recv()
@@ -46,9 +44,9 @@ def serve(pipe: Pipe, environment: EnvironmentConfig, context: EnvContext, paren
 class _Child:
     """What a request may call."""
 
-    def __init__(self, pipe: Pipe, environment: EnvironmentConfig, context: EnvContext) -> None:
+    def __init__(self, pipe: Pipe, make: Callable[[], Env]) -> None:
         self._pipe = pipe
-        self._make = partial(make_unit, environment, context)
+        self._make = make
         self._seat: Seat | None = None
         self._shared: Shared | None = None
 

@@ -11,7 +11,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from trainables import rng
-from trainables.envs.contract import Breach
+from trainables.envs.contract import Breach, Outcome
 from trainables.envs.vector import Place
 from trainables.errors import EnvError, WorkerError
 
@@ -30,6 +30,12 @@ class Fault(WorkerError):
 
 class AnySeat(Protocol):
     """One environment, wherever it runs."""
+
+    def send_step(self, action: Any) -> None:
+        """Ask for a step."""
+
+    def receive_step(self) -> Outcome:
+        """What the step gave; the observation may be written again by the next request."""
 
     def reset(self, seed: int | None) -> Any:
         """The first observation of the next episode."""

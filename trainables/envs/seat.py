@@ -19,10 +19,19 @@ class Seat:
         self._make = make
         self.env = make()
         self.contract = Contract(self.env.observation_space)
+        self._action: Any = None
 
     def step(self, action: Any) -> Outcome:
         """One step; the observation may be written again by the next."""
         return self.contract.step(self.env.step(action))
+
+    def send_step(self, action: Any) -> None:
+        """Take the action of the step that `receive_step` makes."""
+        self._action = action
+
+    def receive_step(self) -> Outcome:
+        """One step with the action that was sent."""
+        return self.step(self._action)
 
     def reset(self, seed: int | None) -> Any:
         """The first observation of the next episode."""

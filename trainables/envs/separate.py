@@ -78,6 +78,7 @@ class SeparateLanes:
         faults: dict[int, Exception] = {}
         self._ends.count()
         cut = self._ends.cut()
+        put = self._rows.put
         for lane, outcome in enumerate(self._outcomes(actions)):
             if isinstance(outcome, Exception):
                 faults[lane] = outcome
@@ -88,7 +89,7 @@ class SeparateLanes:
             if terminal or short or (cut is not None and cut[lane]):
                 terminated[lane], truncated[lane] = terminal, short or not terminal
                 finals[lane] = _copied(observation)
-            self._rows.put(lane, observation)
+            put(lane, observation)
         step = Step(
             self._rows.together(), rewards, terminated, truncated, finals, infos, None, faults
         )
@@ -182,15 +183,13 @@ class _Rows:
     def __init__(self, space: spaces.Space[Any], count: int) -> None:
         self._space = space
         self._plain = is_plain(space)
-        self._array: Any = create_empty_array(space, count, np.zeros)
+        array: Any = create_empty_array(space, count, np.zeros)
+        self._array = array
         self._each: list[Any] = [None] * count
-
-    def put(self, lane: int, observation: Any) -> None:
-        """Take the observation of a lane."""
-        if self._plain:
-            self._array[lane] = observation
-        else:
-            self._each[lane] = observation
+        self.put: Callable[[int, Any], None] = (
+            array.__setitem__ if self._plain else self._each.__setitem__
+        )
+        """Takes the observation of a lane."""
 
     def together(self) -> Any:
         """All of them; an array (N, *O) for plain spaces."""

@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from trainables.envs.actions import ActionLayout
+from trainables.envs.preprocessors import PIXEL
 from trainables.policies.architecture import Activation, Architecture
 from trainables.policies.drawing import Drawing
 
@@ -22,7 +23,6 @@ if TYPE_CHECKING:
 
 Array = NDArray[np.float32]
 Weights = Mapping[str, NDArray[Any]]
-PIXEL = np.float32(255.0)
 
 
 class Acted(NamedTuple):

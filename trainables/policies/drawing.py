@@ -6,6 +6,8 @@ observation. Columns are independent: their log-probabilities add up. N rows, K 
 of a column at most.
 """
 
+from functools import lru_cache
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -71,9 +73,16 @@ class Drawing:
 
 def log_softmax(logits: Array) -> Array:
     """Log-probabilities along the last axis."""
-    shifted = logits - logits.max(axis=-1, keepdims=True)
-    logs: Array = shifted - np.log(np.exp(shifted).sum(axis=-1, keepdims=True))
+    # The ufuncs themselves: an array's methods take a detour through python.
+    shifted = logits - np.maximum.reduce(logits, axis=-1, keepdims=True)
+    logs: Array = shifted - np.log(np.add.reduce(np.exp(shifted), axis=-1, keepdims=True))
     return logs
+
+
+@lru_cache
+def _counting(count: int) -> NDArray[np.int64]:
+    """0 … count-1."""
+    return np.arange(count)
 
 
 def _choose(logits: Array, stream: np.random.Generator | None) -> tuple[NDArray[np.int64], Array]:
@@ -84,9 +93,9 @@ def _choose(logits: Array, stream: np.random.Generator | None) -> tuple[NDArray[
         # Exponential race: argmax of log p - log E is a draw from p (the Gumbel-max trick).
         race = np.maximum(stream.standard_exponential(logits.shape, dtype=np.float32), SMALLEST)
         scores = logp_all - np.log(race)
-    chosen = np.argmax(scores, axis=-1)
+    chosen = scores.argmax(axis=-1)
     if chosen.ndim == 1:
-        return chosen, logp_all[np.arange(len(chosen)), chosen]
+        return chosen, logp_all[_counting(len(chosen)), chosen]
     return chosen, np.take_along_axis(logp_all, chosen[..., None], axis=-1)[..., 0]
 
 

@@ -13,11 +13,11 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from trainables.envs.preprocessors import PIXEL
 from trainables.policies.architecture import Architecture
 
 HIDDEN_GAIN = math.sqrt(2.0)
 LSTM_GAIN = 1.0
-PIXEL = 255.0
 
 
 def perceptron(

@@ -112,10 +112,8 @@ class EpisodeSampler(Sampler):
         for lane in step.faults:
             self._rows.valid[self._begun[lane] : t + 1, lane] = False
         written = self.watch.after_step(step, t) if self.watch else {}
-        episodes += self.episodes.step(
-            step.rewards, over, (step.faults, self._rows.ghost[t]), written
-        )
-        if not over.any():
+        episodes += self.episodes.step(step.rewards, over, (step.faults, self._skipped), written)
+        if not np.count_nonzero(over):
             return []
         goes_on = over & ~ended
         if goes_on.any():

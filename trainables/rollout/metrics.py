@@ -71,7 +71,7 @@ class EpisodesInFlight:
         self.rewards += rewards
         self.lengths += 1 if ghosts is None else ~ghosts
         finished: list[RolloutMetrics] = []
-        if not ended.any():
+        if not np.count_nonzero(ended):
             return finished
         for lane in np.flatnonzero(ended):
             told = written.get(int(lane)) if written else None

@@ -86,6 +86,8 @@ class Sampler:
         """Seconds that it took to take the current observations."""
         self._ghosts: NDArray[np.bool_] | None = None
         """(N,) lanes whose next step is no transition; None: every one is."""
+        self._skipped: NDArray[np.bool_] | None = None
+        """(N,) likewise, of the latest step."""
         self.memory: Array = self.actor.initial_memory(config.num_envs_per_worker)
         """(N, M) with which the policy will see the current observations."""
         self._fragments = self._allocate(spaces_)
@@ -124,9 +126,10 @@ class Sampler:
             for lane in step.faults:
                 fragment.valid[begun[lane] : t + 1, lane] = False
             written = self.watch.after_step(step, t) if self.watch else None
-            odd = (step.faults, fragment.ghost[t])
+            odd = (step.faults, self._skipped)
             finished += self.episodes.step(step.rewards, over, odd, written)
-            begun[ended] = t + 1
+            if np.count_nonzero(ended):
+                begun[ended] = t + 1
         filtered = self._filter(self.observations, update=False)
         fragment.last_values[0] = self.actor.values(filtered, self.memory)
         return finished
@@ -194,10 +197,11 @@ class Sampler:
         self.perf.add(began - self._observing, processed, decided, adapted, clock())
         rows.observations[t] = filtered
         ended = step.terminated | step.truncated
-        ended[list(step.faults)] = True
+        if step.faults:
+            ended[list(step.faults)] = True
         self._write(rows, t, acted, step, ended)
         self._carry(acted.memory, ended)
-        self._ghosts = _any_or_none(step.restarting)
+        self._skipped, self._ghosts = self._ghosts, _any_or_none(step.restarting)
         began = clock()
         self.observe(step.observations)
         self._observing = clock() - began
@@ -227,7 +231,8 @@ class Sampler:
     ) -> None:
         rewards = np.asarray(step.rewards, dtype=np.float64)
         require_finite(rewards, f"{self.name}, environment", "reward")
-        fragment.memory[t] = self.memory
+        if self.memory.size:
+            fragment.memory[t] = self.memory
         fragment.actions[t] = acted.actions
         fragment.logp[t] = acted.logp
         fragment.values[t] = acted.values
@@ -235,11 +240,11 @@ class Sampler:
         fragment.terminated[t] = step.terminated
         fragment.truncated[t] = ended & ~step.terminated
         fragment.ghost[t] = False if self._ghosts is None else self._ghosts
-        fragment.valid[t] = ~fragment.ghost[t]
+        fragment.valid[t] = True if self._ghosts is None else ~self._ghosts
         for lane, info in step.infos.items():
             fragment.valid[t, lane] &= bool(info.get("training_enabled", True))
         fragment.final_values[t] = 0.0
-        if ended.any() and step.truncated.any():
+        if np.count_nonzero(step.truncated) and np.count_nonzero(ended):
             fragment.final_values[t] = np.where(
                 step.truncated, self._final_values(step, acted.memory), 0.0
             )

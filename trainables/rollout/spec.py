@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 from trainables.callbacks import Calls
 from trainables.envs.lanes import LanesConfig
-from trainables.envs.levels import Level
+from trainables.envs.levels import EXACT
 from trainables.envs.make import EnvironmentConfig, deepmind
 from trainables.filter_config import FilterConfig
 from trainables.logs import LogConfig, set_level, show
@@ -39,8 +39,6 @@ class WorkerSpec:
     gamma: float
     steps: int
     """Environment steps per `sample`: exactly so many, or at least, of whole episodes."""
-    level: Level
-    """What a checkpoint holds of the environments."""
     resources: ResourcesConfig = field(default_factory=ResourcesConfig)
     """What a child is given."""
     perf: PerfConfig = field(default_factory=PerfConfig)
@@ -54,6 +52,11 @@ class WorkerSpec:
 
     #: How errors call the process that is made from it.
     role: ClassVar[str] = "rollout worker"
+
+    @property
+    def keeps_environments(self) -> bool:
+        """Whether a checkpoint holds the environments, and with them the episodes in flight."""
+        return self.environment.env_level in EXACT
 
     @property
     def effective_sampling(self) -> SamplingConfig:

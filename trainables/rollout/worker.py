@@ -16,7 +16,6 @@ from trainables import filters as filters_
 from trainables import rng
 from trainables.callbacks import Calls
 from trainables.envs.choice import make_lanes
-from trainables.envs.levels import EXACT
 from trainables.envs.make import checked_spaces
 from trainables.envs.state import lost_episode
 from trainables.envs.vector import Place
@@ -204,14 +203,13 @@ class RolloutWorker(WorkerAccess):
             return self._get_state()
 
     def _get_state(self) -> dict[str, Any]:
-        exact = self.spec.level in EXACT
         own = not self.spec.filters.synchronize_filters
         watch = self._sampler.watch
         return {
             "stream": rng.get_generator_state(self._stream),
             "sampler": self._sampler.get_state(),
-            "level": self.spec.level,
-            "environments": self.lanes.get_state() if exact else None,
+            "level": self.spec.environment.env_level,
+            "environments": self.lanes.get_state() if self.spec.keeps_environments else None,
             "lanes": self.lanes.get_counters(),
             **({"filters": filters_.get_state(self._filters)} if own else {}),
             **({"first": as_data(self._first)} if self.spec.sampling.fake_sampler else {}),
@@ -241,9 +239,10 @@ class RolloutWorker(WorkerAccess):
         else:
             filters_.set_state(self._filters, state["filters"])
         self._first = from_data(state.get("first"))
-        if state["level"] in EXACT and state["level"] == self.spec.level:
+        level = self.spec.environment.env_level
+        if self.spec.keeps_environments and state["level"] == level:
             self.lanes.set_state(state["environments"])
-            lost = self._lost_episodes()
+            lost = self._lost_episodes() if level == "B" else []
         else:
             lost = list(range(self.lanes.unit_count))
         self._begin_next_episodes(lost)
@@ -259,7 +258,7 @@ class RolloutWorker(WorkerAccess):
         return self._async.paused() if self._async else nullcontext()
 
     def _lost_episodes(self) -> list[int]:
-        """Units whose episode could not be put back; each is said."""
+        """Units whose episode could not be played again (level B); each is said."""
         whys = [lost_episode(unit) for unit in self.lanes.get_state()["units"]]
         for i, why in enumerate(whys):
             if why:

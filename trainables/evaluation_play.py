@@ -1,0 +1,215 @@
+"""Playing an evaluation's episodes: exactly those that are asked for, whatever fails on the way.
+
+Environments are made for it and closed after it, every stream is derived from the evaluation's
+seed and the episode, and the global streams are put back. Episodes are independent of each other to
+the bit, so it does not matter how many are played side by side or in which process; only
+environments that draw from the global streams share those. An episode whose environment fails is
+played anew, from seeds of its own, in an environment made anew; nothing of it counts. M numbers of
+memory.
+"""
+
+import logging
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from trainables import rng
+from trainables.envs.contract import Breach
+from trainables.envs.lanes import LanesConfig
+from trainables.envs.make import EnvironmentConfig, make_env
+from trainables.envs.preprocessors import require_finite
+from trainables.envs.registry import EnvContext
+from trainables.envs.remote import RemoteSeat
+from trainables.envs.restarts import MAX_FAILURES_IN_A_ROW, AnySeat, told
+from trainables.envs.seat import Seat
+from trainables.errors import EnvError
+from trainables.policies.player import Player
+from trainables.rollout.metrics import RolloutMetrics
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Plan:
+    """How the episodes of an evaluation are played; it travels to children."""
+
+    environment: EnvironmentConfig
+    explore: bool
+    width: int
+    """Environments side by side in one process, at most."""
+    lanes: LanesConfig
+    """Horizon, restarts, and whether environments have processes of their own."""
+
+
+class Played(NamedTuple):
+    """One episode that was played to its end."""
+
+    metrics: RolloutMetrics
+    faults: int = 0
+    """How often its environment failed before."""
+
+
+def play(player: Player, plan: Plan, seed: int, indices: Sequence[int]) -> list[Played]:
+    """The episodes with these indices, in their order.
+
+    Args:
+        player: acts.
+        plan: in which environment, and how.
+        seed: of this evaluation; same seed and weights, same episodes.
+        indices: which of the evaluation's episodes.
+
+    Raises:
+        EnvError: an environment failed and may not be made anew, or failed again and again.
+    """
+    streams = rng.capture_global()
+    rng.seed_global(seed, "global")
+    seats: list[AnySeat] = []
+    try:
+        _fill(seats, plan, min(plan.width, len(indices)), seed)
+        finished = _play(player, seats, iter(indices), (seed, plan))
+    finally:
+        _let_go(seats)
+        rng.restore_global(streams)
+    return [finished[index] for index in indices]
+
+
+def _fill(seats: list[AnySeat], plan: Plan, count: int, seed: int) -> None:
+    """Add so many environments, in processes of their own if so set."""
+    environment = plan.environment
+    if not plan.lanes.remote_worker_envs:
+        make = partial(make_env, environment, learning=False)
+        seats += [Seat(make) for _ in range(count)]
+        return
+    context = EnvContext(environment.env_config, remote=True)
+    make = partial(make_env, environment, context, learning=False)
+    remote = [
+        RemoteSeat(make, f"evaluation-{i}", plan.lanes.env_step_timeout_s) for i in range(count)
+    ]
+    seats += remote
+    for i, seat in enumerate(remote):
+        seat.start(rng.integer(seed, "env", i, "global"))
+    for seat in remote:
+        seat.finish_start()
+
+
+def _let_go(seats: Sequence[AnySeat]) -> None:
+    remote = [seat for seat in seats if isinstance(seat, RemoteSeat)]
+    for one in remote:
+        one.begin_end()
+    for one in remote:
+        one.end()
+    for seat in seats:
+        if isinstance(seat, Seat):
+            seat.close()
+
+
+class _Running:
+    """One episode in one environment, with a stream of its own where it explores.
+
+    `index` counts the episodes of the evaluation; `memory` (M,) is the policy's.
+    """
+
+    def __init__(
+        self, seat: AnySeat, index: int, initial: NDArray[Any], rules: tuple[int, Plan]
+    ) -> None:
+        self._seed, self._plan = rules
+        self.seat = seat
+        self.index = index
+        self.reward = 0.0
+        self.length = 0
+        self.faults = 0
+        self._initial = initial
+        self._begin(None)
+
+    def step(self) -> bool:
+        """Take the step that was asked for; whether it ended the episode, there or at the horizon.
+
+        An environment that failed in it has begun the episode anew.
+        """
+        try:
+            self.observation, reward, terminated, truncated, _ = self.seat.receive_step()
+        except Exception as error:  # noqa: BLE001 an environment may raise anything
+            self._begin(self._judged("step", error))
+            return False
+        require_finite(np.array([reward]), f"evaluation episode {self.index}, row", "reward")
+        self.reward += float(reward)
+        self.length += 1
+        return bool(terminated or truncated) or self.length == self._plan.lanes.horizon
+
+    @property
+    def played(self) -> Played:
+        """The episode, which is over."""
+        return Played(RolloutMetrics(self.reward, self.length), self.faults)
+
+    def _begin(self, error: Exception | None) -> None:
+        """The first observation, in an environment made anew after an error, until it works."""
+        while True:
+            self.reward, self.length, self.memory = 0.0, 0, self._initial
+            path = (self.index, "restart", self.faults) if self.faults else (self.index,)
+            explore = self._plan.explore
+            self.stream = rng.generator(self._seed, "policy", *path) if explore else None
+            try:
+                if error is not None:
+                    self.seat.close()
+                    self.seat.remake(rng.integer(self._seed, "global", *path))
+                self.seat.seed_spaces(rng.integer(self._seed, "spaces", *path) % 2**31)
+                self.observation = self.seat.reset(rng.integer(self._seed, "env", *path) % 2**31)
+            except Exception as again:  # noqa: BLE001 likewise
+                error = self._judged("reset", again)
+            else:
+                return
+
+    def _judged(self, method: str, error: Exception) -> Exception:
+        """The error, counted and told; raised in other words if the episode may not go on."""
+        name = f"evaluation episode {self.index}"
+        if isinstance(error, Breach):
+            raise EnvError(f"{name}: {error}") from error.__cause__
+        if not self._plan.lanes.restart_failed_sub_environments:
+            raise EnvError(
+                f"{name}: {method}() {told(error)}, at step {self.length}; "
+                "restart_failed_sub_environments: true plays such an episode anew"
+            ) from error
+        self.faults += 1
+        if self.faults > MAX_FAILURES_IN_A_ROW:
+            raise EnvError(
+                f"{name}: its environment failed {self.faults} times in a row; it is not "
+                f"restarted again. At last it {told(error)}"
+            ) from error
+        logger.warning(
+            "%s: %s() %s; it is played anew, restart %d",
+            *(name, method, told(error), self.faults),
+            exc_info=error,
+        )
+        return error
+
+
+def _play(
+    player: Player, seats: Sequence[AnySeat], waiting: Iterator[int], rules: tuple[int, Plan]
+) -> dict[int, Played]:
+    """Index → episode; an environment that is done takes the next that waits."""
+    initial = player.initial_memory()
+    pairs = zip(seats, waiting, strict=False)
+    running = [_Running(seat, index, initial, rules) for seat, index in pairs]
+    finished: dict[int, Played] = {}
+    while running:
+        observations = np.stack([np.asarray(one.observation) for one in running])
+        memory = np.stack([one.memory for one in running])
+        streams = [one.stream for one in running]
+        actions, memory = player.act_each(observations, memory, streams)
+        for i, (one, action) in enumerate(zip(running, actions, strict=True)):
+            one.memory = memory[i]
+            one.seat.send_step(action)
+        following: list[_Running] = []
+        for one in running:
+            if not one.step():
+                following.append(one)
+                continue
+            finished[one.index] = one.played
+            if (index := next(waiting, None)) is not None:
+                following.append(_Running(one.seat, index, initial, rules))
+        running = following
+    return finished
