@@ -3,6 +3,7 @@
 Jaderberg et al., Population Based Training of Neural Networks, 2017, section 4.1.1 and appendix A.
 """
 
+import math
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -11,7 +12,7 @@ import numpy as np
 
 from sweep.errors import BadConfig, BadSpace
 from sweep.schedulers import Frame
-from sweep.space import Choice, Domain, Float, Int, Space, choice_key, sample
+from sweep.space import Choice, Domain, Float, Int, Normal, Ordinal, Space, choice_key, sample
 from trainables import rng
 from trainables.errors import nearest
 
@@ -52,31 +53,26 @@ class Exploration:
     def _change(self, domain: Domain, value: Any, stream: np.random.Generator) -> Any:
         if stream.random() < self.resample_probability:
             return sample(domain, stream)
-        if isinstance(domain, Choice):
+        if isinstance(domain, Choice | Ordinal):
             return _neighbour(domain, value, stream)
         factor = self.factors[int(stream.integers(len(self.factors)))]
         return perturbed(domain, value, factor)
 
 
-def _neighbour(domain: Choice, value: Any, stream: np.random.Generator) -> Any:
+def _neighbour(domain: Choice | Ordinal, value: Any, stream: np.random.Generator) -> Any:
     """The value before or after it; the order of a choice is that of the spec."""
-    place = list(domain.by_key).index(choice_key(value))
+    place = domain.index[choice_key(value)]
     places = [p for p in (place - 1, place + 1) if 0 <= p < len(domain.values)]
     return domain.values[places[int(stream.integers(len(places)))]] if places else value
 
 
-def perturbed(domain: Float | Int, value: float, factor: float) -> float:
-    """`value` times `factor`, inside the domain; a whole number moves by one step at least."""
-    wanted = min(max(value * factor, domain.low), domain.high)
-    step = domain.step
-    if not step:
-        return wanted
-    steps = round((wanted - domain.low) / step)
-    if domain.low + steps * step == value and wanted != value:
-        steps += 1 if wanted > value else -1
-    most = int((domain.high - domain.low) / step + 1e-9)
-    steps = min(max(steps, 0), most)
-    return domain.low + steps * step if isinstance(domain, Int) else domain.nth(steps)
+def perturbed(domain: Float | Int | Normal, value: float, factor: float) -> float:
+    """`value` times `factor`, inside the domain; on a grid it moves by one step at least."""
+    wanted = value * factor
+    found = domain.snap(wanted)
+    if found == value and domain.step and wanted != value:
+        return domain.snap(value + math.copysign(domain.step, wanted - value))
+    return found
 
 
 def changes(before: dict[str, Any], after: dict[str, Any]) -> str:

@@ -10,7 +10,7 @@ from sweep.errors import BadConfig, UsageError
 from sweep.events import Closed, Created, Moved, Opened, Status
 from sweep.history import Trial
 from sweep.schedulers._mutation import perturbed
-from sweep.space import Float, Int
+from sweep.space import Float, Int, Normal
 from sweep.testing import Course, Moment, Simulation, check_kills, simulate
 from tests.support import sweeps
 from trainables import rng
@@ -183,8 +183,9 @@ def test_numbers_stay_in_their_domain_and_whole_ones_move_at_least_one_step() ->
     assert perturbed(Int(1, 20), 2, 1.2) == 3
     assert perturbed(Int(1, 20), 2, 0.8) == 1
     assert perturbed(Int(1, 20), 20, 1.2) == 20
-    assert perturbed(Int(0, 9, step=4), 4, 1.2) == 8
-    assert perturbed(Int(0, 9, step=4), 8, 1.2) == 8
+    assert perturbed(Int(0, 8, step=4), 4, 1.2) == 8
+    assert perturbed(Int(0, 8, step=4), 8, 1.2) == 8
+    assert perturbed(Normal(0.0, 1.0, low=-2.0, high=2.0), -1.9, 1.2) == -2.0
 
 
 def test_a_child_carries_who_it_replaces_and_what_it_changed() -> None:
