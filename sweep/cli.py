@@ -12,7 +12,7 @@ from collections.abc import Sequence
 
 import click
 
-from sweep.commands import checking, keeping, looking, running
+from sweep.commands import checking, deciding, keeping, looking, running
 
 MISTAKE, OUTSIDE, OWN_ERROR, INTERRUPTED = 2, 4, 5, 130
 
@@ -47,6 +47,7 @@ for command in (
     looking.results,
     looking.best,
     looking.show,
+    deciding.explain,
     keeping.export_model,
     keeping.ui,
 ):

@@ -14,6 +14,8 @@ Chance comes from named streams of (sweep seed, number of the child).
 
 import math
 from abc import abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 from pydantic import BaseModel, Field
@@ -44,6 +46,16 @@ class PopulationOptions(TimeOptions):
     synch: bool = Field(True, description="Whether all come to a level before any is replaced.")
 
 
+@dataclass
+class Brood:
+    """The children that one decision breeds."""
+
+    history: History
+    first: int
+    """The number of the first."""
+    bred: list[Breed] = field(default_factory=list)
+
+
 class Population(schedulers.Scheduler):
     """Replaces the worst by children of the best."""
 
@@ -65,8 +77,17 @@ class Population(schedulers.Scheduler):
             )
 
     @abstractmethod
-    def explore(self, history: History, parent: Trial, number: int) -> dict[str, Any]:
-        """The searched values of the child of `parent` that gets this number."""
+    def explore(
+        self,
+        history: History,
+        parent: Trial,
+        number: int,
+        siblings: Sequence[Mapping[str, Any]],
+    ) -> dict[str, Any]:
+        """The searched values of the child of `parent` that gets this number.
+
+        `siblings` are those of the children that are bred by the same decision, before it.
+        """
 
     def plan(self, history: History, free: int) -> Plan:
         """Compare whoever came to a level; then found the population."""
@@ -114,10 +135,10 @@ class Population(schedulers.Scheduler):
         born = sum(level <= born_at(t) < following for t in history.trials if _bred(t))
         missing = replaced[born:]
         stop = [self._stop(history, generation, t) for t in replaced if waits(t)]
-        breed = [
-            self._breed(history, generation, loser, goal, len(history.trials) + i)
-            for i, loser in enumerate(missing[:free])
-        ]
+        brood = Brood(history, len(history.trials))
+        for loser in missing[:free]:
+            self._breed(brood, generation, loser, goal)
+        breed = brood.bred
         resume = [
             Resume(t.number, goal, f"goes on: {generation.says(history, t)}", generation.told(t))
             for t in sorted(at_level, key=lambda t: t.number)
@@ -132,12 +153,10 @@ class Population(schedulers.Scheduler):
         found = [(trial, self._newest(history, trial)) for trial in there]
         losers = [(trial, generation) for trial, generation in found if trial in generation.lower]
         fresh = self._found(history, free - len(there), self._after(0.0)).fresh
-        first = len(history.trials) + len(fresh)
         stop = [self._stop(history, generation, trial) for trial, generation in losers]
-        breed = [
-            self._breed(history, generation, trial, None, first + i)
-            for i, (trial, generation) in enumerate(losers)
-        ]
+        brood = Brood(history, len(history.trials) + len(fresh))
+        for trial, generation in losers:
+            self._breed(brood, generation, trial, None)
         resume = [
             Resume(
                 trial.number,
@@ -148,7 +167,7 @@ class Population(schedulers.Scheduler):
             for trial, generation in found
             if trial not in generation.lower
         ]
-        return Plan(tuple(stop), tuple(resume), tuple(breed), fresh)
+        return Plan(tuple(stop), tuple(resume), tuple(brood.bred), fresh)
 
     def _newest(self, history: History, trial: Trial) -> Generation:
         """Everybody who lives or is completed, each with its score at its newest level."""
@@ -186,17 +205,13 @@ class Population(schedulers.Scheduler):
         why = f"replaced: {generation.says(history, trial)}, among the last {generation.count}"
         return Stop(trial.number, Status.PRUNED, why, generation.told(trial))
 
-    def _breed(
-        self,
-        history: History,
-        generation: Generation,
-        loser: Trial,
-        goal: Goal | None,
-        number: int,
-    ) -> Breed:
+    def _breed(self, brood: Brood, generation: Generation, loser: Trial, goal: Goal | None) -> None:
+        """Add a child to the brood, in the place of `loser`; by default to its next level."""
+        number = brood.first + len(brood.bred)
         stream = rng.generator(self.frame.seed, "exploit", number)
         parent, _ = generation.upper[int(stream.integers(len(generation.upper)))]
-        searched = self.explore(history, parent, number)
+        siblings = [sibling.searched for sibling in brood.bred]
+        searched = self.explore(brood.history, parent, number, siblings)
         told = generation.told(parent) | {
             "parent": parent.number,
             "replaces": loser.number,
@@ -205,9 +220,9 @@ class Population(schedulers.Scheduler):
             "child's": list(searched.values()),
         }
         why = f"a child of trial {parent.number} in the place of trial {loser.number}, with "
-        why += f"{changes(parent.searched, searched)}: {generation.says(history, parent)}"
+        why += f"{changes(parent.searched, searched)}: {generation.says(brood.history, parent)}"
         goal = goal or Goal(self._after(parent.time))
-        return Breed(parent.number, searched, goal, why, told)
+        brood.bred.append(Breed(parent.number, searched, goal, why, told))
 
 
 def _bred(trial: Trial) -> bool:

@@ -6,6 +6,7 @@ otherwise multiplied by one of `perturbation_factors`, inside its domain; a choi
 neighbour in the order of the spec.
 """
 
+from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, ClassVar
 
 from pydantic import BaseModel, Field
@@ -44,7 +45,13 @@ class Scheduler(Population):
             options.resample_probability, options.perturbation_factors, names
         )
 
-    def explore(self, history: History, parent: Trial, number: int) -> dict[str, Any]:
+    def explore(
+        self,
+        history: History,
+        parent: Trial,
+        number: int,
+        siblings: Sequence[Mapping[str, Any]],
+    ) -> dict[str, Any]:
         """The parent's settings, each perturbed or drawn anew."""
         stream = stream_of(self.frame, number)
         return self._exploration.explore(self.frame.space, parent.searched, stream)

@@ -1,0 +1,124 @@
+"""A Gaussian process whose past fades, and the point that its upper confidence bound prefers.
+
+Parker-Holder et al., Provably Efficient Online Hyperparameter Optimization with Population-Based
+Bandits, 2020, section 4; Bogunovic et al., Time-Varying Gaussian Process Bandit Optimization, 2016.
+Points lie in the unit cube; times are intervals. Exact, with numpy alone.
+"""
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+Array = NDArray[np.float64]
+
+#: The newest observations that are modelled; the past has faded.
+MOST = 150
+#: Constants of the confidence bound, sqrt(c1 + max(0, log(c2 · n))), as the authors' code has them.
+C1, C2 = 0.2, 0.4
+#: Points of the cube at which the bound is compared, then moved around the best of them.
+CANDIDATES, ROUNDS, NEAR = 1000, 4, 100
+
+_LENGTHS = (0.1, 0.2, 0.4, 0.8, 1.6)
+_FADINGS = (0.0, 0.05, 0.2, 0.5)
+_NOISES = (1e-3, 1e-2, 1e-1, 0.5)
+
+
+@dataclass(frozen=True)
+class Kernel:
+    """k((x, t), (x', t')) = exp(-|x - x'|² / 2 l²) · (1 - fading)^(|t - t'| / 2)."""
+
+    length: float
+    fading: float
+    """How much is forgotten in an interval, 0 … 1."""
+    noise: float
+    """Variance of an observation beside that of the function, which is 1."""
+
+    def between(self, x: Array, t: Array, y: Array, s: Array) -> Array:
+        """Covariances of points x (n, d) at times t (n,) with y (m, d) at s (m,): (n, m)."""
+        distance = ((x[:, None, :] - y[None, :, :]) ** 2).sum(axis=2)
+        gap = np.abs(t[:, None] - s[None, :])
+        close: Array = np.exp(-distance / (2 * self.length**2))
+        return np.asarray(close * (1 - self.fading) ** (gap / 2), dtype=np.float64)
+
+
+@dataclass(frozen=True)
+class Posterior:
+    """What observations say of the function.
+
+    Args of `fit`: x (n, d) points, t (n,) times, y (n,) values of mean 0 and variance 1.
+    """
+
+    kernel: Kernel
+    x: Array
+    t: Array
+    factor: Array
+    """Cholesky factor of the observations' covariance, (n, n)."""
+    weights: Array
+    """Covariance⁻¹ y, (n,)."""
+    evidence: float
+    """Logarithm of the observations' likelihood."""
+
+    @classmethod
+    def fit(cls, kernel: Kernel, x: Array, t: Array, y: Array) -> "Posterior":
+        """Exact inference."""
+        covariance = kernel.between(x, t, x, t) + kernel.noise * np.eye(len(x))
+        factor: Array = np.linalg.cholesky(covariance).astype(np.float64)
+        weights: Array = np.linalg.solve(factor.T, np.linalg.solve(factor, y)).astype(np.float64)
+        fitted = -0.5 * float(y @ weights) - float(np.log(np.diag(factor)).sum())
+        return cls(kernel, x, t, factor, weights, fitted - len(x) / 2 * math.log(2 * math.pi))
+
+    def at(self, points: Array, time: float) -> tuple[Array, Array]:
+        """Mean and standard deviation of the function at points (m, d): two of (m,)."""
+        across = self.kernel.between(points, np.full(len(points), time), self.x, self.t)
+        part = np.linalg.solve(self.factor, across.T)
+        variance = np.maximum(1.0 - (part**2).sum(axis=0), 1e-12)
+        return np.asarray(across @ self.weights), np.asarray(np.sqrt(variance))
+
+
+@dataclass(frozen=True)
+class Bandit:
+    """Mean from what was observed, confidence also from what was chosen and is not observed yet."""
+
+    observed: Posterior
+    expected: Posterior
+    time: float
+
+    @classmethod
+    def learn(cls, x: Array, t: Array, y: Array, pending: Array, time: float) -> "Bandit":
+        """From points x (n, d), times t (n,), improvements y (n,); pending points (p, d) at `time`.
+
+        The kernel is the one under which the observations are likeliest.
+        """
+        x, t, y = x[-MOST:], t[-MOST:], y[-MOST:]
+        spread = float(y.std())
+        normal = (y - y.mean()) / (spread if spread > 0 else 1.0)
+        fits = [
+            Posterior.fit(Kernel(length, fading, noise), x, t, normal)
+            for length in _LENGTHS
+            for fading in _FADINGS
+            for noise in _NOISES
+        ]
+        observed = max(fits, key=lambda fit: fit.evidence)
+        points = np.concatenate([x, pending]) if len(pending) else x
+        times = np.concatenate([t, np.full(len(pending), time)])
+        unknown = np.concatenate([normal, np.zeros(len(pending))])
+        return cls(observed, Posterior.fit(observed.kernel, points, times, unknown), time)
+
+    def bound(self, points: Array) -> Array:
+        """The upper confidence bound at points (m, d): (m,)."""
+        mean, _ = self.observed.at(points, self.time)
+        _, deviation = self.expected.at(points, self.time)
+        beta = C1 + max(0.0, math.log(C2 * len(self.observed.x)))
+        return np.asarray(mean + math.sqrt(beta) * deviation)
+
+    def choose(self, dimensions: int, stream: np.random.Generator) -> Array:
+        """The best of many points, moved around in ever smaller steps: (d,)."""
+        points = stream.random((CANDIDATES, dimensions))
+        best = points[int(np.argmax(self.bound(points)))]
+        for width in 0.1 ** np.arange(1, ROUNDS + 1):
+            around = best + width * stream.standard_normal((NEAR, dimensions))
+            points = np.concatenate([best[None], np.clip(around, 0.0, 1.0)])
+            best = points[int(np.argmax(self.bound(points)))]
+        return np.asarray(best)

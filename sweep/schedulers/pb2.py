@@ -1,0 +1,121 @@
+"""Population-based bandits.
+
+Parker-Holder et al., Provably Efficient Online Hyperparameter Optimization with Population-Based
+Bandits, 2020. A population as in ``pbt``; a child's numbers are those at which a Gaussian process,
+fitted to how much each setting improved the score in each interval so far, has the greatest upper
+confidence bound. Children that were chosen and have not trained yet count as if their outcome were
+known, so that no two are sent to one place. Choices and normal numbers are perturbed as ``pbt``
+does. Before two intervals are known, numbers are drawn.
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Any, ClassVar
+
+import numpy as np
+from pydantic import BaseModel, Field
+
+from sweep.history import History, Trial
+from sweep.schedulers import Frame
+from sweep.schedulers._bandit import Array, Bandit
+from sweep.schedulers._generation import born_at
+from sweep.schedulers._mutation import Exploration, check_names, stream_of
+from sweep.schedulers._population import Population, PopulationOptions
+from sweep.space import Float, Int
+
+Settings = Mapping[str, Any]
+
+
+class Options(PopulationOptions):
+    """Which settings are modelled."""
+
+    hyperparam_mutations: Annotated[tuple[str, ...], Field(strict=False)] | None = Field(
+        None, description="Searched settings that children change; default: all of them."
+    )
+
+
+class Scheduler(Population):
+    """Breeds with changes that a model of the past proposes."""
+
+    Options: ClassVar[type[BaseModel]] = Options
+
+    def __init__(self, options: BaseModel, frame: Frame) -> None:
+        super().__init__(options, frame)
+        if not isinstance(options, Options):
+            raise TypeError(f"expected {Options}, got {type(options)}")
+        names = check_names(options.hyperparam_mutations, frame)
+        domains = frame.space.domains
+        self._numbers: dict[str, Float | Int] = {
+            name: domain
+            for name in names
+            if isinstance(domain := domains[name], Float | Int) and domain.low < domain.high
+        }
+        others = [name for name in names if name not in self._numbers]
+        self._exploration = Exploration(0.25, (1.2, 0.8), others)
+
+    def explore(
+        self, history: History, parent: Trial, number: int, siblings: Sequence[Settings]
+    ) -> dict[str, Any]:
+        """The parent's settings, with the numbers that the model prefers."""
+        stream = stream_of(self.frame, number)
+        unborn = [t.searched for t in history.trials if t.parent is not None and not _trained(t)]
+        point = self._choose(history, [*unborn, *siblings], parent.time, stream)
+        chosen = {name: d.at(u) for (name, d), u in zip(self._numbers.items(), point, strict=True)}
+        given = {**parent.searched, **{n: v for n, v in chosen.items() if n in parent.searched}}
+        return self._exploration.explore(self.frame.space, given, stream)
+
+    def _choose(
+        self,
+        history: History,
+        pending: Sequence[Settings],
+        time: float,
+        stream: np.random.Generator,
+    ) -> Array:
+        x, t, y = self._observations(history)
+        if len(y) < 2 or not self._numbers:
+            return stream.random(len(self._numbers))
+        interval = self.options.perturbation_interval
+        following = self._after(time) / interval
+        chosen = self._points(pending)
+        return Bandit.learn(x, t, y, chosen, following).choose(len(self._numbers), stream)
+
+    def _observations(self, history: History) -> tuple[Array, Array, Array]:
+        """Points (n, d), intervals (n,) and improvements (n,), oldest first."""
+        interval, sign = self.options.perturbation_interval, history.objective.sign
+        found: list[tuple[float, float, Settings]] = []
+        for trial in history.trials:
+            level, before = self._beginning(history, trial)
+            while trial.reached(following := self._after(level)):
+                after = trial.score_at(following)
+                if before is not None and after is not None:
+                    found.append((following / interval, sign * (after - before), trial.searched))
+                level, before = following, after
+        found.sort(key=lambda one: one[0])
+        points = self._points([settings for _, _, settings in found])
+        columns = np.array([(t, y) for t, y, _ in found], dtype=np.float64).reshape(-1, 2)
+        return points, columns[:, 0], columns[:, 1]
+
+    def _beginning(self, history: History, trial: Trial) -> tuple[float, float | None]:
+        """Where a trial begins, and its score there: its parent's, if it has one."""
+        if trial.parent is None:
+            return 0.0, None
+        birth = born_at(trial)
+        return birth, history.trials[trial.parent].score_at(birth)
+
+    def _points(self, settings: Sequence[Settings]) -> Array:
+        """Settings in the unit cube, (n, d); what a trial does not have is in the middle."""
+        rows = [[_unit(d, s.get(n)) for n, d in self._numbers.items()] for s in settings]
+        return np.array(rows, dtype=np.float64).reshape(len(rows), len(self._numbers))
+
+
+def _trained(trial: Trial) -> bool:
+    return trial.time > born_at(trial)
+
+
+def _unit(domain: Float | Int, value: float | None) -> float:
+    if value is None:
+        return 0.5
+    low, high = float(domain.low), float(domain.high)
+    if domain.log:
+        low, high, value = math.log(low), math.log(high), math.log(value)
+    return (value - low) / (high - low)

@@ -1,0 +1,118 @@
+"""Why a trial is where it is: what was decided about it, with the numbers that were compared.
+
+A decision's evidence is shown as it was stored: single values as facts, lists of one length that
+follow each other as the columns of a table.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from sweep.events import Closed, Created, End, Event, Goal, Moved, Opened, Status
+from sweep.history import Trial
+from sweep.schedulers._rungs import evidence, ranked_at
+from sweep.show import views, wording
+from sweep.show.look import Sweep
+from sweep.show.views import finite
+
+Data = dict[str, Any]
+
+_WORDS = {
+    Status.PAUSED: "paused",
+    Status.COMPLETED: "completed",
+    Status.PRUNED: "stopped",
+    Status.STOPPED: "stopped by hand",
+    Status.FAILED: "failed",
+}
+#: Ends of slices after which the trial just goes on.
+_PASSING = frozenset({End.TIME, End.INTERRUPTED, End.LOST, End.ASKED})
+
+
+def explain(sweep: Sweep, number: int) -> Data:
+    """`sweep explain`: the decisions about a trial, its family, and where it stands now."""
+    trial = views.find_trial(sweep.history, sweep.folder.name, number)
+    steps = list(_steps(sweep, trial))
+    return {
+        "name": sweep.folder.name,
+        "trial": number,
+        "status": trial.status.value,
+        "reason": trial.reason,
+        "metric": sweep.spec.metric,
+        "mode": sweep.spec.mode,
+        "scheduler": sweep.spec.scheduler.name,
+        "time_attr": sweep.history.objective.time_attr,
+        "parent": trial.parent,
+        "children": [child.number for child in sweep.history.children(number)],
+        "decisions": steps,
+        "stands": _stands(sweep, trial),
+    }
+
+
+def _steps(sweep: Sweep, trial: Trial) -> Iterator[Data]:
+    goals: dict[int, Goal] = {}
+    for record in sweep.records:
+        event = record.event
+        if not isinstance(event, Created | Opened | Closed | Moved) or event.trial != trial.number:
+            continue
+        if isinstance(event, Opened):
+            again = goals.get(event.replica) == event.goal
+            goals[event.replica] = event.goal
+            if again:
+                continue
+        told = _told(event, sweep)
+        if told is not None:
+            what, why = told
+            facts, tables = _numbers(getattr(event, "evidence", {}))
+            step = {"event": record.k, "at": record.at, "what": what, "why": why}
+            yield {**step, "facts": facts, "tables": tables}
+
+
+def _told(event: Event, sweep: Sweep) -> tuple[str, str] | None:
+    """What an event did with its trial, and why; None: nothing worth telling."""
+    match event:
+        case Created(births=(first, *_)):
+            return "bred", f"from trial {first.trial}, iteration {first.saved.iteration}"
+        case Created():
+            return "proposed", f"by the searcher {sweep.spec.searcher.name}"
+        case Opened():
+            goal = "to the end" if event.goal.at is None else f"to {wording.number(event.goal.at)}"
+            return f"{'started' if event.slice == 0 else 'went on'} {goal}", event.why
+        case Closed() if event.end not in _PASSING or event.status is Status.FAILED:
+            return _WORDS[event.status], event.reason
+        case Moved():
+            return _WORDS[event.status], event.reason
+    return None
+
+
+def _numbers(told: Mapping[str, Any]) -> tuple[Data, list[Data]]:
+    """Single values, and tables of the lists of one length that follow each other."""
+    facts: Data = {}
+    tables: list[Data] = []
+    length = -1
+    for name, value in told.items():
+        if not isinstance(value, list | tuple):
+            facts[name] = finite(value)
+            length = -1
+            continue
+        if len(value) != length:
+            tables.append({"columns": [], "rows": [[] for _ in value]})
+            length = len(value)
+        tables[-1]["columns"].append(name)
+        for row, cell in zip(tables[-1]["rows"], value, strict=True):
+            row.append(finite(cell))
+    return facts, [table for table in tables if table["rows"]]
+
+
+def _stands(sweep: Sweep, trial: Trial) -> Data | None:
+    """Its place now, among all that came to the highest rung that it reached; None: no rungs."""
+    reached = [level for level in sweep.aim.levels if trial.reached(level)]
+    if not reached:
+        return None
+    level = max(reached)
+    there = [other for other in sweep.history.trials if other.reached(level)]
+    ranking = ranked_at(there, level)
+    numbers: Sequence[int] = [other.number for other, _ in ranking]
+    place = numbers.index(trial.number) + 1
+    told = dict(evidence(level, ranking, place, place))
+    del told["going_on"]
+    facts, tables = _numbers(told)
+    return {"facts": facts, "tables": tables}
