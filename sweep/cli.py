@@ -48,6 +48,7 @@ for command in (
     looking.best,
     looking.show,
     deciding.explain,
+    deciding.export_schedule,
     keeping.export_model,
     keeping.ui,
 ):

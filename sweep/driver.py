@@ -183,7 +183,7 @@ class Driver:
         if not plan:
             return
         trials, proposer = self.history.trials, self._proposer
-        searched = proposer.search(self.history, len(plan.fresh))
+        searched = proposer.search(self.history, plan.fresh)
         bred = proposer.breed(self.history, plan.breed, len(trials) + len(searched))
         moves = [moved for stop in plan.stop for moved in _stopped(trials[stop.trial], stop)]
         opened = [

@@ -116,6 +116,7 @@ class BadConfig(UsageError):
         self.value = value
         self.allowed = allowed
         self.hint = hint
+        self.problem = problem
         self.file, self.line = at or At()
         seen = problem or f"{shorten(value)} is not allowed"
         text = f"{place}: {seen}; expected {allowed}"

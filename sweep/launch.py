@@ -91,7 +91,8 @@ def _written_at(spec: SweepSpec, *path: str | int) -> Iterator[None]:
         if error.file:
             raise
         at = spec.source.at(tuple(error.place.split(".")) if error.place else path)
-        raise BadConfig(error.place, error.value, error.allowed, error.hint, at=at) from error
+        told = (error.place, error.value, error.allowed, error.hint)
+        raise BadConfig(*told, at=at, problem=error.problem) from error
 
 
 def build_scheduler(spec: SweepSpec) -> Scheduler:

@@ -11,7 +11,7 @@ from typing import Any
 from sweep.errors import BadSpace, SweepError
 from sweep.events import Birth, Created
 from sweep.history import History, Trial
-from sweep.schedulers import Breed
+from sweep.schedulers import Breed, Fresh
 from sweep.searchers import Request, Searcher
 from sweep.space import Domain, Settings, initial
 from sweep.spec import SweepSpec
@@ -32,12 +32,12 @@ class Proposer:
     complete: Callable[[Mapping[str, Any]], dict[str, Any]]
     """Adds the settings that follow from the stopping criteria."""
 
-    def search(self, history: History, count: int) -> list[Created]:
+    def search(self, history: History, wanted: Sequence[Fresh]) -> list[Created]:
         """Trials with proposed settings, each seeing those before it."""
         known = list(history.trials)
         created = []
-        for _ in range(count):
-            proposed = self._suggest(history, known)
+        for fresh in wanted:
+            proposed = self._suggest(history, known, fresh.given)
             config = self._config(proposed.settings)
             created.append(
                 Created(len(known), proposed.searched, config, history.k, self.spec.replicas)
@@ -79,11 +79,13 @@ class Proposer:
     def _config(self, settings: Mapping[str, Any]) -> dict[str, Any]:
         return self.complete(self.spec.space.nest(settings, self.spec.config))
 
-    def _suggest(self, history: History, known: Sequence[Trial]) -> Settings:
+    def _suggest(
+        self, history: History, known: Sequence[Trial], given: Mapping[str, Any]
+    ) -> Settings:
         """The searcher's proposal; another one where that point is forbidden or has no value."""
         number = len(known)
         index = sum(trial.parent is None for trial in known)
-        space = initial.space_of(self.spec.space, self.spec.initial, index)
+        space = initial.space_of(self.spec.space, self.spec.initial, index).pin(given)
         for attempt in range(ATTEMPTS):
             path = ("search", number, attempt) if attempt else ("search", number)
             request = Request(

@@ -43,6 +43,8 @@ class Fresh:
     goal: Goal
     why: str
     evidence: Evidence = field(default_factory=dict)
+    given: Mapping[str, Any] = field(default_factory=dict)
+    """Searched settings that the scheduler knows; the searcher proposes the rest."""
 
 
 @dataclass(frozen=True)

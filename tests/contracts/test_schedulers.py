@@ -1,12 +1,13 @@
 """What every scheduler promises; a new file among them is tested unasked."""
 
+import functools
 from collections.abc import Mapping
 from typing import Any
 
 import pytest
 
 from sweep import plugins, schedulers
-from sweep.events import Status
+from sweep.events import Closed, Status
 from sweep.history import History
 from sweep.schedulers import Frame, Scheduler
 from sweep.space import Space
@@ -20,19 +21,34 @@ NEEDED: Mapping[str, Mapping[str, Any]] = {
     "optuna": {"pruner": "SuccessiveHalvingPruner", "min_resource": 1},
     "pb2": {"perturbation_interval": 2},
     "pbt": {"perturbation_interval": 2},
+    "pbt_replay": {
+        "schedule": [
+            {"from": 0, "settings": {"x": 0.5, "n": 1}},
+            {"from": 4, "settings": {"x": 0.25, "n": 4}},
+        ]
+    },
     "threshold": {"lower": 2.0},
 }
+
+
+#: Schedulers that want a certain number of trials; the others get `WANTED`.
+TRIALS = {"pbt_replay": 1}
+WANTED = 9
+
+
+def trials(name: str) -> int:
+    return TRIALS.get(name, WANTED)
 
 
 def build(name: str) -> Scheduler:
     cls = schedulers.find(name)
     options = cls.Options.model_validate(NEEDED.get(name, {}))
-    return cls(options, Frame({"training_iteration": 9}, 12, Space.parse(SPACE), seed=3))
+    return cls(options, Frame({"training_iteration": 9}, trials(name), Space.parse(SPACE), seed=3))
 
 
 def spec(name: str, **more: Any) -> dict[str, Any]:
     return {
-        "trials": 12,
+        "trials": trials(name),
         "space": SPACE,
         "stop": {"training_iteration": 9},
         "scheduler": {"name": name, **NEEDED.get(name, {})},
@@ -46,6 +62,11 @@ def curve(at: Moment) -> dict[str, Any]:
         "score": (at.trial * 37) % 11 + at.iteration / 10,
         "time_this_iter_s": 1 + (at.trial * 7) % 5 / 3,
     }
+
+
+@functools.cache
+def course(name: str, slots: int) -> Course:
+    return simulate(spec(name), curve, slots)
 
 
 @pytest.fixture(params=NAMES)
@@ -79,9 +100,9 @@ def test_a_goal_is_one_of_its_rungs_or_the_end(name: str) -> None:
 
 @pytest.mark.parametrize("slots", [1, 3])
 def test_a_sweep_ends_with_exactly_the_trials_that_were_wanted(name: str, slots: int) -> None:
-    course = simulate(spec(name), curve, slots)
-    assert course.history.searched == 12
-    statuses = {trial.status for trial in course.history.trials}
+    past = course(name, slots).history
+    assert past.searched == trials(name)
+    statuses = {trial.status for trial in past.trials}
     assert statuses <= {Status.COMPLETED, Status.PRUNED}
     assert Status.COMPLETED in statuses
 
@@ -90,28 +111,30 @@ def test_a_new_scheduler_on_the_history_read_again_decides_the_same_after_each_e
     name: str,
 ) -> None:
     """It keeps nothing, so nothing of it can be lost."""
-    course = simulate(spec(name), curve, slots=2)
-    kept, told = build(name), History(course.history.objective)
-    for k, record in enumerate(course.records, start=1):
+    records, objective = course(name, 3).records, course(name, 3).history.objective
+    kept, told = build(name), History(objective)
+    for k, record in enumerate(records, start=1):
         told.extend([record])
-        again = History(course.history.objective)
-        again.extend(course.records[:k])
-        free = 2 - len(told.replicas(Status.RUNNING, Status.WAITING))
+        if not isinstance(record.event, Closed):
+            continue
+        again = History(objective)
+        again.extend(records[:k])
+        free = 3 - len(told.replicas(Status.RUNNING, Status.WAITING))
         assert kept.plan(told, max(1, free)) == build(name).plan(again, max(1, free))
 
 
 def test_every_decision_about_a_trial_that_ran_says_why(name: str) -> None:
-    course = simulate(spec(name), curve, slots=3)
-    assert all(decision.what.get("why", "x") for decision in course.decisions)
+    assert all(decision.what.get("why", "x") for decision in course(name, 3).decisions)
 
 
-def _lengths(course: Course) -> list[int]:
-    return [trial.iteration for trial in course.history.trials]
+def _lengths(found: Course) -> list[int]:
+    return [trial.iteration for trial in found.history.trials]
 
 
 def test_more_trials_can_be_asked_for_when_it_is_done(name: str) -> None:
-    with Simulation(spec(name), curve, slots=2) as simulation:
+    more = trials(name) if name in TRIALS else 12
+    with Simulation(spec(name), curve, slots=3) as simulation:
         before = _lengths(simulation.run())
-        course = simulation.run(trials=15)
-    assert course.history.searched == 15
-    assert all(a <= b for a, b in zip(before, _lengths(course), strict=False))
+        after = simulation.run(trials=more)
+    assert after.history.searched == more
+    assert all(a <= b for a, b in zip(before, _lengths(after), strict=False))

@@ -1,0 +1,135 @@
+"""The settings of one lineage of a population again, in one chain of trials.
+
+    scheduler: {name: pbt_replay, time_attr: timesteps_total, schedule: best.yaml}
+
+``sweep export-schedule`` writes the file; the steps can stand in the spec as well. The first trial
+has the first step's settings; where the next step begins, a child with its settings goes on from
+there. Jaderberg et al., Population Based Training of Neural Networks, 2017, section 4.4, replay
+what a population found in this way.
+"""
+
+from collections.abc import Sequence
+from itertools import pairwise
+from pathlib import Path
+from typing import Annotated, Any, ClassVar
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from sweep import schedulers
+from sweep.errors import BadConfig
+from sweep.events import Goal, Status
+from sweep.history import History
+from sweep.schedulers import Breed, Frame, Fresh, Plan, Stop
+from sweep.schedulers._mutation import changes
+from sweep.schedulers._rungs import SETTINGS, TimeOptions, waits
+from sweep.source import Source
+from sweep.spec import yaml_source
+from sweep.spec.validation import validate
+
+
+class Step(BaseModel):
+    """Settings, and from when on they hold."""
+
+    model_config = ConfigDict(**SETTINGS, populate_by_name=True)
+
+    start: float = Field(ge=0, alias="from", description="Value of time_attr at which it begins.")
+    settings: dict[str, Any] = Field(description="Searched settings, by name.")
+    trial: int | None = Field(None, description="The trial that had them; not used.")
+
+
+class Options(TimeOptions):
+    """What is replayed."""
+
+    schedule: str | list[Any] = Field(
+        description="A file that export-schedule wrote, or its steps: [{from: 0, settings: {…}}]."
+    )
+
+
+class Steps(BaseModel):
+    """What is replayed, step by step."""
+
+    model_config = SETTINGS
+
+    schedule: Annotated[tuple[Step, ...], Field(strict=False)] = Field(description="The steps.")
+
+
+class Written(Steps):
+    """A file that export-schedule wrote."""
+
+    time_attr: str = Field(description="Result key in which steps are counted.")
+
+
+class Scheduler(schedulers.Scheduler):
+    """Breeds one child after the other, with settings that are given."""
+
+    Options: ClassVar[type[BaseModel]] = Options
+    pauses = True
+
+    def __init__(self, options: BaseModel, frame: Frame) -> None:
+        if not isinstance(options, Options):
+            raise TypeError(f"expected {Options}, got {type(options)}")
+        self.time_attr = options.time_attr
+        self.levels: tuple[float, ...] = ()
+        given = options.schedule
+        self.steps = _read(given, self.time_attr) if isinstance(given, str) else _inline(given)
+        _check(self.steps, frame)
+
+    def plan(self, history: History, free: int) -> Plan:
+        """The first trial; then the next child, when the last one is there."""
+        done = len(history.trials)
+        if done == 0:
+            why = "the first step of the schedule"
+            return Plan(fresh=(Fresh(self._goal(0), why, given=self.steps[0].settings),))
+        last = history.trials[-1]
+        if done >= len(self.steps) or not waits(last):
+            return Plan()
+        step = self.steps[done]
+        why = f"step {done + 1} of {len(self.steps)} of the schedule, from {step.start:g}"
+        said = f"{why}: {changes(last.searched, step.settings)}"
+        stop = Stop(last.number, Status.PRUNED, f"its child goes on with {why}")
+        return Plan((stop,), breed=(Breed(last.number, step.settings, self._goal(done), said),))
+
+    def _goal(self, step: int) -> Goal:
+        following = self.steps[step + 1 : step + 2]
+        return Goal(following[0].start if following else None)
+
+
+def _inline(given: list[Any]) -> Sequence[Step]:
+    return validate(Steps, {"schedule": given}, Source().below("scheduler")).schedule
+
+
+def _read(file: str, time_attr: str) -> Sequence[Step]:
+    place = "scheduler.schedule"
+    try:
+        text = Path(file).read_text(encoding="utf-8")
+    except (OSError, ValueError) as error:
+        raise BadConfig(
+            place, file, "a readable file", f"`sweep export-schedule` writes one: {error}"
+        ) from error
+    written = validate(Written, *yaml_source.read(text, file))
+    if written.time_attr != time_attr:
+        raise BadConfig(
+            "scheduler.time_attr", time_attr, f"{written.time_attr}, in which {file} counts"
+        )
+    return written.schedule
+
+
+def _check(steps: Sequence[Step], frame: Frame) -> None:
+    """Refuse steps that cannot follow each other, or settings that the space does not have."""
+    place = "scheduler.schedule"
+    if frame.trials != 1:
+        raise BadConfig(
+            "trials", frame.trials, "1", "a replay is one chain; use replicas for seeds"
+        )
+    if not steps or steps[0].start != 0:
+        raise BadConfig(place, [s.start for s in steps], "steps, the first from 0")
+    if any(two.start <= one.start for one, two in pairwise(steps)):
+        raise BadConfig(place, [s.start for s in steps], "steps in the order of their beginning")
+    domains = frame.space.domains
+    for step in steps:
+        for name, value in step.settings.items():
+            known = ", ".join(domains)
+            if name not in domains:
+                raise BadConfig(f"{place}.settings", name, f"searched parameters: {known}")
+            if not domains[name].contains(value):
+                raise BadConfig(f"{place}.settings.{name}", value, domains[name].describe())
