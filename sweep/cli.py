@@ -12,7 +12,7 @@ from collections.abc import Sequence
 
 import click
 
-from sweep.commands import checking, keeping, looking, running
+from sweep.commands import checking, keeping, looking, running, trusting
 
 MISTAKE, OUTSIDE, OWN_ERROR, INTERRUPTED = 2, 4, 5, 130
 
@@ -49,6 +49,7 @@ for command in (
     looking.show,
     keeping.export_model,
     keeping.ui,
+    trusting.trust,
 ):
     commands.add_command(command)
 
