@@ -1,6 +1,7 @@
 """What lies in a trial's folder: segments, signatures, and what a slice does when one is lost."""
 
-from collections.abc import Iterator
+import errno
+from collections.abc import Container, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -8,10 +9,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from sweep import checkpoints, warm
+from sweep import checkpoints, verdicts, warm
 from sweep.cli import main
-from sweep.events import End, Goal
+from sweep.errors import OutsideError
+from sweep.events import End, Goal, Status
+from sweep.history import Objective, Replica
 from sweep.slice import SliceOutcome, SliceSpec, run_slice
+from sweep.spec import Score
 from tests.support.quadratic import Quadratic
 from tests.support.slices import slice_spec
 from tests.support.sweeps import stable
@@ -145,6 +149,70 @@ def _raising(error: Any) -> Any:
 
 def _newer(_content: memoryview, source: Path) -> Exception:
     return WrongFormat(source, "for readers of format 2")
+
+
+# ---- a disk that refuses ------------------------------------------------------------------------
+
+
+class FullDisk:
+    """Refuses the saves with these numbers."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, refused: Container[int]) -> None:
+        self.saves = 0
+        self.refused = refused
+        self.write = checkpoint_file.write
+        monkeypatch.setattr(checkpoint_file, "write", self)
+        monkeypatch.setattr("sweep.saving.RETRY_S", 0.0)
+
+    def __call__(self, *arguments: Any) -> checkpoint_file.Saved:
+        self.saves += 1
+        if self.saves in self.refused:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        return self.write(*arguments)
+
+
+@pytest.mark.parametrize("refused", [{2, 3}, {5}, {5, 6}])
+def test_a_refused_checkpoint_costs_nothing_but_itself(
+    refused: set[int], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    straight = run_slice(slice_spec(tmp_path / "s"))
+    warm.forget()
+    FullDisk(monkeypatch, refused)
+    outcome = run_slice(slice_spec(tmp_path / "0"))
+    assert outcome.end is End.GOAL
+    assert outcome.saved[-1].iteration == 5
+    assert _curve(outcome) == _curve(straight)
+
+
+def test_a_disk_that_refuses_again_and_again_ends_the_slice_and_charges_nobody(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    straight = run_slice(replace(slice_spec(tmp_path / "s"), goal=Goal(10)))
+    warm.forget()
+    disk = FullDisk(monkeypatch, range(3, 100))
+    spec = slice_spec(tmp_path / "0", goal=Goal(10))
+    head = run_slice(spec)
+    assert (head.end, head.error) == (End.UNSAVED, "No space left on device")
+    assert (disk.saves, len(head.rows)) == (5, 2)
+    disk.refused = ()
+    assert _curve(_go_on(spec, head)) == _curve(straight)[2:]
+    replica = Replica(0, 0, Objective("loss", "min", Score(), "training_iteration"))
+    closed = verdicts.judge(replica, head, (), 0)
+    assert closed.status is Status.PAUSED
+    with pytest.raises(OutsideError, match="trial 0: the disk took no checkpoint: No space left"):
+        verdicts.check_disk([closed], tmp_path)
+
+
+def test_an_error_of_the_trainables_own_is_not_the_disks(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: Any) -> None:
+        raise FileNotFoundError(errno.ENOENT, "No such file or directory", "mine")
+
+    monkeypatch.setattr(Quadratic, "save_checkpoint", fail)
+    outcome = run_slice(slice_spec(tmp_path))
+    assert outcome.end is End.CRASHED
+    assert "mine" in outcome.error
 
 
 # ---- signatures ---------------------------------------------------------------------------------
