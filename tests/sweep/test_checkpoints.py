@@ -16,6 +16,7 @@ from sweep.events import End, Goal, Status
 from sweep.history import Objective, Replica
 from sweep.slice import SliceOutcome, SliceSpec, run_slice
 from sweep.spec import Score
+from tests.support import sweeps
 from tests.support.quadratic import Quadratic
 from tests.support.slices import slice_spec
 from tests.support.sweeps import stable
@@ -119,6 +120,20 @@ def test_a_lost_segment_costs_the_checkpoints_that_name_it(remembering: SliceSpe
     assert _curve(tail) == _curve(straight)[tail.source :]
 
 
+def test_after_a_sweep_only_needed_segments_are_left(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, remembering: SliceSpec
+) -> None:
+    folder = sweeps.make(tmp_path / "sweep", trainable=remembering.trainable)
+    assert sweeps.run(folder) == "finished"
+    for trial in sweeps.history(folder).trials:
+        where = folder.trial(trial.number)
+        named = [where / saved.file for saved in trial.replicas[0].checkpoints.values()]
+        assert _segments(where) == {n for path in named for n in checkpoint_file.segments_of(path)}
+    plain = sweeps.make(tmp_path / "plain")
+    sweeps.run(plain)
+    assert [d[6] for d in sweeps.decisions(folder)] == [d[6] for d in sweeps.decisions(plain)]
+
+
 # ---- what is lost, and what is not --------------------------------------------------------------
 
 
@@ -201,6 +216,21 @@ def test_a_disk_that_refuses_again_and_again_ends_the_slice_and_charges_nobody(
     assert closed.status is Status.PAUSED
     with pytest.raises(OutsideError, match="trial 0: the disk took no checkpoint: No space left"):
         verdicts.check_disk([closed], tmp_path)
+
+
+def test_a_sweep_on_a_full_disk_ends_with_the_outsides_code_and_goes_on_exactly(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    straight = sweeps.make(tmp_path / "a")
+    assert sweeps.run(straight) == "finished"
+    folder = sweeps.make(tmp_path / "b")
+    disk = FullDisk(monkeypatch, range(7, 100))
+    with pytest.raises(OutsideError, match="No space left on device") as error:
+        sweeps.run(folder)
+    assert error.value.exit_code == 4
+    disk.refused = ()
+    assert sweeps.run(folder) == "finished"
+    assert sweeps.decisions(folder) == sweeps.decisions(straight)
 
 
 def test_an_error_of_the_trainables_own_is_not_the_disks(
