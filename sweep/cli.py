@@ -12,7 +12,14 @@ from collections.abc import Sequence
 
 import click
 
-from sweep.commands import checking, deciding, keeping, looking, running
+from sweep.commands import (
+    checking,
+    deciding,
+    keeping,
+    looking,
+    running,
+    trusting,
+)
 
 MISTAKE, OUTSIDE, OWN_ERROR, INTERRUPTED = 2, 4, 5, 130
 
@@ -51,6 +58,7 @@ for command in (
     deciding.export_schedule,
     keeping.export_model,
     keeping.ui,
+    trusting.trust,
 ):
     commands.add_command(command)
 

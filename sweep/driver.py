@@ -123,6 +123,7 @@ class Driver:
             for event in closed:
                 self._let_go(event)
             self._record(verdicts.given_up(self.history))
+            verdicts.check_disk(closed, self.parts.folder.path)
         self._watch(())
 
     def _judge(self, opened: Opened, future: Future[SliceOutcome]) -> Closed:

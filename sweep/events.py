@@ -71,6 +71,8 @@ class End(StrEnum):
     """The driver asked it to stop, because a person or the system asked the driver."""
     CRASHED = "crashed"
     """The trainable raised."""
+    UNSAVED = "unsaved"
+    """The disk took no checkpoint; the trial goes on from its last one, and nobody is charged."""
     LOST = "lost"
     """Its process died."""
     INTERRUPTED = "interrupted"

@@ -8,7 +8,6 @@ its end and on its way.
 """
 
 import json
-import math
 import time
 import traceback
 from collections.abc import Mapping
@@ -16,13 +15,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from sweep import checkpoints, plugins, warm
+from sweep import plugins, warm
 from sweep.beginning import Beginning
 from sweep.endings import ending
 from sweep.events import Birth, End, Goal, Metrics, Row, Saved
 from sweep.metrics import flatten, number
+from sweep.saving import DiskRefuses, Saving
 from sweep.spec import CheckpointPolicy
-from trainables import checkpoint_file, failpoints
+from trainables import failpoints
 from trainables.signing import Trust
 from trainables.trainable import Trainable, TrialContext
 
@@ -104,7 +104,7 @@ class _Slice:
         self.spec = spec
         self.folder = Path(spec.folder)
         self.rows: list[Row] = []
-        self.saved: list[Saved] = []
+        self.saving = Saving(self.folder, spec.policy, spec.sign, spec.trust)
         self.skipped: list[str] = []
         self.beginning = Beginning(
             spec.sweep_id,
@@ -132,7 +132,7 @@ class _Slice:
         except (Exception, SystemExit) as error:  # noqa: BLE001 it costs this trial one slice
             if trainable is not None:
                 warm.stop_quietly(trainable)
-            return self._crashed(error)
+            return self._refused(error) if isinstance(error, DiskRefuses) else self._crashed(error)
         self._keep(trainable, end)
         return self._outcome(end)
 
@@ -182,7 +182,9 @@ class _Slice:
                 continue
             new_best = value > best and self.spec.policy.keep_best > 0
             if end or new_best or iteration % self.spec.policy.every == 0:
-                self._save(trainable, metrics)
+                reached = number(metrics.get(self.spec.metric))
+                header = self._header(iteration)
+                self.saving.save(trainable, header, reached, must=end is not None)
             best = max(best, value)
             if end:
                 return end
@@ -201,23 +203,6 @@ class _Slice:
 
     def _signed(self, value: float | None) -> float:
         return float("-inf") if value is None or value != value else self.spec.sign * value
-
-    def _save(self, trainable: Trainable, metrics: Metrics) -> None:
-        iteration = trainable.iteration
-        written = checkpoint_file.write(
-            self.folder,
-            iteration,
-            self._header(iteration),
-            trainable.get_state(),
-            self.spec.epoch,
-            self.spec.trust,
-        )
-        value = number(metrics.get(self.spec.metric))
-        finite = value if value is not None and math.isfinite(value) else None
-        self.saved.append(Saved(iteration, written.digest, written.path.name, written.size, finite))
-        spare = checkpoints.expendable(self.saved, self.spec.policy, self.spec.sign)
-        checkpoints.remove(self.folder, [saved.file for saved in spare])
-        self.saved = [saved for saved in self.saved if saved not in spare]
 
     def _note(self, metrics: Metrics) -> None:
         """Tell whoever watches where the trial is; lost notes do no harm."""
@@ -238,11 +223,12 @@ class _Slice:
 
     def _keep(self, trainable: Trainable, end: End) -> None:
         """Keep the trainable for the trial's next slice, if there is one and it can go on."""
-        at_checkpoint = bool(self.saved) and self.saved[-1].iteration == trainable.iteration
+        saved = self.saving.saved
+        at_checkpoint = bool(saved) and saved[-1].iteration == trainable.iteration
         if end is End.DONE or not (at_checkpoint or not trainable.can_save()):
             warm.stop_quietly(trainable)
             return
-        stands = self.saved[-1].digest if at_checkpoint else _unsaved(trainable.iteration)
+        stands = saved[-1].digest if at_checkpoint else _unsaved(trainable.iteration)
         warm.keep(_key(self.spec, stands), trainable)
 
     def _outcome(self, end: End, **more: Any) -> SliceOutcome:
@@ -254,19 +240,28 @@ class _Slice:
             end,
             self.source,
             tuple(self.rows),
-            tuple(self.saved),
+            tuple(self.saving.saved),
             skipped=tuple(self.skipped),
             exactness=self.exactness,
             **more,
         )
 
     def _crashed(self, error: BaseException) -> SliceOutcome:
-        """The outcome of a crash; iterations after the last checkpoint will be run again."""
+        """The outcome of a crash."""
         done = self.rows[-1].iteration if self.rows else self.source
-        upto = self.saved[-1].iteration if self.saved else self.source
-        self.rows = [row for row in self.rows if row.iteration <= upto]
+        self._drop_unsaved_rows()
         text = "".join(traceback.format_exception(error))
         return self._outcome(End.CRASHED, error=text, error_at=done + 1)
+
+    def _refused(self, error: DiskRefuses) -> SliceOutcome:
+        """The outcome where the disk took no checkpoint."""
+        self._drop_unsaved_rows()
+        return self._outcome(End.UNSAVED, error=str(error))
+
+    def _drop_unsaved_rows(self) -> None:
+        """Iterations after the last checkpoint will be run again."""
+        upto = self.saving.saved[-1].iteration if self.saving.saved else self.source
+        self.rows = [row for row in self.rows if row.iteration <= upto]
 
 
 def _key(spec: SliceSpec, stands: str) -> warm.Key:

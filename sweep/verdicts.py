@@ -2,9 +2,13 @@
 
 A lost worker is retried from the last checkpoint, `max_failures` times in a row. An exception is
 retried once; when it repeats at the same iteration the trial is FAILED at once, since an exact
-resume repeats it for ever.
+resume repeats it for ever. A disk that takes no checkpoint is no trial's fault: the sweep ends, and
+can be resumed.
 """
 
+from collections.abc import Sequence
+
+from sweep.errors import OutsideError
 from sweep.events import FINISHED, Closed, End, Moved, Opened, Row, Status
 from sweep.history import History, Replica
 from sweep.slice import SliceOutcome
@@ -25,6 +29,8 @@ def judge(
     """The event of a slice that returned."""
     if outcome.end is End.CRASHED:
         status, reason = _crashed(replica, outcome, max_failures)
+    elif outcome.end is End.UNSAVED:
+        status, reason = Status.PAUSED, f"the disk took no checkpoint: {outcome.error}"
     else:
         status = Status.COMPLETED if outcome.end is End.DONE else Status.PAUSED
         reason = _WHY[outcome.end] + _missing_metric(replica, outcome)
@@ -44,6 +50,16 @@ def judge(
         dropped,
         outcome.rows,
     )
+
+
+def check_disk(closed: Sequence[Closed], folder: object) -> None:
+    """Raise OutsideError if the disk took a slice's checkpoints no longer."""
+    for event in closed:
+        if event.end is End.UNSAVED:
+            raise OutsideError(
+                f"trial {event.trial}: {event.reason}: {folder}; what was saved before is safe, "
+                f"resume the sweep when the disk is well"
+            )
 
 
 def lost(replica: Replica, opened: Opened, error: BaseException, max_failures: int) -> Closed:

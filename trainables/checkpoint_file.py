@@ -145,10 +145,18 @@ def verify(path: Path, digest: str | None = None) -> dict[str, Any]:
         return header
 
 
+def identify(path: Path) -> tuple[str, dict[str, Any]]:
+    """Digest and header of a checkpoint file, without its segments; raises as `read`."""
+    with _only_checkpoint_errors(path):
+        content, digest = _verified(path, None)
+        return digest, _checked_header(path, content)
+
+
 def segments_of(path: Path) -> set[str]:
     """File names of the segments that a checkpoint needs; raises as `read`."""
+    header = identify(path)[1]
     with _only_checkpoint_errors(path):
-        return segments.named(_checked_header(path, _verified(path, None)[0]))
+        return segments.named(header)
 
 
 def parse_name(name: str) -> tuple[int, str] | None:

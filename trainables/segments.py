@@ -159,13 +159,14 @@ def check(section: Section, source: Path) -> None:
     length, digests = section["len"], section["segments"]
     if _length_of(section["dtype"], section["shape"]) != length or length == 0:
         raise ValueError(f"{length} bytes are not those of an array of shape {section['shape']}")
-    if section["chunk"] != _chunk_of(length) or len(digests) != -(-length // section["chunk"]):
+    chunk = section["chunk"]
+    if type(chunk) is not int or chunk < 1 or len(digests) != -(-length // chunk):
         raise ValueError(f"{len(digests)} segments cannot hold {length} bytes")
     for digest, start in _chunks(section):
         if not (isinstance(digest, str) and _DIGEST.fullmatch(digest)):
             raise ValueError("a segment's digest is not valid")
         with _opened(source, digest) as (_, size):
-            if size != min(section["chunk"], length - start):
+            if size != min(chunk, length - start):
                 raise CorruptCheckpoint(source, f"its segment seg-{digest} has {size} bytes")
 
 

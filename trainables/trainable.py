@@ -28,7 +28,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from trainables import checkpoint_file, rng, unsafe_pickle
-from trainables.errors import TrainableError, shorten
+from trainables.errors import TrainableError, WrongFormat, printable, shorten
 from trainables.folder import fresh_path, read_files, temporary_folder, write_files
 from trainables.result_logger import LoggerCreator, ResultLog
 from trainables.results import Counters
@@ -213,7 +213,14 @@ class Trainable:
 
     def restore(self, checkpoint: str | Path) -> None:
         """Continue from a file that `save` wrote; raises CheckpointError when it cannot be used."""
-        self.set_state(checkpoint_file.read(Path(checkpoint)).state)
+        state = checkpoint_file.read(Path(checkpoint)).state
+        try:
+            self.set_state(state)
+        except TrainableError:
+            raise
+        except Exception as error:  # a state of another shape fails in any way
+            reason = f"does not fit this {type(self).__name__}: {type(error).__name__}: {error}"
+            raise WrongFormat(checkpoint, printable(reason)[:300]) from error
 
     def reset(self, config: Mapping[str, Any], context: TrialContext) -> bool:
         """Become another trial without rebuilding; False: it cannot, and is of no use any more."""

@@ -45,19 +45,18 @@ Harm = Callable[[int], None]
 def run(out: Path, rounds: int, seed: int) -> int:
     """Damage every byte in so many ways; returns how many cases failed."""
     cases = Cases(out, "store_damage")
-    with _trial(seed) as trial:
+    with two_checkpoints(seed) as trial:
         length = trial.path.stat().st_size
         for start in range(0, length, STRETCH):
             stretch = range(start, min(start + STRETCH, length))
             cases.run(f"cut off at {start}…", partial(trial.cut, stretch))
             for bit in range(rounds):
                 cases.run(f"bit {bit} flipped at {start}…", partial(trial.flip, stretch, bit))
-        for name in sorted(checkpoint_file.segments_of(trial.path)):
-            segment = trial.path.with_name(name)
+        for segment in [*trial.segments(shared=False), *trial.segments(shared=True)]:
             every = range(segment.stat().st_size)
             for bit in range(rounds):
                 case = partial(trial.flip, every, bit, segment)
-                cases.run(f"bit {bit} flipped in {name}", case)
+                cases.run(f"bit {bit} flipped in {segment.name}", case)
     return cases.close()
 
 
@@ -76,6 +75,12 @@ class Trial:
             & checkpoint_file.segments_of(saved[1].path)
         }
         self.beginning = Beginning("s", 0, 0, folder, tuple(newest_first), None, folder, None)
+
+    def segments(self, shared: bool) -> list[Path]:
+        """The segments of the newer one that the older one shares, or does not share."""
+        names = sorted(checkpoint_file.segments_of(self.path))
+        paths = [self.path.with_name(name) for name in names]
+        return [path for path in paths if (path in self.shared) == shared]
 
     def cut(self, lengths: range) -> dict[str, int]:
         """Cut the file off after so many bytes."""
@@ -114,7 +119,8 @@ class Trial:
 
 
 @contextmanager
-def _trial(seed: int) -> Iterator[Trial]:
+def two_checkpoints(seed: int) -> Iterator[Trial]:
+    """A trial whose checkpoints are small, and share some of their segments."""
     folder = Path(tempfile.mkdtemp(prefix="store-damage-", dir=fast_folder()))
     trainer = PPO(SETTINGS, TrialContext(seed=seed))
     header = {"sweep": "s", "trial": 0, "replica": 0}

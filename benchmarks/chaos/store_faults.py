@@ -46,7 +46,7 @@ def run(out: Path, rounds: int, seed: int) -> int:  # noqa: ARG001 nothing here 
     for fault in FAULTS[:rounds] if can_trace() else ():
         for call, (before, count) in traced_calls().items():
             for nth in range(1, count + 1):
-                cases.run(f"{call} {nth} {fault}", partial(_fails_there, call, before + nth, fault))
+                cases.run(f"{call} {nth} {fault}", partial(fails_there, call, before + nth, fault))
     return cases.close()
 
 
@@ -112,7 +112,8 @@ def traced_calls() -> dict[str, tuple[int, int]]:
     return {call: (before[call], count) for call, count in after.items() if call in CALLS}
 
 
-def _fails_there(call: str, nth: int, fault: str) -> dict[str, int]:
+def fails_there(call: str, nth: int, fault: str) -> dict[str, int]:
+    """Let `fault` happen at the nth such system call of `store_saver`; raises Failed."""
     with tempfile.TemporaryDirectory(prefix="store-faults-", dir=fast_folder()) as scratch:
         folder = Path(scratch) / "trial"
         inject = f"inject={call}:{fault}:when={nth}"

@@ -37,8 +37,10 @@ from trainables import rng
 from trainables.pickle_scan import ALLOWED
 from trainables.state import pack
 
+#: The module that reads them.
+JAIL = "benchmarks.chaos.store_jail"
 #: Files of one round, and of one process.
-FUZZED, BATCH = 2000, 200
+FUZZED, BATCH = 2000, 1000
 #: Address space that reading may need beyond what the process has when it begins, MiB.
 MEMORY_MIB = 600
 #: Seconds of processor time that one file may take.
@@ -145,31 +147,36 @@ def _good(stream: np.random.Generator) -> dict[str, Any]:
 
 
 def survived(files: Mapping[str, bytes], data: int | None = None) -> dict[str, Any]:
-    """Have all files read by strangers to them; raises Failed unless they are answered well."""
-    scratch = Path(tempfile.mkdtemp(prefix="store-hostile-"))
-    try:
-        inside = scratch / "inside"
-        inside.mkdir()
-        names = {f"{number:05}": name for number, name in enumerate(files)}
-        for (file, _), content in zip(names.items(), files.values(), strict=True):
-            (scratch / file).write_bytes(content)
-        answers = _answers(scratch, list(names))
-        if list(inside.iterdir()) or (scratch / CANARY).exists():
-            raise Failed("a file was written")
-        for answer in answers:
-            _judge(answer, names[answer["file"]])
-    finally:
-        shutil.rmtree(scratch)
-    accepted = sum(answer["what"] == "data" for answer in answers)
+    """Have all files read by a stranger to them; raises Failed unless they are answered well."""
+    answers = answers_to(files)
+    for name, answer in answers.items():
+        judge(name, answer)
+    accepted = sum(answer["what"] == "data" for answer in answers.values())
     if data is not None and accepted != data:
         raise Failed(f"{accepted} of them were loaded")
-    return {"files": len(answers), "data": accepted, "slowest_s": max(a["s"] for a in answers)}
+    slowest = max(answer["s"] for answer in answers.values())
+    return {"files": len(answers), "data": accepted, "slowest_s": slowest}
+
+
+def answers_to(files: Mapping[str, bytes]) -> dict[str, dict[str, Any]]:
+    """What the jail says of each file; raises Failed when one ends it, or leaves a trace."""
+    scratch = Path(tempfile.mkdtemp(prefix="store-hostile-"))
+    try:
+        (scratch / "inside").mkdir()
+        for number, content in enumerate(files.values()):
+            (scratch / str(number)).write_bytes(content)
+        answers = _answers(scratch, [str(number) for number in range(len(files))])
+        if list((scratch / "inside").iterdir()) or (scratch / CANARY).exists():
+            raise Failed("a file was written")
+        return dict(zip(files, answers, strict=True))
+    finally:
+        shutil.rmtree(scratch)
 
 
 def _answers(scratch: Path, names: list[str]) -> list[dict[str, Any]]:
     root = str(Path(__file__).parents[2])
     done = subprocess.run(  # noqa: S603 a process of ours
-        [sys.executable, "-m", "benchmarks.chaos.store_jail", str(scratch), str(MEMORY_MIB)],
+        [sys.executable, "-m", JAIL, str(scratch), str(MEMORY_MIB)],
         input="".join(f"{name}\n" for name in names),
         capture_output=True,
         text=True,
@@ -185,7 +192,8 @@ def _answers(scratch: Path, names: list[str]) -> list[dict[str, Any]]:
     return answers
 
 
-def _judge(answer: Mapping[str, Any], name: str) -> None:
+def judge(name: str, answer: Mapping[str, Any]) -> None:
+    """Raise Failed unless the file was refused, or is plain data, in time and without a deed."""
     if answer["did"]:
         raise Failed(f"{name}: it did {answer['did'][:3]}")
     if answer["what"] == "fault":

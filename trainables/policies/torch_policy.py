@@ -137,13 +137,28 @@ class TorchPolicy:
         }
 
     def set_state(self, state: Mapping[str, Any]) -> None:
-        """Take back what `get_state` gave."""
+        """Take back what `get_state` gave; raises ValueError if it is not of such a policy."""
+        self._check_fits(state)
         self.model.load_weights(state["weights"])
         for name, parameter in self._parameters.items():
             self._optimizer.state[parameter] = {
                 moment: torch.from_numpy(np.array(value)).to(self.device)
                 for moment, value in state["optimizer"][name].items()
             }
+
+    def _check_fits(self, state: Mapping[str, Any]) -> None:
+        """Nothing is filled up, left out or converted: the state of another policy is no state."""
+        weights, moments = state["weights"], state["optimizer"]
+        for part, found in (("weights", weights), ("optimizer", moments)):
+            if found.keys() != self._parameters.keys():
+                other = sorted(set(found) ^ set(self._parameters))
+                raise ValueError(f"{part}: those of another policy, which differs in {other}")
+        for name, parameter in self._parameters.items():
+            shape, kind = tuple(parameter.shape), np.float32
+            arrays = [weights[name], *(m for m in moments[name].values() if np.ndim(m))]
+            for array in arrays:
+                if np.shape(array) != shape or np.asarray(array).dtype != kind:
+                    raise ValueError(f"{name}: {np.shape(array)}; expected float32 {shape}")
 
 
 def build_policy(
