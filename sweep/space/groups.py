@@ -5,8 +5,9 @@ model:                                    model.hidden: {choice: …, when: {pol
   hidden: {choice: [[64], [256]]}
   layers: {randint: [1, 3]}
 
-A group is a mapping that has none of the language's own words and a mapping inside; ``when`` in it
-holds for all that it has. With the word ``parameters``, whatever stands below it is in the group.
+A group is a mapping with a mapping inside, and without a word such as ``uniform`` that would make
+it a parameter; ``when`` in it holds for all that it has. What stands below the word ``parameters``
+is in the group whatever it is called.
 """
 
 import re
@@ -40,7 +41,7 @@ def entries(raw: Mapping[str, Any], words: frozenset[str], where: Source) -> lis
 
     Args:
         raw: the plain data.
-        words: what cannot be the name of a parameter in a group without ``parameters``.
+        words: those that make a mapping a parameter.
         where: the source, seen from the space.
 
     Raises:

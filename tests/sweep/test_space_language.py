@@ -216,6 +216,12 @@ def test_a_group_is_a_beginning_of_names_and_its_condition_holds_for_all_in_it()
     assert grouped.nest(found.settings, {})["model"]["optimiser"] == {"value": 0.5}
 
 
+def test_words_that_say_nothing_alone_may_be_names_in_a_group() -> None:
+    space = Space.parse({"noise": {"sigma": {"uniform": [0, 1]}, "mu": 0, "step": 3, "q": "a"}})
+    found = space.resolve(lambda *_: 0.5).settings
+    assert found == {"noise.sigma": 0.5, "noise.mu": 0, "noise.step": 3, "noise.q": "a"}
+
+
 @pytest.mark.parametrize(
     ("when", "active"),
     [
