@@ -225,6 +225,16 @@ def test_a_group_is_a_beginning_of_names_and_its_condition_holds_for_all_in_it()
     assert grouped.nest(found.settings, {})["model"]["optimiser"] == {"value": 0.5}
 
 
+def test_the_conditions_of_groups_in_each_other_must_all_hold() -> None:
+    inner = {"when": {"b": 1}, "x": {"choice": [0], "when": {"c": 1}}}
+    bits = {name: {"choice": [0, 1]} for name in "abc"}
+    space = Space.parse({**bits, "g": {"when": {"a": 1}, "h": inner}})
+    for number in range(8):
+        given = dict(zip("abc", (number & 1, number >> 1 & 1, number >> 2), strict=True))
+        found = space.pin(given).resolve(lambda *_: 0).settings
+        assert ("g.h.x" in found) == (number == 7)
+
+
 def test_words_that_say_nothing_alone_may_be_names_in_a_group() -> None:
     space = Space.parse({"noise": {"sigma": {"uniform": [0, 1]}, "mu": 0, "step": 3, "q": "a"}})
     found = space.resolve(lambda *_: 0.5).settings
