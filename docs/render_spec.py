@@ -31,7 +31,8 @@ seconds; paths into results use `/`, paths into settings use dots.
 SPACE = """\
 ## The search space
 
-Each key of `space` is a setting of the trainable; dots reach into nested ones.
+Each key of `space` is a setting of the trainable; dots reach into nested ones. The whole language
+stands on [a page of its own](search-space.md).
 
 | written | means |
 | --- | --- |
@@ -40,9 +41,12 @@ Each key of `space` is a setting of the trainable; dots reach into nested ones.
 | `lr: {loguniform: [1e-5, 1e-2]}` | a number, each power of ten as likely as the next |
 | `n: {randint: [1, 20]}` | a whole number, both ends included; `step` as above |
 | `n: {lograndint: [16, 1024]}` | a whole number, each doubling as likely as the next |
-| `net: {choice: [[64, 64], [128, 128]]}` | one of these; any plain values |
+| `std: {normal: [0, 0.1]}` | around a mean with a deviation; also `lognormal`; `bounds`, `step` |
+| `net: {choice: [[64, 64], [128, 128]]}` | one of these; any plain values; `weights` |
+| `size: {ordinal: [small, medium, large]}` | one of these, in an order |
+| `env: {grid: [CartPole-v1, Acrobot-v1]}` | the trials take these in turn |
 | `env: CartPole-v1` | always this |
-| `lam: {value: "1 - _gap"}` | follows from others: arithmetic, comparisons, `min`, `max` |
+| `lam: {value: "1 - _gap"}` | follows from others |
 | `clip: {uniform: [5, 20], when: {filter: Mean}}` | only where `filter` is this, or in a list |
 | `_gap: {loguniform: [0.01, 0.3]}` | a leading underscore: for expressions, not passed on |
 """
@@ -95,7 +99,7 @@ def _rows(model: type[BaseModel], prefix: str, preset: object = None) -> list[st
 
 
 #: Fields that are mappings in the file; other models are written as one value.
-_NESTED = {"checkpoint", "resources", "limits", "deterministic", "model", "optimizer"}
+_NESTED = {"warm_start", "checkpoint", "resources", "limits", "deterministic", "model", "optimizer"}
 _NESTED |= {"tf_session_args", "local_tf_session_args"}
 
 

@@ -21,7 +21,7 @@ from sweep.events import Status, Warmed
 from sweep.folder import Folder
 from sweep.history import History, Objective, Trial, rank_key
 from sweep.ledger import Ledger, iterate
-from sweep.space import Domain, Space
+from sweep.space import Domain, Space, canonical
 from sweep.space.parameters import Fixed
 from sweep.space.values import same
 from sweep.spec import SweepSpec
@@ -142,7 +142,7 @@ class _Taking:
                 raise _Unfit(f"it has no {name}")
             if not domain.contains(value):
                 raise _Unfit(f"{name} {shorten(value, 30)} is not {domain.describe()}")
-            return value
+            return canonical(domain, value)
 
         try:
             return self.space.resolve(look_up).searched

@@ -34,7 +34,7 @@ class Rehearsal:
     seconds: float | None = None
     """Of one iteration, the slower of two; None: nothing was measured."""
     size: int = 0
-    """Of one checkpoint."""
+    """Of one checkpoint, with its segments."""
     advance: Mapping[str, float] | None = None
     """By how much one iteration advances each counter, and ``time_attr``."""
 
@@ -87,7 +87,8 @@ def _compare(
         found, again = _timed(restored)
     finally:
         restored.stop()
-    size = Path(path).stat().st_size
+    beside = Path(path).parent.glob("seg-*")
+    size = sum(file.stat().st_size for file in (Path(path), *beside))
     slower = max(seconds, again)
     return Rehearsal(
         _differences(_stable(expected), _stable(found)),

@@ -22,7 +22,7 @@ from sweep.source import Source
 from sweep.space import checks, conditions, groups, reader
 from sweep.space.checks import Forbidden
 from sweep.space.clauses import Clause, read_clauses
-from sweep.space.domains import Choice, Domain, Float, Int, Ordinal, sample
+from sweep.space.domains import Choice, Domain, Float, Int, Ordinal, canonical, sample
 from sweep.space.grammar import ExpressionError
 from sweep.space.normal import Normal
 from sweep.space.parameters import Derived, Fixed, Parameter
@@ -43,6 +43,7 @@ __all__ = [
     "Parameter",
     "Settings",
     "Space",
+    "canonical",
     "choice_key",
     "sample",
 ]
@@ -139,7 +140,8 @@ class Space:
 
         A pinned parameter stays among `Settings.searched`.
         """
-        return replace(self, pinned={**self.pinned, **values})
+        own = {name: canonical(self.role(name), value) for name, value in values.items()}
+        return replace(self, pinned={**self.pinned, **own})
 
     def resolve(self, suggest: Suggest) -> Settings:
         """One point of the space.

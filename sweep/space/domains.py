@@ -12,6 +12,7 @@ logarithm is what is spread evenly, and a step rounds it to the nearest of these
 """
 
 import math
+import sys
 from bisect import bisect_right
 from dataclasses import dataclass
 from functools import cached_property
@@ -210,6 +211,11 @@ class Ordinal(_Listed):
 Domain = Float | Int | Choice | Ordinal | Normal
 
 
+def canonical(domain: Domain, value: Any) -> Any:
+    """A value of the domain as the domain itself would give it: 1.0 for 1 among real numbers."""
+    return domain.snap(float(value)) if isinstance(domain, Float | Normal) else value
+
+
 def sample(domain: Domain, generator: np.random.Generator) -> Any:
     """One draw, by the domain's own spread."""
     return domain.at(generator.random())
@@ -229,7 +235,7 @@ def _between(low: float, high: float, quantile: float, log: bool) -> float:
 def _edges(low: float, high: float, step: float | None) -> tuple[float, float]:
     if step is None:
         return low, high
-    return max(low - step / 2, low / 2), high + step / 2
+    return max(low - step / 2, low / 2) or low, min(high + step / 2, sys.float_info.max)
 
 
 def _describe(low: float, high: float, log: bool, step: float | None) -> str:

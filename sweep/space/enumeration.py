@@ -4,14 +4,16 @@
     points.count                         how many there are
     points.nth(index)                    one of them, 0 ≤ index < count
 
-The first parameter changes slowest. Nothing is listed: of a parameter on which no condition depends
-only its number of values counts, and of the others only those values are remembered that a later
-condition asks for.
+Parameters that others need change slower than these. Nothing is listed: of a parameter on which no
+condition depends only its number of values counts, and of the others only those values are
+remembered that a later condition asks for.
 """
 
+import heapq
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
+from graphlib import TopologicalSorter
 from typing import Any
 
 from sweep.space import Settings, Space
@@ -56,7 +58,7 @@ class Points:
     def __init__(self, space: Space) -> None:
         self._space = space
         self._deciding = _deciding(space)
-        self._names = [n for n in space.order if n in space.searched or n in self._deciding]
+        self._names = [n for n in _order(space) if n in space.searched or n in self._deciding]
         self._last_use = self._find_last_uses()
         for name in space.searched:
             domain = space.role(name)
@@ -183,6 +185,25 @@ class Points:
 
 
 _ABSENT = object()
+
+
+def _order(space: Space) -> list[str]:
+    """All names, each after those that it needs and as soon after them as can be.
+
+    So what they need is soon forgotten.
+    """
+    places = {name: place for place, name in enumerate(space.parameters)}
+    sorter = TopologicalSorter({name: space.parameters[name].needs for name in places})
+    sorter.prepare()
+    ready: list[tuple[bool, int, str]] = []
+    found: list[str] = []
+    while sorter.is_active():
+        for name in sorter.get_ready():
+            alone = not space.parameters[name].needs
+            heapq.heappush(ready, (alone, places[name], name))
+        found.append(heapq.heappop(ready)[-1])
+        sorter.done(found[-1])
+    return found
 
 
 def _deciding(space: Space) -> set[str]:

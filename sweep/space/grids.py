@@ -4,7 +4,7 @@ Bounds and steps are taken as they are written: 0.1 is a tenth here, not the nea
 So value 2 of a grid from 0.1 in steps of 0.1 is 0.3 and not 0.30000000000000004.
 """
 
-import math
+import sys
 from dataclasses import dataclass
 from fractions import Fraction
 
@@ -14,7 +14,7 @@ _OFF_GRID = Fraction(1, 10**8)
 
 def written(number: float) -> Fraction:
     """The number as a person wrote it."""
-    return Fraction(repr(number))
+    return Fraction(number) if isinstance(number, int) else Fraction(repr(float(number)))
 
 
 @dataclass(frozen=True)
@@ -32,14 +32,14 @@ class Grid:
 
     def nearest(self, value: float) -> int:
         """The index of the number nearest to `value`, never past the ends."""
-        index = round((Fraction(value) - self.low) / self.step)
+        index = round((written(value) - self.low) / self.step)
         return index if self.last is None else min(max(index, 0), self.last)
 
     def contains(self, value: float) -> bool:
         """Whether `value` is one of the numbers, but for the rounding of floating point."""
-        if not math.isfinite(value):
+        if not abs(value) <= sys.float_info.max:
             return False
-        steps = (Fraction(value) - self.low) / self.step
+        steps = (written(value) - self.low) / self.step
         on_grid = abs(steps - round(steps)) < _OFF_GRID
         return on_grid and (self.last is None or 0 <= round(steps) <= self.last)
 

@@ -5,8 +5,9 @@ model:                                    model.hidden: {choice: …, when: {pol
   hidden: {choice: [[64], [256]]}
   layers: {randint: [1, 3]}
 
-A group is a mapping that has none of the language's own words and a mapping inside; ``when`` in it
-holds for all that it has. With the word ``parameters``, whatever stands below it is in the group.
+A group is a mapping with a mapping inside, and without a word such as ``uniform`` that would make
+it a parameter; ``when`` in it holds for all that it has. What stands below the word ``parameters``
+is in the group whatever it is called.
 """
 
 import re
@@ -40,7 +41,7 @@ def entries(raw: Mapping[str, Any], words: frozenset[str], where: Source) -> lis
 
     Args:
         raw: the plain data.
-        words: what cannot be the name of a parameter in a group without ``parameters``.
+        words: those that make a mapping a parameter.
         where: the source, seen from the space.
 
     Raises:
@@ -79,7 +80,7 @@ class _Walk:
         for part, item in raw.items():
             here = (*path, str(part))
             name = self._name(prefix, part, here)
-            inner = self._inner(item)
+            inner = self._inner(item, here)
             if inner is None:
                 yield Entry(name, here, item, conditions)
                 continue
@@ -87,15 +88,25 @@ class _Walk:
             more = (((*here, "when"), item["when"]),) if "when" in item else ()
             yield from self.below(f"{name}.", (*here, *below), members, (*conditions, *more))
 
-    def _inner(self, item: Any) -> tuple[KeyPath, Mapping[str, Any]] | None:
+    def _inner(self, item: Any, path: KeyPath) -> tuple[KeyPath, Mapping[str, Any]] | None:
         """The members of a group and the path to them; None: it is no group."""
         if not isinstance(item, Mapping):
             return None
-        if isinstance(item.get("parameters"), Mapping) and not item.keys() - {"parameters", "when"}:
-            return ("parameters",), item["parameters"]
+        if isinstance(item.get("parameters"), Mapping):
+            return ("parameters",), self._named(item, path)
         members = {part: inner for part, inner in item.items() if part != "when"}
         holds = any(isinstance(inner, Mapping) for inner in members.values())
         return ((), members) if holds and not self.words & members.keys() else None
+
+    def _named(self, item: Mapping[str, Any], path: KeyPath) -> Mapping[str, Any]:
+        """What stands below ``parameters``."""
+        for word in item:
+            if word not in ("parameters", "when"):
+                raise self.where.refuse((*path, word), word, "beside parameters only when")
+        members: Mapping[str, Any] = item["parameters"]
+        if not members:
+            raise self.where.refuse((*path, "parameters"), {}, "one parameter at least")
+        return members
 
     def _name(self, prefix: str, part: object, path: KeyPath) -> str:
         allowed = f"up to {_LONGEST_NAME} letters, digits, _ and -, in parts joined by dots"

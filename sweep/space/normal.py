@@ -6,6 +6,7 @@ distribution (Wichura's algorithm AS241, in python's ``statistics``), `Normal.qu
 """
 
 import math
+import sys
 from dataclasses import dataclass
 from functools import cached_property
 from statistics import NormalDist
@@ -57,7 +58,7 @@ class Normal:
         """Whether `value` may be proposed."""
         if isinstance(value, bool) or not isinstance(value, int | float):
             return False
-        if not math.isfinite(value) or (self.log and value <= 0):
+        if not abs(value) <= sys.float_info.max or (self.log and value <= 0):
             return False
         if self.grid is not None:
             return self.grid.contains(value) and self._within(

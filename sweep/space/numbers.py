@@ -12,6 +12,7 @@ from sweep.space.reading import LARGEST_INT, Reading, real, whole
 _Wrong = Callable[[Any], str]
 #: Deviations from the mean at which a log-normal number must still be a number.
 _REACH = 6.0
+_SMALLEST = 1e-300
 
 
 def read_float(reading: Reading) -> Float:
@@ -37,6 +38,8 @@ def read_normal(reading: Reading) -> Normal:
     mean, deviation = _moments(reading, log)
     low, high = _limits(reading, log)
     step = _step(reading, low, high, real)
+    if step is not None:
+        _check_fine(reading, step, 0.0 if log else abs(mean) + _REACH * deviation)
     if log and step is not None and low is None:
         low = float(step)
         _check_steps(reading, low, high, step)
@@ -98,8 +101,14 @@ def _check_steps(reading: Reading, low: Any, high: Any, step: Any) -> None:
         hint = f"with this step the last value is {last!r}" if steps > 1 else "take a smaller step"
         allowed = f"a step that divides {high!r} - {low!r}"
         raise reading.refuse_at(("step",), step, allowed, hint)
-    if steps > LARGEST_INT:
-        raise reading.refuse_at(("step",), step, "a step of at most 2**53 in the range")
+    _check_fine(reading, step, max(abs(low), abs(high)))
+
+
+def _check_fine(reading: Reading, step: Any, farthest: float) -> None:
+    """Neighbours must be different numbers of floating point."""
+    if step < _SMALLEST or written(farthest) / written(step) > LARGEST_INT:
+        allowed = f"a step of at least {max(_SMALLEST, farthest / LARGEST_INT):.3g}"
+        raise reading.refuse_at(("step",), step, allowed, "2**53 steps lead from 0 to a number")
 
 
 def _moments(reading: Reading, log: bool) -> tuple[float, float]:

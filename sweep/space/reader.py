@@ -209,5 +209,5 @@ _COMPANIONS: dict[str, tuple[str, ...]] = {
     "lognormal": ("bounds", "step"),
     "choice": ("weights", "probabilities"),
 }
-#: What a parameter in a group without ``parameters`` cannot be called.
-WORDS = frozenset({*_READERS, *wandb.WORDS, *(w for words in _COMPANIONS.values() for w in words)})
+#: With one of these a mapping is a parameter and no group.
+WORDS = frozenset({*_READERS, "distribution", "values"})

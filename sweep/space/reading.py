@@ -58,11 +58,13 @@ def whole(value: Any) -> str:
 
 
 def plain(value: Any, path: KeyPath, where: Source) -> Any:
-    """`value`, if it is plain data that JSON can hold; numbers finite."""
+    """`value`, if it is plain data that JSON can hold; numbers finite and of 64 bits."""
     match value:
         case None | bool() | str():
             pass
-        case int() | float() if math.isfinite(value):
+        case int() if abs(value) < 2**63:
+            pass
+        case float() if math.isfinite(value):
             pass
         case list() | tuple():
             for index, item in enumerate(value):

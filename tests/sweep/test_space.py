@@ -268,7 +268,7 @@ BIG = 2**70
         ({"x": {"randint": [1, 10], "step": 4}}, "x.step", 4, "divides", "last value is 9"),
         ({"x": {"uniform": [0, 1], "step": 3}}, "x.step", 3, "divides", "a smaller step"),
         ({"x": {"randint": [1, 10], "step": 1.5}}, "x.step", 1.5, "whole number", ""),
-        ({"x": {"uniform": [0, 1e300], "step": 1.0}}, "x.step", 1.0, "2**53", ""),
+        ({"x": {"uniform": [0, 1e300], "step": 1.0}}, "x.step", 1.0, "at least 1.11", "2**53"),
         (
             {"x": {"choice": [1, 2], "step": 1}},
             "x.step",

@@ -75,6 +75,17 @@ def test_a_large_product_is_counted_without_being_listed() -> None:
     assert points.nth(5).searched["p899"] == 6
 
 
+def test_values_that_no_later_condition_asks_for_are_forgotten() -> None:
+    """Remembering them all would take 2**30 combinations."""
+    raw: dict[str, Any] = {}
+    for index in range(30):
+        raw[f"x{index}"] = {"choice": [0, 1]}
+        raw[f"y{index}"] = {"choice": [0, 1], "when": {f"x{index}": 1}}
+    points = Points(Space.parse(raw))
+    assert points.count == 3**30
+    assert "y29" in points.nth(points.count - 1).searched
+
+
 def test_a_pinned_parameter_has_one_value() -> None:
     space = Space.parse(CONDITIONAL).pin({"a": "y"})
     assert Points(space).count == 10

@@ -53,6 +53,12 @@ def test_what_a_first_setting_leaves_open_depends_on_the_seed_alone(tmp_path: Pa
     assert searched(other)[0] != searched(one)[0]
 
 
+def test_a_given_number_becomes_one_as_the_space_has_it() -> None:
+    space = Space.parse({"a": {"uniform": [0, 1]}, "b": {"uniform": [0.1, 0.4], "step": 0.1}})
+    found = initial.space_of(space, [{"a": 1, "b": 0.1 + 0.2}], 0).draw(0).searched
+    assert repr(found) == "{'a': 1.0, 'b': 0.3}"
+
+
 @pytest.mark.parametrize(
     ("given", "place", "value", "allowed", "hint"),
     [

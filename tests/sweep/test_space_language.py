@@ -119,6 +119,9 @@ def test_weights_decide_how_often_a_choice_is_drawn() -> None:
 # ---- in a study ------------------------------------------------------------------------------
 
 DOMAINS: list[Domain] = [
+    Float(1e308, 1.7e308, True, 0.7e308),
+    Float(1e-300, 3e-300, True, 1e-300),
+    Float(5e-324, 1.7e308, True),
     Float(1.0, 101.0, True, 10.0),
     Float(0.1, 0.9, step=0.1),
     Float(1e-5, 1e-2, True),
@@ -177,6 +180,12 @@ def test_searchers_propose_values_of_every_kind_of_domain(searcher: str) -> None
             assert space.domains[name].contains(value)
 
 
+def test_no_domain_contains_what_is_no_number_of_it() -> None:
+    for of in DOMAINS:
+        for strange in (float("nan"), float("inf"), -(10**400), 10**400, "x", None, b"1", object()):
+            assert not of.contains(strange) or strange is None
+
+
 # ---- groups and conditions -------------------------------------------------------------------
 
 
@@ -214,6 +223,22 @@ def test_a_group_is_a_beginning_of_names_and_its_condition_holds_for_all_in_it()
     found = grouped.resolve(lambda name, _: asked[name])
     assert found.settings == {**asked, "model.activation": "tanh"}
     assert grouped.nest(found.settings, {})["model"]["optimiser"] == {"value": 0.5}
+
+
+def test_the_conditions_of_groups_in_each_other_must_all_hold() -> None:
+    inner = {"when": {"b": 1}, "x": {"choice": [0], "when": {"c": 1}}}
+    bits = {name: {"choice": [0, 1]} for name in "abc"}
+    space = Space.parse({**bits, "g": {"when": {"a": 1}, "h": inner}})
+    for number in range(8):
+        given = dict(zip("abc", (number & 1, number >> 1 & 1, number >> 2), strict=True))
+        found = space.pin(given).resolve(lambda *_: 0).settings
+        assert ("g.h.x" in found) == (number == 7)
+
+
+def test_words_that_say_nothing_alone_may_be_names_in_a_group() -> None:
+    space = Space.parse({"noise": {"sigma": {"uniform": [0, 1]}, "mu": 0, "step": 3, "q": "a"}})
+    found = space.resolve(lambda *_: 0.5).settings
+    assert found == {"noise.sigma": 0.5, "noise.mu": 0, "noise.step": 3, "noise.q": "a"}
 
 
 @pytest.mark.parametrize(
@@ -335,6 +360,7 @@ def test_wandbs_constants_groups_and_conditions_are_read() -> None:
 
 # ---- bad input -------------------------------------------------------------------------------
 
+BIG = 10**400
 DEEP: dict[str, Any] = {"x": {"choice": [1]}}
 for _ in range(40):
     DEEP = {"g": DEEP}
@@ -346,6 +372,9 @@ for _ in range(40):
         ({"loguniform": [1, 9], "step": 3}, "x.step", 3, "divides", "last value is 7"),
         ({"loguniform": [1, 9], "step": 0}, "x.step", 0, "above 0", ""),
         ({"lograndint": [8, 20], "step": 8}, "x.step", 8, "divides", "last value is 16"),
+        ({"uniform": [0, 1e-301], "step": 1e-302}, "x.step", 1e-302, "at least 1e-300", ""),
+        ({"uniform": [1e16, 1e16 + 16], "step": 1}, "x.step", 1, "at least 1.11", "2**53"),
+        ({"normal": [1e300, 1], "step": 1}, "x.step", 1, "at least 1.11e+284", ""),
         ({"normal": 3}, "x.normal", 3, "[mean, deviation]", ""),
         ({"normal": [0, 0]}, "x.normal[1]", 0, "above 0", ""),
         ({"normal": [0, -1]}, "x.normal[1]", -1, "above 0", ""),
@@ -431,6 +460,11 @@ for _ in range(40):
         ({"choice": [1], "when": "'a' < y"}, "x.when", ..., "everywhere in the space", ""),
         ({"when": {"y": 1}}, "x", ..., "exactly one of", "belongs in config"),
         ({"a b": {"choice": [1]}}, "x.a b", "x.a b", "letters, digits", ""),
+        ({"choice": [1], "when": {"y": {">": BIG}}}, "x.when.y.>", BIG, "a finite number", ""),
+        ({"choice": [BIG]}, "x.choice[0]", BIG, "a finite number", ""),
+        (BIG, "x", BIG, "a finite number", ""),
+        ({"parameters": {}}, "x.parameters", {}, "one parameter at least", ""),
+        ({"parameters": {"a": {"b": 1}}, "c": 1}, "x.c", "c", "beside parameters only when", ""),
         (DEEP, "x.g.g.g", "…", "at most 16 groups", ""),
     ],
 )
