@@ -9,6 +9,7 @@ import optuna
 from pydantic import Field
 
 from sweep import searchers
+from sweep.errors import BadConfig
 from sweep.searchers import Request, SearcherOptions, Supports, _study
 from sweep.searchers._views import WithRungs
 from sweep.space import Settings, Space
@@ -48,12 +49,16 @@ class Searcher(searchers.Searcher):
     )
 
     def __init__(self, options: SearcherOptions) -> None:
-        self.options = options
+        if not isinstance(options, Options):
+            raise TypeError(f"expected {Options}, got {type(options)}")
+        self.options: Options = options
         self._settings = options.model_dump(exclude={"duplicates"})
         self._cache = _study.Cache()
 
     def check(self, space: Space) -> None:
-        """Every space can be modelled."""
+        """Every space can be modelled; a group is one of parameters that are modelled together."""
+        if self.options.group and not self.options.multivariate:
+            raise BadConfig("searcher.group", True, "false, as multivariate is false")
 
     def suggest(self, request: Request) -> Settings:
         """Settings from the history's good ones."""
