@@ -124,6 +124,21 @@ def test_a_searched_parameter_with_one_value_is_no_obstacle(name: str) -> None:
     assert len(Search(name, raw, options=SOON.get(name)).run(12).proposals) == 12
 
 
+def test_every_kind_of_parameter_is_searched(name: str) -> None:
+    raw: dict[str, Any] = {
+        "size": {"ordinal": ["s", "m", "l"]},
+        "act": {"choice": ["tanh", "relu"], "weights": [3, 1]},
+        "env": {"grid": ["a", "b"]},
+        "epochs": {"randint": [1, 9]},
+    }
+    if name not in ENUMERATING:
+        raw["lr"] = {"lognormal": [-6.0, 1.0]}
+        raw["depth"] = {"loguniform": [1, 64], "step": 1}
+    made = Search(name, raw, options=SOON.get(name), slots=2).run(9)
+    assert [searched["env"] for searched in made.proposals] == (["a", "b"] * 5)[:9]
+    assert len({json.dumps(searched) for searched in made.proposals}) == 9
+
+
 @settings(max_examples=5, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(st.lists(st.integers(0, 5), min_size=20, max_size=20), st.integers(0, 2**62))
 def test_a_kept_searcher_and_a_new_one_propose_the_same(story: list[int], seed: int) -> None:

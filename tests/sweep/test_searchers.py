@@ -117,10 +117,18 @@ def test_a_sweep_over_a_small_space_ends_with_its_last_point_and_resumes_to_noth
     assert sweeps.run(folder) == "finished"
     past = sweeps.history(folder)
     assert len(past.trials) == 6
-    assert "each of the 6 points has a trial" in past.exhausted
+    assert "each of the 6 points of the space has a trial" in past.exhausted
     assert {t.status for t in past.trials} <= {Status.COMPLETED, Status.PRUNED}
     assert sweeps.run(folder, trials=30) == "finished"
     assert len(sweeps.history(folder).trials) == 6
+
+
+def test_what_a_person_gives_is_taken_as_it_is_twice_too(tmp_path: Path) -> None:
+    given = [{"lr": 0.2}, {"lr": 0.2}, {"lr": 0.3}]
+    space = {"lr": {"choice": [0.1, 0.2, 0.3]}}
+    folder = sweeps.make(tmp_path, space=space, searcher="grid", trials=9, initial=given)
+    sweeps.run(folder)
+    assert [trial.searched for trial in sweeps.history(folder).trials] == [*given, {"lr": 0.1}]
 
 
 # ---- what samplers see ----------------------------------------------------------------------
@@ -267,7 +275,7 @@ searcher: {searcher}
     [
         ("grid", "{loguniform: [1.0e-3, 0.9]}", "test.yaml:7: space.lr", "write {choice: [...]}"),
         ("brute_force", "{uniform: [0, 1]}", "test.yaml:7: space.lr", "searcher: qmc"),
-        ("grid", "{randint: [1, 1000000]}", "test.yaml:6: space", "at most 100000 points"),
+        ("grid", "{randint: [0, 1000000]}", "test.yaml:6: space", "at most 1000000 points"),
         ("cmaes", "{choice: [0.1, 0.2]}", "test.yaml:6: space", "searcher: tpe models choices"),
         ("{name: tpe, group: true, multivariate: false}", "0.1", "searcher.group", "multivariate"),
         ("{name: grid, points: 3}", "0.1", "searcher.points", "shuffle"),
