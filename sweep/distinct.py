@@ -61,7 +61,7 @@ class Chooser:
             )
             try:
                 yield self.searcher.suggest(request)
-            except BadSpace:
+            except (BadSpace, Exhausted):
                 continue
         for attempt in range(ASKED, ASKED + DRAWN):
             yield space.draw(self._seed(len(trials), attempt))
