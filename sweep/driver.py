@@ -184,7 +184,7 @@ class Driver:
         if not plan:
             return
         trials, proposer = self.history.trials, self._proposer
-        searched = proposer.search(self.history, plan.fresh)
+        searched, exhausted = proposer.search(self.history, plan.fresh)
         bred = proposer.breed(self.history, plan.breed, len(trials) + len(searched))
         moves = [moved for stop in plan.stop for moved in _stopped(trials[stop.trial], stop)]
         opened = [
@@ -193,15 +193,17 @@ class Driver:
             for replica in trials[resume.trial].replicas
             if replica.status not in FINISHED
         ]
-        new: list[Fresh | Breed] = [*plan.fresh, *plan.breed]
+        new: list[Fresh | Breed] = [*plan.fresh[: len(searched)], *plan.breed]
         opened += [
             Opened(event.trial, index, 0, decision.goal, decision.why, decision.evidence)
             for event, decision in zip([*searched, *bred], new, strict=True)
             for index in range(event.replicas)
         ]
-        self._record([*moves, *searched, *bred, *opened])
+        self._record([*moves, *searched, *bred, *opened, *exhausted])
         self._queue.extend(opened)
         failpoints.reach("decided")
+        if exhausted:
+            self._follow(self._plan())
 
     def _submit(self) -> None:
         while self._queue and len(self._running) < self.parts.pool.slots:

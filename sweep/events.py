@@ -240,11 +240,24 @@ class Widened:
     """The first trial that is searched in it."""
 
 
-Event = EpochBegan | EpochEnded | Created | Opened | Closed | Moved | Warmed | Widened
+@dataclass(frozen=True)
+class SpaceExhausted:
+    """The searcher has no further point: no more trials are searched."""
+
+    kind: ClassVar[str] = "exhausted"
+    reason: str
+
+
+Event = (
+    EpochBegan | EpochEnded | Created | Opened | Closed | Moved | Warmed | Widened | SpaceExhausted
+)
 
 _KINDS: Mapping[str, type[Any]] = {
     cls.kind: cls
-    for cls in (EpochBegan, EpochEnded, Created, Opened, Closed, Moved, Warmed, Widened)
+    for cls in (
+        *(EpochBegan, EpochEnded, Created, Opened, Closed, Moved),
+        *(Warmed, Widened, SpaceExhausted),
+    )
 }
 
 

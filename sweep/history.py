@@ -15,17 +15,18 @@ from sweep.events import (
     End,
     EpochBegan,
     EpochEnded,
-    Event,
     Metrics,
     Moved,
     Opened,
     Recorded,
+    SpaceExhausted,
     Status,
     Warmed,
+    Widened,
 )
-from sweep.trial import Objective, Point, Replica, Trial, rank_key
+from sweep.trial import Objective, Point, Replica, Rest, Trial, rank_key
 
-__all__ = ["History", "Objective", "Point", "Replica", "Trial", "rank_key"]
+__all__ = ["History", "Objective", "Point", "Replica", "Rest", "Trial", "rank_key"]
 
 
 class History:
@@ -41,6 +42,8 @@ class History:
         self.ended = ""
         """How the newest epoch ended; empty while it runs."""
         self.began_at = 0.0
+        self.exhausted = ""
+        """Why there is no further point; empty while there may be one."""
         self.earlier: list[Trial] = []
         """Trials of another sweep, for searchers; they have numbers below 0."""
 
@@ -66,7 +69,7 @@ class History:
     @property
     def to_create(self) -> int:
         """How many searched settings are still to be proposed."""
-        return max(0, self.wanted - self.searched)
+        return 0 if self.exhausted else max(0, self.wanted - self.searched)
 
     @property
     def searched(self) -> int:
@@ -78,20 +81,33 @@ class History:
     def extend(self, recorded: Sequence[Recorded]) -> None:
         """Take in events in the order of their numbers."""
         for record in recorded:
-            self._apply(record.event, record)
+            event = record.event
+            match event:
+                case EpochBegan() | EpochEnded():
+                    self._turn(event, record)
+                case Warmed() | Widened() | SpaceExhausted():
+                    self._supply(event)
+                case _:
+                    self._apply(event, record)
+                    self._note(self.trials[event.trial], record.k)
             self.k = record.k
 
-    def _apply(self, event: Event, record: Recorded) -> None:
+    def _turn(self, event: EpochBegan | EpochEnded, record: Recorded) -> None:
+        if isinstance(event, EpochEnded):
+            self.ended = event.how
+            return
+        self.epoch, self.wanted, self.ended = record.epoch, event.trials, ""
+        self.began_at = self.began_at or record.at
+
+    def _supply(self, event: Warmed | Widened | SpaceExhausted) -> None:
+        """What searchers find beside the sweep's own trials."""
+        if isinstance(event, Warmed):
+            self.earlier = [self._warm(place, taken) for place, taken in enumerate(event.trials)]
+            return
+        self.exhausted = event.reason if isinstance(event, SpaceExhausted) else ""
+
+    def _apply(self, event: Created | Opened | Closed | Moved, record: Recorded) -> None:
         match event:
-            case EpochBegan():
-                self.epoch, self.wanted, self.ended = record.epoch, event.trials, ""
-                self.began_at = self.began_at or record.at
-            case EpochEnded():
-                self.ended = event.how
-            case Warmed():
-                self.earlier = [
-                    self._warm(number, trial) for number, trial in enumerate(event.trials)
-                ]
             case Created():
                 self._create(event)
             case Opened():
@@ -103,10 +119,19 @@ class History:
                 replica.waited = event.waited
                 self._move(replica, event.status, event.reason, record.at)
 
+    def _note(self, trial: Trial, k: int) -> None:
+        """Remember that something happened to a trial, and what it is worth if it rests now."""
+        trial.k = k
+        status = trial.status
+        if status not in (Status.WAITING, Status.RUNNING) and not trial.unfinished:
+            trial.rests.append(Rest(k, status, trial.score))
+
     def _create(self, event: Created) -> None:
         searched, config = dict(event.searched), dict(event.config)
         births = event.births or (None,) * event.replicas
-        self.trials.append(Trial.new(event.trial, searched, config, self.objective, births))
+        trial = Trial.new(event.trial, searched, config, self.objective, births)
+        trial.seen = event.seen
+        self.trials.append(trial)
 
     def _warm(self, place: int, taken: Mapping[str, Any]) -> Trial:
         number, curves = -1 - place, taken["curves"]
@@ -116,6 +141,7 @@ class History:
         for replica, curve in zip(trial.replicas, curves, strict=True):
             replica.curve = [Point(*point) for point in curve]
             replica.status = Status(taken["status"])
+        trial.rests = [Rest(0, trial.status, trial.score)]
         return trial
 
     def _replica(self, event: Opened | Closed | Moved) -> Replica:

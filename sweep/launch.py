@@ -73,8 +73,11 @@ def resolve(spec: SweepSpec, paths: Sequence[str]) -> Resolved:
             f"save_checkpoint(); add it, or use one that pauses none: fifo, median, or "
             f"{{name: asha, type: stopping}}"
         )
+    searcher = searcher_class(options)
+    with _written_at(spec, "searcher"):
+        searcher.check(spec.space)
     samples.check(spec, lambda c: trainable.check_config(trainable.complete_config(c, spec.stop)))
-    return Resolved(spec, trainable, scheduler, searcher_class(options))
+    return Resolved(spec, trainable, scheduler, searcher)
 
 
 @contextlib.contextmanager

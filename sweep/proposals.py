@@ -8,17 +8,14 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from sweep.errors import BadSpace, SweepError
-from sweep.events import Birth, Created
+from sweep.distinct import Chooser
+from sweep.errors import SweepError
+from sweep.events import Birth, Created, SpaceExhausted
 from sweep.history import History, Trial
 from sweep.schedulers import Breed, Fresh
-from sweep.searchers import Request, Searcher
-from sweep.space import Domain, Settings, initial
+from sweep.searchers import Exhausted, Searcher
+from sweep.space import Domain, Settings
 from sweep.spec import SweepSpec
-from trainables import rng
-
-#: Proposals in a row that may be no points of the space, before one is drawn by chance.
-ATTEMPTS = 20
 
 
 @dataclass(frozen=True)
@@ -32,18 +29,26 @@ class Proposer:
     complete: Callable[[Mapping[str, Any]], dict[str, Any]]
     """Adds the settings that follow from the stopping criteria."""
 
-    def search(self, history: History, wanted: Sequence[Fresh]) -> list[Created]:
-        """Trials with proposed settings, each seeing those before it."""
+    def search(
+        self, history: History, wanted: Sequence[Fresh]
+    ) -> tuple[list[Created], list[SpaceExhausted]]:
+        """Trials with proposed settings, each seeing those before it; fewer at the space's end."""
+        choose = Chooser(self.spec, self.searcher, history, self.levels)
         known = list(history.trials)
-        created = []
+        created: list[Created] = []
         for fresh in wanted:
-            proposed = self._suggest(history, known, fresh.given)
+            try:
+                proposed = choose(known, fresh.given)
+            except Exhausted as error:
+                return created, [SpaceExhausted(str(error))]
             config = self._config(proposed.settings)
             created.append(
                 Created(len(known), proposed.searched, config, history.k, self.spec.replicas)
             )
-            known.append(Trial.new(len(known), dict(proposed.searched), config, history.objective))
-        return created
+            trial = Trial.new(len(known), dict(proposed.searched), config, history.objective)
+            trial.seen = history.k
+            known.append(trial)
+        return created, []
 
     def breed(self, history: History, wanted: Sequence[Breed], first: int) -> list[Created]:
         """Trials that begin from their parents' newest checkpoints, numbered from `first`."""
@@ -78,27 +83,3 @@ class Proposer:
 
     def _config(self, settings: Mapping[str, Any]) -> dict[str, Any]:
         return self.complete(self.spec.space.nest(settings, self.spec.config))
-
-    def _suggest(
-        self, history: History, known: Sequence[Trial], given: Mapping[str, Any]
-    ) -> Settings:
-        """The searcher's proposal; another one where that point is forbidden or has no value."""
-        number = len(known)
-        index = sum(trial.parent is None for trial in known)
-        space = initial.space_of(self.spec.space, self.spec.initial, index).pin(given)
-        for attempt in range(ATTEMPTS):
-            path = ("search", number, attempt) if attempt else ("search", number)
-            request = Request(
-                space,
-                history.objective,
-                known,
-                self.levels,
-                rng.integer(self.spec.seed, *path),
-                self.spec.seed,
-                history.earlier,
-            )
-            try:
-                return self.searcher.suggest(request)
-            except BadSpace:
-                continue
-        return space.draw(rng.integer(self.spec.seed, "search", number, "left"))

@@ -128,6 +128,16 @@ class Replica:
         return next((point for point in self.curve if point.iteration == iteration), None)
 
 
+@dataclass(frozen=True)
+class Rest:
+    """Where a trial came to rest, at a rung or at its end, and what it was worth then."""
+
+    k: int
+    """The number of the event."""
+    status: Status
+    score: float | None
+
+
 @dataclass
 class Trial:
     """One choice of settings; what is asked of it as a whole."""
@@ -138,6 +148,12 @@ class Trial:
     objective: Objective
     replicas: list[Replica]
     """By their index; never empty."""
+    seen: int = 0
+    """The number of the last event that its proposal was made after."""
+    k: int = 0
+    """The number of the newest event about it; 0: it is in no ledger yet."""
+    rests: list[Rest] = field(default_factory=list)
+    """What was known of it when, so that past proposals can be worked out again."""
 
     @classmethod
     def new(

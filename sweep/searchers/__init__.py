@@ -1,17 +1,20 @@
 """Searchers propose settings; one file each.
 
+    searcher.check(space)                  # refuses a space that it cannot search
     settings = searcher.suggest(request)
 
 A searcher is a function of the request: the space, the objective, all trials so far (running ones
-included) and a seed made from (sweep seed, trial number). It keeps nothing between calls, so a
-search that was interrupted anywhere proposes what the uninterrupted one proposes.
+included) and seeds. It keeps nothing between calls but caches, which it drops at any doubt, so a
+search that was interrupted anywhere proposes what the uninterrupted one proposes. Searchers that
+sample draw from (sweep seed, trial number). Those that enumerate take their order from the sweep
+seed alone, and their place in it from the trials that there are.
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar, Protocol
 
-from pydantic import BaseModel
+from pydantic import BaseModel, ConfigDict, Field
 
 from sweep import plugins
 from sweep.history import Objective, Trial
@@ -20,22 +23,45 @@ from sweep.space import Settings, Space
 PACKAGE = __name__
 
 
+class Exhausted(Exception):
+    """Every point of the space has a trial; says how many points there are."""
+
+
+class SearcherOptions(BaseModel):
+    """What every searcher is asked."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False)
+
+    duplicates: bool = Field(
+        False, description="Whether settings that an earlier trial has may be proposed again."
+    )
+
+
 @dataclass(frozen=True)
 class Request:
     """All that a proposal may depend on."""
 
     space: Space
+    """The sweep's, with what is given for this trial pinned."""
     objective: Objective
     trials: Sequence[Trial]
     """Every earlier trial, by number; the new one gets the next number."""
     levels: tuple[float, ...]
     """The scheduler's rungs."""
     seed: int
-    """From (sweep seed, number of the new trial), in [0, 2**63)."""
+    """From (sweep seed, number of the new trial, attempt), in [0, 2**63)."""
     sweep_seed: int = 0
-    """The sweep's own, for searchers that enumerate: the order comes from it."""
+    """The same for all trials, in [0, 2**63)."""
     earlier: Sequence[Trial] = ()
     """Trials of another sweep to learn from; they have numbers below 0 and no place in an order."""
+    attempt: int = 0
+    """How many proposals for this trial were turned down: the space has no such point, or an
+    earlier trial has it."""
+
+    @property
+    def number(self) -> int:
+        """The number of the new trial."""
+        return len(self.trials)
 
     @property
     def index(self) -> int:
@@ -46,13 +72,40 @@ class Request:
 class Searcher(Protocol):
     """One verb: `suggest`."""
 
-    Options: ClassVar[type[BaseModel]]
+    Options: ClassVar[type[SearcherOptions]]
+    options: SearcherOptions
+    supports: ClassVar["Supports"]
 
-    def __init__(self, options: BaseModel) -> None: ...
+    def __init__(self, options: SearcherOptions) -> None: ...
+
+    def check(self, space: Space) -> None:
+        """Raise BadSpace or BadConfig where it cannot search `space`."""
 
     def suggest(self, request: Request) -> Settings:
-        """Settings for the next trial."""
+        """Settings for the next trial.
+
+        Raises:
+            Exhausted: there is no further point.
+        """
         ...
+
+
+@dataclass(frozen=True)
+class Supports:
+    """What a searcher can work with, in the words of the table in docs/searchers.md."""
+
+    proposes: str
+    """How it proposes, in one clause."""
+    conditions: str
+    """What becomes of parameters that are not always there."""
+    choices: str
+    """What becomes of choices, which have no order."""
+    unfinished: str
+    """What it makes of trials that still run."""
+    objectives: bool = False
+    """Whether it searches for a front of several objectives."""
+    constraints: bool = False
+    """Whether it avoids settings that break a constraint."""
 
 
 def find(name: str) -> type[Searcher]:

@@ -1,73 +1,111 @@
 """The history as a study in memory, on which Optuna's samplers propose.
 
-The study is made anew for each proposal, always with today's distributions. A paused trial stands
-there as pruned with its values at the rungs: as a running one it would tell the sampler nothing.
+Each proposal has a study and a sampler of its own, always with today's distributions. The trials in
+the study are kept as a cache of the history: one is made anew when an event about it has come.
 """
 
-import math
 import warnings
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
 
 import optuna
 from optuna.samplers import BaseSampler
+from optuna.storages import InMemoryStorage
 from optuna.trial import FrozenTrial, TrialState
 
-from sweep.events import Status
 from sweep.history import Trial
 from sweep.searchers import Request
+from sweep.searchers._views import Seen, View
 from sweep.space import Domain, Settings
-from sweep.study import View, ask, direction, distribution, encode
+from sweep.space.parameters import Parameter
+from sweep.study import ask, direction, distribution, encode
 
 optuna.logging.set_verbosity(optuna.logging.WARNING)
 
-_STATES = {
-    Status.WAITING: TrialState.RUNNING,
-    Status.RUNNING: TrialState.RUNNING,
-    Status.PAUSED: TrialState.PRUNED,
-    Status.PRUNED: TrialState.PRUNED,
-    Status.STOPPED: TrialState.PRUNED,
-    Status.COMPLETED: TrialState.COMPLETE,
-    Status.FAILED: TrialState.FAIL,
-}
+
+@dataclass
+class Cache:
+    """Trials as Optuna sees them, in a row; empty is as good as full, only slower."""
+
+    parameters: Mapping[str, Parameter] | None = None
+    names: tuple[str, ...] = ()
+    """The parameters that were to be proposed."""
+    view: View | None = None
+    trials: list[Trial] = field(default_factory=list)
+    events: list[int] = field(default_factory=list)
+    """`Trial.k` when it was frozen."""
+    frozen: list[FrozenTrial] = field(default_factory=list)
+
+    def bring_up(self, request: Request, view: View) -> list[FrozenTrial]:
+        """The trials of `request` through `view`, those of another sweep first."""
+        domains = request.space.domains
+        same_space = self.parameters is request.space.parameters and self.names == tuple(domains)
+        if not same_space or self.view != view:
+            self.forget(0)
+            self.parameters, self.names = request.space.parameters, tuple(domains)
+            self.view = view
+        known = [*request.earlier, *request.trials]
+        self.forget(len(known))
+        for place, trial in enumerate(known):
+            if place < len(self.trials) and self._is_current(place, trial):
+                continue
+            self.trials[place : place + 1] = [trial]
+            self.events[place : place + 1] = [trial.k]
+            self.frozen[place : place + 1] = [freeze(trial, domains, view(trial), place)]
+        return list(self.frozen)
+
+    def _is_current(self, place: int, trial: Trial) -> bool:
+        """Whether nothing has happened to a trial; one without an event may change unseen."""
+        unchanging = trial.k > 0 or trial.number < 0
+        return unchanging and self.trials[place] is trial and self.events[place] == trial.k
+
+    def forget(self, upto: int) -> None:
+        """Drop the trials from place `upto` on."""
+        for kept in (self.trials, self.events, self.frozen):
+            del kept[upto:]
 
 
-def suggest(request: Request, sampler: BaseSampler, view: View = "modelled") -> Settings:
-    """Let `sampler` propose settings for the trial after `request.trials`."""
+@contextmanager
+def quiet() -> Iterator[None]:
+    """Optuna warns of what is experimental; which of it is used is decided here, not by users."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
-        study = optuna.create_study(direction=direction(request.objective), sampler=sampler)
-        domains = request.space.domains
-        study.add_trials(
-            [freeze(t, domains, request.levels, view) for t in (*request.earlier, *request.trials)]
-        )
+        yield
+
+
+def suggest(request: Request, sampler: BaseSampler, known: Sequence[FrozenTrial]) -> Settings:
+    """Let `sampler` propose settings for the trial after `known`."""
+    with quiet():
+        study = study_of(request, known, sampler)
         trial = study.ask()
-        return request.space.resolve(lambda name, domain: ask(trial, name, domain, view))
+        return request.space.resolve(lambda name, domain: ask(trial, name, domain))
 
 
-def freeze(
-    trial: Trial, domains: dict[str, Domain], levels: tuple[float, ...], view: View = "modelled"
-) -> FrozenTrial:
-    """`trial` as Optuna sees it."""
-    searched = {name: value for name, value in trial.searched.items() if name in domains}
-    state = TrialState.RUNNING if trial.unfinished else _STATES[trial.status]
-    score = trial.score
-    if state is TrialState.COMPLETE and (score is None or math.isnan(score)):
-        state = TrialState.FAIL
-    return optuna.trial.create_trial(
-        state=state,
-        value=score if state is TrialState.COMPLETE else None,
-        params={name: encode(domains[name], value, view) for name, value in searched.items()},
-        distributions={name: distribution(domains[name], view) for name in searched},
-        intermediate_values=rung_values(trial, levels),
+def study_of(
+    request: Request, known: Sequence[FrozenTrial], sampler: BaseSampler | None = None
+) -> optuna.Study:
+    """A study that holds `known`, which are not copied: samplers only read them."""
+    storage = InMemoryStorage()
+    study = optuna.create_study(
+        storage=storage, sampler=sampler, direction=direction(request.objective)
     )
+    storage._studies[study._study_id].trials.extend(known)
+    storage._max_trial_id = len(known) - 1
+    return study
 
 
-def rung_values(trial: Trial, levels: tuple[float, ...]) -> dict[int, float]:
-    """Rung (from 1) → the score there; without rungs the score so far, at its iteration."""
-    reached = [
-        (rung, trial.score_at(level))
-        for rung, level in enumerate(levels, start=1)
-        if trial.reached(level)
-    ]
-    if not levels:
-        reached = [(trial.iteration, trial.score)]
-    return {step: value for step, value in reached if value is not None}
+def freeze(trial: Trial, domains: Mapping[str, Domain], seen: Seen, place: int = 0) -> FrozenTrial:
+    """`trial` as Optuna sees it, at its place in a study."""
+    searched = {name: value for name, value in trial.searched.items() if name in domains}
+    if trial.parent is not None:
+        seen = Seen(TrialState.FAIL)  # its score is owed to its ancestors' settings too
+    frozen = optuna.trial.create_trial(
+        state=seen.state,
+        value=seen.value,
+        params={name: encode(domains[name], value) for name, value in searched.items()},
+        distributions={name: distribution(domains[name]) for name in searched},
+        intermediate_values=dict(seen.rungs or {}),
+    )
+    frozen.number = frozen._trial_id = place
+    return frozen

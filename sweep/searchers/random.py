@@ -2,29 +2,32 @@
 
 from typing import ClassVar
 
-import optuna
-from pydantic import BaseModel, ConfigDict
-
 from sweep import searchers
-from sweep.searchers import Request, _study
-from sweep.space import Settings
+from sweep.searchers import Request, SearcherOptions, Supports
+from sweep.space import Settings, Space
 
 
-class Options(BaseModel):
-    """No settings."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
+class Options(SearcherOptions):
+    """No settings of its own."""
 
 
 class Searcher(searchers.Searcher):
     """Draws each trial's settings from its own number."""
 
-    Options: ClassVar[type[BaseModel]] = Options
+    Options: ClassVar[type[SearcherOptions]] = Options
+    supports: ClassVar[Supports] = Supports(
+        proposes="draws at random",
+        conditions="drawn where they hold",
+        choices="drawn",
+        unfinished="does not look at them",
+    )
 
-    def __init__(self, options: BaseModel) -> None:
-        self._options = options
+    def __init__(self, options: SearcherOptions) -> None:
+        self.options = options
+
+    def check(self, space: Space) -> None:
+        """Every space can be drawn from."""
 
     def suggest(self, request: Request) -> Settings:
         """Settings that depend on the seed alone."""
-        sampler = optuna.samplers.RandomSampler(seed=request.seed % 2**32)
-        return _study.suggest(request, sampler, view="drawn")
+        return request.space.draw(request.seed)

@@ -3,21 +3,20 @@
 Bergstra et al., Algorithms for Hyper-Parameter Optimization, 2011, section 4.
 """
 
-import warnings
 from typing import ClassVar
 
 import optuna
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
 from sweep import searchers
-from sweep.searchers import Request, _study
-from sweep.space import Settings
+from sweep.errors import BadConfig
+from sweep.searchers import Request, SearcherOptions, Supports, _study
+from sweep.searchers._views import WithRungs
+from sweep.space import Settings, Space
 
 
-class Options(BaseModel):
+class Options(SearcherOptions):
     """How the estimator is built."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
 
     n_startup_trials: int = Field(
         10, ge=0, description="Trials drawn at random before the estimator is trusted."
@@ -41,14 +40,29 @@ class Options(BaseModel):
 class Searcher(searchers.Searcher):
     """Models good and bad settings apart and proposes where their ratio is best."""
 
-    Options: ClassVar[type[BaseModel]] = Options
+    Options: ClassVar[type[SearcherOptions]] = Options
+    supports: ClassVar[Supports] = Supports(
+        proposes="models good and bad settings apart",
+        conditions="drawn at random; modelled with `group: true`",
+        choices="modelled",
+        unfinished="counts them as bad",
+    )
 
-    def __init__(self, options: BaseModel) -> None:
-        self._options = options.model_dump()
+    def __init__(self, options: SearcherOptions) -> None:
+        if not isinstance(options, Options):
+            raise TypeError(f"expected {Options}, got {type(options)}")
+        self.options: Options = options
+        self._settings = options.model_dump(exclude={"duplicates"})
+        self._cache = _study.Cache()
+
+    def check(self, space: Space) -> None:
+        """Every space can be modelled; a group is one of parameters that are modelled together."""
+        if self.options.group and not self.options.multivariate:
+            raise BadConfig("searcher.group", True, "false, as multivariate is false")
 
     def suggest(self, request: Request) -> Settings:
         """Settings from the history's good ones."""
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
-            sampler = optuna.samplers.TPESampler(seed=request.seed % 2**32, **self._options)
-        return _study.suggest(request, sampler)
+        known = self._cache.bring_up(request, WithRungs(request.levels))
+        with _study.quiet():
+            sampler = optuna.samplers.TPESampler(seed=request.seed % 2**32, **self._settings)
+        return _study.suggest(request, sampler, known)

@@ -1,0 +1,156 @@
+"""Generations for NSGA-II and NSGA-III, replayed from the history.
+
+A generation's parents are chosen once, when the first of its trials is proposed, from what was
+known then. Optuna keeps that choice in a study's attributes; here it is worked out again.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from optuna.samplers import NSGAIIISampler, NSGAIISampler
+from optuna.study import Study
+from optuna.trial import FrozenTrial
+from pydantic import Field
+
+from sweep.history import Trial
+from sweep.searchers import Request, SearcherOptions, _past, _study
+from sweep.searchers._views import AsComplete
+from sweep.space import Settings
+from trainables import rng
+
+#: Parents that a crossover needs.
+_PARENTS = 2
+
+
+class EvolutionOptions(SearcherOptions):
+    """How a population evolves."""
+
+    population_size: int = Field(20, ge=2, description="Trials of a generation.")
+    mutation_prob: float | None = Field(
+        None,
+        ge=0,
+        le=1,
+        description="Probability that a parameter is drawn anew; default: one over their number.",
+    )
+    crossover_prob: float = Field(
+        0.9, ge=0, le=1, description="Probability that a trial has two parents, not one."
+    )
+    swapping_prob: float = Field(
+        0.5, ge=0, le=1, description="Probability that a parameter comes from the other parent."
+    )
+
+
+def generations(trials: Sequence[Trial], population: int) -> list[int]:
+    """The generation of each trial and of the one that is to be proposed.
+
+    It is the newest one that any trial with a score belongs to, or the next once that one has
+    `population` such trials; Deb et al., 2002, made asynchronous as in Optuna.
+    """
+    found: list[int] = []
+    newest, count = 0, 0
+
+    def take(number: int) -> None:
+        nonlocal newest, count
+        if found[number] > newest:
+            newest, count = found[number], 0
+        count += found[number] == newest
+
+    arrivals = _past.Arrivals(trials)
+    for number in range(len(trials) + 1):
+        arrivals.upto(_past.seen_by(trials, number), take)
+        found.append(newest if count < population else newest + 1)
+    return found
+
+
+class Evolution:
+    """Proposes the children of chosen parents.
+
+    Args:
+        make: (parents, seed) → the sampler whose children these are.
+        population: trials of a generation.
+    """
+
+    def __init__(
+        self, make: "Callable[[list[FrozenTrial], int], Sampler]", population: int
+    ) -> None:
+        self._make = make
+        self._population = population
+        self._chosen: dict[Any, tuple[int, ...]] = {}
+        """What was chosen from what: a choice depends on nothing else."""
+
+    def suggest(self, request: Request) -> Settings:
+        """Settings of a child; of the first generation, drawn at random."""
+        parents = self._parents(request)
+        if len(parents) < _PARENTS:
+            parents = []
+        return _study.suggest(request, self._sampler(parents, request.seed % 2**32), parents)
+
+    def _sampler(self, parents: list[FrozenTrial], seed: int) -> "Sampler":
+        with _study.quiet():
+            return self._make(parents, seed)
+
+    def _parents(self, request: Request) -> list[FrozenTrial]:
+        numbers = generations(request.trials, self._population)
+        elite: list[Trial] = []
+        k = 0.0
+        for generation in range(1, numbers[-1] + 1):
+            k = _past.seen_by(request.trials, numbers.index(generation))
+            members = [
+                t
+                for t in request.trials
+                if numbers[t.number] == generation - 1 and t.parent is None
+            ]
+            pool = [t for t in (*members, *elite) if _past.rest_of(t, k) is not None]
+            elite = self._choose(request, pool, k, generation)
+        domains = request.space.domains
+        return [_study.freeze(trial, domains, AsComplete(k)(trial)) for trial in elite]
+
+    def _choose(
+        self, request: Request, pool: Sequence[Trial], k: float, generation: int
+    ) -> list[Trial]:
+        scores = [AsComplete(k)(trial) for trial in pool]
+        key = (
+            generation,
+            request.sweep_seed,
+            *((t.number, s) for t, s in zip(pool, scores, strict=True)),
+        )
+        if key not in self._chosen:
+            seed = rng.integer(request.sweep_seed, "generation", generation) % 2**32
+            known = [_study.freeze(t, {}, s) for t, s in zip(pool, scores, strict=True)]
+            sampler = self._sampler([], seed)
+            study = _study.study_of(request, [], sampler)
+            self._chosen[key] = tuple(t.number for t in sampler.choose(study, known))
+        return [request.trials[number] for number in self._chosen[key]]
+
+
+class _Replayed:
+    """What a genetic sampler would look up in the study's attributes."""
+
+    parents: list[FrozenTrial]
+
+    def get_trial_generation(self, study: Study, trial: FrozenTrial) -> int:
+        """1 for a child of `parents`, 0 for one that has none."""
+        return int(bool(self.parents))
+
+    def get_parent_population(self, study: Study, generation: int) -> list[FrozenTrial]:
+        """The parents that were chosen."""
+        return self.parents
+
+
+class Nsga2(_Replayed, NSGAIISampler):
+    """Parents by dominance, then by distance from their neighbours."""
+
+    def choose(self, study: Study, pool: list[FrozenTrial]) -> list[FrozenTrial]:
+        """Those of `pool` that the next generation descends from."""
+        return list(self._elite_population_selection_strategy(study, pool))
+
+
+class Nsga3(_Replayed, NSGAIIISampler):
+    """Parents by dominance, then by nearness to evenly spread directions."""
+
+    def choose(self, study: Study, pool: list[FrozenTrial]) -> list[FrozenTrial]:
+        """Those of `pool` that the next generation descends from."""
+        return list(self._elite_population_selection_strategy(study, pool))
+
+
+Sampler = Nsga2 | Nsga3

@@ -1,0 +1,132 @@
+"""Evolution of a normal distribution: CMA-ES.
+
+Hansen, The CMA Evolution Strategy: A Tutorial, arXiv:1604.00772, 2016. The strategy's state is not
+stored anywhere: it is told the past generations again, each with the scores known at the time.
+"""
+
+from collections.abc import Sequence
+from typing import ClassVar
+
+import cmaes
+import numpy as np
+from pydantic import Field
+
+from sweep import searchers
+from sweep.history import Trial
+from sweep.searchers import Request, SearcherOptions, Supports, _cube, _past
+from sweep.space import Domain, Settings, Space
+from trainables import rng
+
+
+class Options(SearcherOptions):
+    """How the distribution evolves."""
+
+    population_size: int | None = Field(
+        None,
+        ge=3,
+        description="Trials of a generation; default: 4 + 3 ln(number of modelled parameters).",
+    )
+    sigma: float = Field(
+        1 / 6,
+        gt=0,
+        le=1,
+        description="Deviation of the first generation, as a share of each parameter's range.",
+    )
+    lr_adapt: bool = Field(
+        False, description="Whether it learns more slowly where scores are noisy."
+    )
+
+
+class Searcher(searchers.Searcher):
+    """Moves and stretches a normal distribution towards the best of each generation."""
+
+    Options: ClassVar[type[SearcherOptions]] = Options
+    supports: ClassVar[Supports] = Supports(
+        proposes="evolves a normal distribution in generations",
+        conditions="drawn at random",
+        choices="drawn at random",
+        unfinished="does not wait for them; they belong to their generation",
+    )
+
+    def __init__(self, options: SearcherOptions) -> None:
+        if not isinstance(options, Options):
+            raise TypeError(f"expected {Options}, got {type(options)}")
+        self.options: Options = options
+
+    def check(self, space: Space) -> None:
+        """Something must have an order, and be there in every trial."""
+        if not modelled(space):
+            raise space.where.refuse(
+                (),
+                ", ".join(space.domains) or "no searched parameter",
+                "a number without when among the searched parameters under searcher: cmaes",
+                "searcher: tpe models choices too",
+            )
+
+    def suggest(self, request: Request) -> Settings:
+        """A draw from the distribution that the generations so far have led to."""
+        domains = modelled(request.space)
+        strategy = self._replay(request, domains)
+        strategy.reseed_rng(request.seed % 2**32)
+        proposed = dict(zip(domains, strategy.ask().tolist(), strict=True))
+
+        def propose(name: str, domain: Domain) -> object:
+            if name in proposed:
+                return domain.at(proposed[name])
+            return domain.at(float(rng.generator(request.seed, name).random()))
+
+        return request.space.resolve(propose)
+
+    def _replay(self, request: Request, domains: dict[str, Domain]) -> cmaes.CMA:
+        """The strategy after all generations that were complete when they were needed."""
+        strategy = self._begin(len(domains))
+        generations: list[int] = []
+        ready: list[int] = []
+
+        def take(number: int) -> None:
+            if generations[number] == strategy.generation:
+                ready.append(number)
+
+        arrivals = _past.Arrivals(request.trials)
+        for number in range(request.number + 1):
+            k = _past.seen_by(request.trials, number)
+            arrivals.upto(k, take)
+            if len(ready) >= strategy.population_size:
+                first = sorted(ready)[: strategy.population_size]
+                self._tell(strategy, [request.trials[n] for n in first], k, domains)
+                ready.clear()
+            generations.append(strategy.generation)
+        return strategy
+
+    def _begin(self, count: int) -> cmaes.CMA:
+        return cmaes.CMA(
+            mean=np.full(count, 0.5),
+            sigma=self.options.sigma,
+            bounds=np.tile([0.0, 1.0], (count, 1)),
+            n_max_resampling=10 * count,
+            seed=0,
+            population_size=self.options.population_size,
+            lr_adapt=self.options.lr_adapt,
+        )
+
+    @staticmethod
+    def _tell(
+        strategy: cmaes.CMA, trials: Sequence[Trial], k: float, domains: dict[str, Domain]
+    ) -> None:
+        told = []
+        for trial in trials:
+            rest = _past.rest_of(trial, k)
+            # One that failed since it had a score is the worst of its generation.
+            score = -np.inf if rest is None else trial.objective.sign * (rest.score or 0.0)
+            values = [_cube.quantile(d, trial.searched[name]) for name, d in domains.items()]
+            told.append((np.array(values), -score))
+        strategy.tell(told)
+
+
+def modelled(space: Space) -> dict[str, Domain]:
+    """The parameters that have an order and are there in every trial."""
+    return {
+        name: domain
+        for name, domain in space.domains.items()
+        if _cube.is_ordered(domain) and not space.parameters[name].needs and domain.size() != 1
+    }

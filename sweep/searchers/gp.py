@@ -1,0 +1,73 @@
+"""Bayesian optimisation with a Gaussian process.
+
+Matern kernel (nu = 2.5) with a length scale per parameter and log expected improvement: Ament et
+al., Unexpected Improvements to Expected Improvement for Bayesian Optimization, 2023.
+"""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import ClassVar
+
+import optuna
+import torch
+from pydantic import Field
+
+from sweep import searchers
+from sweep.searchers import Request, SearcherOptions, Supports, _study
+from sweep.searchers._views import AsComplete
+from sweep.space import Settings, Space
+
+
+class Options(SearcherOptions):
+    """How the process is fitted."""
+
+    n_startup_trials: int = Field(
+        10, ge=1, description="Trials drawn at random before the process is fitted."
+    )
+    deterministic_objective: bool = Field(
+        False, description="Whether equal settings give equal scores, so that none of it is noise."
+    )
+
+
+class Searcher(searchers.Searcher):
+    """Fits a smooth function to the scores and proposes where it promises most."""
+
+    Options: ClassVar[type[SearcherOptions]] = Options
+    supports: ClassVar[Supports] = Supports(
+        proposes="fits a Gaussian process to the scores; few trials, each dear",
+        conditions="drawn at random",
+        choices="modelled",
+        unfinished="expects from them what the process does",
+    )
+
+    def __init__(self, options: SearcherOptions) -> None:
+        self.options = options
+        self._settings = options.model_dump(exclude={"duplicates"})
+        self._cache = _study.Cache()
+
+    def check(self, space: Space) -> None:
+        """Every space can be modelled."""
+
+    def suggest(self, request: Request) -> Settings:
+        """Settings from a process that is fitted anew: one that is kept would remember."""
+        known = self._cache.bring_up(request, AsComplete())
+        with _study.quiet():
+            sampler = optuna.samplers.GPSampler(
+                seed=request.seed % 2**30, warn_independent_sampling=False, **self._settings
+            )
+        with _one_thread():
+            return _study.suggest(request, sampler, known)
+
+
+@contextmanager
+def _one_thread() -> Iterator[None]:
+    """Its matrices are small: threads only wait for each other, ten times as long beside workers.
+
+    It also makes the proposal independent of the number of threads.
+    """
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)

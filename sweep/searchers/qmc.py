@@ -1,0 +1,67 @@
+"""A sequence that covers the space more evenly than chance: scrambled Sobol or Halton points.
+
+Owen, Scrambling Sobol and Niederreiter-Xing Points, 1998. The sequence follows from the sweep's
+seed; trial n gets its point n. Where that point cannot be, or leads to what an earlier trial has,
+it gets the point of this number in the next stretch of the sequence.
+"""
+
+from typing import ClassVar, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import Field
+from scipy.stats import qmc
+
+from sweep import searchers
+from sweep.searchers import Request, SearcherOptions, Supports
+from sweep.space import Settings, Space
+from trainables import rng
+
+#: Points of a stretch: more than a sweep may have trials.
+STRETCH = 2**20
+
+
+class Options(SearcherOptions):
+    """Which sequence."""
+
+    sequence: Literal["sobol", "halton"] = Field(
+        "sobol", description="Sobol points, most even at powers of two, or Halton points."
+    )
+
+
+class Searcher(searchers.Searcher):
+    """Spreads the trials evenly over the space."""
+
+    Options: ClassVar[type[SearcherOptions]] = Options
+    supports: ClassVar[Supports] = Supports(
+        proposes="covers the space evenly, whatever the scores",
+        conditions="part of the sequence where they hold",
+        choices="part of the sequence",
+        unfinished="does not look at them",
+    )
+
+    def __init__(self, options: SearcherOptions) -> None:
+        if not isinstance(options, Options):
+            raise TypeError(f"expected {Options}, got {type(options)}")
+        self.options: Options = options
+
+    def check(self, space: Space) -> None:
+        """Every space can be covered."""
+
+    def suggest(self, request: Request) -> Settings:
+        """The point whose number the trial has."""
+        domains = request.space.domains
+        point = self._point(
+            request.sweep_seed, len(domains), request.index + STRETCH * request.attempt
+        )
+        share = dict(zip(domains, point.tolist(), strict=False))
+        return request.space.resolve(lambda name, domain: domain.at(share[name]))
+
+    def _point(self, seed: int, dimensions: int, number: int) -> NDArray[np.float64]:
+        """Point `number`, 0 … 1 in each dimension."""
+        kind = qmc.Sobol if self.options.sequence == "sobol" else qmc.Halton
+        engine = kind(max(dimensions, 1), scramble=True, rng=rng.generator(seed, "qmc"))
+        if number:
+            engine.fast_forward(number)
+        point: NDArray[np.float64] = engine.random(1)[0]
+        return point
