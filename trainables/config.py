@@ -144,6 +144,14 @@ def check_fit(settings: TrainerConfig) -> None:
             " or ".join(CONCURRENT_KINDS),
             "with sample_async one thread filters while another synchronises",
         )
+    sampling = settings.sampling
+    if sampling.blackhole_outputs and not (sampling.sample_async and sampling.fake_sampler):
+        raise ConfigError(
+            "blackhole_outputs",
+            True,
+            "false without sample_async: true and fake_sampler: true",
+            "what is sampled is dropped, so another batch must be there to learn from",
+        )
     if settings.schedule.lr_schedule == "linear" and not settings.schedule.schedule_timesteps:
         raise ConfigError(
             "schedule_timesteps",

@@ -28,6 +28,7 @@ from trainables.policies.recurrent import make_actor
 from trainables.rollout.access import WorkerAccess
 from trainables.rollout.async_sampler import AsyncSampler
 from trainables.rollout.batch import Fragment
+from trainables.rollout.black_hole import BlackHoleSampler
 from trainables.rollout.episodes import EpisodeSampler
 from trainables.rollout.metrics import RolloutMetrics
 from trainables.rollout.perf import PerfStats
@@ -78,7 +79,8 @@ class RolloutWorker(WorkerAccess):
         self._watch(spec.calls)
         self._async: AsyncSampler | None = None
         if spec.sampling.sample_async:
-            self._async = AsyncSampler(self._sampler, self._stream)
+            make_async = BlackHoleSampler if spec.sampling.blackhole_outputs else AsyncSampler
+            self._async = make_async(self._sampler, self._stream)
         units = range(self.lanes.unit_count)
         self.lanes.seed_spaces([self._seed(i, "spaces") for i in units])
         self._sampler.start([self._seed(i) for i in units])
@@ -90,7 +92,7 @@ class RolloutWorker(WorkerAccess):
         sampler it is the first one again, of which filters and metrics count nothing twice.
         """
         if self._first is not None:
-            return replace(self._first, episodes=[], deltas=self.get_filters())
+            return self._again(self._first)
         if self._log.begin_round():
             self._sampler.latest = {}
         sample = self._collect()
@@ -138,6 +140,12 @@ class RolloutWorker(WorkerAccess):
             trajectories=collected.trajectories,
             index=self.spec.index,
         )
+
+    def _again(self, first: Sample) -> Sample:
+        """What a fake sampler gives, and what its thread, if it has one, saw in the meantime."""
+        live = self._async
+        self._episodes = live.live_episodes() if isinstance(live, BlackHoleSampler) else []
+        return replace(first, episodes=self._episodes, deltas=self.get_filters(flush_after=True))
 
     def _tell(self, fragments: Sequence[Fragment]) -> None:
         """Log what the data look like, where that has not been done."""
