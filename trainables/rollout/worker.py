@@ -32,6 +32,7 @@ from trainables.rollout.black_hole import BlackHoleSampler
 from trainables.rollout.episodes import EpisodeSampler
 from trainables.rollout.metrics import RolloutMetrics
 from trainables.rollout.perf import PerfStats
+from trainables.rollout.polling import PollingSampler
 from trainables.rollout.sample import Sample, as_data, from_data
 from trainables.rollout.sampler import Sampler
 from trainables.rollout.spec import WorkerSpec
@@ -69,7 +70,8 @@ class RolloutWorker(WorkerAccess):
         self._stream = rng.generator(spec.seed, "policy", spec.index)
         parts = (self.lanes, self._actor, self._filters)
         name = f"worker {spec.index}"
-        make = SAMPLERS[spec.sampling.batch_mode]
+        polls = spec.lanes.remote_env_batch_wait_ms > 0
+        make = PollingSampler if polls else SAMPLERS[spec.sampling.batch_mode]
         learning = (spec.gamma, spec.steps)
         self._sampler = make(name, spec.effective_sampling, spaces_, parts, learning)
         self._sampler.perf = PerfStats(spec.perf)
