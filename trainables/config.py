@@ -88,6 +88,7 @@ class TrainerConfig(Settings):
         steered = {
             "sample_async": self.sampling.sample_async,
             "min_iter_time_s": self.iteration.min_iter_time_s > 0,
+            "remote_env_batch_wait_ms": self.lanes.remote_env_batch_wait_ms > 0,
         }
         return tuple(key for key, steers in steered.items() if steers)
 
@@ -143,6 +144,25 @@ def check_fit(settings: TrainerConfig) -> None:
             kind,
             " or ".join(CONCURRENT_KINDS),
             "with sample_async one thread filters while another synchronises",
+        )
+    sampling = settings.sampling
+    if settings.lanes.remote_env_batch_wait_ms:
+        allowed = {"batch_mode": "truncate_episodes", "sample_async": False}
+        for key, only in allowed.items():
+            if getattr(sampling, key) != only:
+                raise ConfigError(
+                    key,
+                    getattr(sampling, key),
+                    f"{only} with remote_env_batch_wait_ms",
+                    "each environment then fills a fragment of fixed length at its own pace, and "
+                    "all are at rest between two fragments only",
+                )
+    if sampling.blackhole_outputs and not (sampling.sample_async and sampling.fake_sampler):
+        raise ConfigError(
+            "blackhole_outputs",
+            True,
+            "false without sample_async: true and fake_sampler: true",
+            "what is sampled is dropped, so another batch must be there to learn from",
         )
     if settings.schedule.lr_schedule == "linear" and not settings.schedule.schedule_timesteps:
         raise ConfigError(

@@ -23,7 +23,7 @@ from trainables.envs.lanes import LanesConfig
 from trainables.envs.make import EnvironmentConfig, make_env
 from trainables.envs.preprocessors import require_finite
 from trainables.envs.registry import EnvContext
-from trainables.envs.remote import RemoteSeat
+from trainables.envs.remote_seat import RemoteSeat
 from trainables.envs.restarts import MAX_FAILURES_IN_A_ROW, AnySeat, told
 from trainables.envs.seat import Seat
 from trainables.errors import EnvError

@@ -114,11 +114,11 @@ class Evaluators:
 
     def _receive(self, index: int, request: Request) -> list[Played]:
         """The episodes asked for, if need be of a replacement."""
-        failures = 0
+        failures, timeout_s = 0, self._config.evaluation_timeout_s
         while True:
             child = self._children[index]
             try:
-                return _checked(child.receive(self._config.evaluation_timeout_s), request[-1])
+                return _checked(child.receive(timeout_s, "evaluation_timeout_s"), request[-1])
             except WorkerError as error:
                 failures += 1
                 if failures > MAX_WORKER_FAILURE_RETRIES:

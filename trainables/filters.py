@@ -252,9 +252,10 @@ class RewardScaler:
     ) -> Array:
         """Scaled rewards (N,); `ended` starts the return of those episodes anew.
 
-        Where `skipped` (N,), a reward belongs to no transition and is not counted.
+        Where `skipped` (N,), a reward belongs to no transition: nothing is counted.
         """
-        self.returns = self.returns * self.gamma + rewards
+        moved = self.returns * self.gamma + rewards
+        self.returns = moved if skipped is None else np.where(skipped, self.returns, moved)
         if skipped is None:
             self.stat.count(self.returns)
         elif not skipped.all():

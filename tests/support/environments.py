@@ -3,6 +3,7 @@
 import os
 import threading
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import gymnasium
@@ -11,6 +12,7 @@ from gymnasium import spaces
 from numpy.typing import NDArray
 
 from tests.support import elsewhere
+from tests.support.waiting import wait_until
 
 Observation = NDArray[np.float32]
 Outcome = tuple[Observation, float, bool, bool, dict[str, Any]]
@@ -392,3 +394,20 @@ class Unreadable(Counting):
 
 SHARED = Tally()
 UNSEEDED = np.random.default_rng()
+
+
+class Awaits(Counting):
+    """In its third step ever, lane 0 waits until lane 1 has made `steps`; files tell of them."""
+
+    def __init__(self, env_config: Any) -> None:
+        super().__init__(length=env_config.get("length", 7), truncates=False)
+        self.folder, self.lane = Path(env_config["folder"]), env_config.vector_index
+        self.until = self.folder / f"1-{env_config['steps']}"
+        self.ever = 0
+
+    def step(self, action: Any) -> Outcome:
+        self.ever += 1
+        (self.folder / f"{self.lane}-{self.ever}").touch()
+        if (self.lane, self.ever) == (0, 3):
+            wait_until(self.until.exists)
+        return super().step(action)

@@ -2,7 +2,7 @@
 
 import copy
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -192,3 +192,106 @@ def test_a_thread_that_died_is_followed_by_another_after_a_restore() -> None:
     trainer.set_state(saved)
     assert np.isfinite(run(trainer, 2)[-1]["learner"]["policy_loss"])
     trainer.stop()
+
+
+BLACK_HOLE: dict[str, Any] = {**ASYNC, "fake_sampler": True, "blackhole_outputs": True}
+
+
+def learnt_from(trainer: PPO) -> bytes:
+    return worker_of(trainer).sample().fragments[0].actions.tobytes()
+
+
+def test_P4_a_black_hole_drops_what_comes_after_the_first_batch_and_tells_its_episodes() -> None:
+    trainer = make(BLACK_HOLE)
+    source, lanes = source_of(trainer), cast(Any, worker_of(trainer).lanes)
+    first = run(trainer, 1)[0]
+    steps = 3 * 16 * 2 * (RESULTS + 1)  # many more than a queue would hold
+    wait_until(lambda: sum(len(unit.unwrapped.sent) for unit in lanes.units) > steps)
+    assert not source._results
+    waiting = len(source._episodes)
+    result = run(trainer, 1)[0]
+    assert result["episodes_this_iter"] >= waiting > 3 * 2 * RESULTS
+    assert result["timesteps_this_iter"] == first["timesteps_this_iter"] == 48
+    assert result["fake_sampler"] is True
+    assert learnt_from(trainer) == learnt_from(trainer)
+    saved = copy.deepcopy(trainer.get_state())
+    other = make(BLACK_HOLE)
+    other.set_state(saved)
+    assert learnt_from(other) == learnt_from(trainer)
+    wait_until(lambda: other.train()["episodes_this_iter"] > 0)
+    for one in (trainer, other):
+        one.stop()
+
+
+def test_P4_what_the_thread_of_a_black_hole_raises_is_raised_by_the_caller() -> None:
+    trainer = make(BLACK_HOLE)
+    run(trainer, 1)
+    source: Any = source_of(trainer)
+    unit: Any = worker_of(trainer).lanes.units[0]  # type: ignore[attr-defined]
+    unit.step = lambda _: 1 / 0
+    wait_until(lambda: not source.alive)
+    with pytest.raises(EnvError, match="ZeroDivisionError"):
+        trainer.train()
+    with pytest.raises(WorkerError, match="worker 0: the sampling thread is dead"):
+        trainer.train()
+    trainer.stop()
+
+
+@pytest.mark.parametrize("black_hole", [False, True])
+def test_B4_every_observation_beside_a_fake_sample_is_counted_once(black_hole: bool) -> None:
+    trainer = make({**BLACK_HOLE, "blackhole_outputs": black_hole})
+    source, worker = source_of(trainer), worker_of(trainer)
+    lanes: Any = worker.lanes
+    run(trainer, 1)
+    if not black_hole:
+        wait_until(lambda: len(source._results) == RESULTS and source._rests)
+    run(trainer, 3)
+    with source.paused():
+        steps = sum(len(unit.unwrapped.sent) for unit in lanes.units)
+        merged: Any = trainer.filters["observation"]
+        assert merged.counted + worker.get_filters()["observation"]["count"] == steps
+    trainer.stop()
+
+
+def test_P4_a_black_hole_needs_another_batch_to_learn_from() -> None:
+    with pytest.raises(ConfigError, match="another batch must be there") as caught:
+        make({**ASYNC, "blackhole_outputs": True})
+    assert caught.value.place == "blackhole_outputs"
+
+
+def test_P4_a_queue_that_nobody_empties_is_told_of_and_waited_for(
+    trainer: PPO, caplog: pytest.LogCaptureFixture
+) -> None:
+    source = source_of(trainer)
+    source._timeout_s = 0.05
+    wait_until(lambda: bool(source.get_metrics() or trainer.train()))
+    wait_until(lambda: "nobody has taken a result of the sampling thread for 0.05 s" in caplog.text)
+    assert source.alive
+    source._timeout_s = 60.0
+    trainer.train()
+
+
+def test_a_memory_is_carried_and_restored_by_a_sampling_thread() -> None:
+    config = {**ASYNC, "model": {"use_lstm": True, "lstm_cell_size": 8}}
+    trainer = make(config)
+    results = run(trainer, 3)
+    assert all(np.isfinite(one["learner"]["policy_loss"]) for one in results)
+    worker = worker_of(trainer)
+    with source_of(trainer).paused():
+        begun = worker._sampler.episodes.lengths == 0
+        assert (np.abs(worker._sampler.memory).sum(axis=1) == 0).tolist() == begun.tolist()
+        saved = copy.deepcopy(trainer.get_state())
+    fragment = source_of(trainer).get_data().fragments[0]
+    ended = fragment.terminated[:-1] | fragment.truncated[:-1]
+    assert ended.any()
+    assert not fragment.memory[1:][ended].any()
+    assert fragment.memory[1:][~ended].any(axis=1).all()
+    other = make(config)
+    other.set_state(saved)
+    np.testing.assert_array_equal(
+        saved["trainable"]["data"]["workers"][0]["sampler"]["memory"],
+        worker_of(other)._sampler.memory,
+    )
+    assert np.isfinite(run(other, 1)[0]["learner"]["policy_loss"])
+    for one in (trainer, other):
+        one.stop()

@@ -153,6 +153,14 @@ def test_ppo_learns_evaluates_and_exports_pong_with_a_child_as_without(tmp_path:
     child.stop()
 
 
+@pytest.mark.parametrize("workers", [0, 1])
+def test_P9_evaluation_cuts_a_game_off_at_the_horizon_wherever_it_is_played(workers: int) -> None:
+    config = {"horizon": 11, "evaluation_num_episodes": 2, "evaluation_num_workers": workers}
+    trainer = make({**SMALL, **config})
+    assert trainer.evaluate()["episode_len_mean"] == 11.0
+    trainer.stop()
+
+
 def test_games_that_are_not_installed_name_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     with pytest.raises(ConfigError, match=r"ALE/Pong-v9.*sweep\[atari\]"):

@@ -24,11 +24,12 @@ from trainables.policies.distributed import (
     leave_group,
     setup_torch_data_parallel,
 )
-from trainables.rollout.batch import TrainBatch
+from trainables.rollout.batch import Fragment, TrainBatch
 from trainables.rollout.rank import Minibatch, Rank, split
 from trainables.rollout.rank_group import RankGroup
 from trainables.rollout.worker import RolloutWorker
 from trainables.schedules import learning_rate
+from trainables.trainer import Trainer
 
 TWO: dict[str, Any] = {
     "num_workers": 2,
@@ -190,6 +191,16 @@ def test_B10_a_rank_that_stands_still_is_waited_for_so_long_and_no_longer(resume
         trainer.train()
 
 
+def test_B10_a_rank_that_stands_still_is_told_nothing_for_ever(resumed: Runs) -> None:
+    trainer, _, path = resumed
+    trainer.restore(path)
+    os.kill(group(trainer).pids()[1], signal.SIGSTOP)
+    words = r"rollout worker 1 \(pid \d+\) hangs: no answer within 3.0 s \(data_parallel_timeout_s"
+    with pytest.raises(WorkerError, match=words):
+        trainer.train()
+    assert group(trainer).healthy() == 0
+
+
 def test_B10_a_restored_group_goes_on_until_a_rank_dies(resumed: Runs) -> None:
     trainer, before, path = resumed
     trainer.restore(path)
@@ -254,6 +265,21 @@ def test_B10_a_policy_that_is_not_torch_s_is_refused() -> None:
         setup_torch_data_parallel({}, "file:///nowhere", (0, 2), "gloo", 1.0)
 
 
+class LearnsAlone(Trainer):
+    """An algorithm that says nothing of ranks."""
+
+    config_class = PPO.config_class
+
+    def learn(self, fragments: list[Fragment]) -> dict[str, float]:
+        return {}
+
+
+def test_B10_an_algorithm_that_says_nothing_of_ranks_is_refused_by_its_name() -> None:
+    words = r"data_parallel: True is not allowed; .*LearnsAlone defines no learner_spec\(\)"
+    with pytest.raises(ConfigError, match=words):
+        LearnsAlone.check_config({"env": "CartPole-v1", "num_workers": 2, "data_parallel": True})
+
+
 @pytest.mark.parametrize(
     ("settings", "words"),
     [
@@ -263,6 +289,7 @@ def test_B10_a_policy_that_is_not_torch_s_is_refused() -> None:
         ({"sample_async": True, "observation_filter": "NoFilter"}, "samples and learns in turn"),
         ({"compress_observations": True}, "observations stay in the child that learns from them"),
         ({"num_gpus": 1}, "num_gpus: 1.* is not allowed; expected 0 with data_parallel"),
+        ({"num_gpus_per_worker": 0.5}, "num_gpus_per_worker: 0.5.* expected 0 with data_parallel"),
         ({"model": {"use_lstm": True}}, "model.use_lstm: True is not allowed; .* single rows"),
         ({"callbacks": {"on_postprocess_traj": print}}, "on_postprocess_traj: .* data_parallel"),
         ({"sgd_minibatch_size": 1}, "sgd_minibatch_size: 1 is not allowed; expected at least 2"),

@@ -4,7 +4,7 @@ N lanes. A hard horizon is reached in the lanes themselves, which must reset; th
 here, on what a step gave.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -29,9 +29,12 @@ class Ends:
         self._soft = config.horizon if config.soft_horizon else None
         self._no_done = config.no_done_at_end
 
-    def count(self) -> None:
-        """One more step in every lane."""
-        self.lengths += 1
+    def count(self, lanes: Sequence[int] | None = None) -> None:
+        """One more step in these lanes; None: in every one."""
+        if lanes is None:
+            self.lengths += 1
+        else:
+            self.lengths[lanes] += 1
 
     def cut(self) -> NDArray[np.bool_] | None:
         """(N,) lanes whose episode has just reached the hard horizon; None without one."""

@@ -1,7 +1,5 @@
 """The settings of lanes, and what of them fits an environment."""
 
-from typing import Literal
-
 from pydantic import Field
 
 from trainables.envs.make import EnvironmentConfig, make_env
@@ -35,12 +33,16 @@ class LanesConfig(Section):
         "error all the same.",
     )
     remote_worker_envs: bool = Field(
-        default=False, description="Each environment of a worker runs in a process of its own."
+        default=False,
+        description="Each environment of a worker, and of an evaluation, runs in a process of its "
+        "own.",
     )
-    remote_env_batch_wait_ms: Literal[0] = Field(
-        default=0,
-        description="0 only: a step waits for every environment, so that no result depends on "
-        "which one is ready first.",
+    remote_env_batch_wait_ms: float = Field(
+        default=0.0,
+        ge=0,
+        description="0: a step waits for every environment, so that no result depends on which "
+        "one is ready first. Above: milliseconds after which those that are ready, one at least, "
+        "go on without the others; such a trial is not bit-exact. Only with remote_worker_envs.",
     )
     env_step_timeout_s: float | None = Field(
         default=None,
@@ -57,6 +59,13 @@ class LanesConfig(Section):
 
 def check_lanes(environment: EnvironmentConfig, config: LanesConfig) -> None:
     """Raise ConfigError for settings that do not fit together, or not this environment."""
+    if config.remote_env_batch_wait_ms and not config.remote_worker_envs:
+        raise ConfigError(
+            "remote_env_batch_wait_ms",
+            config.remote_env_batch_wait_ms,
+            "0 without remote_worker_envs: true",
+            "only environments in processes of their own can go on without the others",
+        )
     if config.env_step_timeout_s is not None and not config.remote_worker_envs:
         raise ConfigError(
             "env_step_timeout_s",

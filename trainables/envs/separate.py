@@ -70,16 +70,25 @@ class SeparateLanes:
 
     def step(self, actions: Any) -> Step:
         """One step of every lane."""
+        self._ends.count()
+        return self._stepped(range(self.count), self._outcomes(actions))
+
+    def _stepped(
+        self,
+        lanes: Iterable[int],
+        outcomes: Iterable[Outcome | Exception],
+        waiting: NDArray[np.bool_] | None = None,
+    ) -> Step:
+        """What these lanes' environments gave, whose steps are counted; the others wait."""
         rewards = np.zeros(self.count)
         terminated = np.zeros(self.count, dtype=np.bool_)
         truncated = np.zeros(self.count, dtype=np.bool_)
         finals: dict[int, Any] = {}
         infos: dict[int, Mapping[str, Any]] = {}
         faults: dict[int, Exception] = {}
-        self._ends.count()
         cut = self._ends.cut()
         put = self._rows.put
-        for lane, outcome in enumerate(self._outcomes(actions)):
+        for lane, outcome in zip(lanes, outcomes, strict=True):
             if isinstance(outcome, Exception):
                 faults[lane] = outcome
                 continue
@@ -90,8 +99,9 @@ class SeparateLanes:
                 terminated[lane], truncated[lane] = terminal, short or not terminal
                 finals[lane] = _copied(observation)
             put(lane, observation)
+        flags = (terminated, truncated)
         step = Step(
-            self._rows.together(), rewards, terminated, truncated, finals, infos, None, faults
+            self._rows.together(), rewards, *flags, finals, infos, faults=faults, waiting=waiting
         )
         if finals or faults:
             step = self._begin_next(step, finals, faults)

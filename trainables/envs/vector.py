@@ -58,6 +58,8 @@ class Step(NamedTuple):
     """
     restarting: NDArray[np.bool_] | None = None
     """(N,) the next step of these lanes is no transition: it only starts their next episode."""
+    waiting: NDArray[np.bool_] | None = None
+    """(N,) these lanes made no step: their environments had not answered yet. None: all did."""
 
 
 class Lanes(Protocol):

@@ -11,6 +11,7 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import fields
+from functools import partial
 
 import numpy as np
 
@@ -37,7 +38,8 @@ class AsyncSampler:
     Args:
         sampler: steps the environments; only the thread calls its `sample`.
         stream: draws its actions.
-        timeout_s: seconds that `get_data` and `paused` wait for the thread.
+        timeout_s: seconds that `get_data` and `paused` wait for the thread, and after which the
+            thread says that nobody takes its results; it waits on, as an evaluation may be long.
     """
 
     def __init__(
@@ -84,10 +86,7 @@ class AsyncSampler:
                     f"{self._timeout_s} s; is a step of the environment that slow?"
                 )
             if not self._results:
-                raise WorkerError(
-                    f"{self._sampler.name}: the sampling thread is dead; restore from a "
-                    "checkpoint to start another"
-                )
+                raise self._dead()
             result = self._results.popleft()
             self._changed.notify_all()
         if isinstance(result, BaseException):
@@ -142,6 +141,12 @@ class AsyncSampler:
                 STOP_TIMEOUT_S,
             )
 
+    def _dead(self) -> WorkerError:
+        return WorkerError(
+            f"{self._sampler.name}: the sampling thread is dead; restore from a checkpoint to "
+            "start another"
+        )
+
     # ---- in the thread -----------------------------------------------------------------------
 
     def _start(self) -> None:
@@ -166,14 +171,17 @@ class AsyncSampler:
         try:
             collected = self._sampler.sample(self._stream)
             with self._changed:
-                self._rest_until(lambda: len(self._results) < RESULTS)
-                # The sampler writes into the same arrays again.
-                own = [_copy(fragment) for fragment in collected.fragments]
-                self._results.append(collected._replace(fragments=own, episodes=[]))
-                self._episodes += collected.episodes
+                self._keep(collected)
                 self._changed.notify_all()
         except _AbandonedError:
             self._abandons = False
+
+    def _keep(self, collected: Collected) -> None:
+        self._rest_until(lambda: len(self._results) < RESULTS)
+        # The sampler writes into the same arrays again.
+        own = [_copy(fragment) for fragment in collected.fragments]
+        self._results.append(collected._replace(fragments=own, episodes=[]))
+        self._episodes += collected.episodes
 
     def _pass(self) -> None:
         """Between two ticks: rest if so wanted."""
@@ -184,12 +192,18 @@ class AsyncSampler:
     def _rest_until(self, ready: Callable[[], bool]) -> None:
         self._rests = True
         self._changed.notify_all()
-        self._changed.wait_for(
-            lambda: self._shutdown or (not self._pauses and (self._abandons or ready()))
-        )
+        if not self._changed.wait_for(partial(self._may_go_on, ready), self._timeout_s):
+            logger.warning(
+                "%s: nobody has taken a result of the sampling thread for %s s; it waits",
+                *(self._sampler.name, self._timeout_s),
+            )
+            self._changed.wait_for(partial(self._may_go_on, ready))
         self._rests = False
         if self._shutdown or self._abandons:
             raise _AbandonedError
+
+    def _may_go_on(self, ready: Callable[[], bool]) -> bool:
+        return self._shutdown or (not self._pauses and (self._abandons or ready()))
 
     def _has_result_or_ended(self) -> bool:
         return bool(self._results) or not self.alive

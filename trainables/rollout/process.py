@@ -12,7 +12,7 @@ import signal
 import time
 from collections.abc import Mapping
 from multiprocessing import connection
-from typing import Any
+from typing import Any, NamedTuple
 
 from joblib.externals.loky.backend import get_context
 
@@ -40,6 +40,15 @@ NAMED_ERRORS: Mapping[str, type[TrainableError]] = {
 }
 
 
+class Patience(NamedTuple):
+    """How long an answer is waited for."""
+
+    seconds: float | None = None
+    """None: until it comes."""
+    setting: str = "sample_timeout_s"
+    """Where that is set."""
+
+
 class WorkerProcess:
     """The parent's end: requests are sent to all first and answered in worker order.
 
@@ -64,7 +73,7 @@ class WorkerProcess:
         theirs.close()
         their_stack.close()
         self._asked_at = time.monotonic()
-        self._patience_s: float | None = None
+        self._patience = Patience()
         self._number = 0
         self._answered = 0
         self._torn = False  # part of a message may have been read or written
@@ -89,18 +98,19 @@ class WorkerProcess:
         """Ask for ``worker.method(*args)``."""
         if self._answered < self._number:
             # Its `receive` was interrupted. A child that is still writing reads no request.
-            self._answer(self._patience_s)
+            self._answer()
         self._asked_at = time.monotonic()
         self._post(method, args)
 
-    def receive(self, timeout_s: float | None = None) -> Any:
+    def receive(self, timeout_s: float | None = None, setting: str = "sample_timeout_s") -> Any:
         """The answer to the latest request; waits on the pipe and on the child's end.
 
         Args:
             timeout_s: seconds from the request on within which the answer has to come.
+            setting: from which they are, for the error.
         """
-        self._patience_s = timeout_s
-        kind, answer = self._answer(timeout_s)
+        self._patience = Patience(timeout_s, setting)
+        kind, answer = self._answer()
         if kind == "error":
             raise _rebuilt(self._name, *answer)
         return answer
@@ -137,23 +147,24 @@ class WorkerProcess:
             raise self._death() from None
         self._torn = False
 
-    def _answer(self, timeout_s: float | None) -> tuple[str, Any]:
+    def _answer(self) -> tuple[str, Any]:
         """That to the latest request; older ones are read over."""
         self._require_whole()
         while True:
-            self._wait(timeout_s)
+            self._wait()
             self._answered, kind, answer = self._read()
             if self._answered == self._number:
                 return kind, answer
 
-    def _wait(self, timeout_s: float | None) -> None:
+    def _wait(self) -> None:
+        timeout_s, setting = self._patience
         ready = connection.wait(list(self.ends), self.left(timeout_s))
         if not ready:
             stack = self._read_stack()
             self._slay()
             raise WorkerError(
                 f"{self._name} (pid {self.pid}) hangs: no answer within "
-                f"{timeout_s} s (sample_timeout_s)\n\n{stack}"
+                f"{timeout_s} s ({setting})\n\n{stack}"
             )
         if self._pipe not in ready:
             # A process that the child started may hold its end open: no end of file would come.

@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 from trainables.errors import ExchangeError, TrainableError, WorkerError
 from trainables.policies.actor import Weights
 from trainables.rollout import access
-from trainables.rollout.process import WorkerProcess
+from trainables.rollout.process import Patience, WorkerProcess
 from trainables.rollout.rank import Learnt
 from trainables.rollout.recovery import MAX_WORKER_FAILURE_RETRIES, RecoveryConfig, checked
 from trainables.rollout.sample import Sample
@@ -25,6 +25,8 @@ from trainables.rollout.worker import RolloutWorker
 
 #: How long the cause is looked for when a rank reports that another one is gone.
 CAUSE_S = 1.0
+#: Requests that only tell something, which is done at once.
+TOLD = ("sync", "set_global_vars", "load_policy")
 
 Arguments = Callable[[int], tuple[Any, ...]]
 T = TypeVar("T")
@@ -176,14 +178,20 @@ class RankGroup:
             rank.send(method, *args(index))
         waiting = dict(enumerate(self._ranks))
         answers: dict[int, Any] = {}
-        timeout_s = self._recovery.sample_timeout_s
+        patience = self._patience(method)
         while waiting:
-            index = _first_ready(waiting, timeout_s)
+            index = _first_ready(waiting, patience.seconds)
             try:
-                answers[index] = waiting.pop(index).receive(timeout_s)
+                answers[index] = waiting.pop(index).receive(*patience)
             except ExchangeError as error:
                 raise _cause(error, waiting) from error
         return [answers[index] for index in range(len(self._ranks))]
+
+    def _patience(self, method: str) -> Patience:
+        """A rank that is only told something has no reason to take long, whatever it samples."""
+        if self._recovery.sample_timeout_s is None and method in TOLD:
+            return Patience(self._timeout_s, "data_parallel_timeout_s")
+        return Patience(self._recovery.sample_timeout_s)
 
     def _start(self) -> None:
         """Fresh children, which meet over a file: no port can be lost to another process."""

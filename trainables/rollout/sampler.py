@@ -236,7 +236,7 @@ class Sampler:
         fragment.actions[t] = acted.actions
         fragment.logp[t] = acted.logp
         fragment.values[t] = acted.values
-        fragment.rewards[t] = self._learnt_rewards(rewards, ended)
+        fragment.rewards[t] = self._learnt_rewards(rewards, ended, self._ghosts)
         fragment.terminated[t] = step.terminated
         fragment.truncated[t] = ended & ~step.terminated
         fragment.ghost[t] = False if self._ghosts is None else self._ghosts
@@ -257,13 +257,15 @@ class Sampler:
         require_finite(finals, f"{self.name}, environment", "final observation")
         return self.actor.values(self._filter(finals, update=False), memory)
 
-    def _learnt_rewards(self, rewards: Array, ended: NDArray[np.bool_]) -> Array:
+    def _learnt_rewards(
+        self, rewards: Array, ended: NDArray[np.bool_], skipped: NDArray[np.bool_] | None
+    ) -> Array:
         clip = self.config.clip_rewards
         if clip is True:
             rewards = np.sign(rewards)
         elif clip is not None and clip is not False:
             rewards = np.clip(rewards, -clip, clip)
-        return self._scaler(rewards, ended, self._ghosts) if self._scaler else rewards
+        return self._scaler(rewards, ended, skipped) if self._scaler else rewards
 
 
 def _any_or_none(flags: Any) -> NDArray[np.bool_] | None:

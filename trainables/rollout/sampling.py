@@ -30,6 +30,11 @@ class SamplingConfig(Section):
         default=False,
         description="Sample once and give that batch for ever: to see how fast learning alone is.",
     )
+    blackhole_outputs: bool = Field(
+        default=False,
+        description="With sample_async and fake_sampler: what is sampled after the first batch is "
+        "dropped and its episodes are told: how well the policy does that learns from that batch.",
+    )
     compress_observations: bool | Literal["bulk"] = Field(
         default=False,
         description="Children send observations compressed (LZ4): true: each row by itself; bulk: "

@@ -104,12 +104,12 @@ class EpisodeWatch:
         over[list(step.faults)] = True
         self._end(np.flatnonzero(without_lost_lives(over, step)).tolist(), step)
 
-    def after_step(self, step: Step, row: int) -> dict[int, Episode]:
+    def after_step(self, step: Step, row: int | NDArray[np.int64]) -> dict[int, Episode]:
         """The step is done and lanes that ended have been reset; lane → episode that ended.
 
         Args:
             step: what it gave.
-            row: of the fragment that is being filled.
+            row: of the fragment that is being filled, or (N,) of each lane.
         """
         if not self._counted:
             self._count(step)
@@ -122,8 +122,9 @@ class EpisodeWatch:
         ended, self._ended, self._counted = self._ended, {}, False
         self.start(sorted(ended), step.observations)
         for lane, one in ended.items() if self._traces else ():
-            self._pieces.append(Trajectory(lane, self._starts[lane], row + 1, one))
-            self._starts[lane] = row + 1
+            stop = 1 + int(row if isinstance(row, int) else row[lane])
+            self._pieces.append(Trajectory(lane, self._starts[lane], stop, one))
+            self._starts[lane] = stop
         return ended
 
     def take_pieces(self, rows: int) -> list[Trajectory]:
@@ -172,6 +173,8 @@ class EpisodeWatch:
         self._counted = True
         ended = step.terminated | step.truncated
         for lane, one in enumerate(self._running):
+            if step.waiting is not None and step.waiting[lane]:
+                continue
             one.length += 1
             if lane in step.faults:
                 continue

@@ -28,9 +28,11 @@ from trainables.policies.recurrent import make_actor
 from trainables.rollout.access import WorkerAccess
 from trainables.rollout.async_sampler import AsyncSampler
 from trainables.rollout.batch import Fragment
+from trainables.rollout.black_hole import BlackHoleSampler
 from trainables.rollout.episodes import EpisodeSampler
 from trainables.rollout.metrics import RolloutMetrics
 from trainables.rollout.perf import PerfStats
+from trainables.rollout.polling import PollingSampler
 from trainables.rollout.sample import Sample, as_data, from_data
 from trainables.rollout.sampler import Sampler
 from trainables.rollout.spec import WorkerSpec
@@ -68,7 +70,8 @@ class RolloutWorker(WorkerAccess):
         self._stream = rng.generator(spec.seed, "policy", spec.index)
         parts = (self.lanes, self._actor, self._filters)
         name = f"worker {spec.index}"
-        make = SAMPLERS[spec.sampling.batch_mode]
+        polls = spec.lanes.remote_env_batch_wait_ms > 0
+        make = PollingSampler if polls else SAMPLERS[spec.sampling.batch_mode]
         learning = (spec.gamma, spec.steps)
         self._sampler = make(name, spec.effective_sampling, spaces_, parts, learning)
         self._sampler.perf = PerfStats(spec.perf)
@@ -78,7 +81,8 @@ class RolloutWorker(WorkerAccess):
         self._watch(spec.calls)
         self._async: AsyncSampler | None = None
         if spec.sampling.sample_async:
-            self._async = AsyncSampler(self._sampler, self._stream)
+            make_async = BlackHoleSampler if spec.sampling.blackhole_outputs else AsyncSampler
+            self._async = make_async(self._sampler, self._stream)
         units = range(self.lanes.unit_count)
         self.lanes.seed_spaces([self._seed(i, "spaces") for i in units])
         self._sampler.start([self._seed(i) for i in units])
@@ -90,7 +94,7 @@ class RolloutWorker(WorkerAccess):
         sampler it is the first one again, of which filters and metrics count nothing twice.
         """
         if self._first is not None:
-            return replace(self._first, episodes=[], deltas=self.get_filters())
+            return self._again(self._first)
         if self._log.begin_round():
             self._sampler.latest = {}
         sample = self._collect()
@@ -138,6 +142,12 @@ class RolloutWorker(WorkerAccess):
             trajectories=collected.trajectories,
             index=self.spec.index,
         )
+
+    def _again(self, first: Sample) -> Sample:
+        """What a fake sampler gives, and what its thread, if it has one, saw in the meantime."""
+        live = self._async
+        self._episodes = live.live_episodes() if isinstance(live, BlackHoleSampler) else []
+        return replace(first, episodes=self._episodes, deltas=self.get_filters(flush_after=True))
 
     def _tell(self, fragments: Sequence[Fragment]) -> None:
         """Log what the data look like, where that has not been done."""

@@ -40,7 +40,8 @@ class WorkersConfig(Section):
     data_parallel_timeout_s: float = Field(
         default=300.0,
         gt=0,
-        description="Seconds that a child waits for the others in one exchange of gradients.",
+        description="Seconds that a child waits for the others in one exchange of gradients, and "
+        "that the trainer waits for a child that it only tells something.",
     )
 
 
