@@ -131,7 +131,7 @@ CLEANRL: Mapping[str, Entry] = {
     "torch_deterministic": "training is exact on the CPU; remove the key",
     "cuda": Renamed("num_gpus", "0: the CPU, 1: a GPU"),
     "track": "it is no setting of the trainer: write trackers: [mlflow] in a sweep's file",
-    "capture_video": Renamed("monitor"),
+    "capture_video": Renamed("record_env"),
     "save_model": "it is no setting: save() and export_model() are methods",
     "exp_name": _CONTEXT,
 }

@@ -21,11 +21,10 @@ from trainables import rng
 from trainables.envs.contract import Breach, Outcome
 from trainables.envs.lanes import LanesConfig
 from trainables.envs.make import Env, EnvironmentConfig, for_children
-from trainables.envs.registry import EnvContext
 from trainables.envs.remote_child import Pipe, serve
 from trainables.envs.replay import make_unit
 from trainables.envs.restarts import Fault
-from trainables.envs.separate import SeparateLanes
+from trainables.envs.separate import SeparateLanes, standing
 from trainables.envs.shared import Shared, Spaces, allocate
 from trainables.envs.vector import Place
 from trainables.errors import WorkerError
@@ -119,6 +118,10 @@ class RemoteSeat:
         else:
             self.start(seed)
             self.finish_start()
+
+    def render(self) -> Any:
+        """What the environment draws."""
+        return self._ask("render")
 
     def seed_spaces(self, seed: int) -> None:
         """Give the spaces streams of their own."""
@@ -230,15 +233,11 @@ class RemoteLanes(SeparateLanes):
     def __init__(
         self, environment: EnvironmentConfig, num_envs: int, config: LanesConfig, place: Place
     ) -> None:
-        environment = for_children(environment)
-        context = EnvContext(
-            environment.env_config, place.worker, remote=True, num_workers=place.num_workers
-        )
-        contexts = [context.copy_with_overrides(vector_index=i) for i in range(num_envs)]
         timeout_s = config.env_step_timeout_s
+        every = standing(for_children(environment), num_envs, place, remote=True)
         self._remote = [
-            RemoteSeat(partial(make_unit, environment, one), f"{place.worker}-{i}", timeout_s)
-            for i, one in enumerate(contexts)
+            RemoteSeat(partial(make_unit, *one), f"{place.worker}-{i}", timeout_s)
+            for i, one in enumerate(every)
         ]
         try:
             for lane, seat in enumerate(self._remote):
