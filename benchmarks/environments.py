@@ -1,9 +1,11 @@
 """What is measured of each environment that can be made here; writes docs/environments.md.
 
-    python benchmarks/environments.py [--only PART] [--also ID …] [--batch-mode MODE …]
+    python benchmarks/environments.py [--only PART] [--section TITLE] [--also ID …]
+                                      [--batch-mode MODE …]
 
 Every environment is measured in a process of its own, one after the other, with progress on
-standard error. An environment that is not supported, or fails, is a row with the reason.
+standard error. An environment that is not supported, or fails, is a row with the reason. With
+``--section`` the page's other sections stay as they are.
 """
 
 import argparse
@@ -31,6 +33,7 @@ ALSO = (
     "ALE/Pong-v5",
     "gymnasium_robotics:PointMaze_UMaze-v3",
     "minigrid:MiniGrid-Empty-5x5-v0",
+    "wrapped:minigrid",
     "highway_env:highway-v0",
 )
 PACKAGES = (
@@ -45,8 +48,10 @@ PACKAGES = (
     "torch",
 )
 BATCH_MODES = ("truncate_episodes", "complete_episodes")
-LIMIT_S = 180.0
+LIMIT_S = 1800.0
 ITERATIONS = 3
+
+HEADING = "\n## "
 
 Row = dict[str, Any]
 
@@ -177,6 +182,12 @@ def measured(env: str, batch_modes: Sequence[str]) -> Row:
 def page(rows: Sequence[tuple[str, Row]], batch_modes: Sequence[str]) -> str:
     """The whole page."""
     lines = [INTRODUCTION.format(machine=_machine())]
+    return "\n".join(lines + sections(rows, batch_modes)) + "\n"
+
+
+def sections(rows: Sequence[tuple[str, Row]], batch_modes: Sequence[str]) -> list[str]:
+    """Title and table of each group that has rows."""
+    lines: list[str] = []
     modes = [f"sampled, {mode}" for mode in batch_modes]
     titles = ["environment", "level", "steps/s", "in 8 lanes", "saved bytes", *modes, "resumed"]
     for group in (*GROUPS.values(), OTHERS):
@@ -184,7 +195,17 @@ def page(rows: Sequence[tuple[str, Row]], batch_modes: Sequence[str]) -> str:
         if mine:
             lines += [f"\n## {group}\n", _line(titles), _line(["---"] * len(titles))]
             lines += [_line(_cells(row, batch_modes)) for row in mine]
-    return "\n".join(lines) + "\n"
+    return lines
+
+
+def renewed(old: str, rows: Sequence[tuple[str, Row]], batch_modes: Sequence[str]) -> str:
+    """The page `old` with this introduction, and the one section of these rows in its place."""
+    fresh = page(rows, batch_modes)
+    introduction, _, section = fresh.partition(HEADING)
+    title = section.partition("\n")[0]
+    kept = old.split(HEADING)[1:]
+    after = [section if one.partition("\n")[0] == title else f"{one.rstrip()}\n" for one in kept]
+    return HEADING.join([introduction, *after])
 
 
 def _cells(row: Row, batch_modes: Sequence[str]) -> list[str]:
@@ -201,7 +222,7 @@ def _number(value: float | None) -> str:
 
 
 def _line(cells: Sequence[str]) -> str:
-    words = [" ".join(cell.split()).replace("|", "\\|")[:160] for cell in cells]
+    words = [" ".join(cell.split()).replace("|", "\\|")[:500] for cell in cells]
     return f"| {' | '.join(words)} |"
 
 
@@ -248,6 +269,7 @@ def main() -> None:
     """Measure and write the page, or with ``--one`` print the row of one environment."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--only", default="", metavar="PART", help="ids that contain it; prints")
+    parser.add_argument("--section", default="", metavar="TITLE", help="measure this one only")
     parser.add_argument("--also", nargs="*", default=list(ALSO), metavar="ID")
     parser.add_argument("--batch-mode", nargs="+", default=list(BATCH_MODES), metavar="MODE")
     parser.add_argument("--one", help=argparse.SUPPRESS)
@@ -256,7 +278,7 @@ def main() -> None:
         print(json.dumps(measure(given.one, given.batch_mode)))  # noqa: T201
         return
     wanted = [*shipped(), *((OTHERS, env) for env in given.also)]
-    wanted = [(group, env) for group, env in wanted if given.only in env]
+    wanted = [one for one in wanted if given.only in one[1] and given.section in ("", one[0])]
     rows = []
     for i, (group, env) in enumerate(wanted, start=1):
         started = time.perf_counter()
@@ -265,6 +287,8 @@ def main() -> None:
         seconds = time.perf_counter() - started
         print(f"{i}/{len(wanted)}  {env}  {told}  {seconds:.0f} s", file=sys.stderr)  # noqa: T201
     text = page(rows, given.batch_mode)
+    if given.section:
+        text = renewed(PAGE.read_text(encoding="utf-8"), rows, given.batch_mode)
     if given.only:
         print(text)  # noqa: T201
     else:

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from tests.support import drawing
-from tests.support.trainers import SMALL, differences, final_state, run
+from tests.support.trainers import PLAIN, differences, final_state, run
 from tests.trainables.test_monitor import lines
 from trainables.algorithms.ppo import PPO
 from trainables.errors import ConfigError
@@ -17,11 +17,11 @@ from trainables.video import VideoFile
 
 HERE = "tests.support.drawing"
 DRAWN: dict[str, Any] = {
-    **SMALL,
+    **PLAIN,
     "env": f"{HERE}:Drawn",
     "num_envs_per_worker": 1,
+    "rollout_fragment_length": 16,
     "train_batch_size": 32,
-    "evaluation_interval": None,
     "record_env": "rollout",
     "record_every": 1,
     "env_level": "C",
@@ -114,7 +114,13 @@ def test_W8_recording_changes_no_bit_of_the_training(
 
 @pytest.mark.parametrize("level", ["A", "B", "C"])
 def test_W8_a_restored_trial_goes_on_with_its_videos(tmp_path: Path, level: str) -> None:
-    config = {"env": "CartPole-v1", "env_level": level, "record_every": 2, "monitor": True}
+    config: dict[str, Any] = {
+        "env": "CartPole-v1",
+        "env_level": level,
+        "record_every": 2,
+        "monitor": True,
+    }
+    config |= {"train_batch_size": 80}
     trainer = make(tmp_path, **config)
     run(trainer, 2)
     saved = trainer.get_state()

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from tests.support import drawing
-from tests.support.trainers import SMALL, run
+from tests.support.trainers import PLAIN, run
 from trainables.algorithms.ppo import PPO
 from trainables.errors import ConfigError
 from trainables.trainable import TrialContext
@@ -25,8 +25,8 @@ def _forget() -> Iterator[None]:
 
 def make(**config: Any) -> PPO:
     shown = {"env": f"{HERE}:Drawn", "env_level": "C", "render_env": f"{HERE}:look"}
-    small = {**SMALL, "num_envs_per_worker": 1, "train_batch_size": 16, "evaluation_interval": None}
-    return PPO({**small, **shown, **config}, TrialContext(seed=7))
+    small = {"num_envs_per_worker": 1, "rollout_fragment_length": 16, "train_batch_size": 16}
+    return PPO({**PLAIN, **small, **shown, **config}, TrialContext(seed=7))
 
 
 def test_E15_a_viewer_is_shown_every_observation() -> None:

@@ -28,12 +28,11 @@ from trainables.envs.separate import SeparateLanes, standing
 from trainables.envs.shared import Shared, Spaces, allocate
 from trainables.envs.vector import Place
 from trainables.errors import WorkerError
-from trainables.processes import kill_at_exit, this_process
+from trainables.processes import ONE_THREAD, kill_at_exit, this_process
 
 STOP_TIMEOUT_S = 5.0
 #: What a process gets on top of its time while it starts and makes its environment.
 START_TIMEOUT_S = 60.0
-ENVIRONMENT = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
 
 
 class RemoteSeat:
@@ -64,7 +63,7 @@ class RemoteSeat:
             args=(theirs, self._make, this_process()),
             name=f"environment-{self._name}",
             daemon=True,
-            env=ENVIRONMENT,
+            env=ONE_THREAD,
         )
         self._process.start()
         kill_at_exit(self._process)

@@ -55,6 +55,7 @@ class WorkerSpec:
 
     #: How errors call the process that is made from it.
     role: ClassVar[str] = "rollout worker"
+    timeout_key: ClassVar[str] = "sample_timeout_s"
 
     @property
     def keeps_environments(self) -> bool:
