@@ -10,11 +10,13 @@ standard error. An environment that is not supported, or fails, is a row with th
 
 import argparse
 import json
+import os
 import platform
 import subprocess
 import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -50,6 +52,13 @@ PACKAGES = (
 BATCH_MODES = ("truncate_episodes", "complete_episodes")
 LIMIT_S = 1800.0
 ITERATIONS = 3
+SLOW = 100.0
+"""Fewer steps per second than this, and a trainer takes fewer, too."""
+SIZES: Mapping[bool, dict[str, Any]] = {
+    False: {"rollout_fragment_length": 32, "train_batch_size": 128},
+    True: {"rollout_fragment_length": 8, "train_batch_size": 32, "sgd_minibatch_size": 16},
+}
+"""Whether it is slow → what its trainer samples."""
 
 HEADING = "\n## "
 
@@ -79,11 +88,11 @@ def measure(env: str, batch_modes: Sequence[str]) -> Row:
 
     row: Row = env_check.check(env, steps=400)
     if not row["unsupported"]:
+        slow = (row["steps_per_s"] or 0.0) < SLOW
         for mode in batch_modes:
-            row[f"sampled: {mode}"] = _told(
-                lambda mode=mode: _train({"env": env, "batch_mode": mode})
-            )
-        row["resumed"] = _told(lambda: _resume({"env": env}))
+            settings = {**SIZES[slow], "env": env, "batch_mode": mode}
+            row[f"sampled: {mode}"] = _told(partial(_train, settings))
+        row["resumed"] = _told(partial(_resume, {**SIZES[slow], "env": env}))
     return row
 
 
@@ -97,14 +106,7 @@ def _told(act: Any) -> str:
 def _make(settings: Mapping[str, Any]) -> Any:
     from trainables.algorithms.ppo import PPO
 
-    small = {
-        "num_envs_per_worker": 2,
-        "rollout_fragment_length": 32,
-        "train_batch_size": 128,
-        "num_sgd_iter": 2,
-        "seed": 1,
-    }
-    return PPO({**small, **settings})
+    return PPO({"num_envs_per_worker": 2, "num_sgd_iter": 2, "seed": 1, **settings})
 
 
 def _train(settings: Mapping[str, Any]) -> str:
@@ -114,7 +116,7 @@ def _train(settings: Mapping[str, Any]) -> str:
     finally:
         trainer.stop()
     sampled = results[-1]["timesteps_total"]
-    return "ok" if sampled >= ITERATIONS * 128 else f"{sampled} steps only"
+    return "ok" if sampled >= ITERATIONS * settings["train_batch_size"] else f"{sampled} steps only"
 
 
 def _resume(settings: Mapping[str, Any]) -> str:
@@ -195,6 +197,11 @@ def sections(rows: Sequence[tuple[str, Row]], batch_modes: Sequence[str]) -> lis
         if mine:
             lines += [f"\n## {group}\n", _line(titles), _line(["---"] * len(titles))]
             lines += [_line(_cells(row, batch_modes)) for row in mine]
+            loads = [row["load"] for row in mine]
+            lines.append(
+                f"\nThe machine's load meanwhile: {min(loads):.1f} to {max(loads):.1f} on "
+                f"{os.cpu_count()} cores."
+            )
     return lines
 
 
@@ -241,7 +248,11 @@ INTRODUCTION = """\
 
 How exactly each environment comes back from a checkpoint, how fast it is, and whether PPO trains
 on it. Made by `python benchmarks/environments.py`; `sweep check-env ENV` measures one. Speeds are
-those of random actions on one core of the machine that made this page ({machine}).
+those of random actions on one core of the machine that made this page ({machine}), one
+environment after the other; where its load was above 1, other programs took part of that core. A
+measure of speed ends after 10 s, and an environment of fewer than 100 steps/s is trained with 32
+steps an iteration, others with 128. `wrapped:minigrid` is a function in `benchmarks/wrapped.py`: so
+an environment gets a wrapper of one's own, here one that turns the mission's words into numbers.
 
 | level | a restored trial |
 | --- | --- |
@@ -282,7 +293,8 @@ def main() -> None:
     rows = []
     for i, (group, env) in enumerate(wanted, start=1):
         started = time.perf_counter()
-        rows.append((group, measured(env, given.batch_mode)))
+        row = measured(env, given.batch_mode)
+        rows.append((group, {**row, "load": os.getloadavg()[0]}))
         told = rows[-1][1].get("error") or rows[-1][1]["level"]
         seconds = time.perf_counter() - started
         print(f"{i}/{len(wanted)}  {env}  {told}  {seconds:.0f} s", file=sys.stderr)  # noqa: T201

@@ -13,6 +13,7 @@ from trainables.evaluation import check_evaluation
 from trainables.periodic_evaluation import PeriodicEvaluation
 from trainables.policies.architecture import architecture
 from trainables.policies.device import learning_device
+from trainables.resources import Environs
 from trainables.rollout.filming import check_rendering
 from trainables.settings import parse
 from trainables.telling import check_callbacks
@@ -44,7 +45,11 @@ class Preflight(PeriodicEvaluation):
         check_lanes(settings.environment, settings.lanes)
         if settings.environment.native_vector_env:
             make_lanes(settings.environment, 1, settings.lanes).close()
-        cls.check_rendering(settings)
+        environs = Environs(settings.resources.environs)
+        try:
+            cls.check_rendering(settings)
+        finally:
+            environs.undo()
 
     @classmethod
     def check_rendering(cls, settings: TrainerConfig) -> float:

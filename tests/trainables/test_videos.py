@@ -3,6 +3,7 @@ from pathlib import Path
 from typing import Any
 
 import av
+import gymnasium
 import numpy as np
 import pytest
 
@@ -10,6 +11,7 @@ from tests.support import drawing
 from tests.support.trainers import PLAIN, differences, final_state, run
 from tests.trainables.test_monitor import lines
 from trainables.algorithms.ppo import PPO
+from trainables.envs.mujoco_state import why_no_picture
 from trainables.errors import ConfigError
 from trainables.rollout.filming import FOLDER
 from trainables.trainable import TrialContext
@@ -228,6 +230,10 @@ def test_W8_a_missing_library_or_screen_is_named(
     for name in ("DISPLAY", "WAYLAND_DISPLAY", "MUJOCO_GL"):
         monkeypatch.delenv(name, raising=False)
     assert "MUJOCO_GL=egl" in refusal(tmp_path, env="InvertedPendulum-v5")
+    env = gymnasium.make("InvertedPendulum-v5")
+    monkeypatch.setenv("MUJOCO_GL", "egl")
+    assert why_no_picture(env) == ""
+    env.close()
     monkeypatch.setitem(sys.modules, "av", None)
     assert "pip install sweep[video]" in refusal(tmp_path)
 
