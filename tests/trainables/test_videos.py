@@ -172,6 +172,19 @@ def test_W8_a_faulty_episode_leaves_no_video(tmp_path: Path) -> None:
     assert all(ages(tmp_path / FOLDER / name) == [0, 1, 2, 3, 4, 5] for name in names(tmp_path))
 
 
+def test_W8_an_evaluation_whose_environment_fails_is_recorded_from_its_new_beginning(
+    tmp_path: Path,
+) -> None:
+    drawing.Fails.left = 2
+    evaluated = {"evaluation_interval": 1, "evaluation_num_episodes": 1}
+    restarts = {"record_env": "evaluation", "restart_failed_sub_environments": True}
+    trainer = make(tmp_path, env=f"{HERE}:Fails", **evaluated, **restarts)
+    run(trainer, 1)
+    trainer.stop()
+    assert drawing.Fails.left == 0
+    assert ages(tmp_path / FOLDER / names(tmp_path)[0]) == [0, 1, 2, 3, 4, 5]
+
+
 def test_nothing_is_drawn_unless_asked_for(tmp_path: Path) -> None:
     trainer = make(tmp_path, record_env=False, env_config={"returns": "refused if anybody asks"})
     result = trainer.train()
