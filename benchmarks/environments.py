@@ -1,18 +1,22 @@
 """What is measured of each environment that can be made here; writes docs/environments.md.
 
-    python benchmarks/environments.py [--only PART] [--also ID …] [--batch-mode MODE …]
+    python benchmarks/environments.py [--only PART] [--section TITLE] [--also ID …]
+                                      [--batch-mode MODE …]
 
 Every environment is measured in a process of its own, one after the other, with progress on
-standard error. An environment that is not supported, or fails, is a row with the reason.
+standard error. An environment that is not supported, or fails, is a row with the reason. With
+``--section`` the page's other sections stay as they are.
 """
 
 import argparse
 import json
+import os
 import platform
 import subprocess
 import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -31,6 +35,7 @@ ALSO = (
     "ALE/Pong-v5",
     "gymnasium_robotics:PointMaze_UMaze-v3",
     "minigrid:MiniGrid-Empty-5x5-v0",
+    "wrapped:minigrid",
     "highway_env:highway-v0",
 )
 PACKAGES = (
@@ -45,8 +50,17 @@ PACKAGES = (
     "torch",
 )
 BATCH_MODES = ("truncate_episodes", "complete_episodes")
-LIMIT_S = 180.0
+LIMIT_S = 1800.0
 ITERATIONS = 3
+SLOW = 100.0
+"""Fewer steps per second than this, and a trainer takes fewer, too."""
+SIZES: Mapping[bool, dict[str, Any]] = {
+    False: {"rollout_fragment_length": 32, "train_batch_size": 128},
+    True: {"rollout_fragment_length": 8, "train_batch_size": 32, "sgd_minibatch_size": 16},
+}
+"""Whether it is slow → what its trainer samples."""
+
+HEADING = "\n## "
 
 Row = dict[str, Any]
 
@@ -74,11 +88,11 @@ def measure(env: str, batch_modes: Sequence[str]) -> Row:
 
     row: Row = env_check.check(env, steps=400)
     if not row["unsupported"]:
+        slow = (row["steps_per_s"] or 0.0) < SLOW
         for mode in batch_modes:
-            row[f"sampled: {mode}"] = _told(
-                lambda mode=mode: _train({"env": env, "batch_mode": mode})
-            )
-        row["resumed"] = _told(lambda: _resume({"env": env}))
+            settings = {**SIZES[slow], "env": env, "batch_mode": mode}
+            row[f"sampled: {mode}"] = _told(partial(_train, settings))
+        row["resumed"] = _told(partial(_resume, {**SIZES[slow], "env": env}))
     return row
 
 
@@ -92,14 +106,7 @@ def _told(act: Any) -> str:
 def _make(settings: Mapping[str, Any]) -> Any:
     from trainables.algorithms.ppo import PPO
 
-    small = {
-        "num_envs_per_worker": 2,
-        "rollout_fragment_length": 32,
-        "train_batch_size": 128,
-        "num_sgd_iter": 2,
-        "seed": 1,
-    }
-    return PPO({**small, **settings})
+    return PPO({"num_envs_per_worker": 2, "num_sgd_iter": 2, "seed": 1, **settings})
 
 
 def _train(settings: Mapping[str, Any]) -> str:
@@ -109,7 +116,7 @@ def _train(settings: Mapping[str, Any]) -> str:
     finally:
         trainer.stop()
     sampled = results[-1]["timesteps_total"]
-    return "ok" if sampled >= ITERATIONS * 128 else f"{sampled} steps only"
+    return "ok" if sampled >= ITERATIONS * settings["train_batch_size"] else f"{sampled} steps only"
 
 
 def _resume(settings: Mapping[str, Any]) -> str:
@@ -177,6 +184,12 @@ def measured(env: str, batch_modes: Sequence[str]) -> Row:
 def page(rows: Sequence[tuple[str, Row]], batch_modes: Sequence[str]) -> str:
     """The whole page."""
     lines = [INTRODUCTION.format(machine=_machine())]
+    return "\n".join(lines + sections(rows, batch_modes)) + "\n"
+
+
+def sections(rows: Sequence[tuple[str, Row]], batch_modes: Sequence[str]) -> list[str]:
+    """Title and table of each group that has rows."""
+    lines: list[str] = []
     modes = [f"sampled, {mode}" for mode in batch_modes]
     titles = ["environment", "level", "steps/s", "in 8 lanes", "saved bytes", *modes, "resumed"]
     for group in (*GROUPS.values(), OTHERS):
@@ -184,7 +197,22 @@ def page(rows: Sequence[tuple[str, Row]], batch_modes: Sequence[str]) -> str:
         if mine:
             lines += [f"\n## {group}\n", _line(titles), _line(["---"] * len(titles))]
             lines += [_line(_cells(row, batch_modes)) for row in mine]
-    return "\n".join(lines) + "\n"
+            loads = [row["load"] for row in mine]
+            lines.append(
+                f"\nThe machine's load meanwhile: {min(loads):.1f} to {max(loads):.1f} on "
+                f"{os.cpu_count()} cores."
+            )
+    return lines
+
+
+def renewed(old: str, rows: Sequence[tuple[str, Row]], batch_modes: Sequence[str]) -> str:
+    """The page `old` with this introduction, and the one section of these rows in its place."""
+    fresh = page(rows, batch_modes)
+    introduction, _, section = fresh.partition(HEADING)
+    title = section.partition("\n")[0]
+    kept = old.split(HEADING)[1:]
+    after = [section if one.partition("\n")[0] == title else f"{one.rstrip()}\n" for one in kept]
+    return HEADING.join([introduction, *after])
 
 
 def _cells(row: Row, batch_modes: Sequence[str]) -> list[str]:
@@ -201,7 +229,7 @@ def _number(value: float | None) -> str:
 
 
 def _line(cells: Sequence[str]) -> str:
-    words = [" ".join(cell.split()).replace("|", "\\|")[:160] for cell in cells]
+    words = [" ".join(cell.split()).replace("|", "\\|")[:500] for cell in cells]
     return f"| {' | '.join(words)} |"
 
 
@@ -220,7 +248,11 @@ INTRODUCTION = """\
 
 How exactly each environment comes back from a checkpoint, how fast it is, and whether PPO trains
 on it. Made by `python benchmarks/environments.py`; `sweep check-env ENV` measures one. Speeds are
-those of random actions on one core of the machine that made this page ({machine}).
+those of random actions on one core of the machine that made this page ({machine}), one
+environment after the other; where its load was above 1, other programs took part of that core. A
+measure of speed ends after 10 s, and an environment of fewer than 100 steps/s is trained with 32
+steps an iteration, others with 128. `wrapped:minigrid` is a function in `benchmarks/wrapped.py`: so
+an environment gets a wrapper of one's own, here one that turns the mission's words into numbers.
 
 | level | a restored trial |
 | --- | --- |
@@ -248,6 +280,7 @@ def main() -> None:
     """Measure and write the page, or with ``--one`` print the row of one environment."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--only", default="", metavar="PART", help="ids that contain it; prints")
+    parser.add_argument("--section", default="", metavar="TITLE", help="measure this one only")
     parser.add_argument("--also", nargs="*", default=list(ALSO), metavar="ID")
     parser.add_argument("--batch-mode", nargs="+", default=list(BATCH_MODES), metavar="MODE")
     parser.add_argument("--one", help=argparse.SUPPRESS)
@@ -256,15 +289,18 @@ def main() -> None:
         print(json.dumps(measure(given.one, given.batch_mode)))  # noqa: T201
         return
     wanted = [*shipped(), *((OTHERS, env) for env in given.also)]
-    wanted = [(group, env) for group, env in wanted if given.only in env]
+    wanted = [one for one in wanted if given.only in one[1] and given.section in ("", one[0])]
     rows = []
     for i, (group, env) in enumerate(wanted, start=1):
         started = time.perf_counter()
-        rows.append((group, measured(env, given.batch_mode)))
+        row = measured(env, given.batch_mode)
+        rows.append((group, {**row, "load": os.getloadavg()[0]}))
         told = rows[-1][1].get("error") or rows[-1][1]["level"]
         seconds = time.perf_counter() - started
         print(f"{i}/{len(wanted)}  {env}  {told}  {seconds:.0f} s", file=sys.stderr)  # noqa: T201
     text = page(rows, given.batch_mode)
+    if given.section:
+        text = renewed(PAGE.read_text(encoding="utf-8"), rows, given.batch_mode)
     if given.only:
         print(text)  # noqa: T201
     else:

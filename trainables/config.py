@@ -22,6 +22,7 @@ from trainables.neutral import MultiAgentConfig, OfflineConfig
 from trainables.policies.architecture import ModelConfig
 from trainables.policies.torch_policy import OptimizerConfig
 from trainables.resources import ResourcesConfig
+from trainables.rollout.filming import RenderingConfig
 from trainables.rollout.perf import PerfConfig
 from trainables.rollout.progress import MetricsConfig
 from trainables.rollout.recovery import RecoveryConfig
@@ -51,6 +52,7 @@ class TrainerConfig(Settings):
     offline: OfflineConfig = OfflineConfig()
     agents: MultiAgentConfig = MultiAgentConfig()
     recording: RecordingConfig = RecordingConfig()
+    rendering: RenderingConfig = RenderingConfig()
     model: ModelConfig = Field(default=ModelConfig(), description="The networks.")
     seed: int | None = Field(
         default=None, ge=0, lt=2**63, description="Seed of all streams; null: the trial's."

@@ -70,7 +70,7 @@ def evaluation_settings(settings: S, config: EvaluationConfig) -> tuple[S, bool]
     for key, value in changes.items():
         if key not in known:
             place = f"{PLACE}.{key}"
-            hint = renamed.answer(place, known, {})
+            hint = renamed.answer(place, known)
             raise ConfigError(place, value, "a key that evaluation reads", hint)
     if "env" in changes:
         changes.setdefault("env_config", {})

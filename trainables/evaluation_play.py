@@ -9,7 +9,7 @@ memory.
 """
 
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, NamedTuple
@@ -75,6 +75,39 @@ def play(player: Player, plan: Plan, seed: int, indices: Sequence[int]) -> list[
         _let_go(seats)
         rng.restore_global(streams)
     return [finished[index] for index in indices]
+
+
+def play_watched(
+    player: Player, plan: Plan, seed: int, index: int, look: Callable[[AnySeat, int], object]
+) -> None:
+    """One of these episodes once more, watched.
+
+    Args:
+        player: acts.
+        plan: in which environment, and how.
+        seed: of this evaluation.
+        index: which of its episodes.
+        look: called at each observation with the environment and the steps so far; 0 steps also
+            where the episode begins anew, because its environment failed.
+    """
+    streams = rng.capture_global()
+    rng.seed_global(seed, "global")
+    seats: list[AnySeat] = []
+    try:
+        _fill(seats, plan, 1, seed)
+        one = _Running(seats[0], index, player.initial_memory(), (seed, plan))
+        over = False
+        while not over:
+            look(one.seat, one.length)
+            rows = np.asarray(one.observation)[None]
+            actions, memory = player.act_each(rows, one.memory[None], [one.stream])
+            one.memory = memory[0]
+            one.seat.send_step(actions[0])
+            over = one.step()
+        look(one.seat, one.length)
+    finally:
+        _let_go(seats)
+        rng.restore_global(streams)
 
 
 def _fill(seats: list[AnySeat], plan: Plan, count: int, seed: int) -> None:

@@ -31,6 +31,7 @@ class EvaluatorSpec:
     index: int
     resources: ResourcesConfig
     role: ClassVar[str] = "evaluation worker"
+    timeout_key: ClassVar[str] = "evaluation_timeout_s"
 
     def build(self) -> "Evaluator":
         """The worker, in its process."""

@@ -1,5 +1,6 @@
 """The trainer's evaluations: what one gives, what an algorithm may change, the one at the start."""
 
+from pathlib import Path
 from typing import Any
 
 from trainables import rng
@@ -8,8 +9,10 @@ from trainables.envs.make import for_children
 from trainables.errors import TrainableError, shorten
 from trainables.evaluation import evaluation_settings
 from trainables.evaluation_play import Plan
+from trainables.evaluation_videos import evaluation_path, record
 from trainables.evaluation_workers import Evaluators
 from trainables.policies.player import Player
+from trainables.rollout.filming import FOLDER
 from trainables.rollout.metrics import summarise
 from trainables.trainable import Trainable
 
@@ -22,6 +25,11 @@ class PeriodicEvaluation(Trainable):
     player: Player
     evaluators: Evaluators
 
+    @property
+    def videos(self) -> str:
+        """The folder of the trial's videos; it need not be there."""
+        return str(Path(self.logdir) / FOLDER)
+
     # ---- what an algorithm may write -----------------------------------------------------------
 
     def _before_evaluate(self) -> None:
@@ -31,8 +39,12 @@ class PeriodicEvaluation(Trainable):
         """What an evaluation adds to the result."""
         return {"evaluation": self.evaluate()}
 
-    def evaluated(self) -> dict[str, Any]:
-        """What `_evaluate` returns, checked; the global streams are left as they were."""
+    def evaluated(self, iteration: int) -> dict[str, Any]:
+        """What `_evaluate` returns, checked; the global streams are left as they were.
+
+        Args:
+            iteration: that this evaluation ends; 0: the one at the start.
+        """
         streams = rng.capture_global()
         self._before_evaluate()
         evaluated: object = self._evaluate()
@@ -42,6 +54,7 @@ class PeriodicEvaluation(Trainable):
                 f"{type(self).__name__}._evaluate() returned {shorten(evaluated)}; "
                 f"expected a dict to add to the result"
             )
+        self._record_evaluation(iteration)
         return evaluated
 
     def evaluation_at_start(self) -> dict[str, Any]:
@@ -51,7 +64,7 @@ class PeriodicEvaluation(Trainable):
         """
         if self.iteration or self.settings.evaluation.evaluation_interval is None:
             return {}
-        return {f"{name}_at_start": value for name, value in self.evaluated().items()}
+        return {f"{name}_at_start": value for name, value in self.evaluated(0).items()}
 
     @staticmethod
     def evaluation_plan(settings: TrainerConfig) -> Plan:
@@ -69,12 +82,22 @@ class PeriodicEvaluation(Trainable):
         Gives ``episode_reward_{mean,min,max}``, ``episode_len_mean`` and ``episodes``; where
         environments failed and were made anew also ``num_faulty_episodes``, which count beside.
         """
-        seed = rng.integer(self.seed, "evaluation", self.iteration + 1)
         plan = self.evaluation_plan(self.settings)
-        played = self.evaluators.play(self.player, plan, seed)
+        played = self.evaluators.play(self.player, plan, self._evaluation_seed())
         faults = sum(one.faults for one in played)
         return {
             **summarise(one.metrics for one in played),
             "episodes": len(played),
             **({"num_faulty_episodes": faults} if faults else {}),
         }
+
+    def _evaluation_seed(self) -> int:
+        return rng.integer(self.seed, "evaluation", self.iteration + 1)
+
+    def _record_evaluation(self, iteration: int) -> None:
+        of = self.settings
+        if not of.rendering.records_evaluation:
+            return
+        count = min(of.rendering.record_episodes, of.evaluation.evaluation_num_episodes)
+        paths = [evaluation_path(self.videos, iteration, i) for i in range(count)]
+        record(self.player, self.evaluation_plan(of), self._evaluation_seed(), paths)

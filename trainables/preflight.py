@@ -7,10 +7,14 @@ from trainables.config import TrainerConfig, check_fit
 from trainables.envs.choice import make_lanes
 from trainables.envs.lanes import check_lanes
 from trainables.envs.make import read_spaces
+from trainables.envs.render_check import check_pictures
+from trainables.errors import ConfigError
 from trainables.evaluation import check_evaluation
 from trainables.periodic_evaluation import PeriodicEvaluation
 from trainables.policies.architecture import architecture
 from trainables.policies.device import learning_device
+from trainables.resources import Environs
+from trainables.rollout.filming import check_rendering
 from trainables.settings import parse
 from trainables.telling import check_callbacks
 
@@ -41,6 +45,27 @@ class Preflight(PeriodicEvaluation):
         check_lanes(settings.environment, settings.lanes)
         if settings.environment.native_vector_env:
             make_lanes(settings.environment, 1, settings.lanes).close()
+        environs = Environs(settings.resources.environs)
+        try:
+            cls.check_rendering(settings)
+        finally:
+            environs.undo()
+
+    @classmethod
+    def check_rendering(cls, settings: TrainerConfig) -> float:
+        """How many pictures a second of a rollout's video has; 0 if nobody looks.
+
+        Raises:
+            ConfigError: somebody asks for pictures of what cannot be drawn.
+        """
+        value = settings.rendering.record_env
+        fps = check_rendering(settings.environment, settings.rendering)
+        if settings.rendering.records_evaluation:
+            if value == "evaluation" and settings.evaluation.evaluation_interval is None:
+                hint = "set evaluation_interval, or record_env: rollout"
+                raise ConfigError("record_env", value, "rollout without evaluations", hint)
+            check_pictures(cls.evaluation_plan(settings).environment, "record_env", value)
+        return fps
 
     @classmethod
     def complete_config(

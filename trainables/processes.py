@@ -24,6 +24,10 @@ _PR_SET_PDEATHSIG = 1
 TERMINAL_SIGNALS = (signal.SIGINT, signal.SIGHUP, signal.SIGTERM)
 
 
+#: Variables of a child that computes: trials run side by side, each child on a core of its own.
+ONE_THREAD = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
+
+
 class Parent(NamedTuple):
     """Who starts a child, as it knows itself."""
 

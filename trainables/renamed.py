@@ -27,7 +27,6 @@ class Renamed:
 Entry = Renamed | str
 
 _TENSORFLOW = "it switches TensorFlow and everything here runs on torch; remove the key"
-_PER_ENVIRONMENT = "steps of each environment in one fragment"
 _STOP = "it is no setting of the trainer: call train() so often, or write stop: in a sweep's file"
 _CONTEXT = "it is no setting: results and checkpoints lie in the trial's folder"
 
@@ -131,7 +130,7 @@ CLEANRL: Mapping[str, Entry] = {
     "torch_deterministic": "training is exact on the CPU; remove the key",
     "cuda": Renamed("num_gpus", "0: the CPU, 1: a GPU"),
     "track": "it is no setting of the trainer: write trackers: [mlflow] in a sweep's file",
-    "capture_video": Renamed("monitor"),
+    "capture_video": Renamed("record_env"),
     "save_model": "it is no setting: save() and export_model() are methods",
     "exp_name": _CONTEXT,
 }
@@ -164,18 +163,15 @@ def value_answer(place: str, value: object) -> str:
     return VALUES.get((place, value), "") if isinstance(value, str) else ""
 
 
-def answer(place: str, known: list[str], reserved: Mapping[str, str]) -> str:
+def answer(place: str, known: list[str]) -> str:
     """What to write instead of an unknown key; empty if nobody can say.
 
     Args:
         place: the key, dotted where it nests.
         known: keys that exist at that place.
-        reserved: keys of features that are not built, and what to say of them.
     """
     if place in TABLE:
         return str(TABLE[place])
-    if place in reserved:
-        return reserved[place]
     return nearest(place.rpartition(".")[2], known).removeprefix("; ") or _as_text(known)
 
 

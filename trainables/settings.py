@@ -15,14 +15,6 @@ from pydantic_core import ErrorDetails
 from trainables import renamed
 from trainables.errors import ConfigError
 
-RESERVED_KEYS: Mapping[str, str] = {
-    **dict.fromkeys(
-        (),
-        "this version has no such feature; remove the key",
-    ),
-}
-"""Names of features that are not built, and what to do instead."""
-
 
 class Settings(BaseModel):
     """Settings that never change once made; unknown keys and silent conversions are refused."""
@@ -133,8 +125,7 @@ def _plain(value: Any) -> Any:
 
 def _unknown_key(key: object, value: object, known: list[str]) -> ConfigError:
     name = str(key)
-    allowed = "no such key" if name in RESERVED_KEYS else "a key that this trainer knows"
-    return ConfigError(name, value, allowed, renamed.answer(name, known, RESERVED_KEYS))
+    return ConfigError(name, value, "a key that this trainer knows", renamed.answer(name, known))
 
 
 def _translated(model: type[Settings], errors: Sequence[ErrorDetails]) -> ConfigError:
@@ -146,7 +137,7 @@ def _translated(model: type[Settings], errors: Sequence[ErrorDetails]) -> Config
     path = _place(model, first)
     place = ".".join(path)
     if first["type"] == "extra_forbidden":
-        hint = renamed.answer(place, _nested_keys(model, path[:-1]), {})
+        hint = renamed.answer(place, _nested_keys(model, path[:-1]))
         return ConfigError(place, first["input"], "a key that this section knows", hint)
     if first["type"] == "missing":
         return ConfigError(place, None, "a value", "it has no default")

@@ -36,6 +36,7 @@ from trainables.preflight import Preflight
 from trainables.resources import Environs, check_quota
 from trainables.result_logger import LoggerCreator
 from trainables.rollout.batch import Fragment
+from trainables.rollout.filming import Filming
 from trainables.rollout.progress import Progress
 from trainables.rollout.rank_group import RankGroup
 from trainables.rollout.sample import Sample
@@ -117,6 +118,7 @@ class Trainer(ComputesActions, PolicyAccess, LearnsInRanks, Preflight):
             by_clock=bool(settings.by_clock),
             restarts=settings.lanes.restart_failed_sub_environments,
         )
+        self.fps = self.check_rendering(settings)
         self.workers: WorkerSet = make_workers(
             self._worker_spec(), settings.workers, settings.recovery
         )
@@ -144,7 +146,7 @@ class Trainer(ComputesActions, PolicyAccess, LearnsInRanks, Preflight):
         }
         if is_due(self.settings.evaluation, self.iteration + 1):
             with timed(timers, "evaluation_time_ms"):
-                result.update(self.evaluated())
+                result.update(self.evaluated(self.iteration + 1))
         return result
 
     def save_checkpoint(self, checkpoint_dir: str) -> dict[str, Any]:
@@ -245,6 +247,7 @@ class Trainer(ComputesActions, PolicyAccess, LearnsInRanks, Preflight):
             shows_logs=is_shown(),
             calls=self.telling.calls,
             learner=self.learner_spec() if settings.workers.data_parallel else None,
+            filming=Filming(settings.rendering, self.videos, self.fps) if self.fps else None,
         )
 
     @classmethod

@@ -5,6 +5,7 @@ from typing import Any
 import gymnasium
 import numpy as np
 from gymnasium import spaces
+from gymnasium.wrappers import FilterObservation
 
 Outcome = tuple[Any, float, bool, bool, dict[str, Any]]
 
@@ -93,3 +94,33 @@ class AnySpaces(gymnasium.Env[Any, Any]):
         observation = self.observation_space.sample()
         self.seen.append(observation)
         return observation
+
+
+class Told(gymnasium.Env[Any, Any]):
+    """Two numbers and a mission in words; an episode has five steps."""
+
+    def __init__(self) -> None:
+        self.observation_space = spaces.Dict(
+            {"mission": spaces.Text(8), "numbers": spaces.Box(-1.0, 1.0, (2,), np.float32)}
+        )
+        self.action_space = spaces.Discrete(2)
+        self.steps = 0
+
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[Any, dict[str, Any]]:
+        super().reset(seed=seed)
+        self.steps = 0
+        return self._seen(), {}
+
+    def step(self, action: Any) -> Outcome:
+        self.steps += 1
+        return self._seen(), 1.0, self.steps == 5, False, {}
+
+    def _seen(self) -> dict[str, Any]:
+        return {"mission": "go", "numbers": np.full(2, 0.1 * self.steps, np.float32)}
+
+
+def without_words() -> gymnasium.Env[Any, Any]:
+    """What a person writes so that a policy can live in `Told`."""
+    return FilterObservation(Told(), ["numbers"])

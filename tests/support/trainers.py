@@ -25,6 +25,17 @@ SMALL: dict[str, Any] = {
     "evaluation_num_episodes": 3,
 }
 
+#: `SMALL` with nothing between the environment and what is stored of it.
+PLAIN: dict[str, Any] = {
+    **SMALL,
+    "num_envs_per_worker": 2,
+    "rollout_fragment_length": 12,
+    "train_batch_size": 24,
+    "observation_filter": "NoFilter",
+    "normalize_rewards": False,
+    "evaluation_interval": None,
+}
+
 
 def make(config: Mapping[str, Any] | None = None, seed: int = 7) -> PPO:
     """A small trainer; `config` overrides `SMALL`."""

@@ -9,7 +9,7 @@ import pytest
 
 from tests.support.callbacks import Diary, Measures, Praises
 from tests.support.lanes import Altered
-from tests.support.trainers import differences, final_state, make, run
+from tests.support.trainers import PLAIN, differences, final_state, make, run
 from trainables import Callbacks
 from trainables.algorithms.ppo import PPO
 from trainables.envs.vector import Step
@@ -18,14 +18,12 @@ from trainables.rollout.worker_set import LocalWorkers
 
 HERE = "tests.support.callbacks"
 COUNTING: dict[str, Any] = {
+    **PLAIN,
     "env": "tests.support.environments:Counting",
     "env_config": {"length": 3},
     "num_envs_per_worker": 1,
     "rollout_fragment_length": 4,
     "train_batch_size": None,
-    "observation_filter": "NoFilter",
-    "normalize_rewards": False,
-    "evaluation_interval": None,
 }
 CHILD: dict[str, Any] = {"num_workers": 1, "train_batch_size": None}
 

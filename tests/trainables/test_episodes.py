@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from tests.support.lanes import Altered
-from tests.support.trainers import differences, final_state, make, run
+from tests.support.trainers import PLAIN, differences, final_state, make, run
 from trainables.algorithms.ppo import PPO
 from trainables.envs.vector import Step
 from trainables.errors import ConfigError, WorkerError
@@ -28,14 +28,11 @@ WHOLE: dict[str, Any] = {
     "train_batch_size": None,
     "evaluation_interval": None,
 }
-PLAIN: dict[str, Any] = {
+COUNTING: dict[str, Any] = {
+    **PLAIN,
     **WHOLE,
     "env": f"{HERE}:Counting",
     "env_config": {"length": 5},
-    "num_envs_per_worker": 2,
-    "rollout_fragment_length": 12,
-    "observation_filter": "NoFilter",
-    "normalize_rewards": False,
 }
 
 
@@ -45,7 +42,7 @@ def sampler_of(trainer: PPO) -> Sampler:
 
 
 def altered(alter: Callable[[int, Step], Step], **settings: Any) -> tuple[PPO, Sample]:
-    trainer = make({**PLAIN, **settings})
+    trainer = make({**COUNTING, **settings})
     sampler = sampler_of(trainer)
     sampler.lanes = Altered(sampler.lanes, alter)
     (sample,) = trainer.workers.sample()
@@ -59,7 +56,7 @@ def episodes_in(fragment: Fragment) -> list[slice]:
 
 
 def test_B1_reads_go_on_until_the_target_is_reached_and_no_episode_is_cut() -> None:
-    trainer = make(PLAIN)
+    trainer = make(COUNTING)
     (sample,) = trainer.workers.sample()
     (fragment,) = sample.fragments
     assert fragment.observations[:, 0, 0].tolist() == [0, 1, 2, 3, 4] * 6
@@ -71,7 +68,7 @@ def test_B1_reads_go_on_until_the_target_is_reached_and_no_episode_is_cut() -> N
 
 
 def test_B1_truncated_fragments_have_exactly_the_steps_that_were_asked_for() -> None:
-    trainer = make({**PLAIN, "batch_mode": "truncate_episodes", "train_batch_size": 48})
+    trainer = make({**COUNTING, "batch_mode": "truncate_episodes", "train_batch_size": 48})
     (sample,) = trainer.workers.sample()
     assert [fragment.logp.shape for fragment in sample.fragments] == [(12, 2), (12, 2)]
     trainer.stop()
@@ -148,7 +145,7 @@ def test_W16_what_is_in_flight_decides_the_future() -> None:
 
 
 def test_W16_a_restored_trial_without_exact_environments_drops_what_was_in_flight() -> None:
-    config = {**PLAIN, "env": f"{HERE}:Hidden", "env_config": {}, "train_batch_size": 20}
+    config = {**COUNTING, "env": f"{HERE}:Hidden", "env_config": {}, "train_batch_size": 20}
     trainer = make(config)
     run(trainer, 1)
     assert sampler_of(trainer).get_state()["in_flight"]["lengths"].tolist() == [0, 0]
@@ -214,7 +211,7 @@ def test_P17_at_a_soft_horizon_rows_are_given_away_and_their_value_goes_on() -> 
 def test_P8_steps_that_wait_for_an_endless_episode_are_warned_of_once(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    config = {**PLAIN, "env_config": {"length": 3000}}
+    config = {**COUNTING, "env_config": {"length": 3000}}
     with caplog.at_level(logging.WARNING):
         trainer = make(config)
         trainer.workers.sample()

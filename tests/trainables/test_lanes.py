@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.support.trainers import differences, final_state, make, run
+from tests.support.trainers import PLAIN, differences, final_state, make, run
 from trainables.algorithms.ppo import PPO
 from trainables.envs.choice import make_lanes
 from trainables.envs.lanes import LanesConfig
@@ -166,16 +166,7 @@ def test_E4_a_run_with_restarts_goes_on_from_its_checkpoint_to_the_bit() -> None
 
 # ---- horizons ------------------------------------------------------------------------------------
 
-SHORT: dict[str, Any] = {
-    "env": COUNTING,
-    "env_config": {"length": 1000},
-    "num_envs_per_worker": 2,
-    "rollout_fragment_length": 12,
-    "train_batch_size": 24,
-    "observation_filter": "NoFilter",
-    "normalize_rewards": False,
-    "evaluation_interval": None,
-}
+SHORT: dict[str, Any] = {**PLAIN, "env": COUNTING, "env_config": {"length": 1000}}
 
 
 def collected(config: dict[str, Any]) -> tuple[Any, Any, PPO]:

@@ -14,8 +14,10 @@ import pytest
 
 from tests.support.environments import SHARED, Unreadable
 from tests.support.trainers import differences, final_state, make, run
-from trainables import rng
+from trainables import env_check, rng
 from trainables.envs import levels
+from trainables.envs.choice import make_lanes
+from trainables.envs.inprocess import InProcessLanes
 from trainables.envs.levels import Measured, measure, resolve
 from trainables.envs.make import EnvironmentConfig, make_env
 from trainables.envs.replay import Replayed
@@ -54,6 +56,26 @@ def test_simulations_of_box2d_are_exact_by_replay(env: str) -> None:
     assert found.level == "B"
     assert "world" in found.left_out
     assert found.reasons[0].startswith("not A: its state cannot be read: ")
+
+
+def test_the_speed_of_a_slow_environment_is_measured_with_fewer_steps(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(env_check, "LONGEST_S", 1e-9)
+    lanes = make_lanes(EnvironmentConfig(env=f"{HERE}:Counting"), 1)
+    assert isinstance(lanes, InProcessLanes)
+    assert env_check._speed(lanes, 1000) > 0
+    assert len(lanes.units[0].sent) == env_check.AT_A_TIME
+
+
+def test_a_slow_measurement_is_told_with_what_to_set(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(levels, "SLOW_S", 0.0)
+    monkeypatch.setattr(levels, "_measured", {})
+    measured(f"{HERE}:Unreadable")
+    (told,) = [one.getMessage() for one in caplog.records if "is slow" in one.getMessage()]
+    assert "env_level: B measures only that, env_level: C nothing" in told
 
 
 def test_an_episode_that_its_seed_and_actions_decide_is_replayed() -> None:

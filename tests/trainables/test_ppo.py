@@ -23,12 +23,9 @@ def test_before_the_first_step_the_ratio_is_1_and_stored_logp_equals_recomputed(
     batch = sampled(trainer)
     model = trainer.policy.model
     with torch.no_grad():
-        logp, _ = model.logp_entropy(
-            torch.from_numpy(batch.observations), torch.from_numpy(batch.actions)
-        )
-        values = model.value(torch.from_numpy(batch.observations))
-    np.testing.assert_allclose(logp.numpy(), batch.logp, atol=2e-6)
-    np.testing.assert_allclose(values.numpy(), batch.values, atol=2e-6)
+        seen = model.evaluate(torch.from_numpy(batch.observations), torch.from_numpy(batch.actions))
+    np.testing.assert_allclose(seen.logp.numpy(), batch.logp, atol=2e-6)
+    np.testing.assert_allclose(seen.values.numpy(), batch.values, atol=2e-6)
     minibatch = shuffled(batch, 32, np.random.default_rng(0))[0]
     _, stats = ppo_loss(model, minibatch, trainer.settings)
     policy_loss, _, _, kl, clip_fraction = stats.tolist()

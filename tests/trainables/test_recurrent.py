@@ -10,7 +10,7 @@ import torch
 from numpy.typing import NDArray
 
 from tests.support.lanes import Altered
-from tests.support.trainers import differences, make
+from tests.support.trainers import PLAIN, differences, make
 from trainables.algorithms.ppo import PPO, Config, shuffled
 from trainables.envs.make import read_spaces
 from trainables.envs.vector import Step
@@ -25,16 +25,11 @@ from trainables.settings import parse
 MEMORY = "tests.support.memory"
 UNITS = 8
 LSTM: dict[str, Any] = {"use_lstm": True, "lstm_cell_size": UNITS, "hidden": [16]}
-PLAIN: dict[str, Any] = {
+COUNTING: dict[str, Any] = {
+    **PLAIN,
     "env": f"{MEMORY}:CountsFromOne",
     "env_config": {"length": 5},
     "model": LSTM,
-    "num_envs_per_worker": 2,
-    "rollout_fragment_length": 12,
-    "train_batch_size": 24,
-    "observation_filter": "NoFilter",
-    "normalize_rewards": False,
-    "evaluation_interval": None,
 }
 WHOLE = {"batch_mode": "complete_episodes", "train_batch_size": None}
 
@@ -49,7 +44,7 @@ def fragments_of(trainer: PPO) -> list[Fragment]:
 
 
 def altered(alter: Any, **settings: Any) -> tuple[PPO, Fragment]:
-    trainer = make({**PLAIN, **settings})
+    trainer = make({**COUNTING, **settings})
     sampler = sampler_of(trainer)
     sampler.lanes = Altered(sampler.lanes, alter)
     return trainer, fragments_of(trainer)[0]
@@ -99,7 +94,7 @@ def test_P18_stored_log_probabilities_are_those_of_the_sequences_that_are_learnt
 
 
 def test_P18_a_memory_is_carried_from_step_to_step_and_empty_where_an_episode_begins() -> None:
-    trainer = make(PLAIN)
+    trainer = make(COUNTING)
     (fragment,) = fragments_of(trainer)
     memories, values = replayed(trainer, np.arange(1, 7, dtype=np.float32)[:, None])
     assert not memories[0].any()
@@ -118,7 +113,7 @@ def test_P18_a_memory_is_carried_from_step_to_step_and_empty_where_an_episode_be
 def test_P17_a_soft_horizon_keeps_the_memory_and_a_hard_one_does_not() -> None:
     memories: dict[bool, NDArray[Any]] = {}
     for soft in (True, False):
-        trainer = make({**PLAIN, "horizon": 3, "soft_horizon": soft})
+        trainer = make({**COUNTING, "horizon": 3, "soft_horizon": soft})
         (fragment,) = fragments_of(trainer)
         memories[soft] = fragment.memory[:, 0]
         trainer.stop()
@@ -127,7 +122,9 @@ def test_P17_a_soft_horizon_keeps_the_memory_and_a_hard_one_does_not() -> None:
 
 
 def test_P17_whole_episodes_keep_it_over_a_soft_horizon_too() -> None:
-    trainer = make({**PLAIN, **WHOLE, "horizon": 3, "soft_horizon": True, "num_envs_per_worker": 1})
+    trainer = make(
+        {**COUNTING, **WHOLE, "horizon": 3, "soft_horizon": True, "num_envs_per_worker": 1}
+    )
     fragments = fragments_of(trainer)
     memories, values = replayed(trainer, np.arange(1, 7, dtype=np.float32)[:, None])
     assert len(fragments[0].logp) == 3
@@ -154,7 +151,7 @@ def test_E4_a_faulty_episode_takes_its_memory_with_it_and_its_siblings_keep_thei
 
 
 def test_an_episode_that_is_dropped_takes_its_memory_with_it() -> None:
-    trainer = make(PLAIN)
+    trainer = make(COUNTING)
     fragments_of(trainer)
     sampler = sampler_of(trainer)
     kept = sampler.memory[1].copy()
@@ -167,7 +164,7 @@ def test_an_episode_that_is_dropped_takes_its_memory_with_it() -> None:
 
 def test_a_row_that_only_restarts_does_not_begin_the_next_episodes_memory() -> None:
     native = {"env": "tests.support.vectors:counting_next_step", "native_vector_env": True}
-    trainer = make({**PLAIN, **native})
+    trainer = make({**COUNTING, **native})
     (fragment,) = fragments_of(trainer)
     assert np.flatnonzero(fragment.ghost[:, 0]).tolist() == [5, 11]
     memories, _ = replayed(trainer, fragment.observations[6:11, 0])
@@ -180,7 +177,7 @@ def test_a_row_that_only_restarts_does_not_begin_the_next_episodes_memory() -> N
 
 
 def test_E13_one_decision_for_all_lanes_is_that_of_each_alone() -> None:
-    trainer = make({**PLAIN, "env": "Pendulum-v1", "env_config": {}})
+    trainer = make({**COUNTING, "env": "Pendulum-v1", "env_config": {}})
     (fragment,) = fragments_of(trainer)
     actor = trainer.player.actor
     together = actor.advance(fragment.observations[5], fragment.memory[5])
@@ -198,7 +195,7 @@ def test_E13_one_decision_for_all_lanes_is_that_of_each_alone() -> None:
 def test_E13_sequences_end_with_their_episode_and_after_so_many_steps(
     longest: int | None, expected: list[int]
 ) -> None:
-    trainer = make({**PLAIN, "model": {**LSTM, "max_seq_len": longest}})
+    trainer = make({**COUNTING, "model": {**LSTM, "max_seq_len": longest}})
     (fragment,) = fragments_of(trainer)
     batch = trainer.learning_rows([fragment])
     assert isinstance(batch, SequenceBatch)
@@ -249,6 +246,7 @@ def test_only_sequences_can_be_learnt_from_with_a_memory() -> None:
 
 
 RECALL: dict[str, Any] = {
+    **PLAIN,
     "env": f"{MEMORY}:Recall",
     "num_envs_per_worker": 16,
     "rollout_fragment_length": 40,
@@ -256,9 +254,6 @@ RECALL: dict[str, Any] = {
     "num_sgd_iter": 6,
     "lr": 5e-3,
     "lr_schedule": "constant",
-    "observation_filter": "NoFilter",
-    "normalize_rewards": False,
-    "evaluation_interval": None,
     "evaluation_num_episodes": 40,
 }
 

@@ -4,21 +4,13 @@ import numpy as np
 import pytest
 from gymnasium.spaces import Box
 
-from tests.support.trainers import make
+from tests.support.trainers import PLAIN, make
 from trainables.envs.preprocessors import Rows
 from trainables.errors import EnvError, NotFiniteError
 from trainables.filters import MeanStdFilter
 from trainables.rollout.batch import Fragment
 
 HERE = "tests.support.environments"
-PLAIN: dict[str, Any] = {
-    "num_envs_per_worker": 2,
-    "rollout_fragment_length": 12,
-    "train_batch_size": 24,
-    "observation_filter": "NoFilter",
-    "normalize_rewards": False,
-    "evaluation_interval": None,
-}
 
 
 def fragment_of(config: dict[str, Any]) -> tuple[Fragment, Any]:

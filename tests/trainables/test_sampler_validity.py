@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from tests.support.lanes import Altered
-from tests.support.trainers import make
+from tests.support.trainers import PLAIN, make
 from trainables.algorithms.ppo import PPO
 from trainables.envs.vector import Step
 from trainables.rollout.batch import Fragment
@@ -15,13 +15,12 @@ from trainables.rollout.worker_set import LocalWorkers
 
 LENGTH = 12
 CONFIG: dict[str, Any] = {
+    **PLAIN,
     "env": "tests.support.environments:Counting",
     "env_config": {"length": 5},
-    "num_envs_per_worker": 2,
     "rollout_fragment_length": LENGTH,
     "train_batch_size": 2 * LENGTH,
-    "observation_filter": "NoFilter",
-    "evaluation_interval": None,
+    "normalize_rewards": True,
 }
 
 

@@ -12,7 +12,8 @@ from gymnasium import spaces
 from gymnasium.spaces.utils import flatten
 
 from tests.support.spaces import actions, observations
-from tests.support.trainers import differences, final_state, make, run
+from tests.support.trainers import PLAIN, differences, final_state, make, run
+from trainables import env_check
 from trainables.algorithms.ppo import PPO, to_rows
 from trainables.envs.actions import ActionLayout, layout_of
 from trainables.envs.leaves import leaf_values, named_leaves
@@ -22,14 +23,11 @@ from trainables.policies.drawing import Drawing
 from trainables.rollout.batch import Fragment, TrainBatch
 
 HERE = "tests.support.spaces"
-SMALL: dict[str, Any] = {
+ANY: dict[str, Any] = {
+    **PLAIN,
     "env": f"{HERE}:AnySpaces",
-    "num_envs_per_worker": 2,
-    "rollout_fragment_length": 12,
-    "train_batch_size": 24,
+    "evaluation_interval": 2,
     "evaluation_num_episodes": 2,
-    "observation_filter": "NoFilter",
-    "normalize_rewards": False,
     "model": {"hidden": [16]},
 }
 IMAGES = {"image", "large image"}
@@ -37,7 +35,7 @@ IMAGES = {"image", "large image"}
 
 def trainer_of(observation: str = "box", action: str = "discrete", **config: Any) -> PPO:
     env_config = {"observation": observation, "action": action}
-    return make({**SMALL, "env_config": env_config, **config})
+    return make({**ANY, "env_config": env_config, **config})
 
 
 def fragment_of(trainer: PPO) -> Fragment:
@@ -139,7 +137,7 @@ def test_images_get_the_network_that_suits_their_size(
 def test_convolutions_that_do_not_fit_are_refused(
     observation: str, filters: list[list[int]], words: str
 ) -> None:
-    config = {**SMALL, "env_config": {"observation": observation}}
+    config = {**ANY, "env_config": {"observation": observation}}
     with pytest.raises(ConfigError, match=words) as caught:
         PPO.check_config({**config, "model": {"conv_filters": filters}})
     assert caught.value.place == "model.conv_filters"
@@ -378,6 +376,23 @@ def test_W11_with_preprocessing_off_a_box_stays_as_it_is() -> None:
     trainer.stop()
 
 
+def test_an_observation_that_no_policy_reads_is_named_with_what_to_do() -> None:
+    settings = {"env": f"{HERE}:Told"}
+    told = r"'Text\(.*expected Box.*observation\.mission is a Text.*env: package\.module:function"
+    with pytest.raises(ConfigError, match=told):
+        make({**ANY, **settings})
+    unsupported = env_check.check(settings["env"])["unsupported"]
+    assert "observation.mission is a Text" in unsupported
+    assert "FilterObservation" in unsupported
+
+
+def test_a_function_may_wrap_an_environment_until_a_policy_can_live_in_it() -> None:
+    trainer = make({**ANY, "env": f"{HERE}:without_words"})
+    assert trainer.spaces.observation_shape == (2,)
+    run(trainer, 1)
+    trainer.stop()
+
+
 @pytest.mark.parametrize(("name", "word"), [("tuple", "Tuple"), ("dict", "Dict")])
 def test_W12_a_raw_tuple_or_dict_that_reaches_a_policy_names_the_preprocessor(
     name: str, word: str
@@ -390,7 +405,7 @@ def test_W12_a_raw_tuple_or_dict_that_reaches_a_policy_names_the_preprocessor(
     ("space", "words"),
     [
         (spaces.Box(0, 5, (2,), np.int64), "real Box actions.*MultiDiscrete"),
-        (spaces.Text(3), "real Box actions"),
+        (spaces.Dict({"say": spaces.Text(3)}), "real Box actions.*action.say is a Text.*wraps it"),
         (spaces.Tuple((spaces.Discrete(2**25), spaces.Box(0, 1, (1,)))), "16777216 choices"),
     ],
 )

@@ -15,6 +15,7 @@ import numpy as np
 from gymnasium import spaces
 from numpy.typing import NDArray
 
+from trainables.envs.leaves import named_leaves
 from trainables.errors import ConfigError
 
 Array = NDArray[Any]
@@ -153,22 +154,21 @@ def layout_of(space: spaces.Space[Any]) -> ActionLayout:
 
 def leaves(space: spaces.Space[Any]) -> Iterator[ActionLeaf]:
     """The parts of a space that are no Tuple and no Dict, in the order of their columns."""
-    if isinstance(space, spaces.Tuple | spaces.Dict):
-        parts = space.spaces if isinstance(space, spaces.Tuple) else space.spaces.values()
-        for part in parts:
-            yield from leaves(part)
-    elif isinstance(space, ActionLeaf) and not _is_whole_box(space):
-        yield space
-    else:
-        hint = "MultiDiscrete(nvec, start=…) says the same" if _is_whole_box(space) else ""
-        allowed = (
-            "Discrete, MultiDiscrete, MultiBinary or real Box actions, alone or in Tuple or Dict"
-        )
-        raise ConfigError("env", str(space), allowed, hint)
-
-
-def _is_whole_box(space: spaces.Space[Any]) -> bool:
-    return isinstance(space, spaces.Box) and not np.issubdtype(space.dtype, np.floating)
+    for name, leaf in named_leaves(space, "action").items():
+        whole = isinstance(leaf, spaces.Box) and not np.issubdtype(leaf.dtype, np.floating)
+        if not isinstance(leaf, ActionLeaf) or whole:
+            raise ConfigError(
+                "env",
+                str(leaf),
+                "Discrete, MultiDiscrete, MultiBinary or real Box actions, alone or in Tuple or "
+                "Dict",
+                "MultiDiscrete(nvec, start=…) says the same"
+                if whole
+                else f"{name} is a {type(leaf).__name__}, which no policy chooses: name a function "
+                "that makes the environment and wraps it, env: package.module:function, in a "
+                "gymnasium.ActionWrapper",
+            )
+        yield leaf
 
 
 def _sizes(leaf: ActionLeaf) -> list[int]:

@@ -4,7 +4,7 @@ The callers set the global streams and put them back. A failure is told in words
 """
 
 import copy
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
@@ -173,12 +173,45 @@ class Episodes:
         return [fingerprint(observation), *_steps(unit, self._steps, str(seed))]
 
 
-def _steps(env: Env, count: int, name: str) -> list[str]:
-    """All that random actions bring about; an episode that ends is followed by the next one."""
+# ---- drawing ---------------------------------------------------------------------------------
+
+
+def drawing_failure(
+    config: EnvironmentConfig, drawn: EnvironmentConfig, draw: Callable[[Env], object]
+) -> str:
+    """Why an environment that is drawn does not do what it does unseen; chance is no reason."""
+    try:
+        unseen = _looked_at(config, lambda _: None)
+        if _looked_at(drawn, draw) == unseen or _looked_at(config, lambda _: None) != unseen:
+            return ""
+    except Exception:  # noqa: BLE001 an environment may raise anything; training will say why
+        return ""
+    return "with the same seed and actions it did something else while it was drawn"
+
+
+def _looked_at(config: EnvironmentConfig, look: Callable[[Env], object]) -> list[str]:
+    rng.seed_global(SEED, "looked at")
+    env = make_env(config)
+    try:
+        seed_spaces(env, SEED)
+        first = fingerprint(env.reset(seed=_seed("looked at"))[0])
+        return [first, *_steps(env, _shortened(config, EPISODE_STEPS), "looked at", look)]
+    finally:
+        env.close()
+
+
+def _steps(
+    env: Env, count: int, name: str, look: Callable[[Env], object] = lambda _: None
+) -> list[str]:
+    """All that random actions bring about; an episode that ends is followed by the next one.
+
+    `look` is called before each step.
+    """
     choices = copy.deepcopy(env.action_space)
     choices.seed(_seed("actions", name))
     seen: list[str] = []
     for _ in range(count):
+        look(env)
         observation, reward, terminated, truncated, _ = env.step(choices.sample())
         seen.append(fingerprint([observation, reward, terminated, truncated]))
         if terminated or truncated:

@@ -7,10 +7,9 @@ from typing import Any
 from trainables.envs.contract import Outcome
 from trainables.envs.lanes import LanesConfig
 from trainables.envs.make import EnvironmentConfig
-from trainables.envs.registry import EnvContext
 from trainables.envs.replay import make_unit
 from trainables.envs.seat import Seat
-from trainables.envs.separate import SeparateLanes
+from trainables.envs.separate import SeparateLanes, standing
 from trainables.envs.vector import Place
 
 
@@ -27,9 +26,10 @@ class InProcessLanes(SeparateLanes):
     def __init__(
         self, environment: EnvironmentConfig, num_envs: int, config: LanesConfig, place: Place
     ) -> None:
-        context = EnvContext(environment.env_config, place.worker, num_workers=place.num_workers)
-        contexts = [context.copy_with_overrides(vector_index=i) for i in range(num_envs)]
-        self._local = [Seat(partial(make_unit, environment, one)) for one in contexts]
+        self._local = [
+            Seat(partial(make_unit, made, context))
+            for made, context in standing(environment, num_envs, place)
+        ]
         env_spaces = [(one.env.observation_space, one.env.action_space) for one in self._local]
         super().__init__(self._local, env_spaces, config, place)
 

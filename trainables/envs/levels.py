@@ -14,6 +14,8 @@ Levels:
 The level depends on the environment and its settings alone, not on the clock or on a seed.
 """
 
+import logging
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
@@ -22,6 +24,10 @@ from trainables import rng
 from trainables.envs.comparison import SEED, Episodes, state_failure
 from trainables.envs.make import EnvironmentConfig
 from trainables.errors import ConfigError
+
+logger = logging.getLogger(__name__)
+SLOW_S = 20.0
+"""A measurement that took so long is told."""
 
 Level = Literal["A", "B", "C", "D"]
 LEVELS: Mapping[Level, str] = {
@@ -92,11 +98,24 @@ def measure(config: EnvironmentConfig, restarts: bool = False) -> Measured:
     if key not in _measured:
         streams = rng.capture_global()
         rng.seed_global(SEED, "measure")
+        began = time.perf_counter()
         try:
             _measured[key] = _measure(config, restarts)
         finally:
             rng.restore_global(streams)
+        _tell_if_slow(config, _measured[key].level, time.perf_counter() - began)
     return _measured[key]
+
+
+def _tell_if_slow(config: EnvironmentConfig, level: Level, seconds: float) -> None:
+    if seconds < SLOW_S:
+        return
+    one = f"env_level: {level} measures only that, " if level in EXACT else ""
+    logger.warning(
+        "%s is slow: it took %.0f s to measure that it comes back at level %s, which every process "
+        "does once; %senv_level: C nothing",
+        *(config.env, seconds, level, one),
+    )
 
 
 def _measure(config: EnvironmentConfig, restarts: bool) -> Measured:

@@ -100,11 +100,6 @@ class EnvSpaces:
         """The columns of an action row."""
         return layout_of(self.action)
 
-    @property
-    def discrete(self) -> bool:
-        """Whether an action is a single choice."""
-        return self.layout.scalar
-
 
 def make_env(
     config: EnvironmentConfig, context: EnvContext | None = None, learning: bool = True

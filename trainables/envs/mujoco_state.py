@@ -9,6 +9,7 @@ exist.
 """
 
 import hashlib
+import os
 import sys
 from collections.abc import Mapping
 from typing import Any
@@ -34,6 +35,22 @@ def is_renderer(value: Any) -> bool:
     """Whether `value` only draws what is simulated."""
     drawing = sys.modules.get("gymnasium.envs.mujoco.mujoco_rendering")
     return drawing is not None and isinstance(value, drawing.MujocoRenderer)
+
+
+def why_no_picture(env: Any) -> str:
+    """Why MuJoCo cannot draw in this process; empty if it can, or `env` is none of its own.
+
+    It does not say so itself: a second attempt to draw without OpenGL ends the process.
+    """
+    if not any(is_renderer(value) for value in vars(env.unwrapped).values()):
+        return ""
+    screen = os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY")
+    if screen or os.environ.get("MUJOCO_GL", "glfw") != "glfw":
+        return ""
+    return (
+        "MuJoCo finds no screen; set the variable MUJOCO_GL=egl (or osmesa) before python starts, "
+        "or extra_python_environs: {MUJOCO_GL: egl}"
+    )
 
 
 def capture_data(data: Any) -> dict[str, Any]:

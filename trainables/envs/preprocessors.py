@@ -7,19 +7,20 @@ by 255. N lanes.
 """
 
 from collections.abc import Callable, Mapping
-from typing import Any, Protocol
+from typing import Any, Protocol, cast
 
 import gymnasium
 import numpy as np
 from gymnasium import spaces
 from numpy.typing import NDArray
 
-from trainables.envs.leaves import inner
+from trainables.envs.leaves import inner, named_leaves
 from trainables.errors import ConfigError, EnvError, NotFiniteError
 
 Array = NDArray[Any]
 Write = Callable[[Any, Array], None]
 Read = Callable[[Array], Any]
+Leaf = spaces.Discrete | spaces.MultiDiscrete | spaces.MultiBinary | spaces.Box
 PIXEL = 255.0
 NAMES: Mapping[type[spaces.Space[Any]], str] = {
     spaces.Dict: "DictFlatteningPreprocessor",
@@ -82,9 +83,13 @@ class FlatteningPreprocessor:
 
     Args:
         space: Discrete, MultiDiscrete, MultiBinary, Box, or a Tuple or Dict of these.
+
+    Raises:
+        ConfigError: a part of it is none of these.
     """
 
     def __init__(self, space: spaces.Space[Any]) -> None:
+        _require_numbers(space)
         self.space = space
         self._write, self._read, size = _plan(space, 0)
         self.observation_space = FlatObservations(space, size)
@@ -189,6 +194,21 @@ def require_finite(values: Array, rows: str, what: str) -> None:
         raise NotFiniteError(f"{rows} {row}: {what} {values[row]} is not finite")
 
 
+def _require_numbers(space: spaces.Space[Any]) -> None:
+    for name, leaf in named_leaves(space, "observation").items():
+        if not isinstance(leaf, Leaf):
+            raise ConfigError(
+                "env",
+                str(leaf),
+                "Box, Discrete, MultiDiscrete or MultiBinary observations, alone or in Tuple or "
+                "Dict",
+                f"{name} is a {type(leaf).__name__}, which no policy reads: name a function that "
+                "makes the environment and wraps it, env: package.module:function, in a wrapper "
+                "that leaves this part out (gymnasium.wrappers.FilterObservation) or turns it into "
+                "numbers (minigrid's FlatObsWrapper)",
+            )
+
+
 def _plan(space: spaces.Space[Any], first: int) -> tuple[Write, Read, int]:
     """What writes and reads `space` from feature `first` on, and the feature after it."""
     if isinstance(space, spaces.Tuple | spaces.Dict):
@@ -197,13 +217,8 @@ def _plan(space: spaces.Space[Any], first: int) -> tuple[Write, Read, int]:
         return _plan_choice(space, first)
     if isinstance(space, spaces.MultiDiscrete):
         return _plan_choices(space, first)
-    if isinstance(space, spaces.Box | spaces.MultiBinary):
-        return _plan_numbers(space, first)
-    raise ConfigError(
-        "env",
-        str(space),
-        "Box, Discrete, MultiDiscrete or MultiBinary observations, alone or in Tuple or Dict",
-    )
+    numbers = cast("spaces.Box | spaces.MultiBinary", space)  # others have been refused
+    return _plan_numbers(numbers, first)
 
 
 def _plan_parts(space: spaces.Tuple[Any] | spaces.Dict, first: int) -> tuple[Write, Read, int]:

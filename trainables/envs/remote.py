@@ -19,11 +19,10 @@ from trainables import rng
 from trainables.envs.contract import Breach, Outcome
 from trainables.envs.lanes import LanesConfig
 from trainables.envs.make import EnvironmentConfig, for_children
-from trainables.envs.registry import EnvContext
 from trainables.envs.remote_seat import RemoteSeat
 from trainables.envs.replay import make_unit
 from trainables.envs.restarts import Fault
-from trainables.envs.separate import SeparateLanes
+from trainables.envs.separate import SeparateLanes, standing
 from trainables.envs.vector import Place, Step
 
 
@@ -40,17 +39,13 @@ class RemoteLanes(SeparateLanes):
     def __init__(
         self, environment: EnvironmentConfig, num_envs: int, config: LanesConfig, place: Place
     ) -> None:
-        environment = for_children(environment)
-        context = EnvContext(
-            environment.env_config, place.worker, remote=True, num_workers=place.num_workers
-        )
-        contexts = [context.copy_with_overrides(vector_index=i) for i in range(num_envs)]
         timeout_s = config.env_step_timeout_s
         self._wait_s = config.remote_env_batch_wait_ms / 1e3
         self._asked: set[int] = set()
+        every = standing(for_children(environment), num_envs, place, remote=True)
         self._remote = [
-            RemoteSeat(partial(make_unit, environment, one), f"{place.worker}-{i}", timeout_s)
-            for i, one in enumerate(contexts)
+            RemoteSeat(partial(make_unit, *one), f"{place.worker}-{i}", timeout_s)
+            for i, one in enumerate(every)
         ]
         try:
             for lane, seat in enumerate(self._remote):

@@ -87,6 +87,10 @@ class _Child:
         """The first observation (None: it is shared)."""
         return self._shown(self.seat.reset(seed))
 
+    def render(self) -> Any:
+        """What the environment draws."""
+        return self.seat.render()
+
     def seed_spaces(self, seed: int) -> None:
         """Give the spaces streams of their own."""
         self.seat.seed_spaces(seed)

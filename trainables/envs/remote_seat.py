@@ -123,6 +123,10 @@ class RemoteSeat:
             self.start(seed)
             self.finish_start()
 
+    def render(self) -> Any:
+        """What the environment draws."""
+        return self._ask("render")
+
     def seed_spaces(self, seed: int) -> None:
         """Give the spaces streams of their own."""
         self._ask("seed_spaces", seed)

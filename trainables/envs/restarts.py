@@ -40,6 +40,9 @@ class AnySeat(Protocol):
     def reset(self, seed: int | None) -> Any:
         """The first observation of the next episode."""
 
+    def render(self) -> Any:
+        """What the environment draws."""
+
     def remake(self, seed: int) -> None:
         """An environment made anew; `seed` is for streams of the process, where it has its own."""
 
@@ -144,9 +147,9 @@ class Restarts:
             return None, again
 
     def _seed(self, lane: int, *path: str) -> int:
-        seed, worker, _ = self._place
         count = int(self.restarts[lane])
-        return rng.integer(seed, "env", worker, lane, "restart", count, *path) % 2**31
+        place = self._place
+        return rng.integer(place.seed, "env", place.worker, lane, "restart", count, *path) % 2**31
 
     def get_state(self) -> dict[str, Any]:
         """Entries ``restarts`` and ``failures`` (N,)."""

@@ -5,6 +5,7 @@ from typing import Any
 
 from trainables.envs.contract import Contract, Outcome, refused_seed
 from trainables.envs.make import Env
+from trainables.envs.rendering import draw
 from trainables.envs.state import capture, left_out, restore, seed_spaces
 
 
@@ -47,6 +48,10 @@ class Seat:
     def remake(self, seed: int) -> None:
         """An environment made anew; the streams of this process are others' as well: no seed."""
         self.env = self._make()
+
+    def render(self) -> Any:
+        """What the environment draws."""
+        return draw(self.env)
 
     def seed_spaces(self, seed: int) -> None:
         """Give the spaces streams of their own."""

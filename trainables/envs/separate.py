@@ -14,6 +14,9 @@ from numpy.typing import NDArray
 from trainables.envs.contract import Outcome, is_plain
 from trainables.envs.ends import Ends
 from trainables.envs.lanes import LanesConfig
+from trainables.envs.make import EnvironmentConfig
+from trainables.envs.registry import EnvContext
+from trainables.envs.rendering import rendered
 from trainables.envs.restarts import AnySeat, Restarts
 from trainables.envs.vector import Place, Step
 from trainables.errors import EnvError
@@ -107,6 +110,10 @@ class SeparateLanes:
             step = self._begin_next(step, finals, faults)
         return self._ends.settle(step)
 
+    def render(self) -> Any:
+        """What environment 0 draws."""
+        return self._seats[0].render()
+
     def seed_spaces(self, seeds: Sequence[int]) -> None:
         """Give the spaces of each environment streams of their own, one seed per lane."""
         for seat, seed in zip(self._seats, seeds, strict=True):
@@ -180,6 +187,19 @@ class SeparateLanes:
     def _recovered(self, lane: int, method: str, error: Exception) -> Any:
         failed_at = int(self._ends.lengths[lane])
         return self._restarts.recovered(self._seats[lane], lane, method, error, failed_at)
+
+
+def standing(
+    environment: EnvironmentConfig, count: int, place: Place, remote: bool = False
+) -> list[tuple[EnvironmentConfig, EnvContext]]:
+    """What the environment of each lane is made from: its settings, and where it stands."""
+    every = [environment] * count
+    if place.is_drawn:
+        every[0] = rendered(environment)
+    return [
+        (one, EnvContext(one.env_config, place.worker, lane, remote, place.num_workers))
+        for lane, one in enumerate(every)
+    ]
 
 
 class _Rows:

@@ -19,7 +19,7 @@ from trainables.envs import mujoco_state
 from trainables.envs.plain import Encoded, NotPlainError, decode, encode, is_plain
 
 #: Links between layers and how they were made: rebuilt with the environment, no state.
-STRUCTURE = frozenset({"env", "spec", "_cached_spec", "_saved_kwargs", "metadata"})
+STRUCTURE = frozenset({"env", "spec", "_cached_spec", "_saved_kwargs", "metadata", "render_mode"})
 
 #: What an attribute may be without being state: it is made anew with the environment.
 CODE = (type, types.FunctionType, types.BuiltinFunctionType, types.ModuleType, np.dtype)

@@ -27,6 +27,8 @@ class Place(NamedTuple):
     """Index of the worker, from 0."""
     num_workers: int = 0
     """Child processes that collect; 0: the trainer's own process does."""
+    is_drawn: bool = False
+    """Whether somebody looks at environment 0."""
 
     def name(self, lane: int) -> str:
         """How errors call one environment."""

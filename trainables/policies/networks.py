@@ -92,10 +92,6 @@ class ActorCritic(nn.Module):
         """(B,) values of filtered observations."""
         return self._run(self.critic, self._features(observations, None)).squeeze(-1)
 
-    def logp_entropy(self, observations: Tensor, actions: Tensor) -> tuple[Tensor, Tensor]:
-        """(B,) log-probabilities of actions, and (B,) or () entropies of their distribution."""
-        return self._logp_entropy(self.head(observations), actions)
-
     def evaluate(
         self, observations: Tensor, actions: Tensor, replay: Replay | None = None
     ) -> Evaluated:
@@ -138,6 +134,7 @@ class ActorCritic(nn.Module):
         return out
 
     def _logp_entropy(self, head: Tensor, actions: Tensor) -> tuple[Tensor, Tensor]:
+        """(B,) log-probabilities of actions, and (B,) or () entropies of their distribution."""
         layout = self.layout
         if layout.scalar:
             logs = torch.log_softmax(head, dim=-1)

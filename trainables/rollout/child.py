@@ -35,6 +35,10 @@ class ChildSpec(Protocol):
         """How errors call the child."""
 
     @property
+    def timeout_key(self) -> str:
+        """The setting that says how long it may take to answer."""
+
+    @property
     def resources(self) -> ResourcesConfig:
         """Its variables and its quota of memory."""
 

@@ -37,6 +37,8 @@ class PerfStats:
         self._ticks = 0
         self._sums = [0.0] * len(PARTS)
         """Seconds: sums over all ticks, or moving averages."""
+        self._rendering: float | None = None
+        """Likewise, of pictures; that of an episode's last observation lies in env_wait as well."""
 
     def add(
         self, began: float, processed: float, decided: float, adapted: float, stepped: float
@@ -55,15 +57,25 @@ class PerfStats:
         sums[2] += adapted - decided
         sums[3] += stepped - adapted
 
+    def add_rendering(self, seconds: float) -> None:
+        """Count the pictures of the latest tick."""
+        if self._coefficient is None or self._rendering is None:
+            self._rendering = (self._rendering or 0.0) + seconds
+        else:
+            self._rendering += self._coefficient * (seconds - self._rendering)
+
     def means(self) -> dict[str, float]:
-        """``mean_<part>_ms``; empty before the first tick."""
+        """``mean_<part>_ms``, where anything was drawn also of ``env_render``.
+
+        Empty before the first tick.
+        """
         if self._ticks == 0:
             return {}
         ticks = self._ticks if self._coefficient is None else 1
-        return {
-            f"mean_{part}_ms": 1e3 * total / ticks
-            for part, total in zip(PARTS, self._sums, strict=True)
-        }
+        sums = dict(zip(PARTS, self._sums, strict=True))
+        if self._rendering is not None:
+            sums["env_render"] = self._rendering
+        return {f"mean_{part}_ms": 1e3 * total / ticks for part, total in sums.items()}
 
 
 def mean_perf(told: Sequence[Mapping[str, float]]) -> dict[str, float]:

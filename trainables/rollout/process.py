@@ -24,7 +24,7 @@ from trainables.errors import (
     TrainableError,
     WorkerError,
 )
-from trainables.processes import kill_at_exit, this_process
+from trainables.processes import ONE_THREAD, kill_at_exit, this_process
 from trainables.rollout.child import ChildSpec, Pipe, serve
 
 STOP_TIMEOUT_S = 5.0
@@ -32,7 +32,6 @@ STOP_TIMEOUT_S = 5.0
 STACK_TIMEOUT_S = 0.5
 #: What a child gets on top of its time to answer while it imports and makes its environments.
 START_TIMEOUT_S = 60.0
-ENVIRONMENT = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
 
 #: Errors that stay what they are on their way to the parent; every other one becomes a WorkerError.
 NAMED_ERRORS: Mapping[str, type[TrainableError]] = {
@@ -45,8 +44,8 @@ class Patience(NamedTuple):
 
     seconds: float | None = None
     """None: until it comes."""
-    setting: str = "sample_timeout_s"
-    """Where that is set."""
+    setting: str = ""
+    """Where that is set; empty: where the waiting for all answers is."""
 
 
 class WorkerProcess:
@@ -59,6 +58,7 @@ class WorkerProcess:
     def __init__(self, spec: ChildSpec) -> None:
         self.index = spec.index
         self._name = f"{spec.role} {spec.index}"
+        self._timeout_key = spec.timeout_key
         self._pipe, theirs = connection.Pipe()
         self._stack, their_stack = connection.Pipe(duplex=False)
         self._process = get_context("loky").Process(
@@ -66,7 +66,7 @@ class WorkerProcess:
             args=(theirs, their_stack, spec, this_process()),
             name=self._name.replace(" ", "-"),
             daemon=True,
-            env={**ENVIRONMENT, **spec.resources.environs},
+            env={**ONE_THREAD, **spec.resources.environs},
         )
         self._process.start()
         kill_at_exit(self._process)
@@ -102,7 +102,7 @@ class WorkerProcess:
         self._asked_at = time.monotonic()
         self._post(method, args)
 
-    def receive(self, timeout_s: float | None = None, setting: str = "sample_timeout_s") -> Any:
+    def receive(self, timeout_s: float | None = None, setting: str = "") -> Any:
         """The answer to the latest request; waits on the pipe and on the child's end.
 
         Args:
@@ -164,7 +164,7 @@ class WorkerProcess:
             self._slay()
             raise WorkerError(
                 f"{self._name} (pid {self.pid}) hangs: no answer within "
-                f"{timeout_s} s ({setting})\n\n{stack}"
+                f"{timeout_s} s ({setting or self._timeout_key})\n\n{stack}"
             )
         if self._pipe not in ready:
             # A process that the child started may hold its end open: no end of file would come.

@@ -21,6 +21,7 @@ from trainables.envs.vector import Lanes, Step
 from trainables.filters import Filter, MeanStdFilter, NoFilter, RewardScaler
 from trainables.policies.actor import Acted, Actor
 from trainables.rollout.batch import Fragment
+from trainables.rollout.filming import Film
 from trainables.rollout.metrics import EpisodesInFlight, RolloutMetrics, without_lost_lives
 from trainables.rollout.perf import PerfConfig, PerfStats
 from trainables.rollout.sampling import SamplingConfig
@@ -79,6 +80,8 @@ class Sampler:
         """Called before each tick, where everything is at rest."""
         self.watch: EpisodeWatch | None = None
         """Where there are callbacks: what calls them."""
+        self.film: Film | None = None
+        """Where somebody looks at environment 0."""
         self.perf = PerfStats(PerfConfig())
         self.latest: dict[str, Any] = {}
         """What a tick saw and gave, to be logged; the next one is kept when this is empty."""
@@ -101,6 +104,9 @@ class Sampler:
         self.observe(observations)
         if self.watch:
             self.watch.start(every, observations)
+
+        if self.film:
+            self.film.begin(1)
 
     def observe(self, observations: Array) -> None:
         """Take (N, *O) as the current observations."""
@@ -208,7 +214,10 @@ class Sampler:
         if not self.latest:
             self.latest = {"infos": step.infos, "policy inputs": filtered, "policy outputs": acted}
         over = ended if step.soft_ends is None else ended | step.soft_ends
-        return step, ended, without_lost_lives(over, step)
+        over = without_lost_lives(over, step)
+        if self.film:
+            self.perf.add_rendering(self.film.after_step(bool(over[0])))
+        return step, ended, over
 
     def _carry(self, memory: Array, ended: NDArray[np.bool_]) -> None:
         """Take (N, M) along into the next tick; episodes begin with none."""

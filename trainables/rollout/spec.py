@@ -12,6 +12,7 @@ from trainables.logs import LogConfig, set_level, show
 from trainables.policies.architecture import Architecture
 from trainables.resources import ResourcesConfig
 from trainables.rollout.compression import PackingWorker
+from trainables.rollout.filming import Filming
 from trainables.rollout.perf import PerfConfig
 from trainables.rollout.sampling import SamplingConfig
 
@@ -49,9 +50,12 @@ class WorkerSpec:
     """A person's callbacks; a child makes its own."""
     learner: "LearnerSpec | None" = None
     """In data-parallel learning: what each worker learns with."""
+    filming: Filming | None = None
+    """Where somebody looks at the first worker's first environment."""
 
     #: How errors call the process that is made from it.
     role: ClassVar[str] = "rollout worker"
+    timeout_key: ClassVar[str] = "sample_timeout_s"
 
     @property
     def keeps_environments(self) -> bool:

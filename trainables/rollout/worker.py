@@ -55,7 +55,8 @@ class RolloutWorker(WorkerAccess):
         RolloutWorker._current = weakref.ref(self)
         self.spec = spec
         self._first: Sample | None = None  # what a fake sampler gives for ever
-        place = Place(spec.seed, spec.index, spec.num_workers)
+        film = spec.filming.film() if spec.filming and spec.index == 0 else None
+        place = Place(spec.seed, spec.index, spec.num_workers, is_drawn=film is not None)
         self.lanes = make_lanes(
             spec.environment, spec.sampling.num_envs_per_worker, spec.lanes, place
         )
@@ -79,6 +80,9 @@ class RolloutWorker(WorkerAccess):
         self._log = OneTimeLog(name, on=spec.index == 0)
         self._log("spaces", {"observation": spaces_.raw, "action": spaces_.action})
         self._watch(spec.calls)
+        self._sampler.film = film
+        if film:
+            film.attach(self.lanes)
         self._async: AsyncSampler | None = None
         if spec.sampling.sample_async:
             make_async = BlackHoleSampler if spec.sampling.blackhole_outputs else AsyncSampler
@@ -256,11 +260,16 @@ class RolloutWorker(WorkerAccess):
         else:
             lost = list(range(self.lanes.unit_count))
         self._begin_next_episodes(lost)
+        if self._sampler.film:
+            running = self._sampler.episodes
+            self._sampler.film.resume(int(running.counts[0]) + 1, int(running.lengths[0]))
 
     def close(self) -> None:
         """Let go of the environments, and end the thread that steps them."""
         if self._async:
             self._async.close()
+        if self._sampler.film:
+            self._sampler.film.discard()
         self.lanes.close()
 
     def _at_rest(self) -> AbstractContextManager[None]:

@@ -1,0 +1,15 @@
+"""Environments that take a wrapper before a policy can live in them: each a function to name.
+
+``env: wrapped:minigrid`` with this folder on the import path, or ``my_package.my_module:function``.
+"""
+
+from typing import Any
+
+import gymnasium
+
+
+def minigrid(env_id: str = "MiniGrid-Empty-5x5-v0", **config: Any) -> gymnasium.Env[Any, Any]:
+    """A MiniGrid whose mission, a text, stands as numbers behind those of the picture."""
+    from minigrid.wrappers import FlatObsWrapper
+
+    return FlatObsWrapper(gymnasium.make(env_id, **config))

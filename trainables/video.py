@@ -1,0 +1,95 @@
+"""A video as a file: frames are written as they come, and it is whole under its name or absent.
+
+H.264 in MP4, which every browser plays. One thread encodes, so equal frames give equal files and
+trials beside each other do not compete for cores. PyAV is an extra and imported with the first one.
+"""
+
+import importlib.util
+import os
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+CODEC = "libx264"
+OPTIONS = {"preset": "veryfast", "crf": "23"}
+SUFFIX = ".mp4"
+
+
+def is_installed() -> bool:
+    """Whether videos can be written here."""
+    return importlib.util.find_spec("av") is not None
+
+
+class VideoFile:
+    """Writes one video.
+
+    Args:
+        path: of the finished file; until `close` another name beside it is written.
+        fps: frames per second.
+    """
+
+    def __init__(self, path: Path, fps: float) -> None:
+        self._path = path
+        self._part = path.with_name(f"{path.name}.part")
+        self._fps = Fraction(fps).limit_denominator(1000)
+        self._shape: tuple[int, ...] = ()
+        self._container: Any = None
+        self._stream: Any = None
+
+    def add(self, frame: NDArray[np.uint8]) -> None:
+        """Write one picture (H, W, 3) of uint8; the first one decides the size.
+
+        Raises:
+            ValueError: a picture of another size.
+        """
+        import av
+
+        if self._container is None:
+            self._open(frame.shape)
+        if frame.shape != self._shape:
+            raise ValueError(
+                f"a picture of shape {frame.shape} in a video whose first one has {self._shape}; "
+                "all pictures of an episode must be of one size"
+            )
+        image = av.VideoFrame.from_ndarray(_even(frame), format="rgb24")
+        self._container.mux(self._stream.encode(image))
+
+    def close(self) -> None:
+        """Finish the file and give it its name; without a picture there is none."""
+        if self._container is None:
+            return
+        self._container.mux(self._stream.encode())
+        self._container.close()
+        self._container = None
+        with self._part.open("rb+") as written:
+            os.fsync(written.fileno())
+        self._part.replace(self._path)
+
+    def discard(self) -> None:
+        """Forget what was written; nothing is left. After `close` it does nothing."""
+        if self._container is not None:
+            self._container.close()
+            self._container = None
+            self._part.unlink(missing_ok=True)
+
+    def _open(self, shape: tuple[int, ...]) -> None:
+        import av
+
+        self._shape = shape
+        self._path.parent.mkdir(parents=True, exist_ok=True)
+        self._container = av.open(str(self._part), "w", format="mp4")
+        self._stream = self._container.add_stream(CODEC, rate=self._fps, options=OPTIONS)
+        self._stream.height, self._stream.width = (side + side % 2 for side in shape[:2])
+        self._stream.pix_fmt = "yuv420p"
+        self._stream.codec_context.thread_count = 1
+
+
+def _even(frame: NDArray[np.uint8]) -> NDArray[np.uint8]:
+    """The codec halves both sides for colour: an odd one repeats its last line."""
+    height, width, _ = frame.shape
+    if height % 2 or width % 2:
+        frame = np.pad(frame, ((0, height % 2), (0, width % 2), (0, 0)), mode="edge")
+    return np.ascontiguousarray(frame)
