@@ -12,14 +12,11 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from sweep import plugins, searchers
-from sweep.events import Created, Goal, Status
+from sweep.events import Created, Status
 from sweep.history import History
-from sweep.schedulers import Fresh
 from sweep.space import Space
-from tests.support.searches import FINITE, MIXED, Search
+from tests.support.searches import FINITE, FRESH, MIXED, Search
 from tests.support.trials import objective
-
-FRESH = (Fresh(Goal(), "a slot is free"),) * 2
 
 NAMES = plugins.names(searchers.PACKAGE)
 #: Those that go through all points search a space that has few.
@@ -157,6 +154,6 @@ def test_a_kept_searcher_and_a_new_one_propose_the_same(story: list[int], seed: 
         for upto in (len(made.records) // 2, len(made.records)):
             past = History(objective())
             past.extend(made.records[:upto])
-            fresh = search(searcher, seed=seed).proposer.search(past, FRESH)
-            assert made.proposer.search(past, FRESH) == fresh, searcher
-            assert made.proposer.search(past, FRESH) == fresh, searcher
+            fresh = search(searcher, seed=seed).proposer.search(past, (FRESH,) * 2)
+            assert made.proposer.search(past, (FRESH,) * 2) == fresh, searcher
+            assert made.proposer.search(past, (FRESH,) * 2) == fresh, searcher

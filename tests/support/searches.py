@@ -25,11 +25,13 @@ from sweep.events import (
 )
 from sweep.history import History, Objective
 from sweep.proposals import Proposer
+from sweep.schedulers import Fresh
 from sweep.searchers import Searcher
 from sweep.spec import SweepSpec
 from tests.support.trials import objective
 
 LEVELS = (1.0, 3.0)
+FRESH = Fresh(Goal(), "a slot is free")
 #: What every searcher that samples can search.
 MIXED: Mapping[str, Any] = {
     "lr": {"loguniform": [1e-5, 1e-1]},
@@ -121,12 +123,12 @@ class Search:
 
     def propose(self, count: int = 1) -> list[dict[str, Any]]:
         """What the next trials would be; nothing is recorded."""
-        created, _ = self.proposer.search(self.history, count)
+        created, _ = self.proposer.search(self.history, (FRESH,) * count)
         return [dict(event.searched) for event in created]
 
     def start(self, count: int = 1) -> int:
         """Decide on `count` trials at once; returns how many points were left for them."""
-        created, exhausted = self.proposer.search(self.history, count)
+        created, exhausted = self.proposer.search(self.history, (FRESH,) * count)
         goal = Goal(LEVELS[0], LEVELS[-1])
         opened = [Opened(event.trial, 0, 0, goal, "") for event in created]
         self.record(*created, *opened, *exhausted)
