@@ -58,7 +58,7 @@ def objective_of(spec: SweepSpec, time_attr: str) -> Objective:
 def resolve(spec: SweepSpec, paths: Sequence[str]) -> Resolved:
     """Find the plugins of `spec` and check all settings; every mistake is a UsageError."""
     with _written_at(spec, "scheduler"):
-        scheduler = build_scheduler(spec)
+        scheduler = build_scheduler(spec, paths)
     with _written_at(spec, "searcher"):
         searcher_class = searchers.find(spec.searcher.name)
     options = specs.build(searcher_class.Options, spec.searcher, "searcher", spec.source)
@@ -98,9 +98,9 @@ def _written_at(spec: SweepSpec, *path: str | int) -> Iterator[None]:
         raise BadConfig(*told, at=at, problem=error.problem) from error
 
 
-def build_scheduler(spec: SweepSpec) -> Scheduler:
+def build_scheduler(spec: SweepSpec, paths: Sequence[str]) -> Scheduler:
     """The scheduler that `spec` names, with its options checked."""
-    cls = schedulers.find(spec.scheduler.name)
+    cls = schedulers.find(spec.scheduler.name, paths)
     options = specs.build(cls.Options, spec.scheduler, "scheduler", spec.source)
     return cls(options, Frame(spec.stop, spec.trials, spec.space, spec.seed))
 
@@ -157,7 +157,7 @@ def _widen(launch: "Launch", spec: SweepSpec) -> SweepSpec:
 def read_history(ledger: Ledger) -> History:
     """The history of a sweep, without its plugins' heavy imports; for whoever only looks."""
     spec = specs.from_json(ledger.spec)
-    time_attr = build_scheduler(spec).time_attr
+    time_attr = build_scheduler(spec, ledger.provenance["paths"]).time_attr
     history = History(objective_of(spec, time_attr))
     for records in iterate(ledger):
         history.extend(records)

@@ -1,7 +1,8 @@
 """Finding plugins: a file's name is its plugin's name, and adding the file is the registration.
 
 Five places hold plugins: ``trainables/algorithms``, and ``schedulers``, ``searchers``, ``pools``
-and ``trackers`` in ``sweep``. A trainable can be named by a path ``package.module:Name`` too.
+and ``trackers`` in ``sweep``. A trainable or a scheduler can be named by a path
+``package.module:Name`` too.
 """
 
 import importlib
@@ -45,7 +46,7 @@ def find_trainable(name: str, paths: Iterable[str]) -> type[Trainable]:
         paths: folders in which modules are looked for after everything installed.
     """
     if ":" in name:
-        return _as_trainable(_import_object(name, paths), name)
+        return _as_trainable(import_object(name, paths, "trainable"), name)
     module = load("trainables.algorithms", name, "trainable")
     own = [
         value
@@ -66,7 +67,14 @@ def add_paths(paths: Iterable[str]) -> None:
             sys.path.append(path)
 
 
-def _import_object(name: str, paths: Iterable[str]) -> object:
+def import_object(name: str, paths: Iterable[str], what: str) -> object:
+    """What ``package.module:Name`` stands for; `what` names its kind in errors.
+
+    Args:
+        name: the path.
+        paths: folders in which modules are looked for after everything installed.
+        what: for example ``trainable``.
+    """
     add_paths(paths)
     module_name, _, attribute = name.partition(":")
     try:
@@ -74,21 +82,21 @@ def _import_object(name: str, paths: Iterable[str]) -> object:
     except ModuleNotFoundError as error:
         if not f"{module_name}.".startswith(f"{error.name}."):
             raise UsageError(
-                f"trainable: '{printable(module_name)}' imports the module "
+                f"{what}: '{printable(module_name)}' imports the module "
                 f"'{printable(str(error.name))}', which is not installed"
             ) from error
         raise UsageError(
-            f"trainable: no module '{printable(module_name)}' beside the spec file, in the current "
+            f"{what}: no module '{printable(module_name)}' beside the spec file, in the current "
             f"folder or among the installed packages"
         ) from error
     except Exception as error:
         where = traceback.extract_tb(error.__traceback__)[-1]
         raise UsageError(
-            f"trainable: importing '{printable(module_name)}' raised {type(error).__name__}: "
+            f"{what}: importing '{printable(module_name)}' raised {type(error).__name__}: "
             f"{error} ({where.filename}:{where.lineno})"
         ) from error
     if not hasattr(module, attribute):
-        raise UnknownName(f"trainable in {module_name}", attribute, _public(module))
+        raise UnknownName(f"{what} in {module_name}", attribute, _public(module))
     found: object = getattr(module, attribute)
     return found
 

@@ -103,6 +103,18 @@ class Replica:
                 break
         return self.objective.score.reduce(values, self.objective.mode)
 
+    def scores_at(self, levels: Sequence[float]) -> list[float | None]:
+        """`score_at` each of some ascending levels, reading the curve once."""
+        scores, values, points = [], list[float](), iter(self.curve)
+        past = -math.inf
+        for level in levels:
+            while past < level and (point := next(points, None)) is not None:
+                past = point.time
+                if point.value is not None:
+                    values.append(point.value)
+            scores.append(self.objective.score.reduce(values, self.objective.mode))
+        return scores
+
     @property
     def unfinished(self) -> bool:
         """Whether it was interrupted on its way to a goal that was decided before."""
@@ -213,7 +225,14 @@ class Trial:
 
     def score_at(self, level: float = math.inf) -> float | None:
         """The aggregate of the replicas' scores at `level`; None: one of them has none yet."""
-        scores = [replica.score_at(level) for replica in self.replicas]
+        return self._together([replica.score_at(level) for replica in self.replicas])
+
+    def scores_at(self, levels: Sequence[float]) -> list[float | None]:
+        """`score_at` each of some ascending levels, reading each curve once."""
+        columns = [replica.scores_at(levels) for replica in self.replicas]
+        return [self._together(scores) for scores in zip(*columns, strict=True)]
+
+    def _together(self, scores: Sequence[float | None]) -> float | None:
         found = [score for score in scores if score is not None]
         if len(found) < len(scores):
             return None

@@ -11,16 +11,19 @@ to save or to lose. It never sees trials that were interrupted on their way to a
 resumes those first.
 """
 
-from collections.abc import Mapping
+import inspect
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, Protocol
+from typing import Any, ClassVar, Protocol, cast
 
 from pydantic import BaseModel
 
 from sweep import plugins
+from sweep.errors import UsageError
 from sweep.events import Evidence, Goal, Status
 from sweep.history import History
 from sweep.space import Space
+from trainables.errors import printable
 
 PACKAGE = __name__
 
@@ -116,7 +119,19 @@ class Scheduler(Protocol):
         ...
 
 
-def find(name: str) -> type[Scheduler]:
-    """The class ``Scheduler`` in file ``sweep/schedulers/<name>.py``."""
-    scheduler: type[Scheduler] = plugins.load(PACKAGE, name, "scheduler").Scheduler
-    return scheduler
+def find(name: str, paths: Iterable[str] = ()) -> type[Scheduler]:
+    """The class ``Scheduler`` in file ``sweep/schedulers/<name>.py``, or one of one's own.
+
+    Args:
+        name: the file's name, or ``package.module:Name``.
+        paths: folders in which modules are looked for after everything installed.
+    """
+    if ":" not in name:
+        scheduler: type[Scheduler] = plugins.load(PACKAGE, name, "scheduler").Scheduler
+        return scheduler
+    found = plugins.import_object(name, paths, "scheduler")
+    if not (inspect.isclass(found) and Scheduler in inspect.getmro(found)):
+        raise UsageError(
+            f"scheduler: '{printable(name)}' is no subclass of sweep.schedulers.Scheduler"
+        )
+    return cast(type[Scheduler], found)

@@ -1,9 +1,10 @@
 """The history as a study in memory, on which Optuna's pruners judge one trial.
 
 The study is made anew for each plan. A trial stands there with its score at each level that it has
-reached, under the level as its step. Pruners that remember in the study what they decided before
-(successive halving, Hyperband) get one in which every trial still runs, and are shown every earlier
-level again, so that they remember the same.
+reached, under the level as its step; where a pruner compares with completed trials only, the others
+have none. Pruners that remember in the study what they decided before (successive halving,
+Hyperband) get one in which every trial still runs, and are shown every rung that was come to again,
+so that they remember the same.
 """
 
 import copy
@@ -50,11 +51,11 @@ class Study:
         self._pruner = pruner
         self._study = optuna.create_study(study_name=_NAME, direction=direction(history.objective))
         self._remembers = isinstance(pruner, SuccessiveHalvingPruner | HyperbandPruner)
-        frozen = [_freeze(trial, levels) for trial in history.trials]
-        self._completed = [n for n, t in enumerate(frozen) if t.state is TrialState.COMPLETE]
-        for trial in frozen if self._remembers else ():
-            trial.state, trial.value, trial.datetime_complete = TrialState.RUNNING, None, None
-        self._study.add_trials(frozen)
+        shown = [self._shown(trial, levels) for trial in history.trials]
+        self._completed = [n for n, one in enumerate(shown) if one.state is TrialState.COMPLETE]
+        for one in shown if self._remembers else ():
+            one.state, one.value, one.datetime_complete = TrialState.RUNNING, None, None
+        self._study.add_trials(shown)
 
     def prunes(self, number: int) -> bool:
         """Whether the pruner would end the trial with this number, where it stands."""
@@ -76,28 +77,38 @@ class Study:
     def _frozen(self, number: int) -> FrozenTrial:
         return self._study.get_trials(deepcopy=False)[number]
 
+    def _shown(self, trial: Trial, levels: Sequence[int]) -> FrozenTrial:
+        state, score = _STATES[trial.status], trial.score
+        if state is TrialState.COMPLETE and (score is None or not math.isfinite(score)):
+            state = TrialState.FAIL
+        counts = self._remembers or state is TrialState.COMPLETE or trial.status is Status.PAUSED
+        reached = [level for level in levels if trial.reached(level)] if counts else []
+        found = zip(reached, trial.scores_at(reached), strict=True)
+        return optuna.trial.create_trial(
+            state=state,
+            value=score if state is TrialState.COMPLETE else None,
+            intermediate_values={level: value for level, value in found if value is not None},
+        )
+
     def _remind(self, judged: int) -> None:
-        """Show every level that was looked at before; what is decided there is known."""
+        """Show every rung that was come to before; what is decided there is known."""
         for number in range(len(self._study.get_trials(deepcopy=False))):
             steps = sorted(self._frozen(number).intermediate_values)
-            for step in steps[:-1] if number == judged else steps:
+            for step in self._rungs(steps[:-1] if number == judged else steps):
                 then = copy.copy(self._frozen(number))
                 values = then.intermediate_values
                 then.intermediate_values = {s: v for s, v in values.items() if s <= step}
                 self._pruner.prune(self._study, then)
 
-
-def _freeze(trial: Trial, levels: Sequence[int]) -> FrozenTrial:
-    state, score = _STATES[trial.status], trial.score
-    if state is TrialState.COMPLETE and (score is None or not math.isfinite(score)):
-        state = TrialState.FAIL
-    found = ((level, trial.score_at(level)) for level in levels if trial.reached(level))
-    values = {level: value for level, value in found if value is not None}
-    return optuna.trial.create_trial(
-        state=state,
-        value=score if state is TrialState.COMPLETE else None,
-        intermediate_values=values,
-    )
+    def _rungs(self, steps: Sequence[int]) -> list[int]:
+        """The steps at which a trial came to a rung; at the others these pruners do nothing."""
+        found, rung = [], self._pruner._min_resource  # type: ignore[attr-defined] # both have it
+        for step in steps:
+            if step >= rung:
+                found.append(step)
+                while rung <= step:
+                    rung *= self._pruner._reduction_factor  # type: ignore[attr-defined] # likewise
+        return found
 
 
 def make(name: str, arguments: Mapping[str, Any]) -> BasePruner:

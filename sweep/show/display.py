@@ -80,7 +80,7 @@ class PlainView:
 
     def begin(self, parts: Parts, warnings: Sequence[str]) -> None:
         """Say what runs."""
-        self._narrator = Narrator(parts.history)
+        self._narrator = Narrator(parts.history, parts.scheduler.pauses)
         self._console.show(title(parts))
         for warning in warnings:
             self.say(f"warning: {warning}; resumed trials may not be exact")
@@ -118,7 +118,7 @@ class LiveView:
     def begin(self, parts: Parts, warnings: Sequence[str]) -> None:
         """Draw the first picture."""
         self._parts = parts
-        self._narrator = Narrator(parts.history)
+        self._narrator = Narrator(parts.history, parts.scheduler.pauses)
         self._aim = Aim(parts.scheduler.levels, parts.spec.stop)
         self._began_at = time.time()
         self._began_with = progress.fraction(parts.history, self._aim)

@@ -72,7 +72,7 @@ def read(folder: Folder) -> Sweep:
     """The sweep in `folder` as it is now."""
     with contextlib.closing(Ledger(folder.ledger)) as ledger:
         spec = launch.read_spec(ledger)
-        scheduler = launch.build_scheduler(spec)
+        scheduler = launch.build_scheduler(spec, ledger.provenance["paths"])
         history = launch.read_history(ledger)
         records = tuple(record for batch in iterate(ledger) for record in batch)
         aim = Aim(scheduler.levels, spec.stop)

@@ -57,10 +57,13 @@ class Narrator:
 
     Args:
         history: the same one that the driver extends.
+        waits: whether trials wait at rungs; those that are only looked at there are no news.
     """
 
-    def __init__(self, history: History) -> None:
+    def __init__(self, history: History, waits: bool = True) -> None:
         self._history = history
+        self._waits = waits
+        self._warned = False
         self._goals: dict[int, Goal] = {t.number: t.goal for t in history.trials if t.slices}
 
     def tell(self, records: Sequence[Recorded]) -> list[Line]:
@@ -85,7 +88,7 @@ class Narrator:
         if before is None:
             searched = self._history.trials[event.trial].searched
             yield Line(Kind.STARTED, event.trial, f"starts: {wording.settings(searched)}")
-        elif before != event.goal:
+        elif before != event.goal and (self._waits or not event.why.startswith("goes on")):
             metric = self._history.objective.metric
             why = event.why.replace(metric, wording.last_part(metric))
             yield Line(Kind.PROMOTED, event.trial, printable(why))
@@ -95,10 +98,12 @@ class Narrator:
             text = f"skips a checkpoint: {printable(skipped)}"
             yield Line(Kind.NOTICE, event.trial, text)
         reason = printable(event.reason)
+        if event.end in (End.GOAL, End.DONE):
+            yield from self._without_metric(event)
         if event.status is not Status.PAUSED:
             kind, word = _ENDED[event.status]
             yield Line(kind, event.trial, f"{word}{self._standing(event.trial)}: {reason}")
-        elif event.end is End.GOAL:
+        elif event.end is End.GOAL and self._waits:
             goal = self._goals.get(event.trial, Goal()).at
             rung = "" if goal is None else f" at rung {wording.number(goal)}"
             yield Line(Kind.WAITS, event.trial, f"waits{rung}{self._standing(event.trial)}")
@@ -106,6 +111,17 @@ class Narrator:
             yield Line(Kind.RETRIED, event.trial, f"is tried again: {reason}")
         elif event.end is End.ASKED:
             yield Line(Kind.SAVED, event.trial, f"is saved{self._standing(event.trial)}")
+
+    def _without_metric(self, event: Closed) -> Iterable[Line]:
+        """Says once that no trial has what they are compared by."""
+        metric = self._history.objective.metric
+        unseen = not any(metric in row.metrics for row in event.rows)
+        scored = any(trial.score is not None for trial in self._history.trials)
+        if unseen and event.rows and not scored and not self._warned:
+            self._warned = True
+            noted = event.reason.partition("; ")[2] or f"its results had no metric '{metric}'"
+            said = f"{noted}; no trial has it so far, and those without it rank last"
+            yield Line(Kind.NOTICE, event.trial, f"cannot be compared: {printable(said)}")
 
     def _standing(self, number: int) -> str:
         trial = self._history.trials[number]

@@ -4,7 +4,7 @@ from typing import Any
 
 from sweep import preparation, samples
 from sweep.preparation import Prepared
-from sweep.show import costs
+from sweep.show import costs, suspicions
 from sweep.show.rehearsal import rehearse
 from sweep.space import doubts
 
@@ -38,6 +38,7 @@ def validation(prepared: Prepared, jobs: int | None) -> dict[str, Any]:
     rehearsal = rehearse(prepared.resolved)
     return {
         **seen,
+        "doubts": [*seen["doubts"], *suspicions.find(prepared.resolved, rehearsal)],
         "costs": costs.estimate(prepared.resolved, rehearsal, seen["jobs"]),
         "restore": rehearsal.differences,
     }

@@ -71,9 +71,16 @@ def fraction(history: History, aim: Aim, notes: Mapping[int, Note] | None = None
         done = sum(_climbed(trial, aim, notes.get(trial.number)) for trial in history.trials)
         expected = _expected(aim.levels) * history.wanted
     else:
-        done = sum(_share(trial, aim, notes.get(trial.number)) for trial in history.trials)
+        done = sum(_share(trial, aim, notes.get(trial.number)) for trial in _members(history))
         expected = float(history.wanted)
     return min(1.0, done / expected) if expected > 0 else 0.0
+
+
+def _members(history: History) -> list[Trial]:
+    """The trials that count: in a population, those in whose place no child goes on."""
+    if all(trial.parent is None for trial in history.trials):
+        return history.trials
+    return [trial for trial in history.trials if trial.status is not Status.PRUNED]
 
 
 def _expected(levels: Sequence[float]) -> float:
@@ -98,7 +105,8 @@ def _climbed(trial: Trial, aim: Aim, note: Note | None) -> float:
 def _share(trial: Trial, aim: Aim, note: Note | None) -> float:
     if trial.status in FINISHED:
         return 1.0
-    reached = dict(trial.leader.last)
+    born = {trial.objective.time_attr: trial.time, "training_iteration": trial.iteration}
+    reached = {**born, **trial.leader.last}
     if note is not None:
         reached["training_iteration"] = note.iteration
     return max(

@@ -37,6 +37,8 @@ class Rehearsal:
     """Of one checkpoint, with its segments."""
     advance: Mapping[str, float] | None = None
     """By how much one iteration advances each counter, and ``time_attr``."""
+    keys: frozenset[str] = frozenset()
+    """What the results have, from two iterations."""
 
 
 def rehearse(resolved: Resolved) -> Rehearsal:
@@ -95,6 +97,7 @@ def _compare(
         slower,
         size,
         _advance(first, expected, counters),
+        frozenset({*first, *expected}),
     )
 
 

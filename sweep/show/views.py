@@ -227,8 +227,9 @@ def counts(history: History) -> dict[str, int]:
 
 
 def done(history: History) -> int:
-    """How many trials have ended."""
-    return sum(trial.status in FINISHED for trial in history.trials)
+    """How many trials have ended; one in whose place a child goes on has not."""
+    ended = sum(trial.status in FINISHED for trial in history.trials)
+    return ended - sum(trial.parent is not None for trial in history.trials)
 
 
 def best_so_far(history: History) -> Data | None:

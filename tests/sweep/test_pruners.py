@@ -6,6 +6,7 @@ Each whole sweep is read again decision by decision; what was known then is what
 import itertools
 import statistics
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -14,7 +15,9 @@ from scipy import stats
 
 from sweep.errors import BadConfig, UsageError
 from sweep.events import Closed, Moved, Opened, Status
+from sweep.spec.score import Score
 from sweep.testing import Course, Moment, check_kills, simulate
+from tests.support.trials import trial
 
 #: Trial → its values by iteration, as far as they are known; and the completed trials.
 Curves = Mapping[int, Mapping[int, float]]
@@ -225,3 +228,12 @@ def test_what_cannot_work_is_refused_before_anything_runs(
     with pytest.raises(UsageError, match=says) as caught:
         simulate(spec(scheduler), curve)
     assert isinstance(caught.value, BadConfig)
+
+
+@pytest.mark.parametrize("kind", ["last", "best", "area"])
+def test_scores_at_many_levels_are_the_scores_at_each(kind: Any) -> None:
+    values = [None, 3.0, 1.0, None, 4.0, 1.0, 5.0]
+    seen = trial(0, Status.PAUSED, values)
+    seen.replicas[0].objective = replace(seen.objective, score=Score(kind=kind))
+    levels = [0.5, 1.0, 2.5, 3.0, 4.0, 6.0, 7.0, 9.0]
+    assert seen.scores_at(levels) == [seen.score_at(level) for level in levels]

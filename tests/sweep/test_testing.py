@@ -137,8 +137,42 @@ def test_a_sweep_without_an_end_is_noticed(monkeypatch: pytest.MonkeyPatch) -> N
         simulate({"limits": {"slice_s": 1.0}}, lambda at: {"score": 0.0})
 
 
-def test_the_example_of_the_page_runs(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_examples_of_the_page_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     page = (Path(__file__).parents[2] / "docs/testing-schedulers.md").read_text()
-    (example,) = re.findall(r"^```python\n(.*?)^```$", page, re.MULTILINE | re.DOTALL)
-    exec(compile(example, "testing-schedulers.md", "exec"), {})  # noqa: S102 it is our own page
+    first, own = re.findall(r"^```python\n(.*?)^```$", page, re.MULTILINE | re.DOTALL)
+    exec(compile(first, "promotions.py", "exec"), {})  # noqa: S102 it is our own page
     assert "slice 4" in capsys.readouterr().out
+    (tmp_path / "mine.py").write_text(own)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    spec = {**ASHA, "trials": 4, "scheduler": {"name": "mine:Halves", "at": 3}}
+    course = check_kills(spec, climbing, slots=2)
+    assert sorted(trial.iteration for trial in course.history.trials) == [3, 3, 9, 9]
+
+
+OWN = {**ASHA, "trials": 3, "scheduler": "tests.support.schedulers:FirstPast"}
+
+
+def test_a_scheduler_of_ones_own_is_named_by_its_path() -> None:
+    course = check_kills({**OWN, "scheduler": {"name": OWN["scheduler"], "first": 3}}, climbing)
+    assert sorted(trial.iteration for trial in course.history.trials) == [3, 3, 9]
+
+
+def test_a_scheduler_that_keeps_something_is_caught() -> None:
+    spec = {**OWN, "scheduler": "tests.support.schedulers:Forgetful"}
+    with pytest.raises(AssertionError, match=r"killed after event \d+, decision \d+ became"):
+        check_kills(spec, climbing)
+
+
+@pytest.mark.parametrize(
+    ("name", "says"),
+    [
+        ("tests.support.schedulers:NoScheduler", "is no subclass of sweep.schedulers.Scheduler"),
+        ("tests.support.schedulers:FirstPost", "did you mean 'FirstPast'"),
+        ("tests.nowhere:Any", "no module 'tests.nowhere'"),
+    ],
+)
+def test_what_is_no_scheduler_is_refused(name: str, says: str) -> None:
+    with pytest.raises(UsageError, match=says):
+        simulate({**OWN, "scheduler": name}, climbing)

@@ -1,0 +1,88 @@
+"""A metric, a time or a rung that does not fit the results is said, before and while it runs."""
+
+from pathlib import Path
+from typing import Any
+
+from sweep import preparation
+from sweep.events import Closed, Recorded
+from sweep.history import History
+from sweep.launch import Launch, opened
+from sweep.show import preview
+from sweep.show.narration import Kind, Narrator
+from sweep.show.progress import Aim, fraction
+from sweep.show.views import done
+from sweep.testing import simulate
+from tests.support import sweeps
+from tests.support.command_line import write_spec
+from tests.sweep.test_pbt import SPEC, curve
+
+
+def doubts(tmp_path: Path, **changes: Any) -> list[str]:
+    prepared = preparation.prepare(str(tmp_path / write_spec(tmp_path, **changes)), [])
+    found: list[str] = preview.validation(prepared, 1)["doubts"]
+    return found
+
+
+def test_validate_says_that_no_result_has_the_metric(tmp_path: Path) -> None:
+    (said,) = doubts(tmp_path, metric="los")
+    assert said.startswith("metric: the first two results have no los; they have ")
+    assert "did you mean 'loss'" in said
+
+
+def test_validate_says_that_no_result_has_the_time(tmp_path: Path) -> None:
+    scheduler = {"name": "asha", "time_attr": "steps", "max_t": 5}
+    assert any(d.startswith("scheduler.time_attr") for d in doubts(tmp_path, scheduler=scheduler))
+
+
+def test_validate_says_that_rungs_lie_below_the_first_iteration(tmp_path: Path) -> None:
+    """An iteration of the quadratic is 10 time steps."""
+    scheduler = {"name": "asha", "time_attr": "timesteps_total", "grace_period": 1, "max_t": 90}
+    (said,) = doubts(tmp_path, scheduler=scheduler)
+    assert "the rungs 1, 3, 9 lie below the first one" in said
+
+
+def test_validate_has_no_doubts_where_everything_is_there(tmp_path: Path) -> None:
+    assert doubts(tmp_path) == []
+
+
+def tell(records: list[Recorded], history: Any) -> list[str]:
+    lines = Narrator(history).tell(records)
+    return [line.text for line in lines if line.kind is Kind.NOTICE]
+
+
+def test_a_sweep_whose_metric_never_comes_says_so_once_at_the_first_rung(tmp_path: Path) -> None:
+    folder = sweeps.make(tmp_path, metric="los")
+    sweeps.run(folder)
+    with opened(Launch(folder, 1, "inline")) as (parts, _):
+        said = tell(parts.ledger.read(), parts.history)
+    assert len(said) == 1
+    assert said[0].startswith("cannot be compared: its results had no metric 'los', they have")
+    assert "no trial has it so far" in said[0]
+
+
+def test_a_look_after_which_a_trial_goes_on_is_no_news() -> None:
+    course = simulate(
+        {"trials": 3, "scheduler": "median", "stop": {"training_iteration": 9}},
+        lambda at: {"score": float(at.trial)},
+    )
+    history = History(course.history.objective)
+    narrator = Narrator(history, waits=False)
+    told = []
+    for record in course.records:
+        history.extend([record])
+        told += narrator.tell([record])
+    assert [line.kind for line in told] == [Kind.STARTED, Kind.FINISHED] * 3
+
+
+def test_a_population_is_as_far_as_its_members() -> None:
+    course = simulate(SPEC, curve, slots=4)
+    history, aim = History(course.history.objective), Aim((), {"training_iteration": 12})
+    seen: list[float] = []
+    for record in course.records:
+        history.extend([record])
+        if isinstance(record.event, Closed):
+            seen.append(fraction(history, aim))
+            assert 0 <= done(history) <= 8
+    assert seen == sorted(seen)
+    assert done(history) == 8
+    assert 0 < seen[len(seen) // 2] < 1
