@@ -32,7 +32,6 @@ from trainables.errors import TrainableError, WrongFormat, printable, shorten
 from trainables.folder import fresh_path, read_files, temporary_folder, write_files
 from trainables.result_logger import LoggerCreator, ResultLog
 from trainables.results import Counters
-from trainables.signing import Opaque
 
 
 @dataclass(frozen=True)
@@ -174,7 +173,7 @@ class Trainable:
         with temporary_folder(self.context.logdir) as folder:
             data = self.save_checkpoint(folder)
             files = read_files(Path(folder))
-            kept = self._packed(data)
+            kept = unsafe_pickle.pack(data, type(self).__name__, self.unsafe_pickle)
         rng.restore_global(streams)
         return {
             "trainable": {"data": kept, "files": files},
@@ -186,23 +185,14 @@ class Trainable:
         """Take back what `get_state` gave."""
         saved = state["trainable"]
         if saved["data"] is not None:
-            self.load_checkpoint(self._unpacked(saved["data"]))
+            name = type(self).__name__
+            self.load_checkpoint(unsafe_pickle.unpack(saved["data"], name, self.unsafe_pickle))
         else:
             with temporary_folder(self.context.logdir) as folder:
                 write_files(Path(folder), saved["files"])
                 self.load_checkpoint(folder)
         self._counters.set_state(state["counters"])
         rng.restore_global(state["streams"])
-
-    def _packed(self, data: object) -> Any:
-        if self.unsafe_pickle and data is not None and not isinstance(data, str):
-            return unsafe_pickle.dump(data, type(self).__name__)
-        return data if isinstance(data, Mapping) else None
-
-    def _unpacked(self, kept: Any) -> Any:
-        if isinstance(kept, Opaque):
-            return unsafe_pickle.load(kept, type(self).__name__, self.unsafe_pickle)
-        return kept
 
     def save(self, checkpoint_dir: str | Path | None = None) -> Path:
         """Write one checkpoint file into `checkpoint_dir` (default: `logdir`); return its path."""

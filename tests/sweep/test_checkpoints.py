@@ -1,5 +1,6 @@
 """What lies in a trial's folder: segments, signatures, and what a slice does when one is lost."""
 
+import base64
 import errno
 from collections.abc import Container, Iterator
 from dataclasses import replace
@@ -20,7 +21,7 @@ from tests.support import sweeps
 from tests.support.quadratic import Quadratic
 from tests.support.slices import slice_spec
 from tests.support.sweeps import stable
-from trainables import checkpoint_file, container, segments
+from trainables import checkpoint_file, container, segments, signing
 from trainables.errors import WrongFormat
 from trainables.signing import Trust
 
@@ -264,6 +265,23 @@ def test_the_drivers_key_signs_and_no_other_is_accepted(tmp_path: Path) -> None:
 
 def test_a_slice_does_not_show_its_key(tmp_path: Path) -> None:
     assert repr(ME.key) not in repr(replace(slice_spec(tmp_path), trust=ME))
+
+
+def test_a_sweep_leaves_its_key_nowhere(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "home"))
+    changes = {"scheduler": "fifo", "trials": 2, "trainable": "tests.support.quadratic:RayStyle"}
+    folder = sweeps.make(tmp_path / "sweeps", **changes)
+    sweeps.run(folder, pool="loky")
+    sweeps.copy_to_optuna(folder)
+    key = signing.local().key
+    forms = (key, key.hex().encode(), repr(key)[2:-1].encode(), base64.b64encode(key))
+    files = [path for path in (tmp_path / "sweeps").rglob("*") if path.is_file()]
+    signed = [path for path in files if b'"mac":' in path.read_bytes()]
+    assert len(signed) >= 4
+    texts = [*(path.read_bytes() for path in files), *(t.encode() for t in capfd.readouterr())]
+    assert not any(form in text for form in forms for text in texts)
 
 
 def test_sweep_trust_accepts_files_by_their_digests(
