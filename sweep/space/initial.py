@@ -47,14 +47,6 @@ def _cell(space: Space, index: int) -> dict[str, Any]:
     return cell
 
 
-def cells(space: Space) -> int:
-    """How many combinations of ``grid`` values there are."""
-    count = 1
-    for domain in space.crossed.values():
-        count *= domain.size() or 1
-    return count
-
-
 def check(space: Space, initial: Sequence[Any], where: Source) -> None:
     """Raise BadSpace where given settings do not belong to the space.
 
@@ -73,7 +65,7 @@ def check(space: Space, initial: Sequence[Any], where: Source) -> None:
             _check_active(space, name, given, (*path, name), where)
         _check_rest(space.pin(given), dict(given), path, where)
     if space.forbidden:
-        for index in range(min(cells(space), MOST_CELLS)):
+        for index in range(min(space.cells, MOST_CELLS)):
             space.pin(_cell(space, index)).draw(0)
 
 

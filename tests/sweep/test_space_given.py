@@ -6,9 +6,12 @@ from typing import Any
 import pytest
 
 from sweep.errors import BadConfig, BadSpace
+from sweep.events import Status
+from sweep.searchers import Request
 from sweep.space import Space, initial
 from sweep.spec import parse
 from tests.support import sweeps
+from tests.support import trials as made_by_hand
 
 SPACE: dict[str, Any] = {
     "lr": {"loguniform": [1e-3, 0.9]},
@@ -105,10 +108,23 @@ def test_a_conditional_grid_parameter_is_left_out_where_it_is_not_there() -> Non
     space = Space.parse({"a": {"choice": ["x"]}, "g": {"grid": [1, 2], "when": {"a": "x"}}})
     found = [initial.space_of(space, (), index).draw(0).searched for index in range(4)]
     assert [point["g"] for point in found] == [1, 2, 1, 2]
-    assert initial.cells(space) == 2
+    assert space.cells == 2
     assert space.domains.keys() == {"a"}
     assert space.size() == 2
     assert "each of 1, 2 in turn" in space.describe()[1]
+
+
+def test_a_searcher_that_enumerates_counts_the_trials_of_each_grid_value_apart() -> None:
+    space = Space.parse({"x": {"uniform": [0, 1]}, "g": {"grid": [1, 2, 3]}})
+    given = [{"x": 0.5}]
+    indices: dict[int, list[int]] = {1: [], 2: [], 3: []}
+    for number in range(1, 13):
+        pinned = initial.space_of(space, given, number)
+        trials = [made_by_hand.trial(n, Status.COMPLETED) for n in range(number)]
+        request = Request(pinned, made_by_hand.objective(), trials, (), 0)
+        indices[pinned.pinned["g"]].append(request.index)
+    for found in indices.values():
+        assert found == list(range(found[0], found[0] + 4))
 
 
 # ---- forbid ----------------------------------------------------------------------------------
