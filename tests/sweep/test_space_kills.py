@@ -1,10 +1,12 @@
 """Whatever a spec says about its space, a driver that is killed loses nothing of it."""
 
-from pathlib import Path
+import contextlib
 from typing import Any
 
+from sweep.events import Status
 from sweep.testing import check_kills
 from sweep.testing.simulation import Simulation
+from tests.support import sweeps
 
 SPEC: dict[str, Any] = {
     "trials": 9,
@@ -37,10 +39,25 @@ def test_a_killed_driver_tries_the_same_settings() -> None:
     assert all(point["x"] <= 0.9 for point in found)
 
 
-def test_a_warm_start_survives_every_kill(tmp_path: Path) -> None:
+def test_a_warm_start_survives_every_kill() -> None:
     with Simulation(SPEC, curve) as first:
         first.run()
         start = {**SPEC, "trials": 4, "warm_start": {"sweep": str(first.folder.path)}}
         course = check_kills(start, curve)
         cold = check_kills({**SPEC, "trials": 4}, curve)
     assert [t.searched for t in course.history.trials] != [t.searched for t in cold.history.trials]
+
+
+def test_what_still_runs_elsewhere_is_taken_as_ended_early() -> None:
+    with contextlib.ExitStack() as stack:
+        first = stack.enter_context(Simulation(SPEC, curve, slots=2))
+        halted: list[Simulation] = []
+        first.run(seen=lambda _k: halted.append(stack.enter_context(first.copy())))
+        some = halted[len(halted) // 2]
+        before = {trial.status for trial in sweeps.history(some.folder).trials}
+        start = {"sweep": str(some.folder.path), "trials": "all"}
+        second = stack.enter_context(Simulation({**SPEC, "warm_start": start}, curve))
+        earlier = sweeps.history(second.folder).earlier
+    assert before & {Status.RUNNING, Status.PAUSED}
+    assert {trial.status for trial in earlier} <= {Status.COMPLETED, Status.PRUNED}
+    assert len(earlier) >= 2
