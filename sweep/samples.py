@@ -37,6 +37,6 @@ def _refusal(error: ConfigError, source: Source, space: Space) -> Exception:
     for end in range(len(parts), 0, -1):
         name = ".".join(parts[:end])
         if name in space.parameters:
-            path: tuple[str, ...] = ("space", name)
+            path = ("space", *space.parameters[name].path)
             return source.refuse(path, error.value, error.allowed, error.hint)
     return source.refuse(("config", *parts), error.value, error.allowed, error.hint)

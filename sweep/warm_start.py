@@ -17,7 +17,7 @@ from typing import Any
 from sweep import folder as folders
 from sweep import spec as specs
 from sweep.errors import BadSpace
-from sweep.events import Status, Warmed
+from sweep.events import FINISHED, Status, Warmed
 from sweep.folder import Folder
 from sweep.history import History, Objective, Trial, rank_key
 from sweep.ledger import Ledger, iterate
@@ -97,6 +97,12 @@ class _Taken:
     trial: Trial
     searched: Mapping[str, Any]
 
+    @property
+    def _status(self) -> Status:
+        """One that goes on there has ended early as far as this sweep will ever know."""
+        status = self.trial.status
+        return status if status in FINISHED else Status.PRUNED
+
     def plain(self) -> dict[str, Any]:
         curves = [
             [[point.iteration, point.time, point.value] for point in replica.curve]
@@ -104,7 +110,7 @@ class _Taken:
         ]
         return {
             "trial": self.trial.number,
-            "status": self.trial.status.value,
+            "status": self._status.value,
             "searched": dict(self.searched),
             "curves": curves,
         }

@@ -65,8 +65,11 @@ class Request:
 
     @property
     def index(self) -> int:
-        """How many settings were searched before this one; bred trials do not count."""
-        return sum(trial.parent is None for trial in self.trials)
+        """How many settings were searched before this one; bred trials do not count.
+
+        Where trials take the values of a grid in turn, how many with the values of this one.
+        """
+        return sum(trial.parent is None for trial in self.trials) // self.space.cells
 
 
 class Searcher(Protocol):

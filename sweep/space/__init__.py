@@ -9,6 +9,7 @@ settings. A parameter is settled after those that it needs, in an order that the
 """
 
 import copy
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
@@ -127,6 +128,11 @@ class Space:
     def crossed(self) -> dict[str, Domain]:
         """The parameters whose values the trials take in turn."""
         return {name: self.role(name) for name, p in self.parameters.items() if p.crossed}
+
+    @property
+    def cells(self) -> int:
+        """How many combinations of values the trials take in turn."""
+        return math.prod(domain.size() or 1 for domain in self.crossed.values())
 
     def role(self, name: str) -> Domain:
         """The domain of a searched parameter."""

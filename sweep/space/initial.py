@@ -2,17 +2,17 @@
 
 initial:
   - {lr: 3e-4, activation: tanh}      trial 0
-  - {lr: 1e-3}                        trial 1; the searcher fills in the rest
+  - {model: {hidden: [64]}}           trial 1; the searcher fills in the rest
 
 A parameter with ``grid`` is given too: behind the first settings, the trials take its values in
 turn, and every combination of the values of several such parameters.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from sweep.errors import BadSpace
-from sweep.source import Source
+from sweep.source import KeyPath, Source
 from sweep.space import Space
 from sweep.space.parameters import Derived, Fixed
 from trainables.errors import nearest, shorten
@@ -30,7 +30,9 @@ def space_of(space: Space, initial: Sequence[Mapping[str, Any]], index: int) -> 
         index: how many trials were searched before this one.
     """
     crossed = space.crossed
-    given = dict(initial[index]) if index < len(initial) else {}
+    given = {}
+    if index < len(initial):
+        given = {name: value for _, name, value in _entries(space, initial[index])}
     if not given and not crossed:
         return space
     return space.pin({**_cell(space, max(0, index - len(initial))), **given})
@@ -47,14 +49,6 @@ def _cell(space: Space, index: int) -> dict[str, Any]:
     return cell
 
 
-def cells(space: Space) -> int:
-    """How many combinations of ``grid`` values there are."""
-    count = 1
-    for domain in space.crossed.values():
-        count *= domain.size() or 1
-    return count
-
-
 def check(space: Space, initial: Sequence[Any], where: Source) -> None:
     """Raise BadSpace where given settings do not belong to the space.
 
@@ -67,19 +61,40 @@ def check(space: Space, initial: Sequence[Any], where: Source) -> None:
         path = ("initial", index)
         if not isinstance(given, Mapping):
             raise where.refuse(path, given, "a mapping such as {lr: 1e-3}")
-        for name, value in given.items():
-            _check_value(space, name, value, (*path, name), where)
-        for name in given:
-            _check_active(space, name, given, (*path, name), where)
-        _check_rest(space.pin(given), dict(given), path, where)
+        _check_one(space, list(_entries(space, given)), path, where)
     if space.forbidden:
-        for index in range(min(cells(space), MOST_CELLS)):
+        for index in range(min(space.cells, MOST_CELLS)):
             space.pin(_cell(space, index)).draw(0)
 
 
-def _check_value(
-    space: Space, name: str, value: Any, path: tuple[str | int, ...], where: Source
+def _check_one(
+    space: Space, entries: list[tuple[KeyPath, str, Any]], path: KeyPath, where: Source
 ) -> None:
+    given: dict[str, Any] = {}
+    for below, name, value in entries:
+        if name in given:
+            raise where.refuse((*path, *below), name, "each name once", "remove one of the two")
+        _check_value(space, name, value, (*path, *below), where)
+        given[name] = value
+    for below, name, _ in entries:
+        _check_active(space, name, given, (*path, *below), where)
+    _check_rest(space.pin(given), given, path, where)
+
+
+def _entries(
+    space: Space, given: Mapping[str, Any], prefix: str = "", above: KeyPath = ()
+) -> Iterator[tuple[KeyPath, str, Any]]:
+    """Place, name and value of each setting; those of a group may stand below its name."""
+    for part, value in given.items():
+        name = f"{prefix}{part}"
+        group = any(other.startswith(f"{name}.") for other in space.searched)
+        if group and isinstance(value, Mapping):
+            yield from _entries(space, value, f"{name}.", (*above, part))
+        else:
+            yield (*above, part), name, value
+
+
+def _check_value(space: Space, name: str, value: Any, path: KeyPath, where: Source) -> None:
     if name not in space.searched:
         fixed = name in space.parameters
         hint = "it is not searched" if fixed else nearest(name, space.searched)
@@ -91,7 +106,7 @@ def _check_value(
 
 
 def _check_active(
-    space: Space, name: str, given: Mapping[str, Any], path: tuple[str | int, ...], where: Source
+    space: Space, name: str, given: Mapping[str, Any], path: KeyPath, where: Source
 ) -> None:
     """Whether a parameter is there must follow from what is given beside it."""
     values = _settled(space, given)
@@ -119,9 +134,7 @@ def _settled(space: Space, given: Mapping[str, Any]) -> dict[str, Any]:
     return values
 
 
-def _check_rest(
-    space: Space, given: dict[str, Any], path: tuple[str | int, ...], where: Source
-) -> None:
+def _check_rest(space: Space, given: dict[str, Any], path: KeyPath, where: Source) -> None:
     """One way to fill in the rest must be allowed."""
     try:
         space.draw(0)

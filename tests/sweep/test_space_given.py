@@ -5,10 +5,15 @@ from typing import Any
 
 import pytest
 
+from sweep import launch
 from sweep.errors import BadConfig, BadSpace
+from sweep.events import Status
+from sweep.searchers import Request
+from sweep.source import Source
 from sweep.space import Space, initial
 from sweep.spec import parse
 from tests.support import sweeps
+from tests.support import trials as made_by_hand
 
 SPACE: dict[str, Any] = {
     "lr": {"loguniform": [1e-3, 0.9]},
@@ -51,6 +56,22 @@ def test_what_a_first_setting_leaves_open_depends_on_the_seed_alone(tmp_path: Pa
     other = make(tmp_path / "c", initial=[{"target": 1.0}], seed=8)
     sweeps.run(other)
     assert searched(other)[0] != searched(one)[0]
+
+
+def test_the_settings_of_a_group_may_stand_below_its_name() -> None:
+    space = Space.parse({"m": {"a": {"choice": [1, {"x": 2}]}, "b": {"c": {"randint": [1, 3]}}}})
+    first: list[dict[str, Any]] = [
+        {"m": {"a": {"x": 2}, "b.c": 3}},
+        {"m.a": {"x": 2}, "m": {"b": {"c": 2}}},
+    ]
+    initial.check(space, first, Source())
+    found = [initial.space_of(space, first, index).draw(0).searched for index in range(2)]
+    assert found == [{"m.a": {"x": 2}, "m.b.c": 3}, {"m.a": {"x": 2}, "m.b.c": 2}]
+    with pytest.raises(BadSpace, match="4 is not allowed") as caught:
+        initial.check(space, [{"m": {"b": {"c": 4}}}], Source())
+    assert caught.value.place == "initial[0].m.b.c"
+    with pytest.raises(BadSpace, match="each name once"):
+        initial.check(space, [{"m.a": 1, "m": {"a": 1}}], Source())
 
 
 def test_a_given_number_becomes_one_as_the_space_has_it() -> None:
@@ -105,10 +126,23 @@ def test_a_conditional_grid_parameter_is_left_out_where_it_is_not_there() -> Non
     space = Space.parse({"a": {"choice": ["x"]}, "g": {"grid": [1, 2], "when": {"a": "x"}}})
     found = [initial.space_of(space, (), index).draw(0).searched for index in range(4)]
     assert [point["g"] for point in found] == [1, 2, 1, 2]
-    assert initial.cells(space) == 2
+    assert space.cells == 2
     assert space.domains.keys() == {"a"}
     assert space.size() == 2
     assert "each of 1, 2 in turn" in space.describe()[1]
+
+
+def test_a_searcher_that_enumerates_counts_the_trials_of_each_grid_value_apart() -> None:
+    space = Space.parse({"x": {"uniform": [0, 1]}, "g": {"grid": [1, 2, 3]}})
+    given = [{"x": 0.5}]
+    indices: dict[int, list[int]] = {1: [], 2: [], 3: []}
+    for number in range(1, 13):
+        pinned = initial.space_of(space, given, number)
+        trials = [made_by_hand.trial(n, Status.COMPLETED) for n in range(number)]
+        request = Request(pinned, made_by_hand.objective(), trials, (), 0)
+        indices[pinned.pinned["g"]].append(request.index)
+    for found in indices.values():
+        assert found == list(range(found[0], found[0] + 4))
 
 
 # ---- forbid ----------------------------------------------------------------------------------
@@ -173,6 +207,14 @@ def test_what_is_forbidden_survives_the_ledger(tmp_path: Path) -> None:
     sweeps.run(folder, trials=6)
     assert all(point["lr"] <= 0.01 for point in searched(folder))
     assert len(searched(folder)) == 6
+
+
+def test_what_the_trainable_refuses_of_a_group_is_answered_with_its_line() -> None:
+    head = "name: a\ntrials: 1\ntrainable: ppo\nmetric: a\nmode: max\nconfig: {env: CartPole-v1}\n"
+    group = "space:\n  model:\n    activation: tanh\n    hidden: {choice: [[0]]}\n"
+    spec = parse(head + group, "f.yaml")
+    with pytest.raises(BadConfig, match=r"^f.yaml:10: space.model.hidden"):
+        launch.resolve(spec, ())
 
 
 def test_a_mistake_is_answered_with_its_line() -> None:
