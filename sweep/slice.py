@@ -170,6 +170,7 @@ class _Slice:
         best = max((self._signed(s.value) for s in self.spec.sources), default=float("-inf"))
         while True:
             metrics = flatten(trainable.train())
+            self.exactness = trainable.exactness  # it may have become a weaker one
             iteration = trainable.iteration
             self.rows.append(Row(iteration, metrics))
             failpoints.reach("stepping")

@@ -120,7 +120,7 @@ class Trainer(ComputesActions, PolicyAccess, LearnsInRanks, Preflight):
         )
         self.fps = self.check_rendering(settings)
         self.workers: WorkerSet = make_workers(
-            self._worker_spec(), settings.workers, settings.recovery
+            self._worker_spec(), settings.workers, settings.recovery, settings.metrics
         )
         self.evaluators = Evaluators(settings.evaluation, self.seed, settings.resources)
 
@@ -189,7 +189,7 @@ class Trainer(ComputesActions, PolicyAccess, LearnsInRanks, Preflight):
     @property
     def exactness(self) -> str:  # type: ignore[override]  # measured per trial, not per class
         """What a checkpoint holds of the environments, measured: "A exact state" or weaker."""
-        return LEVELS[self.level]
+        return LEVELS["D" if self.progress.late else self.level]
 
     def collect_metrics(self, selected_workers: Sequence[int] | None = None) -> dict[str, Any]:
         """What the latest result says of episodes and steps: the same keys, the same numbers.
@@ -213,6 +213,7 @@ class Trainer(ComputesActions, PolicyAccess, LearnsInRanks, Preflight):
             self._synchronise(samples)
         for one in samples:
             self.progress.count(one.index, one.count, one.episodes, one.perf)
+            self.progress.late += one.late
         return learner
 
     def _sample_and_learn(

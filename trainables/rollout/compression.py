@@ -11,8 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 if TYPE_CHECKING:
+    from trainables.rollout.apart import MetricsApart
     from trainables.rollout.sample import Sample
-    from trainables.rollout.worker import RolloutWorker
 
 Array = NDArray[Any]
 
@@ -44,7 +44,7 @@ class PackingWorker:
         bulk: compress each fragment's observations as a whole, not row by row.
     """
 
-    def __init__(self, worker: "RolloutWorker", bulk: bool) -> None:
+    def __init__(self, worker: "MetricsApart", bulk: bool) -> None:
         self._worker = worker
         self._bulk = bulk
 

@@ -1,7 +1,8 @@
 """Everything counted since a trial's beginning, and the window that means are taken over.
 
-Metrics travel with the samples that they were measured in. What ended in an iteration stands in its
-result under ``hist_stats``; means are taken over the latest episodes.
+Metrics come with the samples that they were measured in, or too late and with a following one. What
+ended in an iteration stands in its result under ``hist_stats``; means are taken over the latest
+episodes.
 """
 
 from collections import deque
@@ -25,8 +26,9 @@ class MetricsConfig(Section):
     collect_metrics_timeout: float = Field(
         default=180.0,
         gt=0,
-        description="Seconds waited for workers' metrics, at most; they come with the samples, so "
-        "nothing is ever waited for.",
+        description="Seconds that child processes are waited for when they tell which episodes "
+        "ended; later ones count in the next iteration, are logged (num_late_metrics), and make "
+        "the trial inexact to the bit.",
     )
 
 
@@ -88,6 +90,9 @@ class Progress:
         self._window = EpisodeWindow(config.metrics_smoothing_episodes)
         self._sampled: dict[int, int] = {}
         """Worker → environment steps of this iteration."""
+        self.late = 0
+        """Samples whose metrics came too late to count with them."""
+        self._late_before = 0
         self._ended: list[RolloutMetrics] = []
         """Episodes of this iteration."""
         self._perf: dict[int, Mapping[str, float]] = {}
@@ -97,6 +102,7 @@ class Progress:
         """What is counted from now on belongs to the next result."""
         self._sampled = {}
         self._ended = []
+        self._late_before = self.late
 
     def count(
         self,
@@ -133,6 +139,7 @@ class Progress:
         whole = [one for one in ended if not one.faulty]
         more = {
             "num_faulty_episodes": len(ended) - len(whole),
+            "num_late_metrics": self.late - self._late_before,
             "hist_stats": histories(whole),
             "sampler_perf": mean_perf([p for index, p in self._perf.items() if chosen(index)]),
         }
@@ -146,10 +153,11 @@ class Progress:
         }
 
     def get_state(self) -> dict[str, Any]:
-        """Entries ``timesteps``, ``episodes`` and ``window``."""
+        """Entries ``timesteps``, ``episodes``, ``late`` and ``window``."""
         return {
             "timesteps": self.timesteps,
             "episodes": self.episodes,
+            "late": self.late,
             "window": self._window.get_state(),
         }
 
@@ -157,4 +165,5 @@ class Progress:
         """Take back what `get_state` gave."""
         self.timesteps = int(state["timesteps"])
         self.episodes = int(state["episodes"])
+        self.late = self._late_before = int(state["late"])
         self._window.set_state(state["window"])

@@ -9,12 +9,15 @@ answers is what the lost child would have answered, to the bit. Times are second
 import contextlib
 import logging
 from collections.abc import Mapping
+from multiprocessing import connection
 from typing import Any
 
 from pydantic import Field
 
 from trainables.errors import TrainableError, WorkerError
+from trainables.rollout.apart import as_data
 from trainables.rollout.compression import unpack
+from trainables.rollout.metrics import RolloutMetrics
 from trainables.rollout.process import WorkerProcess
 from trainables.rollout.sample import Sample
 from trainables.rollout.spec import WorkerSpec
@@ -65,6 +68,8 @@ class SupervisedWorker:
         self._request: tuple[str, tuple[Any, ...]] = ("", ())
         self._kept: Mapping[str, Any] | None = None
         self._told: dict[str, tuple[Any, ...]] = {}
+        self._late: list[RolloutMetrics] = []  # heard of too late and not given yet
+        self._owes = False  # its metrics have not come in time
 
     @property
     def pid(self) -> int:
@@ -78,6 +83,10 @@ class SupervisedWorker:
 
     def send(self, method: str, *args: Any) -> None:
         """Ask for ``worker.method(*args)``; a child that is gone is noticed by `receive`."""
+        if self._owes:
+            self._owes = False
+            with contextlib.suppress(TrainableError):  # which this request will meet as well
+                self._late += self.receive()
         self._request = (method, args)
         with contextlib.suppress(WorkerError):
             self._ask()
@@ -94,6 +103,25 @@ class SupervisedWorker:
             if not self.config.recreate_failed_workers:
                 raise
             return self._answer_of_replacement(error)
+
+    def metrics(self, timeout_s: float) -> list[RolloutMetrics] | None:
+        """The answer to ``tell_metrics``, after what came too late before; None: not in time.
+
+        Raises:
+            TrainableError: as `receive`.
+        """
+        if not connection.wait(list(self._process.ends), timeout_s):
+            logger.warning(
+                "rollout worker %d (pid %d) has not told its metrics in time "
+                "(collect_metrics_timeout); they count in a later iteration, and the trial is not "
+                "bit-exact",
+                *(self.spec.index, self.pid),
+            )
+            self._owes = True
+            return None
+        now: list[RolloutMetrics] = self.receive()
+        late, self._late = self._late, []
+        return late + now
 
     def ask_to_end(self) -> None:
         """Let the child begin to end; `close` waits for it."""
@@ -157,11 +185,21 @@ class SupervisedWorker:
     def _answer(self) -> Any:
         answer = self._process.receive(self.config.sample_timeout_s)
         method, args = self._request
+        if method == "get_state":
+            return {**answer, "untold": [*as_data(self._late), *answer["untold"]]}
+        if method == "set_state":
+            self._late = []
         if not self.config.recreate_failed_workers:
             return checked(unpack(answer), self.spec) if method == "sample" else answer
+        return self._kept_in_mind(method, args, answer)
+
+    def _kept_in_mind(self, method: str, args: tuple[Any, ...], answer: Any) -> Any:
+        """The answer; what a replacement would have to know of it is kept."""
         if method == "sample":
             sample, state = answer
             answer, self._kept = checked(unpack(sample), self.spec), state
+        elif method == "tell_metrics" and self._kept is not None:
+            self._kept = {**self._kept, "untold": []}
         elif method in TOLD:
             self._told[method] = args
         elif method == "set_state":

@@ -32,6 +32,8 @@ class Sample:
     """Of each fragment, its pieces by episode, where a callback looks at them."""
     index: int = 0
     """Of the worker."""
+    late: bool = False
+    """Its episodes had not come in time; they come with a later one."""
 
     @property
     def count(self) -> int:

@@ -17,8 +17,8 @@ from trainables.rollout.perf import PerfConfig
 from trainables.rollout.sampling import SamplingConfig
 
 if TYPE_CHECKING:  # ranks need torch
+    from trainables.rollout.apart import MetricsApart
     from trainables.rollout.rank import LearnerSpec, Rank
-    from trainables.rollout.worker import RolloutWorker
 
 
 @dataclass(frozen=True)
@@ -69,8 +69,9 @@ class WorkerSpec:
             return self.sampling.model_copy(update={"clip_rewards": True})
         return self.sampling
 
-    def build(self) -> "RolloutWorker | PackingWorker | Rank":
+    def build(self) -> "MetricsApart | PackingWorker | Rank":
         """The worker, in the process that it lives in."""
+        from trainables.rollout.apart import MetricsApart
         from trainables.rollout.worker import RolloutWorker
 
         set_level(self.logs)
@@ -79,4 +80,5 @@ class WorkerSpec:
         worker, compress = RolloutWorker(self), self.sampling.compress_observations
         if self.learner:
             return self.learner.enlist(worker)
-        return PackingWorker(worker, compress == "bulk") if compress else worker
+        apart = MetricsApart(worker)
+        return PackingWorker(apart, compress == "bulk") if compress else apart

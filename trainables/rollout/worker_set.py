@@ -4,6 +4,7 @@ Whatever they return stands in the order of their indices, never of arrival.
 """
 
 import logging
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Protocol, TypeVar
@@ -15,6 +16,8 @@ from trainables.errors import TrainableError, WorkerError
 from trainables.policies.actor import Actor, Weights
 from trainables.resources import WorkerCount
 from trainables.rollout import access
+from trainables.rollout.metrics import RolloutMetrics
+from trainables.rollout.progress import MetricsConfig
 from trainables.rollout.rank_group import RankGroup
 from trainables.rollout.recovery import RecoveryConfig, SupervisedWorker
 from trainables.rollout.sample import Sample
@@ -135,9 +138,16 @@ class ChildWorkers:
     Args:
         specs: one per worker, by index.
         recovery: what happens when one fails.
+        metrics_timeout_s: how long all together are waited for when they tell their metrics.
     """
 
-    def __init__(self, specs: Sequence[WorkerSpec], recovery: RecoveryConfig | None = None) -> None:
+    def __init__(
+        self,
+        specs: Sequence[WorkerSpec],
+        recovery: RecoveryConfig | None = None,
+        metrics_timeout_s: float = 180.0,
+    ) -> None:
+        self._metrics_timeout_s = metrics_timeout_s
         self._recovery = recovery or RecoveryConfig()
         self._count = len(specs)
         self._children: list[SupervisedWorker] = []
@@ -149,8 +159,17 @@ class ChildWorkers:
             raise
 
     def sample(self) -> list[Sample]:
-        """One sample of each, collected at the same time."""
-        return list(self._ask("sample", lambda _: ()).values())
+        """One sample of each, collected at the same time.
+
+        Its episodes are told after it, so that a child that is slow to tell them holds up nobody;
+        late ones come with the next sample.
+        """
+        samples: dict[int, Sample] = self._ask("sample", lambda _: ())
+        for child in self._children:
+            child.send("tell_metrics")
+        until = time.monotonic() + self._metrics_timeout_s
+        told = self._answers(lambda child: child.metrics(max(0.0, until - time.monotonic())))
+        return [_with_metrics(one, told.get(index, [])) for index, one in samples.items()]
 
     def sync(self, weights: Weights, filters: Mapping[str, Any]) -> None:
         """Give the learner's weights and the merged filters to each worker."""
@@ -198,11 +217,14 @@ class ChildWorkers:
             raise self._none_left(None)
         for child in self._children:
             child.send(method, *args(child.spec.index))
+        return self._answers(SupervisedWorker.receive)
+
+    def _answers(self, receive: Callable[[SupervisedWorker], Any]) -> dict[int, Any]:
         answers: dict[int, Any] = {}
         failed: dict[int, Exception] = {}
         for child in list(self._children):
             try:
-                answers[child.spec.index] = child.receive()
+                answers[child.spec.index] = receive(child)
             except TrainableError as error:
                 failed[child.spec.index] = error
         if failed:
@@ -253,8 +275,17 @@ class ChildWorkers:
         return advised
 
 
+def _with_metrics(sample: Sample, episodes: list[RolloutMetrics] | None) -> Sample:
+    if episodes is None:
+        return replace(sample, late=True)
+    return replace(sample, episodes=episodes)
+
+
 def make_workers(
-    spec: WorkerSpec, config: WorkersConfig, recovery: RecoveryConfig
+    spec: WorkerSpec,
+    config: WorkersConfig,
+    recovery: RecoveryConfig,
+    metrics: MetricsConfig | None = None,
 ) -> LocalWorkers | ChildWorkers | RankGroup:
     """The workers that the settings ask for, made from `spec` but for their index."""
     if config.num_workers == 0:
@@ -263,4 +294,5 @@ def make_workers(
     specs = [replace(spec, index=i) for i in range(config.num_workers)]
     if config.data_parallel:
         return RankGroup(specs, recovery, config.data_parallel_timeout_s)
-    return ChildWorkers(specs, recovery)
+    timeout_s = (metrics or MetricsConfig()).collect_metrics_timeout
+    return ChildWorkers(specs, recovery, timeout_s)
