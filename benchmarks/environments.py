@@ -249,9 +249,9 @@ INTRODUCTION = """\
 How exactly each environment comes back from a checkpoint, how fast it is, and whether PPO trains
 on it. Made by `python benchmarks/environments.py`; `sweep check-env ENV` measures one. Speeds are
 those of random actions on one core of the machine that made this page ({machine}), one
-environment after the other; where its load was above 1, other programs took part of that core. A
-measure of speed ends after 10 s, and an environment of fewer than 100 steps/s is trained with 32
-steps an iteration, others with 128. `wrapped:minigrid` is a function in `benchmarks/wrapped.py`: so
+environment after the other; time in which other programs had that core is not counted. A measure of
+speed ends after 10 s, and an environment of fewer than 100 steps/s is trained with 32 steps an
+iteration, others with 128. `wrapped:minigrid` is a function in `benchmarks/wrapped.py`: so
 an environment gets a wrapper of one's own, here one that turns the mission's words into numbers.
 
 | level | a restored trial |

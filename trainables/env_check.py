@@ -10,6 +10,7 @@ import time
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -32,6 +33,8 @@ LONGEST_S = 10.0
 """A measure of speed ends when it took so long, if it has not made all its steps."""
 AT_A_TIME = 20
 """Steps of all lanes between two looks at the clock."""
+SHORTEST_S = 1e-6
+"""No measure is shorter."""
 
 COSTS = (
     "steps_per_s",
@@ -173,6 +176,16 @@ def _saving(lanes: Lanes) -> Report:
 
 
 def _seconds(act: Callable[[], object]) -> float:
-    started = time.perf_counter()
+    """How long it takes, without the time in which other programs had the core."""
+    waited, started = _waited(), time.perf_counter()
     act()
-    return time.perf_counter() - started
+    took = time.perf_counter() - started
+    return max(took - (_waited() - waited), SHORTEST_S)
+
+
+def _waited() -> float:
+    """Seconds for which this thread has been ready to run and had no core; 0 if nobody counts."""
+    try:
+        return int(Path("/proc/thread-self/schedstat").read_text(encoding="ascii").split()[1]) / 1e9
+    except (OSError, IndexError):
+        return 0.0

@@ -5,6 +5,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -66,6 +67,11 @@ def test_the_speed_of_a_slow_environment_is_measured_with_fewer_steps(
     assert isinstance(lanes, InProcessLanes)
     assert env_check._speed(lanes, 1000) > 0
     assert len(lanes.units[0].sent) == env_check.AT_A_TIME
+
+
+def test_the_time_in_which_an_environment_itself_waits_is_counted() -> None:
+    assert env_check._seconds(lambda: time.sleep(0.05)) > 0.04
+    assert env_check._seconds(lambda: None) >= env_check.SHORTEST_S
 
 
 def test_a_slow_measurement_is_told_with_what_to_set(

@@ -95,8 +95,9 @@ def test_W8_evaluations_are_recorded_as_they_were_played(tmp_path: Path) -> None
         ({"env": f"{HERE}:DrawsByGlobalChance"}, "C"),
         ({"remote_worker_envs": True, "num_envs_per_worker": 2}, "C"),
         ({"num_workers": 1, "batch_mode": "complete_episodes"}, "C"),
+        ({"callbacks": "tests.support.callbacks:Diary"}, "C"),
     ],
-    ids=["A", "B", "global streams", "remote environments", "a child, whole episodes"],
+    ids=["A", "B", "global streams", "remote", "a child, whole episodes", "callbacks"],
 )
 def test_W8_recording_changes_no_bit_of_the_training(
     tmp_path: Path, config: dict[str, Any], level: str
