@@ -83,7 +83,13 @@ def export_model(folder: Folder, choice: Choice, out: Path) -> dict[str, Any]:
 
 def _find_trial(history: History, name: str, wanted: str) -> Trial:
     if wanted == "best":
-        return views.best_trial(history, name)
+        trial = views.best_trial(history, name)
+        front = views.front(history)
+        if front is not None:
+            numbers = ", ".join(map(str, front)) or "none yet"
+            allowed = f"a trial's number, as there are several objectives; the front: {numbers}"
+            raise BadConfig("--trial", wanted, allowed)
+        return trial
     if not wanted.isdecimal():
         raise BadConfig("--trial", wanted, "best, or the number of a trial")
     return views.find_trial(history, name, int(wanted))

@@ -8,6 +8,7 @@ read-only.
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from sweep import comparison
 from sweep.events import (
     FINISHED,
     Closed,
@@ -24,7 +25,8 @@ from sweep.events import (
     Warmed,
     Widened,
 )
-from sweep.trial import Objective, Point, Replica, Rest, Trial, rank_key
+from sweep.objective import Objective
+from sweep.trial import Point, Replica, Rest, Trial, rank_key
 
 __all__ = ["History", "Objective", "Point", "Replica", "Rest", "Trial", "rank_key"]
 
@@ -64,7 +66,11 @@ class History:
         """Trials with a score, best first."""
         chosen = self.trials if trials is None else trials
         scored = [trial for trial in chosen if trial.score is not None]
-        return sorted(scored, key=lambda trial: rank_key(trial, trial.score))
+        return comparison.ranked(scored, self.objective)
+
+    def front(self) -> list[Trial]:
+        """The trials that none is better than in every objective, best in the metric first."""
+        return comparison.front(self.trials, self.objective)
 
     @property
     def to_create(self) -> int:
@@ -124,7 +130,7 @@ class History:
         trial.k = k
         status = trial.status
         if status not in (Status.WAITING, Status.RUNNING) and not trial.unfinished:
-            trial.rests.append(Rest(k, status, trial.score))
+            trial.rests.append(Rest(k, status, trial.score, trial.others, trial.violations))
 
     def _create(self, event: Created) -> None:
         searched, config = dict(event.searched), dict(event.config)
@@ -139,9 +145,11 @@ class History:
             number, dict(taken["searched"]), {}, self.objective, (None,) * len(curves)
         )
         for replica, curve in zip(trial.replicas, curves, strict=True):
-            replica.curve = [Point(*point) for point in curve]
+            replica.curve = [
+                Point(point[0], point[1], point[2], tuple(point[3:])) for point in curve
+            ]
             replica.status = Status(taken["status"])
-        trial.rests = [Rest(0, trial.status, trial.score)]
+        trial.rests = [Rest(0, trial.status, trial.score, trial.others, trial.violations)]
         return trial
 
     def _replica(self, event: Opened | Closed | Moved) -> Replica:
@@ -182,11 +190,13 @@ class History:
             replica.crashes.append(event.error_at)
 
     def _point(self, iteration: int, metrics: Metrics) -> Point:
-        value, time = metrics.get(self.objective.metric), metrics.get(self.objective.time_attr)
+        objective = self.objective
+        time = _number(metrics.get(objective.time_attr))
         return Point(
             iteration,
-            float(time) if isinstance(time, int | float) else float(iteration),
-            float(value) if isinstance(value, int | float) else None,
+            float(iteration) if time is None else time,
+            _number(metrics.get(objective.metric)),
+            tuple(_number(metrics.get(path)) for path in objective.other_results),
         )
 
     def _move(self, replica: Replica, status: Status, reason: str, at: float) -> None:
@@ -194,6 +204,10 @@ class History:
             replica.lost, replica.crashes = 0, []
         replica.status, replica.reason = status, reason
         replica.ended_at = at if status in FINISHED else None
+
+
+def _number(value: object) -> float | None:
+    return float(value) if isinstance(value, int | float) else None
 
 
 def _count_upto(curve: Sequence[Point], iteration: int) -> int:

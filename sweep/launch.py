@@ -28,6 +28,7 @@ from sweep.schedulers import Frame, Scheduler
 from sweep.searchers import Searcher
 from sweep.space import Space, widening
 from sweep.spec import SweepSpec, space_file
+from sweep.spec.objectives import read_constraints
 from trainables.errors import nearest, shorten
 from trainables.trainable import Trainable
 
@@ -52,7 +53,11 @@ class Resolved:
 
 def objective_of(spec: SweepSpec, time_attr: str) -> Objective:
     """What the trials of `spec` are compared by."""
-    return Objective(spec.metric, spec.mode, spec.score, time_attr, spec.aggregate)
+    constraints = read_constraints(spec.constraints)
+    also = tuple(spec.also.items())
+    return Objective(
+        spec.metric, spec.mode, spec.score, time_attr, spec.aggregate, also, constraints
+    )
 
 
 def resolve(spec: SweepSpec, paths: Sequence[str]) -> Resolved:
@@ -76,6 +81,16 @@ def resolve(spec: SweepSpec, paths: Sequence[str]) -> Resolved:
     searcher = searcher_class(options)
     with _written_at(spec, "searcher"):
         searcher.check(spec.space)
+    if spec.also and not searcher.supports.objectives:
+        able = [
+            n for n in plugins.names(searchers.PACKAGE) if searchers.find(n).supports.objectives
+        ]
+        raise spec.source.refuse(
+            ("also",),
+            dict(spec.also),
+            f"no key, as searcher {spec.searcher.name} knows one objective",
+            f"these know several: {', '.join(able)}",
+        )
     samples.check(spec, lambda c: trainable.check_config(trainable.complete_config(c, spec.stop)))
     return Resolved(spec, trainable, scheduler, searcher)
 

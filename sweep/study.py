@@ -31,9 +31,17 @@ from sweep.space import Choice, Domain, Float, Int, Normal, Ordinal, choice_key
 View = Literal["modelled", "drawn", "shown"]
 
 
-def direction(objective: Objective) -> Literal["maximize", "minimize"]:
-    """Optuna's word for the objective's mode."""
-    return "maximize" if objective.mode == "max" else "minimize"
+Direction = Literal["maximize", "minimize"]
+
+
+def direction(objective: Objective) -> Direction:
+    """Optuna's word for the mode of the metric."""
+    return directions(objective)[0]
+
+
+def directions(objective: Objective) -> list[Direction]:
+    """Optuna's words for the modes of all objectives, the metric's first."""
+    return ["maximize" if sign > 0 else "minimize" for sign in objective.signs]
 
 
 def distribution(domain: Domain, view: View = "modelled") -> BaseDistribution:

@@ -12,25 +12,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from sweep.events import FINISHED, Birth, Goal, Metrics, Saved, Status, group_status
-from sweep.spec.aggregate import Aggregate, combine
-from sweep.spec.score import Mode, Score
-
-
-@dataclass(frozen=True)
-class Objective:
-    """What is compared, in which direction, and against which time."""
-
-    metric: str
-    mode: Mode
-    score: Score
-    time_attr: str = "training_iteration"
-    aggregate: Aggregate = "mean"
-    """What several replicas count as."""
-
-    @property
-    def sign(self) -> float:
-        """+1 where more is better, -1 where less is."""
-        return 1.0 if self.mode == "max" else -1.0
+from sweep.objective import Objective, rank
+from sweep.spec.aggregate import combine
+from sweep.spec.score import Mode
 
 
 @dataclass(frozen=True)
@@ -40,6 +24,8 @@ class Point:
     iteration: int
     time: float
     value: float | None
+    others: tuple[float | None, ...] = ()
+    """The results that `Objective.also` names, then those of the constraints."""
 
 
 @dataclass
@@ -135,6 +121,11 @@ class Replica:
             valued, key=lambda s: (sign * (s.value or 0.0), s.iteration), default=self.newest
         )
 
+    def series(self, place: int) -> list[float]:
+        """The values of one of `Point.others`, oldest first; iterations without one left out."""
+        values = (point.others[place] for point in self.curve if point.others)
+        return [value for value in values if value is not None]
+
     def value_at(self, iteration: int) -> Point | None:
         """The point of one iteration; None: its curve has none."""
         return next((point for point in self.curve if point.iteration == iteration), None)
@@ -148,6 +139,10 @@ class Rest:
     """The number of the event."""
     status: Status
     score: float | None
+    others: tuple[float | None, ...] = ()
+    """The scores in the further objectives."""
+    violations: tuple[float, ...] = ()
+    """How far each constraint was broken; 0 or less: it held."""
 
 
 @dataclass
@@ -246,6 +241,38 @@ class Trial:
         return self.score_at()
 
     @property
+    def others(self) -> tuple[float | None, ...]:
+        """The scores in the further objectives, each aggregated as the metric's."""
+        return tuple(
+            self._other(place, mode) for place, (_, mode) in enumerate(self.objective.also)
+        )
+
+    def _other(self, place: int, mode: Mode) -> float | None:
+        scores = [self.objective.score.reduce(r.series(place), mode) for r in self.replicas]
+        found = [score for score in scores if score is not None]
+        if len(found) < len(scores):
+            return None
+        return combine(found, self.objective.aggregate, mode)
+
+    @property
+    def violations(self) -> tuple[float, ...]:
+        """How far its replicas break each constraint, the worst counts; 0 or less: it holds."""
+        first = len(self.objective.also)
+        newest = [
+            [next(reversed(r.series(first + place)), None) for r in self.replicas]
+            for place in range(len(self.objective.constraints))
+        ]
+        return tuple(
+            max(constraint.violation(value) for value in values)
+            for constraint, values in zip(self.objective.constraints, newest, strict=True)
+        )
+
+    @property
+    def feasible(self) -> bool:
+        """Whether it breaks no constraint."""
+        return all(violation <= 0 for violation in self.violations)
+
+    @property
     def unfinished(self) -> bool:
         """Whether one of its replicas was interrupted on its way to its goal."""
         return any(replica.unfinished for replica in self.replicas)
@@ -280,12 +307,6 @@ class Trial:
         values = [replica.last.get(key) for replica in self.replicas]
         found = [float(value) for value in values if isinstance(value, int | float)]
         return sum(found) if found else None
-
-
-def rank(objective: Objective, score: float | None, number: int) -> tuple[bool, float, int]:
-    """Sorts best first; a missing score or NaN is last; of equals the lower number is first."""
-    missing = score is None or math.isnan(score)
-    return (missing, 0.0 if missing else -objective.sign * (score or 0.0), number)
 
 
 def rank_key(trial: Trial, score: float | None) -> tuple[bool, float, int]:

@@ -105,7 +105,7 @@ class _Taken:
 
     def plain(self) -> dict[str, Any]:
         curves = [
-            [[point.iteration, point.time, point.value] for point in replica.curve]
+            [[point.iteration, point.time, point.value, *point.others] for point in replica.curve]
             for replica in self.trial.replicas
         ]
         return {

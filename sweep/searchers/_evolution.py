@@ -103,7 +103,7 @@ class Evolution:
             pool = [t for t in (*members, *elite) if _past.rest_of(t, k) is not None]
             elite = self._choose(request, pool, k, generation)
         domains = request.space.domains
-        return [_study.freeze(trial, domains, AsComplete(k)(trial)) for trial in elite]
+        return [_study.freeze(t, domains, AsComplete(k)(t), n) for n, t in enumerate(elite)]
 
     def _choose(
         self, request: Request, pool: Sequence[Trial], k: float, generation: int
@@ -116,10 +116,13 @@ class Evolution:
         )
         if key not in self._chosen:
             seed = rng.integer(request.sweep_seed, "generation", generation) % 2**32
-            known = [_study.freeze(t, {}, s) for t, s in zip(pool, scores, strict=True)]
+            known = [
+                _study.freeze(trial, {}, seen, place)
+                for place, (trial, seen) in enumerate(zip(pool, scores, strict=True))
+            ]
             sampler = self._sampler([], seed)
             study = _study.study_of(request, [], sampler)
-            self._chosen[key] = tuple(t.number for t in sampler.choose(study, known))
+            self._chosen[key] = tuple(pool[t.number].number for t in sampler.choose(study, known))
         return [request.trials[number] for number in self._chosen[key]]
 
 

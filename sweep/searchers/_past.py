@@ -20,14 +20,14 @@ def seen_by(trials: Sequence[Trial], number: int) -> float:
 def rest_of(trial: Trial, k: float) -> Rest | None:
     """Where the trial last came to rest with a score, as known at event `k`; None: nowhere."""
     last = next((rest for rest in reversed(trial.rests) if rest.k <= k), None)
-    if last is None or last.status is Status.FAILED or not _is_number(last.score):
+    if last is None or last.status is Status.FAILED or not _is_scored(last):
         return None
     return last
 
 
 def first_score(trial: Trial) -> float:
     """The event from which the trial has a score; infinite: it has none."""
-    scored = (rest.k for rest in trial.rests if _is_number(rest.score))
+    scored = (rest.k for rest in trial.rests if _is_scored(rest))
     return next(scored, math.inf)
 
 
@@ -45,5 +45,6 @@ class Arrivals:
             take(self._waiting.pop()[1])
 
 
-def _is_number(score: float | None) -> bool:
-    return score is not None and not math.isnan(score)
+def _is_scored(rest: Rest) -> bool:
+    """Whether there was a score in every objective."""
+    return all(v is not None and not math.isnan(v) for v in (rest.score, *rest.others))

@@ -19,7 +19,7 @@ from sweep.searchers import Request
 from sweep.searchers._views import Seen, View
 from sweep.space import Domain, Settings
 from sweep.space.parameters import Parameter
-from sweep.study import ask, direction, distribution, encode
+from sweep.study import ask, directions, distribution, encode
 
 optuna.logging.set_verbosity(optuna.logging.WARNING)
 
@@ -88,21 +88,22 @@ def study_of(
     """A study that holds `known`, which are not copied: samplers only read them."""
     storage = InMemoryStorage()
     study = optuna.create_study(
-        storage=storage, sampler=sampler, direction=direction(request.objective)
+        storage=storage, sampler=sampler, directions=directions(request.objective)
     )
     storage._studies[study._study_id].trials.extend(known)
     storage._max_trial_id = len(known) - 1
     return study
 
 
-def freeze(trial: Trial, domains: Mapping[str, Domain], seen: Seen, place: int = 0) -> FrozenTrial:
+def freeze(trial: Trial, domains: Mapping[str, Domain], seen: Seen, place: int) -> FrozenTrial:
     """`trial` as Optuna sees it, at its place in a study."""
     searched = {name: value for name, value in trial.searched.items() if name in domains}
     if trial.parent is not None:
         seen = Seen(TrialState.FAIL)  # its score is owed to its ancestors' settings too
     frozen = optuna.trial.create_trial(
         state=seen.state,
-        value=seen.value,
+        values=seen.values or None,
+        system_attrs={f"constraints:{n}": v for n, v in enumerate(seen.violations)},
         params={name: encode(domains[name], value) for name, value in searched.items()},
         distributions={name: distribution(domains[name]) for name in searched},
         intermediate_values=dict(seen.rungs or {}),

@@ -1,7 +1,7 @@
 """How a trial looks to a sampler: what Optuna calls its state, its value and its rungs."""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -26,10 +26,12 @@ class Seen:
     """A trial to a sampler."""
 
     state: TrialState
-    value: float | None = None
-    """The score, of a complete one."""
+    values: tuple[float, ...] = ()
+    """The scores in all objectives, of a complete one."""
     rungs: Mapping[int, float] | None = None
     """Rung (from 1) → the score there, of others."""
+    violations: tuple[float, ...] = ()
+    """How far it breaks each constraint."""
 
 
 class View(Protocol):
@@ -46,10 +48,9 @@ class WithRungs:
 
     def __call__(self, trial: Trial) -> Seen:
         state = TrialState.RUNNING if trial.unfinished else STATES[trial.status]
-        score = trial.score
         if state is TrialState.COMPLETE:
-            return _complete(score)
-        return Seen(state, rungs=self._values(trial))
+            return _complete((trial.score,), trial.violations)
+        return Seen(state, rungs=self._values(trial), violations=_finite(trial.violations))
 
     def _values(self, trial: Trial) -> dict[int, float]:
         """Without rungs the score so far, at its iteration."""
@@ -74,11 +75,11 @@ class AsComplete:
     k: float = math.inf
 
     def __call__(self, trial: Trial) -> Seen:
-        for rest in reversed(trial.rests):
-            if rest.k <= self.k:
-                return (
-                    Seen(TrialState.FAIL) if rest.status is Status.FAILED else _complete(rest.score)
-                )
+        rest = next((rest for rest in reversed(trial.rests) if rest.k <= self.k), None)
+        if rest is not None:
+            failed = rest.status is Status.FAILED
+            values = (None,) if failed else (rest.score, *rest.others)
+            return _complete(values, rest.violations)
         return Seen(TrialState.RUNNING)
 
 
@@ -98,14 +99,23 @@ class AtLevel:
                 return Seen(TrialState.RUNNING)
         elif trial.status is Status.FAILED or not self._reached(trial):
             return Seen(TrialState.FAIL)
-        return _complete(trial.score_at(self.level))
+        return _complete((trial.score_at(self.level),), trial.violations)
 
     def _reached(self, trial: Trial) -> bool:
         return trial.status is Status.COMPLETED or trial.reached(self.level)
 
 
-def _complete(score: float | None) -> Seen:
-    """A score that is missing tells nothing: Optuna has no complete trial without a value."""
-    if score is None or math.isnan(score):
-        return Seen(TrialState.FAIL)
-    return Seen(TrialState.COMPLETE, score)
+def _complete(values: Sequence[float | None], violations: Sequence[float]) -> Seen:
+    """A score that is missing tells nothing: Optuna has no complete trial without its values."""
+    known = tuple(value for value in values if value is not None and not math.isnan(value))
+    if len(known) < len(values):
+        return Seen(TrialState.FAIL, violations=_finite(violations))
+    return Seen(TrialState.COMPLETE, known, violations=_finite(violations))
+
+
+def _finite(violations: Sequence[float]) -> tuple[float, ...]:
+    """What is not known counts as broken more than anything that is."""
+    return tuple(min(violation, _UNKNOWN) for violation in violations)
+
+
+_UNKNOWN = 1e100

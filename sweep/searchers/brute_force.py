@@ -23,6 +23,7 @@ class Searcher(searchers.Searcher):
         conditions="points that differ only where no condition holds are one",
         choices="part of the enumeration",
         unfinished="they have their points",
+        objectives=True,
     )
 
     def __init__(self, options: SearcherOptions) -> None:

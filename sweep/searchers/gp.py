@@ -38,6 +38,8 @@ class Searcher(searchers.Searcher):
         conditions="drawn at random",
         choices="modelled",
         unfinished="expects from them what the process does",
+        objectives=True,
+        constraints=True,
     )
 
     def __init__(self, options: SearcherOptions) -> None:

@@ -38,6 +38,7 @@ class Searcher(searchers.Searcher):
         conditions="part of the sequence where they hold",
         choices="part of the sequence",
         unfinished="does not look at them",
+        objectives=True,
     )
 
     def __init__(self, options: SearcherOptions) -> None:

@@ -20,6 +20,7 @@ class Searcher(searchers.Searcher):
         conditions="drawn where they hold",
         choices="drawn",
         unfinished="does not look at them",
+        objectives=True,
     )
 
     def __init__(self, options: SearcherOptions) -> None:

@@ -11,7 +11,7 @@ from pydantic import Field
 from sweep import searchers
 from sweep.errors import BadConfig
 from sweep.searchers import Request, SearcherOptions, Supports, _study
-from sweep.searchers._views import WithRungs
+from sweep.searchers._views import AsComplete, WithRungs
 from sweep.space import Settings, Space
 
 
@@ -46,6 +46,8 @@ class Searcher(searchers.Searcher):
         conditions="drawn at random; modelled with `group: true`",
         choices="modelled",
         unfinished="counts them as bad",
+        objectives=True,
+        constraints=True,
     )
 
     def __init__(self, options: SearcherOptions) -> None:
@@ -62,7 +64,9 @@ class Searcher(searchers.Searcher):
 
     def suggest(self, request: Request) -> Settings:
         """Settings from the history's good ones."""
-        known = self._cache.bring_up(request, WithRungs(request.levels))
+        several = len(request.objective.signs) > 1  # then Optuna compares complete trials only
+        view = AsComplete() if several else WithRungs(request.levels)
+        known = self._cache.bring_up(request, view)
         with _study.quiet():
             sampler = optuna.samplers.TPESampler(seed=request.seed % 2**32, **self._settings)
         return _study.suggest(request, sampler, known)

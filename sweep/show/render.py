@@ -166,16 +166,29 @@ def results(data: Data) -> RenderableType:
     """`sweep results`."""
     best = "greatest" if data["mode"] == "max" else "least"
     title = f"{printable(data['name'])}: {printable(data['metric'])}, {best} first"
-    return Group(Text(title), Text(), ranking(data["trials"], "wrap"))
+    shown = [Text(title), *front_line(data["front"]), Text()]
+    return Group(*shown, ranking(data["trials"], "wrap"))
+
+
+def front_line(front: Sequence[int] | None) -> list[Text]:
+    """The trials of the front, on one line; nothing where there is one objective."""
+    if front is None:
+        return []
+    numbers = ", ".join(str(number) for number in front) or "none yet"
+    return [Text(f"front (none is better in every objective): trials {numbers}")]
 
 
 def ranking(rows: Sequence[Data], settings: str) -> Table:
     """Trials as a table, in the order given; `settings` is the kind of that column."""
+    also = list(rows[0].get("also", {})) if rows else []
+    limited = any(row.get("breaks") for row in rows)
     return table(
         [
             ("trial", "r"),
             ("status", "l"),
             ("score", "r"),
+            *((wording.last_part(path), "r") for path in also),
+            *([("breaks", "l")] if limited else []),
             ("iter", "r"),
             ("steps", "r"),
             ("settings", settings),
@@ -185,6 +198,8 @@ def ranking(rows: Sequence[Data], settings: str) -> Table:
                 str(row["trial"]),
                 word(row["status"]),
                 wording.number(row["score"]),
+                *(wording.number(row["also"][path]) for path in also),
+                *([Text(", ".join(row["breaks"]))] if limited else []),
                 str(row["iterations"]),
                 wording.count(row["steps"]),
                 Text(wording.settings(row["settings"])),

@@ -9,7 +9,7 @@ from rich.table import Table
 from rich.text import Text
 
 from sweep.show import wording
-from sweep.show.render import table, word
+from sweep.show.render import front_line, table, word
 from trainables.errors import printable
 
 Data = Mapping[str, Any]
@@ -24,7 +24,10 @@ def best(data: Data) -> RenderableType:
     )
     saved = data["checkpoint"]
     where = "no checkpoint" if saved is None else checkpoint_line(saved)
-    lines = [f"# {facts}", f"# {where}", "config:", *wording.yaml_lines(data["config"], 2)]
+    others = [f"# {printable(k)} {wording.number(v)}" for k, v in data.get("also", {}).items()]
+    others += [f"# breaks {printable(path)}" for path in data.get("breaks", [])]
+    others += [f"# {line.plain}" for line in front_line(data["front"])]
+    lines = [f"# {facts}", *others, f"# {where}", "config:", *wording.yaml_lines(data["config"], 2)]
     return Text("\n".join(lines), no_wrap=True, overflow="ignore")
 
 

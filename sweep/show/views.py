@@ -95,13 +95,16 @@ def results(sweep: Sweep) -> Data:
         "name": sweep.folder.name,
         "metric": sweep.spec.metric,
         "mode": sweep.spec.mode,
+        "front": front(history),
         "trials": [row(trial) for trial in [*ranked, *others]],
     }
 
 
 def row(trial: Trial) -> Data:
     """One trial in a table of results."""
+    compared = {} if trial.objective.is_simple else beside(trial)
     return {
+        **compared,
         "trial": trial.number,
         "status": trial.status.value,
         "score": finite(trial.score),
@@ -113,8 +116,29 @@ def row(trial: Trial) -> Data:
     }
 
 
+def beside(trial: Trial) -> Data:
+    """What a trial is compared by beside the metric."""
+    objective = trial.objective
+    scores = zip(objective.also, trial.others, strict=True)
+    limits = zip(objective.constraints, trial.violations, strict=True)
+    return {
+        "also": {path: finite(score) for (path, _), score in scores},
+        "breaks": [constraint.path for constraint, violation in limits if violation > 0],
+    }
+
+
+def front(history: History) -> list[int] | None:
+    """The numbers of the trials that none is better than; None: there is one objective."""
+    if not history.objective.also:
+        return None
+    return [trial.number for trial in history.front()]
+
+
 def best(sweep: Sweep) -> Data:
-    """`sweep best`: the trial with the best score, and where its best checkpoint lies."""
+    """`sweep best`: the trial with the best score, and where its best checkpoint lies.
+
+    With several objectives it is the best of the front in the metric.
+    """
     trial = best_trial(sweep.history, sweep.folder.name)
     leader = trial.leader
     saved = leader.best_checkpoint
@@ -123,6 +147,7 @@ def best(sweep: Sweep) -> Data:
         "metric": sweep.spec.metric,
         "mode": sweep.spec.mode,
         **row(trial),
+        "front": front(sweep.history),
         "checkpoint": None if saved is None else checkpoint(leader, saved),
     }
 

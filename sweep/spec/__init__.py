@@ -29,6 +29,7 @@ from sweep.space import initial
 from sweep.spec import yaml_source
 from sweep.spec.aggregate import Aggregate
 from sweep.spec.names import check_name
+from sweep.spec.objectives import LimitText, check_single
 from sweep.spec.overrides import Override, apply_overrides
 from sweep.spec.score import Mode, Score, read_score
 from sweep.spec.searching import (
@@ -75,7 +76,6 @@ M = TypeVar("M", bound=BaseModel)
 #: Keys that are planned or known from elsewhere → what to do without them.
 NOT_BUILT: dict[tuple[str, ...], str] = {
     ("racing",): "remove it; each trial runs under one seed",
-    ("constraints",): "remove it; forbid: [...] takes combinations out of the space",
     ("limits", "trial_s"): "remove it; stop: {time_total_s: 3600} ends a trial by its own time",
     ("limits", "trial_memory"): "remove it",
     ("resources", "gpu"): "remove it; trials train on the CPU",
@@ -125,10 +125,20 @@ class SweepSpec(BaseModel):
     trainable: Annotated[str, AfterValidator(_check_trainable)] = Field(
         description="What is trained: a file in trainables/algorithms, or package.module:Class."
     )
-    metric: ResultPath = Field(description="The result that is compared, a path with slashes.")
+    metric: Annotated[ResultPath, BeforeValidator(check_single)] = Field(
+        description="The result that is compared, a path with slashes."
+    )
     mode: Mode = Field(description="Whether the least (min) or the greatest (max) metric is best.")
     score: Annotated[Score, BeforeValidator(read_score), PlainSerializer(Score.written)] = Field(
         Score(), description="How a learning curve of the metric becomes one number."
+    )
+    also: dict[ResultPath, Mode] = Field(
+        default_factory=dict,
+        description="Further objectives: result → whether its least or greatest value is best.",
+    )
+    constraints: dict[ResultPath, LimitText] = Field(
+        default_factory=dict,
+        description='Result → limit such as "<= 2"; what breaks one ranks behind what does not.',
     )
     config: dict[str, Any] = Field(
         default_factory=dict, description="Fixed settings of the trainable."
@@ -176,6 +186,8 @@ class SweepSpec(BaseModel):
         """Remember the text, and check the parts against each other."""
         self._source = source_of(context)
         self.space.check_against(self.config)
+        if self.metric in self.also:
+            raise self._source.refuse(("also", self.metric), self.metric, "not the metric again")
         initial.check(self.space, self.initial, self._source)
         check_number(self.initial, self.trials, self._source)
 

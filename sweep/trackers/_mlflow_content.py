@@ -112,6 +112,8 @@ class Content:
     def best(self) -> Trial | None:
         """The best trial so far; None before there is a score."""
         trials = self.history.trials
+        if not self.history.objective.is_simple:
+            return next(iter(self.history.ranked()), None)
         scored = [number for number, score in self._scores.items() if score is not None]
         ranks = [rank_key(trials[number], self._scores[number]) for number in scored]
         return trials[min(ranks)[-1]] if ranks else None

@@ -13,9 +13,10 @@ from typing import Any
 
 from optuna.trial import FrozenTrial, TrialState, create_trial
 
+from sweep import comparison
 from sweep.events import Recorded, Status
 from sweep.history import History, Trial
-from sweep.study import direction, distribution, encode
+from sweep.study import directions, distribution, encode
 from sweep.trackers import Where
 from sweep.trackers._optuna_storage import DRAFT, Storage, unfinished
 
@@ -71,7 +72,7 @@ class Copy:
             "trainable": spec.trainable,
             "note": "a copy: written by sweep, read by you",
         }
-        return self._storage.create(name, direction(self._where.objective), attributes)
+        return self._storage.create(name, directions(self._where.objective), attributes)
 
     def _can_become(self, wanted: Iterable[FrozenTrial]) -> bool:
         """Whether adding to the study makes it equal to the history."""
@@ -110,12 +111,12 @@ class Copy:
         domains = {name: space.role(name) for name in space.searched}
         searched = {name: value for name, value in trial.searched.items() if name in domains}
         state = STATES[trial.status]
-        score = trial.score
-        if state is TrialState.COMPLETE and score is None:
-            state = TrialState.FAIL  # Optuna has no complete trial without a value
+        scores = [score for score in comparison.values(trial) if score is not None]
+        if state is TrialState.COMPLETE and len(scores) < len(self._where.objective.signs):
+            state = TrialState.FAIL  # Optuna has no complete trial without its values
         frozen = create_trial(
             state=state,
-            value=score if state is TrialState.COMPLETE else None,
+            values=scores if state is TrialState.COMPLETE else None,
             params={
                 name: encode(domains[name], value, "shown") for name, value in searched.items()
             },

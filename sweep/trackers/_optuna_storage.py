@@ -46,9 +46,9 @@ class Storage:
         except KeyError:
             return None
 
-    def create(self, name: str, direction: str, attributes: Mapping[str, Any]) -> int:
+    def create(self, name: str, directions: Iterable[str], attributes: Mapping[str, Any]) -> int:
         """Make an empty study and return its id."""
-        study = self._rdb.create_new_study([StudyDirection[direction.upper()]], name)
+        study = self._rdb.create_new_study([StudyDirection[d.upper()] for d in directions], name)
         for key, value in attributes.items():
             self._rdb.set_study_user_attr(study, key, value)
         return study

@@ -8,7 +8,7 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from sweep import searchers
+from sweep import launch, searchers
 from sweep import spec as specs
 from sweep.events import (
     Closed,
@@ -28,7 +28,6 @@ from sweep.proposals import Proposer
 from sweep.schedulers import Fresh
 from sweep.searchers import Searcher
 from sweep.spec import SweepSpec
-from tests.support.trials import objective
 
 LEVELS = (1.0, 3.0)
 FRESH = Fresh(Goal(), "a slot is free")
@@ -64,8 +63,8 @@ def quality(settings: Mapping[str, Any]) -> float:
     return float(-abs(number["epochs"] - 7) - 10 * number["lr"] - number["width"])
 
 
-def spec_of(raw: Mapping[str, Any], seed: int) -> SweepSpec:
-    whole = {"name": "search", "trials": 1000, "trainable": "a:B", "metric": "score"}
+def spec_of(raw: Mapping[str, Any], seed: int, compared: Mapping[str, Any]) -> SweepSpec:
+    whole = {**compared, "name": "search", "trials": 1000, "trainable": "a:B", "metric": "score"}
     return specs.parse(json.dumps({**whole, "mode": "max", "space": raw, "seed": seed}), "s.yaml")
 
 
@@ -75,10 +74,11 @@ class Search:
     Args:
         name: the searcher.
         raw: the space.
+        compared: the keys ``also`` and ``constraints`` of the spec.
         records: the history so far, from which a new driver goes on.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 each is a part of the recipe
         self,
         name: str,
         raw: Mapping[str, Any] = MIXED,
@@ -87,6 +87,7 @@ class Search:
         options: Mapping[str, Any] | None = None,
         records: Sequence[Recorded] = (),
         seed: int = 3,
+        compared: Mapping[str, Any] | None = None,
     ) -> None:
         self.recipe: dict[str, Any] = {
             "name": name,
@@ -94,15 +95,18 @@ class Search:
             "slots": slots,
             "options": options,
             "seed": seed,
+            "compared": compared,
         }
+        spec = spec_of(raw, seed, compared or {})
         self.name, self.slots = name, slots
-        self.objective: Objective = objective()
+        self.objective: Objective = launch.objective_of(spec, "training_iteration")
         self.history = History(self.objective)
         self.records: list[Recorded] = []
-        self.proposer = Proposer(spec_of(raw, seed), build(name, options), LEVELS, dict)
+        self.proposer = Proposer(spec, build(name, options), LEVELS, dict)
         self.space = self.proposer.spec.space
         self.ends: Sequence[Status] = ENDS
         self.quality: Callable[[Mapping[str, Any]], float | None] = quality
+        self.beside: Callable[[Mapping[str, Any]], Mapping[str, float]] = lambda _settings: {}
         for record in records or [Recorded(1, 1, 0.0, EpochBegan("host", 1, 1000))]:
             self._take(record)
 
@@ -137,9 +141,12 @@ class Search:
     def end(self, number: int) -> None:
         """The trial ends as its number says; a paused one waits at the first rung."""
         status = self.ends[number % len(self.ends)]
-        value = self.quality(self.history.trials[number].config)
+        config = self.history.trials[number].config
+        value, beside = self.quality(config), dict(self.beside(config))
+        if value is not None:
+            beside["score"] = value
         rows = [
-            Row(i, {"training_iteration": i, **({} if value is None else {"score": value + i})})
+            Row(i, {"training_iteration": i, **beside})
             for i in range(1, 2 if status is Status.PAUSED else 4)
         ]
         end = End.CRASHED if status is Status.FAILED else End.DONE

@@ -153,19 +153,19 @@ def outcome(status: Status, *iterations: int) -> Closed:
 def test_a_paused_trial_is_pruned_with_its_rungs_to_tpe_and_complete_to_others() -> None:
     paused = one_trial(outcome(Status.PAUSED, 1))
     assert WithRungs(LEVELS)(paused) == Seen(TrialState.PRUNED, rungs={1: 10.0})
-    assert AsComplete()(paused) == Seen(TrialState.COMPLETE, 10.0)
-    assert AtLevel(1.0)(paused) == Seen(TrialState.COMPLETE, 10.0)
+    assert AsComplete()(paused) == Seen(TrialState.COMPLETE, (10.0,))
+    assert AtLevel(1.0)(paused) == Seen(TrialState.COMPLETE, (10.0,))
     assert AtLevel(3.0)(paused) == Seen(TrialState.FAIL)
 
 
 def test_a_promoted_trial_is_complete_with_its_highest_rung_while_it_goes_on() -> None:
     trial = one_trial(outcome(Status.PAUSED, 1), outcome(Status.PAUSED, 2))
     assert trial.unfinished
-    assert AsComplete()(trial) == Seen(TrialState.COMPLETE, 10.0)
+    assert AsComplete()(trial) == Seen(TrialState.COMPLETE, (10.0,))
     assert AtLevel(3.0)(trial) == Seen(TrialState.RUNNING)
     trial = one_trial(outcome(Status.PAUSED, 1), outcome(Status.COMPLETED, 2, 3))
-    assert AsComplete()(trial) == Seen(TrialState.COMPLETE, 30.0)
-    assert AsComplete(trial.rests[0].k)(trial) == Seen(TrialState.COMPLETE, 10.0)
+    assert AsComplete()(trial) == Seen(TrialState.COMPLETE, (30.0,))
+    assert AsComplete(trial.rests[0].k)(trial) == Seen(TrialState.COMPLETE, (10.0,))
     assert AsComplete(trial.seen)(trial) == Seen(TrialState.RUNNING)
 
 
