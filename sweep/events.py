@@ -6,7 +6,7 @@ by them.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, ClassVar
 
@@ -252,14 +252,6 @@ Event = (
     EpochBegan | EpochEnded | Created | Opened | Closed | Moved | Warmed | Widened | SpaceExhausted
 )
 
-_KINDS: Mapping[str, type[Any]] = {
-    cls.kind: cls
-    for cls in (
-        *(EpochBegan, EpochEnded, Created, Opened, Closed, Moved),
-        *(Warmed, Widened, SpaceExhausted),
-    )
-}
-
 
 @dataclass(frozen=True)
 class Recorded:
@@ -269,36 +261,3 @@ class Recorded:
     epoch: int
     at: float
     event: Event
-
-
-def to_body(event: Event) -> dict[str, Any]:
-    """The event as plain data, without its kind; rows have a table of their own."""
-    slim = replace(event, rows=()) if isinstance(event, Closed) else event
-    body = asdict(slim)
-    body.pop("rows", None)
-    return body
-
-
-def from_body(kind: str, body: Mapping[str, Any], rows: tuple[Row, ...] = ()) -> Event:
-    """The event that `to_body` described."""
-    values = dict(body)
-    if kind == Created.kind:
-        births = (Birth(**{**b, "saved": Saved(**b["saved"])}) for b in values["births"])
-        values["births"] = tuple(births)
-    if kind == Opened.kind:
-        values["goal"] = Goal(**values["goal"])
-    if kind == Closed.kind:
-        values |= {
-            "end": End(values["end"]),
-            "status": Status(values["status"]),
-            "skipped": tuple(values["skipped"]),
-            "dropped": tuple(values["dropped"]),
-            "saved": tuple(Saved(**saved) for saved in values["saved"]),
-            "rows": rows,
-        }
-    if kind == Warmed.kind:
-        values |= {key: tuple(values[key]) for key in ("trials", "left_out")}
-    if kind == Moved.kind:
-        values["status"] = Status(values["status"])
-    event: Event = _KINDS[kind](**values)
-    return event

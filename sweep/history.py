@@ -26,7 +26,8 @@ from sweep.events import (
     Widened,
 )
 from sweep.objective import Objective
-from sweep.trial import Point, Replica, Rest, Trial, rank_key
+from sweep.replica import Point, Replica
+from sweep.trial import Rest, Trial, rank_key
 
 __all__ = ["History", "Objective", "Point", "Replica", "Rest", "Trial", "rank_key"]
 

@@ -18,6 +18,7 @@ import sqlalchemy as sa
 
 from sweep import tables
 from sweep.errors import IllegalMove, LedgerError, NotOurs, OutsideError
+from sweep.event_bodies import from_body, to_body
 from sweep.events import (
     MOVES,
     Closed,
@@ -28,9 +29,7 @@ from sweep.events import (
     Recorded,
     Row,
     Status,
-    from_body,
     group_status,
-    to_body,
 )
 
 

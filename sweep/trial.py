@@ -1,9 +1,9 @@
 """A trial in memory: one choice of settings, trained under one seed or several.
 
-A replica is a trial under one seed; it has the slices, the curve and the checkpoints. A trial has a
-score, a status and a place in time as a group: it is at a rung when all its replicas are, and what
-is compared is an aggregate of theirs. Most trials have one replica and are that replica. Where the
-numbers come from is `sweep.history`'s; nothing here is written by anyone else.
+A replica is a trial under one seed (`sweep.replica`). A trial has a score, a status and a place in
+time as a group: it is at a rung when all its replicas are, and what is compared is an aggregate of
+theirs. Most trials have one replica and are that replica. Where the numbers come from is
+`sweep.history`'s; nothing here is written by anyone else.
 """
 
 import math
@@ -11,124 +11,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from sweep.events import FINISHED, Birth, Goal, Metrics, Saved, Status, group_status
+from sweep.events import FINISHED, Birth, Goal, Status, group_status
 from sweep.objective import Objective, rank
+from sweep.replica import Replica
 from sweep.spec.aggregate import combine
 from sweep.spec.score import Mode
-
-
-@dataclass(frozen=True)
-class Point:
-    """One iteration on a curve; `time` is the value of ``time_attr``; None: not reported there."""
-
-    iteration: int
-    time: float
-    value: float | None
-    others: tuple[float | None, ...] = ()
-    """The results that `Objective.also` names, then those of the constraints."""
-
-
-@dataclass
-class Replica:
-    """A trial under one seed and everything that happened to it."""
-
-    trial: int
-    index: int
-    objective: Objective
-    birth: Birth | None = None
-    """The parent's checkpoint that it began from; None: from the beginning."""
-    status: Status = Status.WAITING
-    reason: str = ""
-    waited: bool = False
-    """Whether it was pruned only because the sweep ended while it waited."""
-    goal: Goal = field(default_factory=Goal)
-    curve: list[Point] = field(default_factory=list)
-    last: Metrics = field(default_factory=dict)
-    """The newest result, all its keys; to look at, nothing is decided by it."""
-    checkpoints: dict[str, Saved] = field(default_factory=dict)
-    """Digest → checkpoint, oldest first; only those that are still kept."""
-    slices: int = 0
-    lost: int = 0
-    """Slices lost to a dead worker since the last one that ended well."""
-    crashes: list[int] = field(default_factory=list)
-    """Iterations ahead at which the trainable raised, in order."""
-    error: str = ""
-    """The newest traceback."""
-    exactness: str = ""
-    started_at: float | None = None
-    ended_at: float | None = None
-
-    @property
-    def name(self) -> str:
-        """What the trainable is told that it is called."""
-        return f"{self.trial:05d}_{self.index}"
-
-    @property
-    def iteration(self) -> int:
-        """Iterations finished, those of its ancestors included."""
-        born_at = self.birth.saved.iteration if self.birth else 0
-        return self.curve[-1].iteration if self.curve else born_at
-
-    @property
-    def time(self) -> float:
-        """The newest value of ``time_attr``."""
-        born_at = self.birth.time if self.birth else 0.0
-        return self.curve[-1].time if self.curve else born_at
-
-    def reached(self, level: float) -> bool:
-        """Whether ``time_attr`` has been at least `level`."""
-        return self.time >= level
-
-    def score_at(self, level: float = math.inf) -> float | None:
-        """The score over the curve up to the first iteration at or past `level`; None: none yet."""
-        values: list[float] = []
-        for point in self.curve:
-            if point.value is not None:
-                values.append(point.value)
-            if point.time >= level:
-                break
-        return self.objective.score.reduce(values, self.objective.mode)
-
-    def scores_at(self, levels: Sequence[float]) -> list[float | None]:
-        """`score_at` each of some ascending levels, reading the curve once."""
-        scores, values, points = [], list[float](), iter(self.curve)
-        past = -math.inf
-        for level in levels:
-            while past < level and (point := next(points, None)) is not None:
-                past = point.time
-                if point.value is not None:
-                    values.append(point.value)
-            scores.append(self.objective.score.reduce(values, self.objective.mode))
-        return scores
-
-    @property
-    def unfinished(self) -> bool:
-        """Whether it was interrupted on its way to a goal that was decided before."""
-        on_the_way = self.goal.at is None or not self.reached(self.goal.at)
-        return self.status is Status.PAUSED and on_the_way
-
-    @property
-    def newest(self) -> Saved | None:
-        """The newest checkpoint that is kept."""
-        return max(self.checkpoints.values(), key=lambda saved: saved.iteration, default=None)
-
-    @property
-    def best_checkpoint(self) -> Saved | None:
-        """The checkpoint with the best value; of equals the newest; without values the newest."""
-        valued = [saved for saved in self.checkpoints.values() if saved.value is not None]
-        sign = self.objective.sign
-        return max(
-            valued, key=lambda s: (sign * (s.value or 0.0), s.iteration), default=self.newest
-        )
-
-    def series(self, place: int) -> list[float]:
-        """The values of one of `Point.others`, oldest first; iterations without one left out."""
-        values = (point.others[place] for point in self.curve if point.others)
-        return [value for value in values if value is not None]
-
-    def value_at(self, iteration: int) -> Point | None:
-        """The point of one iteration; None: its curve has none."""
-        return next((point for point in self.curve if point.iteration == iteration), None)
 
 
 @dataclass(frozen=True)

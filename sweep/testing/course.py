@@ -4,7 +4,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from sweep.events import Created, Goal, Moved, Opened, Recorded, to_body
+from sweep.event_bodies import to_body
+from sweep.events import (
+    Created,
+    Goal,
+    Moved,
+    Opened,
+    Recorded,
+)
 from sweep.history import History
 
 

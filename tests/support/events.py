@@ -84,7 +84,7 @@ class Story:
         folder.path.mkdir(parents=True)
         spec = specs.parse(SPEC.format(name=name), "test.yaml")
         text = specs.canonical_json(spec)
-        ledger = Ledger.create(folder.ledger, name, text, {"versions": {}})
+        ledger = Ledger.create(folder.ledger, name, text, {"versions": {}, "paths": []})
         objective = launch.read_history(ledger).objective
         where = Where(folder, ledger.sweep_id, name, ledger.created_at, spec, objective, uri)
         return cls(where, ledger)

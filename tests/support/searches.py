@@ -10,6 +10,7 @@ from typing import Any
 
 from sweep import launch, searchers
 from sweep import spec as specs
+from sweep.event_bodies import from_body, to_body
 from sweep.events import (
     Closed,
     End,
@@ -20,8 +21,6 @@ from sweep.events import (
     Recorded,
     Row,
     Status,
-    from_body,
-    to_body,
 )
 from sweep.history import History, Objective
 from sweep.proposals import Proposer

@@ -25,25 +25,18 @@ from trainables.filters import Filter
 from trainables.logs import OneTimeLog
 from trainables.policies.actor import Weights
 from trainables.policies.recurrent import make_actor
+from trainables.rollout import samplers
 from trainables.rollout.access import WorkerAccess
-from trainables.rollout.async_sampler import AsyncSampler
 from trainables.rollout.batch import Fragment
 from trainables.rollout.black_hole import BlackHoleSampler
-from trainables.rollout.episodes import EpisodeSampler
 from trainables.rollout.metrics import RolloutMetrics
 from trainables.rollout.perf import PerfStats
-from trainables.rollout.polling import PollingSampler
 from trainables.rollout.sample import Sample, as_data, from_data
-from trainables.rollout.sampler import Sampler
 from trainables.rollout.spec import WorkerSpec
 from trainables.rollout.watch import EpisodeWatch
 
 Array = NDArray[Any]
 logger = logging.getLogger(__name__)
-SAMPLERS: Mapping[str, type[Sampler]] = {
-    "truncate_episodes": Sampler,
-    "complete_episodes": EpisodeSampler,
-}
 
 
 class RolloutWorker(WorkerAccess):
@@ -71,9 +64,8 @@ class RolloutWorker(WorkerAccess):
         self._stream = rng.generator(spec.seed, "policy", spec.index)
         parts = (self.lanes, self._actor, self._filters)
         name = f"worker {spec.index}"
-        polls = spec.lanes.remote_env_batch_wait_ms > 0
-        make = PollingSampler if polls else SAMPLERS[spec.sampling.batch_mode]
         learning = (spec.gamma, spec.steps)
+        make = samplers.sampler_class(spec)
         self._sampler = make(name, spec.effective_sampling, spaces_, parts, learning)
         self._sampler.perf = PerfStats(spec.perf)
         self._episodes: list[RolloutMetrics] = []
@@ -83,10 +75,7 @@ class RolloutWorker(WorkerAccess):
         self._sampler.film = film
         if film:
             film.attach(self.lanes)
-        self._async: AsyncSampler | None = None
-        if spec.sampling.sample_async:
-            make_async = BlackHoleSampler if spec.sampling.blackhole_outputs else AsyncSampler
-            self._async = make_async(self._sampler, self._stream)
+        self._async = samplers.in_thread(spec, self._sampler, self._stream)
         units = range(self.lanes.unit_count)
         self.lanes.seed_spaces([self._seed(i, "spaces") for i in units])
         self._sampler.start([self._seed(i) for i in units])

@@ -1,0 +1,68 @@
+"""Events as plain data, the way the ledger keeps them, and back.
+
+Rows of results have a table of their own and are handed over beside the body.
+"""
+
+from collections.abc import Mapping
+from dataclasses import asdict, replace
+from typing import Any
+
+from sweep.events import (
+    Birth,
+    Closed,
+    Created,
+    End,
+    EpochBegan,
+    EpochEnded,
+    Event,
+    Goal,
+    Moved,
+    Opened,
+    Row,
+    Saved,
+    SpaceExhausted,
+    Status,
+    Warmed,
+    Widened,
+)
+
+_KINDS: Mapping[str, type[Any]] = {
+    cls.kind: cls
+    for cls in (
+        *(EpochBegan, EpochEnded, Created, Opened, Closed, Moved),
+        *(Warmed, Widened, SpaceExhausted),
+    )
+}
+
+
+def to_body(event: Event) -> dict[str, Any]:
+    """The event as plain data, without its kind; rows have a table of their own."""
+    slim = replace(event, rows=()) if isinstance(event, Closed) else event
+    body = asdict(slim)
+    body.pop("rows", None)
+    return body
+
+
+def from_body(kind: str, body: Mapping[str, Any], rows: tuple[Row, ...] = ()) -> Event:
+    """The event that `to_body` described."""
+    values = dict(body)
+    if kind == Created.kind:
+        births = (Birth(**{**b, "saved": Saved(**b["saved"])}) for b in values["births"])
+        values["births"] = tuple(births)
+    if kind == Opened.kind:
+        values["goal"] = Goal(**values["goal"])
+    if kind == Closed.kind:
+        values |= {
+            "end": End(values["end"]),
+            "status": Status(values["status"]),
+            "skipped": tuple(values["skipped"]),
+            "dropped": tuple(values["dropped"]),
+            "saved": tuple(Saved(**saved) for saved in values["saved"]),
+            "rows": rows,
+        }
+    if kind == Warmed.kind:
+        values |= {key: tuple(values[key]) for key in ("trials", "left_out")}
+    if kind == Moved.kind:
+        values["status"] = Status(values["status"])
+    event: Event = _KINDS[kind](**values)
+    return event
