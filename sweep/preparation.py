@@ -6,7 +6,7 @@ from pathlib import Path
 
 import joblib
 
-from sweep import launch, plugins, pools, samples
+from sweep import launch, plugins, pools, samples, warm_start
 from sweep import spec as specs
 from sweep.errors import BadConfig, without_password
 from sweep.folder import Folder
@@ -48,6 +48,13 @@ def create(prepared: Prepared, folder: Folder, pool: str, tracking_uri: str | No
     """Make the sweep's folder and ledger, if there is such a pool; returns what to say."""
     pools.find(pool)
     return launch.create(folder, prepared.resolved, prepared.text, prepared.paths, tracking_uri)
+
+
+def taken_over(prepared: Prepared, root: Path) -> list[str]:
+    """What the new sweep would take over from another one, in words."""
+    resolved = prepared.resolved
+    warmed = warm_start.read(resolved.spec, resolved.objective, root)
+    return [] if warmed is None else warm_start.describe(warmed)
 
 
 def slots(asked: int | None, spec: SweepSpec, paths: Sequence[str], trials: int) -> int:

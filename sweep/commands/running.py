@@ -43,7 +43,9 @@ def run(space: str, **given: Any) -> int:
     with answering(given["as_json"]) as answer:
         prepared = preparation.prepare(space, overrides(given))
         if given["dry_run"]:
-            answer(preview.preview(prepared, given["jobs"]), render_preview.preview)
+            data = preview.preview(prepared, given["jobs"])
+            data["warm_start"] = preparation.taken_over(prepared, given["root"])
+            answer(data, render_preview.preview)
             return 0
         spec = prepared.resolved.spec
         folder = Folder(given["root"], spec.name)

@@ -93,7 +93,7 @@ def _short(value: Any) -> str:
 
 def check_names(names: Sequence[str] | None, frame: Frame) -> tuple[str, ...]:
     """The parameters that children change: those that are named, by default all searched ones."""
-    searched = frame.space.searched
+    searched = tuple(frame.space.domains)
     if not searched:
         raise BadConfig("space", "no searched parameter", "one at least", "children change them")
     for name in names or ():

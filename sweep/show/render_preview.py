@@ -31,6 +31,7 @@ def preview(data: Data) -> RenderableType:
         f"space, {points} points",
         *(f"  {printable(line)}" for line in data["space"]),
         *(f"  first      {wording.settings(given)}" for given in data["initial"]),
+        *(f"  {printable(line)}" for line in data.get("warm_start", ())),
         "",
         "for example",
     ]

@@ -1,66 +1,62 @@
-"""Every searcher proposes points of any finite space: all kinds of domains, pinned, forbidden."""
+"""Every searcher proposes points of any finite space: all kinds of domains, given, forbidden."""
+
+from typing import Any
 
 import pytest
 
 from sweep import plugins, searchers
-from sweep.errors import BadSpace
-from sweep.events import Status
 from sweep.history import Trial
-from sweep.searchers import Request
-from sweep.space import Settings, Space
-from tests.support.trials import objective, trial
-from trainables import rng
+from sweep.space import Space
+from sweep.testing import Moment, simulate
 
 NAMES = plugins.names(searchers.PACKAGE)
-SPACE = Space.parse(
-    {
-        "float": {"uniform": [0.1, 0.4], "step": 0.1},
-        "log": {"loguniform": [1, 21], "step": 10},
-        "int": {"lograndint": [8, 24], "step": 8},
-        "normal": {"normal": [0, 1], "bounds": [-1, 1], "step": 1},
-        "weighted": {"choice": ["a", [1]], "weights": [1, 3]},
-        "ordinal": {"ordinal": ["s", "m", "l"]},
-        "turn": {"grid": [1, 2]},
-    },
-    forbid=[{"ordinal": "s", "int": 8}],
-)
+SPACE: dict[str, Any] = {
+    "float": {"uniform": [0.1, 0.4], "step": 0.1},
+    "log": {"loguniform": [1, 21], "step": 10},
+    "int": {"lograndint": [8, 24], "step": 8},
+    "normal": {"normal": [0, 1], "bounds": [-1, 1], "step": 1},
+    "weighted": {"choice": ["a", [1]], "weights": [1, 3]},
+    "ordinal": {"ordinal": ["s", "m", "l"]},
+    "turn": {"grid": [1, 2]},
+}
+WHOLE = {
+    "float": 0.1,
+    "log": 1.0,
+    "int": 16,
+    "normal": 0.0,
+    "weighted": "a",
+    "ordinal": "m",
+    "turn": 2,
+}
 
 
-def ask(name: str, space: Space, count: int) -> list[Settings]:
-    """Proposals; one that is forbidden is asked for again, as a driver does."""
-    cls = searchers.find(name)
-    searcher = cls(cls.Options())
-    found: list[Settings] = []
-    trials: list[Trial] = []
-    for number in range(count):
-        for attempt in range(50):
-            seed = rng.integer(3, "search", number, attempt)
-            try:
-                point = searcher.suggest(Request(space, objective(), tuple(trials), (1.0,), seed))
-            except BadSpace:
-                continue
-            found.append(point)
-            break
-        trials.append(trial(number, Status.COMPLETED, [float(number)], found[-1].searched))
-    return found
+def curve(at: Moment) -> dict[str, Any]:
+    return {"score": at.config["float"] - abs(at.config["normal"] - 0.5)}
+
+
+def search(name: str) -> list[Trial]:
+    """Trials with the searcher's defaults: the first is given whole, the second in part."""
+    spec = {
+        "searcher": name,
+        "space": SPACE,
+        "forbid": [{"ordinal": "s", "int": 8}],
+        "initial": [WHOLE, {"float": 0.3, "ordinal": "l"}],
+        "trials": 14,
+        "stop": {"training_iteration": 1},
+    }
+    return simulate(spec, curve).history.trials
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_proposals_are_values_of_every_kind_of_domain(name: str) -> None:
-    space = SPACE.pin({"turn": 2, "float": 0.3})
-    found = ask(name, space, 15)
-    assert len(found) == 15
+def test_trials_are_points_of_the_space_and_what_is_given_is_taken(name: str) -> None:
+    space = Space.parse(SPACE)
+    found = [trial.searched for trial in search(name)]
+    assert len(found) == 14
+    assert found[0] == WHOLE
+    assert (found[1]["float"], found[1]["ordinal"]) == (0.3, "l")
+    assert [point["turn"] for point in found[2:]] == [1, 2] * 6
     for point in found:
-        assert list(point.searched) == list(SPACE.searched)
-        assert all(SPACE.role(key).contains(value) for key, value in point.searched.items())
-        assert (point.searched["turn"], point.searched["float"]) == (2, 0.3)
-        assert (point.searched["ordinal"], point.searched["int"]) != ("s", 8)
-    assert len({str(point.searched) for point in found}) > 5
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_where_everything_is_given_the_point_is_that(name: str) -> None:
-    given = {"float": 0.1, "log": 1.0, "int": 16, "normal": 0.0, "weighted": "a"}
-    given |= {"ordinal": "m", "turn": 1}
-    (point,) = ask(name, SPACE.pin(given), 1)
-    assert point.searched == given
+        assert list(point) == list(SPACE)
+        assert all(space.role(key).contains(value) for key, value in point.items())
+        assert (point["ordinal"], point["int"]) != ("s", 8)
+    assert len({str(point) for point in found}) > 10

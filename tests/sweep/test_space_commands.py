@@ -23,11 +23,16 @@ def test_what_is_taken_over_and_what_not_is_said_when_a_sweep_begins(
     wide = {**SPACE, "lr": {"uniform": [0.0, 0.05]}}
     start = {"name": "next", "warm_start": {"sweep": "demo"}}
     spec = write_spec(tmp_path, **SHORT, space=wide, **start)
+    code, out, _ = here("run", spec, "--dry-run")
+    assert code == 0
+    assert "warm start: 0 trials of demo" in out
     code, _, err = here("run", spec, "--pool", "inline")
     assert code == 0
     assert "sweep: warm start: 0 trials of demo\n" in err
     assert "sweep: warm start: left out trial 2: lr 0." in err
-    code, out, err = here("run", spec, "--name", "other", "--set", "warm_start.sweep=dmo")
+    wrong = ("run", spec, "--name", "other", "--set", "warm_start.sweep=dmo")
+    assert here(*wrong, "--dry-run")[0] == 2
+    code, out, err = here(*wrong)
     assert (code, out) == (2, "")
     assert "warm_start.sweep: 'dmo' is not allowed; expected a sweep in" in err
     assert len(err.splitlines()) == 1

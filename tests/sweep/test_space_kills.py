@@ -61,3 +61,16 @@ def test_what_still_runs_elsewhere_is_taken_as_ended_early() -> None:
     assert before & {Status.RUNNING, Status.PAUSED}
     assert {trial.status for trial in earlier} <= {Status.COMPLETED, Status.PRUNED}
     assert len(earlier) >= 2
+
+
+def test_children_stay_at_the_grid_value_of_their_parent() -> None:
+    population = {"name": "pbt", "perturbation_interval": 1, "resample_probability": 1.0}
+    changes = {"scheduler": population, "stop": {"training_iteration": 4}, "trials": 8}
+    with Simulation({**SPEC, **changes}, curve) as simulation:
+        trials = simulation.run().history.trials
+    children = [trial for trial in trials if trial.parent is not None]
+    assert len(children) > 3
+    for child in children:
+        assert child.parent is not None
+        assert child.searched["turn"] == trials[child.parent].searched["turn"]
+    assert len({child.searched["x"] for child in children}) > 3
