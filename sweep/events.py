@@ -8,7 +8,7 @@ by them.
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from enum import StrEnum
-from typing import Any, ClassVar
+from typing import Any, ClassVar, get_args
 
 Scalar = bool | int | float | str
 Metrics = Mapping[str, Scalar]
@@ -250,13 +250,7 @@ Event = (
     EpochBegan | EpochEnded | Created | Opened | Closed | Moved | Warmed | Widened | SpaceExhausted
 )
 
-_KINDS: Mapping[str, type[Any]] = {
-    cls.kind: cls
-    for cls in (
-        *(EpochBegan, EpochEnded, Created, Opened, Closed, Moved),
-        *(Warmed, Widened, SpaceExhausted),
-    )
-}
+_KINDS: Mapping[str, type[Any]] = {cls.kind: cls for cls in get_args(Event)}
 
 
 @dataclass(frozen=True)
