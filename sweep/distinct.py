@@ -42,6 +42,8 @@ class Chooser:
         """
         index = sum(trial.parent is None for trial in trials)
         space = initial.space_of(self.spec.space, self.spec.initial, index).pin(given)
+        if not space.domains:
+            return space.draw(0)  # everything is given: there is nothing to ask for
         told = bool(given) or index < len(self.spec.initial)
         any_will_do = self.searcher.options.duplicates or told
         for found in self._proposals(space, trials):

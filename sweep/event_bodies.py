@@ -5,34 +5,24 @@ Rows of results have a table of their own and are handed over beside the body.
 
 from collections.abc import Mapping
 from dataclasses import asdict, replace
-from typing import Any
+from typing import Any, get_args
 
 from sweep.events import (
     Birth,
     Closed,
     Created,
     End,
-    EpochBegan,
-    EpochEnded,
     Event,
     Goal,
     Moved,
     Opened,
     Row,
     Saved,
-    SpaceExhausted,
     Status,
     Warmed,
-    Widened,
 )
 
-_KINDS: Mapping[str, type[Any]] = {
-    cls.kind: cls
-    for cls in (
-        *(EpochBegan, EpochEnded, Created, Opened, Closed, Moved),
-        *(Warmed, Widened, SpaceExhausted),
-    )
-}
+_KINDS: Mapping[str, type[Any]] = {cls.kind: cls for cls in get_args(Event)}
 
 
 def to_body(event: Event) -> dict[str, Any]:
