@@ -149,3 +149,10 @@ def test_who_was_promoted_among_fewer_stays_promoted_when_the_bracket_grows() ->
     plan = scheduler.plan(history(trials, wanted=9), free=9)
     assert sorted(stop.trial for stop in plan.stop) == [1, 2, 3, 4, 5]
     assert sorted(resume.trial for resume in plan.resume) == [6, 7, 8]
+
+
+def test_its_work_is_what_the_trials_train() -> None:
+    scheduler = hyperband.Scheduler(RungOptions(max_t=9), Frame())
+    for trials in (2, 9, 12, 17, 30):
+        trained = sum(lengths(simulate(spec(trials), curve, slots=3)).values())
+        assert scheduler.work(trials) == trained
