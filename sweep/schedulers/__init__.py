@@ -118,6 +118,10 @@ class Scheduler(Protocol):
         """What to do with `free` slots; an empty plan while nothing runs ends the sweep."""
         ...
 
+    def work(self, trials: int) -> float | None:
+        """Units of ``time_attr`` that so many trials take, for progress; None: by the rungs."""
+        return None
+
 
 def find(name: str, paths: Iterable[str] = ()) -> type[Scheduler]:
     """The class ``Scheduler`` in file ``sweep/schedulers/<name>.py``, or one of one's own.

@@ -71,6 +71,20 @@ class Brackets(schedulers.Scheduler):
                     yield Bracket(s, first, min(size, trials - first), self.levels[place:])
                 first += size
 
+    def work(self, trials: int) -> float:
+        """What all brackets take, if nobody ends early."""
+        return math.fsum(
+            level * (self._count(bracket, rung) - self._count(bracket, rung + 1))
+            for bracket in self.brackets(trials)
+            for rung, level in enumerate(bracket.rungs)
+        )
+
+    def _count(self, bracket: Bracket, rung: int) -> int:
+        """How many of a bracket come to a rung; none go on from the top."""
+        if rung == len(bracket.rungs):
+            return 0
+        return max(1, bracket.size // int(self.eta**rung))
+
     def plan(self, history: History, free: int) -> Plan:
         """Halve the brackets whose trials are all there; then start fresh trials."""
         stop: list[Stop] = []
@@ -97,7 +111,7 @@ class Brackets(schedulers.Scheduler):
             if not all(trial.reached(level) or trial.status in FINISHED for trial in alive):
                 return
             ranking = ranked_at(alive, level)
-            count = max(1, bracket.size // self.eta ** (rung + 1))
+            count = self._count(bracket, rung + 1)
             next_level = bracket.rungs[rung + 1]
             alive = []
             for place, (trial, score) in enumerate(ranking, start=1):

@@ -119,7 +119,7 @@ class LiveView:
         """Draw the first picture."""
         self._parts = parts
         self._narrator = Narrator(parts.history, parts.scheduler.pauses)
-        self._aim = Aim(parts.scheduler.levels, parts.spec.stop)
+        self._aim = Aim(parts.scheduler.levels, parts.spec.stop, parts.scheduler.work)
         self._began_at = time.time()
         self._began_with = progress.fraction(parts.history, self._aim)
         for warning in warnings:
@@ -195,7 +195,8 @@ class LiveView:
             f"{wording.duration(elapsed)}{rest}",
         )
         counts = render.in_words(views.counts(history))
-        started = f"{len(history.trials)} of {wording.plural(history.wanted, 'trial')}"
+        bred = len(history.trials) - history.searched
+        started = wording.started(history.searched, bred, history.wanted)
         return Group(bar, Text(f"{started}: {counts}" if counts else started))
 
     def _log_lines(self) -> list[Text]:

@@ -48,7 +48,9 @@ def explain(sweep: Sweep, number: int) -> Data:
 
 
 def _steps(sweep: Sweep, trial: Trial) -> Iterator[Data]:
+    """What happened to it; a decision about several seeds is one step."""
     goals: dict[int, Goal] = {}
+    before: tuple[str, str] | None = None
     for record in sweep.records:
         event = record.event
         if not isinstance(event, Created | Opened | Closed | Moved) or event.trial != trial.number:
@@ -59,8 +61,8 @@ def _steps(sweep: Sweep, trial: Trial) -> Iterator[Data]:
             if again:
                 continue
         told = _told(event, sweep)
-        if told is not None:
-            what, why = told
+        if told is not None and told != before:
+            what, why = before = told
             facts, tables = _numbers(getattr(event, "evidence", {}))
             step = {"event": record.k, "at": record.at, "what": what, "why": why}
             yield {**step, "facts": facts, "tables": tables}

@@ -1,5 +1,6 @@
 """The settings of one lineage of a population, and when each began: what can be replayed."""
 
+import json
 from typing import Any
 
 from sweep.history import Trial
@@ -46,5 +47,6 @@ def text(data: Data) -> str:
     head = (
         f"# trial {data['trial']} of {data['name']}, {score}: its ancestors' settings and its own"
     )
-    kept = {key: data[key] for key in ("time_attr", "schedule")}
-    return "\n".join([head, *wording.yaml_lines(kept)]) + "\n"
+    steps = [f"  - {json.dumps(step)}" for step in data["schedule"]]
+    lines = [head, *wording.yaml_lines({"time_attr": data["time_attr"]}), "schedule:", *steps]
+    return "\n".join(lines) + "\n"

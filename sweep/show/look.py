@@ -75,7 +75,7 @@ def read(folder: Folder) -> Sweep:
         scheduler = launch.build_scheduler(spec, ledger.provenance["paths"])
         history = launch.read_history(ledger)
         records = tuple(record for batch in iterate(ledger) for record in batch)
-        aim = Aim(scheduler.levels, spec.stop)
+        aim = Aim(scheduler.levels, spec.stop, scheduler.work)
         created_at = ledger.created_at
     return Sweep(folder, spec, aim, history, records, _state(folder, history), created_at)
 

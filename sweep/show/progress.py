@@ -5,7 +5,7 @@ done its share. Notes are lossy and nothing is decided by them. Durations are se
 """
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -27,6 +27,8 @@ class Aim:
     levels: tuple[float, ...]
     """The scheduler's rungs, in units of ``time_attr``; empty without rungs."""
     stop: Mapping[str, float]
+    work: Callable[[int], float | None] = lambda _trials: None
+    """What the scheduler expects of so many trials, in units of ``time_attr``."""
 
 
 @dataclass(frozen=True)
@@ -69,7 +71,7 @@ def fraction(history: History, aim: Aim, notes: Mapping[int, Note] | None = None
         return 1.0
     if aim.levels:
         done = sum(_climbed(trial, aim, notes.get(trial.number)) for trial in history.trials)
-        expected = _expected(aim.levels) * history.wanted
+        expected = aim.work(history.wanted) or _expected(aim.levels) * history.wanted
     else:
         done = sum(_share(trial, aim, notes.get(trial.number)) for trial in _members(history))
         expected = float(history.wanted)

@@ -117,7 +117,7 @@ def exhausted_line(data: Data) -> list[Text]:
 def standing(data: Data) -> str:
     """How far the sweep is, on one line."""
     parts = [
-        f"{data['trials']} of {wording.plural(data['wanted'], 'trial')}",
+        wording.started(data["trials"], data["bred"], data["wanted"]),
         in_words(data["counts"]),
         f"{data['fraction']:.0%} of the work" if data["state"] != "finished" else "",
     ]
@@ -220,7 +220,7 @@ def summary(data: Data) -> RenderableType:
     name = printable(data["name"])
     steps = "" if data["steps"] is None else f" · {wording.count(data['steps'])} environment steps"
     facts = f"{in_words(data['counts'])} · {wording.duration(data['seconds'])}{steps}"
-    ended = f"{data['how']}: {data['trials']} of {wording.plural(data['wanted'], 'trial')}"
+    ended = f"{data['how']}: {wording.started(data['trials'], data['bred'], data['wanted'])}"
     shown: list[RenderableType] = [Text(), Text(f"{name} {ended} · {facts}", style="bold")]
     shown += exhausted_line(data)
     if data["top"]:

@@ -30,7 +30,8 @@ def overview(sweep: Sweep, now: float) -> Data:
     return {
         "name": sweep.folder.name,
         "state": sweep.state.value,
-        "trials": len(history.trials),
+        "trials": history.searched,
+        "bred": len(history.trials) - history.searched,
         "done": done(history),
         "wanted": history.wanted or sweep.spec.trials,
         "metric": sweep.spec.metric,
@@ -206,6 +207,8 @@ def decision(record: Recorded, number: int) -> Data | None:
     if not isinstance(event, Created | Opened | Closed | Moved) or event.trial != number:
         return None
     match event:
+        case Created(births=(first, *_)):
+            what, why = "bred", f"from trial {first.trial}, iteration {first.saved.iteration}"
         case Created():
             what, why = "proposed", f"from the history up to event {event.seen}"
         case Opened():
@@ -237,7 +240,8 @@ def summary(history: History, name: str) -> Data:
         "metric": history.objective.metric,
         "mode": history.objective.mode,
         "counts": counts(history),
-        "trials": len(history.trials),
+        "trials": history.searched,
+        "bred": len(history.trials) - history.searched,
         "wanted": history.wanted,
         "exhausted": history.exhausted,
         "steps": steps(history),

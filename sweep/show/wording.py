@@ -54,6 +54,12 @@ def plural(amount: int, noun: str) -> str:
     return f"{amount} {noun}" if amount == 1 else f"{amount} {noun}s"
 
 
+def started(trials: int, bred: int, wanted: int) -> str:
+    """How many trials there are, of how many, and how many more were bred."""
+    more = f" and {bred} bred" if bred else ""
+    return f"{trials} of {plural(wanted, 'trial')}{more}"
+
+
 def setting(value: Any) -> str:
     """One value of a setting, short."""
     if isinstance(value, float):

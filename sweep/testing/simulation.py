@@ -34,7 +34,7 @@ DEFAULTS: Mapping[str, Any] = {
     "trackers": [],
 }
 #: Events after which a sweep is taken to have no end.
-MOST_EVENTS = 100_000
+MOST_EVENTS = 20_000
 #: A file system in memory, where there is one: waiting for a disk is most of a simulated sweep.
 _MEMORY = Path("/dev/shm")  # noqa: S108 a folder with a name of its own is made in it
 

@@ -147,3 +147,21 @@ def test_the_decisions_of_a_whole_sweep_equal_the_published_algorithm() -> None:
         status = Status.COMPLETED if goal.at == 9 else PAUSED
         past.trials[number] = trial(number, status, [values[number]] * int(goal.at or 0))
     assert decided == expected
+
+
+def test_rungs_that_no_trial_can_come_to_are_refused() -> None:
+    frame = Frame({"training_iteration": 9})
+    with pytest.raises(BadConfig, match=r"scheduler\.max_t: 27.*at most stop\.training_iteration"):
+        asha.Scheduler(asha.Options(max_t=27), frame)
+    with pytest.raises(BadConfig, match=r"scheduler\.grace_period: 0\.5.*at least 1"):
+        asha.Scheduler(asha.Options(grace_period=0.5), frame)
+
+
+def test_a_promotion_carries_the_places_and_scores_that_it_was_based_on() -> None:
+    trials = [trial(n, PAUSED, [float(n)]) for n in range(30)]
+    plan = scheduler().plan(history(trials, wanted=30), free=30)
+    told = plan.resume[-1].evidence
+    assert (told["rung"], told["place"], told["of"], told["going_on"]) == (1, 10, 30, 10)
+    assert told["places"] == [1, 2, 3, 9, 10, 11]
+    assert told["trials"] == [29, 28, 27, 21, 20, 19]
+    assert told["scores"] == [29.0, 28.0, 27.0, 21.0, 20.0, 19.0]

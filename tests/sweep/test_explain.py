@@ -7,11 +7,12 @@ from typing import Any
 import pytest
 
 from sweep.cli import main
-from sweep.events import Status
+from sweep.events import Created, Goal, Opened, Status
 from sweep.folder import Folder
 from sweep.show import explanation, look, render_explanation
 from sweep.show.terminal import Terminal
 from tests.support import sweeps
+from tests.support.events import Story
 
 PBT = {"name": "pbt", "perturbation_interval": 3}
 MEDIAN = {"name": "median", "n_startup_trials": 2, "interval": 3}
@@ -104,6 +105,19 @@ def test_a_trial_that_does_not_exist_is_refused(
 ) -> None:
     assert main(["explain", "demo", "99", "--root", str(folder.root)]) == 2
     assert "demo has trials 0 to 8" in capsys.readouterr().err
+
+
+def test_a_decision_about_several_seeds_is_told_once(tmp_path: Path) -> None:
+    told = Story.create(tmp_path)
+    told.begin()
+    told.tell(Created(0, {}, {}, 0, replicas=2))
+    both = [Opened(0, seed, 0, Goal(9.0), "a slot was free", {"of": 3}) for seed in (0, 1)]
+    told.tell(*both)
+    steps = explain(told.where.folder, 0)["decisions"]
+    assert [(step["what"], step["facts"]) for step in steps] == [
+        ("proposed", {}),
+        ("started to 9", {"of": 3}),
+    ]
 
 
 def test_every_trial_can_be_explained(folder: Folder) -> None:

@@ -7,10 +7,12 @@ from typing import Any
 import pytest
 
 from sweep.errors import BadConfig
-from sweep.events import Opened, Status
+from sweep.events import Goal, Opened, Status
 from sweep.schedulers import Frame, bohb, hyperband
 from sweep.schedulers._rungs import RungOptions
 from sweep.testing import Course, Moment, Simulation, check_kills, simulate
+from tests.support.trials import history
+from tests.support.trials import trial as made
 
 
 def spec(trials: int, name: str = "hyperband", max_t: int = 9, **more: Any) -> dict[str, Any]:
@@ -136,3 +138,21 @@ def test_a_topped_up_bracket_is_halved_anew_and_nobody_runs_twice() -> None:
 def test_a_rung_above_the_stop_is_refused() -> None:
     with pytest.raises(BadConfig, match=r"scheduler\.max_t: 27.* at most stop\.training_iteration"):
         hyperband.Scheduler(RungOptions(max_t=27), Frame({"training_iteration": 9}))
+
+
+def test_who_was_promoted_among_fewer_stays_promoted_when_the_bracket_grows() -> None:
+    """Trial 0 was the best of three; of nine it is the last."""
+    scheduler = hyperband.Scheduler(RungOptions(max_t=9), Frame())
+    trials = [made(n, Status.PAUSED, [float(n)] * (3 if n == 0 else 1)) for n in range(9)]
+    for one in trials:
+        one.replicas[0].goal = Goal(3.0 if one.number == 0 else 1.0, top=9.0)
+    plan = scheduler.plan(history(trials, wanted=9), free=9)
+    assert sorted(stop.trial for stop in plan.stop) == [1, 2, 3, 4, 5]
+    assert sorted(resume.trial for resume in plan.resume) == [6, 7, 8]
+
+
+def test_its_work_is_what_the_trials_train() -> None:
+    scheduler = hyperband.Scheduler(RungOptions(max_t=9), Frame())
+    for trials in (2, 9, 12, 17, 30):
+        trained = sum(lengths(simulate(spec(trials), curve, slots=3)).values())
+        assert scheduler.work(trials) == trained

@@ -1,14 +1,19 @@
 """Population-based training against the published algorithm, written down independently."""
 
 import math
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from sweep import launch
+from sweep.driver import Driver
 from sweep.errors import BadConfig, UsageError
-from sweep.events import Closed, Created, Moved, Opened, Status
+from sweep.events import Closed, Created, Moved, Opened, Recorded, Status
+from sweep.folder import Folder
 from sweep.history import Trial
+from sweep.launch import Launch
 from sweep.schedulers._mutation import perturbed
 from sweep.space import Float, Int, Normal
 from sweep.testing import Course, Moment, Simulation, check_kills, simulate
@@ -257,3 +262,34 @@ def test_a_topped_up_population_takes_the_new_members_in() -> None:
         course = simulation.run(trials=10)
     assert course.history.searched == 10
     assert [t.status for t in course.history.trials[-2:]] == [Status.COMPLETED] * 2
+
+
+class _Killed(Exception):
+    """The driver is gone."""
+
+
+def kill_at(folder: Folder, k: int) -> None:
+    def watch(records: Sequence[Recorded]) -> None:
+        if records and records[-1].k >= k:
+            raise _Killed
+
+    with (
+        pytest.raises(_Killed),
+        launch.opened(Launch(folder, 1, "inline")) as (parts, _),
+    ):
+        Driver(parts, watch).run()
+
+
+def test_a_real_population_that_is_killed_again_and_again_is_the_same_to_the_bit(
+    tmp_path: Path,
+) -> None:
+    """Children begin from their parents' files, whenever the driver was killed."""
+    asked = {"trials": 3, "scheduler": {"name": "pbt", "perturbation_interval": 3}}
+    one = sweeps.make(tmp_path / "a", **asked, deterministic=None)
+    two = sweeps.make(tmp_path / "b", **asked, deterministic=None)
+    sweeps.run(one)
+    for k in range(4, 46, 3):
+        kill_at(two, k)
+    sweeps.run(two)
+    assert len(sweeps.history(one).trials) == 3 + 2
+    assert sweeps.decisions(one) == sweeps.decisions(two)

@@ -1,4 +1,4 @@
-"""A metric, a time or a rung that does not fit the results is said, before and while it runs."""
+"""What a person is told of a sweep: what does not fit its results, and how far it is."""
 
 from pathlib import Path
 from typing import Any
@@ -7,10 +7,10 @@ from sweep import preparation
 from sweep.events import Closed, Recorded
 from sweep.history import History
 from sweep.launch import Launch, opened
-from sweep.show import preview
+from sweep.show import preview, wording
 from sweep.show.narration import Kind, Narrator
 from sweep.show.progress import Aim, fraction
-from sweep.show.views import done
+from sweep.show.views import done, summary
 from sweep.testing import simulate
 from tests.support import sweeps
 from tests.support.command_line import write_spec
@@ -86,3 +86,10 @@ def test_a_population_is_as_far_as_its_members() -> None:
     assert seen == sorted(seen)
     assert done(history) == 8
     assert 0 < seen[len(seen) // 2] < 1
+
+
+def test_bred_trials_are_counted_beside_the_searched_ones() -> None:
+    data = summary(simulate(SPEC, curve, slots=4).history, "demo")
+    assert (data["trials"], data["bred"], data["wanted"]) == (8, 6, 8)
+    assert wording.started(8, 6, 8) == "8 of 8 trials and 6 bred"
+    assert wording.started(1, 0, 1) == "1 of 1 trial"
