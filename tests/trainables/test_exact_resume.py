@@ -153,8 +153,9 @@ def test_the_equality_fails_when_any_one_part_of_the_state_is_left_out(
 
 def test_every_entry_of_the_state_is_among_the_parts_that_were_left_out() -> None:
     data = make().get_state()["trainable"]["data"]
-    # These two decide nothing of training; the tests below show what they are for.
-    exempt = {"streams/compute_action", "recent_observations"}
+    # These decide nothing of training; the tests below and test_late_metrics.py show what they are
+    # for.
+    exempt = {"streams/compute_action", "recent_observations", "progress/late"}
     # The level says how to read the environments beside it. What lanes count decides with horizons,
     # restarts and native vectors only: test_lanes.py shows it.
     worker = {"workers/0/level", "workers/0/lanes", "workers/0/sampler/ghosts"}

@@ -25,9 +25,12 @@ class MetricsApart:
         self._untold: list[RolloutMetrics] = []
 
     def sample(self) -> Any:
-        """A sample without episodes; anything else as it is, for the parent to refuse."""
+        """A sample without episodes; anything else as it is, for the parent to refuse.
+
+        Where the trainer's callbacks will write into the episodes, they stay with their rows.
+        """
         sample: object = self._worker.sample()
-        if not isinstance(sample, Sample):
+        if not isinstance(sample, Sample) or any(sample.trajectories):
             return sample
         self._untold += sample.episodes
         return replace(sample, episodes=[])

@@ -278,7 +278,7 @@ class ChildWorkers:
 def _with_metrics(sample: Sample, episodes: list[RolloutMetrics] | None) -> Sample:
     if episodes is None:
         return replace(sample, late=True)
-    return replace(sample, episodes=episodes)
+    return replace(sample, episodes=[*episodes, *sample.episodes])
 
 
 def make_workers(
