@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
-from sweep.events import Closed, Created, End, Goal, Moved, Opened, Recorded, Status
+from sweep.events import Closed, Created, End, Goal, Moved, Opened, Recorded, SpaceExhausted, Status
 from sweep.history import History
 from sweep.show import wording
 from trainables.errors import printable
@@ -79,6 +79,8 @@ class Narrator:
                 return self._opened(opened)
             case Closed() as closed:
                 return self._closed(closed)
+            case SpaceExhausted(reason):
+                return [Line(Kind.NOTICE, None, f"nothing is left to search: {printable(reason)}")]
             case Created() | Moved() | _:
                 return ()
 

@@ -98,7 +98,7 @@ def status(data: Data) -> RenderableType:
         word(data["state"]),
         f"  {data['searcher']} · {data['scheduler']}  {metric}",
     )
-    shown: list[RenderableType] = [head, Text(standing(data))]
+    shown: list[RenderableType] = [head, Text(standing(data)), *exhausted_line(data)]
     if data["running"]:
         shown += [Text(), running(data["running"], data["metric"], data["time_attr"])]
     if data["best"]:
@@ -106,6 +106,12 @@ def status(data: Data) -> RenderableType:
     if data["state"] in ("stopped", "interrupted"):
         shown += [Text(), Text(f"go on with: sweep resume {printable(data['name'])}")]
     return Group(*shown)
+
+
+def exhausted_line(data: Data) -> list[Text]:
+    """Why there are fewer trials than were wanted, if the space has no more points."""
+    reason = data["exhausted"]
+    return [Text(f"nothing is left to search: {printable(reason)}")] if reason else []
 
 
 def standing(data: Data) -> str:
@@ -216,6 +222,7 @@ def summary(data: Data) -> RenderableType:
     facts = f"{in_words(data['counts'])} · {wording.duration(data['seconds'])}{steps}"
     ended = f"{data['how']}: {data['trials']} of {wording.plural(data['wanted'], 'trial')}"
     shown: list[RenderableType] = [Text(), Text(f"{name} {ended} · {facts}", style="bold")]
+    shown += exhausted_line(data)
     if data["top"]:
         shown += [Text(), ranking(data["top"], "cut")]
     return Group(*shown, Text(), Text("\n".join(_next_steps(data))))

@@ -51,6 +51,7 @@ def status(sweep: Sweep, notes: Mapping[int, Note], now: float) -> Data:
         left = progress.time_left(elapsed, share, sweep.fraction_at_epoch())
     return {
         **overview(sweep, now),
+        "exhausted": sweep.history.exhausted,
         "searcher": sweep.spec.searcher.name,
         "scheduler": sweep.spec.scheduler.name,
         "time_attr": sweep.history.objective.time_attr,
@@ -238,6 +239,7 @@ def summary(history: History, name: str) -> Data:
         "counts": counts(history),
         "trials": len(history.trials),
         "wanted": history.wanted,
+        "exhausted": history.exhausted,
         "steps": steps(history),
         "top": [row(trial) for trial in history.ranked()[:TOP]],
     }

@@ -1,5 +1,6 @@
 """What single searchers promise beyond what all of them do (tests/contracts/test_searchers.py)."""
 
+import io
 import itertools
 import json
 from collections.abc import Mapping, Sequence
@@ -10,6 +11,7 @@ import numpy as np
 import optuna
 import pytest
 from optuna.trial import FrozenTrial, TrialState
+from rich.console import Console
 from scipy.stats import qmc
 
 from sweep import launch
@@ -20,6 +22,7 @@ from sweep.history import Trial
 from sweep.searchers import Request, _past, _study, cmaes, tpe
 from sweep.searchers._evolution import generations
 from sweep.searchers._views import AsComplete, AtLevel, Seen, WithRungs
+from sweep.show import look, render, views
 from sweep.space import Space
 from tests.support import sweeps
 from tests.support.searches import FINITE, LEVELS, MIXED, Search
@@ -121,6 +124,9 @@ def test_a_sweep_over_a_small_space_ends_with_its_last_point_and_resumes_to_noth
     assert {t.status for t in past.trials} <= {Status.COMPLETED, Status.PRUNED}
     assert sweeps.run(folder, trials=30) == "finished"
     assert len(sweeps.history(folder).trials) == 6
+    stream = io.StringIO()
+    Console(file=stream, width=200).print(render.status(views.status(look.read(folder), {}, 0.0)))
+    assert "nothing is left to search: each of the 6 points" in stream.getvalue()
 
 
 def test_what_a_person_gives_is_taken_as_it_is_twice_too(tmp_path: Path) -> None:
