@@ -3,13 +3,11 @@
     value = ask(trial, name, domain, view)           let a sampler propose
     encode(domain, value, view)                      a value as it stands in a study
 
-A domain stands in a study in one of three views:
+A domain stands in a study in one of two views:
 
-    modelled   for samplers that learn: choices as canonical JSON strings, ordered ones as their
-               places, normal numbers as quantiles, on a log scale with a step as any number
-    drawn      for chance alone (random, qmc): as modelled, but choices with weights as quantiles,
-               so that each is drawn as often as its weight says; a model finds out by itself which
-               choices do well, and an order among quantiles would mislead it
+    modelled   for samplers: choices as canonical JSON strings, without weights, since a model finds
+               out by itself which of them do well; ordered ones as their places, normal numbers as
+               quantiles, on a log scale with a step as any number
     shown      for people (the copy in Optuna's tables): the values themselves
 
 Choices are strings since Optuna compares them with ``==`` and takes 1, 1.0 and True for the same.
@@ -28,7 +26,7 @@ from optuna.distributions import (
 from sweep.history import Objective
 from sweep.space import Choice, Domain, Float, Int, Normal, Ordinal, choice_key
 
-View = Literal["modelled", "drawn", "shown"]
+View = Literal["modelled", "shown"]
 
 
 Direction = Literal["maximize", "minimize"]
@@ -66,8 +64,6 @@ def _stand_in(domain: Domain, view: View) -> Float | Int | Choice:
         case Normal():
             shown = view == "shown"
             return Float(domain.at(0.0), domain.at(1.0), domain.log) if shown else _QUANTILE
-        case Choice(weights=tuple()) if view == "drawn":
-            return _QUANTILE
     return domain
 
 
@@ -85,9 +81,6 @@ def encode(domain: Domain, value: Any, view: View = "modelled") -> Any:
             return min(max(value, domain.at(0.0)), domain.at(1.0))
         case Normal():
             return domain.quantile(value)
-        case Choice(weights=tuple()) if view == "drawn":
-            place = domain.index[choice_key(value)]
-            return ((0.0, *domain.ends)[place] + domain.ends[place]) / 2
         case Choice() | Ordinal():
             return choice_key(value)
     return value
@@ -104,8 +97,6 @@ def decode(domain: Domain, coded: Any, view: View = "modelled") -> Any:
             return domain.values[coded]
         case Normal():
             return domain.snap(coded) if view == "shown" else domain.at(coded)
-        case Choice(weights=tuple()) if view == "drawn":
-            return domain.at(coded)
         case Choice() | Ordinal():
             return domain.by_key[coded]
 

@@ -281,7 +281,7 @@ def test_what_a_crash_left_behind_is_swept_up(told: Story) -> None:
     publish(told, 1, 6)
     storage = Storage(told.where.folder.optuna)
     for leftover in (DRAFT, OUTDATED):
-        storage.create(leftover.format("demo"), "maximize", {})
+        storage.create(leftover.format("demo"), ["maximize"], {})
     storage.close()
     publish(told, 7)
     assert_whole(told)
