@@ -118,7 +118,9 @@ class Search:
             running = self.history.of(Status.RUNNING)
             if not running or (not finish and len(self.history.trials) >= trials):
                 return self
-            self.end(running[(7 * self.history.k) % len(running)].number)
+            first = (7 * self.history.k) % len(running)
+            for trial in running[first : first + 2]:  # so that several are decided on at once
+                self.end(trial.number)
 
     @property
     def room(self) -> int:
