@@ -32,7 +32,7 @@ SOON: dict[str, Mapping[str, Any]] = {
 
 
 #: How many trials a test may have; a Gaussian process takes a second for each.
-MANY = {"gp": 7}
+MANY = {"gp": 6}
 
 
 def search(name: str, slots: int = 1, **changes: Any) -> Search:
