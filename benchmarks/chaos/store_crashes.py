@@ -176,11 +176,11 @@ def fast_folder() -> str | None:
 
 
 def _all_good(ops: Sequence[Op]) -> dict[str, int]:
-    found = list(bad_states(ops))
-    wrong = [text for text in found if text]
-    if wrong:
-        raise Failed(f"{len(wrong)} of {len(found)} states are bad: {wrong[0]}")
-    return {"states": len(found), "operations": len(ops)}
+    count = 0
+    for count, wrong in enumerate(bad_states(ops), 1):
+        if wrong:
+            raise Failed(f"state {count} is bad: {wrong}")
+    return {"states": count, "operations": len(ops)}
 
 
 def _caught(ops: Sequence[Op], k: int) -> dict[str, int]:

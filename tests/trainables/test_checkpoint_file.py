@@ -282,6 +282,20 @@ def _kind(descriptor: int) -> str:
     return "folder" if stat.S_ISDIR(os.fstat(descriptor).st_mode) else "file"
 
 
+def test_a_disk_without_room_for_twice_as_much_is_left_alone(
+    saved: Saved, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Space:
+        f_frsize, f_bavail = 1, 2 * saved.size
+
+    monkeypatch.setattr(os, "statvfs", lambda _: Space)
+    assert write(tmp_path, 7, HEADER, STATE) == saved
+    Space.f_bavail -= 1
+    with pytest.raises(OSError, match="No space left on device"):
+        write(tmp_path, 8, HEADER, STATE)
+    assert _names(tmp_path) == [saved.path.name]
+
+
 def test_short_writes_are_completed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     whole = os.write
     monkeypatch.setattr(os, "write", lambda file, piece: whole(file, piece[:7]))
