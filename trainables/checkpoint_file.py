@@ -88,7 +88,7 @@ def write(
     entries = {**header, **_environment(), "step": step, "epoch": epoch}
     packed = pack(dict(state))
     signer = (trust or signing.local()) if packed.opaque else None
-    disk.make_folder(folder)
+    disk.make_folder(folder, "ckpt-")
     with disk.opened(folder) as parent:
         chosen = segments.outside(packed.arrays)
         outside = {i: segments.write(parent, packed.arrays[i], epoch) for i in chosen}

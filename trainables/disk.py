@@ -63,14 +63,22 @@ def sync(parent: int) -> None:
     os.fsync(parent)
 
 
-def make_folder(folder: Path) -> None:
-    """Make `folder` and what is missing above it, each entry put on the disk."""
-    if folder.is_dir():
-        return
-    make_folder(folder.parent)
-    folder.mkdir(exist_ok=True)
-    with opened(folder.parent) as parent:
-        os.fsync(parent)
+def make_folder(folder: Path, begun: str) -> None:
+    """Make `folder` and what is missing above it, each entry put on the disk.
+
+    A process that was killed may have made them without getting so far. So until the folder holds
+    a file whose name starts with `begun`, the entries above it are put on the disk again.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    with os.scandir(folder) as entries:
+        if any(entry.name.startswith(begun) for entry in entries):
+            return
+    device = folder.stat().st_dev
+    for above in folder.absolute().parents:
+        if above.stat().st_dev != device:
+            return
+        with contextlib.suppress(PermissionError), opened(above) as parent:
+            os.fsync(parent)
 
 
 @contextlib.contextmanager

@@ -96,7 +96,7 @@ def local() -> Trust:
     """
     folder = _folder()
     try:
-        disk.make_folder(folder)
+        disk.make_folder(folder, "key")
         key = _read(folder / "key", KEY_BYTES) or _new_key(folder)
         listed = _read(folder / "trusted", MAX_LIST_BYTES) or b""
     except OSError as error:

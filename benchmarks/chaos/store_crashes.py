@@ -3,10 +3,11 @@
     python -m benchmarks.chaos.store_crashes [--out DIR] [--rounds N] [--seed S]
 
 A round records what some saves of a trial do to the disk, with the ledger's part played by marks:
-`acknowledged` after a save has returned, `released` before older checkpoints are deleted. One save
-fails half way and is done again. Then all states that a power cut may leave are tried: the newest
-acknowledged checkpoint and all others that are still named must be read, to the bit. To show that
-this would notice, every fsync of the recording is left out in turn: some state must then be bad.
+after a save has returned and before older checkpoints are deleted. One save, not the first, fails
+half way and is done again; in every other round a process that was killed has made the folder
+before. Then all states that a power cut may leave are tried: the newest acknowledged checkpoint and
+all others that are still named must be read, to the bit. To show that this would notice, every
+fsync of the recording is left out in turn: some state must then be bad.
 """
 
 import contextlib
@@ -32,6 +33,8 @@ LARGE, CHUNK = 1500, 700
 SAVES = 5
 #: So many different states there are: what was replaced comes back.
 VARIANTS = 3
+#: How often the folder is there already, and not yet on the disk.
+KILLED_BEFORE = 0.5
 
 
 @dataclass(frozen=True)
@@ -73,8 +76,10 @@ def record(stream: np.random.Generator) -> list[Op]:
     root = Path(tempfile.mkdtemp(prefix="store-crashes-"))
     try:
         with Recorder(root) as recorder:
+            if stream.random() < KILLED_BEFORE:
+                (root / "trials" / "0").mkdir(parents=True)
             variants = stream.integers(VARIANTS, size=SAVES).tolist()
-            _saves(recorder, root / "trials" / "0", variants, int(stream.integers(SAVES)))
+            _saves(recorder, root / "trials" / "0", variants, int(stream.integers(1, SAVES)))
         return recorder.ops
     finally:
         shutil.rmtree(root)

@@ -175,6 +175,8 @@ class Recorder:
         *above, name = Path(path).relative_to(self.root).parts
         folder = 0
         for part in above:
+            if part not in self._entries[folder]:
+                return None
             folder = self._entries[folder][part]
         return folder, name
 

@@ -199,7 +199,7 @@ class _Disk:
 
 def _calls_of_one_write(tmp_path: Path) -> int:
     folder = tmp_path / "count"
-    folder.mkdir()
+    write(folder, 0, {}, {})
     with pytest.MonkeyPatch.context() as patch:
         disk = _Disk(patch, 0, OSError())
         write(folder, 1, {}, STATE)
@@ -231,6 +231,7 @@ def test_a_failure_at_any_call_leaves_the_old_checkpoint_and_no_other(
 
 def test_no_descriptor_is_left_open_after_a_failure(tmp_path: Path) -> None:
     total = _calls_of_one_write(tmp_path)
+    write(tmp_path, 1, {}, STATE)
     before = _descriptors()
     for nth in range(1, total + 1):
         with pytest.MonkeyPatch.context() as patch:
@@ -248,6 +249,7 @@ def test_everything_is_on_the_disk_before_the_name_and_the_name_before_the_end(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     events: list[str] = []
+    write(tmp_path, 0, {}, {})
     for name in _CALLS:
         monkeypatch.setattr(os, name, _noted(name, getattr(os, name), events))
     write(tmp_path, 1, {}, STATE)
@@ -296,6 +298,26 @@ def test_a_disk_without_room_for_twice_as_much_is_left_alone(
     assert _names(tmp_path) == [saved.path.name]
 
 
+def test_a_folder_that_a_killed_process_made_is_put_on_the_disk(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / "trials" / "0"
+    folder.mkdir(parents=True)
+    synced: list[Path] = []
+    fsync = os.fsync
+
+    def note(file: int) -> None:
+        synced.append(Path(f"/proc/self/fd/{file}").readlink())
+        fsync(file)
+
+    monkeypatch.setattr(os, "fsync", note)
+    write(folder, 1, {}, {})
+    assert {folder, folder.parent, tmp_path} <= set(synced)
+    synced.clear()
+    write(folder, 2, {}, {})
+    assert folder.parent not in synced
+
+
 def test_short_writes_are_completed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     whole = os.write
     monkeypatch.setattr(os, "write", lambda file, piece: whole(file, piece[:7]))
@@ -303,7 +325,9 @@ def test_short_writes_are_completed(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     assert read(saved.path, saved.digest).state["name"] == "x"
 
 
-def test_a_kill_in_the_middle_leaves_a_temporary_file_that_is_recognised(tmp_path: Path) -> None:
+def test_a_kill_in_the_middle_leaves_a_temporary_file_that_is_recognised(
+    saved: Saved, tmp_path: Path
+) -> None:
     code = (
         "import os; from pathlib import Path; from trainables import checkpoint_file as c\n"
         "os.fsync = lambda file: os.kill(os.getpid(), 9)\n"
@@ -311,7 +335,7 @@ def test_a_kill_in_the_middle_leaves_a_temporary_file_that_is_recognised(tmp_pat
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert done.returncode == -9
-    (left,) = _names(tmp_path)
+    (left,) = set(_names(tmp_path)) - {saved.path.name}
     match = disk.TEMP_PATTERN.fullmatch(left)
     assert match is not None
     assert match["epoch"] == "5"
