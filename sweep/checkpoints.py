@@ -13,6 +13,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from sweep.events import FINISHED, Saved
+from sweep.folder import leads_elsewhere
 from sweep.history import History, Replica
 from sweep.spec import CheckpointPolicy
 from trainables import checkpoint_file, disk, segments
@@ -59,8 +60,11 @@ def sweep_up(folder: Path, named: Iterable[str]) -> list[str]:
     """Delete what a crash left, and what the ledger no longer names; no slice may run there.
 
     That is our temporary files, checkpoints that are not in `named`, and segments that none of
-    these needs. Files of other names are left alone. Returns the names that were deleted.
+    these needs. Files of other names are left alone, and so is a folder that is only a link.
+    Returns the names that were deleted.
     """
+    if leads_elsewhere(folder):
+        return []
     keep = set(named)
     found = [path for path in sorted(folder.glob("*")) if _is_ours(path.name)]
     large = [path for path in found if segments.PATTERN.fullmatch(path.name)]
@@ -87,6 +91,8 @@ def _needed(folder: Path, named: Iterable[str], large: Iterable[Path]) -> set[st
 
 def remove_temporary_folders(folder: Path) -> None:
     """Delete what trainables that were killed left; none may live."""
+    if leads_elsewhere(folder):
+        return
     for path in folder.glob(f"{TEMPORARY}*"):
         shutil.rmtree(path, ignore_errors=True)
 

@@ -60,8 +60,14 @@ class Folder:
         return self.path / "trials" / trial_name(number, replica)
 
     def make_trial(self, number: int, replica: int = 0) -> Path:
-        """The folder of one replica, made durable if it was not there."""
+        """The folder of one replica, made durable if it was not there.
+
+        Raises:
+            UsageError: a link lies in its place, so that files would go elsewhere.
+        """
         folder = self.trial(number, replica)
+        if leads_elsewhere(folder):
+            raise UsageError(f"{folder}: a link; a trial's folder must lie in that of its sweep")
         if not folder.is_dir():
             folder.mkdir(parents=True, exist_ok=True)
             for made in (folder.parent, self.path):
@@ -138,6 +144,11 @@ def arriving(path: Path) -> Iterator[Path]:
         raise OutsideError(f"making {path}: {why}: {error.filename or draft}") from error
     finally:
         shutil.rmtree(draft, ignore_errors=True)
+
+
+def leads_elsewhere(trial: Path) -> bool:
+    """Whether a trial's folder, or the one above it, is a link."""
+    return trial.is_symlink() or trial.parent.is_symlink()
 
 
 def _remove_drafts(path: Path) -> None:

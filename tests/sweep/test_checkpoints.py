@@ -12,7 +12,7 @@ import pytest
 
 from sweep import checkpoints, verdicts, warm
 from sweep.cli import main
-from sweep.errors import OutsideError
+from sweep.errors import OutsideError, UsageError
 from sweep.events import End, Goal, Status
 from sweep.history import Objective, Replica
 from sweep.slice import SliceOutcome, SliceSpec, run_slice
@@ -133,6 +133,24 @@ def test_after_a_sweep_only_needed_segments_are_left(
     plain = sweeps.make(tmp_path / "plain")
     sweeps.run(plain)
     assert [d[6] for d in sweeps.decisions(folder)] == [d[6] for d in sweeps.decisions(plain)]
+
+
+@pytest.mark.parametrize("linked", ["trials", "trials/0"])
+def test_a_trial_that_is_a_link_to_elsewhere_is_neither_swept_nor_written(
+    linked: str, tmp_path: Path
+) -> None:
+    other = sweeps.make(tmp_path / "other", trials=1, scheduler="fifo")
+    sweeps.run(other)
+    before = {path.name for path in other.trial(0).iterdir()}
+    folder = sweeps.make(tmp_path / "mine", trials=1, scheduler="fifo")
+    place = folder.path / linked
+    place.parent.mkdir(exist_ok=True)
+    place.symlink_to(other.path / linked)
+    with pytest.raises(UsageError, match="a link"):
+        sweeps.run(folder)
+    with pytest.raises(UsageError, match="a link"):
+        sweeps.run(folder)
+    assert {path.name for path in other.trial(0).iterdir()} == before
 
 
 # ---- what is lost, and what is not --------------------------------------------------------------
