@@ -99,7 +99,8 @@ def _rows(model: type[BaseModel], prefix: str, preset: object = None) -> list[st
 
 
 #: Fields that are mappings in the file; other models are written as one value.
-_NESTED = {"warm_start", "checkpoint", "resources", "limits", "deterministic", "model", "optimizer"}
+_NESTED = {"warm_start", "budget", "checkpoint", "resources", "machine", "limits"}
+_NESTED |= {"deterministic", "model", "optimizer"}
 _NESTED |= {"tf_session_args", "local_tf_session_args"}
 
 

@@ -14,6 +14,7 @@ import click
 
 from sweep.commands import (
     checking,
+    controlling,
     deciding,
     keeping,
     looking,
@@ -56,6 +57,11 @@ for command in (
     looking.show,
     deciding.explain,
     deciding.export_schedule,
+    controlling.stop,
+    controlling.pause,
+    controlling.unpause,
+    controlling.clone,
+    controlling.set_,
     keeping.export_model,
     keeping.ui,
     trusting.trust,

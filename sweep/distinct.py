@@ -40,7 +40,7 @@ class Chooser:
             Exhausted: there is no further point.
             BadSpace: no point that belongs to the space was found.
         """
-        index = sum(trial.parent is None for trial in trials)
+        index = sum(trial.counts for trial in trials)
         space = initial.space_of(self.spec.space, self.spec.initial, index).pin(given)
         if not space.domains:
             return space.draw(0)  # everything is given: there is nothing to ask for

@@ -10,17 +10,18 @@ It is the ledger's only writer, knows no plugin by name and keeps nothing that t
 hold: killed at any instant, the next driver goes on from the history alone.
 """
 
+import contextlib
 import time
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, wait
-from dataclasses import dataclass
-from typing import Any
 
-from sweep import checkpoints, verdicts
+from sweep import capacity, control, disk_budget, outcomes, planning, verdicts
+from sweep.assignment import SliceOutcome
+from sweep.budget import Purse
+from sweep.control import Decision, Desk
+from sweep.errors import OutsideError
 from sweep.events import (
-    FINISHED,
-    Closed,
     EpochEnded,
     Event,
     Moved,
@@ -28,39 +29,19 @@ from sweep.events import (
     Recorded,
     Status,
 )
-from sweep.folder import Folder
-from sweep.history import History, Replica, Trial
-from sweep.ledger import Ledger
-from sweep.pools import Pool
+from sweep.guard import Guard
+from sweep.history import Replica
+from sweep.ledger import Also
+from sweep.parts import Parts
 from sweep.proposals import Proposer
-from sweep.schedulers import Breed, Fresh, Plan, Resume, Scheduler, Stop
-from sweep.searchers import Searcher
-from sweep.slice import SliceOutcome, SliceSpec
-from sweep.spec import SweepSpec
-from sweep.warm import StaleProcess
-from trainables import failpoints, rng, signing
+from sweep.requests import Requests, answering
+from sweep.schedulers import Plan
+from trainables import failpoints
 
 #: Seconds between two looks at the clock and at what a person asked.
 TICK_S = 0.2
 #: Seconds that slices have to save and end when they are asked to.
 GRACE_S = 30.0
-
-
-@dataclass(frozen=True)
-class Parts:
-    """What a driver is made of."""
-
-    spec: SweepSpec
-    folder: Folder
-    ledger: Ledger
-    history: History
-    scheduler: Scheduler
-    searcher: Searcher
-    pool: Pool
-    complete: Callable[[Mapping[str, Any]], dict[str, Any]]
-    """Adds the settings that follow from the stopping criteria."""
-    paths: tuple[str, ...]
-    """Folders in which workers find the trainable's module."""
 
 
 class Driver:
@@ -80,33 +61,58 @@ class Driver:
         )
         self._running: dict[Future[SliceOutcome], Opened] = {}
         self._queue: deque[Opened] = deque()
-        self._asked = 0
-        self._asked_at = 0.0
+        self._requests = Requests(parts.ledger.path)
+        self._purse = Purse(parts.spec, time.monotonic())
+        self._why = ""
+        """What is used up; nothing new begins then."""
+        self._guard = Guard(parts)
+        self._asks: list[float] = []
+        """When it was asked to stop, on the monotonic clock."""
+        self._refusal: OutsideError | None = None
+        """Why the sweep cannot go on for now."""
 
     def ask_to_stop(self) -> None:
         """First call: slices save and end. Second: end at once. Safe in a signal handler."""
-        self._asked += 1
-        self._asked_at = self._asked_at or time.monotonic()
-        self.parts.folder.stop_file(self.history.epoch).touch()
-        if self._asked > 1 and self.parts.pool.blocks:
+        self._asks.append(time.monotonic())
+        with contextlib.suppress(OSError):  # on a disk that is full they end when they can
+            self.parts.folder.stop_file(self.history.epoch).touch()
+        if len(self._asks) > 1 and self.parts.pool.blocks:
             raise KeyboardInterrupt
 
     def run(self) -> str:
-        """Returns how it ended: ``finished`` or ``stopped``."""
-        while not self._finished():
-            self._collect()
-        how = "stopped" if self._asked else "finished"
-        self._record([*self._last_moves(how), EpochEnded(how)])
+        """Returns how it ended: ``finished`` or ``stopped``.
+
+        Raises:
+            OutsideError: the disk is full; everything is saved that could be.
+        """
+        with contextlib.closing(self._requests):
+            while not self._finished():
+                self._collect()
+        if self._refusal is not None:
+            with contextlib.suppress(OutsideError):
+                self._record(
+                    [*self._last_moves("failed"), EpochEnded("failed", str(self._refusal))]
+                )
+            raise self._refusal
+        how = "stopped" if self._asks else "finished"
+        why = "" if self._asks else self._why
+        self._record([*self._last_moves(how), EpochEnded(how, why)])
         return how
 
     # ---- one turn ---------------------------------------------------------------------------
 
     def _finished(self) -> bool:
         """Whether nothing runs and nothing is left to do; starts what there is to do."""
-        if self._asked:
+        if not self._asks:
+            self._obey()
+        if self._asks:
             self._queue.clear()
-            late = time.monotonic() > self._asked_at + GRACE_S
-            return not self._running or self._asked > 1 or late
+            late = time.monotonic() > self._asks[0] + GRACE_S
+            return not self._running or len(self._asks) > 1 or late
+        if self.history.suspended:
+            return False
+        if self._spent():
+            return not self._running
         self._resume_interrupted()
         self._follow(self._plan())
         self._submit()
@@ -114,43 +120,95 @@ class Driver:
 
     def _collect(self) -> None:
         """Wait for slices and record what came of them, in the order of their trials."""
+        if not self._running:
+            time.sleep(TICK_S)
         done, _ = wait(self._running, timeout=TICK_S, return_when=FIRST_COMPLETED)
         closed = []
         for future in sorted(done, key=lambda future: _place(self._running[future])):
-            closed.append(self._judge(self._running.pop(future), future))
+            closed.append(outcomes.judge(self.parts, self._running.pop(future), future))
         if closed:
             self._record(closed)
             for event in closed:
-                self._let_go(event)
-            self._record(verdicts.given_up(self.history))
-            verdicts.check_disk(closed, self.parts.folder.path)
+                outcomes.let_go(self.parts, event)
+            if refusal := verdicts.disk_refused(closed, self.parts.folder.path):
+                self._give_up(refusal)
+            self._save_disk()
+            self._record([*verdicts.given_up(self.history), *control.settled(self.history)])
+        self._guard.look(self._running)
         self._watch(())
 
-    def _judge(self, opened: Opened, future: Future[SliceOutcome]) -> Closed:
-        replica = self.history.trials[opened.trial].replicas[opened.replica]
-        error = future.exception()
-        if isinstance(error, StaleProcess):
-            return verdicts.interrupted(replica, "its worker had to be replaced")
-        if error is not None:
-            return verdicts.lost(replica, opened, error, self.parts.spec.limits.max_failures)
-        outcome = future.result()
-        dropped = self._no_longer_needed(replica, outcome)
-        return verdicts.judge(replica, outcome, dropped, self.parts.spec.limits.max_failures)
+    def _save_disk(self) -> None:
+        """Let go of checkpoints that are cheap to make again, if all together are too large."""
+        most = self.history.max_disk or self.parts.spec.checkpoint.max_disk
+        dropped, refusal = disk_budget.to_drop(self.history, most)
+        self._record(dropped)
+        for event in dropped:
+            outcomes.let_go(self.parts, event)
+        if refusal:
+            self._give_up(refusal)
 
-    def _no_longer_needed(self, replica: Replica, outcome: SliceOutcome) -> tuple[str, ...]:
-        """Digests of checkpoints that the policy spares, or from which the replica fell back."""
-        known = list(replica.checkpoints.values())
-        left = [saved for saved in known if saved.iteration > outcome.source]
-        kept = [saved for saved in known if saved not in left]
-        sign = self.history.objective.sign
-        spare = checkpoints.expendable([*kept, *outcome.saved], self.parts.spec.checkpoint, sign)
-        needed = checkpoints.needed_by_children(self.history, replica)
-        return tuple(saved.digest for saved in (*left, *spare) if saved.digest not in needed)
+    def _give_up(self, why: str) -> None:
+        """Let slices save what they can, then end with exit code 4."""
+        self._refusal = self._refusal or OutsideError(why)
+        if not self._asks:
+            self.ask_to_stop()
 
-    def _let_go(self, event: Closed) -> None:
-        folder = self.parts.folder.trial(event.trial, event.replica)
-        replica = self.history.trials[event.trial].replicas[event.replica]
-        checkpoints.sweep_up(folder, {saved.file for saved in replica.checkpoints.values()})
+    # ---- what people ask ----------------------------------------------------------------
+
+    def _obey(self) -> None:
+        """Follow the requests of other processes, each in one transaction with its answer."""
+        for request in self._requests.news(TICK_S):
+            desk = Desk(self.history, self._proposer, self.parts.saves)
+            decision = desk.decide(request)
+            failpoints.reach("asked")
+            self._record(decision.events, answering(request.number, decision.answer))
+            failpoints.reach("answered")
+            self._carry_out(decision)
+
+    def _carry_out(self, decision: Decision) -> None:
+        folder, epoch = self.parts.folder, self.history.epoch
+        for number in decision.asked:
+            folder.stop_file(epoch, number).touch()
+        for number in decision.let_go:
+            folder.stop_file(epoch, number).unlink(missing_ok=True)
+        if decision.jobs is not None:
+            self.parts.pool.resize(min(decision.jobs, capacity.most_at_once(self.parts.spec)))
+        if decision.leave:
+            self.ask_to_stop()
+        self._hold_back()
+
+    def _hold_back(self) -> None:
+        """Let slices save and end while nothing may run, and take back what did not begin."""
+        file = self.parts.folder.stop_file(self.history.epoch)
+        if self._asks or self.history.suspended or self._why:
+            file.touch()
+        else:
+            file.unlink(missing_ok=True)
+        self._withdraw()
+
+    def _spent(self) -> bool:
+        """Whether the budget is used up; with `deterministic` only looked at after a batch."""
+        if not (self.parts.spec.deterministic and self._busy()):
+            before, self._why = self._why, self._purse.used_up(self.history)
+            if bool(before) != bool(self._why):
+                self._hold_back()
+        return bool(self._why)
+
+    def _busy(self) -> bool:
+        return bool(self._running or self._queue or any(r.unfinished for r in self._paused()))
+
+    def _paused(self) -> list[Replica]:
+        return self.history.replicas(Status.PAUSED)
+
+    def _withdraw(self) -> None:
+        """Take back slices that were opened and not submitted, of trials that shall not run."""
+        trials, all_of_them = self.history.trials, self.history.suspended or self._why
+        why = self._why or "a person paused it"
+        kept = [o for o in self._queue if not (all_of_them or trials[o.trial].held)]
+        back = [opened for opened in self._queue if opened not in kept]
+        self._queue = deque(kept)
+        self._record([verdicts.interrupted(trials[o.trial].replicas[o.replica], why) for o in back])
+        self._record(control.settled(self.history))
 
     # ---- decisions --------------------------------------------------------------------------
 
@@ -161,7 +219,7 @@ class Driver:
     def _resume_interrupted(self) -> None:
         """Continue trials on their way to a goal that was decided earlier: no new decision."""
         batch = self.parts.spec.deterministic
-        interrupted = [r for r in self.history.replicas(Status.PAUSED) if r.unfinished]
+        interrupted = [r for r in self._paused() if r.unfinished]
         free = len(interrupted) if batch else self._free
         opened = [
             Opened(r.trial, r.index, r.slices, r.goal, f"goes on: {r.reason}")
@@ -176,31 +234,17 @@ class Driver:
         batch = self.parts.spec.deterministic
         if batch:
             busy = self._running or self._queue
-            return Plan() if busy else self.parts.scheduler.plan(self.history, batch.batch)
-        free = self._free
-        return self.parts.scheduler.plan(self.history, free) if free > 0 else Plan()
+            free = 0 if busy else batch.batch
+        else:
+            free = self._free
+        return self.parts.scheduler.plan(self.history.for_scheduler(), free) if free > 0 else Plan()
 
     def _follow(self, plan: Plan) -> None:
         if not plan:
             return
-        trials, proposer = self.history.trials, self._proposer
-        searched, exhausted = proposer.search(self.history, plan.fresh)
-        bred = proposer.breed(self.history, plan.breed, len(trials) + len(searched))
-        moves = [moved for stop in plan.stop for moved in _stopped(trials[stop.trial], stop)]
-        opened = [
-            _opened(replica, resume)
-            for resume in plan.resume
-            for replica in trials[resume.trial].replicas
-            if replica.status not in FINISHED
-        ]
-        new: list[Fresh | Breed] = [*plan.fresh[: len(searched)], *plan.breed]
-        opened += [
-            Opened(event.trial, index, 0, decision.goal, decision.why, decision.evidence)
-            for event, decision in zip([*searched, *bred], new, strict=True)
-            for index in range(event.replicas)
-        ]
-        self._record([*moves, *searched, *bred, *opened, *exhausted])
-        self._queue.extend(opened)
+        decided, exhausted = planning.follow(plan, self.history, self._proposer)
+        self._record(decided)
+        self._queue.extend(event for event in decided if isinstance(event, Opened))
         failpoints.reach("decided")
         if exhausted:
             self._follow(self._plan())
@@ -208,46 +252,15 @@ class Driver:
     def _submit(self) -> None:
         while self._queue and len(self._running) < self.parts.pool.slots:
             opened = self._queue.popleft()
-            self._running[self.parts.pool.submit(self._slice(opened))] = opened
+            self._running[self.parts.pool.submit(self.parts.slice(opened))] = opened
             failpoints.reach("submitted")
-
-    def _slice(self, opened: Opened) -> SliceSpec:
-        spec, trial = self.parts.spec, self.history.trials[opened.trial]
-        replica = trial.replicas[opened.replica]
-        kept = sorted(replica.checkpoints.values(), key=lambda saved: -saved.iteration)
-        birth = replica.birth
-        return SliceSpec(
-            sweep_id=self.parts.ledger.sweep_id,
-            epoch=self.history.epoch,
-            trial=trial.number,
-            replica=replica.index,
-            number=opened.slice,
-            trainable=spec.trainable,
-            paths=self.parts.paths,
-            config=trial.config,
-            seed=rng.integer(spec.seed, "trial", trial.number, replica.index),
-            sources=tuple(kept),
-            birth=birth,
-            iteration=replica.iteration,
-            goal=opened.goal,
-            time_attr=self.history.objective.time_attr,
-            stop=spec.stop,
-            metric=spec.metric,
-            sign=self.history.objective.sign,
-            policy=spec.checkpoint,
-            slice_s=spec.limits.slice_s,
-            folder=str(self.parts.folder.make_trial(trial.number, replica.index)),
-            birth_folder=str(self.parts.folder.trial(birth.trial, birth.replica)) if birth else "",
-            stop_file=str(self.parts.folder.stop_file(self.history.epoch)),
-            trust=signing.local_if_possible(),
-        )
 
     # ---- the ledger -------------------------------------------------------------------------
 
-    def _record(self, events: Sequence[Event]) -> None:
-        if not events:
+    def _record(self, events: Sequence[Event], also: Also | None = None) -> None:
+        if not events and also is None:
             return
-        recorded = self.parts.ledger.append(self.history.epoch, events)
+        recorded = self.parts.ledger.append(self.history.epoch, events, also)
         self.history.extend(recorded)
         failpoints.reach("recorded")
         self._watch(recorded)
@@ -255,8 +268,7 @@ class Driver:
     def _last_moves(self, how: str) -> list[Event]:
         """Trials that wait are pruned when the sweep is done; those that run are interrupted."""
         if how == "finished":
-            paused = self.history.replicas(Status.PAUSED)
-            return [_waited(replica) for replica in paused]
+            return [_waited(r, self._why) for r in self._paused() if not r.held]
         running = self.history.replicas(Status.RUNNING)
         return [verdicts.interrupted(replica, "the driver was stopped") for replica in running]
 
@@ -265,20 +277,7 @@ def _place(opened: Opened) -> tuple[int, int]:
     return opened.trial, opened.replica
 
 
-def _opened(replica: Replica, decision: Resume) -> Opened:
-    goal, why, evidence = decision.goal, decision.why, decision.evidence
-    return Opened(replica.trial, replica.index, replica.slices, goal, why, evidence)
-
-
-def _stopped(trial: Trial, stop: Stop) -> list[Moved]:
-    return [
-        Moved(trial.number, stop.status, stop.why, replica.index, evidence=stop.evidence)
-        for replica in trial.replicas
-        if replica.status not in FINISHED
-    ]
-
-
-def _waited(replica: Replica) -> Moved:
+def _waited(replica: Replica, spent: str) -> Moved:
     where = "" if replica.goal.at is None else f" at rung {replica.goal.at:g}"
-    why = f"the sweep ended while it waited{where}"
+    why = spent or f"the sweep ended while it waited{where}"
     return Moved(replica.trial, Status.PRUNED, why, replica.index, waited=True)

@@ -6,7 +6,8 @@
     │   └── BadConfig               a setting that cannot work: place, value, allowed, hint, line
     │       └── BadSpace                the same, inside the search space
     ├── TrialError              one trial's failure: recorded, the sweep goes on
-    │   └── WorkerLost              its process died; tried again from the last checkpoint
+    │   ├── WorkerLost              its process died; tried again from the last checkpoint
+    │   └── LimitPassed             its time is over, for good
     ├── LedgerError             the history refuses: this driver stops, nothing is lost
     │   ├── IllegalMove             a status that may not follow the other
     │   └── NotOurs                 another driver holds the sweep                   exit code 3
@@ -139,10 +140,15 @@ class TrialError(SweepError):
 class WorkerLost(TrialError):
     """The trial's process died; a negative `worker_exit` is minus the signal that killed it."""
 
-    def __init__(self, worker_exit: int | None, pid: int | None) -> None:
+    def __init__(self, worker_exit: int | None, pid: int | None, why: str = "") -> None:
         self.worker_exit = worker_exit
         self.pid = pid
-        super().__init__(f"the worker process {pid} died with exit code {worker_exit}")
+        died = f"the worker process {pid} died with exit code {worker_exit}"
+        super().__init__(f"{why}; the worker process {pid} was ended" if why else died)
+
+
+class LimitPassed(TrialError):
+    """A limit that is final, such as the trial's time."""
 
 
 # ---- the history and the outside ------------------------------------------------------------

@@ -21,6 +21,7 @@ from sweep.events import (
     Status,
     Warmed,
 )
+from sweep.wishes import Dropped, Held, Hold
 
 _KINDS: Mapping[str, type[Any]] = {cls.kind: cls for cls in get_args(Event)}
 
@@ -54,5 +55,9 @@ def from_body(kind: str, body: Mapping[str, Any], rows: tuple[Row, ...] = ()) ->
         values |= {key: tuple(values[key]) for key in ("trials", "left_out")}
     if kind == Moved.kind:
         values["status"] = Status(values["status"])
+    if kind == Held.kind:
+        values["hold"] = Hold(values["hold"])
+    if kind == Dropped.kind:
+        values["digests"] = tuple(values["digests"])
     event: Event = _KINDS[kind](**values)
     return event

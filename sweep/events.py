@@ -10,6 +10,8 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, ClassVar
 
+from sweep.wishes import Wish
+
 Scalar = bool | int | float | str
 Metrics = Mapping[str, Scalar]
 #: Name → number, text, or a list of them: what a decision compared, for a person who asks why.
@@ -73,6 +75,10 @@ class End(StrEnum):
     """The trainable raised."""
     UNSAVED = "unsaved"
     """The disk took no checkpoint; the trial goes on from its last one, and nobody is charged."""
+    DIVERGED = "diverged"
+    """The metric was NaN or infinite."""
+    LIMIT = "limit"
+    """A limit of the trial was passed, for good."""
     LOST = "lost"
     """Its process died."""
     INTERRUPTED = "interrupted"
@@ -137,6 +143,8 @@ class EpochEnded:
 
     kind: ClassVar[str] = "end"
     how: str
+    reason: str = ""
+    """Why it is finished before all trials are."""
 
 
 @dataclass(frozen=True)
@@ -155,6 +163,8 @@ class Created:
     """Under how many seeds it begins."""
     births: tuple[Birth, ...] = ()
     """Where each replica of a bred trial begins; empty: the settings were searched."""
+    clone_of: int | None = None
+    """The trial that a person made it from; it does not count among the searched ones."""
 
 
 @dataclass(frozen=True)
@@ -248,9 +258,8 @@ class SpaceExhausted:
     reason: str
 
 
-Event = (
-    EpochBegan | EpochEnded | Created | Opened | Closed | Moved | Warmed | Widened | SpaceExhausted
-)
+OfTrials = Created | Opened | Closed | Moved
+Event = EpochBegan | EpochEnded | OfTrials | Warmed | Widened | SpaceExhausted | Wish
 
 
 @dataclass(frozen=True)

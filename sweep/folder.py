@@ -74,9 +74,10 @@ class Folder:
                 fsync(made)
         return folder
 
-    def stop_file(self, epoch: int) -> Path:
-        """The file at whose sight the slices of `epoch` end."""
-        return self.path / f".stop-{epoch}"
+    def stop_file(self, epoch: int, trial: int | None = None) -> Path:
+        """The file at whose sight the slices of `epoch` end, or those of one trial."""
+        of_trial = "" if trial is None else f"-{trial}"
+        return self.path / f".stop-{epoch}{of_trial}"
 
     @contextmanager
     def lock(self) -> Iterator[None]:

@@ -5,6 +5,8 @@ sees exactly what the first one saw. Schedulers and searchers treat what they ar
 read-only.
 """
 
+import copy
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -28,6 +30,7 @@ from sweep.events import (
 from sweep.objective import Objective
 from sweep.replica import Point, Replica
 from sweep.trial import Rest, Trial, rank_key
+from sweep.wishes import Changed, Dropped, Held, Suspended, Wish
 
 __all__ = ["History", "Objective", "Point", "Replica", "Rest", "Trial", "rank_key"]
 
@@ -49,6 +52,17 @@ class History:
         """Why there is no further point; empty while there may be one."""
         self.earlier: list[Trial] = []
         """Trials of another sweep, for searchers; they have numbers below 0."""
+        self.suspended = False
+        """Whether a person paused the whole sweep."""
+        self.why = ""
+        """Why it finished before all trials did."""
+        self.changed: dict[str, float | None] = {}
+        """Keys of the spec's budget that were given another value."""
+        self.max_disk: int | None = None
+        """The size of all checkpoints that is allowed, if that was changed."""
+        self.spent_s = 0.0
+        """Seconds of the epochs before this one, from their first event to their last."""
+        self._span: tuple[float, float] | None = None
 
     def of(self, *statuses: Status) -> list[Trial]:
         """The trials with one of these statuses, by number."""
@@ -80,8 +94,24 @@ class History:
 
     @property
     def searched(self) -> int:
-        """How many trials have searched settings; bred ones do not count."""
-        return sum(trial.parent is None for trial in self.trials)
+        """How many trials have searched settings; bred ones and clones do not count."""
+        return sum(trial.counts for trial in self.trials)
+
+    @property
+    def waiting(self) -> list[Trial]:
+        """Clones that were made and have not begun, by number."""
+        return [trial for trial in self.of(Status.WAITING) if not trial.held]
+
+    def for_scheduler(self) -> "History":
+        """What schedulers see: a held trial has ended, and for a clone one more may begin."""
+        waiting = len(self.waiting)
+        if not waiting and not any(trial.held for trial in self.trials):
+            return self
+        seen = copy.copy(self)
+        seen.trials = [trial.without_the_held() for trial in self.trials]
+        if waiting:
+            seen.wanted, seen.exhausted = self.searched + self.to_create + waiting, ""
+        return seen
 
     # ---- the fold ---------------------------------------------------------------------------
 
@@ -94,17 +124,40 @@ class History:
                     self._turn(event, record)
                 case Warmed() | Widened() | SpaceExhausted():
                     self._supply(event)
+                case Held() | Suspended() | Changed() | Dropped():
+                    self._wish(event)
                 case _:
                     self._apply(event, record)
                     self._note(self.trials[event.trial], record.k)
             self.k = record.k
+            self._span = self._span and (self._span[0], record.at)
 
     def _turn(self, event: EpochBegan | EpochEnded, record: Recorded) -> None:
         if isinstance(event, EpochEnded):
-            self.ended = event.how
+            self.ended, self.why = event.how, event.reason
             return
         self.epoch, self.wanted, self.ended = record.epoch, event.trials, ""
         self.began_at = self.began_at or record.at
+        self.suspended, self.why = False, ""
+        first, last = self._span or (0.0, 0.0)
+        self.spent_s += max(0.0, last - first)
+        self._span = (record.at, record.at)
+
+    def _wish(self, event: Wish) -> None:
+        match event:
+            case Held():
+                for replica in self.trials[event.trial].replicas:
+                    replica.held = event.hold
+            case Suspended():
+                self.suspended = event.on
+            case Changed():
+                self.wanted = event.trials or self.wanted
+                self.changed.update(event.budget)
+                self.max_disk = event.max_disk or self.max_disk
+            case Dropped():
+                checkpoints = self.trials[event.trial].replicas[event.replica].checkpoints
+                for digest in event.digests:
+                    checkpoints.pop(digest, None)
 
     def _supply(self, event: Warmed | Widened | SpaceExhausted) -> None:
         """What searchers find beside the sweep's own trials."""
@@ -137,7 +190,7 @@ class History:
         searched, config = dict(event.searched), dict(event.config)
         births = event.births or (None,) * event.replicas
         trial = Trial.new(event.trial, searched, config, self.objective, births)
-        trial.seen = event.seen
+        trial.seen, trial.clone_of = event.seen, event.clone_of
         self.trials.append(trial)
 
     def _warm(self, place: int, taken: Mapping[str, Any]) -> Trial:
@@ -169,6 +222,8 @@ class History:
     def _close(self, replica: Replica, event: Closed, at: float) -> None:
         del replica.curve[_count_upto(replica.curve, event.source) :]
         replica.curve += [self._point(row.iteration, row.metrics) for row in event.rows]
+        replica.seconds = math.fsum(point.seconds for point in replica.curve)
+        replica.steps = math.fsum(point.steps for point in replica.curve)
         if event.rows:
             replica.last = event.rows[-1].metrics
         for saved in event.saved:
@@ -198,6 +253,8 @@ class History:
             float(iteration) if time is None else time,
             _number(metrics.get(objective.metric)),
             tuple(_number(metrics.get(path)) for path in objective.other_results),
+            _number(metrics.get("time_this_iter_s")) or 0.0,
+            _number(metrics.get("timesteps_this_iter")) or 0.0,
         )
 
     def _move(self, replica: Replica, status: Status, reason: str, at: float) -> None:

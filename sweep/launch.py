@@ -4,36 +4,41 @@ Everything that can be wrong with a spec is found here, before anything is writt
 """
 
 import contextlib
-import importlib.metadata
-import inspect
+import functools
 import os
-import platform
 import socket
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from hashlib import sha256
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
-from sweep import checkpoints, plugins, pools, samples, schedulers, searchers, verdicts, warm_start
+from sweep import (
+    capacity,
+    checkpoints,
+    plugins,
+    pools,
+    provenance,
+    samples,
+    schedulers,
+    searchers,
+    verdicts,
+    warm_start,
+)
 from sweep import spec as specs
-from sweep.driver import Parts
 from sweep.errors import BadConfig, UnknownName, UsageError
 from sweep.events import EpochBegan, Event, Moved, Status, Widened
 from sweep.folder import Folder
 from sweep.history import History, Objective, Replica
 from sweep.ledger import Ledger, iterate
+from sweep.parts import Parts
 from sweep.pools import Pool
 from sweep.schedulers import Frame, Scheduler
 from sweep.searchers import Searcher
 from sweep.space import Space, widening
 from sweep.spec import SweepSpec, space_file
 from sweep.spec.objectives import read_constraints
+from sweep.wishes import Changed
 from trainables.errors import nearest, shorten
 from trainables.trainable import Trainable
-
-#: Packages whose versions decide whether a resumed trial can be exact.
-RECORDED = ("torch", "numpy", "gymnasium", "optuna", "sweep")
 
 
 @dataclass(frozen=True)
@@ -138,11 +143,9 @@ def create(
             draft.tracking_uri.touch(mode=0o600)
             draft.tracking_uri.write_text(tracking_uri, encoding="utf-8")
         draft.spec.write_text(source, encoding="utf-8")
-        provenance = {**_provenance(resolved.trainable), "paths": list(paths)}
+        recorded = {**provenance.of(resolved.trainable), "paths": list(paths)}
         text = specs.canonical_json(resolved.spec)
-        with contextlib.closing(
-            Ledger.create(draft.ledger, folder.name, text, provenance)
-        ) as ledger:
+        with contextlib.closing(Ledger.create(draft.ledger, folder.name, text, recorded)) as ledger:
             if warmed is not None:
                 ledger.begin_epoch([warmed])
     return [] if warmed is None else warm_start.describe(warmed)
@@ -192,6 +195,9 @@ class Launch:
     strict: bool = False
     space: Path | None = None
     """A file with a wider space; None: as before."""
+    budget: Mapping[str, float | None] = field(default_factory=dict)
+    """Keys of the spec's budget that get another value."""
+    max_disk: int | None = None
 
 
 @contextlib.contextmanager
@@ -210,13 +216,16 @@ def opened(
         spec = _widen(launch, before)
         paths = tuple(ledger.provenance["paths"])
         resolved = resolve(spec, paths)
-        warnings = _changes(ledger.provenance, _provenance(resolved.trainable))
-        if warnings and launch.strict:
-            raise UsageError(f"--strict: {'; '.join(warnings)}")
+        changes = provenance.changes(ledger.provenance, provenance.of(resolved.trainable))
+        if changes and launch.strict:
+            raise UsageError(f"--strict: {'; '.join(changes)}")
+        warnings = [f"{change}; resumed trials may not be exact" for change in changes]
         history = read_history(ledger)
         _take_over(ledger, history, launch, None if spec is before else spec.space)
         _tidy(launch.folder, history)
         with contextlib.closing(make_pool(launch.slots)) as pool:
+            capacity.check_pool(spec, pool.blocks)
+            pool.equip(functools.partial(capacity.variables, spec))
             yield (
                 Parts(
                     spec,
@@ -228,6 +237,7 @@ def opened(
                     pool,
                     lambda config: resolved.trainable.complete_config(config, spec.stop),
                     paths,
+                    resolved.trainable.can_save(),
                 ),
                 warnings,
             )
@@ -245,13 +255,14 @@ def _take_over(ledger: Ledger, history: History, launch: Launch, wider: Space | 
         )
     running = history.replicas(Status.RUNNING)
     events: list[Event] = [verdicts.interrupted(r, "its driver was gone") for r in running]
-    if wanted > history.wanted > 0:
-        waited = (replica for replica in history.replicas(Status.PRUNED) if replica.waited)
-        events += [_back(replica, "the sweep was topped up") for replica in waited]
+    if wanted > history.wanted > 0 or launch.budget:
+        events += verdicts.topped_up(history)
     if launch.retry_failed:
         failed = history.of(Status.FAILED)
         ended = (r for t in failed for r in t.replicas if r.status is not Status.COMPLETED)
         events += [_back(replica, "it is tried again") for replica in ended]
+    if launch.budget or launch.max_disk:
+        events.append(Changed(None, launch.budget, launch.max_disk))
     if wider is not None:
         events.append(Widened(wider.raw, len(history.trials)))
     history.extend(ledger.begin_epoch([began, *events]))
@@ -268,26 +279,3 @@ def _tidy(folder: Folder, history: History) -> None:
         named = {saved.file for saved in replica.checkpoints.values()}
         checkpoints.sweep_up(folder.trial(replica.trial, replica.index), named)
         checkpoints.remove_temporary_folders(folder.trial(replica.trial, replica.index))
-
-
-def _provenance(trainable: type[Trainable]) -> dict[str, Any]:
-    """What the results depend on beside the spec: versions, and the trainable's source."""
-    versions = {"python": platform.python_version()}
-    versions |= {name: importlib.metadata.version(name) for name in RECORDED}
-    return {"versions": versions, "source": _source_digest(trainable)}
-
-
-def _source_digest(trainable: type[Trainable]) -> str:
-    file = inspect.getsourcefile(inspect.unwrap(trainable))
-    return sha256(Path(file).read_bytes()).hexdigest() if file else ""
-
-
-def _changes(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
-    changed = [
-        f"{name} was {before['versions'].get(name)}, is {version}"
-        for name, version in now["versions"].items()
-        if before["versions"].get(name) != version
-    ]
-    if before["source"] != now["source"]:
-        changed.append("the trainable's source file has changed")
-    return changed

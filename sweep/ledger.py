@@ -10,7 +10,7 @@ import json
 import time
 import uuid
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +31,8 @@ from sweep.events import (
     Status,
     group_status,
 )
+
+Also = Callable[[sa.Connection], None]
 
 
 def _dump(value: Any) -> str:
@@ -55,7 +57,7 @@ class Ledger:
             with self._engine.connect() as connection:
                 row = connection.execute(sa.select(tables.sweep)).one()
         except sa.exc.SQLAlchemyError as error:
-            raise OutsideError(f"{path}: is no readable ledger ({_reason(error)})") from error
+            raise OutsideError(f"{path}: is no readable ledger ({tables.reason(error)})") from error
         if row.schema_version > tables.SCHEMA_VERSION:
             raise LedgerError(
                 f"{path}: has schema version {row.schema_version}, this program reads up to "
@@ -71,7 +73,7 @@ class Ledger:
     def create(cls, path: Path, name: str, spec: str, provenance: Mapping[str, Any]) -> "Ledger":
         """Make the file of a new sweep; `spec` is canonical JSON."""
         engine = tables.connect(path)
-        with _outside(path), tables.writing(engine) as connection:
+        with tables.outside(path), tables.writing(engine) as connection:
             tables.metadata.create_all(connection)
             row = {
                 "id": uuid.uuid4().hex,
@@ -93,27 +95,31 @@ class Ledger:
 
     def begin_epoch(self, events: Sequence[Event]) -> list[Recorded]:
         """Take the sweep over, in one transaction; writes of older epochs are refused from now."""
-        with _outside(self.path), tables.writing(self._engine) as connection:
+        with tables.outside(self.path), tables.writing(self._engine) as connection:
             epoch, _ = _newest(connection)
             return _insert(connection, epoch + 1, events)
 
-    def append(self, epoch: int, events: Sequence[Event]) -> list[Recorded]:
-        """Write `events` in one transaction and return them with their numbers.
+    def append(
+        self, epoch: int, events: Sequence[Event], also: Also | None = None
+    ) -> list[Recorded]:
+        """Write `events`, and what `also` writes, in one transaction; the events with numbers.
 
         Raises:
             NotOurs: a newer driver has taken the sweep over; nothing was written.
             IllegalMove: a trial may not go from its status to the new one; nothing was written.
             OutsideError: the database refused (disk full, locked); nothing was written.
         """
-        with _outside(self.path), tables.writing(self._engine) as connection:
+        with tables.outside(self.path), tables.writing(self._engine) as connection:
             newest, _ = _newest(connection)
             if newest != epoch:
                 raise NotOurs(self.name, f"its epoch is {newest}, ours was {epoch}")
+            if also is not None:
+                also(connection)
             return _insert(connection, epoch, events)
 
     def set_published(self, tracker: str, k: int) -> None:
         """Remember that `tracker` has everything up to event `k`."""
-        with _outside(self.path), tables.writing(self._engine) as connection:
+        with tables.outside(self.path), tables.writing(self._engine) as connection:
             connection.execute(
                 tables.published.delete().where(tables.published.c.tracker == tracker)
             )
@@ -124,7 +130,7 @@ class Ledger:
     def published(self, tracker: str) -> int:
         """The number of the last event that `tracker` has; 0: none."""
         query = sa.select(tables.published.c.k).where(tables.published.c.tracker == tracker)
-        with _outside(self.path), self._engine.connect() as connection:
+        with tables.outside(self.path), self._engine.connect() as connection:
             return connection.execute(query).scalar() or 0
 
     def read(self, after: int = 0, limit: int | None = None) -> list[Recorded]:
@@ -135,7 +141,7 @@ class Ledger:
             .order_by(tables.events.c.k)
             .limit(limit)
         )
-        with _outside(self.path), self._engine.connect() as connection:
+        with tables.outside(self.path), self._engine.connect() as connection:
             events = connection.execute(query).all()
             if not events:
                 return []
@@ -153,7 +159,7 @@ class Ledger:
     def newest(self, kind: str) -> Event | None:
         """The newest event of a kind that has no results; None: there is none."""
         of_kind = tables.events.select().where(tables.events.c.kind == kind)
-        with _outside(self.path), self._engine.connect() as connection:
+        with tables.outside(self.path), self._engine.connect() as connection:
             row = connection.execute(of_kind.order_by(tables.events.c.k.desc()).limit(1)).first()
         return None if row is None else from_body(kind, json.loads(row.body))
 
@@ -161,7 +167,7 @@ class Ledger:
         """How many trials have each status."""
         columns = tables.replicas.c
         query = sa.select(columns.trial, columns.status).order_by(columns.trial)
-        with _outside(self.path), self._engine.connect() as connection:
+        with tables.outside(self.path), self._engine.connect() as connection:
             rows = connection.execute(query).all()
         groups: dict[int, list[Status]] = {}
         for row in rows:
@@ -176,7 +182,7 @@ class Ledger:
             .where((columns.trial == trial) & (columns.replica == replica))
             .order_by(columns.iteration)
         )
-        with _outside(self.path), self._engine.connect() as connection:
+        with tables.outside(self.path), self._engine.connect() as connection:
             return [
                 Row(row.iteration, json.loads(row.metrics)) for row in connection.execute(query)
             ]
@@ -271,25 +277,6 @@ def _insert_results(connection: sa.Connection, k: int, event: Closed) -> None:
     ]
     if rows:
         connection.execute(tables.results.insert(), rows)
-
-
-class _outside:  # noqa: N801 reads as a phrase: with _outside(path)
-    """Turns what a database reports into one sentence that names the file."""
-
-    def __init__(self, path: Path) -> None:
-        self._path = path
-
-    def __enter__(self) -> None:
-        return None
-
-    def __exit__(self, _kind: object, error: BaseException | None, _trace: object) -> None:
-        if isinstance(error, sa.exc.SQLAlchemyError):
-            raise OutsideError(f"the database {self._path}: {_reason(error)}") from error
-
-
-def _reason(error: sa.exc.SQLAlchemyError) -> str:
-    cause = error.orig if isinstance(error, sa.exc.DBAPIError) else error
-    return str(cause).splitlines()[0]
 
 
 def iterate(ledger: Ledger, after: int = 0, batch: int = 500) -> Iterator[list[Recorded]]:

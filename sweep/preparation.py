@@ -6,13 +6,14 @@ from pathlib import Path
 
 import joblib
 
-from sweep import launch, plugins, pools, samples, warm_start
+from sweep import capacity, launch, plugins, pools, samples, warm_start
 from sweep import spec as specs
 from sweep.errors import BadConfig, without_password
 from sweep.folder import Folder
 from sweep.launch import Resolved
 from sweep.spec import Override, SweepSpec
 from trainables.errors import printable
+from trainables.function import FunctionTrainable
 from trainables.trainable import Trainable
 
 
@@ -57,12 +58,31 @@ def taken_over(prepared: Prepared, root: Path) -> list[str]:
     return [] if warmed is None else warm_start.describe(warmed)
 
 
+def endless(resolved: Resolved) -> list[str]:
+    """What to say where nothing in the spec ends a trial; mostly nothing."""
+    spec = resolved.spec
+    ends = spec.limits.trial_s is not None or spec.budget.is_set or not spec.stop.ends_nothing
+    if ends or resolved.scheduler.levels or issubclass(resolved.trainable, FunctionTrainable):
+        return []
+    return [
+        f"stop: is empty, and scheduler: {spec.scheduler.name} ends no trial by its length, so "
+        f"each trains until its trainable says done; add for example "
+        f"stop: {{training_iteration: 100}}"
+    ]
+
+
 def slots(asked: int | None, spec: SweepSpec, paths: Sequence[str], trials: int) -> int:
-    """How many trials run at once: as many as asked, else as the processor cores can take."""
+    """How many trials run at once: as many as asked, else as the processor cores can take.
+
+    Raises:
+        BadConfig: not even one trial fits into what there is.
+    """
+    most = capacity.most_at_once(spec)
     if asked is not None:
-        return asked
+        return min(asked, most)
     per_trial = cores_per_trial(spec, plugins.find_trainable(spec.trainable, paths))
-    return max(1, min(int(joblib.cpu_count() // per_trial), trials))
+    cores = spec.machine.cpu or joblib.cpu_count()
+    return max(1, min(int(cores // per_trial), trials, most))
 
 
 def cores_per_trial(spec: SweepSpec, trainable: type[Trainable]) -> float:

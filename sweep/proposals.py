@@ -5,12 +5,12 @@ sweep's seed and its own number alone.
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from sweep.distinct import Chooser
-from sweep.errors import SweepError
-from sweep.events import Birth, Created, SpaceExhausted
+from sweep.errors import BadConfig, SweepError, UnknownName, UsageError
+from sweep.events import Birth, Created, Goal, SpaceExhausted
 from sweep.history import History, Trial
 from sweep.schedulers import Breed, Fresh
 from sweep.searchers import Exhausted, Searcher
@@ -56,6 +56,30 @@ class Proposer:
             self._bred(history.trials[breed.parent], breed, number, history.k)
             for number, breed in enumerate(wanted, start=first)
         ]
+
+    def clone(
+        self, history: History, parent: Trial, changes: Mapping[str, Any], from_checkpoint: bool
+    ) -> Created:
+        """A trial with the settings of `parent` but for `changes`, as a person wants it.
+
+        Raises:
+            UsageError: a change is not one that the space allows, or there is no checkpoint.
+        """
+        domains, number = self.spec.space.domains, len(history.trials)
+        for name, value in changes.items():
+            if name not in domains:
+                raise UnknownName("searched setting", name, domains)
+            if not domains[name].contains(value):
+                raise BadConfig(f"--set {name}", value, domains[name].describe())
+        searched = {**parent.searched, **changes}
+        if from_checkpoint:
+            if any(replica.newest is None for replica in parent.replicas):
+                raise UsageError(f"trial {parent.number}: has no checkpoint to begin from")
+            wish = Breed(parent.number, searched, Goal(), "")
+            return replace(self._bred(parent, wish, number, history.k), clone_of=parent.number)
+        found = self._point(searched)
+        config, seeds = self._config(found.settings), self.spec.replicas
+        return Created(number, found.searched, config, history.k, seeds, clone_of=parent.number)
 
     def _bred(self, parent: Trial, breed: Breed, number: int, seen: int) -> Created:
         births = []

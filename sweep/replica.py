@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 
 from sweep.events import Birth, Goal, Metrics, Saved, Status
 from sweep.objective import Objective
+from sweep.wishes import Hold
 
 
 @dataclass(frozen=True)
@@ -17,6 +18,10 @@ class Point:
     value: float | None
     others: tuple[float | None, ...] = ()
     """The results that `Objective.also` names, then those of the constraints."""
+    seconds: float = 0.0
+    """What the iteration took."""
+    steps: float = 0.0
+    """Environment steps of the iteration."""
 
 
 @dataclass
@@ -32,6 +37,8 @@ class Replica:
     reason: str = ""
     waited: bool = False
     """Whether it was pruned only because the sweep ended while it waited."""
+    held: Hold = Hold.NONE
+    """What a person wants of it; it is not run while it is held."""
     goal: Goal = field(default_factory=Goal)
     curve: list[Point] = field(default_factory=list)
     last: Metrics = field(default_factory=dict)
@@ -48,6 +55,10 @@ class Replica:
     exactness: str = ""
     started_at: float | None = None
     ended_at: float | None = None
+    seconds: float = 0.0
+    """Training so far; iterations that were lost and done again count once."""
+    steps: float = 0.0
+    """Environment steps so far."""
 
     @property
     def name(self) -> str:
@@ -94,9 +105,9 @@ class Replica:
 
     @property
     def unfinished(self) -> bool:
-        """Whether it was interrupted on its way to a goal that was decided before."""
+        """Whether it was interrupted on its way to a goal that was decided before; not if held."""
         on_the_way = self.goal.at is None or not self.reached(self.goal.at)
-        return self.status is Status.PAUSED and on_the_way
+        return self.status is Status.PAUSED and on_the_way and not self.held
 
     @property
     def newest(self) -> Saved | None:

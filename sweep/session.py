@@ -16,13 +16,14 @@ from typing import Any
 
 from sweep import launch as launching
 from sweep import trackers
-from sweep.driver import Driver, Parts
+from sweep.driver import Driver
 from sweep.errors import SweepError
 from sweep.events import Recorded
 from sweep.folder import Folder
 from sweep.history import History
 from sweep.launch import Launch
 from sweep.outbox import Outbox
+from sweep.parts import Parts
 from sweep.show.display import View
 from sweep.trackers import Where
 

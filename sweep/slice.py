@@ -10,80 +10,21 @@ its end and on its way.
 import json
 import time
 import traceback
-from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from sweep import plugins, warm
+from sweep.assignment import SliceOutcome, SliceSpec
 from sweep.beginning import Beginning
-from sweep.endings import ending
-from sweep.events import Birth, End, Goal, Metrics, Row, Saved
+from sweep.endings import FINAL, Bounds, ending, met
+from sweep.events import End, Metrics, Row
 from sweep.metrics import flatten, number
 from sweep.saving import DiskRefuses, Saving
-from sweep.spec import CheckpointPolicy
 from trainables import failpoints
-from trainables.signing import Trust
 from trainables.trainable import Trainable, TrialContext
 
 #: Seconds between two progress notes of a slice.
 PROGRESS_S = 0.3
-
-
-@dataclass(frozen=True)
-class SliceSpec:
-    """All that a worker needs to know."""
-
-    sweep_id: str
-    epoch: int
-    trial: int
-    replica: int
-    number: int
-    trainable: str
-    paths: tuple[str, ...]
-    """Folders in which the trainable's module is looked for after everything installed."""
-    config: Mapping[str, Any]
-    seed: int
-    sources: tuple[Saved, ...]
-    """Checkpoints to continue from, newest first; empty: from the beginning."""
-    goal: Goal
-    time_attr: str
-    stop: Mapping[str, float]
-    metric: str
-    sign: float
-    policy: CheckpointPolicy
-    slice_s: float
-    """Time after which the slice ends at its next checkpoint, seconds."""
-    folder: str
-    """The trial's folder."""
-    stop_file: str
-    """The slice ends at its next checkpoint when this file exists."""
-    birth: Birth | None = None
-    """The beginning, if it is a checkpoint of another trial."""
-    birth_folder: str = ""
-    iteration: int = 0
-    """Iterations that the ledger has; what cannot save goes on if it still stands there."""
-    """Where that one lies."""
-    trust: Trust | None = None
-    """Signs checkpoints that may run code, and says whose are accepted; None: there is no key."""
-
-
-@dataclass(frozen=True)
-class SliceOutcome:
-    """What came of a slice."""
-
-    trial: int
-    replica: int
-    number: int
-    end: End
-    source: int
-    """The iteration that it continued from."""
-    rows: tuple[Row, ...] = ()
-    saved: tuple[Saved, ...] = ()
-    error: str = ""
-    error_at: int = 0
-    skipped: tuple[str, ...] = ()
-    exactness: str = ""
 
 
 def run_slice(spec: SliceSpec) -> SliceOutcome:
@@ -167,6 +108,7 @@ class _Slice:
     # ---- the way ----------------------------------------------------------------------------
 
     def _train(self, trainable: Trainable) -> End:
+        self.bounds = self._bounds()
         best = max((self._signed(s.value) for s in self.spec.sources), default=float("-inf"))
         while True:
             metrics = flatten(trainable.train())
@@ -178,7 +120,7 @@ class _Slice:
             value = self._signed(number(metrics.get(self.spec.metric)))
             end = self._end(trainable, metrics)
             if not trainable.can_save() or not trainable.at_checkpoint:
-                if end is End.DONE or (end and not trainable.can_save()):
+                if end in FINAL or (end and not trainable.can_save()):
                     return end
                 continue
             new_best = value > best and self.spec.policy.keep_best > 0
@@ -193,14 +135,22 @@ class _Slice:
     def _end(self, trainable: Trainable, metrics: Metrics) -> End | None:
         """How the slice ends here; None: it goes on."""
         spec = self.spec
-        end = ending(metrics, spec.goal, spec.time_attr, spec.stop)
+        end = self.bounds.ending(metrics, trainable.iteration)
+        end = end or ending(metrics, spec.goal, spec.time_attr, spec.stop)
         if end is not None:
             return end
+        if spec.own_stop_file and Path(spec.own_stop_file).exists():
+            return End.ASKED
         if not trainable.can_save():
             return None
         if Path(spec.stop_file).exists():
             return End.ASKED
         return End.TIME if time.monotonic() >= self.end_at else None
+
+    def _bounds(self) -> Bounds:
+        spec = self.spec
+        before = [value for iteration, value in spec.watched if iteration <= self.source]
+        return Bounds.of(spec.stop, spec.metric, spec.not_finite_ends, spec.seconds_left, before)
 
     def _signed(self, value: float | None) -> float:
         return float("-inf") if value is None or value != value else self.spec.sign * value
@@ -226,7 +176,7 @@ class _Slice:
         """Keep the trainable for the trial's next slice, if there is one and it can go on."""
         saved = self.saving.saved
         at_checkpoint = bool(saved) and saved[-1].iteration == trainable.iteration
-        if end is End.DONE or not (at_checkpoint or not trainable.can_save()):
+        if end in FINAL or not (at_checkpoint or not trainable.can_save()):
             warm.stop_quietly(trainable)
             return
         stands = saved[-1].digest if at_checkpoint else _unsaved(trainable.iteration)
@@ -244,8 +194,14 @@ class _Slice:
             tuple(self.saving.saved),
             skipped=tuple(self.skipped),
             exactness=self.exactness,
+            why=self._why(end),
             **more,
         )
+
+    def _why(self, end: End) -> str:
+        if end is End.DONE and self.rows:
+            return self.bounds.why or met(self.rows[-1].metrics, self.spec.stop)
+        return self.bounds.why if end in FINAL else ""
 
     def _crashed(self, error: BaseException) -> SliceOutcome:
         """The outcome of a crash."""

@@ -6,6 +6,8 @@ from typing import Any
 
 import sqlalchemy as sa
 
+from sweep.errors import OutsideError
+
 SCHEMA_VERSION = 1
 
 metadata = sa.MetaData()
@@ -51,6 +53,17 @@ published = sa.Table(
     sa.Column("tracker", sa.String, primary_key=True),
     sa.Column("k", sa.Integer, nullable=False),
 )
+requests = sa.Table(
+    "requests",
+    metadata,
+    sa.Column("number", sa.Integer, primary_key=True),
+    sa.Column("epoch", sa.Integer, nullable=False),
+    sa.Column("at", sa.Float, nullable=False),
+    sa.Column("verb", sa.String, nullable=False),
+    sa.Column("body", sa.Text, nullable=False),
+    sa.Column("answered_at", sa.Float),
+    sa.Column("answer", sa.Text),
+)
 
 
 def connect(path: Path) -> sa.Engine:
@@ -84,3 +97,23 @@ def connect(path: Path) -> sa.Engine:
 def writing(engine: sa.Engine) -> AbstractContextManager[sa.Connection]:
     """A transaction that has the write lock from its beginning."""
     return engine.execution_options(write=True).begin()
+
+
+class outside:  # noqa: N801 reads as a phrase: with outside(path)
+    """Turns what a database reports into one sentence that names the file."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+
+    def __enter__(self) -> None:
+        return None
+
+    def __exit__(self, _kind: object, error: BaseException | None, _trace: object) -> None:
+        if isinstance(error, sa.exc.SQLAlchemyError):
+            raise OutsideError(f"the database {self._path}: {reason(error)}") from error
+
+
+def reason(error: sa.exc.SQLAlchemyError) -> str:
+    """What the database says, on one line."""
+    cause = error.orig if isinstance(error, sa.exc.DBAPIError) else error
+    return str(cause).splitlines()[0]

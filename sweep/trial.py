@@ -8,7 +8,7 @@ theirs. Most trials have one replica and are that replica. Where the numbers com
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from sweep.events import FINISHED, Birth, Goal, Status, group_status
@@ -16,6 +16,7 @@ from sweep.objective import Objective, rank
 from sweep.replica import Replica
 from sweep.spec.aggregate import combine
 from sweep.spec.score import Mode
+from sweep.wishes import Hold
 
 
 @dataclass(frozen=True)
@@ -48,6 +49,8 @@ class Trial:
     """The number of the newest event about it; 0: it is in no ledger yet."""
     rests: list[Rest] = field(default_factory=list)
     """What was known of it when, so that past proposals can be worked out again."""
+    clone_of: int | None = None
+    """The trial that a person made it from."""
 
     @classmethod
     def new(
@@ -72,6 +75,25 @@ class Trial:
     def status(self) -> Status:
         """Where the group stands."""
         return group_status([replica.status for replica in self.replicas])
+
+    @property
+    def counts(self) -> bool:
+        """Whether its settings were searched, so that it is one of ``--trials``."""
+        return self.parent is None and self.clone_of is None
+
+    @property
+    def held(self) -> Hold:
+        """What a person wants of it."""
+        return self.replicas[0].held
+
+    def without_the_held(self) -> "Trial":
+        """The trial as schedulers see it: while it is held and does not run, it has ended."""
+        if not self.held or self.status is not Status.PAUSED:
+            return self
+        ended = [
+            r if r.status in FINISHED else replace(r, status=Status.STOPPED) for r in self.replicas
+        ]
+        return replace(self, replicas=ended)
 
     @property
     def deciding(self) -> Replica:

@@ -8,10 +8,11 @@ can be resumed.
 
 from collections.abc import Sequence
 
-from sweep.errors import OutsideError
+from sweep.assignment import SliceOutcome
+from sweep.errors import LimitPassed
 from sweep.events import FINISHED, Closed, End, Moved, Opened, Row, Status
 from sweep.history import History, Replica
-from sweep.slice import SliceOutcome
+from sweep.spec import Limits
 from trainables.errors import nearest
 from trainables.results import VOLATILE_KEYS
 
@@ -20,20 +21,26 @@ _WHY = {
     End.TIME: "its slice's time was up",
     End.ASKED: "the sweep was asked to stop",
     End.DONE: "a stopping criterion was met",
+    End.DIVERGED: "it diverged",
+    End.LIMIT: "a limit was passed",
 }
+#: How a slice ended → where its trial stands then, if it does not go on.
+_STATUS = {End.DONE: Status.COMPLETED, End.LIMIT: Status.STOPPED}
 
 
 def judge(
-    replica: Replica, outcome: SliceOutcome, dropped: tuple[str, ...], max_failures: int
+    replica: Replica, outcome: SliceOutcome, dropped: tuple[str, ...], limits: Limits
 ) -> Closed:
     """The event of a slice that returned."""
     if outcome.end is End.CRASHED:
-        status, reason = _crashed(replica, outcome, max_failures)
+        status, reason = _crashed(replica, outcome, limits.max_failures)
     elif outcome.end is End.UNSAVED:
         status, reason = Status.PAUSED, f"the disk took no checkpoint: {outcome.error}"
     else:
-        status = Status.COMPLETED if outcome.end is End.DONE else Status.PAUSED
-        reason = _WHY[outcome.end] + _missing_metric(replica, outcome)
+        status = _STATUS.get(outcome.end, Status.PAUSED)
+        if outcome.end is End.DIVERGED:
+            status = Status.FAILED if limits.not_finite == "fail" else Status.PRUNED
+        reason = _reason(replica, outcome) + _missing_metric(replica, outcome)
     return Closed(
         outcome.trial,
         outcome.replica,
@@ -52,14 +59,15 @@ def judge(
     )
 
 
-def check_disk(closed: Sequence[Closed], folder: object) -> None:
-    """Raise OutsideError if the disk took a slice's checkpoints no longer."""
+def disk_refused(closed: Sequence[Closed], folder: object) -> str:
+    """Why the sweep cannot go on, if the disk took a slice's checkpoints no longer."""
     for event in closed:
         if event.end is End.UNSAVED:
-            raise OutsideError(
+            return (
                 f"trial {event.trial}: {event.reason}: {folder}; what was saved before is safe, "
                 f"resume the sweep when the disk is well"
             )
+    return ""
 
 
 def lost(replica: Replica, opened: Opened, error: BaseException, max_failures: int) -> Closed:
@@ -68,6 +76,11 @@ def lost(replica: Replica, opened: Opened, error: BaseException, max_failures: i
     status = Status.FAILED if times > max_failures else Status.PAUSED
     retry = "no retries are left" if status is Status.FAILED else f"retry {times} of {max_failures}"
     return _closed(replica, opened.slice, End.LOST, status, f"{error}; {retry}")
+
+
+def passed(replica: Replica, opened: Opened, error: LimitPassed) -> Closed:
+    """The event of a slice that was ended at a limit that is final."""
+    return _closed(replica, opened.slice, End.LIMIT, Status.STOPPED, str(error))
 
 
 def interrupted(replica: Replica, why: str) -> Closed:
@@ -84,6 +97,18 @@ def given_up(history: History) -> list[Moved]:
         for replica in trial.replicas
         if replica.status not in FINISHED and replica.status is not Status.RUNNING
     ]
+
+
+def topped_up(history: History) -> list[Moved]:
+    """Brings back what was pruned only because the sweep ended."""
+    waited = (replica for replica in history.replicas(Status.PRUNED) if replica.waited)
+    return [Moved(r.trial, Status.PAUSED, "the sweep was topped up", r.index) for r in waited]
+
+
+def _reason(replica: Replica, outcome: SliceOutcome) -> str:
+    if outcome.end is End.ASKED and replica.held:
+        return f"a person asked it to {replica.held}"
+    return f"{_WHY[outcome.end]}: {outcome.why}" if outcome.why else _WHY[outcome.end]
 
 
 def _closed(replica: Replica, number: int, end: End, status: Status, reason: str) -> Closed:

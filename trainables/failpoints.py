@@ -22,6 +22,8 @@ PLACES = (
     "recorded",
     "published",
 )
+#: What a driver passes for each request of a person.
+OF_A_REQUEST = ("asked", "answered")
 
 
 def reach(place: str) -> None:

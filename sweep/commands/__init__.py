@@ -62,6 +62,16 @@ set_option = click.option(
     metavar="KEY=VALUE",
     help="Put a setting over the file's, such as config.gamma=0.9.",
 )
+budget_option = click.option(
+    "--budget",
+    "budget",
+    multiple=True,
+    metavar="KEY=NUMBER",
+    help="Give the budget another value, such as time_s=7200.",
+)
+max_disk_option = click.option(
+    "--max-disk", metavar="SIZE", help="Allow checkpoints another size, such as 40GB."
+)
 _OVERRIDES = ("trials", "seed", "name")
 
 
@@ -83,6 +93,21 @@ def overrides(given: dict[str, Any]) -> "list[Override]":
 
     named = [Override.of_option(key, given[key]) for key in _OVERRIDES if given[key] is not None]
     return [*(Override.parse(text) for text in given["settings"]), *named]
+
+
+def read_budget(given: dict[str, Any]) -> dict[str, Any]:
+    """What the options ``--budget`` and ``--max-disk`` ask for: ``budget`` and ``max_disk``."""
+    from sweep.errors import At
+    from sweep.source import Source
+    from sweep.spec import Budget, CheckpointPolicy, Override
+    from sweep.spec.validation import validate
+
+    changes = {o.path: o.value for o in map(Override.parse, given["budget"])}
+    said = Source(marks={(): At("--budget")})
+    Budget().changed(changes, said)
+    size = {"max_disk": given["max_disk"]}
+    policy = validate(CheckpointPolicy, size, Source(marks={(): At("--max-disk")}))
+    return {"budget": changes, "max_disk": policy.max_disk}
 
 
 # ---- output ---------------------------------------------------------------------------------

@@ -8,12 +8,15 @@ import click
 from sweep.commands import (
     Answer,
     answering,
+    budget_option,
     find_sweep,
     jobs_option,
     json_option,
+    max_disk_option,
     override_options,
     overrides,
     pool_option,
+    read_budget,
     root_option,
     timeout_option,
 )
@@ -42,6 +45,8 @@ def run(space: str, **given: Any) -> int:
 
     with answering(given["as_json"]) as answer:
         prepared = preparation.prepare(space, overrides(given))
+        for warning in preparation.endless(prepared.resolved):
+            click.echo(f"sweep: warning: {warning}", err=True)
         if given["dry_run"]:
             data = preview.preview(prepared, given["jobs"])
             data["warm_start"] = preparation.taken_over(prepared, given["root"])
@@ -65,6 +70,8 @@ def run(space: str, **given: Any) -> int:
 @root_option
 @pool_option
 @timeout_option
+@budget_option
+@max_disk_option
 @click.option("--retry-failed", is_flag=True, help="Try failed trials again.")
 @click.option(
     "--space",
@@ -93,6 +100,7 @@ def resume(name: str, **given: Any) -> int:
             given["retry_failed"],
             given["strict"],
             given["space"],
+            **read_budget(given),
         )
         order = Order(launch, preparation.recall_tracking(folder), given["timeout"])
         return _conduct(order, answer)

@@ -8,11 +8,13 @@ process dies fails its own future with `sweep.errors.WorkerLost`, and no other; 
 must not be used any more fails it with `sweep.warm.StaleProcess`.
 """
 
+from collections.abc import Callable, Mapping
 from concurrent.futures import Future
 from typing import ClassVar, Protocol
 
 from sweep import plugins
-from sweep.slice import SliceOutcome, SliceSpec
+from sweep.assignment import SliceOutcome, SliceSpec
+from sweep.errors import SweepError
 
 PACKAGE = __name__
 
@@ -29,6 +31,22 @@ class Pool(Protocol):
     def submit(self, spec: SliceSpec) -> Future[SliceOutcome]:
         """Run a slice in a free slot, the trial's last one if that is free."""
         ...
+
+    def equip(self, variables: Callable[[int], Mapping[str, str]]) -> None:
+        """Give processes of their own these environment variables, by the number of the slot."""
+        return
+
+    def resize(self, slots: int) -> None:
+        """Have so many slots from now on; a slice that runs in one too many ends as it would."""
+        return
+
+    def pid(self, running: Future[SliceOutcome]) -> int | None:
+        """The process in which a slice runs; None: there is none of its own."""
+        return None
+
+    def end(self, running: Future[SliceOutcome], error: SweepError) -> None:
+        """End the process of a slice and its children; its future fails with `error`."""
+        return
 
     def close(self) -> None:
         """End all slots, with whatever still runs in them."""

@@ -4,7 +4,8 @@ from concurrent.futures import Future
 from typing import ClassVar
 
 from sweep import pools, warm
-from sweep.slice import SliceOutcome, SliceSpec, run_slice
+from sweep.assignment import SliceOutcome, SliceSpec
+from sweep.slice import run_slice
 
 
 class Pool(pools.Pool):

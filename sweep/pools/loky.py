@@ -7,22 +7,25 @@ that is free.
 """
 
 import contextlib
+import itertools
 import os
 import signal
 import sys
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future, wait
 from dataclasses import dataclass
 from multiprocessing import connection
 from pathlib import Path
 from typing import Any, ClassVar
 
+import psutil
 from joblib.externals.loky.process_executor import BrokenProcessPool, ProcessPoolExecutor
 
 from sweep import pools, warm
-from sweep.errors import WorkerLost
-from sweep.slice import SliceOutcome, SliceSpec, run_slice
+from sweep.assignment import SliceOutcome, SliceSpec
+from sweep.errors import SweepError, WorkerLost
+from sweep.slice import run_slice
 from trainables.processes import (
     TERMINAL_SIGNALS,
     Parent,
@@ -39,7 +42,7 @@ THREADS = dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THR
 FORGET_S = 5.0
 
 
-@dataclass
+@dataclass(eq=False)
 class _Slot:
     """A place in the pool, and the process in it."""
 
@@ -50,6 +53,12 @@ class _Slot:
     busy: bool = False
     last: tuple[str, int, int] | None = None
     """The replica that ran here last."""
+    outcome: Future[SliceOutcome] | None = None
+    """Of the slice that runs here."""
+    error: SweepError | None = None
+    """Why its process was ended."""
+    retired: bool = False
+    """Whether its process ends when it is idle, since there are too many."""
 
     @property
     def alive(self) -> bool:
@@ -67,15 +76,56 @@ class Pool(pools.Pool):
         warnings.filterwarnings("ignore", "A worker stopped while some jobs", UserWarning)
         self.slots = slots
         self._slots = [_Slot(number) for number in range(slots)]
+        self._variables: Callable[[int], Mapping[str, str]] = lambda _number: {}
 
     def submit(self, spec: SliceSpec) -> Future[SliceOutcome]:
         """Run a slice in a free slot; WorkerLost on its future when the process dies."""
         slot = self._choose((spec.sweep_id, spec.trial, spec.replica))
         slot.busy = True
         outcome: Future[SliceOutcome] = Future()
+        slot.outcome = outcome
         outcome.set_running_or_notify_cancel()
         self._start(slot, spec, outcome)
         return outcome
+
+    def equip(self, variables: Callable[[int], Mapping[str, str]]) -> None:
+        """Give workers that are started from now on these variables too."""
+        self._variables = variables
+
+    def resize(self, slots: int) -> None:
+        """Start workers when they are needed, or end those that are idle, then those that were."""
+        by_use = sorted(self._slots, key=lambda slot: (not slot.busy, slot.retired, slot.number))
+        for place, slot in enumerate(by_use):
+            slot.retired = place >= slots
+        taken = {slot.number for slot in by_use[:slots]}
+        spare = (number for number in itertools.count() if number not in taken)
+        more = [_Slot(number) for number in itertools.islice(spare, slots - len(taken))]
+        self._slots = [slot for slot in by_use if slot.busy or not slot.retired] + more
+        self.slots = slots
+        for slot in by_use:
+            if slot not in self._slots:
+                _end(slot)
+
+    def pid(self, running: Future[SliceOutcome]) -> int | None:
+        """The worker in which a slice runs."""
+        slot = self._of(running)
+        return slot.process.pid if slot is not None and slot.process is not None else None
+
+    def end(self, running: Future[SliceOutcome], error: SweepError) -> None:
+        """Kill the worker of a slice with its children; the slot gets another one."""
+        slot = self._of(running)
+        if slot is None or slot.process is None:
+            return
+        slot.error = error
+        with contextlib.suppress(psutil.Error):
+            worker = psutil.Process(slot.process.pid)
+            family = [worker, *worker.children(recursive=True)]
+            for process in family:
+                with contextlib.suppress(psutil.Error):
+                    process.kill()
+
+    def _of(self, running: Future[SliceOutcome]) -> _Slot | None:
+        return next((s for s in self._slots if s.busy and s.outcome is running), None)
 
     def close(self) -> None:
         """Let idle workers end what they keep in memory, then kill all; slices there are lost."""
@@ -91,7 +141,7 @@ class Pool(pools.Pool):
         return [slot.process.pid for slot in self._slots if slot.executor is not None]
 
     def _choose(self, replica: tuple[str, int, int]) -> _Slot:
-        free = [slot for slot in self._slots if not slot.busy]
+        free = [slot for slot in self._slots if not slot.busy and not slot.retired]
         at_home = [slot for slot in free if slot.last == replica]
         slot = (at_home or sorted(free, key=lambda slot: slot.last is not None))[0]
         slot.last = replica
@@ -102,7 +152,7 @@ class Pool(pools.Pool):
         with _blocked(*TERMINAL_SIGNALS):
             if not slot.alive:
                 _end(slot)  # if its worker died while it was idle, that costs nobody anything
-                slot.executor = _start_worker()
+                slot.executor = _start_worker(self._variables(slot.number))
             running: Future[SliceOutcome] = slot.executor.submit(_run_logged, spec)
         slot.process = next(iter(slot.executor._processes.values()), slot.process)
         running.add_done_callback(lambda done: _finish(slot, done, outcome))
@@ -113,8 +163,13 @@ def _finish(slot: _Slot, done: Future[SliceOutcome], outcome: Future[SliceOutcom
     error = done.exception()
     if error is not None:
         _end(slot)
+    ended, slot.error = slot.error, None
     slot.busy = False
-    if isinstance(error, BrokenProcessPool):
+    if slot.retired:
+        _end(slot)
+    if isinstance(error, BrokenProcessPool) and ended is not None:
+        outcome.set_exception(ended)
+    elif isinstance(error, BrokenProcessPool):
         outcome.set_exception(WorkerLost(slot.process.exitcode, slot.process.pid))
     elif error is not None:
         outcome.set_exception(error)
@@ -138,13 +193,13 @@ def _blocked(*numbers: signal.Signals) -> Iterator[None]:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
-def _start_worker() -> ProcessPoolExecutor:
+def _start_worker(variables: Mapping[str, str]) -> ProcessPoolExecutor:
     return ProcessPoolExecutor(
         max_workers=1,
         timeout=None,
         initializer=_prepare_worker,
         initargs=(this_process(),),
-        env=THREADS,
+        env={**THREADS, **variables},
     )
 
 

@@ -69,7 +69,7 @@ class Request:
 
         Where trials take the values of a grid in turn, how many with the values of this one.
         """
-        return sum(trial.parent is None for trial in self.trials) // self.space.cells
+        return sum(trial.counts for trial in self.trials) // self.space.cells
 
 
 class Searcher(Protocol):

@@ -18,9 +18,9 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from sweep.driver import Parts
 from sweep.events import Opened, Recorded, Status
 from sweep.folder import Folder
+from sweep.parts import Parts
 from sweep.show import look, progress, render, views, wording
 from sweep.show.narration import Kind, Line, Narrator
 from sweep.show.progress import Aim
@@ -83,7 +83,7 @@ class PlainView:
         self._narrator = Narrator(parts.history, parts.scheduler.pauses)
         self._console.show(title(parts))
         for warning in warnings:
-            self.say(f"warning: {warning}; resumed trials may not be exact")
+            self.say(f"warning: {warning}")
         self._flush()
 
     def update(self, records: Sequence[Recorded]) -> None:
@@ -123,7 +123,7 @@ class LiveView:
         self._began_at = time.time()
         self._began_with = progress.fraction(parts.history, self._aim)
         for warning in warnings:
-            self.say(f"warning: {warning}; resumed trials may not be exact")
+            self.say(f"warning: {warning}")
         self._live = Live(console=self._console, auto_refresh=False, transient=True)
         self._live.start()
         self._draw()
@@ -230,7 +230,7 @@ def watch(folder: Folder, console: Terminal) -> None:
         suppress(KeyboardInterrupt),
         Live(render.status(data), console=console, auto_refresh=False) as live,
     ):
-        while data["state"] == look.State.RUNNING:
+        while data["state"] in (look.State.RUNNING, look.State.PAUSED):
             time.sleep(WATCH_S)
             data = status_now(folder)
             live.update(render.status(data), refresh=True)

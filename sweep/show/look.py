@@ -31,6 +31,8 @@ class State(StrEnum):
     FINISHED = "finished"
     STOPPED = "stopped"
     """Its driver ended it on request; resumable."""
+    PAUSED = "paused"
+    """Its driver waits until a person lets it go on."""
     INTERRUPTED = "interrupted"
     """Its driver was killed; resumable."""
 
@@ -112,7 +114,9 @@ def read_results(folder: Folder, trial: int) -> list[Row]:
 def _state(folder: Folder, history: History) -> State:
     if history.ended:
         return State.FINISHED if history.ended == "finished" else State.STOPPED
-    return State.RUNNING if is_driven(folder) else State.INTERRUPTED
+    if not is_driven(folder):
+        return State.INTERRUPTED
+    return State.PAUSED if history.suspended else State.RUNNING
 
 
 def is_driven(folder: Folder) -> bool:

@@ -50,7 +50,8 @@ class Page:
 
     def serve(self) -> int:
         """Run the server until it ends, or until Ctrl-C; returns the exit code."""
-        command = [sys.executable, "-m", "mlflow", "server", *self._options()]
+        guarded = [sys.executable, "-m", "sweep.show.page_server", str(os.getpid())]
+        command = [*guarded, sys.executable, "-m", "mlflow", "server", *self._options()]
         environment = {**ENVIRONMENT, **SERVER_ENVIRONMENT, **os.environ}
         for number in (signal.SIGTERM, signal.SIGHUP):
             signal.signal(number, _leave)

@@ -99,6 +99,8 @@ def status(data: Data) -> RenderableType:
         f"  {data['searcher']} · {data['scheduler']}  {metric}",
     )
     shown: list[RenderableType] = [head, Text(standing(data)), *exhausted_line(data)]
+    if data["why"]:
+        shown.append(Text(printable(data["why"])))
     if data["running"]:
         shown += [Text(), running(data["running"], data["metric"], data["time_attr"])]
     if data["best"]:
@@ -223,6 +225,8 @@ def summary(data: Data) -> RenderableType:
     ended = f"{data['how']}: {wording.started(data['trials'], data['bred'], data['wanted'])}"
     shown: list[RenderableType] = [Text(), Text(f"{name} {ended} · {facts}", style="bold")]
     shown += exhausted_line(data)
+    if data["why"]:
+        shown.append(Text(printable(data["why"])))
     if data["top"]:
         shown += [Text(), ranking(data["top"], "cut")]
     return Group(*shown, Text(), Text("\n".join(_next_steps(data))))
@@ -235,6 +239,8 @@ def _next_steps(data: Data) -> list[str]:
     if data["unsent"]:
         behind = ", ".join(data["unsent"])
         lines.append(f"{behind} still misses some results; `sweep resume {name}{where}` sends them")
+    if data["why"]:
+        lines.append(f"go on       sweep resume {name}{where} --budget KEY=NUMBER")
     if data["how"] != "finished":
         lines.append(f"go on       sweep resume {name}{where}")
     if data["top"] and "mlflow" in data["trackers"]:

@@ -34,6 +34,7 @@ def overview(sweep: Sweep, now: float) -> Data:
         "bred": len(history.trials) - history.searched,
         "done": done(history),
         "wanted": history.wanted or sweep.spec.trials,
+        "why": history.why,
         "metric": sweep.spec.metric,
         "mode": sweep.spec.mode,
         "best": best_so_far(history),
@@ -244,6 +245,7 @@ def summary(history: History, name: str) -> Data:
         "bred": len(history.trials) - history.searched,
         "wanted": history.wanted,
         "exhausted": history.exhausted,
+        "why": history.why,
         "steps": steps(history),
         "top": [row(trial) for trial in history.ranked()[:TOP]],
     }

@@ -28,7 +28,9 @@ from sweep.source import Source
 from sweep.space import initial
 from sweep.spec import yaml_source
 from sweep.spec.aggregate import Aggregate
-from sweep.spec.names import check_name
+from sweep.spec.budget import Budget
+from sweep.spec.budget import check as check_budget
+from sweep.spec.names import check_name, check_result_path
 from sweep.spec.objectives import LimitText, check_single
 from sweep.spec.overrides import Override, apply_overrides
 from sweep.spec.score import Mode, Score, read_score
@@ -45,13 +47,16 @@ from sweep.spec.sections import (
     CheckpointPolicy,
     Deterministic,
     Limits,
+    Machine,
     Plugin,
     Resources,
     read_plugin,
 )
+from sweep.spec.stopping import Stop, StopField
 from sweep.spec.validation import validate
 
 __all__ = [
+    "Budget",
     "CheckpointPolicy",
     "Deterministic",
     "Limits",
@@ -60,6 +65,7 @@ __all__ = [
     "Plugin",
     "Resources",
     "Score",
+    "Stop",
     "SweepSpec",
     "apply_overrides",
     "build",
@@ -76,19 +82,9 @@ M = TypeVar("M", bound=BaseModel)
 #: Keys that are planned or known from elsewhere → what to do without them.
 NOT_BUILT: dict[tuple[str, ...], str] = {
     ("racing",): "remove it; each trial runs under one seed",
-    ("limits", "trial_s"): "remove it; stop: {time_total_s: 3600} ends a trial by its own time",
-    ("limits", "trial_memory"): "remove it",
-    ("resources", "gpu"): "remove it; trials train on the CPU",
 }
 
-_RESULT_PATH = re.compile(r"[^/]+(/[^/]+)*")
 _TRAINABLE = re.compile(r"[A-Za-z_][\w-]*|[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*")
-
-
-def _check_result_path(path: str) -> str:
-    if not _RESULT_PATH.fullmatch(path):
-        raise ValueError("a path into the results, such as evaluation/episode_reward_mean")
-    return path
 
 
 def _check_trainable(name: str) -> str:
@@ -109,7 +105,7 @@ def _check_trackers(names: tuple[str, ...]) -> tuple[str, ...]:
     return names
 
 
-ResultPath = Annotated[str, AfterValidator(_check_result_path)]
+ResultPath = Annotated[str, AfterValidator(check_result_path)]
 PluginField = Annotated[Plugin, BeforeValidator(read_plugin), PlainSerializer(Plugin.written)]
 
 
@@ -153,10 +149,12 @@ class SweepSpec(BaseModel):
     warm_start: WarmStart | None = Field(
         None, description="Another sweep whose trials the searcher sees too."
     )
-    stop: dict[ResultPath, int | float] = Field(
-        default_factory=dict,
-        description="Result → value; a trial ends when any one is reached or passed.",
+    stop: StopField = Field(
+        default_factory=Stop,
+        description="Result → value; a trial ends when any one is reached or passed, or fallen to "
+        '({"<=": value}); plateau: ends one that is flat.',
     )
+    budget: Budget = Field(Budget(), description="What ends the sweep before all its trials end.")
     searcher: PluginField = Field(Plugin(name="tpe"), description="What proposes settings.")
     scheduler: PluginField = Field(
         Plugin(name="fifo"), description="What decides which trials run, and how far."
@@ -171,6 +169,7 @@ class SweepSpec(BaseModel):
         CheckpointPolicy(), description="Which checkpoints are written, and which are kept."
     )
     resources: Resources = Field(Resources(), description="What one trial is given.")
+    machine: Machine = Field(Machine(), description="What there is to share out among trials.")
     limits: Limits = Field(Limits(), description="How long a slice is, how often one is retried.")
     deterministic: Deterministic | None = Field(
         None, description="Decide in batches, in trial order, whatever the number of slots."
@@ -190,6 +189,7 @@ class SweepSpec(BaseModel):
             raise self._source.refuse(("also", self.metric), self.metric, "not the metric again")
         initial.check(self.space, self.initial, self._source)
         check_number(self.initial, self.trials, self._source)
+        check_budget(self.budget, self.stop, self._source)
 
     @property
     def source(self) -> Source:

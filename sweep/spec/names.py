@@ -1,4 +1,4 @@
-"""Names of sweeps: they become folders, experiments and words on a command line."""
+"""Names of sweeps, which become folders and words on a command line, and of results."""
 
 import re
 
@@ -9,6 +9,17 @@ _NAME = re.compile(r"[a-z0-9][a-z0-9._-]*")
 _RESERVED = re.compile(r"(con|prn|aux|nul|com[0-9]|lpt[0-9])(\..*)?")
 
 _ALLOWED = f"1 to {LONGEST_NAME} lowercase letters, digits, . _ -, beginning with letter or digit"
+
+#: A result by its path, with slashes.
+RESULT_PATH = re.compile(r"[^/]+(/[^/]+)*")
+RESULT_PATH_ALLOWED = "a path into the results, such as evaluation/episode_reward_mean"
+
+
+def check_result_path(path: str) -> str:
+    """`path`, if a result may be called so; else ValueError with what is allowed."""
+    if not RESULT_PATH.fullmatch(path):
+        raise ValueError(RESULT_PATH_ALLOWED)
+    return path
 
 
 def check_name(name: str) -> str:

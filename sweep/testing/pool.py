@@ -16,11 +16,11 @@ from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar
 
 from sweep import checkpoints, pools
+from sweep.assignment import SliceOutcome, SliceSpec
 from sweep.endings import ending
 from sweep.errors import UsageError, WorkerLost
 from sweep.events import End, Row, Saved
 from sweep.metrics import flatten, number
-from sweep.slice import SliceOutcome, SliceSpec
 from sweep.testing.curves import SECONDS, Curve, Moment
 from trainables.results import Counters
 

@@ -13,12 +13,13 @@ from typing import Any
 
 from sweep import launch
 from sweep import spec as specs
-from sweep.driver import Driver, Parts
+from sweep.driver import Driver
 from sweep.errors import SweepError
 from sweep.events import Recorded
 from sweep.folder import Folder
 from sweep.launch import Launch
 from sweep.ledger import Ledger, iterate
+from sweep.parts import Parts
 from sweep.testing.course import Course
 from sweep.testing.curves import Curve, Table, as_curve
 from sweep.testing.pool import Pool, World

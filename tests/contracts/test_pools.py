@@ -127,3 +127,23 @@ def test_closing_ends_the_workers(tmp_path: Path) -> None:
     (pid,) = pool.pids
     pool.close()
     wait_until(lambda: not Path(f"/proc/{pid}").exists())
+
+
+def test_a_pool_grows_and_shrinks_without_losing_a_slice(tmp_path: Path) -> None:
+    with closing(loky.Pool(2)) as pool:
+        slow = {"noise": 0.1, "step_s": 0.05}
+        specs = [
+            slice_spec(tmp_path / str(number), slow, trial=number, paths=HERE)
+            for number in range(5)
+        ]
+        running = [pool.submit(spec) for spec in specs[:2]]
+        pool.resize(3)
+        running.append(pool.submit(specs[2]))
+        pool.resize(1)
+        assert [future.result(timeout=120).end for future in running] == [End.GOAL] * 3
+        wait_until(lambda: len(pool.pids) == 1)
+        assert pool.submit(specs[3]).result(timeout=120).end is End.GOAL
+        pool.resize(2)
+        running = [pool.submit(spec) for spec in (specs[0], specs[4])]
+        assert [future.result(timeout=120).rows[-1].iteration for future in running] == [5, 5]
+        assert len(pool.pids) == 2

@@ -1,17 +1,21 @@
 """What every scheduler promises; a new file among them is tested unasked."""
 
+import contextlib
 import functools
 from collections.abc import Mapping
 from typing import Any
 
 import pytest
 
-from sweep import plugins, schedulers
-from sweep.events import Closed, Status
+from sweep import launch, plugins, schedulers
+from sweep.events import FINISHED, Closed, Opened, Status
 from sweep.history import History
+from sweep.ledger import Ledger
+from sweep.requests import Requests, Verb
 from sweep.schedulers import Frame, Scheduler
 from sweep.space import Space
 from sweep.testing import Course, Moment, Simulation, simulate
+from sweep.wishes import Held
 from tests.support.trials import history
 
 NAMES = plugins.names(schedulers.PACKAGE)
@@ -138,3 +142,29 @@ def test_more_trials_can_be_asked_for_when_it_is_done(name: str) -> None:
         after = simulation.run(trials=more)
     assert after.history.searched == more
     assert all(a <= b for a, b in zip(before, _lengths(after), strict=False))
+
+
+def test_a_held_trial_is_run_by_nobody_and_the_others_come_to_their_end(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sweep.driver.TICK_S", 0.0)
+    chosen: list[int] = []
+    with Simulation(spec(name), curve, 2) as simulation:
+        path = simulation.folder.ledger
+
+        def hold_one(k: int) -> None:
+            if k >= (3 if name in TRIALS else 8) and not chosen:
+                with contextlib.closing(Ledger(path)) as ledger:
+                    trials = launch.read_history(ledger).trials
+                chosen.append([t.number for t in trials if t.status not in FINISHED][-1])
+                with contextlib.closing(Requests(path)) as requests:
+                    requests.ask(Verb.PAUSE, {"trials_named": chosen})
+
+        course = simulation.run(seen=hold_one)
+    events = [record.event for record in course.records]
+    held = next(place for place, event in enumerate(events) if isinstance(event, Held))
+    opened = [event.trial for event in events[held:] if isinstance(event, Opened)]
+    assert chosen[0] not in opened
+    assert (course.how, course.history.to_create) == ("finished", 0)
+    left = [trial.number for trial in course.history.trials if trial.status not in FINISHED]
+    assert left in ([], chosen)

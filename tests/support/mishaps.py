@@ -1,7 +1,9 @@
 """Trainables to which the things happen that happen to people's trainables."""
 
+import errno
 import os
 import signal
+import subprocess
 import sys
 import threading
 import time
@@ -104,3 +106,41 @@ def keeps_files(config: dict[str, Any]) -> None:
         target.mkdir(parents=True, exist_ok=True)
         (target / "count").write_text(str(iteration))
         report({"value": float(iteration)}, checkpoint=str(target))
+
+
+class Hangs(Counter):
+    """Stands still at iteration 3 of trial 0, once, as a file remembers."""
+
+    def at(self, iteration: int) -> float:
+        marker = Path(self.logdir) / "hung"
+        first = self.context.trial_id.startswith("00000")
+        if iteration == 3 and first and not marker.exists():
+            marker.touch()
+            time.sleep(600)
+        return float(iteration)
+
+
+class Grows(Counter):
+    """A child of it has 600 MB from iteration 3 of trial 0 on."""
+
+    def at(self, iteration: int) -> float:
+        if iteration == 3 and self.context.trial_id.startswith("00000"):
+            code = "import time; held = b'x' * 600_000_000; time.sleep(60)"
+            subprocess.run([sys.executable, "-c", code], check=False)
+        return float(iteration)
+
+
+class DiskFull(Counter):
+    """Cannot save while the file ``full`` exists, from iteration 4 on."""
+
+    def save_checkpoint(self, checkpoint_dir: str) -> dict[str, Any]:
+        if self.count > 3 and Path(self.config["full"]).exists():
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        return super().save_checkpoint(checkpoint_dir)
+
+
+class Sees(Counter):
+    """Reports which GPUs its process may use."""
+
+    def step(self) -> dict[str, Any]:
+        return {**super().step(), "visible": os.environ.get("CUDA_VISIBLE_DEVICES", "all")}

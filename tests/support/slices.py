@@ -4,8 +4,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from sweep.assignment import SliceSpec
 from sweep.events import Goal, Saved
-from sweep.slice import SliceSpec
 from sweep.spec import CheckpointPolicy
 
 

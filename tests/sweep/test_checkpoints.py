@@ -11,12 +11,13 @@ import numpy as np
 import pytest
 
 from sweep import checkpoints, verdicts, warm
+from sweep.assignment import SliceOutcome, SliceSpec
 from sweep.cli import main
 from sweep.errors import OutsideError, UsageError
 from sweep.events import End, Goal, Status
 from sweep.history import Objective, Replica
-from sweep.slice import SliceOutcome, SliceSpec, run_slice
-from sweep.spec import Score
+from sweep.slice import run_slice
+from sweep.spec import Limits, Score
 from tests.support import sweeps
 from tests.support.quadratic import Quadratic
 from tests.support.slices import slice_spec
@@ -231,10 +232,10 @@ def test_a_disk_that_refuses_again_and_again_ends_the_slice_and_charges_nobody(
     disk.refused = ()
     assert _curve(_go_on(spec, head)) == _curve(straight)[2:]
     replica = Replica(0, 0, Objective("loss", "min", Score(), "training_iteration"))
-    closed = verdicts.judge(replica, head, (), 0)
+    closed = verdicts.judge(replica, head, (), Limits(max_failures=0))
     assert closed.status is Status.PAUSED
-    with pytest.raises(OutsideError, match="trial 0: the disk took no checkpoint: No space left"):
-        verdicts.check_disk([closed], tmp_path)
+    refusal = verdicts.disk_refused([closed], tmp_path)
+    assert refusal.startswith("trial 0: the disk took no checkpoint: No space left")
 
 
 def test_a_sweep_on_a_full_disk_ends_with_the_outsides_code_and_goes_on_exactly(

@@ -6,8 +6,9 @@ from typing import Any
 import pytest
 
 from sweep import warm
+from sweep.assignment import SliceOutcome, SliceSpec
 from sweep.events import End, Goal
-from sweep.slice import SliceOutcome, SliceSpec, run_slice
+from sweep.slice import run_slice
 from sweep.spec import CheckpointPolicy
 from tests.support.quadratic import expected_loss
 from tests.support.slices import slice_spec

@@ -9,9 +9,10 @@ from typing import Any
 import pytest
 
 from sweep import warm
+from sweep.assignment import SliceOutcome, SliceSpec
 from sweep.events import End, Goal, Saved
 from sweep.pools import loky
-from sweep.slice import SliceOutcome, SliceSpec, run_slice
+from sweep.slice import run_slice
 from tests.support.slices import slice_spec
 from tests.support.sweeps import plain, stable
 from trainables import checkpoint_file

@@ -1,0 +1,75 @@
+"""What a worker is told of a slice, and what it answers."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from sweep.events import Birth, End, Goal, Row, Saved
+from sweep.spec import CheckpointPolicy
+from trainables.signing import Trust
+
+
+@dataclass(frozen=True)
+class SliceSpec:
+    """All that a worker needs to know."""
+
+    sweep_id: str
+    epoch: int
+    trial: int
+    replica: int
+    number: int
+    trainable: str
+    paths: tuple[str, ...]
+    """Folders in which the trainable's module is looked for after everything installed."""
+    config: Mapping[str, Any]
+    seed: int
+    sources: tuple[Saved, ...]
+    """Checkpoints to continue from, newest first; empty: from the beginning."""
+    goal: Goal
+    time_attr: str
+    stop: Mapping[str, float]
+    metric: str
+    sign: float
+    policy: CheckpointPolicy
+    slice_s: float
+    """Time after which the slice ends at its next checkpoint, seconds."""
+    folder: str
+    """The trial's folder."""
+    stop_file: str
+    """The slice ends at its next checkpoint when this file exists."""
+    own_stop_file: str = ""
+    """The same for this trial alone; one that cannot save ends too."""
+    not_finite_ends: bool = False
+    """Whether a metric that is NaN or infinite ends the trial."""
+    seconds_left: float | None = None
+    """Training that the trial has left before its limit."""
+    watched: tuple[tuple[int, float | None], ...] = ()
+    """Iteration and value of what a plateau watches, oldest first."""
+    birth: Birth | None = None
+    """The beginning, if it is a checkpoint of another trial."""
+    birth_folder: str = ""
+    """Where that one lies."""
+    iteration: int = 0
+    """Iterations that the ledger has; what cannot save goes on if it still stands there."""
+    trust: Trust | None = None
+    """Signs checkpoints that may run code, and says whose are accepted; None: there is no key."""
+
+
+@dataclass(frozen=True)
+class SliceOutcome:
+    """What came of a slice."""
+
+    trial: int
+    replica: int
+    number: int
+    end: End
+    source: int
+    """The iteration that it continued from."""
+    rows: tuple[Row, ...] = ()
+    saved: tuple[Saved, ...] = ()
+    error: str = ""
+    error_at: int = 0
+    skipped: tuple[str, ...] = ()
+    exactness: str = ""
+    why: str = ""
+    """What ended the trial, in words."""

@@ -1,0 +1,91 @@
+"""How many trials a machine can take at once, and which GPUs each slot gets.
+
+All trials of a sweep are given the same. A share of a GPU below 1 is a place on one device, which
+several trials share; nothing holds a trial to its share of the memory.
+"""
+
+import math
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import joblib
+
+from sweep.errors import BadConfig
+from sweep.spec import SweepSpec
+
+#: Where the driver of NVIDIA's GPUs lists them.
+_NVIDIA = Path("/proc/driver/nvidia/gpus")
+VISIBLE = "CUDA_VISIBLE_DEVICES"
+
+
+def gpus(environment: Mapping[str, str] = os.environ, listed: Path = _NVIDIA) -> tuple[str, ...]:
+    """The devices that this process may use, as CUDA names them."""
+    if (visible := environment.get(VISIBLE)) is not None:
+        return tuple(name for name in visible.split(",") if name.strip())
+    found = sorted(listed.iterdir()) if listed.is_dir() else []
+    return tuple(str(index) for index in range(len(found)))
+
+
+def most_at_once(spec: SweepSpec, devices: Sequence[str] | None = None) -> int:
+    """How many trials fit beside each other by what they are given, whatever ``--jobs`` says.
+
+    Processor cores bound this only where ``machine.cpu`` says how many there are: without it a
+    person may start more trials than cores.
+
+    Raises:
+        BadConfig: not even one fits.
+    """
+    wants, machine = spec.resources, spec.machine
+    found = gpus() if devices is None else devices
+    count = len(found) if machine.gpu is None else machine.gpu
+    places = [spec.limits.max_concurrent or math.inf]
+    cores = machine.cpu or joblib.cpu_count()
+    if wants.cpu > cores:
+        raise _too_much(spec, ("cpu",), wants.cpu, f"{cores:g} cores", "machine.cpu says otherwise")
+    if machine.cpu is not None:
+        places.append(machine.cpu // wants.cpu)
+    if wants.gpu:
+        per_device = math.floor(1 / wants.gpu + 1e-9)
+        places.append(count // wants.gpu if wants.gpu >= 1 else count * per_device)
+        if not places[-1]:
+            raise _too_much(
+                spec, ("gpu",), wants.gpu, f"{count} GPUs", "machine.gpu says otherwise"
+            )
+    for name, amount in wants.custom.items():
+        total = machine.custom.get(name, 0)
+        places.append(math.floor(total / amount + 1e-9))
+        if not places[-1]:
+            hint = f"say how many there are: machine: {{custom: {{{name}: {amount:g}}}}}"
+            raise _too_much(spec, ("custom", name), amount, f"{total:g} '{name}'", hint)
+    return int(min(places, default=math.inf)) if min(places) < math.inf else 1_000_000
+
+
+def _too_much(
+    spec: SweepSpec, path: tuple[str, ...], value: float, there: str, hint: str
+) -> BadConfig:
+    problem = f"{value:g} is more than the machine has, so that no trial could ever run"
+    return spec.source.refuse(("resources", *path), value, f"at most {there}", hint, problem)
+
+
+def variables(spec: SweepSpec, slot: int, devices: Sequence[str] | None = None) -> dict[str, str]:
+    """Environment variables of the process in slot `slot`, counted from 0."""
+    wants = spec.resources.gpu
+    if not wants:
+        return {}
+    found = gpus() if devices is None else devices
+    if spec.machine.gpu is not None:
+        found = (*found, *map(str, range(len(found), spec.machine.gpu)))[: spec.machine.gpu]
+    if wants < 1:
+        chosen = [slot // math.floor(1 / wants + 1e-9)]
+    else:
+        chosen = list(range(int(slot * wants), int((slot + 1) * wants)))
+    return {VISIBLE: ",".join(found[index % len(found)] for index in chosen)}
+
+
+def check_pool(spec: SweepSpec, blocks: bool) -> None:
+    """Raise BadConfig for limits that nobody could keep a trial to in the driver's own process."""
+    for key in ("trial_memory", "no_progress_s"):
+        if blocks and getattr(spec.limits, key) is not None:
+            hint = f"remove limits.{key}, or use --pool loky"
+            raise BadConfig("--pool", "inline", "a pool of processes that can be ended", hint)

@@ -1,0 +1,202 @@
+"""What becomes of a person's request: a function of the request and the history.
+
+A request that cannot be granted as a whole changes nothing. Trials that wait are moved in the same
+transaction as the answer; those that run are asked, through a file that their slices look for, to
+save and end, and are moved when they have.
+"""
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+from sweep.errors import UsageError
+from sweep.events import FINISHED, Event, Moved, Status
+from sweep.history import History, Replica, Trial
+from sweep.proposals import Proposer
+from sweep.requests import Answer, Request, Verb
+from sweep.spec.sizes import in_words
+from sweep.verdicts import topped_up
+from sweep.wishes import Changed, Held, Hold, Suspended
+
+STOPPED = "stopped by a person"
+
+
+@dataclass(frozen=True)
+class Decision:
+    """What is recorded, and what the driver does after that."""
+
+    answer: Answer
+    events: tuple[Event, ...] = ()
+    asked: tuple[int, ...] = ()
+    """Trials whose slices shall save and end."""
+    let_go: tuple[int, ...] = ()
+    """Trials whose slices need not any more."""
+    leave: bool = False
+    """Whether the driver shall end as after Ctrl-C."""
+    jobs: int | None = None
+    """Slots that the pool shall have."""
+
+
+@dataclass(frozen=True)
+class Desk:
+    """What requests are decided with."""
+
+    history: History
+    proposer: Proposer | None = None
+    """What makes clones; None where none are made."""
+    saves: bool = True
+    """Whether the trainable can be paused."""
+
+    def decide(self, request: Request) -> Decision:
+        """What becomes of `request`; one that cannot be granted is answered with the reason."""
+        try:
+            return _VERBS[request.verb](self, request)
+        except UsageError as error:
+            return Decision(Answer(False, str(error)))
+
+    # ---- one verb each ------------------------------------------------------------------
+
+    def stop(self, request: Request) -> Decision:
+        """End trials, or the driver's term."""
+        if not (numbers := _numbers(request)):
+            self._check_term(request)
+            return Decision(
+                Answer(True, "slices save and end; go on with `sweep resume`"), leave=True
+            )
+        trials = [self._open_trial(number) for number in numbers]
+        held = [Held(number, Hold.STOP) for number in numbers]
+        return self._asking(trials, held, "stopped", _stopped(trials))
+
+    def pause(self, request: Request) -> Decision:
+        """Hold trials, or all of them."""
+        if not self.saves:
+            raise UsageError(
+                "pause: the trainable has no save_checkpoint(); stop the trial instead"
+            )
+        if not (numbers := _numbers(request)):
+            self._check_term(request)
+            text = "nothing new begins, and slices save and end; `sweep unpause` goes on"
+            return Decision(Answer(True, text), (Suspended(True),))
+        trials = [self._open_trial(number) for number in numbers]
+        for trial in trials:
+            if trial.held:
+                raise UsageError(f"trial {trial.number}: is held already ({trial.held.value})")
+        return self._asking(trials, [Held(number, Hold.PAUSE) for number in numbers], "paused")
+
+    def unpause(self, request: Request) -> Decision:
+        """Let held trials go, or the whole sweep."""
+        if not (numbers := _numbers(request)):
+            self._check_term(request)
+            if not self.history.suspended:
+                raise UsageError("unpause: the sweep is not paused; name the trials that are")
+            return Decision(Answer(True, "it goes on"), (Suspended(False),))
+        for number in numbers:
+            if self._open_trial(number).held is not Hold.PAUSE:
+                raise UsageError(f"trial {number}: is not held, so there is nothing to let go")
+        events = tuple(Held(number, Hold.NONE) for number in numbers)
+        return Decision(Answer(True, f"{_listed(numbers)} let go", numbers), events, let_go=numbers)
+
+    def clone(self, request: Request) -> Decision:
+        """Make a trial with the settings of another, some of them changed."""
+        (number,) = _numbers(request)
+        body, parent = request.body, self._trial(number)
+        if self.proposer is None:
+            raise UsageError("clone: nothing here makes trials")
+        made = self.proposer.clone(self.history, parent, body["settings"], body["from_checkpoint"])
+        text = f"trial {made.trial} is a clone of {number}; it takes the next free place"
+        return Decision(Answer(True, text, (made.trial,)), (made,))
+
+    def set(self, request: Request) -> Decision:
+        """Give the sweep another end, or the pool another size."""
+        trials, jobs = request.body.get("trials"), request.body.get("jobs")
+        if trials is not None and trials < self.history.searched:
+            raise UsageError(
+                f"--trials: {trials} is less than the {self.history.searched} trials that exist; "
+                f"it is the total, give at least that"
+            )
+        told: list[str] = []
+        events: list[Event] = []
+        budget, max_disk = request.body.get("budget", {}), request.body.get("max_disk")
+        if trials is not None:
+            told.append(f"{trials} trials in all")
+        told += [f"budget.{key}: {json.dumps(value)}" for key, value in budget.items()]
+        if max_disk is not None:
+            told.append(f"checkpoints of {in_words(max_disk)} at most")
+        if told:
+            events = [*topped_up(self.history), Changed(trials, budget, max_disk)]
+        if jobs is not None:
+            self._check_term(request)
+            told.append(f"{jobs} at once")
+        return Decision(Answer(True, ", ".join(told)), tuple(events), jobs=jobs)
+
+    # ---- parts --------------------------------------------------------------------------
+
+    def _asking(
+        self,
+        trials: Sequence[Trial],
+        held: Sequence[Held],
+        done: str,
+        moves: Sequence[Moved] = (),
+    ) -> Decision:
+        running = tuple(t.number for t in trials if t.status is Status.RUNNING)
+        numbers = tuple(trial.number for trial in trials)
+        text = f"{_listed(numbers)} {done}"
+        if running:
+            text += f"; {_listed(running)} at the next checkpoint"
+        return Decision(Answer(True, text, numbers), (*held, *moves), asked=running)
+
+    def _trial(self, number: int) -> Trial:
+        trials = self.history.trials
+        if not 0 <= number < len(trials):
+            has = f"trials 0 to {len(trials) - 1}" if trials else "no trials yet"
+            raise UsageError(f"trial: {number} does not exist; the sweep has {has}")
+        return trials[number]
+
+    def _open_trial(self, number: int) -> Trial:
+        trial = self._trial(number)
+        if trial.status in FINISHED:
+            raise UsageError(f"trial {number}: has ended ({trial.status}); `sweep clone` copies it")
+        return trial
+
+    def _check_term(self, request: Request) -> None:
+        """Refuse what is about a driver's term if that driver has gone."""
+        if request.epoch != self.history.epoch or self.history.ended:
+            raise UsageError(
+                f"{request.verb}: no driver runs; without trials this is about a running one"
+            )
+
+
+_VERBS: Mapping[Verb, Callable[[Desk, Request], Decision]] = {
+    Verb.STOP: Desk.stop,
+    Verb.PAUSE: Desk.pause,
+    Verb.UNPAUSE: Desk.unpause,
+    Verb.CLONE: Desk.clone,
+    Verb.SET: Desk.set,
+}
+
+
+def settled(history: History) -> list[Moved]:
+    """What becomes of trials that were to be stopped and run no more."""
+    return _stopped([trial for trial in history.trials if trial.held is Hold.STOP])
+
+
+def _stopped(trials: Sequence[Trial]) -> list[Moved]:
+    return [
+        Moved(trial.number, Status.STOPPED, STOPPED, replica.index)
+        for trial in trials
+        for replica in trial.replicas
+        if _waits(replica)
+    ]
+
+
+def _waits(replica: Replica) -> bool:
+    return replica.status not in FINISHED and replica.status is not Status.RUNNING
+
+
+def _numbers(request: Request) -> tuple[int, ...]:
+    return tuple(dict.fromkeys(request.body.get("trials_named", ())))
+
+
+def _listed(numbers: Sequence[int]) -> str:
+    word = "trial" if len(numbers) == 1 else "trials"
+    return f"{word} {', '.join(map(str, numbers))}"

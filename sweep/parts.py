@@ -1,0 +1,84 @@
+"""What a driver is made of, and what it tells a worker."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from sweep.assignment import SliceSpec
+from sweep.events import Opened
+from sweep.folder import Folder
+from sweep.history import History, Replica
+from sweep.ledger import Ledger
+from sweep.metrics import number
+from sweep.pools import Pool
+from sweep.schedulers import Scheduler
+from sweep.searchers import Searcher
+from sweep.spec import SweepSpec
+from trainables import rng, signing
+
+
+@dataclass(frozen=True)
+class Parts:
+    """What a driver is made of."""
+
+    spec: SweepSpec
+    folder: Folder
+    ledger: Ledger
+    history: History
+    scheduler: Scheduler
+    searcher: Searcher
+    pool: Pool
+    complete: Callable[[Mapping[str, Any]], dict[str, Any]]
+    """Adds the settings that follow from the stopping criteria."""
+    paths: tuple[str, ...]
+    """Folders in which workers find the trainable's module."""
+    saves: bool = True
+    """Whether the trainable can be paused."""
+
+    def slice(self, opened: Opened) -> SliceSpec:
+        """All that a worker needs to know for a slice that was opened."""
+        spec, folder = self.spec, self.folder
+        trial = self.history.trials[opened.trial]
+        replica = trial.replicas[opened.replica]
+        kept = sorted(replica.checkpoints.values(), key=lambda saved: -saved.iteration)
+        birth, limits = replica.birth, spec.limits
+        left = None if limits.trial_s is None else limits.trial_s - replica.seconds
+        return SliceSpec(
+            sweep_id=self.ledger.sweep_id,
+            epoch=self.history.epoch,
+            trial=trial.number,
+            replica=replica.index,
+            number=opened.slice,
+            trainable=spec.trainable,
+            paths=self.paths,
+            config=trial.config,
+            seed=rng.integer(spec.seed, "trial", trial.number, replica.index),
+            sources=tuple(kept),
+            birth=birth,
+            iteration=replica.iteration,
+            goal=opened.goal,
+            time_attr=self.history.objective.time_attr,
+            stop=spec.stop,
+            metric=spec.metric,
+            sign=self.history.objective.sign,
+            policy=spec.checkpoint,
+            slice_s=limits.slice_s,
+            folder=str(folder.make_trial(trial.number, replica.index)),
+            birth_folder=str(folder.trial(birth.trial, birth.replica)) if birth else "",
+            stop_file=str(folder.stop_file(self.history.epoch)),
+            not_finite_ends=limits.not_finite != "go_on",
+            seconds_left=left,
+            watched=self._watched(replica),
+            trust=signing.local_if_possible(),
+            own_stop_file=str(folder.stop_file(self.history.epoch, trial.number)),
+        )
+
+    def _watched(self, replica: Replica) -> tuple[tuple[int, float | None], ...]:
+        """The curve of what a plateau watches, as far as it is known."""
+        plateau = self.spec.stop.plateau
+        if plateau is None:
+            return ()
+        if plateau.metric == self.spec.metric:
+            return tuple((point.iteration, point.value) for point in replica.curve)
+        rows = self.ledger.results(replica.trial, replica.index)
+        return tuple((row.iteration, number(row.metrics.get(plateau.metric))) for row in rows)

@@ -1,0 +1,115 @@
+"""The door for people while a driver runs: a table in the ledger's file, one row for each request.
+
+Whoever asks inserts a row. The driver, sole writer of everything else, reads it at its tick, does
+what it asks in one transaction of events, and writes its answer into the row in that transaction:
+killed at any instant, a request is followed once or not at all. A row without an answer is read by
+the next driver.
+"""
+
+import json
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+from typing import Any
+
+import sqlalchemy as sa
+
+from sweep import tables
+
+
+class Verb(StrEnum):
+    """What can be asked for."""
+
+    STOP = "stop"
+    PAUSE = "pause"
+    UNPAUSE = "unpause"
+    CLONE = "clone"
+    SET = "set"
+
+
+@dataclass(frozen=True)
+class Request:
+    """One row, before it is answered."""
+
+    verb: Verb
+    body: Mapping[str, Any]
+    number: int = 0
+    epoch: int = 0
+    """The epoch in which it was asked."""
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What the driver wrote into the row."""
+
+    granted: bool
+    text: str
+    """What was done, or why not, in one sentence."""
+    trials: tuple[int, ...] = ()
+    """The trials that it was done to."""
+
+
+class Requests:
+    """The requests of one sweep; `path` is its ledger's file."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._engine = tables.connect(path)
+        self._looked_at = float("-inf")
+
+    def close(self) -> None:
+        """Let go of the file."""
+        self._engine.dispose()
+
+    def ask(self, verb: Verb, body: Mapping[str, Any]) -> int:
+        """Insert a row, durable when this returns; its number."""
+        newest = sa.select(sa.func.max(tables.events.c.epoch))
+        with tables.outside(self._path), tables.writing(self._engine) as connection:
+            row = {
+                "epoch": connection.execute(newest).scalar() or 0,
+                "at": time.time(),
+                "verb": verb,
+                "body": json.dumps(dict(body)),
+            }
+            inserted = connection.execute(tables.requests.insert().values(row))
+            return int(inserted.lastrowid)
+
+    def news(self, every_s: float) -> list[Request]:
+        """What is `pending`, looked up once in `every_s` seconds at most."""
+        now = time.monotonic()
+        if now - self._looked_at < every_s:
+            return []
+        self._looked_at = now
+        return self.pending()
+
+    def pending(self) -> list[Request]:
+        """The rows without an answer, in the order of their numbers."""
+        columns = tables.requests.c
+        query = sa.select(tables.requests).where(columns.answer.is_(None)).order_by(columns.number)
+        with tables.outside(self._path), self._engine.connect() as connection:
+            rows = connection.execute(query).all()
+        return [Request(Verb(r.verb), json.loads(r.body), r.number, r.epoch) for r in rows]
+
+    def answer_to(self, number: int) -> Answer | None:
+        """What was answered; None: nothing yet."""
+        query = sa.select(tables.requests.c.answer).where(tables.requests.c.number == number)
+        with tables.outside(self._path), self._engine.connect() as connection:
+            text = connection.execute(query).scalar()
+        if text is None:
+            return None
+        raw = json.loads(text)
+        return Answer(raw["granted"], raw["text"], tuple(raw["trials"]))
+
+
+def answering(number: int, answer: Answer) -> Callable[[sa.Connection], None]:
+    """Writes the answer, inside the transaction of the events that it speaks of."""
+    raw = {"granted": answer.granted, "text": answer.text, "trials": list(answer.trials)}
+    row = {"answered_at": time.time(), "answer": json.dumps(raw)}
+    this = tables.requests.c.number == number
+
+    def write(connection: sa.Connection) -> None:
+        connection.execute(tables.requests.update().where(this).values(row))
+
+    return write

@@ -1,0 +1,136 @@
+"""When a trial ends by what its results say: the key ``stop`` of a spec.
+
+stop: {timesteps_total: 100000}                     reached or passed
+stop: {loss: {"<=": 0.1}}                           fallen so far
+stop: {entropy: {"<=": 0.01, ">=": 5}}              left that range, on either side
+stop: {plateau: {patience: 20, min_delta: 1.0}}     no better for so many results
+"""
+
+import math
+from collections.abc import Mapping
+from typing import Annotated, Any
+
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    Field,
+    InstanceOf,
+    PlainSerializer,
+    ValidationInfo,
+)
+
+from sweep.source import Source
+from sweep.spec.names import RESULT_PATH, RESULT_PATH_ALLOWED
+from sweep.spec.score import Mode
+from sweep.spec.searching import source_of
+from sweep.spec.sections import SETTINGS
+from sweep.spec.validation import validate
+
+PLATEAU = "plateau"
+_ALLOWED = 'a valid number, {"<=": number} or {">=": number}'
+
+
+class Plateau(BaseModel):
+    """Ends a trial whose curve has become flat."""
+
+    model_config = SETTINGS
+
+    metric: str = Field(min_length=1, description="The result that is watched; default: metric.")
+    mode: Mode = Field(description="Whether less (min) or more (max) is better; default: mode.")
+    patience: int = Field(
+        ge=1, description="How many results in a row may be no better than the best before."
+    )
+    min_delta: float = Field(0.0, ge=0, description="By how much a better one has to be better.")
+    grace: int = Field(0, ge=0, description="Iterations before which no trial ends so.")
+
+
+class Stop(dict[str, int | float]):
+    """Result → value at which a trial ends, reached or passed; and what else ends it."""
+
+    def __init__(
+        self,
+        reached: Mapping[str, int | float] | None = None,
+        fallen: Mapping[str, int | float] | None = None,
+        plateau: Plateau | None = None,
+    ) -> None:
+        super().__init__(reached or {})
+        self.fallen = dict(fallen or {})
+        """Result → value at which a trial ends when it falls so far."""
+        self.plateau = plateau
+
+    def __eq__(self, other: object) -> bool:
+        own = (self.fallen, self.plateau)
+        same = not isinstance(other, Stop) or own == (other.fallen, other.plateau)
+        return same and super().__eq__(other)
+
+    __hash__ = None
+
+    @property
+    def ends_nothing(self) -> bool:
+        """Whether no trial ends by it."""
+        return not self and not self.fallen and self.plateau is None
+
+    def written(self) -> dict[str, Any]:
+        """It as it stands in a spec."""
+        raw: dict[str, Any] = dict(self)
+        for key, value in self.fallen.items():
+            raw[key] = {"<=": value, **({">=": raw[key]} if key in raw else {})}
+        if self.plateau is not None:
+            raw[PLATEAU] = self.plateau.model_dump()
+        return raw
+
+
+def _read(raw: Any, info: ValidationInfo) -> Stop:
+    if isinstance(raw, Stop):
+        return raw
+    if not isinstance(raw, Mapping):
+        raise ValueError("a mapping, key: value")  # noqa: TRY004 pydantic reads it
+    source = source_of(info.context)
+    reached: dict[str, int | float] = {}
+    fallen: dict[str, int | float] = {}
+    plateau = None
+    for key, value in raw.items():
+        if key == PLATEAU and not _is_number(value):
+            plateau = _plateau(value, info.data, source)
+            continue
+        _check_key(key, source)
+        bounds = value if isinstance(value, Mapping) else {">=": value}
+        _check_bounds(key, value, bounds, source)
+        if ">=" in bounds:
+            reached[key] = bounds[">="]
+        if "<=" in bounds:
+            fallen[key] = bounds["<="]
+    return Stop(reached, fallen, plateau)
+
+
+def _plateau(raw: Any, known: Mapping[str, Any], source: Source) -> Plateau:
+    defaults = {key: known[key] for key in ("metric", "mode") if key in known}
+    given = {**defaults, **raw} if isinstance(raw, Mapping) else raw
+    return validate(Plateau, given, source.below("stop", PLATEAU))
+
+
+def _check_key(key: str, source: Source) -> None:
+    if not RESULT_PATH.fullmatch(key):
+        raise source.refuse(("stop", key), key, RESULT_PATH_ALLOWED)
+    if key.startswith(f"{PLATEAU}."):
+        hint = f"--set 'stop.{PLATEAU}={{patience: 20}}' sets it whole"
+        raise source.refuse(("stop", key), key, "a path into the results", hint)
+
+
+def _check_bounds(key: str, value: Any, bounds: Mapping[Any, Any], source: Source) -> None:
+    if not bounds or set(bounds) - {"<=", ">="} or not all(map(_is_number, bounds.values())):
+        hint = "a number is written without quotes" if isinstance(value, str) else ""
+        raise source.refuse(("stop", key), value, _ALLOWED, hint)
+    if len(bounds) == 2 and bounds["<="] >= bounds[">="]:
+        low, high = bounds["<="], bounds[">="]
+        problem = f"every value is at most {low} or at least {high}"
+        raise source.refuse(("stop", key), value, '"<=" below ">="', problem=problem)
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+
+
+StopField = Annotated[
+    InstanceOf[Stop], BeforeValidator(_read), PlainSerializer(lambda stop: stop.written())
+]
