@@ -53,7 +53,7 @@ def running(folder: Folder) -> list[int]:
 
 def test_a_running_sweep_does_what_it_is_asked(live: Folder, here: Here) -> None:
     code, out, _ = here("pause", "demo", 0)
-    assert (code, out.strip()) == (0, "demo: trial 0 paused; trial 0 at the next checkpoint")
+    assert (code, out.startswith("demo: trial 0 paused")) == (0, True)
     wait_until(lambda: status(live, 0) is Status.PAUSED and status(live, 2) is Status.RUNNING)
     stood = sweeps.history(live).trials[0].iteration
 
