@@ -12,7 +12,7 @@ from sweep.history import Trial
 from sweep.schedulers._rungs import evidence, ranked_at
 from sweep.show import views, wording
 from sweep.show.look import Sweep
-from sweep.show.views import finite
+from sweep.show.wording import finite
 
 Data = dict[str, Any]
 
