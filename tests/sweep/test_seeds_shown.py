@@ -14,7 +14,7 @@ from sweep.exam import Exam, Examiner
 from sweep.launch import Launch
 from sweep.replica import Replica
 from sweep.seeds import seed_of
-from sweep.show import look, progress, render, render_trial, views
+from sweep.show import explanation, look, progress, render, render_trial, views
 from sweep.show.display import LiveView, PlainView
 from sweep.show.progress import Aim, Note
 from sweep.show.terminal import Terminal
@@ -91,6 +91,22 @@ def test_a_race_is_told_seed_by_seed_and_its_reasons(tmp_path: Path) -> None:
     why = " gets seed 1 at the end: it is the best so far, and gets all its seeds first"
     assert any(why in line for line in lines)
     assert any(" seed 2 finished after 3 iterations, loss" in line for line in lines)
+
+
+def test_explain_tells_why_each_seed_was_added_with_its_numbers(tmp_path: Path) -> None:
+    noise = {"noise": 3.0}
+    folder = sweeps.make(
+        tmp_path, **{**THREE, "racing": True, "scheduler": "fifo", "config": noise}
+    )
+    sweeps.run(folder)
+    with launch.opened(Launch(folder, 1, "inline", exam=Exam(2, 1))) as (parts, _):
+        Examiner(parts, lambda _: None).run()
+    sweep = look.read(folder)
+    steps = [step for t in range(3) for step in explanation.explain(sweep, t)["decisions"]]
+    added = [step for step in steps if step["what"].startswith("got seed ")]
+    assert len(added) == sum(len(trial.replicas) - 1 for trial in sweep.history.trials)
+    assert any("incumbent" in str(step["facts"]) for step in added)
+    assert "test" not in str([step["what"] for step in steps])
 
 
 def test_an_exam_is_told_and_drawn_with_its_own_progress(
