@@ -181,11 +181,13 @@ def noisy(at: Moment) -> dict[str, Any]:
 
 
 def test_with_racing_it_ends_the_same_however_its_driver_is_killed(name: str) -> None:
-    raced = spec(name, trials=3, stop={"training_iteration": 4}, replicas=3, racing=True)
+    raced = spec(
+        name, trials=min(3, trials(name)), stop={"training_iteration": 4}, replicas=3, racing=True
+    )
     course = simulate(raced, noisy, slots=2)
     kills = range(4, course.records[-1].k, 5)
     killed = simulate(raced, noisy, slots=2, kills=kills)
-    assert killed.kills > 3
+    assert killed.kills
     assert killed.decisions == course.decisions
     assert course.how == "finished"
     for trial in course.history.trials:
