@@ -11,6 +11,7 @@ hold: killed at any instant, the next driver goes on from the history alone.
 """
 
 import contextlib
+import math
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
@@ -85,18 +86,17 @@ class Driver:
         Raises:
             OutsideError: the disk is full; everything is saved that could be.
         """
+        self._record(verdicts.given_up(self.history))
         with contextlib.closing(self._requests):
             while not self._finished():
                 self._collect()
         if self._refusal is not None:
             with contextlib.suppress(OutsideError):
-                self._record(
-                    [*self._last_moves("failed"), EpochEnded("failed", str(self._refusal))]
-                )
+                self._record(self._ending("failed", str(self._refusal)))
             raise self._refusal
         how = "stopped" if self._asks else "finished"
         why = "" if self._asks else self._why
-        self._record([*self._last_moves(how), EpochEnded(how, why)])
+        self._record(self._ending(how, why))
         return how
 
     # ---- one turn ---------------------------------------------------------------------------
@@ -113,10 +113,14 @@ class Driver:
             return False
         if self._spent():
             return not self._running
-        self._resume_interrupted()
-        self._follow(self._plan())
+        self._decide()
         self._submit()
         return not self._running
+
+    def _decide(self) -> None:
+        """Resume what was interrupted, then ask the scheduler."""
+        self._resume_interrupted(self._paused())
+        self._follow(self._plan())
 
     def _collect(self) -> None:
         """Wait for slices and record what came of them, in the order of their trials."""
@@ -207,8 +211,11 @@ class Driver:
         kept = [o for o in self._queue if not (all_of_them or trials[o.trial].held)]
         back = [opened for opened in self._queue if opened not in kept]
         self._queue = deque(kept)
-        self._record([verdicts.interrupted(trials[o.trial].replicas[o.replica], why) for o in back])
+        self._record([verdicts.interrupted(self._replica(o), why) for o in back])
         self._record(control.settled(self.history))
+
+    def _replica(self, opened: Opened) -> Replica:
+        return self.history.replica(opened.trial, opened.replica)
 
     # ---- decisions --------------------------------------------------------------------------
 
@@ -216,18 +223,21 @@ class Driver:
     def _free(self) -> int:
         return self.parts.pool.slots - len(self._running) - len(self._queue)
 
-    def _resume_interrupted(self) -> None:
-        """Continue trials on their way to a goal that was decided earlier: no new decision."""
+    def _resume_interrupted(self, paused: Sequence[Replica]) -> None:
+        """Continue those on their way to a goal, who waited longest first: no new decision."""
         batch = self.parts.spec.deterministic
-        interrupted = [r for r in self._paused() if r.unfinished]
+        interrupted = [replica for replica in paused if replica.unfinished]
+        interrupted.sort(key=lambda replica: replica.since)
         free = len(interrupted) if batch else self._free
         opened = [
             Opened(r.trial, r.index, r.slices, r.goal, f"goes on: {r.reason}")
             for r in interrupted[: max(0, free)]
         ]
-        if opened:
-            self._record(opened)
-            self._queue.extend(opened)
+        self._start(opened)
+
+    def _start(self, opened: Sequence[Opened]) -> None:
+        self._record(opened)
+        self._queue.extend(opened)
 
     def _plan(self) -> Plan:
         """What the scheduler wants; with `deterministic` only when a whole batch is done."""
@@ -236,7 +246,7 @@ class Driver:
             busy = self._running or self._queue
             free = 0 if busy else batch.batch
         else:
-            free = self._free
+            free = math.ceil(self._free / self.parts.spec.replicas_at_first)
         return self.parts.scheduler.plan(self.history.for_scheduler(), free) if free > 0 else Plan()
 
     def _follow(self, plan: Plan) -> None:
@@ -265,12 +275,14 @@ class Driver:
         failpoints.reach("recorded")
         self._watch(recorded)
 
-    def _last_moves(self, how: str) -> list[Event]:
+    def _ending(self, how: str, why: str) -> list[Event]:
         """Trials that wait are pruned when the sweep is done; those that run are interrupted."""
         if how == "finished":
-            return [_waited(r, self._why) for r in self._paused() if not r.held]
+            waited = (_waited(r, self._why) for r in self._paused() if not r.held)
+            return [*waited, EpochEnded(how, why)]
         running = self.history.replicas(Status.RUNNING)
-        return [verdicts.interrupted(replica, "the driver was stopped") for replica in running]
+        stopped = (verdicts.interrupted(r, "the driver was stopped") for r in running)
+        return [*stopped, EpochEnded(how, why)]
 
 
 def _place(opened: Opened) -> tuple[int, int]:

@@ -13,6 +13,7 @@ from sweep.events import (
     Created,
     End,
     Event,
+    ExamBegan,
     Goal,
     Moved,
     Opened,
@@ -24,6 +25,14 @@ from sweep.events import (
 from sweep.wishes import Dropped, Held, Hold
 
 _KINDS: Mapping[str, type[Any]] = {cls.kind: cls for cls in get_args(Event)}
+
+
+#: Kind → its fields that are tuples, lists where they are kept.
+_TUPLES: Mapping[str, tuple[str, ...]] = {
+    Warmed.kind: ("trials", "left_out"),
+    ExamBegan.kind: ("trials",),
+    Dropped.kind: ("digests",),
+}
 
 
 def to_body(event: Event) -> dict[str, Any]:
@@ -51,13 +60,10 @@ def from_body(kind: str, body: Mapping[str, Any], rows: tuple[Row, ...] = ()) ->
             "saved": tuple(Saved(**saved) for saved in values["saved"]),
             "rows": rows,
         }
-    if kind == Warmed.kind:
-        values |= {key: tuple(values[key]) for key in ("trials", "left_out")}
     if kind == Moved.kind:
         values["status"] = Status(values["status"])
     if kind == Held.kind:
         values["hold"] = Hold(values["hold"])
-    if kind == Dropped.kind:
-        values["digests"] = tuple(values["digests"])
+    values |= {key: tuple(values[key]) for key in _TUPLES.get(kind, ())}
     event: Event = _KINDS[kind](**values)
     return event

@@ -138,6 +138,22 @@ class EpochBegan:
 
 
 @dataclass(frozen=True)
+class ExamBegan:
+    """A driver took the sweep over to train its best trials under test seeds.
+
+    The search is where it was: it neither goes on nor ends.
+    """
+
+    kind: ClassVar[str] = "exam"
+    host: str
+    pid: int
+    trials: tuple[int, ...]
+    """The best trials, best first."""
+    seeds: int
+    """How many tests each of them shall have in all."""
+
+
+@dataclass(frozen=True)
 class EpochEnded:
     """The driver left: ``finished``, ``stopped`` by a person, or ``failed`` by the outside."""
 
@@ -259,7 +275,7 @@ class SpaceExhausted:
 
 
 OfTrials = Created | Opened | Closed | Moved
-Event = EpochBegan | EpochEnded | OfTrials | Warmed | Widened | SpaceExhausted | Wish
+Event = EpochBegan | ExamBegan | EpochEnded | OfTrials | Warmed | Widened | SpaceExhausted | Wish
 
 
 @dataclass(frozen=True)

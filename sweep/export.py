@@ -20,8 +20,9 @@ from sweep.events import Saved
 from sweep.folder import Folder, arriving
 from sweep.history import History, Replica, Trial
 from sweep.ledger import Ledger
+from sweep.seeds import seed_of
 from sweep.show import views, wording
-from trainables import checkpoint_file, rng
+from trainables import checkpoint_file
 from trainables.errors import TrainableError
 from trainables.trainable import Trainable, TrialContext
 
@@ -55,16 +56,19 @@ def export_model(folder: Folder, choice: Choice, out: Path) -> dict[str, Any]:
     cls = plugins.find_trainable(spec.trainable, provenance["paths"])
     lies = folder.trial(trial.number, replica.index)
     loaded = checkpoint_file.read(lies / saved.file, saved.digest)
-    context = (rng.integer(spec.seed, "trial", trial.number, replica.index), replica.name)
+    context = (seed_of(spec.seed, trial.number, replica.index), replica.name)
     with arriving(out) as draft, _restored(cls, trial, context, loaded.state) as trainable:
         files = _export(trainable, choice.formats, draft)
         card = {
             "sweep": folder.name,
             "trainable": spec.trainable,
             "trial": trial.number,
+            "replica": replica.index,
+            "seed": context[0],
+            "seeds": len(trial.replicas),
             "metric": spec.metric,
             "mode": spec.mode,
-            "score": views.finite(trial.score),
+            "score": wording.finite(trial.score),
             "status": trial.status.value,
             "checkpoint": views.checkpoint(replica, saved),
             "searched": dict(trial.searched),
@@ -162,6 +166,7 @@ def _page(card: Mapping[str, Any]) -> list[str]:
         f"# {card['trainable']}, trial {card['trial']} of {card['sweep']}",
         "",
         f"- score of the trial: {score} ({card['metric']}, {card['mode']})",
+        f"- seed: {card['seed']} (replica {card['replica']}, the best of {card['seeds']})",
         f"- checkpoint: iteration {saved['iteration']}, {card['metric']} there "
         f"{wording.number(saved['value'])}, SHA-256 `{saved['digest']}`",
         f"- files: {', '.join(f'`{file}`' for file in card['files'].values())}",

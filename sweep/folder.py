@@ -20,6 +20,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from sweep.errors import NotOurs, OutsideError, UnknownName, UsageError
+from sweep.seeds import replica_name
 
 
 class Folder:
@@ -56,8 +57,8 @@ class Folder:
         return self.path / "tracking-uri"
 
     def trial(self, number: int, replica: int = 0) -> Path:
-        """The folder of one replica: ``trials/12``, of a further seed ``trials/12.1``."""
-        return self.path / "trials" / trial_name(number, replica)
+        """The folder of one replica: ``trials/12``, ``trials/12.1``, ``trials/12.test0``."""
+        return self.path / "trials" / replica_name(number, replica)
 
     def make_trial(self, number: int, replica: int = 0) -> Path:
         """The folder of one replica, made durable if it was not there.
@@ -114,11 +115,6 @@ class Folder:
             )
         with arriving(self.path) as draft:
             yield Folder(self.root, draft.name)
-
-
-def trial_name(number: int, replica: int) -> str:
-    """What the folder of a replica is called."""
-    return f"{number}.{replica}" if replica else str(number)
 
 
 @contextmanager

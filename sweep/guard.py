@@ -57,7 +57,7 @@ class Guard:
         if measures:
             self._measured_at = now
         for future, opened in running.items():
-            replica = self._parts.history.trials[opened.trial].replicas[opened.replica]
+            replica = self._parts.history.replica(opened.trial, opened.replica)
             pid = None if future.done() else self._parts.pool.pid(future)
             if pid is None:
                 continue

@@ -18,6 +18,7 @@ from sweep.events import (
     End,
     EpochBegan,
     EpochEnded,
+    ExamBegan,
     Metrics,
     Moved,
     Opened,
@@ -29,6 +30,7 @@ from sweep.events import (
 )
 from sweep.objective import Objective
 from sweep.replica import Point, Replica
+from sweep.seeds import FIRST_TEST, is_test
 from sweep.trial import Rest, Trial, rank_key
 from sweep.wishes import Changed, Dropped, Held, Suspended, Wish
 
@@ -63,6 +65,8 @@ class History:
         self.spent_s = 0.0
         """Seconds of the epochs before this one, from their first event to their last."""
         self._span: tuple[float, float] | None = None
+        self.exam: ExamBegan | None = None
+        """What the newest epoch trains under test seeds; None: it searches."""
 
     def of(self, *statuses: Status) -> list[Trial]:
         """The trials with one of these statuses, by number."""
@@ -72,6 +76,16 @@ class History:
         """The replicas with one of these statuses, by trial and index."""
         everyone = (replica for trial in self.trials for replica in trial.replicas)
         return [replica for replica in everyone if replica.status in statuses]
+
+    def tests(self, *statuses: Status) -> list[Replica]:
+        """The tests with one of these statuses, by trial and index."""
+        everyone = (test for trial in self.trials for test in trial.tests)
+        return [test for test in everyone if test.status in statuses]
+
+    def replica(self, trial: int, index: int) -> Replica:
+        """One replica or test that exists."""
+        its = self.trials[trial]
+        return its.tests[index - FIRST_TEST] if is_test(index) else its.replicas[index]
 
     def children(self, parent: int) -> list[Trial]:
         """The trials that were bred from `parent`, by number."""
@@ -120,7 +134,7 @@ class History:
         for record in recorded:
             event = record.event
             match event:
-                case EpochBegan() | EpochEnded():
+                case EpochBegan() | ExamBegan() | EpochEnded():
                     self._turn(event, record)
                 case Warmed() | Widened() | SpaceExhausted():
                     self._supply(event)
@@ -128,19 +142,25 @@ class History:
                     self._wish(event)
                 case _:
                     self._apply(event, record)
-                    self._note(self.trials[event.trial], record.k)
+                    if isinstance(event, Created) or not is_test(event.replica):
+                        self._note(self.trials[event.trial], record.k)
             self.k = record.k
             self._span = self._span and (self._span[0], record.at)
 
-    def _turn(self, event: EpochBegan | EpochEnded, record: Recorded) -> None:
+    def _turn(self, event: EpochBegan | ExamBegan | EpochEnded, record: Recorded) -> None:
         if isinstance(event, EpochEnded):
             self.ended, self.why = event.how, event.reason
             return
-        self.epoch, self.wanted, self.ended = record.epoch, event.trials, ""
-        self.began_at = self.began_at or record.at
-        self.suspended, self.why = False, ""
+        self.epoch, self.exam = record.epoch, None
         first, last = self._span or (0.0, 0.0)
         self.spent_s += max(0.0, last - first)
+        self._span, self.suspended = None, False
+        if isinstance(event, ExamBegan):
+            self.exam = event
+            return
+        self.wanted, self.ended = event.trials, ""
+        self.began_at = self.began_at or record.at
+        self.why = ""
         self._span = (record.at, record.at)
 
     def _wish(self, event: Wish) -> None:
@@ -155,7 +175,7 @@ class History:
                 self.changed.update(event.budget)
                 self.max_disk = event.max_disk or self.max_disk
             case Dropped():
-                checkpoints = self.trials[event.trial].replicas[event.replica].checkpoints
+                checkpoints = self.replica(event.trial, event.replica).checkpoints
                 for digest in event.digests:
                     checkpoints.pop(digest, None)
 
@@ -171,11 +191,11 @@ class History:
             case Created():
                 self._create(event)
             case Opened():
-                self._open(self._replica(event), event, record.at)
+                self._open(self._joined(event), event, record)
             case Closed():
-                self._close(self._replica(event), event, record.at)
+                self._close(self.replica(event.trial, event.replica), event, record)
             case Moved():
-                replica = self._replica(event)
+                replica = self.replica(event.trial, event.replica)
                 replica.waited = event.waited
                 self._move(replica, event.status, event.reason, record.at)
 
@@ -206,20 +226,25 @@ class History:
         trial.rests = [Rest(0, trial.status, trial.score, trial.others, trial.violations)]
         return trial
 
-    def _replica(self, event: Opened | Closed | Moved) -> Replica:
-        """The replica that an event is about; one that is opened first is added to its trial."""
+    def _joined(self, event: Opened) -> Replica:
+        """The replica that is opened; one that is new is added to its trial."""
         trial = self.trials[event.trial]
-        if event.replica == len(trial.replicas):
-            trial.replicas.append(Replica(trial.number, event.replica, self.objective))
-        return trial.replicas[event.replica]
+        siblings, index = trial.replicas, event.replica
+        if is_test(index):
+            siblings, index = trial.tests, index - FIRST_TEST
+        if index == len(siblings):
+            new = Replica(trial.number, event.replica, self.objective, joined_at=event.goal)
+            siblings.append(new)
+        return siblings[index]
 
-    def _open(self, replica: Replica, event: Opened, at: float) -> None:
+    def _open(self, replica: Replica, event: Opened, record: Recorded) -> None:
         replica.goal = event.goal
         replica.slices = event.slice + 1
-        replica.started_at = replica.started_at or at
-        self._move(replica, Status.RUNNING, event.why, at)
+        replica.since = record.k
+        replica.started_at = replica.started_at or record.at
+        self._move(replica, Status.RUNNING, event.why, record.at)
 
-    def _close(self, replica: Replica, event: Closed, at: float) -> None:
+    def _close(self, replica: Replica, event: Closed, record: Recorded) -> None:
         del replica.curve[_count_upto(replica.curve, event.source) :]
         replica.curve += [self._point(row.iteration, row.metrics) for row in event.rows]
         replica.seconds = math.fsum(point.seconds for point in replica.curve)
@@ -233,7 +258,9 @@ class History:
         replica.error = event.error or replica.error
         replica.exactness = event.exactness or replica.exactness
         self._charge(replica, event)
-        self._move(replica, event.status, event.reason, at)
+        if event.end is not End.INTERRUPTED:
+            replica.since = record.k
+        self._move(replica, event.status, event.reason, record.at)
 
     def _charge(self, replica: Replica, event: Closed) -> None:
         """Count what the replica is to blame for; a slice that ended well clears lost workers."""

@@ -17,6 +17,7 @@ from sweep import (
     plugins,
     pools,
     provenance,
+    racing,
     samples,
     schedulers,
     searchers,
@@ -26,6 +27,7 @@ from sweep import (
 from sweep import spec as specs
 from sweep.errors import BadConfig, UnknownName, UsageError
 from sweep.events import EpochBegan, Event, Moved, Status, Widened
+from sweep.exam import Exam
 from sweep.folder import Folder
 from sweep.history import History, Objective, Replica
 from sweep.ledger import Ledger, iterate
@@ -122,7 +124,8 @@ def build_scheduler(spec: SweepSpec, paths: Sequence[str]) -> Scheduler:
     """The scheduler that `spec` names, with its options checked."""
     cls = schedulers.find(spec.scheduler.name, paths)
     options = specs.build(cls.Options, spec.scheduler, "scheduler", spec.source)
-    return cls(options, Frame(spec.stop, spec.trials, spec.space, spec.seed))
+    scheduler = cls(options, Frame(spec.stop, spec.trials, spec.space, spec.seed))
+    return racing.Scheduler(scheduler, spec.replicas) if spec.racing else scheduler
 
 
 def create(
@@ -198,6 +201,8 @@ class Launch:
     budget: Mapping[str, float | None] = field(default_factory=dict)
     """Keys of the spec's budget that get another value."""
     max_disk: int | None = None
+    exam: Exam | None = None
+    """What is trained under test seeds; None: the search goes on."""
 
 
 @contextlib.contextmanager
@@ -246,6 +251,11 @@ def opened(
 
 def _take_over(ledger: Ledger, history: History, launch: Launch, wider: Space | None) -> None:
     """Begin a new epoch and put every trial where the new driver can go on with it."""
+    running = [*history.replicas(Status.RUNNING), *history.tests(Status.RUNNING)]
+    events: list[Event] = [verdicts.interrupted(r, "its driver was gone") for r in running]
+    if launch.exam is not None:
+        history.extend(ledger.begin_epoch([launch.exam.begin(history), *events]))
+        return
     wanted = launch.trials or history.wanted or specs.from_json(ledger.spec).trials
     began = EpochBegan(socket.gethostname(), os.getpid(), wanted)
     if wanted < history.searched:
@@ -253,8 +263,6 @@ def _take_over(ledger: Ledger, history: History, launch: Launch, wider: Space | 
             f"--trials: {wanted} is less than the {history.searched} trials that exist; "
             f"it is the total, give at least that"
         )
-    running = history.replicas(Status.RUNNING)
-    events: list[Event] = [verdicts.interrupted(r, "its driver was gone") for r in running]
     if wanted > history.wanted > 0 or launch.budget:
         events += verdicts.topped_up(history)
     if launch.retry_failed:
@@ -275,7 +283,7 @@ def _back(replica: Replica, reason: str) -> Moved:
 def _tidy(folder: Folder, history: History) -> None:
     for stale in folder.path.glob(".stop-*"):
         stale.unlink(missing_ok=True)
-    for replica in history.replicas(*Status):
+    for replica in [*history.replicas(*Status), *history.tests(*Status)]:
         named = {saved.file for saved in replica.checkpoints.values()}
         checkpoints.sweep_up(folder.trial(replica.trial, replica.index), named)
         checkpoints.remove_temporary_folders(folder.trial(replica.trial, replica.index))

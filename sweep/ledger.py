@@ -31,6 +31,7 @@ from sweep.events import (
     Status,
     group_status,
 )
+from sweep.seeds import FIRST_TEST
 
 Also = Callable[[sa.Connection], None]
 
@@ -166,7 +167,7 @@ class Ledger:
     def counts(self) -> dict[Status, int]:
         """How many trials have each status."""
         columns = tables.replicas.c
-        query = sa.select(columns.trial, columns.status).order_by(columns.trial)
+        query = sa.select(columns.trial, columns.status).where(columns.replica < FIRST_TEST)
         with tables.outside(self.path), self._engine.connect() as connection:
             rows = connection.execute(query).all()
         groups: dict[int, list[Status]] = {}

@@ -1,7 +1,7 @@
 """What the trials of a sweep are compared by."""
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 
 from sweep.spec.aggregate import Aggregate
@@ -17,7 +17,7 @@ class Objective:
     mode: Mode
     score: Score
     time_attr: str = "training_iteration"
-    aggregate: Aggregate = "mean"
+    aggregate: Aggregate = field(default_factory=Aggregate)
     """What several replicas count as."""
     also: Also = ()
     """Further objectives: result → mode."""

@@ -14,7 +14,7 @@ from sweep.wishes import Dropped
 
 def judge(parts: Parts, opened: Opened, future: Future[SliceOutcome]) -> Closed:
     """The event of a slice that is over."""
-    replica = parts.history.trials[opened.trial].replicas[opened.replica]
+    replica = parts.history.replica(opened.trial, opened.replica)
     limits, error = parts.spec.limits, future.exception()
     if isinstance(error, LimitPassed):
         return verdicts.passed(replica, opened, error)
@@ -41,5 +41,5 @@ def _no_longer_needed(parts: Parts, replica: Replica, outcome: SliceOutcome) -> 
 def let_go(parts: Parts, event: Closed | Dropped) -> None:
     """Delete the files that the history has let go of, where no slice runs."""
     folder = parts.folder.trial(event.trial, event.replica)
-    replica = parts.history.trials[event.trial].replicas[event.replica]
+    replica = parts.history.replica(event.trial, event.replica)
     checkpoints.sweep_up(folder, {saved.file for saved in replica.checkpoints.values()})

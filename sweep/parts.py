@@ -13,8 +13,9 @@ from sweep.metrics import number
 from sweep.pools import Pool
 from sweep.schedulers import Scheduler
 from sweep.searchers import Searcher
+from sweep.seeds import seed_of
 from sweep.spec import SweepSpec
-from trainables import rng, signing
+from trainables import signing
 
 
 @dataclass(frozen=True)
@@ -39,7 +40,7 @@ class Parts:
         """All that a worker needs to know for a slice that was opened."""
         spec, folder = self.spec, self.folder
         trial = self.history.trials[opened.trial]
-        replica = trial.replicas[opened.replica]
+        replica = self.history.replica(opened.trial, opened.replica)
         kept = sorted(replica.checkpoints.values(), key=lambda saved: -saved.iteration)
         birth, limits = replica.birth, spec.limits
         left = None if limits.trial_s is None else limits.trial_s - replica.seconds
@@ -52,7 +53,7 @@ class Parts:
             trainable=spec.trainable,
             paths=self.paths,
             config=trial.config,
-            seed=rng.integer(spec.seed, "trial", trial.number, replica.index),
+            seed=seed_of(spec.seed, trial.number, replica.index),
             sources=tuple(kept),
             birth=birth,
             iteration=replica.iteration,

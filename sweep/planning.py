@@ -22,6 +22,10 @@ def follow(plan: Plan, history: History, proposer: Proposer) -> tuple[list[Event
         for replica in trials[resume.trial].replicas
         if replica.status not in FINISHED
     ]
+    opened += [
+        Opened(more.trial, more.replica, 0, more.goal, more.why, more.evidence)
+        for more in plan.seeds
+    ]
     opened += [_begun(replica, fresh) for trial, fresh in begun for replica in trial.replicas]
     new: list[Fresh | Breed] = [*plan.fresh[len(begun) :][: len(searched)], *plan.breed]
     opened += [

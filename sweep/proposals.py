@@ -43,7 +43,9 @@ class Proposer:
                 return created, [SpaceExhausted(str(error))]
             config = self._config(proposed.settings)
             created.append(
-                Created(len(known), proposed.searched, config, history.k, self.spec.replicas)
+                Created(
+                    len(known), proposed.searched, config, history.k, self.spec.replicas_at_first
+                )
             )
             trial = Trial.new(len(known), dict(proposed.searched), config, history.objective)
             trial.seen = history.k

@@ -33,6 +33,8 @@ class Replica:
     objective: Objective
     birth: Birth | None = None
     """The parent's checkpoint that it began from; None: from the beginning."""
+    joined_at: Goal | None = None
+    """Where its trial stood when this seed was added to it; None: it was there from the first."""
     status: Status = Status.WAITING
     reason: str = ""
     waited: bool = False
@@ -46,6 +48,8 @@ class Replica:
     checkpoints: dict[str, Saved] = field(default_factory=dict)
     """Digest → checkpoint, oldest first; only those that are still kept."""
     slices: int = 0
+    since: int = 0
+    """The event since which it waits for a slot or has one; an interruption does not count."""
     lost: int = 0
     """Slices lost to a dead worker since the last one that ended well."""
     crashes: list[int] = field(default_factory=list)
@@ -59,6 +63,13 @@ class Replica:
     """Training so far; iterations that were lost and done again count once."""
     steps: float = 0.0
     """Environment steps so far."""
+
+    @property
+    def catching_up(self) -> bool:
+        """Whether it was added to its trial and has not come to where that stood."""
+        if self.joined_at is None or self.status is Status.COMPLETED:
+            return False
+        return self.joined_at.at is None or not self.reached(self.joined_at.at)
 
     @property
     def name(self) -> str:

@@ -19,6 +19,7 @@ from sweep import trackers
 from sweep.driver import Driver
 from sweep.errors import SweepError
 from sweep.events import Recorded
+from sweep.exam import Examiner
 from sweep.folder import Folder
 from sweep.history import History
 from sweep.launch import Launch
@@ -93,7 +94,8 @@ class _Session:
         self.timer = threading.Timer(order.timeout_s or 0.0, self.time_is_up)
         self.timer.daemon = True
         self.timed = order.timeout_s is not None
-        self.driver = Driver(parts, self.watch)
+        driver = Examiner if order.launch.exam is not None else Driver
+        self.driver = driver(parts, self.watch)
         self.signals = _Signals(self.driver.ask_to_stop)
         self.outbox = Outbox(parts.folder.ledger, _make_trackers(parts, order), view.say)
         self.told = False
@@ -133,7 +135,8 @@ class _Session:
         """Let the trackers take the rest; Ctrl-C leaves it to the next driver."""
         patience = PATIENCE_S if how == "finished" else SHORT_PATIENCE_S
         if names := self.parts.spec.trackers:
-            self.view.say(f"the sweep is {how}; the last results go to {' and '.join(names)}")
+            what = "sweep" if self.parts.history.exam is None else "exam"
+            self.view.say(f"the {what} is {how}; the last results go to {' and '.join(names)}")
             self.view.update(())
         try:
             return tuple(self.outbox.close(0.0 if len(self.signals.received) > 1 else patience))

@@ -14,7 +14,6 @@ from typing import Any
 from sweep.events import FINISHED, Birth, Goal, Status, group_status
 from sweep.objective import Objective, rank
 from sweep.replica import Replica
-from sweep.spec.aggregate import combine
 from sweep.spec.score import Mode
 from sweep.wishes import Hold
 
@@ -51,6 +50,8 @@ class Trial:
     """What was known of it when, so that past proposals can be worked out again."""
     clone_of: int | None = None
     """The trial that a person made it from."""
+    tests: list[Replica] = field(default_factory=list)
+    """Trained under test seeds; no decision of the search sees them."""
 
     @classmethod
     def new(
@@ -70,6 +71,11 @@ class Trial:
         """The trial that it was bred from; None: its settings were searched."""
         birth = self.replicas[0].birth
         return None if birth is None else birth.trial
+
+    @property
+    def counted(self) -> list[Replica]:
+        """The replicas that stand where the trial stands, without those that are catching up."""
+        return [replica for replica in self.replicas if not replica.catching_up]
 
     @property
     def status(self) -> Status:
@@ -108,32 +114,33 @@ class Trial:
 
     @property
     def goal(self) -> Goal:
-        """Up to where it was decided to run."""
-        return self.replicas[0].goal
+        """Up to where it was decided to run: the furthest goal of its replicas."""
+        goals = [replica.goal for replica in self.counted]
+        return max(goals, key=lambda goal: math.inf if goal.at is None else goal.at)
 
     @property
     def iteration(self) -> int:
         """Iterations that every replica has finished."""
-        return min(replica.iteration for replica in self.replicas)
+        return min(replica.iteration for replica in self.counted)
 
     @property
     def time(self) -> float:
         """The value of ``time_attr`` that every replica has reached."""
-        return min(replica.time for replica in self.replicas)
+        return min(replica.time for replica in self.counted)
 
     def reached(self, level: float) -> bool:
         """Whether the group is at `level`: every replica there, or completed before it."""
-        there = [replica.reached(level) for replica in self.replicas]
-        done = [replica.status is Status.COMPLETED for replica in self.replicas]
+        there = [replica.reached(level) for replica in self.counted]
+        done = [replica.status is Status.COMPLETED for replica in self.counted]
         return any(there) and all(a or b for a, b in zip(there, done, strict=True))
 
     def score_at(self, level: float = math.inf) -> float | None:
         """The aggregate of the replicas' scores at `level`; None: one of them has none yet."""
-        return self._together([replica.score_at(level) for replica in self.replicas])
+        return self._together([replica.score_at(level) for replica in self.counted])
 
     def scores_at(self, levels: Sequence[float]) -> list[float | None]:
         """`score_at` each of some ascending levels, reading each curve once."""
-        columns = [replica.scores_at(levels) for replica in self.replicas]
+        columns = [replica.scores_at(levels) for replica in self.counted]
         return [self._together(scores) for scores in zip(*columns, strict=True)]
 
     def _together(self, scores: Sequence[float | None]) -> float | None:
@@ -142,7 +149,7 @@ class Trial:
             return None
         if len(found) == 1:
             return found[0]
-        return combine(found, self.objective.aggregate, self.objective.mode)
+        return self.objective.aggregate.combine(found, self.objective.mode)
 
     @property
     def score(self) -> float | None:
@@ -157,18 +164,18 @@ class Trial:
         )
 
     def _other(self, place: int, mode: Mode) -> float | None:
-        scores = [self.objective.score.reduce(r.series(place), mode) for r in self.replicas]
+        scores = [self.objective.score.reduce(r.series(place), mode) for r in self.counted]
         found = [score for score in scores if score is not None]
         if len(found) < len(scores):
             return None
-        return combine(found, self.objective.aggregate, mode)
+        return found[0] if len(found) == 1 else self.objective.aggregate.combine(found, mode)
 
     @property
     def violations(self) -> tuple[float, ...]:
         """How far its replicas break each constraint, the worst counts; 0 or less: it holds."""
         first = len(self.objective.also)
         newest = [
-            [next(reversed(r.series(first + place)), None) for r in self.replicas]
+            [next(reversed(r.series(first + place)), None) for r in self.counted]
             for place in range(len(self.objective.constraints))
         ]
         return tuple(
@@ -190,7 +197,7 @@ class Trial:
     def leader(self) -> Replica:
         """The replica with the best score; of equals the first."""
         return min(
-            self.replicas,
+            self.counted,
             key=lambda r: rank(self.objective, r.score_at(), r.index),
         )
 

@@ -1,4 +1,4 @@
-"""The commands that only look: ls, status, results, best, show."""
+"""The commands that only look: ls, status, results, show."""
 
 from pathlib import Path
 
@@ -56,18 +56,6 @@ def results(name: str, root: Path, as_json: bool) -> None:
 
 @click.command()
 @click.argument("name")
-@root_option
-@json_option
-def best(name: str, root: Path, as_json: bool) -> None:
-    """Show the best trial: score, settings as YAML, checkpoint."""
-    from sweep.show import look, render_trial, views
-
-    with answering(as_json) as answer:
-        answer(views.best(look.read(find_sweep(root, name))), render_trial.best)
-
-
-@click.command()
-@click.argument("name")
 @click.argument("trial", type=int)
 @click.option("--log", is_flag=True, help="Print what the trial printed.")
 @root_option
@@ -79,8 +67,10 @@ def show(name: str, trial: int, log: bool, root: Path, as_json: bool) -> None:
     with answering(as_json) as answer:
         folder = find_sweep(root, name)
         sweep = look.read(folder)
-        views.find_trial(sweep.history, name, trial)
+        found = views.find_trial(sweep.history, name, trial)
         if log:
-            answer({"log": look.read_log(folder, trial)}, render_trial.log)
+            answer({"log": look.read_log(folder, found)}, render_trial.log)
         else:
-            answer(views.show(sweep, trial, look.read_results(folder, trial)), render_trial.show)
+            answer(
+                views.show(sweep, trial, look.read_results(folder, found.leader)), render_trial.show
+            )

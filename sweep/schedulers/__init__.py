@@ -66,6 +66,18 @@ class Breed:
 
 
 @dataclass(frozen=True)
+class AddSeed:
+    """Train a trial that waits, or is done, under one seed more, from the beginning to `goal`."""
+
+    trial: int
+    replica: int
+    """Its index: how many seeds the trial has, and those before it in the plan."""
+    goal: Goal
+    why: str
+    evidence: Evidence = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
 class Stop:
     """End a paused trial."""
 
@@ -77,15 +89,16 @@ class Stop:
 
 @dataclass(frozen=True)
 class Plan:
-    """What to do now; at most ``free`` of `resume`, `breed` and `fresh` together."""
+    """What to do now; at most ``free`` of `resume`, `breed`, `seeds` and `fresh` together."""
 
     stop: tuple[Stop, ...] = ()
     resume: tuple[Resume, ...] = ()
     breed: tuple[Breed, ...] = ()
     fresh: tuple[Fresh, ...] = ()
+    seeds: tuple[AddSeed, ...] = ()
 
     def __bool__(self) -> bool:
-        return bool(self.stop or self.resume or self.breed or self.fresh)
+        return bool(self.stop or self.resume or self.breed or self.fresh or self.seeds)
 
 
 @dataclass(frozen=True)

@@ -18,10 +18,10 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from sweep.events import Opened, Recorded, Status
+from sweep.events import Opened, Recorded
 from sweep.folder import Folder
 from sweep.parts import Parts
-from sweep.show import look, progress, render, views, wording
+from sweep.show import exams, look, progress, render, views, wording
 from sweep.show.narration import Kind, Line, Narrator
 from sweep.show.progress import Aim
 from sweep.show.terminal import Terminal
@@ -111,7 +111,7 @@ class LiveView:
     def __init__(self, console: Terminal) -> None:
         self._console = console
         self._log: deque[Line] = deque(maxlen=LOG_LINES)
-        self._opened_at: dict[int, float] = {}
+        self._opened_at: dict[tuple[int, int], float] = {}
         self._drawn_at = 0.0
         self._live: Live | None = None
 
@@ -121,7 +121,8 @@ class LiveView:
         self._narrator = Narrator(parts.history, parts.scheduler.pauses)
         self._aim = Aim(parts.scheduler.levels, parts.spec.stop, parts.scheduler.work)
         self._began_at = time.time()
-        self._began_with = progress.fraction(parts.history, self._aim)
+        self._measure = progress.exam_fraction if parts.history.exam else progress.fraction
+        self._began_with = self._measure(parts.history, self._aim)
         for warning in warnings:
             self.say(f"warning: {warning}")
         self._live = Live(console=self._console, auto_refresh=False, transient=True)
@@ -132,7 +133,7 @@ class LiveView:
         """Take note of records; draw if the last picture is old enough."""
         for record in records:
             if isinstance(record.event, Opened):
-                self._opened_at[record.event.trial] = record.at
+                self._opened_at[record.event.trial, record.event.replica] = record.at
         quiet = (Kind.STARTED, Kind.WAITS)
         self._log.extend(line for line in self._narrator.tell(records) if line.kind not in quiet)
         if time.monotonic() - self._drawn_at >= REDRAW_S:
@@ -161,12 +162,16 @@ class LiveView:
         notes = progress.read_notes(parts.folder, parts.history)
         now = time.time()
         rows = [
-            views.running_trial(
-                trial, notes.get(trial.number), self._opened_at.get(trial.number), now
+            views.running_replica(
+                parts.history,
+                replica,
+                notes,
+                self._opened_at.get((replica.trial, replica.index)),
+                now,
             )
-            for trial in parts.history.of(Status.RUNNING)
+            for replica in progress.running(parts.history)
         ]
-        share = progress.fraction(parts.history, self._aim, notes)
+        share = self._measure(parts.history, self._aim, notes)
         shown: list[RenderableType] = [title(parts), Text()]
         shown += self._running(rows)
         shown += [Text(), self._bar(share, now - self._began_at)]
@@ -197,6 +202,8 @@ class LiveView:
         counts = render.in_words(views.counts(history))
         bred = len(history.trials) - history.searched
         started = wording.started(history.searched, bred, history.wanted)
+        if history.exam:
+            counts, started = "", exams.standing(history, history.exam)
         return Group(bar, Text(f"{started}: {counts}" if counts else started))
 
     def _log_lines(self) -> list[Text]:
@@ -230,7 +237,7 @@ def watch(folder: Folder, console: Terminal) -> None:
         suppress(KeyboardInterrupt),
         Live(render.status(data), console=console, auto_refresh=False) as live,
     ):
-        while data["state"] in (look.State.RUNNING, look.State.PAUSED):
+        while data["state"] in (look.State.RUNNING, look.State.PAUSED, look.State.TESTING):
             time.sleep(WATCH_S)
             data = status_now(folder)
             live.update(render.status(data), refresh=True)

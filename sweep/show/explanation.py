@@ -10,9 +10,10 @@ from typing import Any
 from sweep.events import Closed, Created, End, Event, Goal, Moved, Opened, Status
 from sweep.history import Trial
 from sweep.schedulers._rungs import evidence, ranked_at
+from sweep.seeds import is_test
 from sweep.show import views, wording
 from sweep.show.look import Sweep
-from sweep.show.views import finite
+from sweep.show.wording import finite
 
 Data = dict[str, Any]
 
@@ -55,6 +56,8 @@ def _steps(sweep: Sweep, trial: Trial) -> Iterator[Data]:
         event = record.event
         if not isinstance(event, Created | Opened | Closed | Moved) or event.trial != trial.number:
             continue
+        if is_test(getattr(event, "replica", 0)):
+            continue
         if isinstance(event, Opened):
             again = goals.get(event.replica) == event.goal
             goals[event.replica] = event.goal
@@ -75,6 +78,8 @@ def _told(event: Event, sweep: Sweep) -> tuple[str, str] | None:
             return "bred", f"from trial {first.trial}, iteration {first.saved.iteration}"
         case Created():
             return "proposed", f"by the searcher {sweep.spec.searcher.name}"
+        case Opened() if event.slice == 0 and _joins(event, sweep):
+            return f"got seed {event.replica}", event.why
         case Opened():
             goal = "to the end" if event.goal.at is None else f"to {wording.number(event.goal.at)}"
             return f"{'started' if event.slice == 0 else 'went on'} {goal}", event.why
@@ -83,6 +88,10 @@ def _told(event: Event, sweep: Sweep) -> tuple[str, str] | None:
         case Moved():
             return _WORDS[event.status], event.reason
     return None
+
+
+def _joins(event: Opened, sweep: Sweep) -> bool:
+    return sweep.history.replica(event.trial, event.replica).joined_at is not None
 
 
 def _numbers(told: Mapping[str, Any]) -> tuple[Data, list[Data]]:

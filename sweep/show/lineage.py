@@ -30,7 +30,7 @@ def schedule(sweep: Sweep, asked: str) -> Data:
         "name": name,
         "trial": trial.number,
         "metric": sweep.spec.metric,
-        "score": views.finite(trial.score),
+        "score": wording.finite(trial.score),
         "time_attr": history.objective.time_attr,
         "schedule": steps,
     }

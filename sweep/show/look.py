@@ -15,11 +15,12 @@ from typing import Any
 from sweep import folder as folders
 from sweep import launch
 from sweep.errors import SweepError
-from sweep.events import EpochBegan, Opened, Recorded, Row
+from sweep.events import EpochBegan, ExamBegan, Opened, Recorded, Row
 from sweep.folder import Folder
-from sweep.history import History
+from sweep.history import History, Replica, Trial
 from sweep.ledger import Ledger, iterate
-from sweep.show.progress import Aim, fraction
+from sweep.seeds import replica_name
+from sweep.show.progress import Aim, exam_fraction, fraction
 from sweep.spec import SweepSpec
 from trainables.errors import printable
 
@@ -35,6 +36,11 @@ class State(StrEnum):
     """Its driver waits until a person lets it go on."""
     INTERRUPTED = "interrupted"
     """Its driver was killed; resumable."""
+    TESTING = "testing"
+    """Its best trials are trained under test seeds."""
+
+
+_BEGINNINGS = (EpochBegan, ExamBegan)
 
 
 @dataclass(frozen=True)
@@ -52,22 +58,24 @@ class Sweep:
     @property
     def epoch_began_at(self) -> float | None:
         """When the newest driver took over, seconds since 1970."""
-        began = [record.at for record in self.records if isinstance(record.event, EpochBegan)]
+        began = [record.at for record in self.records if isinstance(record.event, _BEGINNINGS)]
         return began[-1] if began else None
 
-    def opened_at(self, trial: int) -> float | None:
-        """When the trial's newest slice was opened, seconds since 1970."""
+    def opened_at(self, replica: Replica) -> float | None:
+        """When the replica's newest slice was opened, seconds since 1970."""
+        its = (replica.trial, replica.index)
         for record in reversed(self.records):
-            if isinstance(record.event, Opened) and record.event.trial == trial:
+            event = record.event
+            if isinstance(event, Opened) and (event.trial, event.replica) == its:
                 return record.at
         return None
 
     def fraction_at_epoch(self) -> float:
-        """How far the sweep was when its newest driver took over."""
+        """How far the sweep, or its exam, was when its newest driver took over."""
         past = History(self.history.objective)
-        started = max((r.k for r in self.records if isinstance(r.event, EpochBegan)), default=0)
+        started = max((r.k for r in self.records if isinstance(r.event, _BEGINNINGS)), default=0)
         past.extend([record for record in self.records if record.k <= started])
-        return fraction(past, self.aim)
+        return exam_fraction(past, self.aim) if past.exam else fraction(past, self.aim)
 
 
 def read(folder: Folder) -> Sweep:
@@ -99,19 +107,27 @@ def read_spec(folder: Folder) -> tuple[SweepSpec, tuple[str, ...]]:
         return launch.read_spec(ledger), tuple(ledger.provenance["paths"])
 
 
-def read_log(folder: Folder, trial: int) -> str:
-    """What a trial printed; empty: nothing."""
-    path = folder.trial(trial) / "log.txt"
-    return path.read_text(encoding="utf-8", errors="replace") if path.exists() else ""
+def read_log(folder: Folder, trial: Trial) -> str:
+    """What a trial printed, seed by seed; empty: nothing."""
+    texts = []
+    for replica in [*trial.replicas, *trial.tests]:
+        name = replica_name(replica.trial, replica.index)
+        path = folder.trial(replica.trial, replica.index) / "log.txt"
+        text = path.read_text(encoding="utf-8", errors="replace") if path.exists() else ""
+        alone = len(trial.replicas) + len(trial.tests) == 1
+        texts.append(text if alone else f"==> {name} <==\n{text}")
+    return "\n".join(texts)
 
 
-def read_results(folder: Folder, trial: int) -> list[Row]:
-    """All results of one trial."""
+def read_results(folder: Folder, replica: Replica) -> list[Row]:
+    """All results of one replica."""
     with contextlib.closing(Ledger(folder.ledger)) as ledger:
-        return ledger.results(trial)
+        return ledger.results(replica.trial, replica.index)
 
 
 def _state(folder: Folder, history: History) -> State:
+    if history.exam and is_driven(folder):
+        return State.TESTING
     if history.ended:
         return State.FINISHED if history.ended == "finished" else State.STOPPED
     if not is_driven(folder):

@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from sweep.events import Closed, Created, End, Goal, Moved, Opened, Recorded, SpaceExhausted, Status
-from sweep.history import History
+from sweep.history import History, Replica
+from sweep.seeds import FIRST_TEST, is_test
 from sweep.show import wording
 from trainables.errors import printable
 
@@ -85,34 +86,39 @@ class Narrator:
                 return ()
 
     def _opened(self, event: Opened) -> Iterable[Line]:
+        if is_test(event.replica):
+            return
+        joins = event.slice == 0 and self._replica(event).joined_at is not None
+        if joins:
+            why = self._shortly(event.why)
+            yield Line(Kind.PROMOTED, event.trial, f"gets seed {event.replica} {why}")
         before = self._goals.get(event.trial)
         self._goals[event.trial] = event.goal
         if before is None:
             searched = self._history.trials[event.trial].searched
             yield Line(Kind.STARTED, event.trial, f"starts: {wording.settings(searched)}")
         elif before != event.goal and (self._waits or not event.why.startswith("goes on")):
-            metric = self._history.objective.metric
-            why = event.why.replace(metric, wording.last_part(metric))
-            yield Line(Kind.PROMOTED, event.trial, printable(why))
+            yield Line(Kind.PROMOTED, event.trial, self._shortly(event.why))
 
     def _closed(self, event: Closed) -> Iterable[Line]:
+        whose = self._whose(event)
         for skipped in event.skipped:
-            text = f"skips a checkpoint: {printable(skipped)}"
+            text = f"{whose}skips a checkpoint: {printable(skipped)}"
             yield Line(Kind.NOTICE, event.trial, text)
-        reason = printable(event.reason)
+        reason, standing = printable(event.reason), self._standing(event)
         if event.end in (End.GOAL, End.DONE):
             yield from self._without_metric(event)
         if event.status is not Status.PAUSED:
             kind, word = _ENDED[event.status]
-            yield Line(kind, event.trial, f"{word}{self._standing(event.trial)}: {reason}")
+            yield Line(kind, event.trial, f"{whose}{word}{standing}: {reason}")
         elif event.end is End.GOAL and self._waits:
             goal = self._goals.get(event.trial, Goal()).at
             rung = "" if goal is None else f" at rung {wording.number(goal)}"
-            yield Line(Kind.WAITS, event.trial, f"waits{rung}{self._standing(event.trial)}")
+            yield Line(Kind.WAITS, event.trial, f"{whose}waits{rung}{standing}")
         elif event.end in (End.CRASHED, End.LOST):
-            yield Line(Kind.RETRIED, event.trial, f"is tried again: {reason}")
+            yield Line(Kind.RETRIED, event.trial, f"{whose}is tried again: {reason}")
         elif event.end is End.ASKED:
-            yield Line(Kind.SAVED, event.trial, f"is saved{self._standing(event.trial)}")
+            yield Line(Kind.SAVED, event.trial, f"{whose}is saved{standing}")
 
     def _without_metric(self, event: Closed) -> Iterable[Line]:
         """Says once that no trial has what they are compared by."""
@@ -125,18 +131,33 @@ class Narrator:
             said = f"{noted}; no trial has it so far, and those without it rank last"
             yield Line(Kind.NOTICE, event.trial, f"cannot be compared: {printable(said)}")
 
-    def _standing(self, number: int) -> str:
-        trial = self._history.trials[number]
-        after = wording.plural(trial.iteration, "iteration")
-        if trial.score is None:
+    def _shortly(self, why: str) -> str:
+        metric = self._history.objective.metric
+        return printable(why.replace(metric, wording.last_part(metric)))
+
+    def _replica(self, event: Opened | Closed) -> Replica:
+        return self._history.replica(event.trial, event.replica)
+
+    def _whose(self, event: Closed) -> str:
+        """Which seed a line is about, where its trial has several."""
+        if is_test(event.replica):
+            return f"test {event.replica - FIRST_TEST} "
+        several = len(self._history.trials[event.trial].replicas) > 1
+        return f"seed {event.replica} " if several else ""
+
+    def _standing(self, event: Closed) -> str:
+        replica = self._replica(event)
+        after, score = wording.plural(replica.iteration, "iteration"), replica.score_at()
+        if score is None:
             return f" after {after}"
-        metric = wording.last_part(trial.objective.metric)
-        return f" after {after}, {metric} {wording.number(trial.score)}"
+        metric = wording.last_part(replica.objective.metric)
+        return f" after {after}, {metric} {wording.number(score)}"
 
 
 def _moves(moves: Sequence[Moved]) -> Iterable[Line]:
+    """One line for each trial; what happens to one happens to all its seeds."""
     for status in Status:
-        same = [move for move in moves if move.status is status]
+        same = list({move.trial: move for move in moves if move.status is status}.values())
         kind, word = _ENDED.get(status, (Kind.NOTICE, status.lower()))
         if len(same) > MOST_MOVES:
             first = f"trial {same[0].trial} because {printable(same[0].reason)}"

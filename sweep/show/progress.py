@@ -11,7 +11,7 @@ from itertools import pairwise
 
 from sweep.events import FINISHED, Metrics, Status
 from sweep.folder import Folder
-from sweep.history import History, Trial
+from sweep.history import History, Replica, Trial
 from sweep.metrics import number
 
 #: Results that only grow, so that a stopping criterion on them says how far a trial is.
@@ -40,21 +40,30 @@ class Note:
     value: float | None
 
 
-def read_notes(folder: Folder, history: History) -> dict[int, Note]:
-    """The notes of the running trials; what is missing, torn or older than the history is not."""
+#: (trial, replica) → its note.
+Notes = Mapping[tuple[int, int], Note]
+
+
+def read_notes(folder: Folder, history: History) -> Notes:
+    """The notes of what runs; what is missing, torn or older than the history is not."""
     notes = {}
-    for trial in history.of(Status.RUNNING):
-        note = _read_note(folder, trial)
-        if note is not None and note.iteration > trial.iteration:
-            notes[trial.number] = note
+    for replica in running(history):
+        note = _read_note(folder, replica)
+        if note is not None and note.iteration > replica.iteration:
+            notes[replica.trial, replica.index] = note
     return notes
 
 
-def _read_note(folder: Folder, trial: Trial) -> Note | None:
+def running(history: History) -> list[Replica]:
+    """What trains now: replicas, and tests."""
+    return [*history.replicas(Status.RUNNING), *history.tests(Status.RUNNING)]
+
+
+def _read_note(folder: Folder, replica: Replica) -> Note | None:
     try:
-        text = (folder.trial(trial.number) / "progress.json").read_text(encoding="utf-8")
-        raw = json.loads(text)
-        objective = trial.objective
+        lies = folder.trial(replica.trial, replica.index)
+        raw = json.loads((lies / "progress.json").read_text(encoding="utf-8"))
+        objective = replica.objective
         return Note(
             int(raw["training_iteration"]),
             number(raw.get(objective.time_attr)),
@@ -64,17 +73,18 @@ def _read_note(folder: Folder, trial: Trial) -> Note | None:
         return None
 
 
-def fraction(history: History, aim: Aim, notes: Mapping[int, Note] | None = None) -> float:
-    """The share of the expected work that is done, from 0 to 1."""
-    notes = notes or {}
+def fraction(history: History, aim: Aim, notes: Notes | None = None) -> float:
+    """The share of the expected work that is done, from 0 to 1; a trial's is its seeds' mean."""
     if history.ended == "finished":
         return 1.0
+    expected = float(history.wanted)
     if aim.levels:
-        done = sum(_climbed(trial, aim, notes.get(trial.number)) for trial in history.trials)
         expected = aim.work(history.wanted) or _expected(aim.levels) * history.wanted
-    else:
-        done = sum(_share(trial, aim, notes.get(trial.number)) for trial in _members(history))
-        expected = float(history.wanted)
+    measure = _climbed if aim.levels else _share
+    done = 0.0
+    for trial in history.trials if aim.levels else _members(history):
+        shares = [measure(replica, aim, notes or {}) for replica in trial.replicas]
+        done += sum(shares) / len(shares)
     return min(1.0, done / expected) if expected > 0 else 0.0
 
 
@@ -83,6 +93,22 @@ def _members(history: History) -> list[Trial]:
     if all(trial.parent is None for trial in history.trials):
         return history.trials
     return [trial for trial in history.trials if trial.status is not Status.PRUNED]
+
+
+def exam_fraction(history: History, aim: Aim, notes: Notes | None = None) -> float:
+    """The share of an exam that is done, from 0 to 1."""
+    exam = history.exam
+    if exam is None:
+        return 0.0
+    tests = [test for number in exam.trials for test in history.trials[number].tests[: exam.seeds]]
+    done = sum(_tested(test, aim, notes or {}) for test in tests)
+    return done / max(1, exam.seeds * len(exam.trials))
+
+
+def _tested(test: Replica, aim: Aim, notes: Notes) -> float:
+    if test.status in FINISHED or test.goal.at is None:
+        return _share(test, aim, notes)
+    return min(1.0, _climbed(test, aim, notes) / test.goal.at)
 
 
 def _expected(levels: Sequence[float]) -> float:
@@ -97,18 +123,20 @@ def _ratio(levels: Sequence[float]) -> float:
     return levels[1] / levels[0] if len(levels) > 1 else 1.0
 
 
-def _climbed(trial: Trial, aim: Aim, note: Note | None) -> float:
-    if trial.status is Status.COMPLETED:
+def _climbed(replica: Replica, aim: Aim, notes: Notes) -> float:
+    if replica.status is Status.COMPLETED:
         return aim.levels[-1]
-    time = trial.time if note is None or note.time is None else note.time
+    note = notes.get((replica.trial, replica.index))
+    time = replica.time if note is None or note.time is None else note.time
     return min(time, aim.levels[-1])
 
 
-def _share(trial: Trial, aim: Aim, note: Note | None) -> float:
-    if trial.status in FINISHED:
+def _share(replica: Replica, aim: Aim, notes: Notes) -> float:
+    if replica.status in FINISHED:
         return 1.0
-    born = {trial.objective.time_attr: trial.time, "training_iteration": trial.iteration}
-    reached = {**born, **trial.leader.last}
+    born = {replica.objective.time_attr: replica.time, "training_iteration": replica.iteration}
+    reached = {**born, **replica.last}
+    note = notes.get((replica.trial, replica.index))
     if note is not None:
         reached["training_iteration"] = note.iteration
     return max(

@@ -142,7 +142,7 @@ def running(rows: Sequence[Data], metric: str, time_attr: str) -> Table:
         [*columns, ("time", "r"), ("settings", "cut")],
         [
             (
-                str(row["trial"]),
+                row["name"],
                 str(row["iteration"]),
                 wording.number(row["value"]),
                 _towards(row, counted),
@@ -190,6 +190,7 @@ def ranking(rows: Sequence[Data], settings: str) -> Table:
     """Trials as a table, in the order given; `settings` is the kind of that column."""
     also = list(rows[0].get("also", {})) if rows else []
     limited = any(row.get("breaks") for row in rows)
+    several = any(len(row["scores"]) > 1 for row in rows)
     return table(
         [
             ("trial", "r"),
@@ -197,6 +198,7 @@ def ranking(rows: Sequence[Data], settings: str) -> Table:
             ("score", "r"),
             *((wording.last_part(path), "r") for path in also),
             *([("breaks", "l")] if limited else []),
+            *([("seeds", "l")] if several else []),
             ("iter", "r"),
             ("steps", "r"),
             ("settings", settings),
@@ -208,6 +210,7 @@ def ranking(rows: Sequence[Data], settings: str) -> Table:
                 wording.number(row["score"]),
                 *(wording.number(row["also"][path]) for path in also),
                 *([Text(", ".join(row["breaks"]))] if limited else []),
+                *([wording.scores(row["scores"])] if several else []),
                 str(row["iterations"]),
                 wording.count(row["steps"]),
                 Text(wording.settings(row["settings"])),

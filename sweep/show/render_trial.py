@@ -8,7 +8,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from sweep.show import wording
+from sweep.show import render_exam, wording
 from sweep.show.render import front_line, table, word
 from trainables.errors import printable
 
@@ -27,7 +27,9 @@ def best(data: Data) -> RenderableType:
     others = [f"# {printable(k)} {wording.number(v)}" for k, v in data.get("also", {}).items()]
     others += [f"# breaks {printable(path)}" for path in data.get("breaks", [])]
     others += [f"# {line.plain}" for line in front_line(data["front"])]
-    lines = [f"# {facts}", *others, f"# {where}", "config:", *wording.yaml_lines(data["config"], 2)]
+    remarks = [f"# {remark}" for remark in render_exam.remarks(data)]
+    config = ["config:", *wording.yaml_lines(data["config"], 2)]
+    lines = [f"# {facts}", *others, f"# {where}", *remarks, *config]
     return Text("\n".join(lines), no_wrap=True, overflow="ignore")
 
 
@@ -55,6 +57,8 @@ def show(data: Data) -> RenderableType:
     ]
     shown: list[RenderableType] = [head, *(Text(fact) for fact in facts if fact)]
     shown += _section("settings", wording.yaml_lines(data["settings"]))
+    if len(data["replicas"]) > 1:
+        shown += [Text(), Text("seeds", style="bold"), _replicas(data["replicas"])]
     shown += _curve(data)
     if data["checkpoints"]:
         shown += [Text(), Text("checkpoints", style="bold"), _checkpoints(data["checkpoints"])]
@@ -99,6 +103,22 @@ def _checkpoints(rows: Sequence[Data]) -> Table:
     )
 
 
+def _replicas(rows: Sequence[Data]) -> Table:
+    return table(
+        [("  trial", "r"), ("status", "l"), ("score", "r"), ("iter", "r"), ("seed", "cut")],
+        [
+            (
+                row["name"],
+                word(row["status"]),
+                wording.number(row["score"]),
+                str(row["iterations"]),
+                str(row["seed"]),
+            )
+            for row in rows
+        ],
+    )
+
+
 def _decisions(rows: Sequence[Data]) -> Table:
     return table(
         [("", "l"), ("", "wrap"), ("", "wrap")],
@@ -125,7 +145,8 @@ def card(data: Data) -> RenderableType:
     out = printable(data["out"])
     lines = [
         f"trial {data['trial']} of {printable(data['sweep'])}, {score}, iteration "
-        f"{data['checkpoint']['iteration']}",
+        f"{data['checkpoint']['iteration']}"
+        + (f", seed {data['replica']}, the best of {data['seeds']}" if data["seeds"] > 1 else ""),
         *(f"{name:<5} {out}/{printable(file)}" for name, file in data["files"].items()),
         f"card  {out}/card.md",
     ]

@@ -4,17 +4,19 @@
 Times are seconds; moments are seconds since 1970.
 """
 
-import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from sweep.errors import UsageError
-from sweep.events import FINISHED, Closed, Created, Moved, Opened, Recorded, Row, Saved, Status
-from sweep.folder import trial_name
+from sweep.events import FINISHED, Row, Saved, Status
 from sweep.history import History, Replica, Trial
-from sweep.show import progress, wording
+from sweep.metrics import number
+from sweep.seeds import replica_name
+from sweep.show import exams, progress, wording
 from sweep.show.look import State, Sweep
-from sweep.show.progress import Note
+from sweep.show.progress import Notes
+from sweep.show.seedwise import decision, replica_row
+from sweep.show.wording import finite
 
 Data = dict[str, Any]
 
@@ -43,10 +45,12 @@ def overview(sweep: Sweep, now: float) -> Data:
     }
 
 
-def status(sweep: Sweep, notes: Mapping[int, Note], now: float) -> Data:
+def status(sweep: Sweep, notes: Notes, now: float) -> Data:
     """`sweep status`: counts, running trials, best, and how long the rest may take."""
-    share = progress.fraction(sweep.history, sweep.aim, notes)
-    running = sweep.state is State.RUNNING
+    testing = sweep.state is State.TESTING
+    measure = progress.exam_fraction if testing else progress.fraction
+    share = measure(sweep.history, sweep.aim, notes)
+    running = sweep.state is State.RUNNING or testing
     elapsed = now - sweep.epoch_began_at if running and sweep.epoch_began_at else None
     left = None
     if elapsed is not None:
@@ -64,28 +68,32 @@ def status(sweep: Sweep, notes: Mapping[int, Note], now: float) -> Data:
         "left_s": left,
         "steps": steps(sweep.history),
         "running": [
-            running_trial(trial, notes.get(trial.number), sweep.opened_at(trial.number), now)
-            for trial in sweep.history.of(Status.RUNNING)
+            running_replica(sweep.history, replica, notes, sweep.opened_at(replica), now)
+            for replica in progress.running(sweep.history)
             if running
         ],
     }
 
 
-def running_trial(trial: Trial, note: Note | None, opened_at: float | None, now: float) -> Data:
-    """Where a running trial is, the newest of what the ledger and its note say."""
-    curve = trial.leader.curve
-    value = next((p.value for p in reversed(curve) if p.value is not None), None)
-    before = trial.total("time_total_s") or 0.0
+def running_replica(
+    history: History, replica: Replica, notes: Notes, opened_at: float | None, now: float
+) -> Data:
+    """Where a running replica is, the newest of what the ledger and its note say."""
+    note = notes.get((replica.trial, replica.index))
+    value = next((p.value for p in reversed(replica.curve) if p.value is not None), None)
+    before = number(replica.last.get("time_total_s")) or 0.0
     if note is not None and note.value is not None:
         value = note.value
     return {
-        "trial": trial.number,
-        "iteration": trial.iteration if note is None else note.iteration,
-        "time": trial.time if note is None or note.time is None else note.time,
-        "goal": trial.goal.at,
+        "trial": replica.trial,
+        "replica": replica.index,
+        "name": replica_name(replica.trial, replica.index),
+        "iteration": replica.iteration if note is None else note.iteration,
+        "time": replica.time if note is None or note.time is None else note.time,
+        "goal": replica.goal.at,
         "value": finite(value),
         "seconds": before + (now - opened_at if opened_at is not None else 0.0),
-        "settings": dict(trial.searched),
+        "settings": dict(history.trials[replica.trial].searched),
     }
 
 
@@ -111,6 +119,7 @@ def row(trial: Trial) -> Data:
         "trial": trial.number,
         "status": trial.status.value,
         "score": finite(trial.score),
+        "scores": [finite(replica.score_at()) for replica in trial.counted],
         "iterations": trial.iteration,
         "steps": finite(trial.total(STEPS)),
         "settings": dict(trial.searched),
@@ -151,7 +160,10 @@ def best(sweep: Sweep) -> Data:
         "mode": sweep.spec.mode,
         **row(trial),
         "front": front(sweep.history),
+        "aggregate": sweep.spec.aggregate.written(),
+        "trials": len(sweep.history.trials),
         "checkpoint": None if saved is None else checkpoint(leader, saved),
+        "exam": exams.report(sweep),
     }
 
 
@@ -187,6 +199,9 @@ def show(sweep: Sweep, number: int, rows: Sequence[Row]) -> Data:
         "time_attr": trial.objective.time_attr,
         "exactness": trial.leader.exactness,
         "slices": trial.slices,
+        "replicas": [
+            replica_row(replica, sweep.spec.seed) for replica in [*trial.replicas, *trial.tests]
+        ],
         "started_at": trial.started_at,
         "ended_at": trial.ended_at,
         "curve": [
@@ -194,41 +209,24 @@ def show(sweep: Sweep, number: int, rows: Sequence[Row]) -> Data:
             for p in trial.leader.curve
         ],
         "last": {key: finite(value) for key, value in (rows[-1].metrics if rows else {}).items()},
+        "leader": trial.leader.index,
         "decisions": [d for record in sweep.records if (d := decision(record, number))],
         "checkpoints": [
-            checkpoint(r, saved) for r in trial.replicas for saved in r.checkpoints.values()
+            checkpoint(r, saved)
+            for r in [*trial.replicas, *trial.tests]
+            for saved in r.checkpoints.values()
         ],
         "error": trial.deciding.error,
     }
 
 
-def decision(record: Recorded, number: int) -> Data | None:
-    """What an event decided about trial `number`, and why; None: nothing."""
-    event = record.event
-    if not isinstance(event, Created | Opened | Closed | Moved) or event.trial != number:
-        return None
-    match event:
-        case Created(births=(first, *_)):
-            what, why = "bred", f"from trial {first.trial}, iteration {first.saved.iteration}"
-        case Created():
-            what, why = "proposed", f"from the history up to event {event.seen}"
-        case Opened():
-            goal = "the end" if event.goal.at is None else wording.number(event.goal.at)
-            what, why = f"slice {event.slice} to {goal}", event.why
-        case Closed():
-            skipped = "".join(f"; skipped {one}" for one in event.skipped)
-            what, why = f"slice {event.slice} ended: {event.status}", event.reason + skipped
-        case Moved():
-            what, why = str(event.status), event.reason
-    return {"event": record.k, "epoch": record.epoch, "at": record.at, "what": what, "why": why}
-
-
 def checkpoint(replica: Replica, saved: Saved) -> Data:
     """A checkpoint; `file` is relative to the sweep's folder."""
     return {
+        "replica": replica.index,
         "iteration": saved.iteration,
         "value": finite(saved.value),
-        "file": f"trials/{trial_name(replica.trial, replica.index)}/{saved.file}",
+        "file": f"trials/{replica_name(replica.trial, replica.index)}/{saved.file}",
         "digest": saved.digest,
         "size": saved.size,
     }
@@ -283,8 +281,3 @@ def steps(history: History) -> float | None:
     totals = (trial.total(STEPS) for trial in history.trials)
     found = [total for total in totals if total is not None]
     return sum(found) if found else None
-
-
-def finite(value: Any) -> Any:
-    """`value`, or None where it is a number that JSON does not have."""
-    return None if isinstance(value, float) and not math.isfinite(value) else value

@@ -4,7 +4,8 @@ Everything that users or files named goes through `printable`, so that it cannot
 """
 
 import json
-from collections.abc import Mapping
+import math
+from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from typing import Any
 
@@ -22,6 +23,19 @@ def number(value: float | None) -> str:
         return ABSENT
     whole = float(value).is_integer() and abs(value) < 1e15
     return f"{value:.0f}" if whole else f"{value:.6g}"
+
+
+def finite(value: Any) -> Any:
+    """`value`, or None where it is a number that JSON does not have."""
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def scores(values: Sequence[float | None]) -> str:
+    """The scores of several seeds: how many, and from the least to the greatest."""
+    found = [value for value in values if value is not None]
+    if len(found) < 2:
+        return str(len(values))
+    return f"{len(values)}: {min(found):.3g} … {max(found):.3g}"
 
 
 def count(value: float | None) -> str:

@@ -26,8 +26,8 @@ from pydantic import (
 from sweep.errors import At, BadConfig, UnknownName
 from sweep.source import Source
 from sweep.space import initial
-from sweep.spec import yaml_source
-from sweep.spec.aggregate import Aggregate
+from sweep.spec import replication, yaml_source
+from sweep.spec.aggregate import Aggregate, AggregateField
 from sweep.spec.budget import Budget
 from sweep.spec.budget import check as check_budget
 from sweep.spec.names import check_name, check_result_path
@@ -80,9 +80,7 @@ __all__ = [
 M = TypeVar("M", bound=BaseModel)
 
 #: Keys that are planned or known from elsewhere → what to do without them.
-NOT_BUILT: dict[tuple[str, ...], str] = {
-    ("racing",): "remove it; each trial runs under one seed",
-}
+NOT_BUILT: dict[tuple[str, ...], str] = {}
 
 _TRAINABLE = re.compile(r"[A-Za-z_][\w-]*|[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*")
 
@@ -91,12 +89,6 @@ def _check_trainable(name: str) -> str:
     if not _TRAINABLE.fullmatch(name):
         raise ValueError("a name such as ppo, or package.module:Class")
     return name
-
-
-def _check_replicas(replicas: int) -> int:
-    if replicas > 1:
-        raise ValueError("1; several replicas are not available in this version")
-    return replicas
 
 
 def _check_trackers(names: tuple[str, ...]) -> tuple[str, ...]:
@@ -159,12 +151,13 @@ class SweepSpec(BaseModel):
     scheduler: PluginField = Field(
         Plugin(name="fifo"), description="What decides which trials run, and how far."
     )
-    replicas: Annotated[int, AfterValidator(_check_replicas)] = Field(
-        1, ge=1, description="How many seeds each trial is trained under."
+    replicas: int = Field(
+        1, ge=1, le=replication.MOST, description="How many seeds each trial is trained under."
     )
-    aggregate: Aggregate = Field(
-        "mean", description="What the scores of a trial's replicas count as together."
+    aggregate: AggregateField = Field(
+        Aggregate(), description="What the scores of a trial's replicas count as together."
     )
+    racing: bool = Field(False, description="Add seeds only where a trial could still be best.")
     checkpoint: CheckpointPolicy = Field(
         CheckpointPolicy(), description="Which checkpoints are written, and which are kept."
     )
@@ -190,6 +183,13 @@ class SweepSpec(BaseModel):
         initial.check(self.space, self.initial, self._source)
         check_number(self.initial, self.trials, self._source)
         check_budget(self.budget, self.stop, self._source)
+        alone = not (self.also or self.constraints)
+        replication.check(self.replicas, self.aggregate, self.racing, alone, self._source)
+
+    @property
+    def replicas_at_first(self) -> int:
+        """Under how many seeds a new trial begins."""
+        return 1 if self.racing else self.replicas
 
     @property
     def source(self) -> Source:

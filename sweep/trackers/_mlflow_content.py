@@ -16,11 +16,23 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any
 
-from sweep.events import Closed, EpochEnded, Recorded, Row, Scalar, Status
-from sweep.history import History, Trial, rank_key
+from sweep.events import (
+    Closed,
+    Created,
+    EpochEnded,
+    Event,
+    Moved,
+    Opened,
+    Recorded,
+    Row,
+    Scalar,
+    Status,
+)
+from sweep.history import History, Replica, Trial, rank_key
+from sweep.seeds import FIRST_TEST, is_test, replica_name, seed_of
 from sweep.space import choice_key
 from sweep.trackers import Where
-from trainables import rng
+from sweep.trackers._groups import Curve
 from trainables.results import VOLATILE_KEYS
 
 #: First parts of result keys that say nothing as a curve.
@@ -56,12 +68,17 @@ class Value:
     step: int
 
 
+#: The trial of a run, and the replica or test below it; -1: the trial itself.
+RunKey = tuple[int, int]
+WHOLE = -1
+
+
 @dataclass
 class Changes:
     """What a few events change."""
 
-    trials: dict[int, list[Value]] = field(default_factory=dict)
-    """Trial → its new rows; every trial that the events are about is named."""
+    runs: dict[RunKey, list[Value]] = field(default_factory=dict)
+    """Run → its new rows; every run that the events are about is named, its trial's too."""
     sweep: list[Value] = field(default_factory=list)
     """New rows of the sweep's own run."""
 
@@ -75,6 +92,13 @@ class Content:
         """When the newest epoch ended, in seconds since 1970."""
         self._where = where
         self._scores: dict[int, float | None] = {}
+        self._curves: dict[int, Curve] = {}
+        """Trial → its curve, where trials have several seeds."""
+
+    @property
+    def grouped(self) -> bool:
+        """Whether a trial has several seeds, each with a run below the trial's."""
+        return self._where.spec.replicas > 1
 
     def extend(self, records: Sequence[Recorded]) -> Changes:
         """Take in events in the order of their numbers."""
@@ -82,16 +106,41 @@ class Content:
         for record in records:
             self.history.extend([record])
             event = record.event
-            number = getattr(event, "trial", None)
-            if number is not None:
-                changes.trials.setdefault(number, [])
+            for run in self._about(event):
+                changes.runs.setdefault(run, [])
             if isinstance(event, Closed):
-                changes.trials[event.trial] += [v for row in event.rows for v in values(row)]
-                changes.sweep += self._best(event.trial, record.k)
+                run = self._about(event)[-1]
+                changes.runs[run] += [v for row in event.rows for v in values(row)]
+                if not is_test(event.replica):
+                    changes.sweep += self._best(event.trial, record.k)
+                    changes.runs[event.trial, WHOLE] += self._group(event, record.k)
             elif isinstance(event, EpochEnded):
                 self.ended_at = record.at
                 changes.sweep += self._counts(record.k)
         return changes
+
+    def _about(self, event: Event) -> list[RunKey]:
+        """The runs that an event changes, the one that has its results last."""
+        match event:
+            case Created():
+                return [(event.trial, WHOLE)]
+            case Opened() | Closed() | Moved() if self.grouped or is_test(event.replica):
+                return [(event.trial, WHOLE), (event.trial, event.replica)]
+            case Opened() | Closed() | Moved():
+                return [(event.trial, WHOLE)]
+            case _:
+                return []
+
+    def _group(self, event: Closed, k: int) -> Iterator[Value]:
+        """The aggregate of a trial's seeds by iteration, and its score at each event."""
+        if not self.grouped:
+            return
+        trial = self.history.trials[event.trial]
+        curve = self._curves.setdefault(event.trial, Curve(trial.objective))
+        for row in curve.extend(trial, event):
+            yield from values(row)
+        if trial.score is not None:
+            yield Value("sweep/score", k, finite(trial.score), k)
 
     def _best(self, number: int, k: int) -> Iterator[Value]:
         """The best score so far, one row for each slice that ended; its step is the event's."""
@@ -135,17 +184,39 @@ class Content:
 
     def trial_tags(self, trial: Trial) -> dict[str, str]:
         """Tags of a trial's run, without the one that names its parent."""
-        replica = 0
-        newest = trial.replicas[replica].newest
+        if not self.grouped:
+            return self._tags(trial.replicas[0])
         return {
             "sweep.id": self._where.sweep_id,
             "sweep.trial": str(trial.number),
-            "sweep.replica": str(replica),
-            "sweep.seed": str(rng.integer(self._where.spec.seed, "trial", trial.number, replica)),
+            "sweep.replicas": str(len(trial.replicas)),
             "sweep.status": trial.status.value,
             "sweep.reason": cut(trial.reason, LONGEST_TAG),
+        }
+
+    def replica_tags(self, replica: Replica) -> dict[str, str]:
+        """Tags of a run below a trial's, of one seed or one test."""
+        test = {"sweep.test": "true"} if is_test(replica.index) else {}
+        return {**self._tags(replica), **test, "sweep.run": run_name(replica.trial, replica.index)}
+
+    def _tags(self, replica: Replica) -> dict[str, str]:
+        newest, index = replica.newest, replica.index
+        return {
+            "sweep.id": self._where.sweep_id,
+            "sweep.trial": str(replica.trial),
+            "sweep.replica": str(index - FIRST_TEST if is_test(index) else index),
+            "sweep.seed": str(seed_of(self._where.spec.seed, replica.trial, index)),
+            "sweep.status": replica.status.value,
+            "sweep.reason": cut(replica.reason, LONGEST_TAG),
             "sweep.checkpoint": "" if newest is None else newest.file,
         }
+
+
+def run_name(trial: int, replica: int) -> str:
+    """What tells a run from the sweep's others: ``3``, of a seed ``3.0``, of a test ``3.test0``."""
+    if replica == WHOLE:
+        return str(trial)
+    return replica_name(trial, replica) if replica else f"{trial}.0"
 
 
 # ---- results ------------------------------------------------------------------------------------

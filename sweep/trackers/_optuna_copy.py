@@ -18,6 +18,7 @@ from sweep.events import Recorded, Status
 from sweep.history import History, Trial
 from sweep.study import directions, distribution, encode
 from sweep.trackers import Where
+from sweep.trackers._groups import together
 from sweep.trackers._optuna_storage import DRAFT, Storage, unfinished
 
 STATES: Mapping[Status, TrialState] = {
@@ -135,7 +136,9 @@ class Copy:
 
 def _attributes(trial: Trial) -> dict[str, Any]:
     newest = trial.leader.newest
+    several = len(trial.replicas) > 1
     return {
+        **({"scores": [replica.score_at() for replica in trial.replicas]} if several else {}),
         "settings": trial.searched,
         "status": trial.status.value,
         "reason": trial.reason,
@@ -144,12 +147,16 @@ def _attributes(trial: Trial) -> dict[str, Any]:
 
 
 def _curve(trial: Trial) -> dict[int, float]:
-    """``time_attr`` → the metric; of two iterations at one time the later."""
-    return {
-        int(point.time): point.value
-        for point in trial.leader.curve
-        if point.value is not None and math.isfinite(point.time)
-    }
+    """``time_attr`` → the metric, of several seeds its aggregate; of two at one time the later."""
+    first, *others = ({p.iteration: p for p in replica.curve} for replica in trial.counted)
+    curve = {}
+    for iteration, point in first.items():
+        points = [point, *(other[iteration] for other in others if iteration in other)]
+        value = together(trial.objective, [p.value for p in points])
+        everyone = len(points) == 1 + len(others)
+        if everyone and value is not None and math.isfinite(point.time):
+            curve[int(point.time)] = value
+    return curve
 
 
 def _when(seconds: float | None) -> datetime:

@@ -1,9 +1,12 @@
 """MLflow: one experiment per sweep name, one run for the sweep, and below it one run per trial.
 
+Where trials have several seeds, a trial's run has their aggregate as its curve and its score at
+every event, and each seed a run below it; so has each test of an exam.
+
 What stands there is `sweep.trackers._mlflow_content`'s; this writes it, in batches, through the
-client alone: no active run, no global tracking URI. A run is known by its tags ``sweep.id`` and
-``sweep.trial``, so one that was created just before a crash is found again. A run that a person
-has deleted is left alone.
+client alone: no active run, no global tracking URI. A run is known by its tags ``sweep.id``,
+``sweep.trial`` and ``sweep.run``, so one that was created just before a crash is found again. A run
+that a person has deleted is left alone.
 
 MLflow takes nothing back. Where iterations are run again after a crash, the rows that came first
 stand; an exact trainable gives the same ones. When a trial goes on after it had ended (a top-up, a
@@ -16,15 +19,18 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, TypeVar
 
 from sweep.events import Recorded
-from sweep.history import Trial
+from sweep.history import Replica, Trial
+from sweep.seeds import is_test
 from sweep.trackers import Where
 from sweep.trackers._mlflow_content import (
     STATUS,
     SWEEP_STATUS,
+    WHOLE,
     Content,
     Value,
     key,
     parameter,
+    run_name,
 )
 from sweep.trackers._mlflow_store import connect
 
@@ -85,7 +91,7 @@ class _Copy:
             self._content.extend(records)
         self._client, self._experiment = connect(where)
         self._runs: dict[str, _Run] = {}
-        """Trial number, or empty for the sweep's own run → run."""
+        """Name (`run_name`), or empty for the sweep's own run → run."""
         for run in sorted(self._search(), key=lambda run: -len(run.data.metrics)):
             self._remember(run)
 
@@ -98,8 +104,11 @@ class _Copy:
         """Write what `records` change: of each trial its rows first, then how it stands."""
         changes = self._content.extend(records)
         parent = self._parent()
-        for number, rows in sorted(changes.trials.items()):
-            self._write_trial(parent, self._content.history.trials[number], rows)
+        for (number, replica), rows in sorted(changes.runs.items()):
+            trial = self._content.history.trials[number]
+            run = self._write_trial(parent, trial, rows if replica == WHOLE else ())
+            if replica != WHOLE:
+                self._write_replica(run, self._content.history.replica(number, replica), rows)
         self._write(parent, changes.sweep, self._content.sweep_tags(), {})
         parent.newest = self.k
         ended = self._content.history.ended
@@ -109,16 +118,31 @@ class _Copy:
         tags = self._content.sweep_tags()
         return self._run("", self._where.name, tags, self._where.created_at)
 
-    def _write_trial(self, parent: _Run, trial: Trial, rows: Sequence[Value]) -> None:
+    def _write_trial(self, parent: _Run, trial: Trial, rows: Sequence[Value]) -> _Run:
         tags = {PARENT: parent.id, **self._content.trial_tags(trial)}
         started = trial.started_at or self._where.created_at
-        run = self._run(str(trial.number), f"trial {trial.number}", tags, started)
+        run = self._run(run_name(trial.number, WHOLE), f"trial {trial.number}", tags, started)
         self._write(run, rows, tags, {key(k): parameter(v) for k, v in trial.searched.items()})
         self._set_status(run, STATUS[trial.status], trial.ended_at)
+        if rows and self._content.grouped:
+            run.newest = (
+                0  # each of its rows comes once; what stood there before has been looked up
+            )
+        return run
+
+    def _write_replica(self, trial: _Run, replica: Replica, rows: Sequence[Value]) -> None:
+        tags = {PARENT: trial.id, **self._content.replica_tags(replica)}
+        started = replica.started_at or self._where.created_at
+        test = is_test(replica.index)
+        title = f"trial {replica.trial}, {'test' if test else 'seed'} {tags['sweep.replica']}"
+        run = self._run(run_name(replica.trial, replica.index), title, tags, started)
+        self._write(run, rows, tags, {})
+        self._set_status(run, STATUS[replica.status], replica.ended_at)
 
     def _remember(self, run: "Run") -> None:
         """Know a run, the one with results first; one made by a request that timed out goes."""
-        name = run.data.tags.get("sweep.trial", "")
+        tags = run.data.tags
+        name = tags.get("sweep.run", tags.get("sweep.trial", ""))
         if name not in self._runs:
             self._runs[name] = _known(run)
         elif run.info.lifecycle_stage == "active":
@@ -204,9 +228,9 @@ class _Copy:
 
 
 def _known(run: "Run") -> _Run:
-    """A run as the store describes it; of the sweep's own it does not say which rows it has."""
+    """A run as the store describes it; of one without a seed it does not say which rows it has."""
     data = run.data
-    newest = data.metrics.get("training_iteration", 0) if "sweep.trial" in data.tags else math.inf
+    newest = data.metrics.get("training_iteration", 0) if "sweep.seed" in data.tags else math.inf
     deleted = run.info.lifecycle_stage == "deleted"
     tags = dict(data.tags)
     return _Run(run.info.run_id, run.info.status, tags, set(data.params), deleted, newest)

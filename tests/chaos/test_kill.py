@@ -87,10 +87,14 @@ class Runner:
     def resume(self, pool: str = "loky") -> int:
         return self._call(["resume", "demo", "--jobs", "2", "--pool", pool], None)
 
+    def examine(self, failpoint: str | None = None) -> int:
+        return self._call(["best", "demo", "--test-seeds", "3", "--jobs", "2"], failpoint)
+
     def _call(self, arguments: list[str], failpoint: str | None) -> int:
         environment: dict[str, str] = {**os.environ, "PYTHONPATH": str(Path.cwd())}
         counter = self.root / "count"
         if failpoint is not None:
+            counter.unlink(missing_ok=True)
             environment |= {"SWEEP_FAILPOINT": failpoint, "SWEEP_FAILPOINT_FILE": str(counter)}
         done = subprocess.run(
             [SWEEP, *arguments],
@@ -185,6 +189,63 @@ def test_without_batches_every_curve_is_still_the_uninterrupted_one(
             assert row.metrics["loss"] == expected_loss(trial.config, row.iteration, seed)
 
 
+SEEDS = """
+name: demo
+trials: 4
+trainable: tests.support.quadratic:Quadratic
+metric: loss
+mode: min
+config: {noise: 2.0, step_s: 0.01}
+space: {lr: {loguniform: [0.001, 0.9]}}
+stop: {training_iteration: 4}
+scheduler: {name: asha, reduction_factor: 2}
+replicas: 3
+racing: true
+deterministic: {batch: 4}
+trackers: []
+seed: 7
+"""
+
+
+@pytest.fixture(scope="module")
+def raced(tmp_path_factory: pytest.TempPathFactory) -> Folder:
+    """A sweep of trials with several seeds, and its exam, that nobody killed."""
+    runner = Runner(tmp_path_factory.mktemp("raced"))
+    assert (runner.run(SEEDS), runner.examine()) == (0, 0)
+    return runner.folder
+
+
+def seed_by_seed(folder: Folder) -> list[tuple[int, int, Status, object, object]]:
+    past = sweeps.history(folder)
+    return [
+        (
+            replica.trial,
+            replica.index,
+            replica.status,
+            sweeps.final_state(folder, replica),
+            sweeps.curve(folder, replica.trial, replica.index),
+        )
+        for replica in [*past.replicas(*Status), *past.tests(*Status)]
+    ]
+
+
+@pytest.mark.parametrize(
+    ("search", "exam"),
+    [("decided:3:self", "submitted:3:self"), ("stepping:15:parent", "checkpoint whole:9:parent")],
+)
+def test_trials_of_several_seeds_and_their_exam_are_killed_and_resumed_to_the_bit(
+    runner: Runner, raced: Folder, search: str, exam: str
+) -> None:
+    assert runner.run(SEEDS, search) == -signal.SIGKILL
+    wait_until(lambda: not processes_of(runner.root), seconds=10)
+    assert runner.resume() == 0
+    assert runner.examine(exam) == -signal.SIGKILL
+    wait_until(lambda: not processes_of(runner.root), seconds=10)
+    assert runner.examine() == 0
+    assert seed_by_seed(runner.folder) == seed_by_seed(raced)
+    assert_left_clean(runner.folder)
+
+
 @pytest.mark.parametrize("count", [1, 3])
 def test_mlflow_misses_nothing_and_has_nothing_twice(runner: Runner, count: int) -> None:
     spec = SPEC.format(trackers="mlflow, optuna", more="")
@@ -224,9 +285,10 @@ seed: 7
 
 def assert_left_clean(folder: Folder) -> None:
     """Every file of ours is named by the ledger, and every named file is there."""
-    for trial in sweeps.history(folder).trials:
-        named = {saved.file for saved in trial.replicas[0].checkpoints.values()}
-        found = {p.name for p in folder.trial(trial.number).iterdir()}
+    past = sweeps.history(folder)
+    for replica in [*past.replicas(*Status), *past.tests(*Status)]:
+        named = {saved.file for saved in replica.checkpoints.values()}
+        found = {p.name for p in folder.trial(replica.trial, replica.index).iterdir()}
         assert named == {name for name in found if name.endswith(".swck")}
         assert not [name for name in found if name.startswith(".tmp")]
 

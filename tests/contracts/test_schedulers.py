@@ -168,3 +168,31 @@ def test_a_held_trial_is_run_by_nobody_and_the_others_come_to_their_end(
     assert (course.how, course.history.to_create) == ("finished", 0)
     left = [trial.number for trial in course.history.trials if trial.status not in FINISHED]
     assert left in ([], chosen)
+
+
+# ---- several seeds ------------------------------------------------------------------------------
+
+
+def noisy(at: Moment) -> dict[str, Any]:
+    """Settings differ by 1, seeds by up to 1.2; they take different times."""
+    luck = (at.trial * 5 + at.replica * 3) % 7 / 5
+    result = curve(at)
+    return {**result, "score": result["score"] + luck}
+
+
+def test_with_racing_it_ends_the_same_however_its_driver_is_killed(name: str) -> None:
+    raced = spec(
+        name, trials=min(3, trials(name)), stop={"training_iteration": 4}, replicas=3, racing=True
+    )
+    course = simulate(raced, noisy, slots=2)
+    kills = range(4, course.records[-1].k, 5)
+    killed = simulate(raced, noisy, slots=2, kills=kills)
+    assert killed.kills
+    assert killed.decisions == course.decisions
+    assert course.how == "finished"
+    for trial in course.history.trials:
+        assert trial.status not in (Status.RUNNING, Status.PAUSED, Status.WAITING)
+        most = max(replica.iteration for replica in trial.replicas)
+        assert {replica.iteration for replica in trial.replicas} == {most}
+    for winner in course.history.ranked(course.history.of(Status.COMPLETED))[:1]:
+        assert len(winner.replicas) == 3 or winner.parent is not None

@@ -12,7 +12,7 @@ from sweep import spec as specs
 from sweep.driver import Driver
 from sweep.events import Row
 from sweep.folder import Folder
-from sweep.history import History, Trial
+from sweep.history import History, Replica
 from sweep.launch import Launch
 from sweep.ledger import Ledger
 from sweep.trackers import Where
@@ -66,9 +66,9 @@ def history(folder: Folder) -> History:
     return launch.read_history(Ledger(folder.ledger))
 
 
-def curve(folder: Folder, trial: int) -> list[Row]:
-    """All results of a trial, without what differs between two equal runs."""
-    rows = Ledger(folder.ledger).results(trial)
+def curve(folder: Folder, trial: int, replica: int = 0) -> list[Row]:
+    """All results of a replica, without what differs between two equal runs."""
+    rows = Ledger(folder.ledger).results(trial, replica)
     return [Row(row.iteration, stable(row.metrics)) for row in rows]
 
 
@@ -86,19 +86,20 @@ def decisions(folder: Folder) -> list[tuple[Any, ...]]:
             trial.config,
             trial.status,
             trial.score,
-            final_state(folder, trial),
-            curve(folder, trial.number),
+            [final_state(folder, replica) for replica in trial.replicas],
+            [curve(folder, trial.number, replica.index) for replica in trial.replicas],
         )
         for trial in past.trials
     ]
 
 
-def final_state(folder: Folder, trial: Trial) -> tuple[int, Any]:
+def final_state(folder: Folder, replica: Replica) -> tuple[int, Any]:
     """The newest checkpoint's iteration, and its weights and random streams."""
-    newest = trial.replicas[0].newest
+    newest = replica.newest
     if newest is None:
         return (0, None)
-    loaded = checkpoint_file.read(folder.trial(trial.number) / newest.file, newest.digest)
+    lies = folder.trial(replica.trial, replica.index)
+    loaded = checkpoint_file.read(lies / newest.file, newest.digest)
     state = {key: loaded.state[key] for key in ("trainable", "streams")}
     return (newest.iteration, plain(state))
 

@@ -324,7 +324,7 @@ MISTAKES: list[tuple[dict[str, Any], list[str], list[str]]] = [
     ({"scheduler": {"name": "asha", "grace": 1}}, [], ["'grace'", "grace_period"]),
     ({"trackers": ["mlfow"]}, [], ["spec.yaml:", "trackers[0]", "'mlfow'", "'mlflow'"]),
     ({"stop": {"x": 1}}, [], ["spec.yaml:", "scheduler.max_t", "stop.training_iteration"]),
-    ({"replicas": 2}, [], ["replicas", "2"]),
+    ({"racing": True}, [], ["spec.yaml:", "racing", "replicas: 3"]),
     ({"resources": {"gpu": 1}}, [], ["gpu"]),
     ({}, ["--trials", "0"], ["--trials 0"]),
     ({}, ["--trials", "x"], ["--trials", "'x'"]),

@@ -193,7 +193,7 @@ def test_a_whole_asha_sweep_comes_near_to_one_and_finished_is_one() -> None:
 def test_without_rungs_running_trials_count_by_their_way_to_the_stop() -> None:
     running = trials.trial(1, Status.RUNNING)
     past = trials.history([trials.trial(0, Status.COMPLETED, [1.0]), running], 4)
-    notes = {1: Note(5, 5.0, None)}
+    notes = {(1, 0): Note(5, 5.0, None)}
     assert progress.fraction(past, FIFO, notes) == pytest.approx((1 + 0.5) / 4)
     assert progress.fraction(past, Aim((), {}), notes) == pytest.approx(1 / 4)
 
@@ -212,6 +212,6 @@ def test_a_torn_note_is_no_note(tmp_path: Path, content: str) -> None:
     (folder.trial(0) / "progress.json").write_text(content)
     assert progress.read_notes(folder, past) == {}
     (folder.trial(0) / "progress.json").write_text('{"training_iteration": 4, "score": 0.5}')
-    assert progress.read_notes(folder, past) == {0: Note(4, 4.0, 0.5)}
+    assert progress.read_notes(folder, past) == {(0, 0): Note(4, 4.0, 0.5)}
     past.trials[0].replicas[0].curve = trials.trial(0, Status.RUNNING, [1.0] * 4).replicas[0].curve
     assert progress.read_notes(folder, past) == {}

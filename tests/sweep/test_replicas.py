@@ -16,7 +16,8 @@ from sweep.history import History
 from sweep.launch import Launch
 from sweep.ledger import Ledger
 from sweep.schedulers import Breed, Plan, Stop, fifo
-from sweep.spec.aggregate import Aggregate, combine
+from sweep.spec.aggregate import Aggregate, Kind
+from sweep.testing import Moment, check_kills
 from tests.support import sweeps
 from tests.support.quadratic import expected_loss
 from trainables import rng
@@ -141,10 +142,9 @@ def test_a_child_whose_beginning_is_damaged_fails_and_does_not_begin_anew(pair: 
 
 
 def test_each_replica_has_a_seed_of_its_own_and_the_trial_their_mean(tmp_path: Path) -> None:
-    folder = sweeps.make(tmp_path, scheduler="fifo", trials=2, stop={"training_iteration": 2})
-    with launch.opened(Launch(folder, 2, "inline")) as (parts, _):
-        spec = parts.spec.model_copy(update={"replicas": 3})
-        assert Driver(replace(parts, spec=spec), lambda _: None).run() == "finished"
+    stop = {"training_iteration": 2}
+    folder = sweeps.make(tmp_path, scheduler="fifo", trials=2, stop=stop, replicas=3)
+    assert sweeps.run(folder, slots=2) == "finished"
     for trial in sweeps.history(folder).trials:
         seeds = [rng.integer(7, "trial", trial.number, replica) for replica in range(3)]
         losses = [expected_loss(trial.config, 2, seed) for seed in seeds]
@@ -161,12 +161,26 @@ def test_when_one_seed_fails_the_trial_has_failed_and_the_others_stop(tmp_path: 
         trials=2,
         config={"noise": 0.1, "fail_at": 2},
         deterministic=None,
+        replicas=2,
     )
-    with launch.opened(Launch(folder, 1, "inline")) as (parts, _):
-        spec = parts.spec.model_copy(update={"replicas": 2})
-        Driver(replace(parts, spec=spec), lambda _: None).run()
+    sweeps.run(folder)
     for trial in sweeps.history(folder).of(Status.FAILED):
         assert {replica.status for replica in trial.replicas} <= {Status.FAILED, Status.STOPPED}
+
+
+def test_a_promotion_with_several_seeds_is_the_same_under_any_kill() -> None:
+    """Six slices for two slots: those that wait for one are begun in their order."""
+
+    def curve(at: Moment) -> dict[str, float]:
+        value = (at.trial * 37 + at.replica * 5) % 11 + at.iteration / 10
+        return {"score": value, "time_this_iter_s": 1 + (at.trial * 7 + at.replica) % 5 / 3}
+
+    asha = {"name": "asha", "reduction_factor": 2}
+    spec = {"trials": 3, "stop": {"training_iteration": 2}, "scheduler": asha, "replicas": 3}
+    course = check_kills(spec, curve, slots=2)
+    completed = course.history.of(Status.COMPLETED)
+    assert course.history.ranked()[0] in completed
+    assert {replica.iteration for trial in completed for replica in trial.replicas} == {2}
 
 
 @pytest.mark.parametrize(
@@ -187,12 +201,22 @@ def test_where_a_group_stands(statuses: str, group: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("aggregate", "expected"),
+    ("kind", "expected"),
     [("mean", 4.0), ("median", 3.0), ("worst", 1.0), ("iqm", (0.75 * 2 + 3 + 0.75 * 4) / 2.5)],
 )
-def test_what_several_scores_count_as(aggregate: Aggregate, expected: float) -> None:
+def test_what_several_scores_count_as(kind: Kind, expected: float) -> None:
     values = [10.0, 1.0, 3.0, 2.0, 4.0]
-    assert combine(values, aggregate, "max") == pytest.approx(expected)
-    assert combine([values[0]], aggregate, "max") == 10.0
-    if aggregate == "worst":
-        assert combine(values, aggregate, "min") == 10.0
+    aggregate = Aggregate(kind=kind)
+    assert aggregate.combine(values, "max") == pytest.approx(expected)
+    assert aggregate.combine([values[0]], "max") == 10.0
+    if kind == "worst":
+        assert aggregate.combine(values, "min") == 10.0
+
+
+def test_a_lower_bound_is_students_and_an_upper_one_where_less_is_better() -> None:
+    """Mean 3, standard deviation 1.581, t(0.9, 4 degrees) 1.533, as tables have it."""
+    values = [1.0, 2.0, 3.0, 4.0, 5.0]
+    bound = Aggregate(kind="lower_bound", level=0.9)
+    assert bound.combine(values, "max") == pytest.approx(3 - 1.533 * 1.5811 / 5**0.5, abs=1e-3)
+    assert bound.combine(values, "min") == pytest.approx(3 + 1.533 * 1.5811 / 5**0.5, abs=1e-3)
+    assert bound.combine([2.0, 2.0], "max") == 2.0

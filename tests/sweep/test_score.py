@@ -8,13 +8,13 @@ import pytest
 from sweep.events import Status
 from sweep.history import History, Objective, Point, Trial
 from sweep.spec import Score
-from sweep.spec.aggregate import Aggregate
+from sweep.spec.aggregate import Aggregate, Kind
 
 Curve = Sequence[float | None]
 
 
-def trial(number: int, score: Score, curves: Sequence[Curve], aggregate: Aggregate) -> Trial:
-    objective = Objective("m", "max", score, "training_iteration", aggregate)
+def trial(number: int, score: Score, curves: Sequence[Curve], kind: Kind) -> Trial:
+    objective = Objective("m", "max", score, "training_iteration", Aggregate(kind=kind))
     made = Trial.new(number, {}, {}, objective, (None,) * len(curves))
     for replica, values in zip(made.replicas, curves, strict=True):
         replica.status = Status.PAUSED

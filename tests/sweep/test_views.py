@@ -57,7 +57,7 @@ def test_show_tells_every_decision_about_a_trial_with_its_reason(tmp_path: Path)
     sweeps.run(folder)
     sweep = look.read(folder)
     longest = max(sweep.history.trials, key=lambda trial: trial.iteration)
-    rows = look.read_results(folder, longest.number)
+    rows = look.read_results(folder, longest.leader)
     told = views.show(sweep, longest.number, rows)
     whats = [decision["what"] for decision in told["decisions"]]
     assert whats[0] == "proposed"
@@ -134,7 +134,8 @@ def test_settings_as_yaml_keep_their_types() -> None:
 
 
 def test_a_table_gives_way_in_its_last_column_only() -> None:
-    row = {"trial": 1, "status": "PRUNED", "score": 1.0, "iterations": 12345, "steps": 9876543.0}
+    row = {"trial": 1, "status": "PRUNED", "score": 1.0, "scores": [1.0]}
+    row |= {"iterations": 12345, "steps": 9876543.0}
     long = {f"setting_number_{k}": 0.5 for k in range(9)}
     made = render.ranking([{**row, "settings": long}], "cut")
     narrow = io.StringIO()

@@ -1,0 +1,68 @@
+"""The exam of a sweep: its best trials trained from the beginning under seeds that nobody has seen.
+
+The best of many noisy scores is partly luck, and under its own seeds the winner shows that luck
+again (Eimer et al., Hyperparameters in Reinforcement Learning and How to Tune Them, 2023, section
+5: tuning seeds and test seeds are to be kept apart). A test is a replica of its trial in a range of
+its own: the search's decisions never see it, and its slices are retried and resumed as all are.
+What is to be done follows from the history and from how many tests are wanted, so an exam that was
+killed goes on where it was, and a larger one adds to a smaller one.
+"""
+
+import os
+import socket
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from sweep import verdicts
+from sweep.driver import Driver
+from sweep.events import Event, ExamBegan, Goal, Opened, Status
+from sweep.history import History
+from sweep.seeds import FIRST_TEST
+
+
+@dataclass(frozen=True)
+class Exam:
+    """What a person asked for."""
+
+    seeds: int
+    """How many tests each trial shall have in all."""
+    top: int
+    """How many of the best trials are tested."""
+
+    def begin(self, history: History) -> ExamBegan:
+        """The event that begins it."""
+        best = tuple(trial.number for trial in history.ranked()[: self.top])
+        return ExamBegan(socket.gethostname(), os.getpid(), best, self.seeds)
+
+
+class Examiner(Driver):
+    """Runs the exam that the newest epoch is, to its end or until it is asked to stop."""
+
+    def _decide(self) -> None:
+        """Resume tests that were interrupted, then start new ones."""
+        self._resume_interrupted(self.history.tests(Status.PAUSED))
+        missing = list(missing_tests(self.history))
+        self._start(missing[: max(0, self._free)])
+
+    def _spent(self) -> bool:
+        """The budget is the search's."""
+        return False
+
+    def _ending(self, how: str, why: str) -> list[Event]:
+        """Those that run are interrupted; the search is where it was."""
+        running = self.history.tests(Status.RUNNING)
+        return [verdicts.interrupted(test, "the driver was stopped") for test in running]
+
+
+def missing_tests(history: History) -> Iterator[Opened]:
+    """The tests that are still to be begun: first one of each trial, then a second, and so on."""
+    exam = history.exam
+    if exam is None:
+        return
+    for index in range(exam.seeds):
+        for number in exam.trials:
+            trial = history.trials[number]
+            if index >= len(trial.tests):
+                why = f"one of {exam.seeds} tests under seeds that no decision has seen"
+                goal = Goal(trial.goal.top, top=trial.goal.top)
+                yield Opened(number, FIRST_TEST + index, 0, goal, why)

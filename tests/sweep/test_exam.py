@@ -1,0 +1,202 @@
+"""Test seeds: the best trials are trained anew, and the search never notices."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sweep import launch
+from sweep.events import Recorded, Status
+from sweep.exam import Exam, Examiner
+from sweep.folder import Folder
+from sweep.launch import Launch
+from sweep.ledger import Ledger
+from sweep.seeds import FIRST_TEST, seed_of
+from sweep.show import exams, look
+from sweep.show.look import State
+from tests.support import sweeps
+from tests.support.command_line import Here, write_spec
+from tests.support.quadratic import expected_loss
+from trainables import rng
+
+THREE = Exam(seeds=3, top=2)
+
+
+def examine(folder: Folder, exam: Exam = THREE, kill_at: int | None = None) -> str:
+    """Run it; with `kill_at` the driver ends after so many transactions."""
+    told = 0
+
+    def watch(recorded: Sequence[Recorded]) -> None:
+        nonlocal told
+        told += bool(recorded)
+        if kill_at is not None and recorded and told == kill_at:
+            raise KeyboardInterrupt
+
+    with launch.opened(Launch(folder, 2, "inline", exam=exam)) as (parts, _):
+        try:
+            return Examiner(parts, watch).run()
+        except KeyboardInterrupt:
+            return "killed"
+
+
+@pytest.fixture
+def swept(tmp_path: Path) -> Folder:
+    folder = sweeps.make(tmp_path)
+    sweeps.run(folder)
+    return folder
+
+
+def test_the_best_are_trained_to_the_top_under_seeds_that_no_decision_has_seen(
+    swept: Folder,
+) -> None:
+    assert examine(swept) == "finished"
+    past = sweeps.history(swept)
+    best = past.ranked()[:2]
+    assert [trial.number for trial in past.trials if trial.tests] == sorted(t.number for t in best)
+    for trial in best:
+        seeds = [rng.integer(7, "test", trial.number, index) for index in range(3)]
+        assert exams.scores(trial) == [expected_loss(trial.config, 9, seed) for seed in seeds]
+        assert {test.status for test in trial.tests} == {Status.COMPLETED}
+        assert (swept.path / "trials" / f"{trial.number}.test2").is_dir()
+
+
+def test_test_seeds_are_never_seeds_of_the_search() -> None:
+    seeds = {seed_of(7, trial, index) for trial in range(5) for index in range(50)}
+    tests = {seed_of(7, t, FIRST_TEST + index) for t in range(5) for index in range(50)}
+    assert len(seeds | tests) == 500
+
+
+def test_the_search_goes_on_as_if_there_had_been_no_exam(tmp_path: Path) -> None:
+    """Nothing of the search changes, and topped up it proposes and decides the same."""
+    tested, never = sweeps.make(tmp_path / "a"), sweeps.make(tmp_path / "b")
+    for folder in (tested, never):
+        sweeps.run(folder)
+    before, counted = sweeps.decisions(tested), Ledger(tested.ledger).counts()
+    examine(tested)
+    assert (sweeps.decisions(tested), Ledger(tested.ledger).counts()) == (before, counted)
+    assert sweeps.history(tested).ended == "finished"
+    for folder in (tested, never):
+        sweeps.run(folder, trials=12)
+    assert sweeps.decisions(tested) == sweeps.decisions(never)
+
+
+def test_an_exam_of_a_sweep_that_was_interrupted_leaves_it_resumable(tmp_path: Path) -> None:
+    folder = sweeps.make(tmp_path)
+    with launch.opened(Launch(folder, 1, "inline")) as (parts, _):
+        plan = parts.scheduler.plan(parts.history, 1)
+        assert plan.fresh
+    sweeps.run(folder)
+    past = sweeps.history(folder)
+    with launch.opened(Launch(folder, 1, "inline")):
+        pass
+    assert look.read(folder).state is State.INTERRUPTED
+    examine(folder)
+    assert look.read(folder).state is State.INTERRUPTED
+    assert sweeps.run(folder) == "finished"
+    assert len(sweeps.history(folder).trials) == len(past.trials)
+
+
+def outcome_of(folder: Folder) -> list[Any]:
+    return [
+        (test.trial, test.index, test.status, sweeps.final_state(folder, test),
+         sweeps.curve(folder, test.trial, test.index))
+        for test in sweeps.history(folder).tests(*Status)
+    ]  # fmt: skip
+
+
+def test_an_exam_that_is_killed_after_every_event_equals_the_uninterrupted_one(
+    swept: Folder, tmp_path: Path
+) -> None:
+    other = sweeps.make(tmp_path / "other")
+    sweeps.run(other)
+    examine(other)
+    killed = 0
+    while examine(swept, kill_at=1 + killed % 3) == "killed":
+        killed += 1
+    assert killed > 5
+    assert outcome_of(swept) == outcome_of(other)
+
+
+def test_a_larger_exam_adds_to_a_smaller_one_and_the_same_again_trains_nothing(
+    swept: Folder,
+) -> None:
+    examine(swept, Exam(seeds=2, top=1))
+    first = outcome_of(swept)
+    examine(swept, Exam(seeds=3, top=2))
+    assert [test for test in outcome_of(swept) if test in first] == first
+    assert len(outcome_of(swept)) == 6
+    before = len(Ledger(swept.ledger).read())
+    examine(swept, Exam(seeds=2, top=2))
+    assert len(Ledger(swept.ledger).read()) == before + 1
+
+
+def test_while_it_runs_the_status_says_so(swept: Folder) -> None:
+    with launch.opened(Launch(swept, 1, "inline", exam=THREE)) as (parts, _):
+        Examiner(parts, lambda _: None)._decide()
+        sweep = look.read(swept)
+        assert sweep.state is State.TESTING
+        assert exams.standing(sweep.history, THREE.begin(sweep.history)).startswith("0 of 6 tests")
+    assert look.read(swept).state is State.FINISHED
+
+
+def test_a_test_that_failed_is_told_and_its_score_does_not_count(swept: Folder) -> None:
+    examine(swept)
+    sweep = look.read(swept)
+    best = sweep.history.ranked()[0]
+    best.tests[1].status = Status.FAILED
+    report = exams.report(sweep)
+    assert report is not None
+    assert (report["trials"][0]["failed"], len(report["trials"][0]["scores"])) == (1, 2)
+
+
+# ---- the command ----------------------------------------------------------------------------
+
+
+@pytest.fixture
+def here(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> Here:
+    here = Here(capsys, tmp_path / "sweeps")
+    assert here("run", write_spec(tmp_path), "--pool", "inline")[0] == 0
+    return here
+
+
+def test_best_says_that_the_best_of_many_single_scores_is_partly_luck(here: Here) -> None:
+    _, out, _ = here("best", "demo")
+    assert "# the best of 9 scores of one seed each is partly luck" in out
+    assert "sweep best demo --test-seeds 10" in out
+
+
+def test_best_trains_under_test_seeds_and_then_shows_them_again_for_nothing(here: Here) -> None:
+    code, out, _ = here("best", "demo", "--test-seeds", "3", "--pool", "inline", "--jobs", "1")
+    assert code == 0
+    remarks = [line for line in out.splitlines() if line.startswith("#")]
+    assert any("under test seeds (mean, 95% interval)" in line for line in remarks)
+    assert any("of 3 seeds; " in line and "in the search" in line for line in remarks)
+    assert any(" beats one of trial " in line for line in remarks)
+    assert "partly luck" not in out
+    again = here("best", "demo")
+    assert [line for line in out.splitlines() if line in again[1].splitlines()]
+    exam = here.json("best", "demo")["exam"]
+    assert (exam["done"], exam["wanted"], exam["seeds"]) == (6, 6, 3)
+    assert 0.0 <= exam["comparison"]["low"] <= exam["comparison"]["high"] <= 1.0
+    assert "6 tests" not in again[1]
+    assert "test2" in here("show", "demo", here.json("best", "demo")["trial"])[1]
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        (["--test-seeds", "1"], ["--test-seeds", "1", "2<=x"]),
+        (["--test-seeds", "many"], ["--test-seeds", "many"]),
+        (["--test-seeds", "3", "--top", "0"], ["--top", "0"]),
+        (["--top", "3"], ["--top", "3", "--test-seeds"]),
+        (["--jobs", "3"], ["--jobs", "3", "--test-seeds"]),
+    ],
+)
+def test_options_that_cannot_work_are_refused(
+    here: Here, options: list[str], words: list[str]
+) -> None:
+    code, _, err = here("best", "demo", *options)
+    assert code == 2
+    assert all(word in err for word in words), err
+    assert len(err.strip().splitlines()) == 1
