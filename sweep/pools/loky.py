@@ -15,7 +15,7 @@ import warnings
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future, wait
 from dataclasses import dataclass
-from multiprocessing import connection
+from multiprocessing import connection, resource_tracker
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -148,6 +148,9 @@ class Pool(pools.Pool):
         return slot
 
     def _start(self, slot: _Slot, spec: SliceSpec, outcome: Future[SliceOutcome]) -> None:
+        # Python's helper process is started first: starting it lets signals through again.
+        with _blocked(*TERMINAL_SIGNALS):
+            resource_tracker.ensure_running()
         # Until a worker has handlers of its own, and for loky's own helper process for good.
         with _blocked(*TERMINAL_SIGNALS):
             if not slot.alive:

@@ -3,6 +3,8 @@
 import os
 import select
 import signal
+import subprocess
+import sys
 from collections.abc import Iterator
 from concurrent.futures import wait
 from contextlib import closing
@@ -108,6 +110,38 @@ def test_a_trial_goes_back_to_the_slot_it_was_in(two_slots: loky.Pool, tmp_path:
     first, second = pid_of(0, 1), pid_of(1, 1)
     assert first != second
     assert (pid_of(1, 2), pid_of(0, 2)) == (second, first)
+
+
+MASKS = """
+import re, sys
+from pathlib import Path
+from sweep.pools.loky import Pool
+from tests.support.slices import slice_spec
+
+pool = Pool(1)
+outcome = pool.submit(slice_spec(Path(sys.argv[1]), {"step_s": 0.1}))
+(pid,) = pool.pids
+held = set()
+while not outcome.done():
+    status = Path(f"/proc/{pid}/status").read_text()
+    blocked, ignored, caught = (
+        int(re.search(f"{name}:\\t([0-9a-f]+)", status).group(1), 16)
+        for name in ("SigBlk", "SigIgn", "SigCgt")
+    )
+    held.add(bool((blocked | ignored) & 1 << 1) and bool((blocked | caught) & 1 << 14))
+pool.close()
+print(held)
+"""
+
+
+def test_a_worker_that_is_just_starting_does_not_die_of_a_signal_to_its_group(
+    tmp_path: Path,
+) -> None:
+    """From its first instant it holds SIGINT and SIGTERM up, or has handlers of its own."""
+    ran = subprocess.run(
+        [sys.executable, "-c", MASKS, str(tmp_path)], capture_output=True, text=True, check=True
+    )
+    assert ran.stdout == "{True}\n"
 
 
 def test_what_a_trainable_prints_stands_in_its_trials_log(
