@@ -134,10 +134,15 @@ class Content:
         }
 
     def trial_tags(self, trial: Trial) -> dict[str, str]:
-        """Tags of a trial's run, without the one that names its parent."""
+        """Tags of a trial's run, without the one that names the sweep's run.
+
+        A searched trial has no tag ``sweep.parent``.
+        """
         replica = 0
         newest = trial.replicas[replica].newest
+        bred = {} if trial.parent is None else {"sweep.parent": str(trial.parent)}
         return {
+            **bred,
             "sweep.id": self._where.sweep_id,
             "sweep.trial": str(trial.number),
             "sweep.replica": str(replica),

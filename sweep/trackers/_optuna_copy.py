@@ -135,7 +135,9 @@ class Copy:
 
 def _attributes(trial: Trial) -> dict[str, Any]:
     newest = trial.leader.newest
+    bred = {} if trial.parent is None else {"parent": trial.parent}
     return {
+        **bred,
         "settings": trial.searched,
         "status": trial.status.value,
         "reason": trial.reason,
