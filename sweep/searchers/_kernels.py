@@ -21,8 +21,8 @@ LEAST = 1e-3
 class Density:
     """The mean of kernels around `points`.
 
-    In an ordered dimension a kernel is a normal distribution cut off at 0 and 1; among k choices it
-    is the point's own with 1 - width and each other with width / (k - 1) (Aitchison and Aitken, 1976).
+    In an ordered dimension a kernel is a normal distribution cut off at 0 and 1; among k choices
+    the point's own has 1 - width and each other width / (k - 1) (Aitchison and Aitken, 1976).
     """
 
     points: Points
@@ -45,7 +45,8 @@ class Density:
             here, there = places[:, d, None], self.points[None, :, d]
             found = _same(here, there, count, width) if count else _near(here, there, width)
             kernels *= np.where(np.isnan(there), 1.0 / max(count, 1), found)
-        return kernels.mean(axis=1)
+        densities: NDArray[np.float64] = kernels.mean(axis=1)
+        return densities
 
     def draw(self, stream: np.random.Generator, number: int, factor: float) -> Points:
         """`number` places, drawn with kernels `factor` times as wide, (number, d)."""
@@ -65,7 +66,7 @@ def _width(values: NDArray[np.float64], dimensions: int, count: int) -> float:
     if len(values) < 2:
         return 1.0 if count == 0 else 1 - 1 / count
     rule = 1.06 * float(np.std(values)) * len(values) ** (-1 / (4 + dimensions))
-    return min(max(rule, LEAST), 1 - 1 / count if count else 1.0)
+    return float(min(max(rule, LEAST), 1 - 1 / count if count else 1.0))
 
 
 def _same(here: Points, there: Points, count: int, width: float) -> Points:
