@@ -211,6 +211,8 @@ class History:
         births = event.births or (None,) * event.replicas
         trial = Trial.new(event.trial, searched, config, self.objective, births)
         trial.seen, trial.clone_of = event.seen, event.clone_of
+        for replica, birth in zip(trial.replicas, event.births, strict=False):
+            replica.inherited = self.trials[birth.trial].replicas[birth.replica].last
         self.trials.append(trial)
 
     def _warm(self, place: int, taken: Mapping[str, Any]) -> Trial:

@@ -45,6 +45,8 @@ class Replica:
     curve: list[Point] = field(default_factory=list)
     last: Metrics = field(default_factory=dict)
     """The newest result, all its keys; to look at, nothing is decided by it."""
+    inherited: Metrics = field(default_factory=dict)
+    """The parent's newest result when it was bred: what it counts on from."""
     checkpoints: dict[str, Saved] = field(default_factory=dict)
     """Digest → checkpoint, oldest first; only those that are still kept."""
     slices: int = 0

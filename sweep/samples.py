@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from sweep.source import Source
-from sweep.space import Settings, Space
+from sweep.space import Settings, Space, initial
 from sweep.spec import SweepSpec
 from trainables import rng
 from trainables.errors import ConfigError
@@ -14,8 +14,11 @@ COUNT = 10
 
 
 def draw(space: Space, seed: int, count: int = COUNT) -> list[Settings]:
-    """Independent random points of the space."""
-    return [space.draw(rng.integer(seed, "samples", number)) for number in range(count)]
+    """Independent random points of the space; values of grids in turn, as trials take them."""
+    return [
+        initial.space_of(space, (), number).draw(rng.integer(seed, "samples", number))
+        for number in range(count)
+    ]
 
 
 def check(spec: SweepSpec, check_config: Callable[[Mapping[str, Any]], None]) -> None:

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from sweep.events import FINISHED, Birth, Goal, Status, group_status
+from sweep.events import FINISHED, Birth, Goal, Metrics, Status, group_status
 from sweep.objective import Objective, rank
 from sweep.replica import Replica
 from sweep.spec.score import Mode
@@ -220,9 +220,19 @@ class Trial:
 
     def total(self, key: str) -> float | None:
         """The sum of the newest values of `key` over the replicas; None: nobody reports it."""
-        values = [replica.last.get(key) for replica in self.replicas]
-        found = [float(value) for value in values if isinstance(value, int | float)]
-        return sum(found) if found else None
+        return _sum([replica.last for replica in self.replicas], key)
+
+    def own(self, key: str) -> float | None:
+        """The same, without what a bred trial has from its parent."""
+        total = self.total(key)
+        inherited = _sum([replica.inherited for replica in self.replicas if replica.last], key)
+        return None if total is None else total - (inherited or 0.0)
+
+
+def _sum(results: Sequence[Metrics], key: str) -> float | None:
+    values = (result.get(key) for result in results)
+    found = [float(value) for value in values if isinstance(value, int | float)]
+    return sum(found) if found else None
 
 
 def rank_key(trial: Trial, score: float | None) -> tuple[bool, float, int]:

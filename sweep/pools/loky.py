@@ -3,7 +3,8 @@
 A loky executor breaks as a whole when one of its workers dies. So each slot has an executor of one
 worker: a death costs the slice that ran there, and the neighbours do not notice. A worker is warm:
 it keeps its imports and its last trainable, and a trial goes back to the slot that it was in, if
-that is free.
+that is free; others go where the last slice ended longest ago. So whoever has come to rest, and was
+not looked at yet, is not driven out by a newcomer.
 """
 
 import contextlib
@@ -11,6 +12,8 @@ import itertools
 import os
 import signal
 import sys
+import threading
+import time
 import warnings
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future, wait
@@ -40,6 +43,8 @@ THREADS = dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THR
 }
 #: Seconds that idle workers have to clean up when the pool is closed.
 FORGET_S = 5.0
+#: Held while a slice ends, so that slots are free in the order in which that is seen from outside.
+_ENDING = threading.Lock()
 
 
 @dataclass(eq=False)
@@ -59,6 +64,8 @@ class _Slot:
     """Why its process was ended."""
     retired: bool = False
     """Whether its process ends when it is idle, since there are too many."""
+    free_since: float = 0.0
+    """When its newest slice ended, by the monotonic clock; 0: it has had none."""
 
     @property
     def alive(self) -> bool:
@@ -143,7 +150,7 @@ class Pool(pools.Pool):
     def _choose(self, replica: tuple[str, int, int]) -> _Slot:
         free = [slot for slot in self._slots if not slot.busy and not slot.retired]
         at_home = [slot for slot in free if slot.last == replica]
-        slot = (at_home or sorted(free, key=lambda slot: slot.last is not None))[0]
+        slot = (at_home or sorted(free, key=lambda slot: slot.free_since))[0]
         slot.last = replica
         return slot
 
@@ -167,17 +174,18 @@ def _finish(slot: _Slot, done: Future[SliceOutcome], outcome: Future[SliceOutcom
     if error is not None:
         _end(slot)
     ended, slot.error = slot.error, None
-    slot.busy = False
-    if slot.retired:
-        _end(slot)
-    if isinstance(error, BrokenProcessPool) and ended is not None:
-        outcome.set_exception(ended)
-    elif isinstance(error, BrokenProcessPool):
-        outcome.set_exception(WorkerLost(slot.process.exitcode, slot.process.pid))
-    elif error is not None:
-        outcome.set_exception(error)
-    else:
-        outcome.set_result(done.result())
+    with _ENDING:
+        slot.free_since, slot.busy = time.monotonic(), False
+        if slot.retired:
+            _end(slot)
+        if isinstance(error, BrokenProcessPool) and ended is not None:
+            outcome.set_exception(ended)
+        elif isinstance(error, BrokenProcessPool):
+            outcome.set_exception(WorkerLost(slot.process.exitcode, slot.process.pid))
+        elif error is not None:
+            outcome.set_exception(error)
+        else:
+            outcome.set_result(done.result())
 
 
 def _end(slot: _Slot) -> None:

@@ -83,28 +83,6 @@ class AsComplete:
         return Seen(TrialState.RUNNING)
 
 
-@dataclass(frozen=True)
-class AtLevel:
-    """A trial that has reached a rung is complete with its score at that rung; others are failed.
-
-    Args:
-        level: the rung; infinite: the end.
-    """
-
-    level: float
-
-    def __call__(self, trial: Trial) -> Seen:
-        if trial.status in (Status.WAITING, Status.RUNNING) or trial.unfinished:
-            if not trial.reached(self.level):
-                return Seen(TrialState.RUNNING)
-        elif trial.status is Status.FAILED or not self._reached(trial):
-            return Seen(TrialState.FAIL)
-        return _complete((trial.score_at(self.level),), trial.violations)
-
-    def _reached(self, trial: Trial) -> bool:
-        return trial.status is Status.COMPLETED or trial.reached(self.level)
-
-
 def _complete(values: Sequence[float | None], violations: Sequence[float]) -> Seen:
     """A score that is missing tells nothing: Optuna has no complete trial without its values."""
     known = tuple(value for value in values if value is not None and not math.isnan(value))

@@ -1,34 +1,39 @@
-"""The parzen estimator on the scores of the highest rung that enough trials have reached.
+"""Kernel densities of the good and the bad settings at the highest rung that has enough of both.
 
 Falkner et al., BOHB: Robust and Efficient Hyperparameter Optimization at Scale, 2018, section 4.
 Together with a scheduler that has rungs: `tpe` takes every trial of a higher rung for better than
-all of a lower one; here trials are compared at one rung only.
+all of a lower one; here trials are compared at one rung only. A high rung holds promoted trials
+alone, so what is good there says little of where nobody came from; proposals are drawn near the
+good ones and never from the ends of a range because nothing is known of them.
 """
 
 import math
-from collections.abc import Iterator
+from collections.abc import Sequence
 from typing import ClassVar
 
-import optuna
+import numpy as np
 from pydantic import Field
 
 from sweep import searchers
 from sweep.events import Status
-from sweep.history import Trial
-from sweep.searchers import Request, SearcherOptions, Supports, _study
-from sweep.searchers._views import AtLevel
-from sweep.space import Settings, Space
+from sweep.history import Trial, rank_key
+from sweep.searchers import Request, SearcherOptions, Supports, _cube
+from sweep.searchers._kernels import Density, Points
+from sweep.space import Choice, Domain, Settings, Space, choice_key
 from trainables import rng
 
 
 class Options(SearcherOptions):
-    """How the model is built."""
+    """How the densities are estimated, and what is drawn from them."""
 
     min_points: int | None = Field(
         None,
-        ge=1,
-        description="Trials with a score that a rung needs to be modelled; default: one more "
-        "than there are searched parameters.",
+        ge=2,
+        description="Trials that the good and the bad settings are each estimated from, at least; "
+        "a rung with two more is modelled; default: one more than there are searched parameters.",
+    )
+    top_fraction: float = Field(
+        0.15, gt=0, lt=1, description="Share of a rung's trials that count as good."
     )
     random_fraction: float = Field(
         1 / 3, ge=0, le=1, description="Share of proposals that are drawn at random all the same."
@@ -36,55 +41,86 @@ class Options(SearcherOptions):
     n_ei_candidates: int = Field(
         64, ge=1, description="Candidates compared by expected improvement per proposal."
     )
+    bandwidth_factor: float = Field(
+        3.0, gt=0, description="How much wider than the good density candidates are drawn."
+    )
 
 
 class Searcher(searchers.Searcher):
-    """Models good and bad settings of the highest rung apart."""
+    """Proposes what is likely among the good settings of one rung and unlikely among the bad."""
 
     Options: ClassVar[type[SearcherOptions]] = Options
     supports: ClassVar[Supports] = Supports(
-        proposes="as `tpe`, on the highest rung that enough trials have reached",
-        conditions="drawn at random",
+        proposes="models good and bad settings of the highest rung with enough trials",
+        conditions="modelled; one that is absent counts as anywhere",
         choices="modelled",
-        unfinished="counts them as bad",
+        unfinished="does not look at them",
     )
 
     def __init__(self, options: SearcherOptions) -> None:
         if not isinstance(options, Options):
             raise TypeError(f"expected {Options}, got {type(options)}")
         self.options: Options = options
-        self._cache = _study.Cache()
 
     def check(self, space: Space) -> None:
         """Every space can be modelled."""
 
     def suggest(self, request: Request) -> Settings:
-        """Settings from the good ones of one rung."""
-        level = self._level(request)
-        draw = rng.generator(request.seed, "bohb").random()
-        if level is None or draw < self.options.random_fraction:
+        """The best of some draws near the good settings of one rung."""
+        ranked = self._ranked(request)
+        stream = rng.generator(request.seed, "bohb")
+        if not ranked or stream.random() < self.options.random_fraction:
             return request.space.draw(request.seed)
-        known = self._cache.bring_up(request, AtLevel(level))
-        with _study.quiet():
-            sampler = optuna.samplers.TPESampler(
-                seed=request.seed % 2**32,
-                n_startup_trials=0,
-                n_ei_candidates=self.options.n_ei_candidates,
-                multivariate=True,
-            )
-        return _study.suggest(request, sampler, known)
+        domains = request.space.domains
+        few = self._few(request)
+        best = max(few, int(self.options.top_fraction * len(ranked)))
+        worst = max(few, len(ranked) - best)  # of few trials some are both
+        counts = tuple(len(d.values) if isinstance(d, Choice) else 0 for d in domains.values())
+        good = Density.around(_points(ranked[:best], domains), counts)
+        bad = Density.around(_points(ranked[-worst:], domains), counts)
+        draws = good.draw(stream, self.options.n_ei_candidates, self.options.bandwidth_factor)
+        improvement = good.at(draws) / np.maximum(bad.at(draws), 1e-32)
+        place = dict(zip(domains, draws[int(np.argmax(improvement))].tolist(), strict=True))
+        return request.space.resolve(lambda name, domain: _value(domain, place[name]))
 
-    def _level(self, request: Request) -> float | None:
-        """The highest rung with enough points; infinite: the end; None: there is none yet."""
-        wanted = self.options.min_points or len(request.space.domains) + 1
+    def _few(self, request: Request) -> int:
+        return self.options.min_points or len(request.space.domains) + 1
+
+    def _ranked(self, request: Request) -> list[Trial]:
+        """The trials of the highest rung with enough of them, best first; empty: there is none."""
         for level in (math.inf, *reversed(request.levels)):
-            if sum(1 for _ in _scored(request, level)) >= wanted:
-                return level
-        return None
+            known = [
+                (trial, score)
+                for trial in (*request.earlier, *request.trials)
+                if (score := _score(trial, level)) is not None
+            ]
+            if len(known) >= self._few(request) + 2:
+                return [trial for trial, _ in sorted(known, key=lambda pair: rank_key(*pair))]
+        return []
 
 
-def _scored(request: Request, level: float) -> Iterator[Trial]:
-    for trial in request.trials:
-        there = trial.reached(level) or trial.status is Status.COMPLETED
-        if there and trial.status is not Status.FAILED and trial.score_at(level) is not None:
-            yield trial
+def _score(trial: Trial, level: float) -> float | None:
+    """What its settings are worth at a rung; infinite: at the end. None: that is not known."""
+    there = trial.reached(level) or trial.status is Status.COMPLETED
+    if not there or trial.status is Status.FAILED or trial.parent is not None:
+        return None  # the score of a bred one is owed to its ancestors' settings too
+    score = trial.score_at(level)
+    return None if score is None or math.isnan(score) else score
+
+
+def _points(trials: Sequence[Trial], domains: dict[str, Domain]) -> Points:
+    rows = [
+        [_place(d, t.searched[n]) if n in t.searched else math.nan for n, d in domains.items()]
+        for t in trials
+    ]
+    return np.array(rows, dtype=np.float64)
+
+
+def _place(domain: Domain, value: object) -> float:
+    if isinstance(domain, Choice):
+        return float(domain.index[choice_key(value)])
+    return _cube.quantile(domain, value)
+
+
+def _value(domain: Domain, place: float) -> object:
+    return domain.values[int(place)] if isinstance(domain, Choice) else domain.at(place)

@@ -173,7 +173,8 @@ def best_line(best: Data) -> Text:
 def results(data: Data) -> RenderableType:
     """`sweep results`."""
     best = "greatest" if data["mode"] == "max" else "least"
-    title = f"{printable(data['name'])}: {printable(data['metric'])}, {best} first"
+    order = f"{best} first" if data["front"] is None else f"front by front, {best} first"
+    title = f"{printable(data['name'])}: {printable(data['metric'])}, {order}"
     shown = [Text(title), *front_line(data["front"]), Text()]
     return Group(*shown, ranking(data["trials"], "wrap"))
 

@@ -1,6 +1,6 @@
 """What a rehearsal makes doubtful in a spec: names that no result had, rungs that are one.
 
-Nothing of this is sure: an evaluation may bring a metric later than two iterations show.
+Nothing of this is sure: an evaluation may bring a metric later than the rehearsal shows.
 """
 
 from sweep.launch import Resolved
@@ -21,22 +21,22 @@ def find(resolved: Resolved, rehearsal: Rehearsal) -> list[str]:
     places = {"metric": spec.metric, "scheduler.time_attr": scheduler.time_attr}
     places |= {f"stop.{name}": name for name in spec.stop}
     found = [
-        _missing(place, name, rehearsal.keys)
+        _missing(place, name, rehearsal)
         for place, name in places.items()
         if name not in rehearsal.keys
     ]
     return found + _rungs(resolved, rehearsal)
 
 
-def _missing(place: str, name: str, keys: frozenset[str]) -> str:
-    known = sorted(key for key in keys if key.split("/")[0] not in VOLATILE_KEYS)
+def _missing(place: str, name: str, rehearsal: Rehearsal) -> str:
+    known = sorted(key for key in rehearsal.keys if key.split("/")[0] not in VOLATILE_KEYS)
     shown = ", ".join(known[:_SHOWN]) + (", …" if len(known) > _SHOWN else "")
     later = (
         "; right if it comes later, as an evaluation does" if place != "scheduler.time_attr" else ""
     )
     return (
-        f"{place}: the first two results have no {printable(name)}; they have {shown}"
-        f"{nearest(name, known)}{later}"
+        f"{place}: the first {rehearsal.results} results have no {printable(name)}; "
+        f"they have {shown}{nearest(name, known)}{later}"
     )
 
 

@@ -117,6 +117,7 @@ def row(trial: Trial) -> Data:
     return {
         **compared,
         "trial": trial.number,
+        "parent": trial.parent,
         "status": trial.status.value,
         "score": finite(trial.score),
         "scores": [finite(replica.score_at()) for replica in trial.counted],
@@ -277,7 +278,10 @@ def best_so_far(history: History) -> Data | None:
 
 
 def steps(history: History) -> float | None:
-    """Environment steps of all trials together; None: their results do not count them."""
-    totals = (trial.total(STEPS) for trial in history.trials)
+    """Environment steps of all trials together; None: their results do not count them.
+
+    What a bred trial has from its parent is counted there.
+    """
+    totals = (trial.own(STEPS) for trial in history.trials)
     found = [total for total in totals if total is not None]
     return sum(found) if found else None

@@ -183,10 +183,15 @@ class Content:
         }
 
     def trial_tags(self, trial: Trial) -> dict[str, str]:
-        """Tags of a trial's run, without the one that names its parent."""
+        """Tags of a trial's run, without the one that names the sweep's run.
+
+        A searched trial has no tag ``sweep.parent``.
+        """
+        bred = {} if trial.parent is None else {"sweep.parent": str(trial.parent)}
         if not self.grouped:
-            return self._tags(trial.replicas[0])
+            return {**bred, **self._tags(trial.replicas[0])}
         return {
+            **bred,
             "sweep.id": self._where.sweep_id,
             "sweep.trial": str(trial.number),
             "sweep.replicas": str(len(trial.replicas)),

@@ -137,8 +137,10 @@ class Copy:
 def _attributes(trial: Trial) -> dict[str, Any]:
     newest = trial.leader.newest
     several = len(trial.replicas) > 1
+    bred = {} if trial.parent is None else {"parent": trial.parent}
     return {
         **({"scores": [replica.score_at() for replica in trial.replicas]} if several else {}),
+        **bred,
         "settings": trial.searched,
         "status": trial.status.value,
         "reason": trial.reason,

@@ -110,6 +110,8 @@ def test_a_trial_goes_back_to_the_slot_it_was_in(two_slots: loky.Pool, tmp_path:
     first, second = pid_of(0, 1), pid_of(1, 1)
     assert first != second
     assert (pid_of(1, 2), pid_of(0, 2)) == (second, first)
+    # a newcomer takes the place of who came to rest first: the other may not be looked at yet
+    assert (pid_of(2, 1), pid_of(0, 3)) == (second, first)
 
 
 MASKS = """

@@ -27,7 +27,7 @@ SOON: dict[str, Mapping[str, Any]] = {
     "gp": {"n_startup_trials": 4},
     "nsga2": {"population_size": 4},
     "nsga3": {"population_size": 4},
-    "bohb": {"min_points": 4},
+    "bohb": {"min_points": 4, "random_fraction": 0.1},
 }
 
 

@@ -9,6 +9,7 @@ from typing import Any
 from sweep import launch
 from sweep import spec as specs
 from sweep.events import (
+    Birth,
     Closed,
     Created,
     End,
@@ -109,6 +110,13 @@ class Story:
     def start(self, trial: int, **settings: Any) -> None:
         searched = {**SETTINGS, **settings}
         self.tell(Created(trial, searched, searched, seen=0), self._opened(trial))
+
+    def breed(self, trial: int, parent: int) -> None:
+        """Start a trial that begins from its parent's newest checkpoint."""
+        leader = self.history.trials[parent].leader
+        assert leader.newest is not None
+        birth = Birth(parent, 0, leader.time, leader.newest)
+        self.tell(Created(trial, SETTINGS, SETTINGS, 0, births=(birth,)), self._opened(trial))
 
     def go_on(self, trial: int) -> None:
         self.tell(self._opened(trial))

@@ -183,6 +183,16 @@ def test_a_trial_is_tagged_with_its_seed_its_reason_and_its_newest_checkpoint(to
     assert tags["sweep.seed"] != runs(told)["1"].tags["sweep.seed"]
 
 
+def test_a_bred_trial_is_tagged_with_its_parent_and_others_are_not(told: Story) -> None:
+    told.breed(5, parent=0)
+    told.close(5, Status.PAUSED, rows(5, 10, 12))
+    publish(told)
+    copied = runs(told)
+    parents = {trial: run.tags.get("sweep.parent") for trial, run in copied.items()}
+    assert parents == {"": None, "0": None, "1": None, "2": None, "3": None, "4": None, "5": "0"}
+    assert exact(copied["5"]) == expected(told, 5)
+
+
 def test_statuses_become_mlflows_and_what_is_finished_has_its_end(told: Story) -> None:
     publish(told)
     copied = runs(told)

@@ -102,6 +102,15 @@ def test_a_completed_trial_has_the_score_as_its_value_and_others_have_none(told:
     assert load(told).best_trial.number == 0
 
 
+def test_a_bred_trial_has_its_parent_as_an_attribute_and_others_have_none(told: Story) -> None:
+    told.breed(5, parent=0)
+    told.close(5, Status.PAUSED, rows(5, 10, 12))
+    publish(told)
+    assert_whole(told)
+    parents = [trial.user_attrs.get("parent") for trial in load(told).get_trials()]
+    assert parents == [None, None, None, None, None, 0]
+
+
 def test_choices_are_json_and_the_attribute_has_the_real_values(told: Story) -> None:
     publish(told)
     trials = load(told).get_trials()

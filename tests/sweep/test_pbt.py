@@ -15,9 +15,11 @@ from sweep.folder import Folder
 from sweep.history import Trial
 from sweep.launch import Launch
 from sweep.schedulers._mutation import perturbed
+from sweep.show import look, views
 from sweep.space import Float, Int, Normal
 from sweep.testing import Course, Moment, Simulation, check_kills, simulate
 from tests.support import sweeps
+from tests.support.quadratic import TIMESTEPS_PER_STEP
 from trainables import rng
 
 SEED = 11
@@ -231,6 +233,10 @@ def test_a_real_population_trains_on_from_its_parents_checkpoints(tmp_path: Path
     iterations = [row.iteration for row in sweeps.curve(folder, 4)]
     assert iterations[0] == 4
     assert parent.searched != child.searched
+    trained = [len(sweeps.curve(folder, trial.number)) for trial in past.trials]
+    assert views.steps(past) == TIMESTEPS_PER_STEP * sum(trained)
+    rows = {row["trial"]: row["parent"] for row in views.results(look.read(folder))["trials"]}
+    assert rows == {trial.number: trial.parent for trial in past.trials}
 
 
 REFUSED: list[tuple[dict[str, Any], str]] = [

@@ -21,7 +21,7 @@ from sweep.events import Closed, End, Goal, Opened, Row, Status
 from sweep.history import Trial
 from sweep.searchers import Request, _past, _study, cmaes, tpe
 from sweep.searchers._evolution import generations
-from sweep.searchers._views import AsComplete, AtLevel, Seen, WithRungs
+from sweep.searchers._views import AsComplete, Seen, WithRungs
 from sweep.show import look, render, views
 from sweep.space import Space
 from tests.support import sweeps
@@ -160,31 +160,16 @@ def test_a_paused_trial_is_pruned_with_its_rungs_to_tpe_and_complete_to_others()
     paused = one_trial(outcome(Status.PAUSED, 1))
     assert WithRungs(LEVELS)(paused) == Seen(TrialState.PRUNED, rungs={1: 10.0})
     assert AsComplete()(paused) == Seen(TrialState.COMPLETE, (10.0,))
-    assert AtLevel(1.0)(paused) == Seen(TrialState.COMPLETE, (10.0,))
-    assert AtLevel(3.0)(paused) == Seen(TrialState.FAIL)
 
 
 def test_a_promoted_trial_is_complete_with_its_highest_rung_while_it_goes_on() -> None:
     trial = one_trial(outcome(Status.PAUSED, 1), outcome(Status.PAUSED, 2))
     assert trial.unfinished
     assert AsComplete()(trial) == Seen(TrialState.COMPLETE, (10.0,))
-    assert AtLevel(3.0)(trial) == Seen(TrialState.RUNNING)
     trial = one_trial(outcome(Status.PAUSED, 1), outcome(Status.COMPLETED, 2, 3))
     assert AsComplete()(trial) == Seen(TrialState.COMPLETE, (30.0,))
     assert AsComplete(trial.rests[0].k)(trial) == Seen(TrialState.COMPLETE, (10.0,))
     assert AsComplete(trial.seen)(trial) == Seen(TrialState.RUNNING)
-
-
-def test_bohb_models_the_highest_rung_that_enough_trials_have_reached() -> None:
-    made = Search("bohb", MIXED, options={"min_points": 3})
-    searcher = made.proposer.searcher
-    made.ends = [Status.PAUSED] * 4 + [Status.COMPLETED] * 10
-    levels = []
-    for _ in range(8):
-        request = Request(made.space, made.objective, made.history.trials, LEVELS, 0)
-        levels.append(searcher._level(request))  # type: ignore[attr-defined]
-        made.run(len(made.proposals) + 1)
-    assert levels == [None] * 3 + [1.0] * 4 + [float("inf")]
 
 
 def told(frozen: Sequence[FrozenTrial]) -> list[tuple[Any, ...]]:

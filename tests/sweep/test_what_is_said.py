@@ -14,6 +14,7 @@ from sweep.show.views import done, summary
 from sweep.testing import simulate
 from tests.support import sweeps
 from tests.support.command_line import write_spec
+from tests.support.quadratic import Quadratic
 from tests.sweep.test_pbt import SPEC, curve
 
 
@@ -25,8 +26,29 @@ def doubts(tmp_path: Path, **changes: Any) -> list[str]:
 
 def test_validate_says_that_no_result_has_the_metric(tmp_path: Path) -> None:
     (said,) = doubts(tmp_path, metric="los")
-    assert said.startswith("metric: the first two results have no los; they have ")
+    assert said.startswith("metric: the first 20 results have no los; they have ")
     assert "did you mean 'loss'" in said
+
+
+class Evaluated(Quadratic):
+    """Its score comes with every fourth result."""
+
+    def step(self) -> dict[str, Any]:
+        result = super().step()
+        return result if (self.iteration + 1) % 4 else {**result, "evaluation/score": 1.0}
+
+
+def test_validate_does_not_doubt_a_metric_that_an_evaluation_brings_later(tmp_path: Path) -> None:
+    spec = {"trainable": f"{__name__}:Evaluated", "metric": "evaluation/score"}
+    assert doubts(tmp_path, **spec) == []
+
+
+def test_the_examples_take_the_values_of_grids_in_turn_as_trials_do(tmp_path: Path) -> None:
+    space = {"lr": {"uniform": [0.1, 0.9]}, "x0": {"grid": [1, 2]}, "target": {"grid": [0, 1]}}
+    prepared = preparation.prepare(str(write_spec(tmp_path, space=space)), [])
+    shown = preview.preview(prepared, 1)["samples"]
+    crossed = [(sample["x0"], sample["target"]) for sample in shown]
+    assert crossed == ([(1, 0), (1, 1), (2, 0), (2, 1)] * 3)[:10]
 
 
 def test_validate_says_that_no_result_has_the_time(tmp_path: Path) -> None:

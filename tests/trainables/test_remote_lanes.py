@@ -75,6 +75,7 @@ def test_W15_environments_of_children_are_remote_too_and_die_with_them() -> None
 
 
 def test_W15_nothing_is_left_after_closing() -> None:
+    remote_lanes("CartPole-v1").close()  # the first one opens what stays open for all
     descriptors, shared = entries("/proc/self/fd"), entries("/dev/shm")  # noqa: S108
     lanes = remote_lanes("CartPole-v1")
     lanes.reset([1, 2])
