@@ -247,7 +247,7 @@ class History:
         self._move(replica, Status.RUNNING, event.why, record.at)
 
     def _close(self, replica: Replica, event: Closed, record: Recorded) -> None:
-        del replica.curve[_count_upto(replica.curve, event.source) :]
+        replica.forget_after(event.source)
         replica.curve += [self._point(row.iteration, row.metrics) for row in event.rows]
         replica.seconds = math.fsum(point.seconds for point in replica.curve)
         replica.steps = math.fsum(point.steps for point in replica.curve)
@@ -295,7 +295,3 @@ class History:
 
 def _number(value: object) -> float | None:
     return float(value) if isinstance(value, int | float) else None
-
-
-def _count_upto(curve: Sequence[Point], iteration: int) -> int:
-    return sum(1 for point in curve if point.iteration <= iteration)

@@ -90,6 +90,10 @@ class Replica:
         born_at = self.birth.time if self.birth else 0.0
         return self.curve[-1].time if self.curve else born_at
 
+    def forget_after(self, iteration: int) -> None:
+        """Drop the curve behind an iteration from which it is trained again."""
+        self.curve[:] = [point for point in self.curve if point.iteration <= iteration]
+
     def reached(self, level: float) -> bool:
         """Whether ``time_attr`` has been at least `level`."""
         return self.time >= level
