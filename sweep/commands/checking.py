@@ -11,6 +11,7 @@ from sweep.commands import (
     json_option,
     override_options,
     overrides,
+    root_option,
 )
 
 
@@ -18,6 +19,7 @@ from sweep.commands import (
 @click.argument("space")
 @override_options
 @jobs_option
+@root_option
 @json_option
 def validate(space: str, **given: Any) -> None:
     """Check a spec, show what it would run and cost, and try its trainable out."""
@@ -26,7 +28,9 @@ def validate(space: str, **given: Any) -> None:
 
     with answering(given["as_json"]) as answer:
         prepared = preparation.prepare(space, overrides(given))
-        answer(preview.validation(prepared, given["jobs"]), render_preview.preview)
+        warmed = preparation.taken_over(prepared, given["root"])
+        seen = preview.validation(prepared, given["jobs"])
+        answer({**seen, "warm_start": warmed}, render_preview.preview)
 
 
 @click.command("check-env")

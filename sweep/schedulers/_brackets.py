@@ -19,6 +19,7 @@ from typing import ClassVar
 from pydantic import BaseModel
 
 from sweep import schedulers
+from sweep.errors import BadConfig
 from sweep.events import FINISHED, Goal, Status
 from sweep.history import History, Trial
 from sweep.schedulers import Frame, Fresh, Plan, Resume, Stop
@@ -26,6 +27,8 @@ from sweep.schedulers._rungs import RungOptions, evidence, ranked_at, top_rung, 
 
 #: Rounding that is forgiven where the top rung is a power of the factor times the grace period.
 _HAIR = 1e-9
+#: The most trials that a bracket may have.
+MOST_TRIALS = 10**12
 
 
 @dataclass(frozen=True)
@@ -56,6 +59,13 @@ class Brackets(schedulers.Scheduler):
         halvings = 0
         while top / self.eta ** (halvings + 1) >= options.grace_period * (1 - _HAIR):
             halvings += 1
+            if self.eta**halvings > MOST_TRIALS:
+                raise BadConfig(
+                    "scheduler.grace_period",
+                    options.grace_period,
+                    f"{top / self.eta**halvings:.3g} or more",
+                    f"the first bracket would have more than {MOST_TRIALS:,} trials",
+                )
         self.levels = tuple(top / self.eta**s for s in range(halvings, -1, -1))
         self.sizes = tuple(
             math.ceil((halvings + 1) * self.eta**s / (s + 1)) for s in range(halvings, -1, -1)

@@ -35,7 +35,7 @@ class Here:
         """Exit code, standard output and standard error; ``--root`` is added where it exists."""
         self._captured.readouterr()
         words = [str(argument) for argument in arguments]
-        if words and words[0] != "validate":
+        if words:
             words += ["--root", str(self.root)]
         code = main(words)
         out, err = self._captured.readouterr()

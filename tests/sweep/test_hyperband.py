@@ -92,6 +92,12 @@ def test_the_grace_period_bounds_the_halvings() -> None:
     assert scheduler.levels == pytest.approx((100 / 9, 100 / 3, 100))
 
 
+def test_a_first_bracket_without_end_is_refused() -> None:
+    options = RungOptions(max_t=1e300, grace_period=1e-300, time_attr="timesteps_total")
+    with pytest.raises(BadConfig, match=r"scheduler\.grace_period: 1e-300 .* or more"):
+        hyperband.Scheduler(options, Frame())
+
+
 def test_what_is_decided_does_not_depend_on_the_order_of_arrival() -> None:
     one, many = simulate(spec(17), curve, slots=1), simulate(spec(17), curve, slots=17)
     assert lengths(one) == lengths(many)

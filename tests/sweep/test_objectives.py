@@ -171,6 +171,7 @@ def test_results_and_best_show_the_front(swept: Folder) -> None:
     assert best["trial"] == results["front"][0]
     shown = drawn(render.results(results))
     assert f"front (none is better in every objective): trials {results['front'][0]}" in shown
+    assert "front by front, " in shown
     assert "breaks" in shown
     assert "# front" in drawn(render_trial.best(best))
 

@@ -32,6 +32,8 @@ def test_what_is_taken_over_and_what_not_is_said_when_a_sweep_begins(
     assert "sweep: warm start: left out trial 2: lr 0." in err
     wrong = ("run", spec, "--name", "other", "--set", "warm_start.sweep=dmo")
     assert here(*wrong, "--dry-run")[0] == 2
+    wrong_too = here("validate", spec, "--set", "warm_start.sweep=dmo")
+    assert (wrong_too[0], "a sweep in" in wrong_too[2]) == (2, True)
     code, out, err = here(*wrong)
     assert (code, out) == (2, "")
     assert "warm_start.sweep: 'dmo' is not allowed; expected a sweep in" in err
