@@ -67,6 +67,7 @@ for command in (
     keeping.export_model,
     keeping.ui,
     tending.verify,
+    tending.sync,
     trusting.trust,
 ):
     commands.add_command(command)

@@ -8,6 +8,10 @@ from sweep.commands import answering, find_sweep, json_option, root_option
 
 #: Exit code of a sweep in which something is damaged.
 DAMAGED = 6
+#: Exit code where a tracker could not be sent everything.
+AWAY = 4
+#: Seconds that `sync` waits for trackers by default.
+PATIENCE_S = 60.0
 
 
 @click.command()
@@ -46,6 +50,29 @@ def verify(name: str, repair: bool, **given: Any) -> int:
         }
         answer(data, render_damage.report)
         return DAMAGED if found.damages else 0
+
+
+@click.command()
+@click.argument("name")
+@click.option(
+    "--wait",
+    type=click.FloatRange(min=0),
+    default=PATIENCE_S,
+    metavar="SECONDS",
+    help=f"How long to wait for a server that is away; default: {PATIENCE_S:g}.",
+)
+@root_option
+@json_option
+def sync(name: str, wait: float, **given: Any) -> int:
+    """Send what MLflow and Optuna's tables still miss, without training; exit code 4: not all."""
+    from sweep import sending
+    from sweep.show import render_damage
+
+    with answering(given["as_json"]) as answer:
+        sent = sending.send(find_sweep(given["root"], name), _say, wait)
+        rows = [{"tracker": s.tracker, "sent": s.events, "missing": s.missing} for s in sent]
+        answer({"name": name, "trackers": rows}, render_damage.sent)
+        return AWAY if any(s.missing for s in sent) else 0
 
 
 def _say(text: str) -> None:

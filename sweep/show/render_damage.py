@@ -1,4 +1,4 @@
-"""What `sweep verify` prints."""
+"""What `sweep verify` and `sweep sync` print."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -34,3 +34,16 @@ def report(data: Data) -> RenderableType:
         parts.append(Text(printable(f"{data['name']} is whole ({checked})")))
     parts += [Text(printable(note)) for note in data["notes"]]
     return Group(*parts)
+
+
+def sent(data: Data) -> RenderableType:
+    """What each tracker was sent, and what it still misses."""
+    rows = [
+        (
+            its["tracker"],
+            wording.plural(its["sent"], "event"),
+            f"misses {wording.plural(its['missing'], 'event')}" if its["missing"] else "has all",
+        )
+        for its in data["trackers"]
+    ]
+    return table([("", "l"), ("sent", "r"), ("", "l")], rows) if rows else Text("no trackers")
