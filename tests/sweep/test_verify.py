@@ -131,6 +131,20 @@ def test_files_of_ours_that_no_row_names_are_found_and_foreign_ones_left_alone(
     assert (stray.exists(), foreign.exists()) == (False, True)
 
 
+def test_every_seed_of_a_trial_is_looked_at(folder: Folder) -> None:
+    seeds = sweeps.make(
+        folder.root, name="seeds", trials=2, replicas=2, trackers=["mlflow", "optuna"]
+    )
+    assert sweeps.run(seeds) == "finished"
+    sending.send(seeds, print, PATIENCE_S)
+    assert told(verify(seeds)) == []
+    saved = sweeps.history(seeds).trials[0].replicas[1].newest
+    assert saved is not None
+    (seeds.trial(0, 1) / saved.file).unlink()
+    assert told(verify(seeds)) == [("checkpoints", f"trials/0.1/{saved.file}", Remedy.DROP)]
+    assert told(repair(seeds).left) == []
+
+
 # ---- the ledger ---------------------------------------------------------------------------------
 
 
