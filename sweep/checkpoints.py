@@ -63,6 +63,13 @@ def sweep_up(folder: Path, named: Iterable[str]) -> list[str]:
     these needs. Files of other names are left alone, and so is a folder that is only a link.
     Returns the names that were deleted.
     """
+    left = left_over(folder, named)
+    remove(folder, left)
+    return left
+
+
+def left_over(folder: Path, named: Iterable[str]) -> list[str]:
+    """The names of the files that `sweep_up` would delete."""
     if leads_elsewhere(folder):
         return []
     keep = set(named)
@@ -70,10 +77,7 @@ def sweep_up(folder: Path, named: Iterable[str]) -> list[str]:
     large = [path for path in found if segments.PATTERN.fullmatch(path.name)]
     if large:
         keep |= _needed(folder, keep, large)
-    left_over = [path for path in found if path.name not in keep]
-    for path in left_over:
-        path.unlink(missing_ok=True)
-    return [path.name for path in left_over]
+    return [path.name for path in found if path.name not in keep]
 
 
 def _needed(folder: Path, named: Iterable[str], large: Iterable[Path]) -> set[str]:

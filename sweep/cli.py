@@ -1,8 +1,8 @@
 """The command line: arguments in, tables out; with `sweep.commands` the only place that prints.
 
 Exit codes: 0 done · 1 some trials failed · 2 the user's mistake, one line · 3 the sweep is active
-elsewhere · 4 the outside failed (disk, database) · 5 our own error · 129, 130, 143 ended by SIGHUP,
-SIGINT, SIGTERM, resumable.
+elsewhere · 4 the outside failed (disk, database) · 5 our own error · 6 something is damaged ·
+129, 130, 143 ended by SIGHUP, SIGINT, SIGTERM, resumable.
 """
 
 import contextlib
@@ -20,6 +20,7 @@ from sweep.commands import (
     keeping,
     looking,
     running,
+    tending,
     trusting,
 )
 
@@ -65,6 +66,8 @@ for command in (
     controlling.set_,
     keeping.export_model,
     keeping.ui,
+    tending.verify,
+    tending.sync,
     trusting.trust,
 ):
     commands.add_command(command)

@@ -175,11 +175,15 @@ def _widen(launch: "Launch", spec: SweepSpec) -> SweepSpec:
     return spec.model_copy(update={"space": space})
 
 
+def read_objective(ledger: Ledger) -> Objective:
+    """What the trials of a sweep are compared by."""
+    spec = specs.from_json(ledger.spec)
+    return objective_of(spec, build_scheduler(spec, ledger.provenance["paths"]).time_attr)
+
+
 def read_history(ledger: Ledger) -> History:
     """The history of a sweep, without its plugins' heavy imports; for whoever only looks."""
-    spec = specs.from_json(ledger.spec)
-    time_attr = build_scheduler(spec, ledger.provenance["paths"]).time_attr
-    history = History(objective_of(spec, time_attr))
+    history = History(read_objective(ledger))
     for records in iterate(ledger):
         history.extend(records)
     return history

@@ -134,6 +134,12 @@ class Ledger:
         with tables.outside(self.path), self._engine.connect() as connection:
             return connection.execute(query).scalar() or 0
 
+    @property
+    def last(self) -> int:
+        """The number of the last event; 0: there is none."""
+        with tables.outside(self.path), self._engine.connect() as connection:
+            return _newest(connection)[1]
+
     def read(self, after: int = 0, limit: int | None = None) -> list[Recorded]:
         """Events with numbers above `after`, in order, with their results."""
         query = (

@@ -1,6 +1,7 @@
 """The ledger's tables, and how an SQLite file of ours is opened."""
 
-from contextlib import AbstractContextManager
+import sqlite3
+from contextlib import AbstractContextManager, closing
 from pathlib import Path
 from typing import Any
 
@@ -117,3 +118,16 @@ def reason(error: sa.exc.SQLAlchemyError) -> str:
     """What the database says, on one line."""
     cause = error.orig if isinstance(error, sa.exc.DBAPIError) else error
     return str(cause).splitlines()[0]
+
+
+def unreadable(path: Path) -> str:
+    """Why an SQLite file cannot be read, or what is damaged in it; empty: it is whole."""
+    if not path.exists():
+        return f"{path.name} is gone"
+    try:
+        address = f"{path.absolute().as_uri()}?mode=ro"
+        with closing(sqlite3.connect(address, uri=True, timeout=60.0)) as database:
+            (told,) = database.execute("PRAGMA integrity_check(1)").fetchone()
+    except sqlite3.Error as error:
+        return f"{path.name} cannot be read ({error})"
+    return "" if told == "ok" else f"{path.name} is damaged ({told})"

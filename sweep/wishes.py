@@ -52,7 +52,7 @@ class Changed:
 
 @dataclass(frozen=True)
 class Dropped:
-    """Checkpoints of a replica that were let go to save disk."""
+    """Checkpoints of a replica that were let go: to save disk, or because they are lost."""
 
     kind: ClassVar[str] = "drop"
     trial: int

@@ -16,7 +16,7 @@ out. What it holds in memory it finds again from its copy and from the ledger.
 from collections.abc import Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from sweep import plugins
 from sweep.events import Recorded
@@ -44,8 +44,8 @@ class Where:
     tracking_uri: str | None = None
     """An MLflow server or database; None: the file of the sweep's root."""
 
-    def earlier(self, k: int) -> Iterator[list[Recorded]]:
-        """Events 1 to `k` from the ledger, in order, in batches."""
+    def earlier(self, k: float) -> Iterator[list[Recorded]]:
+        """Events 1 to `k` (infinite: all) from the ledger, in order, in batches."""
         with closing(Ledger(self.folder.ledger)) as ledger:
             for records in iterate(ledger):
                 yield [record for record in records if record.k <= k]
@@ -69,6 +69,19 @@ class Tracker(Protocol):
 
     def close(self) -> None:
         """Let go of what `publish` opened."""
+        ...
+
+
+@runtime_checkable
+class Comparable(Protocol):
+    """What a tracker may have besides, so that `sweep verify` can compare its copy."""
+
+    def differences(self) -> list[str]:
+        """Where the copy differs from the whole ledger, in words; raises when it is away."""
+        ...
+
+    def set_aside(self) -> None:
+        """Take away what sending everything again would not put right."""
         ...
 
 

@@ -20,7 +20,9 @@ from sweep.trackers import Where
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
+    from mlflow.entities import Run
 
+RUNS_PER_PAGE = 1000
 #: MLflow reads its settings from the environment. Retrying is the outbox's: a client that creates a
 #: run again after a lost answer makes a second run. What a person has set themselves stays.
 ENVIRONMENT = {
@@ -47,22 +49,27 @@ def store_url(folder: Folder) -> str:
 
 def connect(where: Where) -> "tuple[MlflowClient, str]":
     """A client, and the id of the sweep's experiment in its store."""
+    if where.tracking_uri is not None:
+        client = open_client(where)
+        return client, _experiment(client, where.name, None)
+    database = where.folder.mlflow.absolute()
+    artifacts = (database.parent / "mlartifacts").as_uri()
+    with _locked(database.with_name(f"{database.name}.lock")):
+        _use_wal(database)
+        client = open_client(where)
+        return client, _experiment(client, where.name, artifacts)
+
+
+def open_client(where: Where) -> "MlflowClient":
+    """A client alone; it makes the tables where the file has none."""
     for name, value in ENVIRONMENT.items():
         os.environ.setdefault(name, value)
     from mlflow import MlflowClient
 
     for name in NOISY:
         logging.getLogger(name).setLevel(logging.CRITICAL)
-    if where.tracking_uri is not None:
-        client = MlflowClient(where.tracking_uri, where.tracking_uri)
-        return client, _experiment(client, where.name, None)
-    database = where.folder.mlflow.absolute()
-    artifacts = (database.parent / "mlartifacts").as_uri()
-    with _locked(database.with_name(f"{database.name}.lock")):
-        _use_wal(database)
-        url = store_url(where.folder)
-        client = MlflowClient(url, url)
-        return client, _experiment(client, where.name, artifacts)
+    url = store_url(where.folder) if where.tracking_uri is None else where.tracking_uri
+    return MlflowClient(url, url)
 
 
 def _experiment(client: "MlflowClient", name: str, artifacts: str | None) -> str:
@@ -75,6 +82,29 @@ def _experiment(client: "MlflowClient", name: str, artifacts: str | None) -> str
     if found.lifecycle_stage == "deleted":
         client.restore_experiment(experiment_id)
     return experiment_id
+
+
+def search(client: "MlflowClient", experiment: str, sweep_id: str) -> "Iterator[Run]":
+    """All runs of a sweep, those too that a person has deleted."""
+    from mlflow.entities import ViewType
+
+    token: str | None = None
+    while token != "":
+        page = client.search_runs(
+            [experiment],
+            f"tags.`sweep.id` = '{sweep_id}'",
+            run_view_type=ViewType.ALL,
+            max_results=RUNS_PER_PAGE,
+            page_token=token,
+        )
+        yield from page
+        token = page.token or ""
+
+
+def name_of(run: "Run") -> str:
+    """What tells a run from the sweep's others (`run_name`); empty: it is the sweep's own."""
+    name: str = run.data.tags.get("sweep.run", run.data.tags.get("sweep.trial", ""))
+    return name
 
 
 def _use_wal(database: Path) -> None:

@@ -58,7 +58,7 @@ class Copy:
         self.history.extend(records)
         about = {getattr(record.event, "trial", None) for record in records}
         trials = [t for t in self.history.trials if not self._compared or t.number in about]
-        wanted = [self._frozen(trial) for trial in trials]
+        wanted = [frozen(self._where, trial) for trial in trials]
         if self._can_become(wanted):
             self._grow(wanted)
         else:
@@ -91,7 +91,7 @@ class Copy:
                 bare.intermediate_values, bare.user_attrs = {}, {}
                 self._trials.append(bare)
             trial._trial_id = self._trials[trial.number]._trial_id
-        self._storage.extend([_missing(self._trials[trial.number], trial) for trial in wanted])
+        self._storage.extend([missing(self._trials[trial.number], trial) for trial in wanted])
         for trial in wanted:
             if trial.state is not self._trials[trial.number].state:
                 self._storage.set_state(trial)
@@ -99,39 +99,38 @@ class Copy:
 
     def _make_anew(self) -> None:
         draft = self._create(DRAFT.format(self._where.name))
-        trials = [self._frozen(trial) for trial in self.history.trials]
+        trials = [frozen(self._where, trial) for trial in self.history.trials]
         for trial in trials:
             trial._trial_id = self._storage.add(draft, trial)
         self._storage.extend(trials)
         self._storage.replace(self._study, draft, self._where.name)
         self._study, self._trials = draft, trials
 
-    def _frozen(self, trial: Trial) -> FrozenTrial:
-        """`trial` as it shall stand in the study."""
-        space = self._where.spec.space
-        domains = {name: space.role(name) for name in space.searched}
-        searched = {name: value for name, value in trial.searched.items() if name in domains}
-        state = STATES[trial.status]
-        scores = [score for score in comparison.values(trial) if score is not None]
-        if state is TrialState.COMPLETE and len(scores) < len(self._where.objective.signs):
-            state = TrialState.FAIL  # Optuna has no complete trial without its values
-        frozen = create_trial(
-            state=state,
-            values=scores if state is TrialState.COMPLETE else None,
-            params={
-                name: encode(domains[name], value, "shown") for name, value in searched.items()
-            },
-            distributions={name: distribution(domains[name], "shown") for name in searched},
-            user_attrs=_attributes(trial),
-            intermediate_values=_curve(trial),
-        )
-        frozen.number = trial.number
-        frozen.datetime_start = None if state is TrialState.WAITING else _when(trial.started_at)
-        frozen.datetime_complete = _when(trial.ended_at) if state.is_finished() else None
-        return frozen
-
 
 # ---- a trial in Optuna's words ------------------------------------------------------------------
+
+
+def frozen(where: Where, trial: Trial) -> FrozenTrial:
+    """`trial` as it shall stand in the study."""
+    space = where.spec.space
+    domains = {name: space.role(name) for name in space.searched}
+    searched = {name: value for name, value in trial.searched.items() if name in domains}
+    state = STATES[trial.status]
+    scores = [score for score in comparison.values(trial) if score is not None]
+    if state is TrialState.COMPLETE and len(scores) < len(where.objective.signs):
+        state = TrialState.FAIL  # Optuna has no complete trial without its values
+    made = create_trial(
+        state=state,
+        values=scores if state is TrialState.COMPLETE else None,
+        params={name: encode(domains[name], value, "shown") for name, value in searched.items()},
+        distributions={name: distribution(domains[name], "shown") for name in searched},
+        user_attrs=_attributes(trial),
+        intermediate_values=_curve(trial),
+    )
+    made.number = trial.number
+    made.datetime_start = None if state is TrialState.WAITING else _when(trial.started_at)
+    made.datetime_complete = _when(trial.ended_at) if state.is_finished() else None
+    return made
 
 
 def _attributes(trial: Trial) -> dict[str, Any]:
@@ -177,12 +176,12 @@ def _may_become(old: FrozenTrial, new: FrozenTrial) -> bool:
         return False
     if not old.state.is_finished():
         return old.state is new.state or new.state is not TrialState.WAITING
-    rest = _missing(old, new)
+    rest = missing(old, new)
     same_end = old.state is new.state and old.values == new.values
     return same_end and not rest.intermediate_values and not rest.user_attrs
 
 
-def _missing(old: FrozenTrial, new: FrozenTrial) -> FrozenTrial:
+def missing(old: FrozenTrial, new: FrozenTrial) -> FrozenTrial:
     """`new` with only those values and attributes that `old` lacks."""
     rest = copy.copy(new)
     rest.intermediate_values = {

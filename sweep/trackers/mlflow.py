@@ -18,6 +18,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, TypeVar
 
+from sweep import tables
+from sweep.errors import OutsideError
 from sweep.events import Recorded
 from sweep.history import Replica, Trial
 from sweep.seeds import is_test
@@ -32,7 +34,7 @@ from sweep.trackers._mlflow_content import (
     parameter,
     run_name,
 )
-from sweep.trackers._mlflow_store import connect
+from sweep.trackers._mlflow_store import connect, name_of, search
 
 if TYPE_CHECKING:
     from mlflow.entities import Run
@@ -44,7 +46,6 @@ PARENT = "mlflow.parentRunId"
 ROWS_AT_ONCE = 1000
 #: Settings in one request; 20 of the longest values stay below 1 MB.
 PARAMETERS_AT_ONCE = 20
-RUNS_PER_PAGE = 1000
 
 
 class Tracker:
@@ -65,6 +66,36 @@ class Tracker:
     def close(self) -> None:
         """Forget the store."""
         self._copy = None
+
+    def differences(self) -> list[str]:
+        """Where the copy differs from the whole ledger."""
+        from sweep.trackers._mlflow_check import Check
+
+        problem = self._unreadable()
+        return [problem] if problem else [d.text for d in Check(self._where).differences()]
+
+    def set_aside(self) -> None:
+        """Take away what sending everything again would not put right.
+
+        Raises:
+            OutsideError: it is the file of all sweeps that is damaged.
+        """
+        from sweep.trackers._mlflow_check import Check
+
+        file = self._where.folder.mlflow
+        problem = self._unreadable()
+        if problem and file.exists():
+            raise OutsideError(
+                f"{problem}; it holds the copies of all sweeps in {file.parent}: move it away, "
+                f"then `sweep verify --repair` fills a new one, for each sweep"
+            )
+        if not problem:
+            Check(self._where).set_aside()
+
+    def _unreadable(self) -> str:
+        """Why the file of all sweeps cannot be read; empty: it can, or a server is asked."""
+        remote = self._where.tracking_uri is not None
+        return "" if remote else tables.unreadable(self._where.folder.mlflow)
 
 
 @dataclass
@@ -92,7 +123,8 @@ class _Copy:
         self._client, self._experiment = connect(where)
         self._runs: dict[str, _Run] = {}
         """Name (`run_name`), or empty for the sweep's own run → run."""
-        for run in sorted(self._search(), key=lambda run: -len(run.data.metrics)):
+        found = search(self._client, self._experiment, where.sweep_id)
+        for run in sorted(found, key=lambda run: -len(run.data.metrics)):
             self._remember(run)
 
     @property
@@ -141,30 +173,13 @@ class _Copy:
 
     def _remember(self, run: "Run") -> None:
         """Know a run, the one with results first; one made by a request that timed out goes."""
-        tags = run.data.tags
-        name = tags.get("sweep.run", tags.get("sweep.trial", ""))
+        name = name_of(run)
         if name not in self._runs:
             self._runs[name] = _known(run)
         elif run.info.lifecycle_stage == "active":
             self._client.delete_run(run.info.run_id)
 
     # ---- the store --------------------------------------------------------------------------
-
-    def _search(self) -> "Iterator[Run]":
-        """All runs of this sweep, those too that a person has deleted."""
-        from mlflow.entities import ViewType
-
-        token: str | None = None
-        while token != "":
-            page = self._client.search_runs(
-                [self._experiment],
-                f"tags.`sweep.id` = '{self._where.sweep_id}'",
-                run_view_type=ViewType.ALL,
-                max_results=RUNS_PER_PAGE,
-                page_token=token,
-            )
-            yield from page
-            token = page.token or ""
 
     def _run(self, name: str, title: str, tags: Mapping[str, str], started: float) -> _Run:
         if name not in self._runs:

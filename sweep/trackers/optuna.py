@@ -9,6 +9,7 @@ this copy to decide anything. Optuna is imported with the first events.
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from sweep import tables
 from sweep.events import Recorded
 from sweep.trackers import Where
 
@@ -42,3 +43,16 @@ class Tracker:
         copy, self._copy = self._copy, None
         if copy is not None:
             copy.close()
+
+    def differences(self) -> list[str]:
+        """Where the copy differs from the whole ledger."""
+        from sweep.trackers._optuna_check import differences
+
+        return list(differences(self._where))
+
+    def set_aside(self) -> None:
+        """Take away what sending everything again would not put right: a file that is damaged."""
+        path = self._where.folder.optuna
+        if path.exists() and tables.unreadable(path):
+            for suffix in ("", "-wal", "-shm"):
+                path.with_name(f"{path.name}{suffix}").unlink(missing_ok=True)

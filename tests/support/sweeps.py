@@ -1,7 +1,7 @@
 """Whole sweeps, small and quick, as a person would run them."""
 
 import contextlib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +10,7 @@ import numpy as np
 from sweep import launch, trackers
 from sweep import spec as specs
 from sweep.driver import Driver
-from sweep.events import Row
+from sweep.events import Recorded, Row
 from sweep.folder import Folder
 from sweep.history import History, Replica
 from sweep.launch import Launch
@@ -46,10 +46,16 @@ def make(root: Path, **changes: Any) -> Folder:
     return folder
 
 
-def run(folder: Folder, slots: int = 1, pool: str = "inline", **options: Any) -> str:
+def run(
+    folder: Folder,
+    slots: int = 1,
+    pool: str = "inline",
+    watch: Callable[[Sequence[Recorded]], None] = lambda _recorded: None,
+    **options: Any,
+) -> str:
     """Run or resume it to its end; returns how it ended."""
     with launch.opened(Launch(folder, slots, pool, **options)) as (parts, _warnings):
-        return Driver(parts, lambda _recorded: None).run()
+        return Driver(parts, watch).run()
 
 
 def copy_to_optuna(folder: Folder) -> None:

@@ -21,7 +21,7 @@ from typing import Any
 import pytest
 
 from sweep.events import Created, End, Status
-from sweep.trackers import mlflow as tracker_module
+from sweep.trackers import _mlflow_store
 from sweep.trackers._mlflow_content import LONGEST_KEY, LONGEST_PARAMETER, finite, key, parameter
 from sweep.trackers._mlflow_store import connect, store_url
 from sweep.trackers.mlflow import PARENT, Tracker
@@ -390,7 +390,7 @@ def test_a_run_whose_creation_was_not_answered_is_found_again(
 def test_runs_are_found_again_over_several_pages(
     told: Story, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(tracker_module, "RUNS_PER_PAGE", 2)
+    monkeypatch.setattr(_mlflow_store, "RUNS_PER_PAGE", 2)
     publish(told)
     publish(told)
     assert_whole(told)

@@ -1,0 +1,187 @@
+"""Whether a ledger's file is whole and agrees with itself; nothing is written.
+
+The file is opened read-only and read row by row, not through `sweep.ledger`, which trusts what it
+reads. What the statuses and the results must be is worked out from the events alone.
+"""
+
+import json
+import sqlite3
+from collections.abc import Iterable, Iterator
+from contextlib import closing
+from pathlib import Path
+
+from sweep.damage import Damage, Remedy
+from sweep.event_bodies import from_body
+from sweep.events import MOVES, Closed, Created, Event, Moved, Opened, Status
+from sweep.tables import SCHEMA_VERSION
+
+Place = tuple[int, int]
+"""Trial and replica."""
+
+#: What pages that were damaged may read as; more of it says nothing more.
+MOST_PAGES_TOLD = 5
+
+
+class Replayed:
+    """The events once more, with everything in them that cannot be."""
+
+    def __init__(self) -> None:
+        self.damages: list[Damage] = []
+        self.last = 0
+        """The number of the last event."""
+        self.statuses: dict[Place, Status] = {}
+        self.slices: dict[int, Closed] = {}
+        """Event number → the slice that ended there."""
+        self._trials = 0
+        self._births: dict[Place, int] = {}
+        self._epoch = 0
+
+    def replay(self, rows: Iterable[tuple[int, int, str, str]]) -> None:
+        """Take in (k, epoch, kind, body) in the order of k."""
+        for k, epoch, kind, body in rows:
+            if k != self.last + 1:
+                self._tell(k, f"follows event {self.last}: events between them are missing")
+            if epoch < self._epoch:
+                self._tell(k, f"is of epoch {epoch}, after epoch {self._epoch} had begun")
+            self.last, self._epoch = k, max(epoch, self._epoch)
+            try:
+                event = from_body(kind, json.loads(body))
+            except (ValueError, TypeError, KeyError) as error:
+                self._tell(k, f"cannot be read ({type(error).__name__}: {error})")
+            else:
+                self._follow(k, event)
+
+    def first_iteration(self, place: Place) -> int:
+        """The first that the replica itself trains."""
+        return self._births.get(place, 0) + 1
+
+    def _follow(self, k: int, event: Event) -> None:
+        match event:
+            case Created():
+                self._create(k, event)
+            case Opened():
+                self._move(k, (event.trial, event.replica), Status.RUNNING)
+            case Closed() | Moved():
+                self._move(k, (event.trial, event.replica), event.status)
+                if isinstance(event, Closed):
+                    self.slices[k] = event
+
+    def _create(self, k: int, event: Created) -> None:
+        if event.trial != self._trials:
+            self._tell(k, f"makes trial {event.trial}, and there are {self._trials} before it")
+        self._trials = event.trial + 1
+        for index in range(event.replicas):
+            self.statuses[event.trial, index] = Status.WAITING
+        for index, birth in enumerate(event.births):
+            self._births[event.trial, index] = birth.saved.iteration
+
+    def _move(self, k: int, place: Place, status: Status) -> None:
+        was = self.statuses.get(place)
+        if was is None and (place[0], 0) not in self.statuses:
+            self._tell(k, f"is about trial {place[0]}, which no event makes")
+        elif status not in MOVES[was or Status.WAITING]:
+            self._tell(k, f"trial {place[0]}: {was} may not become {status}")
+        self.statuses[place] = status
+
+    def _tell(self, k: int, problem: str) -> None:
+        self.damages.append(Damage("ledger", f"event {k}", problem))
+
+
+def check(path: Path) -> list[Damage]:
+    """What is wrong with the ledger in `path`; empty: it is whole."""
+    try:
+        with closing(_open(path)) as database:
+            pages = _pages(database)
+            return pages or [*_version(database), *_content(database)]
+    except sqlite3.Error as error:
+        return [Damage("ledger", path.name, f"cannot be read ({error})")]
+
+
+def replay(path: Path) -> Replayed:
+    """The events of a ledger whose file is whole."""
+    with closing(_open(path)) as database:
+        return _replay(database)
+
+
+def _open(path: Path) -> sqlite3.Connection:
+    return sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True, timeout=60.0)
+
+
+def _pages(database: sqlite3.Connection) -> list[Damage]:
+    found = [text for (text,) in database.execute(f"PRAGMA integrity_check({MOST_PAGES_TOLD})")]
+    return [] if found == ["ok"] else [Damage("ledger", "pages", text) for text in found]
+
+
+def _version(database: sqlite3.Connection) -> list[Damage]:
+    rows = database.execute("SELECT schema_version FROM sweep").fetchall()
+    if len(rows) != 1:
+        return [Damage("ledger", "sweep", f"{len(rows)} sweeps in a file that has one")]
+    if rows[0][0] > SCHEMA_VERSION:
+        problem = f"has schema version {rows[0][0]}, this program reads up to {SCHEMA_VERSION}"
+        return [Damage("ledger", "sweep", problem)]
+    return []
+
+
+def _content(database: sqlite3.Connection) -> Iterator[Damage]:
+    database.execute("BEGIN")  # one moment for all tables, beside a driver that writes
+    replayed = _replay(database)
+    yield from replayed.damages
+    yield from _statuses(database, replayed)
+    yield from _results(database, replayed)
+    for tracker, k in database.execute("SELECT tracker, k FROM published"):
+        if not 0 <= k <= replayed.last:
+            problem = f"is said to have event {k} of {replayed.last}"
+            yield Damage(tracker, "published", problem, Remedy.SEND)
+
+
+def _replay(database: sqlite3.Connection) -> Replayed:
+    replayed = Replayed()
+    replayed.replay(database.execute("SELECT k, epoch, kind, body FROM events ORDER BY k"))
+    return replayed
+
+
+def _statuses(database: sqlite3.Connection, replayed: Replayed) -> Iterator[Damage]:
+    standing = {(t, r): s for t, r, s in database.execute("SELECT * FROM replicas")}
+    for place in sorted(standing.keys() | replayed.statuses.keys()):
+        seen, due = standing.get(place), replayed.statuses.get(place)
+        if seen != due:
+            problem = f"stands as {seen or 'nothing'}, its events say {due or 'nothing'}"
+            yield Damage("statuses", _name(place), problem, Remedy.STATUSES)
+
+
+def _results(database: sqlite3.Connection, replayed: Replayed) -> Iterator[Damage]:
+    """Each row must be of a slice that ended, and rows must reach as far as checkpoints do."""
+    iterations: dict[Place, list[int]] = {}
+    query = "SELECT trial, replica, iteration, k, metrics FROM results ORDER BY 1, 2, 3"
+    for trial, replica, iteration, k, metrics in database.execute(query):
+        iterations.setdefault((trial, replica), []).append(iteration)
+        where, closed = f"{_name((trial, replica))}, iteration {iteration}", replayed.slices.get(k)
+        if not _is_json(metrics):
+            yield Damage("ledger", where, "its result cannot be read")
+        if closed is None or (closed.trial, closed.replica) != (trial, replica):
+            yield Damage("results", where, "no slice of this trial ended with it")
+    reach: dict[Place, int] = {}
+    for closed in replayed.slices.values():
+        place = (closed.trial, closed.replica)
+        reach[place] = max([closed.source, *(saved.iteration for saved in closed.saved)])
+    for place in sorted(reach):
+        first = replayed.first_iteration(place)
+        present = set(iterations.get(place, ()))
+        due = range(first, max([reach[place], *present]) + 1)
+        missing = [iteration for iteration in due if iteration not in present]
+        if missing:
+            problem = f"{len(missing)} iterations have no result, the first is {missing[0]}"
+            yield Damage("results", _name(place), problem)
+
+
+def _is_json(text: str) -> bool:
+    try:
+        json.loads(text)
+    except ValueError:
+        return False
+    return True
+
+
+def _name(place: Place) -> str:
+    trial, replica = place
+    return f"trial {trial}, replica {replica}" if replica else f"trial {trial}"
