@@ -1,0 +1,1 @@
+"""Searches beside their peers, on games that cost nothing to play."""

@@ -1,0 +1,65 @@
+"""Our own searches on a game: all parts are the real ones, on a simulated pool."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from benchmarks.search.games import ITERATIONS, Game, Settings
+from benchmarks.search.trace import Report, Trace
+from sweep.events import Closed
+from sweep.testing import Moment, simulate
+
+ETA = 3
+LOOKS: Mapping[str, Any] = {"grace_period": 1, "reduction_factor": ETA}
+#: Trials that are all trained to their end, for the same budget.
+WHOLE: Mapping[str, Any] = {"trials": 20}
+#: Method → keys of a spec; those of the first kind are given their settings.
+SCHEDULERS: Mapping[str, Mapping[str, Any]] = {
+    "random": {"scheduler": "fifo", **WHOLE},
+    "asha": {"scheduler": {"name": "asha", **LOOKS}},
+    "asha, stopping": {"scheduler": {"name": "asha", "type": "stopping", **LOOKS}},
+    "hyperband": {"scheduler": {"name": "hyperband", **LOOKS}},
+    "median": {"scheduler": {"name": "median"}},
+}
+SEARCHERS: Mapping[str, Mapping[str, Any]] = {
+    "random": {"searcher": "random", "scheduler": "fifo", **WHOLE},
+    "tpe": {"searcher": "tpe", "scheduler": "fifo", **WHOLE},
+    "tpe, asha": {"searcher": "tpe", "scheduler": {"name": "asha", **LOOKS}},
+    "bohb": {"searcher": "bohb", "scheduler": {"name": "bohb", **LOOKS}},
+}
+POPULATION = 8
+BREEDERS: Mapping[str, Mapping[str, Any]] = {
+    "pbt": {"scheduler": {"name": "pbt", "perturbation_interval": 3}},
+}
+
+
+def search(
+    method: Mapping[str, Any], game: Game, seed: int, settings: Sequence[Settings], trials: int
+) -> Trace:
+    """One search; `settings` are tried first, if there are any."""
+
+    def curve(at: Moment) -> Mapping[str, Any]:
+        before = {k.removeprefix("state/"): v for k, v in at.before.items() if k[:6] == "state/"}
+        value, state = game.play(at.config, at.iteration, before)
+        return {"value": value, **{f"state/{k}": v for k, v in state.items()}}
+
+    count = method.get("trials", trials)
+    spec = {
+        "metric": "value",
+        "mode": "max",
+        "trials": trials,
+        "space": {name: {kind: list(words)} for name, (kind, words) in game.space.items()},
+        "stop": {"training_iteration": ITERATIONS},
+        "seed": seed,
+        **({"initial": [dict(s) for s in settings[:count]]} if settings else {}),
+        **method,
+    }
+    course = simulate(spec, curve)
+    trace = Trace()
+    for record in course.records:
+        if isinstance(record.event, Closed):
+            event = record.event
+            config = course.history.trials[event.trial].config
+            for row in event.rows:
+                value = float(row.metrics["value"])
+                trace.add(Report(event.trial, row.iteration, value, config))
+    return trace
