@@ -5,9 +5,8 @@ score is no value: the pruner is not asked about a trial that has none at its le
 """
 
 import functools
-from abc import abstractmethod
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 from pydantic import BaseModel, Field
 
@@ -48,17 +47,23 @@ class StartupOptions(PrunerOptions):
 class Pruned(Looks):
     """Looks at each trial every `interval`."""
 
+    pruner: ClassVar[str]
+    """The name of Optuna's class; it takes all options but those of when to look."""
+
     def __init__(self, options: BaseModel, frame: Frame) -> None:
         if not isinstance(options, PrunerOptions):
             raise TypeError(f"expected {PrunerOptions}, got {type(options)}")
         self.time_attr = options.time_attr
         self.interval = options.interval
         self.levels: tuple[float, ...] = ()
+        self._arguments = options.model_dump(exclude=set(PrunerOptions.model_fields))
         check_reached("scheduler.interval", options.interval, options.time_attr, frame)
 
-    @abstractmethod
     def make_pruner(self) -> "BasePruner":
         """One of Optuna's, new each time."""
+        from sweep.schedulers import _pruning
+
+        return _pruning.make(self.pruner, self._arguments)
 
     def next_goal(self, time: float) -> Goal:
         """The next multiple of `interval`."""

@@ -5,15 +5,11 @@ Optuna's `MedianPruner` has it: a trial ends if the best value that it has had i
 median of the completed trials' values at the same level.
 """
 
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 from pydantic import BaseModel, Field
 
-from sweep.schedulers import Frame
 from sweep.schedulers._pruners import Pruned, StartupOptions
-
-if TYPE_CHECKING:
-    from optuna.pruners import BasePruner
 
 
 class Options(StartupOptions):
@@ -28,13 +24,4 @@ class Scheduler(Pruned):
     """Ends trials that are worse than the median."""
 
     Options: ClassVar[type[BaseModel]] = Options
-
-    def __init__(self, options: BaseModel, frame: Frame) -> None:
-        super().__init__(options, frame)
-        self._arguments = options.model_dump(exclude={"time_attr", "interval"})
-
-    def make_pruner(self) -> "BasePruner":
-        """Optuna's."""
-        from sweep.schedulers import _pruning
-
-        return _pruning.make("MedianPruner", self._arguments)
+    pruner: ClassVar[str] = "MedianPruner"

@@ -31,7 +31,6 @@ class Scheduler(Pruned):
 
     def __init__(self, options: BaseModel, frame: Frame) -> None:
         super().__init__(options, frame)
-        self._given = options.model_dump(exclude={"time_attr", "interval"})
         self._top = frame.stop.get(self.time_attr)
         self.make_pruner()
 
@@ -39,4 +38,4 @@ class Scheduler(Pruned):
         """Optuna's."""
         from sweep.schedulers import _pruning
 
-        return _pruning.make_asked(self._given, "scheduler", self._top)
+        return _pruning.make_asked(self._arguments, "scheduler", self._top)

@@ -31,8 +31,7 @@ class Scheduler(Pruned):
 
     def __init__(self, options: BaseModel, frame: Frame) -> None:
         super().__init__(options, frame)
-        self._arguments = options.model_dump(exclude={"time_attr", "interval", "wrapped"})
-        self._wrapped = options.model_dump()["wrapped"]
+        self._wrapped = self._arguments.pop("wrapped")
         self._top = frame.stop.get(self.time_attr)
         if self._wrapped is not None:
             self.make_pruner()

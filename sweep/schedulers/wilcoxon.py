@@ -4,15 +4,11 @@ Wilcoxon, Individual Comparisons by Ranking Methods, 1945. The values of a trial
 paired with those of the best completed trial at the same levels.
 """
 
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 from pydantic import BaseModel, Field
 
-from sweep.schedulers import Frame
 from sweep.schedulers._pruners import Pruned, PrunerOptions
-
-if TYPE_CHECKING:
-    from optuna.pruners import BasePruner
 
 
 class Options(PrunerOptions):
@@ -30,13 +26,4 @@ class Scheduler(Pruned):
     """Ends trials that are significantly worse than the best."""
 
     Options: ClassVar[type[BaseModel]] = Options
-
-    def __init__(self, options: BaseModel, frame: Frame) -> None:
-        super().__init__(options, frame)
-        self._arguments = options.model_dump(exclude={"time_attr", "interval"})
-
-    def make_pruner(self) -> "BasePruner":
-        """Optuna's."""
-        from sweep.schedulers import _pruning
-
-        return _pruning.make("WilcoxonPruner", self._arguments)
+    pruner: ClassVar[str] = "WilcoxonPruner"

@@ -4,18 +4,19 @@ A generation's parents are chosen once, when the first of its trials is proposed
 known then. Optuna keeps that choice in a study's attributes; here it is worked out again.
 """
 
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Sequence
+from typing import Any, ClassVar
 
 from optuna.samplers import NSGAIIISampler, NSGAIISampler
 from optuna.study import Study
 from optuna.trial import FrozenTrial
 from pydantic import Field
 
+from sweep import searchers
 from sweep.history import Trial
 from sweep.searchers import Request, SearcherOptions, _past, _study
 from sweep.searchers._views import AsComplete
-from sweep.space import Settings
+from sweep.space import Settings, Space
 from trainables import rng
 
 #: Parents that a crossover needs.
@@ -62,24 +63,24 @@ def generations(trials: Sequence[Trial], population: int) -> list[int]:
     return found
 
 
-class Evolution:
-    """Proposes the children of chosen parents.
+class Evolving(searchers.Searcher):
+    """Crosses and mutates the best settings of a generation."""
 
-    Args:
-        make: (parents, seed) → the sampler whose children these are.
-        population: trials of a generation.
-    """
+    sampler: "ClassVar[type[Sampler]]"
+    """Whose children these are."""
 
-    def __init__(
-        self, make: "Callable[[list[FrozenTrial], int], Sampler]", population: int
-    ) -> None:
-        self._make = make
-        self._population = population
+    def __init__(self, options: SearcherOptions) -> None:
+        if not isinstance(options, EvolutionOptions):
+            raise TypeError(f"expected {EvolutionOptions}, got {type(options)}")
+        self.options: EvolutionOptions = options
         self._chosen: dict[Any, tuple[int, ...]] = {}
         """What was chosen from what: a choice depends on nothing else."""
 
+    def check(self, space: Space) -> None:
+        """Every space can be crossed."""
+
     def suggest(self, request: Request) -> Settings:
-        """Settings of a child; of the first generation, drawn at random."""
+        """Settings of a child of the newest generation's parents; of the first, drawn at random."""
         parents = self._parents(request)
         if len(parents) < _PARENTS:
             parents = []
@@ -87,10 +88,12 @@ class Evolution:
 
     def _sampler(self, parents: list[FrozenTrial], seed: int) -> "Sampler":
         with _study.quiet():
-            return self._make(parents, seed)
+            sampler = self.sampler(seed=seed, **self.options.model_dump(exclude={"duplicates"}))
+        sampler.parents = parents
+        return sampler
 
     def _parents(self, request: Request) -> list[FrozenTrial]:
-        numbers = generations(request.trials, self._population)
+        numbers = generations(request.trials, self.options.population_size)
         elite: list[Trial] = []
         k = 0.0
         for generation in range(1, numbers[-1] + 1):

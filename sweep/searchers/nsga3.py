@@ -6,13 +6,10 @@ Nondominated Sorting Approach, Part I, 2014. For three objectives and more.
 
 from typing import ClassVar
 
-from optuna.trial import FrozenTrial
 from pydantic import Field
 
-from sweep import searchers
-from sweep.searchers import Request, SearcherOptions, Supports
-from sweep.searchers._evolution import Evolution, EvolutionOptions, Nsga3
-from sweep.space import Settings, Space
+from sweep.searchers import SearcherOptions, Supports
+from sweep.searchers._evolution import EvolutionOptions, Evolving, Nsga3, Sampler
 
 
 class Options(EvolutionOptions):
@@ -23,7 +20,7 @@ class Options(EvolutionOptions):
     )
 
 
-class Searcher(searchers.Searcher):
+class Searcher(Evolving):
     """Crosses and mutates the best settings of a generation."""
 
     Options: ClassVar[type[SearcherOptions]] = Options
@@ -35,21 +32,4 @@ class Searcher(searchers.Searcher):
         objectives=True,
         constraints=True,
     )
-
-    def __init__(self, options: SearcherOptions) -> None:
-        if not isinstance(options, Options):
-            raise TypeError(f"expected {Options}, got {type(options)}")
-        self.options: Options = options
-        self._evolution = Evolution(self._make, options.population_size)
-
-    def check(self, space: Space) -> None:
-        """Every space can be crossed."""
-
-    def suggest(self, request: Request) -> Settings:
-        """Settings of a child of the newest generation's parents."""
-        return self._evolution.suggest(request)
-
-    def _make(self, parents: list[FrozenTrial], seed: int) -> Nsga3:
-        sampler = Nsga3(seed=seed, **self.options.model_dump(exclude={"duplicates"}))
-        sampler.parents = parents
-        return sampler
+    sampler: ClassVar[type[Sampler]] = Nsga3
