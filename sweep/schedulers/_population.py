@@ -16,7 +16,7 @@ import math
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Annotated, Any
 
 from pydantic import BaseModel, Field
 
@@ -26,7 +26,7 @@ from sweep.events import FINISHED, Goal, Status
 from sweep.history import History, Trial, rank_key
 from sweep.schedulers import Breed, Frame, Fresh, Plan, Resume, Stop
 from sweep.schedulers._generation import Generation, born_at
-from sweep.schedulers._mutation import changes
+from sweep.schedulers._mutation import changes, check_names
 from sweep.schedulers._rungs import TimeOptions, check_first, check_reached, ranked_at, waits
 from trainables import rng
 
@@ -44,6 +44,9 @@ class PopulationOptions(TimeOptions):
         0.25, gt=0, le=0.5, description="The part of the population that is replaced at a time."
     )
     synch: bool = Field(True, description="Whether all come to a level before any is replaced.")
+    hyperparam_mutations: Annotated[tuple[str, ...], Field(strict=False)] | None = Field(
+        None, description="Searched settings that children change; default: all of them."
+    )
 
 
 @dataclass
@@ -68,6 +71,7 @@ class Population(schedulers.Scheduler):
         self.levels: tuple[float, ...] = ()
         self.options = options
         self.frame = frame
+        self.mutated = check_names(options.hyperparam_mutations, frame)
         place, interval = "scheduler.perturbation_interval", options.perturbation_interval
         check_first(place, interval, options.time_attr)
         check_reached(place, self._after(0.0), options.time_attr, frame)

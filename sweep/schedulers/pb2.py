@@ -10,47 +10,36 @@ does. Before two intervals are known, numbers are drawn.
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import Annotated, Any, ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
-from pydantic import BaseModel, Field
+from pydantic import BaseModel
 
 from sweep.history import History, Trial
 from sweep.schedulers import Frame
 from sweep.schedulers._bandit import Array, Bandit
 from sweep.schedulers._generation import born_at
-from sweep.schedulers._mutation import Exploration, check_names, stream_of
+from sweep.schedulers._mutation import Exploration, stream_of
 from sweep.schedulers._population import Population, PopulationOptions
 from sweep.space import Float, Int
 
 Settings = Mapping[str, Any]
 
 
-class Options(PopulationOptions):
-    """Which settings are modelled."""
-
-    hyperparam_mutations: Annotated[tuple[str, ...], Field(strict=False)] | None = Field(
-        None, description="Searched settings that children change; default: all of them."
-    )
-
-
 class Scheduler(Population):
     """Breeds with changes that a model of the past proposes."""
 
-    Options: ClassVar[type[BaseModel]] = Options
+    Options: ClassVar[type[BaseModel]] = PopulationOptions
 
     def __init__(self, options: BaseModel, frame: Frame) -> None:
         super().__init__(options, frame)
-        if not isinstance(options, Options):
-            raise TypeError(f"expected {Options}, got {type(options)}")
-        names = check_names(options.hyperparam_mutations, frame)
         domains = frame.space.domains
         self._numbers: dict[str, Float | Int] = {
             name: domain
-            for name in names
+            for name in self.mutated
             if isinstance(domain := domains[name], Float | Int) and domain.low < domain.high
         }
-        others = [name for name in names if name not in self._numbers]
+        others = [name for name in self.mutated if name not in self._numbers]
         self._exploration = Exploration(0.25, (1.2, 0.8), others)
 
     def explore(

@@ -13,7 +13,7 @@ from pydantic import BaseModel, Field
 
 from sweep.history import History, Trial
 from sweep.schedulers import Frame
-from sweep.schedulers._mutation import Exploration, check_names, stream_of
+from sweep.schedulers._mutation import Exploration, stream_of
 from sweep.schedulers._population import Population, PopulationOptions
 
 
@@ -26,9 +26,6 @@ class Options(PopulationOptions):
     perturbation_factors: Annotated[tuple[float, ...], Field(strict=False, min_length=1)] = Field(
         (1.2, 0.8), description="What a number is multiplied by, one of these at random."
     )
-    hyperparam_mutations: Annotated[tuple[str, ...], Field(strict=False)] | None = Field(
-        None, description="Searched settings that children change; default: all of them."
-    )
 
 
 class Scheduler(Population):
@@ -40,9 +37,8 @@ class Scheduler(Population):
         super().__init__(options, frame)
         if not isinstance(options, Options):
             raise TypeError(f"expected {Options}, got {type(options)}")
-        names = check_names(options.hyperparam_mutations, frame)
         self._exploration = Exploration(
-            options.resample_probability, options.perturbation_factors, names
+            options.resample_probability, options.perturbation_factors, self.mutated
         )
 
     def explore(
