@@ -9,6 +9,8 @@ class Remedy(StrEnum):
 
     NONE = ""
     """Nothing that is left says what stood there."""
+    UPGRADE = "upgrade"
+    """The ledger's tables are brought to today's, and a copy is kept."""
     STATUSES = "statuses"
     """The statuses are worked out from the events."""
     DROP = "drop"
@@ -24,7 +26,8 @@ class Damage:
     """One thing that is wrong."""
 
     part: str
-    """``ledger``, ``results``, ``statuses``, ``checkpoints``, ``files`` or a tracker's name."""
+    """``ledger``, ``schema``, ``results``, ``statuses``, ``checkpoints``, ``files``, or a tracker's
+    name."""
     place: str
     """Where in it, for example ``trial 3`` or a file of the sweep's folder."""
     problem: str

@@ -14,6 +14,7 @@ from pathlib import Path
 from sweep import (
     capacity,
     checkpoints,
+    holding,
     plugins,
     pools,
     provenance,
@@ -207,6 +208,8 @@ class Launch:
     max_disk: int | None = None
     exam: Exam | None = None
     """What is trained under test seeds; None: the search goes on."""
+    say: Callable[[str], None] = lambda _text: None
+    """Told what happens before the driver begins."""
 
 
 @contextlib.contextmanager
@@ -220,7 +223,10 @@ def opened(
     number of slots.
     """
     make_pool = make_pool or pools.find(launch.pool)
-    with launch.folder.lock(), contextlib.closing(Ledger(launch.folder.ledger)) as ledger:
+    with (
+        holding.hold(launch.folder, launch.say),
+        contextlib.closing(Ledger(launch.folder.ledger)) as ledger,
+    ):
         before = read_spec(ledger)
         spec = _widen(launch, before)
         paths = tuple(ledger.provenance["paths"])

@@ -16,8 +16,8 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from sweep import tables
-from sweep.errors import IllegalMove, LedgerError, NotOurs, OutsideError
+from sweep import schema, tables
+from sweep.errors import IllegalMove, NotOurs, OutsideError
 from sweep.event_bodies import from_body, to_body
 from sweep.events import (
     MOVES,
@@ -48,7 +48,7 @@ class Ledger:
 
     Raises:
         OutsideError: the database cannot be read or written.
-        LedgerError: the file is no ledger, or of a newer version.
+        UsageError: it is of an older or newer revision than today's.
     """
 
     def __init__(self, path: Path) -> None:
@@ -56,14 +56,10 @@ class Ledger:
         self._engine = tables.connect(path)
         try:
             with self._engine.connect() as connection:
+                schema.check(connection, path)
                 row = connection.execute(sa.select(tables.sweep)).one()
         except sa.exc.SQLAlchemyError as error:
             raise OutsideError(f"{path}: is no readable ledger ({tables.reason(error)})") from error
-        if row.schema_version > tables.SCHEMA_VERSION:
-            raise LedgerError(
-                f"{path}: has schema version {row.schema_version}, this program reads up to "
-                f"{tables.SCHEMA_VERSION}; use the newer program that wrote it"
-            )
         self.sweep_id: str = row.id
         self.name: str = row.name
         self.spec: str = row.spec
@@ -76,9 +72,9 @@ class Ledger:
         engine = tables.connect(path)
         with tables.outside(path), tables.writing(engine) as connection:
             tables.metadata.create_all(connection)
+            schema.stamp(connection)
             row = {
                 "id": uuid.uuid4().hex,
-                "schema_version": tables.SCHEMA_VERSION,
                 "name": name,
                 "spec": spec,
                 "provenance": _dump(provenance),

@@ -10,10 +10,10 @@ from collections.abc import Iterable, Iterator
 from contextlib import closing
 from pathlib import Path
 
+from sweep import schema
 from sweep.damage import Damage, Remedy
 from sweep.event_bodies import from_body
 from sweep.events import MOVES, Closed, Created, Event, Moved, Opened, Status
-from sweep.tables import SCHEMA_VERSION
 
 Place = tuple[int, int]
 """Trial and replica."""
@@ -92,7 +92,7 @@ def check(path: Path) -> list[Damage]:
     try:
         with closing(_open(path)) as database:
             pages = _pages(database)
-            return pages or [*_version(database), *_content(database)]
+            return pages or _revision(database, path) or list(_content(database))
     except sqlite3.Error as error:
         return [Damage("ledger", path.name, f"cannot be read ({error})")]
 
@@ -112,18 +112,24 @@ def _pages(database: sqlite3.Connection) -> list[Damage]:
     return [] if found == ["ok"] else [Damage("ledger", "pages", text) for text in found]
 
 
-def _version(database: sqlite3.Connection) -> list[Damage]:
-    rows = database.execute("SELECT schema_version FROM sweep").fetchall()
+def _revision(database: sqlite3.Connection, path: Path) -> list[Damage]:
+    """Tables of another revision are not looked into."""
+    rows = database.execute(f"SELECT version_num FROM {schema.VERSION_TABLE}").fetchall()  # noqa: S608 a name of ours
     if len(rows) != 1:
-        return [Damage("ledger", "sweep", f"{len(rows)} sweeps in a file that has one")]
-    if rows[0][0] > SCHEMA_VERSION:
-        problem = f"has schema version {rows[0][0]}, this program reads up to {SCHEMA_VERSION}"
-        return [Damage("ledger", "sweep", problem)]
-    return []
+        return [Damage("ledger", "schema", f"{len(rows)} revisions in a file that has one")]
+    ((revision,),) = rows
+    if not (why := schema.objection(revision, path.resolve().parent.name)):
+        return []
+    if revision in schema.known():
+        return [Damage("schema", path.name, why, Remedy.UPGRADE)]
+    return [Damage("ledger", path.name, why)]
 
 
 def _content(database: sqlite3.Connection) -> Iterator[Damage]:
     database.execute("BEGIN")  # one moment for all tables, beside a driver that writes
+    (sweeps,) = database.execute("SELECT count(*) FROM sweep").fetchone()
+    if sweeps != 1:
+        yield Damage("ledger", "sweep", f"{sweeps} sweeps in a file that has one")
     replayed = _replay(database)
     yield from replayed.damages
     yield from _statuses(database, replayed)

@@ -10,7 +10,7 @@ import contextlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
-from sweep import checkpoints, ledger_check, sending, tables
+from sweep import checkpoints, holding, ledger_check, sending, tables
 from sweep.damage import Remedy
 from sweep.events import FINISHED
 from sweep.folder import Folder
@@ -40,9 +40,12 @@ def repair(folder: Folder, say: Callable[[str], None]) -> Mended:
     """
     with folder.lock():
         found = look_at(folder, driven=False)
-        if not found.damages or any(damage.part == "ledger" for damage in found.damages):
+        if any(damage.part == "ledger" for damage in found.damages):
             return Mended((), found)
-        done = tuple(_mend(folder, found, say))
+    upgraded: list[str] = []
+    with holding.hold(folder, upgraded.append):
+        found = look_at(folder, driven=False)
+        done = (*upgraded, *_mend(folder, found, say))
         return Mended(done, look_at(folder, driven=False) if done else found)
 
 

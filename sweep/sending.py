@@ -4,7 +4,7 @@ import contextlib
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from sweep import launch, preparation, trackers
+from sweep import holding, launch, preparation, trackers
 from sweep.folder import Folder
 from sweep.ledger import Ledger
 from sweep.outbox import Outbox
@@ -47,7 +47,7 @@ def send(folder: Folder, say: Callable[[str], None], patience_s: float) -> list[
     Raises:
         NotOurs: a driver holds the sweep, and sends it itself.
     """
-    with folder.lock():
+    with holding.hold(folder, say):
         return send_locked(folder, say, patience_s)
 
 

@@ -9,14 +9,11 @@ import sqlalchemy as sa
 
 from sweep.errors import OutsideError
 
-SCHEMA_VERSION = 1
-
 metadata = sa.MetaData()
 sweep = sa.Table(
     "sweep",
     metadata,
     sa.Column("id", sa.String, primary_key=True),
-    sa.Column("schema_version", sa.Integer, nullable=False),
     sa.Column("name", sa.String, nullable=False),
     sa.Column("spec", sa.Text, nullable=False),
     sa.Column("provenance", sa.Text, nullable=False),

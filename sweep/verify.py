@@ -42,6 +42,8 @@ def look_at(folder: Folder, driven: bool) -> Found:
     damages = ledger_check.check(folder.ledger)
     if any(damage.part == "ledger" for damage in damages):
         return Found(tuple(damages), ("nothing else was compared with a damaged ledger",), 0)
+    if any(damage.part == "schema" for damage in damages):
+        return Found(tuple(damages), ("nothing else was compared with a ledger of old tables",), 0)
     history = read_history(folder)
     lost = _checkpoints(folder, history)
     if driven:

@@ -24,6 +24,8 @@ PLACES = (
 )
 #: What a driver passes for each request of a person.
 OF_A_REQUEST = ("asked", "answered")
+#: What whoever brings a ledger to newer tables passes; at the second nothing is committed yet.
+OF_AN_UPGRADE = ("ledger copied", "ledger upgraded")
 
 
 def reach(place: str) -> None:

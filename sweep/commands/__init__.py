@@ -138,6 +138,11 @@ def answering(as_json: bool) -> Iterator[Answer]:
         yield answer
 
 
+def say(text: str) -> None:
+    """Tell a person something that is no part of the answer."""
+    click.echo(f"sweep: {text}", err=True)
+
+
 def find_sweep(root: Path, name: str) -> "Folder":
     """The folder of an existing sweep; UnknownName otherwise."""
     from sweep import folder

@@ -18,6 +18,7 @@ from sweep.commands import (
     pool_option,
     read_budget,
     root_option,
+    say,
     timeout_option,
 )
 
@@ -46,7 +47,7 @@ def run(space: str, **given: Any) -> int:
     with answering(given["as_json"]) as answer:
         prepared = preparation.prepare(space, overrides(given))
         for warning in preparation.endless(prepared.resolved):
-            click.echo(f"sweep: warning: {warning}", err=True)
+            say(f"warning: {warning}")
         if given["dry_run"]:
             data = preview.preview(prepared, given["jobs"])
             data["warm_start"] = preparation.taken_over(prepared, given["root"])
@@ -58,8 +59,8 @@ def run(space: str, **given: Any) -> int:
         if given["tracking_uri"] is not None:
             preparation.check_tracking(given["tracking_uri"], spec)
         for said in preparation.create(prepared, folder, given["pool"], given["tracking_uri"]):
-            click.echo(f"sweep: {said}", err=True)
-        launch = Launch(folder, slots, given["pool"])
+            say(said)
+        launch = Launch(folder, slots, given["pool"], say=say)
         return _conduct(Order(launch, given["tracking_uri"], given["timeout"]), answer)
 
 
@@ -83,13 +84,14 @@ def run(space: str, **given: Any) -> int:
 @json_option
 def resume(name: str, **given: Any) -> int:
     """Go on with a sweep, however it ended; with --trials, add trials to it."""
-    from sweep import preparation
+    from sweep import holding, preparation
     from sweep.launch import Launch
     from sweep.session import Order
     from sweep.show import look
 
     with answering(given["as_json"]) as answer:
         folder = find_sweep(given["root"], name)
+        holding.upgrade(folder, say)
         spec, paths = look.read_spec(folder)
         slots = preparation.slots(given["jobs"], spec, paths, given["trials"] or spec.trials)
         launch = Launch(
@@ -100,6 +102,7 @@ def resume(name: str, **given: Any) -> int:
             given["retry_failed"],
             given["strict"],
             given["space"],
+            say=say,
             **read_budget(given),
         )
         order = Order(launch, preparation.recall_tracking(folder), given["timeout"])

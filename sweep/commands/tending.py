@@ -4,7 +4,7 @@ from typing import Any
 
 import click
 
-from sweep.commands import answering, find_sweep, json_option, root_option
+from sweep.commands import answering, find_sweep, json_option, root_option, say
 
 #: Exit code of a sweep in which something is damaged.
 DAMAGED = 6
@@ -29,7 +29,7 @@ def verify(name: str, repair: bool, **given: Any) -> int:
         folder = find_sweep(given["root"], name)
         done: tuple[str, ...] = ()
         if repair:
-            mended = repairing.repair(folder, _say)
+            mended = repairing.repair(folder, say)
             done, found = mended.done, mended.left
         else:
             found = verifying.verify(folder)
@@ -69,11 +69,7 @@ def sync(name: str, wait: float, **given: Any) -> int:
     from sweep.show import render_damage
 
     with answering(given["as_json"]) as answer:
-        sent = sending.send(find_sweep(given["root"], name), _say, wait)
+        sent = sending.send(find_sweep(given["root"], name), say, wait)
         rows = [{"tracker": s.tracker, "sent": s.events, "missing": s.missing} for s in sent]
         answer({"name": name, "trackers": rows}, render_damage.sent)
         return AWAY if any(s.missing for s in sent) else 0
-
-
-def _say(text: str) -> None:
-    click.echo(f"sweep: {text}", err=True)

@@ -4,7 +4,7 @@ import pytest
 import sqlalchemy as sa
 
 from sweep import tables
-from sweep.errors import IllegalMove, LedgerError, NotOurs, OutsideError
+from sweep.errors import IllegalMove, NotOurs, OutsideError
 from sweep.events import (
     Closed,
     Created,
@@ -125,13 +125,6 @@ def test_a_file_that_is_no_ledger_is_refused_by_name(tmp_path: Path) -> None:
     path.write_text("not a database, " * 100)
     with pytest.raises(OutsideError, match=r"sweep\.db: is no readable ledger"):
         Ledger(path)
-
-
-def test_a_ledger_of_a_newer_version_is_refused(ledger: Ledger) -> None:
-    with tables.writing(tables.connect(ledger.path)) as connection:
-        connection.execute(tables.sweep.update().values(schema_version=99))
-    with pytest.raises(LedgerError, match="schema version 99"):
-        Ledger(ledger.path)
 
 
 def test_what_the_database_reports_names_the_file(ledger: Ledger) -> None:
