@@ -41,7 +41,8 @@ def stamp(connection: sa.Connection) -> None:
 
 def of(connection: sa.Connection) -> str:
     """The revision that a ledger says it has; SQLAlchemy's error if it says none."""
-    return connection.execute(sa.select(_version.c.version_num)).scalar_one()
+    revision: str = connection.execute(sa.select(_version.c.version_num)).scalar_one()
+    return revision
 
 
 def objection(revision: str, name: str) -> str:

@@ -245,8 +245,8 @@ def test_a_ledger_of_a_newer_program_is_refused_by_everyone(folder: Folder, here
         code, out, err = here(*words)
         assert (code, out, len(err.splitlines())) == (2, "", 1)
         assert "use the program that wrote it, or a newer one" in err
-    for words in (("verify", "demo"), ("verify", "demo", "--repair")):
-        code, out, _ = here(*words)
+    for option in ((), ("--repair",)):
+        code, out, _ = here("verify", "demo", *option)
         assert code == 6
         assert "0417" in out
     assert dump(folder.ledger) == before
