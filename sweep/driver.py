@@ -85,6 +85,7 @@ class Driver:
 
         Raises:
             OutsideError: the disk is full; everything is saved that could be.
+            NotOurs: somebody else has taken the sweep; nothing was written since.
         """
         self._record(verdicts.given_up(self.history))
         with contextlib.closing(self._requests):
@@ -124,6 +125,7 @@ class Driver:
 
     def _collect(self) -> None:
         """Wait for slices and record what came of them, in the order of their trials."""
+        self.parts.check_held()
         if not self._running:
             time.sleep(TICK_S)
         done, _ = wait(self._running, timeout=TICK_S, return_when=FIRST_COMPLETED)

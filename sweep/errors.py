@@ -2,6 +2,7 @@
 
     SweepError                  our own error                                        exit code 5
     ├── UsageError              the user's mistake, nothing was written              exit code 2
+    │   ├── NameTaken               there is a sweep of this name
     │   ├── UnknownName             no such searcher, sweep, file: the names that are known
     │   └── BadConfig               a setting that cannot work: place, value, allowed, hint, line
     │       └── BadSpace                the same, inside the search space
@@ -59,6 +60,10 @@ class UsageError(SweepError):
     """The user's mistake: one line, no traceback, nothing written."""
 
     exit_code = 2
+
+
+class NameTaken(UsageError):
+    """There is a sweep of this name."""
 
 
 class UnknownName(UsageError):
@@ -173,10 +178,10 @@ class NotOurs(LedgerError):
 
     exit_code = 3
 
-    def __init__(self, sweep: str, holder: str) -> None:
+    def __init__(self, sweep: str, holder: str, hint: str = "stop that one first") -> None:
         self.sweep = sweep
         self.holder = holder
-        super().__init__(f"{sweep} is active elsewhere: {holder} holds it; stop that one first")
+        super().__init__(f"{sweep} is active elsewhere: {holder} holds it; {hint}")
 
 
 class OutsideError(SweepError):

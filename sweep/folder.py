@@ -8,6 +8,7 @@ ROOT/NAME/sweep.yaml                the spec as it was given
           trials/N/{ckpt-*, log.txt, progress.json}
 """
 
+import contextlib
 import fcntl
 import glob
 import json
@@ -19,8 +20,13 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from sweep.errors import NotOurs, OutsideError, UnknownName, UsageError
+from sweep.errors import NameTaken, NotOurs, OutsideError, UnknownName, UsageError
 from sweep.seeds import replica_name
+
+#: The file that is locked; the kernel lets go of it with the process.
+LOCK = "run.lock"
+#: Seconds that whoever takes the lock has to write down who it is.
+SIGN_S = 1.0
 
 
 class Folder:
@@ -86,13 +92,13 @@ class Folder:
 
         The lock goes with the process, however it ends.
         """
-        descriptor = os.open(self.path / "run.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        descriptor = os.open(self.path / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            holder = os.pread(descriptor, 1000, 0).decode(errors="replace")
+            holder = _holder(descriptor)
             os.close(descriptor)
-            raise NotOurs(self.name, _describe(holder)) from None
+            raise NotOurs(self.name, holder) from None
         try:
             me = {"pid": os.getpid(), "host": socket.gethostname(), "since": time.time()}
             os.ftruncate(descriptor, 0)
@@ -106,15 +112,23 @@ class Folder:
         """A folder that becomes this one when everything in it is written.
 
         Raises:
-            UsageError: the name is taken.
+            NameTaken: there is one of this name.
         """
         if self.path.exists():
-            raise UsageError(
-                f"name: the sweep '{self.name}' exists already in {self.root}; go on with "
-                f"`sweep resume {self.name}`, or give another --name"
-            )
-        with arriving(self.path) as draft:
-            yield Folder(self.root, draft.name)
+            raise self._taken()
+        try:
+            with arriving(self.path) as draft:
+                yield Folder(self.root, draft.name)
+        except OutsideError as error:
+            if isinstance(error.__cause__, OSError) and self.ledger.exists():
+                raise self._taken() from error  # somebody else was quicker
+            raise
+
+    def _taken(self) -> NameTaken:
+        return NameTaken(
+            f"name: the sweep '{self.name}' exists already in {self.root}; go on with "
+            f"`sweep resume {self.name}`, or give another --name"
+        )
 
 
 @contextmanager
@@ -181,10 +195,16 @@ def find(root: Path, name: str) -> Folder:
     return Folder(root, name)
 
 
-def _describe(holder: str) -> str:
-    try:
-        who = json.loads(holder)
-        since = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(who["since"]))
-        return f"process {who['pid']} on {who['host']}, since {since},"
-    except (ValueError, KeyError, TypeError):
-        return "another process"
+def _holder(descriptor: int) -> str:
+    """Who holds the lock, in words; one that has just taken it has a moment to write that down."""
+    deadline = time.monotonic() + SIGN_S
+    while True:
+        text = os.pread(descriptor, 1000, 0).decode(errors="replace")
+        with contextlib.suppress(ValueError, KeyError, TypeError):
+            who = json.loads(text)
+            if who["host"] != socket.gethostname() or _is_alive(str(who["pid"])):
+                since = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(who["since"]))
+                return f"process {who['pid']} on {who['host']}, since {since},"
+        if time.monotonic() > deadline:
+            return "another process"
+        time.sleep(0.01)

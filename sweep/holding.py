@@ -1,17 +1,91 @@
-"""Holding a sweep: nobody else drives, mends or sends it, and its tables are today's."""
+"""Holding a sweep: nobody else drives, mends or sends it, and its tables are today's.
 
+On one machine the lock file decides at once. A sweep whose lease is of another machine is watched
+for a whole `LEASE_S`, and taken when there was no sign of life. Who holds it gives one every
+`RENEW_S`, from a thread of its own, since a slice may run in the driver's. Times are seconds on
+the monotonic clock of whoever measures them.
+"""
+
+import contextlib
+import threading
+import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 
-from sweep import schema
+import sqlalchemy as sa
+
+from sweep import lease, schema, tables
+from sweep.errors import NotOurs, OutsideError
 from sweep.folder import Folder
+from sweep.lease import Lease
 
 Say = Callable[[str], None]
 
+#: Between two signs of life of a holder.
+RENEW_S = 5.0
+#: Without one for so long a holder on another machine is taken for dead.
+LEASE_S = 30.0
+#: Between two looks for one.
+LOOK_S = 0.2
+#: Between two words to a person who waits.
+TELL_S = 10.0
 
-@contextmanager
-def hold(folder: Folder, say: Say) -> Iterator[None]:
+
+class Hold:
+    """A sweep that is ours, as long as nobody took it.
+
+    Args:
+        folder: the sweep's.
+        epoch: in which everything is written.
+    """
+
+    def __init__(self, folder: Folder, epoch: int) -> None:
+        self.epoch = epoch
+        self._folder = folder
+        self._lost: NotOurs | None = None
+        self._ended = threading.Event()
+        self._engine = tables.connect(folder.ledger)
+        self._thread = threading.Thread(target=self._renew, name="lease", daemon=True)
+        self._thread.start()
+
+    def check(self) -> None:
+        """Raises NotOurs as soon as it is known that somebody else has taken the sweep."""
+        if self._lost is not None:
+            raise self._lost
+
+    def close(self) -> None:
+        """Give it back."""
+        self._ended.set()
+        self._thread.join()
+        with (
+            contextlib.suppress(OutsideError),  # then others wait until it is over
+            tables.outside(self._folder.ledger),
+            tables.writing(self._engine) as connection,
+        ):
+            lease.give_back(connection, self.epoch)
+        self._engine.dispose()
+
+    def _renew(self) -> None:
+        while not self._ended.wait(RENEW_S):
+            try:
+                with (
+                    tables.outside(self._folder.ledger),
+                    tables.writing(self._engine) as connection,
+                ):
+                    lease.renew(connection, self.epoch)
+            except NotOurs as error:
+                self._lost = error
+                return
+            except OutsideError:
+                continue  # a disk that is full; whatever is written says whose the sweep is
+
+
+@contextlib.contextmanager
+def hold(folder: Folder, say: Say) -> Iterator[Hold]:
     """Hold the sweep in `folder`; an older ledger is brought to today's tables first.
+
+    Args:
+        folder: the sweep's.
+        say: told what there is to wait for, and what was done.
 
     Raises:
         NotOurs: somebody else holds it.
@@ -19,9 +93,11 @@ def hold(folder: Folder, say: Say) -> Iterator[None]:
         OutsideError: the disk or the database refused.
     """
     with folder.lock():
-        if schema.is_old(folder.ledger):
-            say(schema.upgrade(folder.ledger))
-        yield
+        is_old = schema.is_old(folder.ledger)
+        with contextlib.closing(Hold(folder, _take(folder, say))) as held:
+            if is_old:
+                say(schema.upgrade(folder.ledger, held.epoch))
+            yield held
 
 
 def upgrade(folder: Folder, say: Say) -> None:
@@ -33,3 +109,44 @@ def upgrade(folder: Folder, say: Say) -> None:
     if schema.is_old(folder.ledger):
         with hold(folder, say):
             return
+
+
+def refuse_if_held(folder: Folder) -> None:
+    """Raises NotOurs where another process has just made the sweep, or drives it."""
+    found = lease.look(folder.ledger)
+    if found.lives:
+        raise NotOurs(folder.name, found.describe())
+
+
+def _take(folder: Folder, say: Say) -> int:
+    """The epoch in which the sweep is ours."""
+    engine = tables.connect(folder.ledger)
+    try:
+        with tables.outside(folder.ledger):
+            with engine.connect() as connection:
+                seen = lease.read(connection)
+            if seen.elsewhere:
+                seen = _watch(folder, engine, seen, say)
+            with tables.writing(engine) as connection:
+                return lease.take(connection, seen)
+    finally:
+        engine.dispose()
+
+
+def _watch(folder: Folder, engine: sa.Engine, seen: Lease, say: Say) -> Lease:
+    """Wait until a lease of another machine is over; returns it as it was last seen."""
+    began = told = time.monotonic()
+    say(f"{seen.describe()} held {folder.name}: {LEASE_S:g} s are waited for a sign of life")
+    while (left := began + LEASE_S - time.monotonic()) > 0:
+        time.sleep(min(LOOK_S, left))
+        with engine.connect() as connection:
+            now = lease.read(connection)
+        if now != seen:
+            if now.elsewhere:
+                raise NotOurs(folder.name, now.describe())
+            return now
+        if time.monotonic() - told >= TELL_S:
+            told = time.monotonic()
+            say(f"no sign of life yet; {began + LEASE_S - told:.0f} s are left")
+    say("there was none: the sweep is taken over")
+    return seen

@@ -30,7 +30,7 @@ from sweep.errors import BadConfig, UnknownName, UsageError
 from sweep.events import EpochBegan, Event, Moved, Status, Widened
 from sweep.exam import Exam
 from sweep.folder import Folder
-from sweep.history import History, Objective, Replica
+from sweep.history import History, Objective
 from sweep.ledger import Ledger, iterate
 from sweep.parts import Parts
 from sweep.pools import Pool
@@ -224,7 +224,7 @@ def opened(
     """
     make_pool = make_pool or pools.find(launch.pool)
     with (
-        holding.hold(launch.folder, launch.say),
+        holding.hold(launch.folder, launch.say) as held,
         contextlib.closing(Ledger(launch.folder.ledger)) as ledger,
     ):
         before = read_spec(ledger)
@@ -236,7 +236,7 @@ def opened(
             raise UsageError(f"--strict: {'; '.join(changes)}")
         warnings = [f"{change}; resumed trials may not be exact" for change in changes]
         history = read_history(ledger)
-        _take_over(ledger, history, launch, None if spec is before else spec.space)
+        _take_over(ledger, held.epoch, history, launch, None if spec is before else spec.space)
         _tidy(launch.folder, history)
         with contextlib.closing(make_pool(launch.slots)) as pool:
             capacity.check_pool(spec, pool.blocks)
@@ -253,18 +253,21 @@ def opened(
                     lambda config: resolved.trainable.complete_config(config, spec.stop),
                     paths,
                     resolved.trainable.can_save(),
+                    held.check,
                 ),
                 warnings,
             )
         _tidy(launch.folder, history)
 
 
-def _take_over(ledger: Ledger, history: History, launch: Launch, wider: Space | None) -> None:
-    """Begin a new epoch and put every trial where the new driver can go on with it."""
+def _take_over(
+    ledger: Ledger, epoch: int, history: History, launch: Launch, wider: Space | None
+) -> None:
+    """Begin the new epoch and put every trial where the new driver can go on with it."""
     running = [*history.replicas(Status.RUNNING), *history.tests(Status.RUNNING)]
     events: list[Event] = [verdicts.interrupted(r, "its driver was gone") for r in running]
     if launch.exam is not None:
-        history.extend(ledger.begin_epoch([launch.exam.begin(history), *events]))
+        history.extend(ledger.append(epoch, [launch.exam.begin(history), *events]))
         return
     wanted = launch.trials or history.wanted or specs.from_json(ledger.spec).trials
     began = EpochBegan(socket.gethostname(), os.getpid(), wanted)
@@ -278,16 +281,12 @@ def _take_over(ledger: Ledger, history: History, launch: Launch, wider: Space | 
     if launch.retry_failed:
         failed = history.of(Status.FAILED)
         ended = (r for t in failed for r in t.replicas if r.status is not Status.COMPLETED)
-        events += [_back(replica, "it is tried again") for replica in ended]
+        events += [Moved(r.trial, Status.PAUSED, "it is tried again", r.index) for r in ended]
     if launch.budget or launch.max_disk:
         events.append(Changed(None, launch.budget, launch.max_disk))
     if wider is not None:
         events.append(Widened(wider.raw, len(history.trials)))
-    history.extend(ledger.begin_epoch([began, *events]))
-
-
-def _back(replica: Replica, reason: str) -> Moved:
-    return Moved(replica.trial, Status.PAUSED, reason, replica.index)
+    history.extend(ledger.append(epoch, [began, *events]))
 
 
 def _tidy(folder: Folder, history: History) -> None:

@@ -16,8 +16,8 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from sweep import schema, tables
-from sweep.errors import IllegalMove, NotOurs, OutsideError
+from sweep import clock, lease, schema, tables
+from sweep.errors import IllegalMove, OutsideError
 from sweep.event_bodies import from_body, to_body
 from sweep.events import (
     MOVES,
@@ -73,6 +73,7 @@ class Ledger:
         with tables.outside(path), tables.writing(engine) as connection:
             tables.metadata.create_all(connection)
             schema.stamp(connection)
+            lease.begin(connection)
             row = {
                 "id": uuid.uuid4().hex,
                 "name": name,
@@ -93,8 +94,7 @@ class Ledger:
     def begin_epoch(self, events: Sequence[Event]) -> list[Recorded]:
         """Take the sweep over, in one transaction; writes of older epochs are refused from now."""
         with tables.outside(self.path), tables.writing(self._engine) as connection:
-            epoch, _ = _newest(connection)
-            return _insert(connection, epoch + 1, events)
+            return _insert(connection, lease.take(connection), events)
 
     def append(
         self, epoch: int, events: Sequence[Event], also: Also | None = None
@@ -107,16 +107,21 @@ class Ledger:
             OutsideError: the database refused (disk full, locked); nothing was written.
         """
         with tables.outside(self.path), tables.writing(self._engine) as connection:
-            newest, _ = _newest(connection)
-            if newest != epoch:
-                raise NotOurs(self.name, f"its epoch is {newest}, ours was {epoch}")
+            lease.check(connection, epoch)
             if also is not None:
                 also(connection)
             return _insert(connection, epoch, events)
 
-    def set_published(self, tracker: str, k: int) -> None:
-        """Remember that `tracker` has everything up to event `k`."""
+    def check(self, epoch: int) -> None:
+        """Raises NotOurs when `epoch` is over."""
+        with tables.outside(self.path), self._engine.connect() as connection:
+            lease.check(connection, epoch)
+
+    def set_published(self, tracker: str, k: int, epoch: int | None = None) -> None:
+        """Remember that `tracker` has everything up to event `k`; NotOurs if `epoch` is over."""
         with tables.outside(self.path), tables.writing(self._engine) as connection:
+            if epoch is not None:
+                lease.check(connection, epoch)
             connection.execute(
                 tables.published.delete().where(tables.published.c.tracker == tracker)
             )
@@ -134,7 +139,7 @@ class Ledger:
     def last(self) -> int:
         """The number of the last event; 0: there is none."""
         with tables.outside(self.path), self._engine.connect() as connection:
-            return _newest(connection)[1]
+            return _last(connection)
 
     def read(self, after: int = 0, limit: int | None = None) -> list[Recorded]:
         """Events with numbers above `after`, in order, with their results."""
@@ -203,20 +208,17 @@ def _rows(connection: sa.Connection, first: int, last: int) -> dict[int, list[Ro
     return rows
 
 
-def _newest(connection: sa.Connection) -> tuple[int, int]:
-    """Epoch and number of the last event; both grow, so the last row has the greatest."""
-    columns = tables.events.c
-    query = sa.select(columns.epoch, columns.k).order_by(columns.k.desc()).limit(1)
-    row = connection.execute(query).first()
-    return (row.epoch, row.k) if row else (0, 0)
+def _last(connection: sa.Connection) -> int:
+    query = sa.select(tables.events.c.k).order_by(tables.events.c.k.desc()).limit(1)
+    return connection.execute(query).scalar() or 0
 
 
 def _insert(connection: sa.Connection, epoch: int, events: Iterable[Event]) -> list[Recorded]:
-    _, k = _newest(connection)
+    k = _last(connection)
     recorded: list[Recorded] = []
     for event in events:
         k += 1
-        record = Recorded(k, epoch, time.time(), event)
+        record = Recorded(k, epoch, clock.now(), event)
         row = {
             "k": k,
             "epoch": epoch,

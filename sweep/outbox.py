@@ -16,7 +16,7 @@ from collections.abc import Callable, Mapping
 from contextlib import closing
 from pathlib import Path
 
-from sweep.errors import without_password
+from sweep.errors import NotOurs, without_password
 from sweep.ledger import Ledger
 from sweep.trackers import Tracker
 from trainables import failpoints, rng
@@ -40,13 +40,18 @@ class Outbox:
         ledger_path: the ledger's file.
         trackers: name → tracker; the name is the one under which the ledger remembers.
         say: told once per outage, in one sentence, from a sender's thread.
+        epoch: nothing is sent when this one is over; None: whichever it is.
     """
 
     def __init__(
-        self, ledger_path: Path, trackers: Mapping[str, Tracker], say: Callable[[str], None]
+        self,
+        ledger_path: Path,
+        trackers: Mapping[str, Tracker],
+        say: Callable[[str], None],
+        epoch: int | None = None,
     ) -> None:
         self._senders = [
-            _Sender(ledger_path, name, tracker, say) for name, tracker in trackers.items()
+            _Sender(ledger_path, name, tracker, say, epoch) for name, tracker in trackers.items()
         ]
         for sender in self._senders:
             sender.start()
@@ -75,7 +80,14 @@ class Outbox:
 class _Sender(threading.Thread):
     """Keeps one tracker up to date."""
 
-    def __init__(self, path: Path, name: str, tracker: Tracker, say: Callable[[str], None]) -> None:
+    def __init__(
+        self,
+        path: Path,
+        name: str,
+        tracker: Tracker,
+        say: Callable[[str], None],
+        epoch: int | None,
+    ) -> None:
         super().__init__(name=f"outbox-{name}", daemon=True)
         self.tracker_name = name
         self.sent_all = False
@@ -83,6 +95,7 @@ class _Sender(threading.Thread):
         self._path = path
         self._tracker = tracker
         self._say = say
+        self._epoch = epoch
         self._jitter = rng.generator(0, "outbox", name, str(path))
         self._news = threading.Event()
         self._news.set()
@@ -114,6 +127,8 @@ class _Sender(threading.Thread):
             finishing = self._finishing.is_set()
             try:
                 self._send_all()
+            except NotOurs:
+                break  # whoever has taken the sweep sends the rest
             except Exception as error:  # noqa: BLE001 a tracker may fail in any way; training goes on
                 failures += 1
                 self._report(error, failures)
@@ -135,9 +150,11 @@ class _Sender(threading.Thread):
                 records = ledger.read(published, BATCH)
                 if not records:
                     return
+                if self._epoch is not None:
+                    ledger.check(self._epoch)
                 self._tracker.publish(records)
                 published = records[-1].k
-                ledger.set_published(self.tracker_name, published)
+                ledger.set_published(self.tracker_name, published, self._epoch)
                 failpoints.reach("published")
 
     def _await_news(self) -> None:

@@ -35,6 +35,8 @@ class Parts:
     """Folders in which workers find the trainable's module."""
     saves: bool = True
     """Whether the trainable can be paused."""
+    check_held: Callable[[], None] = lambda: None
+    """Raises NotOurs when somebody else has taken the sweep."""
 
     def slice(self, opened: Opened) -> SliceSpec:
         """All that a worker needs to know for a slice that was opened."""

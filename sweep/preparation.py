@@ -6,9 +6,9 @@ from pathlib import Path
 
 import joblib
 
-from sweep import capacity, launch, plugins, pools, samples, warm_start
+from sweep import capacity, holding, launch, plugins, pools, samples, warm_start
 from sweep import spec as specs
-from sweep.errors import BadConfig, without_password
+from sweep.errors import BadConfig, NameTaken, without_password
 from sweep.folder import Folder
 from sweep.launch import Resolved
 from sweep.spec import Override, SweepSpec
@@ -46,9 +46,18 @@ def prepare(space: str, overrides: Sequence[Override]) -> Prepared:
 
 
 def create(prepared: Prepared, folder: Folder, pool: str, tracking_uri: str | None) -> list[str]:
-    """Make the sweep's folder and ledger, if there is such a pool; returns what to say."""
+    """Make the sweep's folder and ledger, if there is such a pool; returns what to say.
+
+    Raises:
+        NotOurs: another process has just made one of this name, or drives it.
+    """
     pools.find(pool)
-    return launch.create(folder, prepared.resolved, prepared.text, prepared.paths, tracking_uri)
+    made = (folder, prepared.resolved, prepared.text, prepared.paths, tracking_uri)
+    try:
+        return launch.create(*made)
+    except NameTaken:
+        holding.refuse_if_held(folder)
+        raise
 
 
 def taken_over(prepared: Prepared, root: Path) -> list[str]:

@@ -10,7 +10,7 @@ import contextlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
-from sweep import checkpoints, holding, ledger_check, sending, tables
+from sweep import checkpoints, holding, lease, ledger_check, sending, tables
 from sweep.damage import Remedy
 from sweep.events import FINISHED
 from sweep.folder import Folder
@@ -43,43 +43,46 @@ def repair(folder: Folder, say: Callable[[str], None]) -> Mended:
         if any(damage.part == "ledger" for damage in found.damages):
             return Mended((), found)
     upgraded: list[str] = []
-    with holding.hold(folder, upgraded.append):
+    with holding.hold(folder, upgraded.append) as held:
         found = look_at(folder, driven=False)
-        done = (*upgraded, *_mend(folder, found, say))
+        done = (*upgraded, *_mend(folder, held.epoch, found, say))
         return Mended(done, look_at(folder, driven=False) if done else found)
 
 
-def _mend(folder: Folder, found: Found, say: Callable[[str], None]) -> Iterator[str]:
+def _mend(folder: Folder, epoch: int, found: Found, say: Callable[[str], None]) -> Iterator[str]:
     remedies = {damage.remedy for damage in found.damages}
     if Remedy.STATUSES in remedies:
-        yield _restate(folder)
+        yield _restate(folder, epoch)
     if Remedy.DROP in remedies:
-        yield from _drop(folder, found)
+        yield from _drop(folder, epoch, found)
     if remedies & {Remedy.DROP, Remedy.SWEEP_UP}:
         yield from _sweep_up(folder)
     if again := sorted({d.part for d in found.damages if d.remedy is Remedy.SEND}):
-        yield from _send(folder, again, say)
+        yield from _send(folder, epoch, again, say)
     elif Remedy.DROP in remedies:
-        sending.send_locked(folder, say, PATIENCE_S)  # copies say which checkpoint is the newest
+        sending.send_held(
+            folder, epoch, say, PATIENCE_S
+        )  # copies say which checkpoint is the newest
 
 
-def _restate(folder: Folder) -> str:
+def _restate(folder: Folder, epoch: int) -> str:
     statuses = ledger_check.replay(folder.ledger).statuses
     rows = [{"trial": t, "replica": r, "status": status} for (t, r), status in statuses.items()]
     engine = tables.connect(folder.ledger)
     with tables.outside(folder.ledger), tables.writing(engine) as connection:
+        lease.check(connection, epoch)
         connection.execute(tables.replicas.delete())
         connection.execute(tables.replicas.insert(), rows)
     engine.dispose()
     return "the statuses were worked out from the events again"
 
 
-def _drop(folder: Folder, found: Found) -> Iterator[str]:
+def _drop(folder: Folder, epoch: int, found: Found) -> Iterator[str]:
     lost = [damage for damage in found.damages if damage.remedy is Remedy.DROP]
     history = read_history(folder)
     events = [Dropped(damage.trial, damage.replica, (damage.digest,)) for damage in lost]
     with contextlib.closing(Ledger(folder.ledger)) as ledger:
-        history.extend(ledger.append(history.epoch, events))
+        history.extend(ledger.append(epoch, events))
     for place in sorted({(damage.trial, damage.replica) for damage in lost}):
         replica = history.replica(*place)
         newest = replica.newest
@@ -100,14 +103,16 @@ def _sweep_up(folder: Folder) -> Iterator[str]:
             yield f"trials/{its.name}: {len(gone)} files that no row names were deleted"
 
 
-def _send(folder: Folder, names: list[str], say: Callable[[str], None]) -> Iterator[str]:
+def _send(
+    folder: Folder, epoch: int, names: list[str], say: Callable[[str], None]
+) -> Iterator[str]:
     for name, tracker in sending.made(sending.where(folder)).items():
         if name in names and isinstance(tracker, Comparable):
             tracker.set_aside()
     with contextlib.closing(Ledger(folder.ledger)) as ledger:
         for name in names:
-            ledger.set_published(name, 0)
-    for sent in sending.send_locked(folder, say, PATIENCE_S):
+            ledger.set_published(name, 0, epoch)
+    for sent in sending.send_held(folder, epoch, say, PATIENCE_S):
         if sent.tracker in names:
             rest = f", {sent.missing} are missing" if sent.missing else ""
             yield f"{sent.tracker} was sent {sent.events} events again{rest}"

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import sqlalchemy as sa
 
-from sweep import tables
+from sweep import lease, tables
 from sweep.errors import OutsideError, UsageError
 from trainables import disk, failpoints
 
@@ -97,12 +97,15 @@ def is_old(path: Path) -> bool:
     return revision != known()[-1]
 
 
-def upgrade(path: Path) -> str:
+def upgrade(path: Path, epoch: int) -> str:
     """Bring an old ledger to today's revision, keeping a copy; returns what was done, in words.
 
-    For who holds the sweep.
+    Args:
+        path: the ledger's file.
+        epoch: in which the caller holds the sweep.
 
     Raises:
+        NotOurs: somebody else has taken the sweep.
         OutsideError: the disk or the database refused; the ledger is as it was.
     """
     engine = tables.connect(path)
@@ -113,6 +116,7 @@ def upgrade(path: Path) -> str:
         _copy(path, copy)
         failpoints.reach("ledger copied")
         with tables.outside(path), tables.writing(engine) as connection:
+            lease.check(connection, epoch)
             run_scripts(connection)
             failpoints.reach("ledger upgraded")
     finally:

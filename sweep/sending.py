@@ -42,20 +42,22 @@ def made(where: Where) -> dict[str, Tracker]:
 
 
 def send(folder: Folder, say: Callable[[str], None], patience_s: float) -> list[Sent]:
-    """Send everything that is missing, under the sweep's lock; waits `patience_s` at most.
+    """Send everything that is missing, holding the sweep; waits `patience_s` at most.
 
     Raises:
         NotOurs: a driver holds the sweep, and sends it itself.
     """
-    with holding.hold(folder, say):
-        return send_locked(folder, say, patience_s)
+    with holding.hold(folder, say) as held:
+        return send_held(folder, held.epoch, say, patience_s)
 
 
-def send_locked(folder: Folder, say: Callable[[str], None], patience_s: float) -> list[Sent]:
-    """`send`, for who holds the lock."""
+def send_held(
+    folder: Folder, epoch: int, say: Callable[[str], None], patience_s: float
+) -> list[Sent]:
+    """`send`, for who holds the sweep in `epoch`."""
     here = where(folder)
     before = _published(here)
-    Outbox(folder.ledger, made(here), say).close(patience_s)
+    Outbox(folder.ledger, made(here), say, epoch).close(patience_s)
     after, last = _published(here), _last(folder)
     return [Sent(name, after[name] - before[name], last - after[name]) for name in before]
 

@@ -97,7 +97,8 @@ class _Session:
         driver = Examiner if order.launch.exam is not None else Driver
         self.driver = driver(parts, self.watch)
         self.signals = _Signals(self.driver.ask_to_stop)
-        self.outbox = Outbox(parts.folder.ledger, _make_trackers(parts, order), view.say)
+        made = _make_trackers(parts, order)
+        self.outbox = Outbox(parts.folder.ledger, made, view.say, parts.history.epoch)
         self.told = False
 
     def run(self, warnings: Sequence[str]) -> Ended:

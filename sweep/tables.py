@@ -51,6 +51,16 @@ published = sa.Table(
     sa.Column("tracker", sa.String, primary_key=True),
     sa.Column("k", sa.Integer, nullable=False),
 )
+lease = sa.Table(
+    "lease",
+    metadata,
+    sa.Column("epoch", sa.Integer, primary_key=True, autoincrement=False),
+    sa.Column("host", sa.String),
+    sa.Column("kernel", sa.String, nullable=False),
+    sa.Column("pid", sa.Integer, nullable=False),
+    sa.Column("since", sa.Float, nullable=False),
+    sa.Column("renewed", sa.Integer, nullable=False),
+)
 requests = sa.Table(
     "requests",
     metadata,

@@ -46,6 +46,15 @@ def upgrade() -> None:
         sa.Column("k", sa.Integer, nullable=False),
     )
     op.create_table(
+        "lease",
+        sa.Column("epoch", sa.Integer, primary_key=True, autoincrement=False),
+        sa.Column("host", sa.String),
+        sa.Column("kernel", sa.String, nullable=False),
+        sa.Column("pid", sa.Integer, nullable=False),
+        sa.Column("since", sa.Float, nullable=False),
+        sa.Column("renewed", sa.Integer, nullable=False),
+    )
+    op.create_table(
         "requests",
         sa.Column("number", sa.Integer, primary_key=True),
         sa.Column("epoch", sa.Integer, nullable=False),

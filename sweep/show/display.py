@@ -18,6 +18,7 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
+from sweep import clock
 from sweep.events import Opened, Recorded
 from sweep.folder import Folder
 from sweep.parts import Parts
@@ -120,7 +121,7 @@ class LiveView:
         self._parts = parts
         self._narrator = Narrator(parts.history, parts.scheduler.pauses)
         self._aim = Aim(parts.scheduler.levels, parts.spec.stop, parts.scheduler.work)
-        self._began_at = time.time()
+        self._began_at = time.monotonic()
         self._measure = progress.exam_fraction if parts.history.exam else progress.fraction
         self._began_with = self._measure(parts.history, self._aim)
         for warning in warnings:
@@ -160,7 +161,7 @@ class LiveView:
     def _picture(self) -> RenderableType:
         parts = self._parts
         notes = progress.read_notes(parts.folder, parts.history)
-        now = time.time()
+        now = clock.now()
         rows = [
             views.running_replica(
                 parts.history,
@@ -174,7 +175,7 @@ class LiveView:
         share = self._measure(parts.history, self._aim, notes)
         shown: list[RenderableType] = [title(parts), Text()]
         shown += self._running(rows)
-        shown += [Text(), self._bar(share, now - self._began_at)]
+        shown += [Text(), self._bar(share, time.monotonic() - self._began_at)]
         best = views.best_so_far(parts.history)
         shown += [render.best_line(best)] if best else []
         return Group(*shown, Text(), *self._log_lines())

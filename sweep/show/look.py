@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from sweep import folder as folders
-from sweep import launch
+from sweep import launch, lease
 from sweep.errors import SweepError
 from sweep.events import EpochBegan, ExamBegan, Opened, Recorded, Row
 from sweep.folder import Folder
@@ -136,12 +136,17 @@ def _state(folder: Folder, history: History) -> State:
 
 
 def is_driven(folder: Folder) -> bool:
-    """Whether a driver holds the sweep.
+    """Whether a driver holds the sweep, here or, as far as is known, on another machine."""
+    return _is_locked(folder) or lease.look(folder.ledger).elsewhere
+
+
+def _is_locked(folder: Folder) -> bool:
+    """Whether a process on this machine holds it.
 
     The lock is only tried where its last holder's process is alive, so that a look never takes it
     from a driver that starts at that moment.
     """
-    path = folder.path / "run.lock"
+    path = folder.path / folders.LOCK
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     except OSError:

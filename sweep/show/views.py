@@ -41,7 +41,7 @@ def overview(sweep: Sweep, now: float) -> Data:
         "mode": sweep.spec.mode,
         "best": best_so_far(history),
         "created_at": sweep.created_at,
-        "age_s": now - sweep.created_at,
+        "age_s": max(0.0, now - sweep.created_at),
     }
 
 
@@ -51,7 +51,7 @@ def status(sweep: Sweep, notes: Notes, now: float) -> Data:
     measure = progress.exam_fraction if testing else progress.fraction
     share = measure(sweep.history, sweep.aim, notes)
     running = sweep.state is State.RUNNING or testing
-    elapsed = now - sweep.epoch_began_at if running and sweep.epoch_began_at else None
+    elapsed = max(0.0, now - sweep.epoch_began_at) if running and sweep.epoch_began_at else None
     left = None
     if elapsed is not None:
         left = progress.time_left(elapsed, share, sweep.fraction_at_epoch())
@@ -92,7 +92,7 @@ def running_replica(
         "time": replica.time if note is None or note.time is None else note.time,
         "goal": replica.goal.at,
         "value": finite(value),
-        "seconds": before + (now - opened_at if opened_at is not None else 0.0),
+        "seconds": before + (max(0.0, now - opened_at) if opened_at is not None else 0.0),
         "settings": dict(history.trials[replica.trial].searched),
     }
 

@@ -79,8 +79,9 @@ def here(folder: Folder, capsys: pytest.CaptureFixture[str]) -> Here:
 
 
 def dump(path: Path) -> list[str]:
+    """Everything in a ledger but who holds it."""
     with closing(sqlite3.connect(path)) as database:
-        return list(database.iterdump())
+        return [line for line in database.iterdump() if 'INTO "lease"' not in line]
 
 
 def events(folder: Folder) -> list[tuple[object, ...]]:
@@ -218,7 +219,7 @@ def test_a_script_that_fails_leaves_the_old_ledger_whole(
     script.write_text(NEXT + '    op.drop_table("nowhere")\n')
     monkeypatch.setattr(schema, "SCRIPTS", next_scripts)
     with pytest.raises(OutsideError, match="no such table: nowhere"):
-        schema.upgrade(folder.ledger)
+        schema.upgrade(folder.ledger, 0)
     assert dump(folder.ledger) == before
 
 
@@ -228,7 +229,7 @@ def test_where_no_copy_can_be_made_nothing_is_upgraded(
     monkeypatch.setattr(schema, "SCRIPTS", next_scripts)
     (folder.path / "sweep.db.0001").mkdir()
     with pytest.raises(OutsideError, match="the ledger is as it was"):
-        schema.upgrade(folder.ledger)
+        schema.upgrade(folder.ledger, 0)
     assert revision(folder) == "0001"
 
 

@@ -1,0 +1,161 @@
+"""Whose a sweep is: one row in its ledger, with the epoch in which everything is written.
+
+    epoch     grows with every holder; whoever writes in another one is refused
+    host …    who holds it; none: it was given back
+    renewed   a counter to which its holder adds as long as it lives
+
+On one machine the lock file decides, since the kernel knows who lives. The lease is for others: to
+them a holder is dead when its counter stands still for so long on *their* monotonic clock. No date
+is compared with another, so no clock that is set, anywhere, ends a lease.
+"""
+
+import os
+import socket
+import sqlite3
+import time
+from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NamedTuple
+
+import sqlalchemy as sa
+
+from sweep import tables
+from sweep.errors import NotOurs
+
+_BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
+_LEFT = "this driver was not heard of for too long and has stopped; every result it wrote is kept"
+
+
+class Host(NamedTuple):
+    """A machine, or a container on one."""
+
+    name: str
+    kernel: str
+    """Containers with the same one share their locks; it is another after each start."""
+
+
+def this_host() -> Host:
+    """Where this process runs."""
+    name = socket.gethostname()
+    return Host(name, _BOOT_ID.read_text().strip() if _BOOT_ID.exists() else name)
+
+
+@dataclass(frozen=True)
+class Lease:
+    """The row, and how far the history was: whatever changes in it is a sign of life."""
+
+    epoch: int = 0
+    host: str | None = None
+    kernel: str = ""
+    pid: int = 0
+    since: float = 0.0
+    """When it was taken, seconds since 1970; only shown."""
+    renewed: int = 0
+    last: int = 0
+    """The number of the last event."""
+
+    @property
+    def elsewhere(self) -> bool:
+        """Whether somebody on another machine holds it, or held it until it was cut off."""
+        return self.host is not None and self.kernel != this_host().kernel
+
+    @property
+    def lives(self) -> bool:
+        """Whether its holder is another process that runs, as far as this machine can tell."""
+        here = self.pid != os.getpid() and Path(f"/proc/{self.pid}").exists()
+        return self.elsewhere or (self.host is not None and here)
+
+    def describe(self) -> str:
+        """Who holds it."""
+        if self.host is None:
+            return "another process"
+        since = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(self.since))
+        return f"process {self.pid} on {self.host}, since {since},"
+
+
+# ---- inside a transaction of whoever asks --------------------------------------------------------
+
+
+def read(connection: sa.Connection) -> Lease:
+    """The lease as it is now."""
+    row = connection.execute(sa.select(tables.lease)).first()
+    newest = sa.select(tables.events.c.k).order_by(tables.events.c.k.desc()).limit(1)
+    last = connection.execute(newest).scalar() or 0
+    return Lease(last=last) if row is None else Lease(*row, last)
+
+
+def take(connection: sa.Connection, seen: Lease | None = None) -> int:
+    """Make this process the holder, in a new epoch, which is returned.
+
+    Args:
+        connection: in a transaction that has the write lock.
+        seen: the lease on which that was decided; None: whatever it is.
+
+    Raises:
+        NotOurs: it is not that one any more.
+    """
+    found = read(connection)
+    if seen not in (None, found):
+        raise NotOurs(_name(connection), found.describe())
+    newest = connection.execute(sa.select(sa.func.max(tables.events.c.epoch))).scalar() or 0
+    epoch = max(found.epoch, newest) + 1
+    _put(connection, epoch)
+    return epoch
+
+
+def begin(connection: sa.Connection) -> None:
+    """Make this process the first holder, of a sweep without events."""
+    _put(connection, 0)
+
+
+def check(connection: sa.Connection, epoch: int) -> None:
+    """Refuse to write in an epoch that is over.
+
+    Raises:
+        NotOurs: somebody else has taken the sweep.
+    """
+    if connection.execute(sa.select(tables.lease.c.epoch)).scalar() != epoch:
+        raise NotOurs(_name(connection), read(connection).describe(), _LEFT)
+
+
+def renew(connection: sa.Connection, epoch: int) -> None:
+    """Give a sign of life.
+
+    Raises:
+        NotOurs: somebody else has taken the sweep.
+    """
+    check(connection, epoch)
+    connection.execute(tables.lease.update().values(renewed=tables.lease.c.renewed + 1))
+
+
+def give_back(connection: sa.Connection, epoch: int) -> None:
+    """Hold it no more, if it is still ours."""
+    ours = tables.lease.c.epoch == epoch
+    connection.execute(tables.lease.update().where(ours).values(host=None))
+
+
+def _put(connection: sa.Connection, epoch: int) -> None:
+    host, kernel = this_host()
+    row = {"host": host, "kernel": kernel, "pid": os.getpid(), "since": time.time()}
+    connection.execute(tables.lease.delete())
+    connection.execute(tables.lease.insert().values(epoch=epoch, renewed=0, **row))
+
+
+def _name(connection: sa.Connection) -> str:
+    return str(connection.execute(sa.select(tables.sweep.c.name)).scalar())
+
+
+# ---- from outside --------------------------------------------------------------------------------
+
+
+def look(path: Path) -> Lease:
+    """The lease in the ledger's file `path`, which is only read; nobody's where there is none."""
+    columns = "epoch, host, kernel, pid, since, renewed"
+    try:
+        address = f"{path.absolute().as_uri()}?mode=ro"
+        with closing(sqlite3.connect(address, uri=True, timeout=60.0)) as database:
+            row = database.execute(f"SELECT {columns} FROM lease").fetchone()  # noqa: S608 ours
+    except sqlite3.Error:
+        return Lease()
+    return Lease() if row is None else Lease(*row)
