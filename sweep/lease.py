@@ -82,7 +82,9 @@ def read(connection: sa.Connection) -> Lease:
     row = connection.execute(sa.select(tables.lease)).first()
     newest = sa.select(tables.events.c.k).order_by(tables.events.c.k.desc()).limit(1)
     last = connection.execute(newest).scalar() or 0
-    return Lease(last=last) if row is None else Lease(*row, last)
+    if row is None:
+        return Lease(last=last)
+    return Lease(row.epoch, row.host, row.kernel, row.pid, row.since, row.renewed, last)
 
 
 def take(connection: sa.Connection, seen: Lease | None = None) -> int:

@@ -1,5 +1,6 @@
 """The ledger's tables, and how an SQLite file of ours is opened."""
 
+import re
 import sqlite3
 from contextlib import AbstractContextManager, closing
 from pathlib import Path
@@ -8,6 +9,13 @@ from typing import Any
 import sqlalchemy as sa
 
 from sweep.errors import OutsideError
+
+_MOUNTS = Path("/proc/self/mountinfo")
+_OCTAL = re.compile(r"\\([0-7]{3})")
+#: Types of file systems that several machines share.
+_SHARED = frozenset(
+    ("nfs", "nfs4", "cifs", "smb3", "smbfs", "afs", "ceph", "lustre", "gpfs", "beegfs", "sshfs")
+) | {"glusterfs", "gfs2", "ocfs2", "orangefs", "wekafs"}
 
 metadata = sa.MetaData()
 sweep = sa.Table(
@@ -79,7 +87,10 @@ def connect(path: Path) -> sa.Engine:
 
     WAL lets readers work while the driver writes; full sync makes a commit survive a power cut;
     transactions take the write lock at once, since one that reads first cannot wait for it later.
+    WAL is memory that the machine's processes share, so on a file system of several machines the
+    file has a rollback journal, and readers and the driver wait for each other.
     """
+    journal = "DELETE" if _is_shared(path) else "WAL"
     engine = sa.create_engine(sa.URL.create("sqlite", database=str(path)))
 
     @sa.event.listens_for(engine, "connect")
@@ -87,7 +98,7 @@ def connect(path: Path) -> sa.Engine:
         connection.isolation_level = None  # we say BEGIN ourselves
         for pragma in (
             "busy_timeout=60000",
-            "journal_mode=WAL",
+            f"journal_mode={journal}",
             "synchronous=FULL",
             "foreign_keys=ON",
             "trusted_schema=OFF",
@@ -100,6 +111,22 @@ def connect(path: Path) -> sa.Engine:
         connection.exec_driver_sql("BEGIN IMMEDIATE" if immediate else "BEGIN")
 
     return engine
+
+
+def _is_shared(path: Path) -> bool:
+    """Whether other machines may see the file too: by the type of what is mounted nearest to it."""
+    try:
+        mounts = _MOUNTS.read_text(encoding="utf-8", errors="surrogateescape").splitlines()
+    except OSError:
+        return False
+    above = {str(folder) for folder in path.absolute().resolve().parents}
+    kind, longest = "", 0
+    for mount in mounts:  # 36 35 98:0 /root /mount-point options … - type source options
+        place, _, rest = mount.partition(" - ")
+        point = _OCTAL.sub(lambda code: chr(int(code[1], 8)), place.split(" ")[4])
+        if point in above and len(point) >= longest:  # the last one at a place covers others
+            kind, longest = rest.split(" ")[0], len(point)
+    return kind.removeprefix("fuse.") in _SHARED
 
 
 def writing(engine: sa.Engine) -> AbstractContextManager[sa.Connection]:

@@ -134,3 +134,25 @@ def test_what_the_database_reports_names_the_file(ledger: Ledger) -> None:
     ledger.append(epoch, [created(), Opened(0, 0, 0, Goal(), "")])
     with pytest.raises(OutsideError, match="no such table"):
         ledger.append(epoch, [closed((Row(1, {}),))])
+
+
+@pytest.mark.parametrize(
+    ("kind", "mode"), [("nfs4", "delete"), ("fuse.sshfs", "delete"), ("ext4", "wal")]
+)
+def test_a_ledger_that_several_machines_share_needs_no_memory_of_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str, mode: str
+) -> None:
+    mounts, root = tmp_path / "mountinfo", tmp_path / "a share"
+    root.mkdir()
+    point = str(root.resolve()).replace(" ", r"\040")
+    mounts.write_text(
+        "22 1 8:1 / / rw shared:1 - ext4 /dev/sda1 rw\n"
+        f"36 22 0:40 / {point} rw,relatime shared:2 - {kind} server:/export rw\n"
+        f"37 22 0:41 / {point}-2 rw - tmpfs tmpfs rw\n"
+    )
+    monkeypatch.setattr(tables, "_MOUNTS", mounts)
+    ledger = Ledger.create(root / "sweep.db", "demo", SPEC, {})
+    begin(ledger)
+    with tables.connect(ledger.path).connect() as connection:
+        assert connection.exec_driver_sql("PRAGMA journal_mode").scalar() == mode
+    assert len(Ledger(ledger.path).read()) == 1
