@@ -257,6 +257,7 @@ def opened(
                 ),
                 warnings,
             )
+        ledger.check(held.epoch)
         _tidy(launch.folder, history)
 
 

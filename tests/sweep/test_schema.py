@@ -12,7 +12,7 @@ import sqlalchemy as sa
 from alembic.autogenerate import compare_metadata
 from alembic.runtime.migration import MigrationContext
 
-from sweep import ledger_check, schema, tables
+from sweep import lease, ledger_check, schema, tables
 from sweep.damage import Remedy
 from sweep.errors import OutsideError, UsageError
 from sweep.folder import Folder
@@ -219,7 +219,7 @@ def test_a_script_that_fails_leaves_the_old_ledger_whole(
     script.write_text(NEXT + '    op.drop_table("nowhere")\n')
     monkeypatch.setattr(schema, "SCRIPTS", next_scripts)
     with pytest.raises(OutsideError, match="no such table: nowhere"):
-        schema.upgrade(folder.ledger, 0)
+        schema.upgrade(folder.ledger, lease.look(folder.ledger).epoch)
     assert dump(folder.ledger) == before
 
 
@@ -229,7 +229,7 @@ def test_where_no_copy_can_be_made_nothing_is_upgraded(
     monkeypatch.setattr(schema, "SCRIPTS", next_scripts)
     (folder.path / "sweep.db.0001").mkdir()
     with pytest.raises(OutsideError, match="the ledger is as it was"):
-        schema.upgrade(folder.ledger, 0)
+        schema.upgrade(folder.ledger, lease.look(folder.ledger).epoch)
     assert revision(folder) == "0001"
 
 
