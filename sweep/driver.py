@@ -14,7 +14,7 @@ import contextlib
 import math
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, wait
 
 from sweep import capacity, control, disk_budget, outcomes, planning, verdicts
@@ -87,18 +87,23 @@ class Driver:
             OutsideError: the disk is full; everything is saved that could be.
             NotOurs: somebody else has taken the sweep; nothing was written since.
         """
+        for _ in self.turns():
+            pass
+        return "stopped" if self._asks else "finished"
+
+    def turns(self) -> Iterator[None]:
+        """`run` in steps, for who wants something to happen between two of them."""
         self._record(verdicts.given_up(self.history))
         with contextlib.closing(self._requests):
             while not self._finished():
                 self._collect()
+                yield
         if self._refusal is not None:
             with contextlib.suppress(OutsideError):
                 self._record(self._ending("failed", str(self._refusal)))
             raise self._refusal
-        how = "stopped" if self._asks else "finished"
-        why = "" if self._asks else self._why
+        how, why = ("stopped", "") if self._asks else ("finished", self._why)
         self._record(self._ending(how, why))
-        return how
 
     # ---- one turn ---------------------------------------------------------------------------
 

@@ -2,8 +2,9 @@
 
 Every write is one transaction of numbered events, made by the holder of the newest epoch. An event
 is durable when `Ledger.append` returns. SQLite in WAL mode with full sync by default; rows are
-appended, never rewritten, but for the results after a checkpoint that a trial went back to. Paths
-inside are relative to the sweep's folder, so that the folder can be moved.
+appended, never rewritten: where a trial goes back to a checkpoint, later results go to a table of
+their own, so that each event is read as it was. Paths inside are relative to the sweep's folder, so
+that the folder can be moved.
 """
 
 import json
@@ -197,15 +198,14 @@ class Ledger:
 
 
 def _rows(connection: sa.Connection, first: int, last: int) -> dict[int, list[Row]]:
-    query = (
-        sa.select(tables.results)
-        .where(tables.results.c.k.between(first, last))
-        .order_by(tables.results.c.k, tables.results.c.iteration)
-    )
+    """Event number → its results as they were recorded."""
     rows: dict[int, list[Row]] = {}
-    for row in connection.execute(query):
-        rows.setdefault(row.k, []).append(Row(row.iteration, json.loads(row.metrics)))
-    return rows
+    for table in (tables.results, tables.superseded):
+        columns = table.c
+        query = sa.select(columns.k, columns.iteration, columns.metrics)
+        for row in connection.execute(query.where(columns.k.between(first, last))):
+            rows.setdefault(row.k, []).append(Row(row.iteration, json.loads(row.metrics)))
+    return {k: sorted(its, key=lambda row: row.iteration) for k, its in rows.items()}
 
 
 def _last(connection: sa.Connection) -> int:
@@ -264,12 +264,13 @@ def _add_replica(connection: sa.Connection, trial: int, replica: int) -> None:
 
 
 def _insert_results(connection: sa.Connection, k: int, event: Closed) -> None:
-    of_replica = (tables.results.c.trial == event.trial) & (
-        tables.results.c.replica == event.replica
-    )
-    connection.execute(
-        tables.results.delete().where(of_replica & (tables.results.c.iteration > event.source))
-    )
+    old, new = tables.results.c, tables.superseded.c
+    this = (old.trial == event.trial) & (old.replica == event.replica)
+    passed = this & (old.iteration > event.source)
+    copied = [old[column.name] for column in new]
+    copy = tables.superseded.insert().from_select(list(new), sa.select(*copied).where(passed))
+    if connection.execute(copy).rowcount:
+        connection.execute(tables.results.delete().where(passed))
     rows = [
         {
             "trial": event.trial,

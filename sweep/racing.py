@@ -65,6 +65,7 @@ class Scheduler(schedulers.Scheduler):
         if not left:
             return Plan(seeds=tuple(wanted))
         held = {trial.number for race in races if race.open for trial in race.at_rest}
+        held |= {seed.trial for seed in wanted}  # until it counts, its trial stands where it is
         return replace(self._within.plan(_holding(history, held), left), seeds=tuple(wanted))
 
     def work(self, trials: int) -> float | None:

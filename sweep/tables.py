@@ -46,6 +46,15 @@ results = sa.Table(
     sa.Column("k", sa.Integer, nullable=False, index=True),
     sa.Column("metrics", sa.Text, nullable=False),
 )
+superseded = sa.Table(
+    "superseded",
+    metadata,
+    sa.Column("k", sa.Integer, primary_key=True, autoincrement=False),
+    sa.Column("trial", sa.Integer, nullable=False),
+    sa.Column("replica", sa.Integer, nullable=False),
+    sa.Column("iteration", sa.Integer, primary_key=True, autoincrement=False),
+    sa.Column("metrics", sa.Text, nullable=False),
+)
 replicas = sa.Table(
     "replicas",
     metadata,

@@ -94,7 +94,7 @@ class Trial:
 
     def without_the_held(self) -> "Trial":
         """The trial as schedulers see it: while it is held and does not run, it has ended."""
-        if not self.held or self.status is not Status.PAUSED:
+        if not self.held or self.status not in (Status.PAUSED, Status.WAITING):
             return self
         ended = [
             r if r.status in FINISHED else replace(r, status=Status.STOPPED) for r in self.replicas

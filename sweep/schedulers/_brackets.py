@@ -100,11 +100,12 @@ class Brackets(schedulers.Scheduler):
         stop: list[Stop] = []
         resume: list[Resume] = []
         fresh: list[Fresh] = []
-        number = len(history.trials)
-        for bracket in self.brackets(history.wanted):
+        trials, to_come = history.trials, history.to_create - len(history.waiting)
+        for bracket in self.brackets(len(trials) + to_come):
             self._halve(history, bracket, stop, resume)
             goal = Goal(bracket.rungs[0], top=self.levels[-1])
-            missing = bracket.first + bracket.size - max(number, bracket.first)
+            members = trials[bracket.first : bracket.first + bracket.size]
+            missing = bracket.size - sum(t.status is not Status.WAITING for t in members)
             why = f"bracket {bracket.s} has a place; to rung {goal.at:g}"
             fresh += [Fresh(goal, why)] * missing
         resume = resume[:free]

@@ -49,7 +49,8 @@ class Scheduler(Population):
         stream = stream_of(self.frame, number)
         unborn = [t.searched for t in history.trials if t.parent is not None and not _trained(t)]
         point = self._choose(history, [*unborn, *siblings], parent.time, stream)
-        chosen = {name: d.at(u) for (name, d), u in zip(self._numbers.items(), point, strict=True)}
+        places = zip(self._numbers.items(), point.tolist(), strict=True)
+        chosen = {name: domain.at(place) for (name, domain), place in places}
         given = {**parent.searched, **{n: v for n, v in chosen.items() if n in parent.searched}}
         return self._exploration.explore(self.frame.space, given, stream)
 

@@ -8,9 +8,11 @@ import pytest
 
 from sweep.errors import BadConfig
 from sweep.events import Goal, Opened, Status
+from sweep.history import Trial
 from sweep.schedulers import Frame, bohb, hyperband
 from sweep.schedulers._rungs import RungOptions
 from sweep.testing import Course, Moment, Simulation, check_kills, simulate
+from sweep.wishes import Hold
 from tests.support.trials import history
 from tests.support.trials import trial as made
 
@@ -54,6 +56,13 @@ def published(big_r: int, eta: int) -> dict[int, int]:
             given |= dict.fromkeys(t, r_i)
             t = sorted(t, key=lambda trial: (-value(trial, r_i), trial))[: math.floor(n_i / eta)]
     return given
+
+
+def at_the_first_rung(number: int) -> Trial:
+    """A trial that waits at rung 1; the later ones are better."""
+    trial = made(number, Status.PAUSED, [float(number)])
+    trial.replicas[0].goal = Goal(1.0, top=9.0)
+    return trial
 
 
 def lengths(course: Course) -> dict[int, int]:
@@ -139,6 +148,36 @@ def test_a_topped_up_bracket_is_halved_anew_and_nobody_runs_twice() -> None:
     assert len(after) == 9
     assert all(after[n] >= before[n] for n in before)
     assert sorted(after.values()).count(9) >= 1
+
+
+def test_a_clone_takes_a_place_in_a_bracket() -> None:
+    scheduler = hyperband.Scheduler(RungOptions(max_t=9, reduction_factor=3), Frame())
+    trials = [at_the_first_rung(number) for number in range(3)]
+    clone = made(3, Status.WAITING)
+    clone.clone_of = 0
+    past = history([*trials, clone], wanted=3)
+    (fresh,) = scheduler.plan(past.for_scheduler(), 8).fresh
+    assert fresh.goal == Goal(1.0, top=9.0)
+    past.trials[3] = at_the_first_rung(3)
+    past.trials[3].clone_of = 0
+    assert [resume.trial for resume in scheduler.plan(past.for_scheduler(), 8).resume] == [3]
+
+
+def test_a_clone_that_is_held_back_does_not_hold_up_its_bracket() -> None:
+    scheduler = hyperband.Scheduler(RungOptions(max_t=9, reduction_factor=3), Frame())
+    clone = made(3, Status.WAITING)
+    clone.clone_of, clone.replicas[0].held = 0, Hold.PAUSE
+    past = history([*(at_the_first_rung(number) for number in range(3)), clone], wanted=3)
+    plan = scheduler.plan(past.for_scheduler(), 8)
+    assert [resume.trial for resume in plan.resume] == [2]
+    assert not plan.fresh
+
+
+def test_the_last_bracket_of_a_space_without_further_points_is_halved() -> None:
+    scheduler = hyperband.Scheduler(RungOptions(max_t=9, reduction_factor=3), Frame())
+    past = history([at_the_first_rung(number) for number in range(3)], wanted=9)
+    past.exhausted = "the grid has 3 points"
+    assert [resume.trial for resume in scheduler.plan(past, 8).resume] == [2]
 
 
 def test_a_rung_above_the_stop_is_refused() -> None:

@@ -99,6 +99,19 @@ def test_results_after_the_checkpoint_that_a_trial_went_back_to_are_replaced(
     assert values == [(1, 1.0), (2, -2.0), (3, -3.0), (4, -4.0)]
 
 
+def test_an_event_is_read_as_it_was_after_its_trial_went_back(ledger: Ledger) -> None:
+    epoch = begin(ledger)
+    rows = tuple(Row(i, {"loss": 1.0 / i}) for i in (1, 2, 3))
+    written = ledger.append(epoch, [created(), Opened(0, 0, 0, Goal(), "why"), closed(rows)])
+    again = (Row(2, {"loss": 0.5}), Row(3, {"loss": 0.3}), Row(4, {"loss": 0.2}))
+    for number, later in ((1, again), (2, again[1:])):
+        source = later[0].iteration - 1
+        events = [Opened(0, 0, number, Goal(), "why"), closed(later, source, number)]
+        written += ledger.append(epoch, events)
+    assert ledger.read()[1:] == written
+    assert ledger.results(0) == [rows[0], *again]
+
+
 def test_a_crash_inside_a_transaction_leaves_nothing_of_it(ledger: Ledger) -> None:
     epoch = begin(ledger)
     with pytest.raises(TypeError):

@@ -105,6 +105,17 @@ def test_later_children_gather_where_learning_is_fastest() -> None:
     assert len(course.history.of(Status.COMPLETED)) == 8
 
 
+def test_what_children_get_is_what_a_resumed_driver_reads() -> None:
+    kinds = set()
+
+    def noting(at: Moment) -> dict[str, Any]:
+        kinds.add(type(at.config["x"]))
+        return curve(at)
+
+    simulate(SPEC, noting, slots=2)
+    assert kinds == {float}
+
+
 def test_a_killed_sweep_breeds_the_same_children() -> None:
     course = check_kills({**SPEC, "trials": 4, "stop": {"training_iteration": 8}}, curve, slots=2)
     assert any(trial.parent is not None for trial in course.history.trials)

@@ -117,6 +117,15 @@ def test_who_is_out_of_the_race_can_be_promoted_while_others_race() -> None:
     assert ([resume.trial for resume in made.resume], made.seeds) == ([0, 1], ())
 
 
+def test_who_is_given_a_seed_is_not_sent_on_without_it() -> None:
+    options = asha.Options(max_t=9, type="stopping")
+    scheduler = racing.Scheduler(asha.Scheduler(options, Frame()), 3)
+    best, near = group(0, 9.0, 10.0, 11.0, status=PAUSED), group(1, 9.5, status=PAUSED)
+    found = plan(scheduler, best, near)
+    assert seeds_of(found) == [(1, 1)]
+    assert [resume.trial for resume in found.resume] == [0]
+
+
 def test_a_seed_that_catches_up_does_not_count_until_it_is_there() -> None:
     trial = group(0, 5.0, status=PAUSED)
     joining = Replica(0, 1, trial.objective, status=RUNNING, joined_at=Goal(1))
