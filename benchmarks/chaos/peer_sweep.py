@@ -1,0 +1,131 @@
+"""This project on the learning curves, for the same questions as its peers.
+
+    python -m benchmarks.chaos.peer_sweep run|read FOLDER
+    python -m benchmarks.chaos.peer_sweep save
+
+`run` is ``sweep run``, or ``sweep resume`` where an earlier one was killed; `read` writes what the
+ledger says of the trials to ``answer.json``; `save`: see peer_saver.
+"""
+
+import contextlib
+import json
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+from benchmarks.chaos.peer_curve import ITERATIONS, JOBS, SLICE_S, TRIALS, Curve
+from benchmarks.chaos.peer_saver import Way, serve
+from sweep import checkpoints, launch
+from sweep.events import Status
+from sweep.folder import Folder
+from sweep.ledger import Ledger
+from sweep.trial import Trial
+from trainables import Trainable, checkpoint_file
+from trainables.errors import CheckpointError
+
+NAME = "demo"
+ENDED = (Status.COMPLETED, Status.PRUNED, Status.STOPPED, Status.FAILED)
+
+
+class Trained(Trainable):
+    """A curve as a Trainable."""
+
+    def setup(self, config: dict[str, Any]) -> None:
+        """At the start."""
+        self.curve = Curve(config["index"], config["folder"])
+
+    def step(self) -> dict[str, Any]:
+        """One iteration."""
+        return {"loss": self.curve.step()}
+
+    def save_checkpoint(self, checkpoint_dir: str) -> dict[str, Any]:
+        """The curve's state."""
+        return self.curve.state()
+
+    def load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
+        """Put it back."""
+        self.curve.set_state(checkpoint)
+
+
+def run(folder: Path) -> None:
+    """Become the command line."""
+    spec = {
+        "name": NAME,
+        "trials": TRIALS,
+        "trainable": "benchmarks.chaos.peer_sweep:Trained",
+        "metric": "loss",
+        "mode": "min",
+        "config": {"folder": str(folder)},
+        "space": {"index": {"choice": list(range(TRIALS))}},
+        "searcher": "grid",
+        "scheduler": "fifo",
+        "stop": {"training_iteration": ITERATIONS},
+        "checkpoint": {"every": 1, "keep_last": 2},
+        "limits": {"slice_s": SLICE_S, "max_failures": 3},
+        "trackers": [],
+        "seed": 0,
+    }
+    begun = Folder(folder / "results", NAME).ledger.exists()
+    (folder / "spec.yaml").write_text(json.dumps(spec))
+    words = ["resume", NAME] if begun else ["run", str(folder / "spec.yaml")]
+    options = ["--jobs", str(JOBS), "--root", str(folder / "results")]
+    os.execv(sys.executable, [sys.executable, "-m", "sweep.cli", *words, *options])  # noqa: S606
+
+
+def read(folder: Path) -> list[dict[str, Any]]:
+    """What the ledger says of each trial."""
+    found = Folder(folder / "results", NAME)
+    ledger = Ledger(found.ledger)
+    return [_trial(found, ledger, trial) for trial in launch.read_history(ledger).trials]
+
+
+def _trial(folder: Folder, ledger: Ledger, trial: Trial) -> dict[str, Any]:
+    replica = trial.replicas[0]
+    final = None
+    if replica.newest is not None:
+        try:
+            path = folder.trial(trial.number) / replica.newest.file
+            final = checkpoint_file.read(path, replica.newest.digest).state["trainable"]["data"]
+        except CheckpointError as error:
+            final = {"error": str(error)}
+    return {
+        "index": trial.config["index"],
+        "done": trial.status is Status.COMPLETED,
+        "ended": trial.status in ENDED,
+        "charged": bool(replica.crashes) or replica.lost > 0,
+        "curve": [[row.iteration, row.metrics["loss"]] for row in ledger.results(trial.number, 0)],
+        "final": final,
+    }
+
+
+# ---- one checkpoint after the other -----------------------------------------------------------
+
+
+def _prepare(folder: str) -> tuple[Path, Curve, list[str]]:
+    (Path(folder) / "trial").mkdir()
+    return Path(folder) / "trial", Curve(0), []
+
+
+def _save(prepared: tuple[Path, Curve, list[str]], k: int) -> list[str]:
+    folder, curve, kept = prepared
+    while curve.iteration < k:
+        curve.step()
+    saved = checkpoint_file.write(folder, k, {}, curve.state())
+    kept.insert(0, saved.path.name)
+    with contextlib.suppress(OSError):  # it is swept up at the next occasion
+        checkpoints.sweep_up(folder, kept[: checkpoints.ALWAYS_KEPT])
+    return [saved.path.name, saved.digest]
+
+
+def _load(folder: str, token: list[str]) -> Any:
+    return checkpoint_file.read(Path(folder) / "trial" / token[0], token[1]).state
+
+
+if __name__ == "__main__":
+    if sys.argv[1] == "run":
+        run(Path(sys.argv[2]))
+    elif sys.argv[1] == "read":
+        Path(sys.argv[2], "answer.json").write_text(json.dumps(read(Path(sys.argv[2]))))
+    else:
+        serve(Way(_prepare, _save, _load))
