@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.ready
 
-.PHONY: run test check setup clean
+.PHONY: run test check chaos setup clean
 
 run: setup ## the main job: search, train, checkpoint, compare
 	$(BIN)/sweep run search_spaces/quickstart.yaml --trials 8 --name quickstart-$$(date +%Y%m%d-%H%M%S)
@@ -17,6 +17,9 @@ check: setup ## format, lint, types, import floors
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+
+chaos: setup ## break everything that may break, for an hour or two; goes on where it was stopped
+	$(BIN)/python -m benchmarks.chaos
 
 setup: $(STAMP) ## .venv with the pinned dependencies
 

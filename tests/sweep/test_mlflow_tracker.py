@@ -4,13 +4,10 @@ import math
 import os
 import shutil
 import signal
-import socket
 import sqlite3
-import subprocess
 import sys
 import threading
 import time
-import urllib.request
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
@@ -26,6 +23,7 @@ from sweep.trackers._mlflow_content import LONGEST_KEY, LONGEST_PARAMETER, finit
 from sweep.trackers._mlflow_store import connect, store_url
 from sweep.trackers.mlflow import PARENT, Tracker
 from tests.support.events import Story, publish_with, row, rows, tell_everything
+from tests.support.mlflow_server import await_health, free_port, serving
 
 # MLflow 3.17 uses a loader that SQLAlchemy 2.1 deprecates; it says so when its tables are imported.
 pytestmark = pytest.mark.filterwarnings(
@@ -514,55 +512,15 @@ def test_a_second_run_that_a_lost_request_made_is_deleted(told: Story) -> None:
 # ---- a server -----------------------------------------------------------------------------------
 
 
-@contextmanager
-def server(story: Story, port: int) -> "Iterator[subprocess.Popen[bytes]]":
-    """A real `mlflow server` on the story's database."""
-    where = ["--backend-store-uri", store_url(story.where.folder), "--port", str(port)]
-    command = [sys.executable, "-m", "mlflow", "server", "--workers", "1", *where]
-    environment = {**os.environ, "MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false"}
-    process = subprocess.Popen(
-        command,
-        env=environment,
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-        process_group=0,
-    )
-    try:
-        _await_health(process, port)
-        yield process
-    finally:
-        os.killpg(process.pid, signal.SIGKILL)
-        process.wait()
-
-
-def _await_health(process: "subprocess.Popen[bytes]", port: int) -> None:
-    deadline = time.monotonic() + 120
-    while time.monotonic() < deadline:
-        assert process.poll() is None
-        try:
-            with urllib.request.urlopen(f"http://127.0.0.1:{port}/health", timeout=1):
-                return
-        except OSError:
-            time.sleep(0.1)
-    raise TimeoutError("the MLflow server did not start")
-
-
-def _free_port() -> int:
-    with closing(socket.socket()) as listening:
-        listening.bind(("127.0.0.1", 0))
-        port: int = listening.getsockname()[1]
-        return port
-
-
 def test_a_real_server_that_hangs_is_given_up_on_soon_and_gets_the_rest_later(
     root: Path, tmp_path: Path
 ) -> None:
-    port = _free_port()
+    port = free_port()
     shelf = Story.create(root, "shelf")
     story = Story.create(tmp_path / "elsewhere", uri=f"http://127.0.0.1:{port}")
     tell_everything(story)
     tracker = Tracker(story.where)
-    with server(shelf, port) as process:
+    with serving(store_url(shelf.where.folder), port) as process:
         tracker.publish(story.records[:12])
         os.killpg(process.pid, signal.SIGSTOP)
         began = time.monotonic()
@@ -570,7 +528,7 @@ def test_a_real_server_that_hangs_is_given_up_on_soon_and_gets_the_rest_later(
             tracker.publish(story.records[12:])
         assert time.monotonic() - began < 30
         os.killpg(process.pid, signal.SIGCONT)
-        _await_health(process, port)
+        await_health(process, port)
         tracker.publish(story.records[12:])
         Tracker(story.where).publish(story.records)
     copied = copied_to(shelf, story)

@@ -1,14 +1,7 @@
 """`sweep sync`, and the outbox against a real MLflow server behind a proxy that misbehaves."""
 
 import itertools
-import os
-import signal
-import socket
-import subprocess
-import sys
 import threading
-import time
-import urllib.request
 from collections.abc import Iterator, Sequence
 from contextlib import closing
 from pathlib import Path
@@ -25,6 +18,7 @@ from sweep.trackers._mlflow_store import store_url
 from tests.support import sweeps
 from tests.support.command_line import Here
 from tests.support.faulty_proxy import Fault, FaultyProxy
+from tests.support.mlflow_server import free_port, serving
 
 pytestmark = pytest.mark.filterwarnings(
     "ignore:The ``noload`` loader strategy:sqlalchemy.exc.SADeprecationWarning"
@@ -36,36 +30,9 @@ PATIENCE_S = 60.0
 @pytest.fixture(scope="module")
 def port(tmp_path_factory: pytest.TempPathFactory) -> Iterator[int]:
     """The port of a real MLflow server."""
-    with closing(socket.socket()) as listening:
-        listening.bind(("127.0.0.1", 0))
-        number: int = listening.getsockname()[1]
-    store = store_url(Folder(tmp_path_factory.mktemp("server"), "any"))
-    where = ["--backend-store-uri", store, "--port", str(number), "--workers", "1"]
-    process = subprocess.Popen(
-        [sys.executable, "-m", "mlflow", "server", *where],
-        env={**os.environ, "MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false"},
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-        process_group=0,
-    )
-    try:
-        _await_health(process, number)
+    number = free_port()
+    with serving(store_url(Folder(tmp_path_factory.mktemp("server"), "any")), number):
         yield number
-    finally:
-        os.killpg(process.pid, signal.SIGKILL)
-        process.wait()
-
-
-def _await_health(process: "subprocess.Popen[bytes]", port: int) -> None:
-    deadline = time.monotonic() + 120
-    while time.monotonic() < deadline:
-        assert process.poll() is None
-        try:
-            with urllib.request.urlopen(f"http://127.0.0.1:{port}/health", timeout=1):
-                return
-        except OSError:
-            time.sleep(0.1)
-    raise TimeoutError("the MLflow server did not start")
 
 
 @pytest.fixture

@@ -1,0 +1,209 @@
+"""kill -9 at any instant: the sweep that was killed and resumed is the one that nobody killed.
+
+    python -m benchmarks.chaos.kills [--out DIR] [--rounds KILLS] [--seed S] [--victim KIND]
+
+A case is one sweep that is killed again and again until it is finished, at steps and instants drawn
+from a stream; then the oracle compares it with the same sweep, run without a kill. A victim is the
+driver's whole process group, the driver alone, a worker of the pool, or a rollout worker of a
+trainer. A round is one kill.
+"""
+
+import itertools
+import shutil
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+
+from benchmarks.chaos import oracle
+from benchmarks.chaos.store_cases import Cases, Failed, main
+from benchmarks.chaos.victims import PATIENCE_S, Sweep, Victim
+from benchmarks.chaos.workload import JOBS, KINDS, TRAINERS
+from sweep.events import End
+from sweep.folder import Folder
+from trainables import rng
+
+#: Of one sweep.
+KILLS = 5
+#: Seconds from the step at which a kill is due to the kill, at most.
+LATEST_S = 0.03
+_KINDS = tuple(KINDS)
+#: Which kinds of sweeps are killed so, in turn: short runs of all victims meet most of them.
+_TURNS = {
+    Victim.GROUP: _KINDS,
+    Victim.DRIVER: _KINDS[3:] + _KINDS[:3],
+    Victim.WORKER: _KINDS[5:] + _KINDS[:5],
+    Victim.ROLLOUT: tuple(TRAINERS),
+}
+#: Slices that one kill may make begin anew.
+_SLICES = {Victim.GROUP: JOBS, Victim.DRIVER: JOBS, Victim.WORKER: 1, Victim.ROLLOUT: 1}
+
+
+def run(out: Path, rounds: int, seed: int, victim: Victim = Victim.GROUP) -> int:
+    """So many kills of a kind; returns how many sweeps failed."""
+    cases = Cases(out, f"kill_{victim}")
+    with straight_sweeps() as straight:
+        for number in itertools.count():
+            if sum(line.get("kills", 0) for line in cases.done.values()) >= rounds:
+                break
+            kind = _TURNS[victim][number % len(_TURNS[victim])]
+            stream = rng.generator(seed, "kills", list(Victim).index(victim), number)
+            case = partial(campaign, kind, victim, stream, straight)
+            cases.run(f"{kind}, {number}", case)
+    return cases.close()
+
+
+@dataclass
+class Kill:
+    """One kill, and what was known just before it."""
+
+    event: int
+    """The number of the last event in the ledger."""
+    innocent: set[str]
+    """Replicas that were training in other processes."""
+    gone_s: float
+    """Until everything was gone that had to go."""
+
+
+@dataclass
+class Course:
+    """What was done to one sweep."""
+
+    kills: list[Kill] = field(default_factory=list)
+    starts: int = 1
+
+
+Straight = Callable[[str], tuple[Folder, int]]
+
+
+def campaign(
+    kind: str, victim: Victim, stream: np.random.Generator, straight: Straight
+) -> dict[str, float]:
+    """Kill one sweep until it is finished, and compare it; returns figures."""
+    reference, length = straight(kind)
+    with _scratch() as root:
+        sweep = Sweep(root / "killed", KINDS[kind])
+        course = _killed_to_the_end(sweep, victim, stream, length)
+        wrong = [*_wrong_on_the_way(sweep, victim, course), *oracle.wrongs(sweep.folder, reference)]
+        if wrong:
+            kept = Path(tempfile.mkdtemp(prefix="chaos-"))
+            shutil.copytree(sweep.root, kept, dirs_exist_ok=True)
+            raise Failed(f"{'; '.join(wrong[:5])} (kept in {kept})")
+        slices, steps = oracle.done_again(sweep.steps())
+        return {
+            "kills": len(course.kills),
+            "slices_again": slices,
+            "steps_again": steps,
+            "gone_s": round(max((kill.gone_s for kill in course.kills), default=0.0), 3),
+        }
+
+
+def _killed_to_the_end(
+    sweep: Sweep, victim: Victim, stream: np.random.Generator, length: int
+) -> Course:
+    course, due = Course(), 0
+    sweep.start()
+    while len(course.kills) < KILLS:
+        due = max(due, len(sweep.steps())) + int(stream.integers(0, max(length // KILLS, 1)))
+        wait = float(stream.uniform(0.0, LATEST_S))
+        if not sweep.await_steps(due) or (pid := _choose(sweep, victim, stream, wait)) is None:
+            break
+        event, innocent = _before(sweep, victim, pid)
+        course.kills.append(Kill(event, innocent, sweep.kill(victim, pid)))
+        if victim is Victim.GROUP:
+            sweep.start()
+    code = sweep.await_rest()
+    if code != 0:
+        raise Failed(f"exit code {code}: {(sweep.root / 'said').read_text()[-500:]}")
+    return course
+
+
+def _choose(sweep: Sweep, victim: Victim, stream: np.random.Generator, wait: float) -> int | None:
+    """A process of that kind, after so many seconds; None: the driver has ended."""
+    time.sleep(wait)
+    end = time.monotonic() + PATIENCE_S
+    while time.monotonic() < end:
+        if sweep.driver.poll() is not None:
+            return None
+        candidates = sweep.candidates(victim)
+        if candidates:
+            return candidates[int(stream.integers(len(candidates)))]
+        time.sleep(0.003)
+    raise Failed(f"there was no {victim} to kill")
+
+
+def _before(sweep: Sweep, victim: Victim, pid: int) -> tuple[int, set[str]]:
+    """The number of the last event, and who trains in other processes than the victim."""
+    if victim is not Victim.WORKER or not sweep.folder.ledger.exists():
+        return 0, set()
+    last = {step.pid: step.trial for step in sweep.steps()}
+    records = oracle.read(sweep.folder)
+    others = {trial for process, trial in last.items() if process != pid}
+    mine = {last[pid]} if pid in last else set()
+    return len(records), (others - mine) & oracle.running(records)
+
+
+def _wrong_on_the_way(sweep: Sweep, victim: Victim, course: Course) -> Iterator[str]:
+    """Who was charged without being a victim, what was done again, who is left."""
+    records, kills = oracle.read(sweep.folder), len(course.kills)
+    for trial, event in ((t, kill.event) for kill in course.kills for t in kill.innocent):
+        if oracle.next_end(records, trial, event) is End.LOST:
+            yield f"{trial} was charged for a worker that trained another trial"
+    charges = oracle.charges(records)
+    allowed = {Victim.WORKER: {End.LOST: kills}, Victim.ROLLOUT: {End.CRASHED: kills}}
+    for end, count in charges.items():
+        if count > allowed.get(victim, {}).get(end, 0):
+            yield f"{count} slices {end} after {kills} kills of a {victim}"
+    slices, _ = oracle.done_again(sweep.steps())
+    if slices > kills * _SLICES[victim]:
+        yield f"{slices} slices were done again after {kills} kills"
+    if sweep.alive():
+        yield f"processes are left: {sweep.alive()}"
+    if "Traceback" in (sweep.root / "said").read_text():
+        yield "a traceback was shown"
+
+
+# ---- the sweeps that nobody kills --------------------------------------------------------------
+
+
+@contextmanager
+def straight_sweeps() -> Iterator[Straight]:
+    """Kind → the sweep without a kill and its number of steps, run when first asked for."""
+    with _scratch() as root:
+        made: dict[str, tuple[Folder, int]] = {}
+
+        def straight(kind: str) -> tuple[Folder, int]:
+            if kind not in made:
+                sweep = Sweep(root / kind.replace(" ", "-"), KINDS[kind])
+                sweep.start()
+                if sweep.await_rest() != 0:
+                    raise RuntimeError((sweep.root / "said").read_text())
+                made[kind] = (sweep.folder, len(sweep.steps()))
+            return made[kind]
+
+        yield straight
+
+
+@contextmanager
+def _scratch() -> Iterator[Path]:
+    root = Path(tempfile.mkdtemp(prefix="chaos-"))
+    try:
+        yield root
+    finally:
+        shutil.rmtree(root)
+
+
+if __name__ == "__main__":
+    if "--victim" in sys.argv:
+        place = sys.argv.index("--victim")
+        chosen = Victim(sys.argv[place + 1])
+        del sys.argv[place : place + 2]
+    else:
+        chosen = Victim.GROUP
+    main(partial(run, victim=chosen), rounds=200)

@@ -1,0 +1,120 @@
+"""A real MLflow server behind a proxy that misbehaves: nothing is missing, nothing twice, no wait.
+
+    python -m benchmarks.chaos.mlflow_faults [--out DIR] [--rounds N] [--seed S]
+
+A round is one sweep under each kind of fault, from its start to its end; then the server is well
+again and the rest is sent. Beside each stands the same sweep without a tracker: how much longer the
+one under faults took, in percent of it, is a figure of the case. A step sleeps, so that what is
+measured is waiting, and not who has the processor.
+"""
+
+import os
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
+from functools import partial
+from pathlib import Path
+
+from benchmarks.chaos.store_cases import Cases, Failed, main
+from sweep import sending, trackers
+from sweep.folder import Folder
+from sweep.outbox import Outbox
+from sweep.trackers import Comparable
+from sweep.trackers._mlflow_store import store_url
+from tests.support import sweeps
+from tests.support.faulty_proxy import Fault, FaultyProxy
+from tests.support.mlflow_server import free_port, serving
+
+#: Seconds that sending the rest may take.
+PATIENCE_S = 120.0
+#: Four trials of 25 iterations of 40 ms: four seconds.
+_SWEEP = {
+    "trials": 4,
+    "config": {"noise": 0.1, "step_s": 0.04},
+    "stop": {"training_iteration": 25},
+    "searcher": "random",
+    "scheduler": "fifo",
+    "deterministic": None,
+}
+#: Of the client, for one request; the default is minutes.
+_REQUEST_S = "2"
+
+
+def run(out: Path, rounds: int, seed: int) -> int:  # noqa: ARG001 nothing here is drawn
+    """Each kind of fault so many times; returns how many cases failed."""
+    cases = Cases(out, "mlflow_faults")
+    wanted = [(fault, number) for number in range(rounds) for fault in Fault]
+    if any(not cases.done.get(_name(*one), {}).get("ok") for one in wanted):
+        with _proxy() as proxy:
+            for fault, number in wanted:
+                cases.run(_name(fault, number), partial(under, fault, proxy))
+    return cases.close()
+
+
+def under(fault: Fault, proxy: FaultyProxy) -> dict[str, float]:
+    """One sweep while the server behaves so, and one without a tracker; returns figures."""
+    with tempfile.TemporaryDirectory(prefix="chaos-") as name:
+        plain = sweeps.make(Path(name) / "plain", trackers=[], **_SWEEP)
+        alone = _seconds(lambda: sweeps.run(plain))
+        folder = sweeps.make(Path(name) / "tracked", trackers=["mlflow"], **_SWEEP)
+        folder.tracking_uri.write_text(f"http://127.0.0.1:{proxy.port}")
+        proxy.fault = fault
+        box = Outbox(folder.ledger, sending.made(sending.where(folder)), lambda _text: None)
+        beside = _seconds(lambda: sweeps.run(folder, watch=lambda _records: box.notify()))
+        proxy.fault = Fault.NONE
+        box.close(0.0)
+        _await_senders()
+        (sent,) = sending.send(folder, lambda _text: None, PATIENCE_S)
+        wrong = _differences(folder)
+        if sent.missing or wrong:
+            raise Failed(f"{sent.missing} events are missing; {wrong[:3]}")
+        return {"slower_percent": round(100 * (beside - alone) / alone, 2)}
+
+
+def _name(fault: Fault, number: int) -> str:
+    return f"the server {fault}, {number}" if fault is not Fault.NONE else f"no fault, {number}"
+
+
+def _seconds(what: Callable[[], object]) -> float:
+    began = time.monotonic()
+    what()
+    return time.monotonic() - began
+
+
+def _await_senders() -> None:
+    for sender in threading.enumerate():
+        if sender.name == "outbox-mlflow":
+            sender.join(PATIENCE_S)
+
+
+def _differences(folder: Folder) -> list[str]:
+    tracker = trackers.find("mlflow")(sending.where(folder))
+    if not isinstance(tracker, Comparable):
+        raise TypeError(f"{tracker} cannot be compared")
+    return tracker.differences()
+
+
+@contextmanager
+def _proxy() -> Iterator[FaultyProxy]:
+    """A proxy before a server of its own, and a client that is not patient."""
+    before = os.environ.get("MLFLOW_HTTP_REQUEST_TIMEOUT")
+    os.environ["MLFLOW_HTTP_REQUEST_TIMEOUT"] = _REQUEST_S
+    port = free_port()
+    try:
+        with (
+            tempfile.TemporaryDirectory(prefix="chaos-") as name,
+            serving(store_url(Folder(Path(name), "any")), port),
+            closing(FaultyProxy(port)) as proxy,
+        ):
+            yield proxy
+    finally:
+        if before is None:
+            del os.environ["MLFLOW_HTTP_REQUEST_TIMEOUT"]
+        else:
+            os.environ["MLFLOW_HTTP_REQUEST_TIMEOUT"] = before
+
+
+if __name__ == "__main__":
+    main(run, rounds=5)

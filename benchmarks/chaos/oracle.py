@@ -1,0 +1,114 @@
+"""What must hold of a sweep after its processes were killed, beside one that nobody touched.
+
+Each check gives what is wrong in words; a sweep is right where there is none.
+"""
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+
+from benchmarks.chaos.workload import Step
+from sweep import verify
+from sweep.events import FINISHED, Closed, End, Opened, Recorded, Status
+from sweep.folder import Folder
+from sweep.ledger import Ledger
+from sweep.seeds import replica_name
+from tests.support import sweeps
+
+
+def wrongs(folder: Folder, straight: Folder) -> list[str]:
+    """Where the sweep in `folder` is not the one in `straight`, or not whole."""
+    return [*_decisions(folder, straight), *_numbers(folder), *_ledger(folder), *_files(folder)]
+
+
+def _decisions(folder: Folder, straight: Folder) -> Iterator[str]:
+    """Settings, scores, curves and final states, to the bit."""
+    expected, seen = sweeps.decisions(straight), sweeps.decisions(folder)
+    if len(expected) != len(seen):
+        yield f"{len(seen)} trials, not {len(expected)}"
+    names = ("number", "settings", "config", "status", "score", "final states", "curves")
+    for its, other in zip(seen, expected, strict=False):
+        for name, mine, wanted in zip(names, its, other, strict=True):
+            if mine != wanted:
+                yield f"trial {its[0]}: another {name} than in the sweep that nobody killed"
+
+
+def _numbers(folder: Folder) -> Iterator[str]:
+    """Each trial once and finished; each iteration once, without a gap."""
+    past = sweeps.history(folder)
+    if [trial.number for trial in past.trials] != list(range(len(past.trials))):
+        yield f"trials are numbered {[trial.number for trial in past.trials]}"
+    for replica in [*past.replicas(*Status), *past.tests(*Status)]:
+        name = replica_name(replica.trial, replica.index)
+        if replica.status not in FINISHED:
+            yield f"trial {name} is {replica.status}"
+        iterations = [row.iteration for row in sweeps.curve(folder, replica.trial, replica.index)]
+        first = replica.iteration - len(iterations) + 1
+        if iterations != list(range(first, replica.iteration + 1)):
+            yield f"trial {name} has the iterations {iterations}"
+
+
+def _ledger(folder: Folder) -> Iterator[str]:
+    """Epochs that never go back: who is dead writes nothing."""
+    epochs = [record.epoch for record in read(folder)]
+    if epochs != sorted(epochs):
+        yield f"an epoch wrote after its successor: {epochs}"
+
+
+def _files(folder: Folder) -> Iterator[str]:
+    """Checkpoints, copies in Optuna and MLflow, and no file that nobody names."""
+    found = verify.verify(folder)
+    yield from (
+        f"verify: {damage.part}: {damage.place}: {damage.problem}" for damage in found.damages
+    )
+    yield from (f"verify: {note}" for note in found.notes)
+
+
+def read(folder: Folder) -> list[Recorded]:
+    """All events."""
+    return Ledger(folder.ledger).read()
+
+
+# ---- who was charged, what was done again ------------------------------------------------------
+
+
+def charges(records: Sequence[Recorded]) -> Counter[End]:
+    """How often a slice ended so that its trial is charged."""
+    ends = (record.event.end for record in records if isinstance(record.event, Closed))
+    return Counter(end for end in ends if end in (End.LOST, End.CRASHED))
+
+
+def running(records: Sequence[Recorded]) -> set[str]:
+    """Replicas with a slice that is open at the end of `records`."""
+    slices: set[str] = set()
+    for record in records:
+        if isinstance(record.event, Opened):
+            slices.add(trial_id(record.event))
+        elif isinstance(record.event, Closed):
+            slices.discard(trial_id(record.event))
+    return slices
+
+
+def next_end(records: Sequence[Recorded], of: str, after: int) -> End | None:
+    """How the first slice of a replica ended that ended after event `after`."""
+    ends = (
+        record.event.end
+        for record in records
+        if record.k > after and isinstance(record.event, Closed) and trial_id(record.event) == of
+    )
+    return next(ends, None)
+
+
+def trial_id(event: Opened | Closed) -> str:
+    """A replica as its trainable is told its name."""
+    return f"{event.trial:05d}_{event.replica}"
+
+
+def done_again(steps: Sequence[Step]) -> tuple[int, int]:
+    """How many slices were begun anew after some of their steps, and how many steps that cost."""
+    slices, cost = 0, 0
+    newest: dict[str, int] = {}
+    for step in steps:
+        lost = newest.get(step.trial, 0) - step.iteration + 1
+        slices, cost = slices + (lost > 0), cost + max(lost, 0)
+        newest[step.trial] = step.iteration
+    return slices, cost

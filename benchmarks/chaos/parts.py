@@ -1,0 +1,111 @@
+"""The parts of the long run, in the order in which they are run, and what each of them shows."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+from benchmarks.chaos import (
+    full_disk,
+    kills,
+    mlflow_faults,
+    store_crashes,
+    store_damage,
+    store_faults,
+    store_hostile,
+)
+from benchmarks.chaos.victims import Victim
+
+
+@dataclass(frozen=True)
+class Part:
+    """One part: its lines lie in ``OUT/<name>.jsonl``."""
+
+    name: str
+    run: Callable[[Path, int, int], int]
+    rounds: int
+    """How long the long run is."""
+    shows: str
+    """What is done, in the first column of the table."""
+    figures: str
+    """What came of it: a template of the figures of its cases."""
+
+
+_KILLED = (
+    "{kills} kills of {cases} sweeps; {slices_again} slices begun anew, {steps_again} steps; "
+    "all gone within {gone_s} s"
+)
+
+PARTS = (
+    Part(
+        "store_crashes",
+        store_crashes.run,
+        20,
+        "every state that a power cut may leave, and each fsync left out",
+        "{cases} saves, {states} states read to the bit; each fsync that was left out was noticed",
+    ),
+    Part(
+        "store_faults",
+        store_faults.run,
+        len(store_faults.FAULTS),
+        "each write, fsync, rename, open, close, unlink of a save fails, or is its last",
+        "{cases} calls, one at a time",
+    ),
+    Part(
+        "store_damage",
+        store_damage.run,
+        8,
+        "a checkpoint cut off at each byte, each of its bits flipped, its segments' too",
+        "{tried} damages, each noticed; the checkpoint before it goes on",
+    ),
+    Part(
+        "store_hostile",
+        store_hostile.run,
+        5,
+        "the list of hostile checkpoints, then what chance makes of it",
+        "{files} files, none ran anything, no signal",
+    ),
+    Part(
+        "kill_group",
+        partial(kills.run, victim=Victim.GROUP),
+        200,
+        "kill -9 of the driver's process group, resume",
+        _KILLED,
+    ),
+    Part(
+        "kill_driver",
+        partial(kills.run, victim=Victim.DRIVER),
+        100,
+        "kill -9 of the driver alone, resume at once",
+        _KILLED,
+    ),
+    Part(
+        "kill_worker",
+        partial(kills.run, victim=Victim.WORKER),
+        100,
+        "kill -9 of a worker of the pool",
+        _KILLED,
+    ),
+    Part(
+        "kill_rollout",
+        partial(kills.run, victim=Victim.ROLLOUT),
+        100,
+        "kill -9 of a rollout worker of a trainer",
+        _KILLED,
+    ),
+    Part(
+        "full_disk",
+        full_disk.run,
+        20,
+        "the disk is full, then read-only, then free",
+        "{cases} sweeps, {trials} trials, none charged, each curve to the bit",
+    ),
+    Part(
+        "mlflow_faults",
+        mlflow_faults.run,
+        5,
+        "MLflow refuses, hangs, is slow, answers 500, loses or cuts its answer",
+        "{cases} sweeps, no row missing, none twice; slower by {slower_percent_median} % "
+        "(median; {slower_percent} % at most)",
+    ),
+)

@@ -1,0 +1,128 @@
+"""The sweeps that are killed: one of each kind of search, on trainables that tell of every step.
+
+Every step is a line ``PID TRIAL ITERATION`` in the file that ``CHAOS_STEPS`` names, written before
+the step begins. So whoever kills knows how far a sweep is and which process runs which trial, and
+what was trained twice can be counted. All kinds decide in batches: killed or not, they must decide
+the same.
+"""
+
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import tests.support.quadratic
+from trainables.algorithms import ppo
+from trainables.trainable import TrialContext
+
+STEPS = "CHAOS_STEPS"
+JOBS = 2
+#: Slow enough for a kill to land inside a slice; the curves are known.
+_QUADRATIC = """
+name: demo
+trainable: benchmarks.chaos.workload:Quadratic
+metric: loss
+mode: min
+config: {{noise: 0.1, step_s: 0.01}}
+space: {{lr: {{loguniform: [0.001, 0.9]}}, x0: {{uniform: [4.0, 6.0]}}}}
+stop: {{training_iteration: 9}}
+deterministic: {{batch: 4}}
+limits: {{max_failures: 100}}
+trackers: [{trackers}]
+seed: 7
+trials: {trials}
+{search}
+"""
+#: What decides → how, the number of trials, the trackers.
+_SEARCHES = {
+    "asha": ("scheduler: asha", 9, "optuna"),
+    "asha that stops": ("scheduler: {name: asha, type: stopping}", 9, ""),
+    "hyperband": ("searcher: random\nscheduler: hyperband", 9, ""),
+    "bohb": ("searcher: bohb\nscheduler: bohb", 12, ""),
+    "median": ("scheduler: {name: median, n_startup_trials: 2}", 8, ""),
+    "cmaes": ("searcher: {name: cmaes, population_size: 4}", 8, ""),
+    "pbt": ("searcher: random\nscheduler: {name: pbt, perturbation_interval: 3}", 4, ""),
+    "pb2": ("searcher: random\nscheduler: {name: pb2, perturbation_interval: 3}", 4, ""),
+    "racing": ("scheduler: asha\nreplicas: 3\nracing: true", 4, ""),
+    "mlflow": ("scheduler: asha", 9, "mlflow, optuna"),
+}
+SEARCHES = {
+    name: _QUADRATIC.format(search=search, trials=trials, trackers=trackers)
+    for name, (search, trials, trackers) in _SEARCHES.items()
+}
+_ROLLOUTS = """
+name: demo
+trainable: benchmarks.chaos.workload:Rollouts
+metric: episode_reward_mean
+mode: max
+config:
+  env: CartPole-v1
+  num_workers: 2
+  num_envs_per_worker: 2
+  rollout_fragment_length: 16
+  train_batch_size: 64
+  num_sgd_iter: 2
+  sgd_minibatch_size: 32
+  evaluation_interval: 4
+  evaluation_num_episodes: 2
+  recreate_failed_workers: {recreate}
+space: {{lr: {{loguniform: [1e-4, 1e-2]}}}}
+stop: {{training_iteration: 12}}
+deterministic: {{batch: 2}}
+limits: {{max_failures: 100}}
+trackers: []
+seed: 7
+trials: 2
+"""
+#: Real trainers with children of their own, which are replaced by the trainer, or cost a slice.
+TRAINERS = {
+    "ppo": _ROLLOUTS.format(recreate="true"),
+    "ppo without replacement": _ROLLOUTS.format(recreate="false"),
+}
+KINDS = {**SEARCHES, **TRAINERS}
+
+
+@dataclass(frozen=True)
+class Step:
+    """One step that was begun."""
+
+    pid: int
+    trial: str
+    """The name of its replica's folder: ``3``, ``3.1``."""
+    iteration: int
+
+
+def read_steps(path: Path) -> list[Step]:
+    """All steps so far, in the order in which they began; a line that is half there is left."""
+    return list(_parsed(path.read_text())) if path.exists() else []
+
+
+def _parsed(text: str) -> Iterator[Step]:
+    for line in text.splitlines(keepends=True):
+        if line.endswith("\n"):
+            pid, trial, iteration = line.split()
+            yield Step(int(pid), trial, int(iteration))
+
+
+class Quadratic(tests.support.quadratic.Quadratic):
+    """Gradient descent that tells of its steps."""
+
+    def step(self) -> dict[str, Any]:
+        """Tell, then take the step."""
+        _tell(self.context, self.iteration + 1)
+        return super().step()
+
+
+class Rollouts(ppo.PPO):
+    """PPO with rollout workers that tells of its steps."""
+
+    def step(self) -> dict[str, Any]:
+        """Tell, then take the step."""
+        _tell(self.context, self.iteration + 1)
+        return super().step()
+
+
+def _tell(context: TrialContext, iteration: int) -> None:
+    with Path(os.environ[STEPS]).open("a") as file:  # one short write: lines do not mix
+        file.write(f"{os.getpid()} {context.trial_id} {iteration}\n")

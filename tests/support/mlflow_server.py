@@ -1,0 +1,55 @@
+"""A real `mlflow server` on 127.0.0.1, as a process of its own."""
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+import urllib.request
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+
+#: Seconds that it may take to start on a busy machine.
+PATIENCE_S = 120.0
+
+
+@contextmanager
+def serving(store: str, port: int) -> "Iterator[subprocess.Popen[bytes]]":
+    """A server of the database `store` that answers on `port`; it leads a group of its own."""
+    where = ["--backend-store-uri", store, "--port", str(port), "--workers", "1"]
+    process = subprocess.Popen(
+        [sys.executable, "-m", "mlflow", "server", *where],
+        env={**os.environ, "MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false"},
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        process_group=0,
+    )
+    try:
+        await_health(process, port)
+        yield process
+    finally:
+        os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+
+
+def await_health(process: "subprocess.Popen[bytes]", port: int) -> None:
+    """Return as soon as it answers."""
+    deadline = time.monotonic() + PATIENCE_S
+    while time.monotonic() < deadline:
+        if process.poll() is not None:
+            raise RuntimeError(f"the MLflow server ended with code {process.returncode}")
+        try:
+            with urllib.request.urlopen(f"http://127.0.0.1:{port}/health", timeout=1):
+                return
+        except OSError:
+            time.sleep(0.1)
+    raise TimeoutError("the MLflow server did not start")
+
+
+def free_port() -> int:
+    """A port on which nobody listens now."""
+    with closing(socket.socket()) as listening:
+        listening.bind(("127.0.0.1", 0))
+        port: int = listening.getsockname()[1]
+        return port
