@@ -6,6 +6,7 @@ from functools import partial
 from pathlib import Path
 
 from benchmarks.chaos import (
+    drivers,
     full_disk,
     kills,
     mlflow_faults,
@@ -92,6 +93,13 @@ PARTS = (
         100,
         "kill -9 of a rollout worker of a trainer",
         _KILLED,
+    ),
+    Part(
+        "drivers",
+        drivers.run,
+        200,
+        "two drivers at once, on one machine and on two",
+        "{cases} races; one ran, the other was told who does and ended with code 3",
     ),
     Part(
         "full_disk",
