@@ -13,6 +13,7 @@ queues these again.
 """
 
 import json
+import shutil
 import sys
 import tempfile
 import time
@@ -35,7 +36,8 @@ NAME = "demo"
 HEARTBEAT_S, GRACE_S, LOCK_S = 1, 10, 100
 
 
-def _storage(folder: Path) -> optuna.storages.RDBStorage:
+def _storage(folder: Path, made: bool = False) -> optuna.storages.RDBStorage:
+    """The study's tables; `made`: they are there, and are not looked through."""
     return optuna.storages.RDBStorage(
         f"sqlite:///{folder}/study.db",
         engine_kwargs={"connect_args": {"timeout": LOCK_S}},
@@ -44,6 +46,8 @@ def _storage(folder: Path) -> optuna.storages.RDBStorage:
         heartbeat_stale_trial_callback=RetryHeartbeatStaleTrialCallback(
             max_retry=3, inherit_intermediate_values=True
         ),
+        skip_compatibility_check=made,
+        skip_table_creation=made,
     )
 
 
@@ -109,9 +113,9 @@ def run(folder: Path) -> None:
         joblib.Parallel(n_jobs=JOBS)(joblib.delayed(work)(folder) for _ in range(waiting))
 
 
-def read(folder: Path) -> list[dict[str, Any]]:
+def read(folder: Path, made: bool = False) -> list[dict[str, Any]]:
     """What the study says of each trial."""
-    study = optuna.load_study(study_name=NAME, storage=_storage(folder))
+    study = optuna.load_study(study_name=NAME, storage=_storage(folder, made))
     return [_trial(folder, trial) for trial in study.get_trials()]
 
 
@@ -141,12 +145,16 @@ def _quiet() -> None:
 # ---- one checkpoint after the other -----------------------------------------------------------
 
 
-def _prepare(folder: str) -> tuple[Path, optuna.Trial, Curve]:
-    study = optuna.create_study(study_name=NAME, storage=_storage(Path(folder)))
+Prepared = tuple[Path, optuna.Trial, Curve]
+
+
+def _prepare(template: Path, folder: str) -> Prepared:
+    shutil.copy(template / "study.db", folder)
+    study = optuna.load_study(study_name=NAME, storage=_storage(Path(folder), made=True))
     return Path(folder), study.ask(), Curve(0)
 
 
-def _save(prepared: tuple[Path, optuna.Trial, Curve], k: int) -> None:
+def _save(prepared: Prepared, k: int) -> None:
     folder, trial, curve = prepared
     while curve.iteration < k:
         curve.step()
@@ -154,13 +162,19 @@ def _save(prepared: tuple[Path, optuna.Trial, Curve], k: int) -> None:
 
 
 def _load(folder: str, token: None) -> Any:  # noqa: ARG001 the study knows
-    return read(Path(folder))[0]["final"]
+    return read(Path(folder), made=True)[0]["final"]
+
+
+def _serve() -> None:
+    with tempfile.TemporaryDirectory() as template:  # making the tables takes long
+        optuna.create_study(study_name=NAME, storage=_storage(Path(template)))
+        serve(Way(partial(_prepare, Path(template)), _save, _load))
 
 
 if __name__ == "__main__":
     _quiet()
     if sys.argv[1] == "save":
-        serve(Way(_prepare, _save, _load))
+        _serve()
     else:
         asked = Path(sys.argv[2])
         if sys.argv[1] == "run":

@@ -15,6 +15,7 @@ import sys
 import traceback
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 SAVES = 4
@@ -39,14 +40,14 @@ def serve(way: Way) -> None:
         asked = json.loads(line)
         if asked["do"] == "save":
             wait, go = os.pipe()
-            child = _forked(lambda told=asked, wait=wait: _save(way, told["folder"], wait))
+            child = _forked(partial(_save, way, asked["folder"], wait))
             os.close(wait)
         elif asked["do"] == "go":
             os.write(go, b"g")
             os.close(go)
             _say({"ended": os.waitpid(child, 0)[1]})
         else:
-            os.waitpid(_forked(lambda told=asked: _load(way, told["folder"], told["token"])), 0)
+            os.waitpid(_forked(partial(_load, way, asked["folder"], asked["token"])), 0)
 
 
 def _forked(work: Callable[[], None]) -> int:

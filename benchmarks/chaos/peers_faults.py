@@ -21,7 +21,7 @@ from benchmarks.chaos.store_cases import Failed
 from benchmarks.chaos.store_crashes import fast_folder
 from benchmarks.chaos.store_faults import CALLS
 
-FAULTS = ("error=EIO", "error=ENOSPC", "signal=KILL")
+FAULTS = ("error=EIO", "signal=KILL", "error=ENOSPC")
 TRACED = (*CALLS, "open", "creat", "link", "linkat", "ftruncate", "sendfile", "copy_file_range")
 _STRACE = ("strace", "-qq", "-f", "-e", "signal=none")
 

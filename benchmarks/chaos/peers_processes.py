@@ -21,6 +21,8 @@ MARK = "CHAOS_LAUNCH"
 #: Seconds that a run may take.
 LIMIT_S = 900.0
 POLL_S = 0.01
+#: What is drawn in a temporary file's name.
+_DRAWN = re.compile(r"(?<=^tmp).*|\d.*")
 #: Ray gives its own processes 30 s to begin, which cannot be changed.
 _TOO_BUSY = "The current node timed out during startup"
 _ERROR = re.compile(r"^(?:\x1b\[\d+m)?([A-Za-z_][\w.]*(?:Error|Exception|Interrupt|Exit))\b", re.M)
@@ -138,4 +140,4 @@ def left_behind(folder: Path, pids: list[int]) -> list[str]:
     for path in shared.iterdir() if shared.is_dir() else ():
         if any(int(number) in pids for number in re.findall(r"(?<!\d)\d+(?!\d)", path.name)):
             names.append(path.name)
-    return sorted(re.sub(r"[0-9a-z]*\d[0-9a-z]*", "#", name) for name in names)
+    return sorted(_DRAWN.sub("#", name) for name in names)

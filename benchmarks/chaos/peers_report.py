@@ -93,13 +93,20 @@ def _innocent(lines: Lines) -> str:
 
 
 def _reasons(mine: Mapping[str, Lines]) -> Iterator[str]:
-    """The errors with which a tool ended."""
+    """The errors with which a tool ended, and what it left."""
     for tool, lines in mine.items():
-        reasons = [why for line in lines for why in line.get("why", [])]
-        reasons += [line["unread"] for line in lines if "unread" in line]
-        if reasons:
-            counted = (f"`{why}` ({reasons.count(why)} times)" for why in dict.fromkeys(reasons))
-            yield from ("", f"{tool} ended with {', '.join(counted)}.")
+        why = [why for line in lines for why in line.get("why", [])]
+        why += [line["unread"] for line in lines if "unread" in line]
+        left = [name for line in lines for name in line.get("files", {})]
+        if why:
+            yield from ("", f"{tool} ended with {_counted(why)}.")
+        if left:
+            yield from ("", f"{tool} left {_counted(left)}.")
+
+
+def _counted(names: Sequence[str]) -> str:
+    """Each name once, and after how many kills it was there."""
+    return ", ".join(f"`{name}` ({names.count(name)})" for name in dict.fromkeys(names))
 
 
 # ---- faults -----------------------------------------------------------------------------------
@@ -114,10 +121,13 @@ def _faults(lines: Lines) -> Iterator[str]:
         if not found:
             continue
         sums = [sum(line[key] for line in found) for key in ("tried", "struck", "refused", "lost")]
-        calls = next((x["calls"] for x in lines if x["case"] == f"faults {tool}"), {})
+        calls: Mapping[str, int] = next(
+            (x["calls"] for x in lines if x["case"] == f"faults {tool}"), {}
+        )
         fsyncs = sum(calls.get(call, 0) for call in ("fsync", "fdatasync"))
         name = f"**{tool}**" if tool == "sweep" else tool
-        yield f"| {name} | {' | '.join(map(str, sums))} | {fsyncs} |"
+        name = name if calls else f"{name} (not yet all)"
+        yield f"| {name} | {' | '.join(map(str, sums))} | {fsyncs if calls else '?'} |"
 
 
 _OPENING = """
@@ -156,6 +166,23 @@ name. Lost or wrong is the last of these, if it cannot be read afterwards or is 
 These faults leave the page cache alone, so they cannot show what an fsync is for: their number,
 over the four saves, is in the last column, and what a power cut does to ours is
 `benchmarks/chaos/store_crashes.py`.
+
+## Where it comes from
+
+The folders of runs in which something was wrong were opened. What was found there:
+
+- *Stand twice* (Ray Tune): what was trained after the state was last saved is in `result.json`
+  already, and is written there again.
+- *Missing* (Ray Tune): when a trial goes on in another process, the older copy of `result.json`
+  in the storage is put over the newer one. Tune's analysis reads that file; `progress.csv` had
+  the rows.
+- *Never finished* (Ray Tune, two kept): the state names a checkpoint that has been deleted since,
+  as two newer ones were there. The trial fails as often as it may: `Could not recover from
+  checkpoint as it does not exist on storage anymore`. So keep all of them, which is the default.
+- *Processes left* (Optuna + joblib): loky's workers outlive a driver that is killed alone. They
+  end the trial that they are in, beside the run that has begun again.
+- `sem.loky-#` in `/dev/shm` (sweep, and Optuna with joblib): names of semaphores, a few bytes
+  each. What removes them, loky's resource tracker, was killed with the group.
 
 ## What this does not show
 
