@@ -37,9 +37,7 @@ def page() -> str:
     for kind, title in TITLES.items():
         parts.append("\n".join(_kills([x for x in lines if x["ok"]], kind, title)))
     parts.append("\n".join(_faults(lines)))
-    struck = {call for line in lines for call in line.get("calls", {})}
-    names = ", ".join(f"`{call}`" for call in sorted(struck))
-    parts.append(_CLOSING.format(calls=names, pins=PINS))
+    parts.append(_CLOSING.format(pins=PINS))
     return "\n\n".join(part.strip() for part in parts) + "\n"
 
 
@@ -114,8 +112,8 @@ def _counted(names: Sequence[str]) -> str:
 
 def _faults(lines: Lines) -> Iterator[str]:
     yield from ("## Each system call of four checkpoints fails, or is the last one", "")
-    yield "| | faults | that struck | saves refused | acknowledged and lost or wrong | fsyncs |"
-    yield "| --- | --- | --- | --- | --- | --- |"
+    yield "| | calls | faults | that struck | saves refused | acknowledged and lost | fsyncs |"
+    yield "| --- | --- | --- | --- | --- | --- | --- |"
     for tool in TOOLS:
         found = [line for line in lines if line["case"].startswith(f"fault {tool} ")]
         if not found:
@@ -127,7 +125,8 @@ def _faults(lines: Lines) -> Iterator[str]:
         fsyncs = sum(calls.get(call, 0) for call in ("fsync", "fdatasync"))
         name = f"**{tool}**" if tool == "sweep" else tool
         name = name if calls else f"{name} (not yet all)"
-        yield f"| {name} | {' | '.join(map(str, sums))} | {fsyncs if calls else '?'} |"
+        kinds = ", ".join(dict.fromkeys(line["case"].split()[-2] for line in found))
+        yield f"| {name} | {kinds} | {' | '.join(map(str, sums))} | {fsyncs if calls else '?'} |"
 
 
 _OPENING = """
@@ -159,12 +158,12 @@ where there is a choice, with what favours it:
 None of them has rollout workers in this comparison: the trials are plain functions of a state.
 """
 _CLOSING = """
-A fault is an error (`EIO`, `ENOSPC`) or a SIGKILL at one of the calls {calls}, each in its turn,
-in a process that saves by the tool's own way. *Acknowledged* is a save that returned:
-`Trainable.save` through its storage context, the artifact's id in the trial, our file under its
-name. Lost or wrong is the last of these, if it cannot be read afterwards or is another state.
-These faults leave the page cache alone, so they cannot show what an fsync is for: their number,
-over the four saves, is in the last column, and what a power cut does to ours is
+A fault is an error (`EIO`, `ENOSPC`) or a SIGKILL at a call, each in its turn, in a process that
+saves by the tool's own way. *Acknowledged* is a save that returned: `Trainable.save` through its
+storage context, the artifact's id in the trial, our file under its name. Lost is the last of
+these, if it cannot be read afterwards or is another state. Where a tool saves in two threads, a
+fault may strike in both. The page cache survives all this, so it cannot show what an fsync is
+for: the last column is how many there are in four saves, and what a power cut does to ours is
 `benchmarks/chaos/store_crashes.py`.
 
 ## Where it comes from
@@ -180,16 +179,18 @@ The folders of runs in which something was wrong were opened. What was found the
   as two newer ones were there. The trial fails as often as it may: `Could not recover from
   checkpoint as it does not exist on storage anymore`. So keep all of them, which is the default.
 - *Processes left* (Optuna + joblib): loky's workers outlive a driver that is killed alone. They
-  end the trial that they are in, beside the run that has begun again.
+  train what they had been given, beside the run that has begun again, and then wait.
 - `sem.loky-#` in `/dev/shm` (sweep, and Optuna with joblib): names of semaphores, a few bytes
   each. What removes them, loky's resource tracker, was killed with the group.
 
 ## What this does not show
 
-Few kills, on one machine, in a small search: a zero here is no proof. Ray Tune and Optuna do much
-that is not asked for here, such as many machines. Where sweep trains iterations again, it is what
-was not yet in the ledger: at most a slice for each worker, by default 30 s of training, whereas a
-peer that saves after every iteration may lose less.
+Few kills, on one machine, in a small search: a zero here is no proof, and a one is no rate. The
+machine was busy with other work. Runs in which Ray could not begin within the 30 s that it gives
+itself are not counted; how old Tune's saved state is when a kill comes depends on the machine.
+Ray Tune and Optuna do much that is not asked for here, such as many machines. Where sweep trains
+iterations again, it is what was not yet in the ledger: at most a slice for each worker, by
+default 30 s of training, whereas a peer that saves after every iteration may lose less.
 
 ## How to repeat it
 
