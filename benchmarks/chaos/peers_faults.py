@@ -16,6 +16,7 @@ from types import TracebackType
 from typing import Any
 
 from benchmarks.chaos import peer_curve
+from benchmarks.chaos.peer_saver import SAVES
 from benchmarks.chaos.peers_processes import LIMIT_S, POLL_S, Tool, variables
 from benchmarks.chaos.store_cases import Failed
 from benchmarks.chaos.store_crashes import fast_folder
@@ -117,8 +118,10 @@ def all_fail(savers: Savers, call: str, count: int, fault: str) -> dict[str, int
 
 
 def _is_lost(savers: Savers, folder: Path, last: dict[str, Any]) -> bool:
+    """Whether neither the last that was acknowledged nor a later one is read."""
     loaded = savers.ask(do="load", folder=str(folder), token=last["token"])
-    return bool(loaded.get("state") != peer_curve.expected(0, last["saved"])[1])
+    right = [peer_curve.expected(0, k)[1] for k in range(last["saved"], SAVES + 1)]
+    return loaded.get("state") not in right
 
 
 def _wait_until_traced(pid: int) -> None:

@@ -6,6 +6,7 @@ All figures come from the lines of ``peers.jsonl``; none is typed by hand.
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 from benchmarks.chaos.peer_curve import ITERATIONS, SLICE_S, STEP_S, TRIALS
@@ -82,8 +83,8 @@ def _some(key: str) -> Callable[[Lines], str]:
 
 
 def _again(lines: Lines) -> str:
-    counts = sorted(line["again"] for line in lines if "again" in line)
-    return f"{counts[len(counts) // 2]} ({counts[-1]})" if counts else "-"
+    counts = [line["again"] for line in lines if "again" in line]
+    return f"{median(counts):g} ({max(counts)})" if counts else "-"
 
 
 def _innocent(lines: Lines) -> str:
@@ -160,11 +161,11 @@ None of them has rollout workers in this comparison: the trials are plain functi
 _CLOSING = """
 A fault is an error (`EIO`, `ENOSPC`) or a SIGKILL at a call, each in its turn, in a process that
 saves by the tool's own way. *Acknowledged* is a save that returned: `Trainable.save` through its
-storage context, the artifact's id in the trial, our file under its name. Lost is the last of
-these, if it cannot be read afterwards or is another state. Where a tool saves in two threads, a
-fault may strike in both. The page cache survives all this, so it cannot show what an fsync is
-for: the last column is how many there are in four saves, and what a power cut does to ours is
-`benchmarks/chaos/store_crashes.py`.
+storage context, the artifact's id in the trial, our file under its name. The last of these is
+lost if neither it nor a later one can be read afterwards, or its state is another. Where a tool
+saves in two threads, a fault may strike in both. The page cache survives all this, so it cannot
+show what an fsync is for: the last column is how many there are in four saves, and what a power
+cut does to ours is `benchmarks/chaos/store_crashes.py`.
 
 ## Where it comes from
 
