@@ -17,6 +17,7 @@ from sweep import lease, schema, tables
 from sweep.errors import NotOurs, OutsideError
 from sweep.folder import Folder
 from sweep.lease import Lease
+from trainables.processes import forget_semaphores
 
 Say = Callable[[str], None]
 
@@ -128,7 +129,10 @@ def _take(folder: Folder, say: Say) -> int:
             if seen.elsewhere:
                 seen = _watch(folder, engine, seen, say)
             with tables.writing(engine) as connection:
-                return lease.take(connection, seen)
+                epoch = lease.take(connection, seen)
+        if seen.host is not None and not (seen.elsewhere or seen.lives):
+            forget_semaphores(seen.pid)
+        return epoch
     finally:
         engine.dispose()
 

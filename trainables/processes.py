@@ -16,9 +16,12 @@ import threading
 import weakref
 from multiprocessing import util
 from multiprocessing.process import BaseProcess
+from pathlib import Path
 from typing import NamedTuple, NoReturn
 
 _PR_SET_PDEATHSIG = 1
+#: Where Linux keeps named semaphores.
+_SEMAPHORES = Path("/dev/shm")  # noqa: S108 nothing is made in it
 
 #: What a terminal or a service manager sends to all processes of a group.
 TERMINAL_SIGNALS = (signal.SIGINT, signal.SIGHUP, signal.SIGTERM)
@@ -85,6 +88,12 @@ def ignore_terminal_signals() -> None:
         signal.signal(number, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, lambda _number, _frame: None)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, TERMINAL_SIGNALS)
+
+
+def forget_semaphores(pid: int) -> None:
+    """Delete the semaphores of loky's pools that a process left whose own tracker died with it."""
+    for left in _SEMAPHORES.glob(f"sem.loky-{pid}-*"):
+        left.unlink(missing_ok=True)
 
 
 def leave() -> NoReturn:

@@ -5,10 +5,11 @@ Each check gives what is wrong in words; a sweep is right where there is none.
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 
 from benchmarks.chaos.workload import Step
 from sweep import verify
-from sweep.events import FINISHED, Closed, End, Opened, Recorded, Status
+from sweep.events import FINISHED, Closed, End, EpochBegan, Opened, Recorded, Status
 from sweep.folder import Folder
 from sweep.ledger import Ledger
 from sweep.seeds import replica_name
@@ -17,7 +18,13 @@ from tests.support import sweeps
 
 def wrongs(folder: Folder, straight: Folder) -> list[str]:
     """Where the sweep in `folder` is not the one in `straight`, or not whole."""
-    return [*_decisions(folder, straight), *_numbers(folder), *_ledger(folder), *_files(folder)]
+    return [
+        *_decisions(folder, straight),
+        *_numbers(folder),
+        *_ledger(folder),
+        *_files(folder),
+        *_memory(folder),
+    ]
 
 
 def _decisions(folder: Folder, straight: Folder) -> Iterator[str]:
@@ -61,6 +68,15 @@ def _files(folder: Folder) -> Iterator[str]:
         f"verify: {damage.part}: {damage.place}: {damage.problem}" for damage in found.damages
     )
     yield from (f"verify: {note}" for note in found.notes)
+
+
+def _memory(folder: Folder) -> Iterator[str]:
+    """No semaphore of any of its drivers."""
+    for record in read(folder):
+        if isinstance(record.event, EpochBegan):
+            left = list(Path("/dev/shm").glob(f"sem.loky-{record.event.pid}-*"))  # noqa: S108
+            if left:
+                yield f"driver {record.event.pid} left {len(left)} semaphores"
 
 
 def read(folder: Folder) -> list[Recorded]:
