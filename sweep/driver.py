@@ -22,14 +22,7 @@ from sweep.assignment import SliceOutcome
 from sweep.budget import Purse
 from sweep.control import Decision, Desk
 from sweep.errors import OutsideError
-from sweep.events import (
-    EpochEnded,
-    Event,
-    Moved,
-    Opened,
-    Recorded,
-    Status,
-)
+from sweep.events import EpochEnded, Event, Moved, Opened, Recorded, Status
 from sweep.guard import Guard
 from sweep.history import Replica
 from sweep.ledger import Also

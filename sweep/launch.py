@@ -268,7 +268,7 @@ def _take_over(
     running = [*history.replicas(Status.RUNNING), *history.tests(Status.RUNNING)]
     events: list[Event] = [verdicts.interrupted(r, "its driver was gone") for r in running]
     if launch.exam is not None:
-        history.extend(ledger.append(epoch, [launch.exam.begin(history), *events]))
+        history.extend(ledger.begin_epoch([launch.exam.begin(history), *events], epoch))
         return
     wanted = launch.trials or history.wanted or specs.from_json(ledger.spec).trials
     began = EpochBegan(socket.gethostname(), os.getpid(), wanted)
@@ -287,7 +287,7 @@ def _take_over(
         events.append(Changed(None, launch.budget, launch.max_disk))
     if wider is not None:
         events.append(Widened(wider.raw, len(history.trials)))
-    history.extend(ledger.append(epoch, [began, *events]))
+    history.extend(ledger.begin_epoch([began, *events], epoch))
 
 
 def _tidy(folder: Folder, history: History) -> None:

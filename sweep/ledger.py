@@ -92,10 +92,17 @@ class Ledger:
 
     # ---- writing ----------------------------------------------------------------------------
 
-    def begin_epoch(self, events: Sequence[Event]) -> list[Recorded]:
-        """Take the sweep over, in one transaction; writes of older epochs are refused from now."""
+    def begin_epoch(self, events: Sequence[Event], epoch: int | None = None) -> list[Recorded]:
+        """Write the first events of an epoch, in one transaction.
+
+        It is the `epoch` in which the sweep is held, or a new one, taken from whoever has it.
+        NotOurs if it is over.
+        """
         with tables.outside(self.path), tables.writing(self._engine) as connection:
-            return _insert(connection, lease.take(connection), events)
+            if epoch is None:
+                epoch = lease.take(connection)
+            lease.check(connection, epoch)
+            return _insert(connection, epoch, events)
 
     def append(
         self, epoch: int, events: Sequence[Event], also: Also | None = None

@@ -106,7 +106,7 @@ def test_an_event_is_read_as_it_was_after_its_trial_went_back(ledger: Ledger) ->
     again = (Row(2, {"loss": 0.5}), Row(3, {"loss": 0.3}), Row(4, {"loss": 0.2}))
     for number, later in ((1, again), (2, again[1:])):
         source = later[0].iteration - 1
-        events = [Opened(0, 0, number, Goal(), "why"), closed(later, source, number)]
+        events: list[Event] = [Opened(0, 0, number, Goal(), "why"), closed(later, source, number)]
         written += ledger.append(epoch, events)
     assert ledger.read()[1:] == written
     assert ledger.results(0) == [rows[0], *again]
