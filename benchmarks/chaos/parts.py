@@ -10,6 +10,7 @@ from benchmarks.chaos import (
     full_disk,
     kills,
     mlflow_faults,
+    scheduling,
     store_crashes,
     store_damage,
     store_faults,
@@ -115,5 +116,12 @@ PARTS = (
         "MLflow refuses, hangs, is slow, answers 500, loses or cuts its answer",
         "{cases} sweeps, no row missing, none twice; slower by {slower_percent_median} % "
         "(median; {slower_percent} % at most)",
+    ),
+    Part(
+        "scheduling",
+        scheduling.run,
+        100,
+        "anything, in any order, to sweeps drawn by chance on a simulated pool",
+        "{cases} times 200 sweeps of up to 15 steps; every claim held after every step",
     ),
 )
