@@ -14,7 +14,7 @@ import contextlib
 import math
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, wait
 
 from sweep import capacity, control, disk_budget, outcomes, planning, verdicts
@@ -91,7 +91,7 @@ class Driver:
             pass
         return "stopped" if self._asks else "finished"
 
-    def turns(self) -> Iterator[None]:
+    def turns(self) -> Generator[None, None, None]:
         """`run` in steps, for who wants something to happen between two of them."""
         self._record(verdicts.given_up(self.history))
         with contextlib.closing(self._requests):
@@ -135,7 +135,9 @@ class Driver:
             time.sleep(TICK_S)
         done, _ = wait(self._running, timeout=TICK_S, return_when=FIRST_COMPLETED)
         closed = []
-        for future in sorted(done, key=lambda future: _place(self._running[future])):
+        for future in sorted(
+            done, key=lambda f: (self._running[f].trial, self._running[f].replica)
+        ):
             closed.append(outcomes.judge(self.parts, self._running.pop(future), future))
         if closed:
             self._record(closed)
@@ -290,10 +292,6 @@ class Driver:
         running = self.history.replicas(Status.RUNNING)
         stopped = (verdicts.interrupted(r, "the driver was stopped") for r in running)
         return [*stopped, EpochEnded(how, why)]
-
-
-def _place(opened: Opened) -> tuple[int, int]:
-    return opened.trial, opened.replica
 
 
 def _waited(replica: Replica, spent: str) -> Moved:

@@ -154,7 +154,8 @@ class Ledger:
             events = connection.execute(query).all()
             if not events:
                 return []
-            rows = _rows(connection, events[0].k, events[-1].k)
+            has_rows = any(event.kind == Closed.kind for event in events)
+            rows = _rows(connection, events[0].k, events[-1].k) if has_rows else {}
         return [
             Recorded(
                 row.k,

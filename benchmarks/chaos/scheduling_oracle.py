@@ -1,0 +1,298 @@
+"""What must be true of a sweep's ledger and files, whatever happened to its driver and workers.
+
+The oracle reads the ledger beside the driver and follows each new event with little tables of its
+own: it knows the curves beforehand (`Known`), and what was handed to the driver. A claim that is
+false raises `Failed`.
+"""
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from benchmarks.chaos.scheduling_walk import Known
+from benchmarks.chaos.scheduling_world import Place, claim
+from sweep import launch
+from sweep.assignment import SliceOutcome
+from sweep.errors import WorkerLost
+from sweep.events import (
+    FINISHED,
+    Closed,
+    Created,
+    End,
+    EpochBegan,
+    Moved,
+    Opened,
+    Recorded,
+    Saved,
+    Status,
+)
+from sweep.folder import Folder
+from sweep.history import History, Replica
+from sweep.ledger import Ledger
+from sweep.schedulers import asha
+from sweep.spec import SweepSpec
+from sweep.wishes import Changed, Dropped
+from trainables import checkpoint_file
+
+#: Epoch, trial, replica, slice.
+Handed = tuple[int, int, int, int]
+
+
+@dataclass
+class Seen:
+    """What is known of one replica."""
+
+    status: Status = Status.WAITING
+    slice: int = -1
+    iteration: int = 0
+    lost: int = 0
+    crashes: list[int] = field(default_factory=list)
+    kept: dict[str, Saved] = field(default_factory=dict)
+    bred: bool = False
+    steps: dict[int, float] = field(default_factory=dict)
+    """Iteration → environment steps."""
+
+
+class Oracle:
+    """Follows one sweep's ledger."""
+
+    def __init__(self, folder: Folder) -> None:
+        self.folder = folder
+        self.reader = Ledger(folder.ledger)
+        self.spec: SweepSpec = launch.read_spec(self.reader)
+        self.scheduler = launch.build_scheduler(self.spec, ())
+        self.mirror = History(launch.objective_of(self.spec, self.scheduler.time_attr))
+        self.records: list[Recorded] = []
+        self.known = Known(self.spec.seed)
+        self.handed: dict[Handed, SliceOutcome | WorkerLost] = {}
+        """What slices answered that the driver has not recorded yet."""
+        self.damaged: set[str] = set()
+        """Digests of checkpoints that were damaged on purpose."""
+        self.blamed = False
+        """Whether a trial failed for what it could not help."""
+        self.places: dict[Place, Seen] = {}
+        self._saves = launch.resolve(self.spec, ()).trainable.can_save()
+        self._timesteps = self.spec.budget.timesteps
+        self._new: set[str] = set()
+        """Digests of checkpoints that have not been loaded yet."""
+        self._came: dict[float, int] = {}
+        """Rung → how many trials have been there; who falls back has been there too."""
+        self._compared: dict[int, int] = {}
+        """Trial → its newest event when it was compared."""
+
+    def close(self) -> None:
+        """Let go of the ledger."""
+        self.reader.close()
+
+    def look(self) -> None:
+        """Follow what is new in the ledger, and look whether files are there that it names."""
+        found = self.reader.read(self.mirror.k)
+        for record in found:
+            claim(record.k == self.mirror.k + 1, f"event {record.k} follows {self.mirror.k}")
+            claim(record.epoch >= self.mirror.epoch, f"event {record.k} is of an older epoch")
+            self._follow(record)
+            self.mirror.extend([record])
+            self.records.append(record)
+        if found:
+            self._files()
+            self._promotions()
+
+    def compare(self, history: History, whole: bool = False) -> None:
+        """The driver's own history is the one that the ledger holds."""
+        for name in ("k", "epoch", "wanted", "ended", "exhausted", "suspended", "why", "max_disk"):
+            one, other = getattr(history, name), getattr(self.mirror, name)
+            claim(one == other, f"the driver's {name} is {one!r}, the ledger says {other!r}")
+        claim(history.changed == self.mirror.changed, "the driver's budget is another one")
+        claim(len(history.trials) == len(self.mirror.trials), "the driver has other trials")
+        for mine, its in zip(self.mirror.trials, history.trials, strict=True):
+            if whole or mine.k > self._compared.get(mine.number, 0):
+                self._compared[mine.number] = mine.k
+                claim(repr(mine) == repr(its), f"the driver has\n{its}\nthe ledger\n{mine}")
+
+    # ---- events ---------------------------------------------------------------------------------
+
+    def _follow(self, record: Recorded) -> None:
+        match record.event:
+            case EpochBegan():
+                self.handed.clear()
+            case Created() as event:
+                self._create(event)
+            case Opened() as event:
+                self._open(record, event)
+            case Closed() as event:
+                self._close(record, event)
+            case Moved() as event:
+                self._move(self.places[event.trial, event.replica], event.status)
+            case Changed() as event:
+                self._timesteps = event.budget.get("timesteps", self._timesteps)
+            case Dropped() as event:
+                self._drop(event)
+
+    def _create(self, event: Created) -> None:
+        number = len(self.mirror.trials)
+        claim(event.trial == number, f"trial {event.trial} is made where {number} is due")
+        counted = not event.births and event.clone_of is None
+        full = self.mirror.searched >= self.mirror.wanted
+        claim(not (counted and full), f"trial {event.trial} is one more than --trials")
+        for index in range(event.replicas):
+            seen = self.places[event.trial, index] = Seen()
+            if event.births:
+                seen.bred, seen.iteration = True, event.births[index].saved.iteration
+
+    def _open(self, record: Recorded, event: Opened) -> None:
+        seen = self.places.setdefault((event.trial, event.replica), Seen())
+        name = f"event {record.k}: trial {event.trial}, replica {event.replica}"
+        claim(event.slice == seen.slice + 1, f"{name}: slice {event.slice} after {seen.slice}")
+        goal = event.goal.at
+        if not seen.bred:
+            due = goal is None or goal > seen.iteration
+            claim(due, f"{name} is at {seen.iteration} and sent to {goal}")
+        if self._timesteps is not None and self.spec.deterministic is None:
+            spent = math.fsum(sum(one.steps.values()) for one in self.places.values())
+            claim(spent < self._timesteps, f"{name} begins after {spent} of {self._timesteps}")
+        seen.slice = event.slice
+        self._move(seen, Status.RUNNING)
+
+    def _close(self, record: Recorded, event: Closed) -> None:
+        seen = self.places[event.trial, event.replica]
+        name = f"event {record.k}: trial {event.trial}, replica {event.replica}"
+        claim(seen.status is Status.RUNNING, f"{name} is {seen.status} and comes back")
+        claim(event.slice == seen.slice, f"{name}: slice {event.slice}, not {seen.slice}")
+        answer = None
+        if event.end is not End.INTERRUPTED:
+            key = (record.epoch, event.trial, event.replica, event.slice)
+            answer = self.handed.pop(key, None)
+            claim(answer is not None, f"{name}: {event.end} is recorded, and nothing came back")
+        if isinstance(answer, SliceOutcome):
+            claim(answer.end is event.end, f"{name}: {answer.end} became {event.end}")
+            claim(answer.rows == event.rows or _nan(answer), f"{name}: other rows than came back")
+            claim(answer.saved == event.saved, f"{name}: other checkpoints than were saved")
+        elif answer is not None:
+            claim(event.end is End.LOST, f"{name}: its worker died, and it is {event.end}")
+        self._curve(name, seen, event)
+        self._charge(name, seen, event)
+        self._keep(name, seen, event)
+        self._move(seen, event.status)
+
+    def _curve(self, name: str, seen: Seen, event: Closed) -> None:
+        """Rows follow each other, without a gap, and say what was known beforehand."""
+        back = event.source < seen.iteration
+        claim(event.source <= seen.iteration, f"{name} begins at {event.source}, after a gap")
+        excused = event.skipped or not self._saves
+        claim(not back or bool(excused), f"{name} goes back to {event.source} for no reason")
+        due = list(range(event.source + 1, event.source + 1 + len(event.rows)))
+        claim([row.iteration for row in event.rows] == due, f"{name}: rows are not {due}")
+        replica = self.mirror.replica(event.trial, event.replica)
+        for row in event.rows:
+            stand = self.known.stand(self.mirror, replica, row.iteration)
+            said = {key: row.metrics.get(key) for key in stand.told}
+            claim(repr(said) == repr(dict(stand.told)), f"{name}: {said}, not {stand.told}")
+        seen.steps = {at: steps for at, steps in seen.steps.items() if at <= event.source}
+        seen.steps |= {r.iteration: float(r.metrics["timesteps_this_iter"]) for r in event.rows}
+        seen.iteration = event.rows[-1].iteration if event.rows else event.source
+
+    def _charge(self, name: str, seen: Seen, event: Closed) -> None:
+        most = self.spec.limits.max_failures
+        seen.lost = seen.lost if event.end in (End.LOST, End.INTERRUPTED) else 0
+        failed = event.status is Status.FAILED
+        if event.end is End.LOST:
+            seen.lost += 1
+            claim(failed == (seen.lost > most), f"{name}: {event.status} after {seen.lost} lost")
+        elif event.end is End.CRASHED:
+            again = event.error_at in seen.crashes or len(seen.crashes) >= most
+            claim(failed == again, f"{name}: {event.status}, it crashed at {seen.crashes}")
+        elif event.end is not End.DIVERGED:
+            claim(not failed, f"{name}: FAILED after {event.end}")
+        seen.crashes = [at for at in seen.crashes if at > seen.iteration]
+        if event.end is End.CRASHED:
+            seen.crashes.append(event.error_at)
+        self.blamed |= failed and event.end is not End.DIVERGED
+
+    def _keep(self, name: str, seen: Seen, event: Closed) -> None:
+        """What is named goes on with it; of those that it stands on the newest two stay."""
+        usable = {d: saved for d, saved in seen.kept.items() if saved.iteration <= event.source}
+        usable |= {saved.digest: saved for saved in event.saved}
+        within = range(event.source + 1, seen.iteration + 1)
+        claim(all(s.iteration in within for s in event.saved), f"{name}: saved outside its slice")
+        seen.kept |= {saved.digest: saved for saved in event.saved}
+        for digest in event.dropped:
+            seen.kept.pop(digest, None)
+        self._enough(name, usable, seen.kept)
+        self._new |= {saved.digest for saved in event.saved}
+        if self._saves and event.end is not End.UNSAVED:
+            upto = (s.iteration for s in seen.kept.values() if s.iteration <= seen.iteration)
+            newest = max(upto, default=0)
+            stands = seen.iteration if event.end not in (End.DIVERGED, End.LIMIT) else newest
+            claim(seen.bred or newest == stands, f"{name}: at {stands}, saved at {newest}")
+
+    def _enough(self, name: str, usable: Mapping[str, Saved], kept: Mapping[str, Saved]) -> None:
+        by_age = sorted(usable.values(), key=lambda saved: saved.iteration)
+        sign = 1.0 if self.spec.mode == "max" else -1.0
+        valued = [saved for saved in by_age if saved.value is not None]
+        best = sorted(valued, key=lambda saved: (sign * (saved.value or 0.0), saved.iteration))
+        due = by_age[-2:] + (best[-1:] if self.spec.checkpoint.keep_best else [])
+        gone = [saved.iteration for saved in due if saved.digest not in kept]
+        claim(not gone, f"{name}: lets go of iterations {gone}, which it needs")
+
+    def _drop(self, event: Dropped) -> None:
+        seen = self.places[event.trial, event.replica]
+        before = dict(seen.kept)
+        for digest in event.digests:
+            claim(seen.kept.pop(digest, None) is not None, f"{event}: was not named")
+        if seen.status not in FINISHED:
+            self._enough(f"trial {event.trial}, to save disk", before, seen.kept)
+
+    def _move(self, seen: Seen, status: Status) -> None:
+        if seen.status is Status.FAILED:
+            seen.lost, seen.crashes = 0, []
+        seen.status = status
+
+    # ---- files ----------------------------------------------------------------------------------
+
+    def _load(self, replica: Replica, saved: Saved) -> None:
+        """A checkpoint loads, and is the state that was due."""
+        path = self.folder.trial(replica.trial, replica.index) / saved.file
+        state = checkpoint_file.read(path, saved.digest).state["trainable"]["data"]["state"]
+        due = self.known.stand(self.mirror, replica, saved.iteration).state
+        claim(state == due, f"{path.name} of {replica.name} holds {state}, not {due}")
+
+    def _files(self) -> None:
+        """What the ledger names is there, and so is what bred trials would fall back to."""
+        for replica in self.mirror.replicas(*Status):
+            folder = self.folder.trial(replica.trial, replica.index)
+            for saved in replica.checkpoints.values():
+                claim((folder / saved.file).exists(), f"{replica.name}: {saved.file} is gone")
+                if saved.digest in self._new - self.damaged:
+                    self._load(replica, saved)
+            birth = replica.birth
+            if birth and replica.status not in FINISHED and len(replica.checkpoints) < 2:
+                file = self.folder.trial(birth.trial, birth.replica) / birth.saved.file
+                claim(file.exists(), f"{replica.name} was bred from {file}, which is gone")
+        self._new.clear()
+
+    def load_all(self) -> None:
+        """Every checkpoint that the ledger names loads and holds what is due."""
+        for replica in self.mirror.replicas(*Status):
+            for saved in replica.checkpoints.values():
+                if saved.digest not in self.damaged:
+                    self._load(replica, saved)
+
+    # ---- decisions ------------------------------------------------------------------------------
+
+    def _promotions(self) -> None:
+        """Of the trials at a rung, one in `reduction_factor` has been promoted, and no more."""
+        scheduler, trials = self.scheduler, self.mirror.trials
+        if not isinstance(scheduler, asha.Scheduler) or not scheduler.pauses:
+            return
+        factor = self.spec.scheduler.options["reduction_factor"]
+        if any(trial.clone_of is not None for trial in trials):
+            return
+        for level in scheduler.levels:
+            came = sum(trial.reached(level) for trial in trials)
+            there = self._came[level] = max(came, self._came.get(level, 0))
+            on = sum(t.goal.at is None or t.goal.at > level for t in trials if t.slices)
+            claim(on <= there // factor, f"{on} of {there} went on from rung {level:g}")
+
+
+def _nan(outcome: SliceOutcome) -> bool:
+    return any(value != value for row in outcome.rows for value in row.metrics.values())

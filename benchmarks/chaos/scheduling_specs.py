@@ -1,0 +1,142 @@
+"""The sweeps that the machine draws: every scheduler, most searchers, small numbers."""
+
+import errno
+from typing import Any
+
+from hypothesis import strategies as st
+
+from benchmarks.chaos.scheduling_way import Trouble
+from sweep.requests import Verb
+
+Spec = dict[str, Any]
+Wish = tuple[Verb, dict[str, Any]]
+
+_TRAINABLES = "benchmarks.chaos.scheduling_walk"
+#: A space without end, and one with six points.
+_WIDE = {"x": {"uniform": [0.1, 1.0]}, "y": {"uniform": [0.1, 1.0]}}
+_SMALL = {"x": {"choice": [0.2, 0.5, 0.8]}, "y": {"choice": [1.0, 2.0]}}
+_PAUSING = ("asha", "hyperband", "bohb", "pbt", "pb2")
+
+_RUNGS = st.fixed_dictionaries({"grace_period": st.just(1), "reduction_factor": st.integers(2, 3)})
+_OPTIONS: dict[str, st.SearchStrategy[Spec]] = {
+    "fifo": st.just({}),
+    "asha": st.builds(
+        lambda rungs, kind: {**rungs, "type": kind}, _RUNGS, st.sampled_from(["promotion"])
+    ),
+    "asha stopping": _RUNGS.map(lambda rungs: {**rungs, "type": "stopping"}),
+    "hyperband": st.fixed_dictionaries({"reduction_factor": st.integers(2, 3)}),
+    "bohb": st.fixed_dictionaries({"reduction_factor": st.integers(2, 3)}),
+    "median": st.just({"n_startup_trials": 1}),
+    "percentile": st.just({"n_startup_trials": 1, "percentile": 50.0}),
+    "patient": st.just({"patience": 1}),
+    "threshold": st.just({"lower": 0.5, "n_warmup_steps": 2}),
+    "optuna": st.just({"pruner": "MedianPruner", "n_startup_trials": 1}),
+    "pbt": st.fixed_dictionaries(
+        {"perturbation_interval": st.integers(1, 2), "synch": st.booleans()}
+    ).map(lambda options: {**options, "quantile_fraction": 0.5}),
+    "pb2": st.fixed_dictionaries({"perturbation_interval": st.integers(1, 2)}).map(
+        lambda options: {**options, "quantile_fraction": 0.5}
+    ),
+}
+#: Searcher → its options and its space.
+_SEARCHERS: dict[str, tuple[Spec, Spec]] = {
+    "random": ({}, _WIDE),
+    "tpe": ({"n_startup_trials": 2}, _WIDE),
+    "cmaes": ({"population_size": 3}, _WIDE),
+    "nsga2": ({"population_size": 3}, _WIDE),
+    "qmc": ({}, _WIDE),
+    "grid": ({}, _SMALL),
+    "brute_force": ({}, _SMALL),
+    "random of few": ({}, _SMALL),
+}
+
+
+def _mostly(usual: Any, *others: Any) -> st.SearchStrategy[Any]:
+    return st.sampled_from([usual, usual, usual, *others])
+
+
+@st.composite
+def specs(draw: st.DrawFn) -> Spec:
+    """Keys of a spec that works."""
+    kind = draw(st.sampled_from(sorted(_OPTIONS)))
+    name = kind.split()[0]
+    saves = name in _PAUSING or draw(_mostly(True, False))
+    searcher = "bohb" if name == "bohb" else draw(st.sampled_from(sorted(_SEARCHERS)))
+    options, space = _SEARCHERS.get(searcher, ({}, _WIDE))
+    most = draw(st.integers(3, 6))
+    spec: Spec = {
+        "name": "drawn",
+        "trainable": f"{_TRAINABLES}:{'Walk' if saves else 'WalkWithoutSaving'}",
+        "trials": draw(st.integers(2, 6)),
+        "metric": "score",
+        "mode": draw(st.sampled_from(["max", "min"])),
+        "seed": draw(st.integers(0, 3)),
+        "config": {
+            "nan_every": draw(_mostly(0, 0, 7)),
+            "raise_every": draw(_mostly(0, 0, 0, 23)),
+        },
+        "space": space,
+        "stop": {"training_iteration": most},
+        "searcher": {"name": searcher.split()[0], **options},
+        "scheduler": {"name": name, **draw(_OPTIONS[kind])},
+        "checkpoint": {
+            "every": draw(_mostly(1, 2, 9)),
+            "keep_last": draw(st.integers(1, 3)),
+            "keep_best": draw(st.integers(0, 1)),
+            "max_disk": draw(_mostly(None, 15_000)),
+        },
+        "limits": {
+            "slice_s": draw(_mostly(30.0, 0.4, 2.0)),
+            "max_failures": draw(st.integers(0, 3)),
+            "not_finite": draw(_mostly("go_on", "prune", "fail")),
+        },
+        "budget": draw(_mostly({}, {"timesteps": 10.0 * most}, {"time_s": 3.0}, {"target": 0.9})),
+        "deterministic": draw(st.sampled_from([None, {"batch": 1}, {"batch": 3}])),
+        "trackers": [],
+    }
+    if name not in ("pbt", "pb2") or draw(st.booleans()):
+        spec["replicas"] = draw(_mostly(1, 2, 3))
+        spec["racing"] = spec["replicas"] > 1 and draw(st.booleans())
+    return spec
+
+
+def troubles() -> st.SearchStrategy[Trouble]:
+    """What happens to a slice on its way."""
+    soon = st.integers(1, 4)
+    places = st.sampled_from(["stepping", "checkpoint half written", "checkpoint whole"])
+    return st.one_of(
+        st.builds(Trouble, dies=soon),
+        st.builds(Trouble, dies=soon, dies_at=places),
+        st.builds(Trouble, raises=soon),
+        st.builds(
+            Trouble,
+            refused=st.integers(1, 4),
+            errno=st.sampled_from([errno.ENOSPC, errno.EIO, errno.EDQUOT]),
+        ),
+        st.builds(Trouble, deaf=soon),
+        st.just(Trouble(cold=True)),
+    )
+
+
+def wishes() -> st.SearchStrategy[Wish]:
+    """What people ask of a running sweep."""
+    trials = st.lists(st.integers(0, 6), max_size=2)
+    x = st.sampled_from([0.2, 0.5, 0.8])
+    sets: list[Spec] = [{"trials": 3}, {"trials": 7}, {"jobs": 1}, {"jobs": 4}]
+    sets += [{"budget": {"timesteps": 90.0}}, {"budget": {"timesteps": None}}]
+    return st.one_of(
+        st.tuples(
+            st.sampled_from([Verb.STOP, Verb.PAUSE, Verb.UNPAUSE]),
+            trials.map(lambda numbers: {"trials_named": numbers}),
+        ),
+        st.builds(
+            lambda trial, x, begins: (
+                Verb.CLONE,
+                {"trials_named": [trial], "settings": {"x": x}, "from_checkpoint": begins},
+            ),
+            st.integers(0, 6),
+            x,
+            st.booleans(),
+        ),
+        st.sampled_from(sets).map(lambda body: (Verb.SET, body)),
+    )

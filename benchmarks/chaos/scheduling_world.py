@@ -1,0 +1,225 @@
+"""Everything that a driver meets, in one thread and on a clock of its own: workers, disk, database.
+
+The driver, the ledger, schedulers, searchers, slices and checkpoint files are the real ones. A
+slice does not run before it is told to, and then runs at once to its end, as a process that nobody
+disturbs; `Trouble` says what happens to it on its way. A `Fuse` ends the driver, or makes its
+database fail, at a place that it passes. Times are seconds.
+"""
+
+import contextlib
+import functools
+import sqlite3
+import threading
+from collections.abc import Iterable, Iterator
+from concurrent.futures import Future
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, ClassVar
+from unittest import mock
+
+import sqlalchemy as sa
+
+import sweep.budget
+import sweep.driver
+import sweep.guard
+import sweep.ledger
+import sweep.requests
+import sweep.saving
+import sweep.slice
+import trainables.trainable
+from benchmarks.chaos.scheduling_walk import Here
+from benchmarks.chaos.scheduling_way import Clock, Died, Trouble, Way
+from benchmarks.chaos.store_cases import Failed
+from sweep import clock, pools, provenance, warm
+from sweep.assignment import SliceOutcome, SliceSpec
+from sweep.errors import WorkerLost
+from trainables import failpoints
+
+#: The same for all, and slow to find out.
+_provenance = functools.cache(provenance.of)
+#: What a `Fuse` may be at: each failpoint that a driver passes; just before a commit; a statement
+#: that fails; a commit that does.
+FUSES = (
+    "decided",
+    "submitted",
+    "recorded",
+    *failpoints.OF_A_REQUEST,
+    "commit",
+    "statement",
+    "full",
+)
+Place = tuple[int, int]
+"""Trial and replica."""
+
+
+class Killed(BaseException):
+    """The driver's process is gone, at once."""
+
+
+def claim(holds: bool, what: str) -> None:
+    """Raises `Failed` if it does not hold."""
+    if not holds:
+        raise Failed(what)
+
+
+@dataclass
+class Fuse:
+    """Where the driver ends, or its database fails."""
+
+    kind: str
+    """One of `FUSES`."""
+    count: int
+    """The how-manieth time."""
+    burnt: bool = False
+
+    def at(self, kind: str) -> bool:
+        """Whether it is now that it happens."""
+        if self.kind != kind or self.burnt:
+            return False
+        self.count -= 1
+        self.burnt = self.count <= 0
+        return self.burnt
+
+
+@dataclass(eq=False)
+class Slice:
+    """A slice on its way."""
+
+    spec: SliceSpec
+    future: Future[SliceOutcome]
+
+    @property
+    def place(self) -> Place:
+        """Whose it is."""
+        return self.spec.trial, self.spec.replica
+
+
+class Pool(pools.Pool):
+    """Slots whose slices run when the world says so."""
+
+    blocks: ClassVar[bool] = False
+
+    def __init__(self, slots: int, world: "World") -> None:
+        self.slots = slots
+        self.under_way: list[Slice] = []
+        self._world = world
+
+    def submit(self, spec: SliceSpec) -> Future[SliceOutcome]:
+        """Take a slice; a pool is never given more than it has slots, nor two of one replica."""
+        new = Slice(spec, Future())
+        claim(len(self.under_way) < self.slots, "more slices than slots")
+        claim(new.place not in [one.place for one in self.under_way], f"{new.place} runs twice")
+        self.under_way.append(new)
+        return new.future
+
+    def resize(self, slots: int) -> None:
+        """From now on."""
+        self.slots = slots
+
+    def close(self) -> None:
+        """The driver is gone; what ran may go on for a while."""
+        self._world.orphans += self.under_way
+        self.under_way = []
+        self._world.processes.clear()
+
+
+@dataclass
+class World:
+    """Clocks, workers, and what goes wrong; `folder` is for its own files."""
+
+    folder: Path
+    clock: Clock = field(default_factory=Clock)
+    worker_clock: Clock = field(default_factory=Clock)
+    orphans: list[Slice] = field(default_factory=list)
+    """Slices whose driver is gone."""
+    processes: dict[Place, Any] = field(default_factory=dict)
+    """What the process in which a replica ran last keeps in memory."""
+    fuse: Fuse | None = None
+    _way: Way | None = None
+    _driving: int = 0
+    """The thread in which a driver is at work; 0: none."""
+
+    @contextlib.contextmanager
+    def entered(self) -> Iterator[None]:
+        """Whoever asks for the time, sleeps, waits or passes a failpoint asks this world."""
+        driver, worker = self.clock, self.worker_clock
+        with contextlib.ExitStack() as stack:
+            for module in (sweep.driver, sweep.budget, sweep.requests, sweep.ledger, sweep.guard):
+                stack.enter_context(mock.patch.object(module, "time", driver))
+            for module in (sweep.slice, sweep.saving, trainables.trainable):
+                stack.enter_context(mock.patch.object(module, "time", worker))
+            stack.enter_context(mock.patch.object(clock, "now", driver.time))
+            stack.enter_context(mock.patch.object(sweep.driver, "wait", self._wait))
+            stack.enter_context(mock.patch.object(failpoints, "reach", self._reach))
+            stack.enter_context(mock.patch.object(provenance, "of", _provenance))
+            stack.enter_context(mock.patch.object(Here, "beside", self._beside))
+            stack.enter_context(mock.patch.object(warm, "_here", warm._Process()))
+            listeners = (("before_cursor_execute", self._statement), ("commit", self._commit))
+            for name, listener in listeners:
+                sa.event.listen(sa.Engine, name, listener)
+                stack.callback(sa.event.remove, sa.Engine, name, listener)
+            yield
+
+    # ---- the driver -----------------------------------------------------------------------------
+
+    @contextlib.contextmanager
+    def driving(self) -> Iterator[None]:
+        """While this is entered, it is the driver whom a fuse meets."""
+        self._driving = threading.get_ident()
+        try:
+            yield
+        finally:
+            self._driving = 0
+
+    def _wait(
+        self, futures: Iterable[Future[SliceOutcome]], timeout: float, **_: object
+    ) -> tuple[set[Future[SliceOutcome]], set[Future[SliceOutcome]]]:
+        """As `concurrent.futures.wait`, on this clock."""
+        done = {future for future in futures if future.done()}
+        if not done:
+            self.clock.sleep(timeout)
+        return done, set(futures) - done
+
+    def _reach(self, place: str) -> None:
+        if self._way is not None:
+            self._way.reach(place)
+        elif self._meets(place):
+            raise Killed(place)
+
+    def _meets(self, kind: str) -> bool:
+        its = self._driving == threading.get_ident()
+        return its and self.fuse is not None and self.fuse.at(kind)
+
+    def _statement(self, *_: object) -> None:
+        if self._meets("statement"):
+            raise sa.exc.OperationalError("", {}, sqlite3.OperationalError("disk I/O error"))
+
+    def _commit(self, _connection: object) -> None:
+        if self._meets("commit"):
+            raise Killed("commit")
+        if self._meets("full"):
+            full = sqlite3.OperationalError("database or disk is full")
+            raise sa.exc.OperationalError("COMMIT", {}, full)
+
+    # ---- workers --------------------------------------------------------------------------------
+
+    def play(self, one: Slice, trouble: Trouble) -> SliceOutcome | WorkerLost:
+        """Run a slice to its end, and hand over what came of it."""
+        way = Way(one.spec, trouble, self.folder, self.worker_clock)
+        known = None if trouble.cold else self.processes.get(one.place)
+        warm._here = known or warm._Process()
+        self._way = way
+        try:
+            outcome: SliceOutcome | WorkerLost = sweep.slice.run_slice(way.spec)
+            self.processes[one.place] = warm._here
+        except Died:
+            self.processes.pop(one.place, None)
+            outcome = WorkerLost(-9, 1)
+        finally:
+            self._way = None
+            way.close()
+        return outcome
+
+    def _beside(self, seconds: float) -> None:
+        if self._way is not None:
+            self._way.iterate(seconds)

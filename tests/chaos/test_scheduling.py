@@ -1,0 +1,29 @@
+"""Sweeps to which anything may happen, drawn by hypothesis, in a short run; and that it notices."""
+
+from pathlib import Path
+
+import pytest
+
+from benchmarks.chaos import scheduling
+from benchmarks.chaos.store_cases import Cases, Failed
+from sweep import checkpoints
+
+
+def test_R18_whatever_happens_to_a_sweep_its_promises_hold(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(scheduling, "EXAMPLES", 15)
+    assert scheduling.run(tmp_path, 1, 0) == 0
+    (line,) = Cases(tmp_path, "scheduling").done.values()
+    assert line["sweeps"] >= 15
+    assert {"finished", "goal", "trials"} <= set(line)
+
+
+def test_R18_a_false_claim_is_found_and_its_example_replays(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(checkpoints, "ALWAYS_KEPT", 1)
+    with pytest.raises(Failed, match="lets go of iterations") as found:
+        scheduling.case(1, 25, shrinks=False)
+    with pytest.raises(Failed, match="lets go of iterations"):
+        scheduling.replay(*scheduling.words_to_replay(str(found.value)))
