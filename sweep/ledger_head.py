@@ -15,6 +15,7 @@ from sweep import schema, tables, typed
 from sweep.errors import OutsideError
 from sweep.typed import Misfit
 
+
 @dataclass(frozen=True)
 class Head:
     """Which sweep a ledger is of."""

@@ -8,7 +8,7 @@ import contextlib
 import json
 import types
 import typing
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import MISSING, fields, is_dataclass
 from enum import StrEnum
 from functools import cache
@@ -39,7 +39,7 @@ def parse(text: object) -> Any:
     return value
 
 
-def read(cls: Hashable, raw: Any) -> Any:
+def read(cls: Any, raw: Any) -> Any:
     """A value of a type, such as a dataclass from a mapping with its fields.
 
     Raises:

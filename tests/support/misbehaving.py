@@ -1,12 +1,13 @@
-"""An environment that does, at a step of its life, what environments do to people."""
+"""An environment, and a trainable, that do at a step of their lives what such do to people."""
 
 import ctypes
-import os
 import time
 from typing import Any
 
 import numpy as np
 from gymnasium.envs.classic_control.cartpole import CartPoleEnv
+
+from tests.support.mishaps import Counter
 
 #: At which step of its life it happens; two iterations of `SETTINGS` are over then.
 AT = 75
@@ -28,7 +29,6 @@ class Misbehaves(CartPoleEnv):
         super().__init__()
         self.what = what
         self.lived = 0
-        self.kept: list[bytes] = []
 
     def step(self, action: Any) -> Any:
         self.lived += 1
@@ -36,34 +36,29 @@ class Misbehaves(CartPoleEnv):
         if self.lived < AT:
             return observation, reward, ended, cut, info
         if self.what in _DEEDS:
-            _DEEDS[self.what](self)
+            _DEEDS[self.what]()
         observation = _OBSERVATIONS.get(self.what, lambda seen: seen)(observation)
         return observation, _REWARDS.get(self.what, reward), ended, cut, info
 
 
-def _raise(_: Misbehaves) -> None:
+def _raise() -> None:
     raise ZeroDivisionError("the world ended")
 
 
-def _segfault(_: Misbehaves) -> None:
+def _segfault() -> None:
     ctypes.string_at(0)
 
 
-def _hang(_: Misbehaves) -> None:
+def _hang() -> None:
     """In C, with the interpreter's lock held: no signal handler and no other thread runs."""
     ctypes.PyDLL(None).sleep(3600)
 
 
-def _leak(env: Misbehaves) -> None:
-    env.kept.append(os.urandom(1024) * (1024 * 60))
-    time.sleep(0.05)
-
-
-def _slow(_: Misbehaves) -> None:
+def _slow() -> None:
     time.sleep(0.01)
 
 
-_DEEDS = {"raise": _raise, "segfault": _segfault, "hang": _hang, "leak": _leak, "slow": _slow}
+_DEEDS = {"raise": _raise, "segfault": _segfault, "hang": _hang, "slow": _slow}
 _OBSERVATIONS: dict[str, Any] = {
     "NaN seen": lambda seen: np.full_like(seen, np.nan),
     "shape": lambda seen: seen[:3],
@@ -71,3 +66,12 @@ _OBSERVATIONS: dict[str, Any] = {
     "huge": lambda seen: np.full_like(seen, 1e30),
 }
 _REWARDS: dict[str, Any] = {"inf": float("inf"), "no reward": None, "reward of two": [1.0, 2.0]}
+
+
+class Light(Counter):
+    """Needs no torch: at its third iteration it does ``what``."""
+
+    def at(self, iteration: int) -> float:
+        if iteration == 3 and self.config["what"] in _DEEDS:
+            _DEEDS[self.config["what"]]()
+        return float(iteration)
