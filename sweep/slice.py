@@ -165,8 +165,10 @@ class _Slice:
             key: metrics.get(key)
             for key in ("training_iteration", self.spec.time_attr, self.spec.metric)
         }
+        path = self.folder / "progress.json"
         try:
-            (self.folder / "progress.json").write_text(json.dumps(note))
+            if not path.is_symlink():  # what it leads to is not ours to write
+                path.write_text(json.dumps(note))
         except OSError:
             return
 

@@ -97,7 +97,8 @@ def fuzzed(stream: np.random.Generator, texts: list[str]) -> bytes:
     """A spec changed by chance, one to four times."""
     text = _any(stream, texts)
     for _ in range(int(_any(stream, (1, 1, 1, 2, 4)))):
-        text = _any(stream, _CHANGES)(text, stream)
+        change = _any(stream, _CHANGES)
+        text = change(text, stream)
     content = text.encode("utf-8", "surrogatepass")
     return _flipped(content, stream) if stream.random() < 0.1 else content
 
@@ -179,7 +180,7 @@ def _nested(text: str, stream: np.random.Generator) -> str:
         return text
     at, depth = _any(stream, found), int(_any(stream, (1, 2, 20, 40, 3000)))
     opened, closed = ("[", "]") if stream.random() < 0.5 else ("{a: ", "}")
-    wrapped = opened * depth + at[0] + closed * depth
+    wrapped: str = opened * depth + at[0] + closed * depth
     return text[: at.start()] + wrapped + text[at.end() :]
 
 

@@ -115,3 +115,22 @@ def test_a_spec_that_is_no_regular_file_is_refused_at_once(here: Here, tmp_path:
     for device in ("/dev/zero", "/dev/stdin", "/proc/self/mem"):
         refused(here, "run", device)
         refused(here, "resume", "x", "--space", device)
+
+
+def test_no_link_in_a_sweep_is_written_through(here: Here, tmp_path: Path) -> None:
+    spec, victim = write_spec(tmp_path, trials=1), tmp_path / "victim"
+    assert here("run", spec, "--pool", "inline")[0] == 0
+    victim.write_text("mine")
+    lock = here.root / "demo" / "run.lock"
+    lock.unlink()
+    lock.symlink_to(victim)
+    code, _, err = here("resume", "demo", "--pool", "inline")
+    assert (code, err.count("\n")) == (2, 1)
+    assert "run.lock: a link" in err
+    lock.unlink()
+    progress = here.root / "demo" / "trials" / "0" / "progress.json"
+    progress.unlink(missing_ok=True)
+    progress.symlink_to(victim)
+    assert here("clone", "demo", 0)[0] == 0
+    assert here("resume", "demo", "--pool", "inline", "--trials", 2)[0] == 0
+    assert victim.read_text() == "mine"
