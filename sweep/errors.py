@@ -28,11 +28,14 @@ from trainables.errors import nearest, printable, shorten
 #: Characters of a message.
 LONGEST = 4000
 _USERINFO = re.compile(r"(?<=://)[^/\s'\"]*@")
+_IN_QUERY = re.compile(
+    r"(?i)(?<=[?&;])([\w.-]*(?:token|passw|pwd|secret|key|sig|auth|credential)[\w.-]*=)[^&;#\s'\"]+"
+)
 
 
 def without_password(text: str) -> str:
-    """`text` without the user and password of the URLs in it."""
-    return _USERINFO.sub("***@", text)
+    """`text` without the user, the password and the secrets in the queries of its URLs."""
+    return _IN_QUERY.sub(r"\1***", _USERINFO.sub("***@", text))
 
 
 def brief(text: str) -> str:

@@ -87,7 +87,7 @@ class _Slice:
         cls = plugins.find_trainable(self.spec.trainable, self.spec.paths)
         trainable = cls(self.spec.config, self._context())
         if loaded.state is not None:
-            trainable.set_state(loaded.state)
+            trainable.continue_from(loaded.state, f"the checkpoint of iteration {self.source}")
         return trainable
 
     def _header(self, iteration: int) -> dict[str, Any]:

@@ -10,9 +10,13 @@ from benchmarks.chaos.hostile_ledgers import broken, sample
 from benchmarks.chaos.hostile_specs import fuzzed, shipped
 from benchmarks.chaos.store_cases import Failed
 from sweep.cli import main
+from sweep.errors import without_password
 from tests.support.command_line import Here, write_spec
 from tests.support.hostile_texts import NAMES, SPECS
+from tests.support.mishaps import Counter
 from trainables import rng
+from trainables.errors import WrongFormat
+from trainables.trainable import TrialContext
 
 GIVEN = (
     *("1" * 400, "1e999", "9" * 30, "[" * 3000, "{a: " * 3000, "a=!!python/object/apply:x [y]"),
@@ -134,3 +138,28 @@ def test_no_link_in_a_sweep_is_written_through(here: Here, tmp_path: Path) -> No
     assert here("clone", "demo", 0)[0] == 0
     assert here("resume", "demo", "--pool", "inline", "--trials", 2)[0] == 0
     assert victim.read_text() == "mine"
+
+
+@pytest.mark.parametrize(
+    "uri",
+    [
+        "https://user:hunter2@host/x",
+        "gopher://user:hunter2@host/x",
+        "ftp://host/x?token=hunter2",
+        "ftp://host/x?a=b&API_KEY=hunter2#part",
+        "ftp://host/x?X-Signature=hunter2;v=1",
+    ],
+)
+def test_a_secret_in_a_URL_is_not_repeated(here: Here, tmp_path: Path, uri: str) -> None:
+    code, out, err = here("run", write_spec(tmp_path), "--tracking-uri", uri)
+    assert (code, out) == (2, "")
+    assert "***" in err
+    assert "hunter2" not in err
+    assert "host/x" in without_password(uri)
+
+
+def test_a_state_of_another_trainable_is_refused_by_its_checkpoint() -> None:
+    counter = Counter({}, TrialContext(0, "x", "x", Path("x")))
+    state = {**counter.get_state(), "trainable": {"another": 1}}
+    with pytest.raises(WrongFormat, match="iteration 3: does not fit this Counter: KeyError"):
+        counter.continue_from(state, "the checkpoint of iteration 3")
