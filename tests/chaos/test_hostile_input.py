@@ -158,8 +158,8 @@ def test_a_secret_in_a_URL_is_not_repeated(here: Here, tmp_path: Path, uri: str)
     assert "host/x" in without_password(uri)
 
 
-def test_a_state_of_another_trainable_is_refused_by_its_checkpoint() -> None:
-    counter = Counter({}, TrialContext(0, "x", "x", Path("x")))
+def test_a_state_of_another_trainable_is_refused_by_its_checkpoint(tmp_path: Path) -> None:
+    counter = Counter({}, TrialContext(0, "x", "x", tmp_path))
     state = {**counter.get_state(), "trainable": {"another": 1}}
     with pytest.raises(WrongFormat, match="iteration 3: does not fit this Counter: KeyError"):
         counter.continue_from(state, "the checkpoint of iteration 3")
