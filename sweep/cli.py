@@ -113,10 +113,11 @@ def _explain(error: Exception) -> int:
 
 
 def _complain(message: str, code: int) -> int:
+    from sweep.errors import brief
     from trainables.errors import printable
 
     with contextlib.suppress(OSError):
-        click.echo(f"sweep: {printable(' '.join(message.split()))}", err=True)
+        click.echo(f"sweep: {brief(printable(' '.join(message.split())))}", err=True)
     return code
 
 

@@ -10,6 +10,7 @@
     │   ├── WorkerLost              its process died; tried again from the last checkpoint
     │   └── LimitPassed             its time is over, for good
     ├── LedgerError             the history refuses: this driver stops, nothing is lost
+    │   ├── DamagedLedger           what stands in it no driver wrote                exit code 4
     │   ├── IllegalMove             a status that may not follow the other
     │   └── NotOurs                 another driver holds the sweep                   exit code 3
     └── OutsideError            disk full, database away: run again when it is back  exit code 4
@@ -24,12 +25,25 @@ from typing import Any, ClassVar, NamedTuple
 
 from trainables.errors import nearest, printable, shorten
 
+#: Characters of a message.
+LONGEST = 4000
 _USERINFO = re.compile(r"(?<=://)[^/\s'\"]*@")
+_IN_QUERY = re.compile(
+    r"(?i)(?<=[?&;])([\w.-]*(?:token|passw|pwd|secret|key|sig|auth|credential)[\w.-]*=)[^&;#\s'\"]+"
+)
 
 
 def without_password(text: str) -> str:
-    """`text` without the user and password of the URLs in it."""
-    return _USERINFO.sub("***@", text)
+    """`text` without the user, the password and the secrets in the queries of its URLs."""
+    return _IN_QUERY.sub(r"\1***", _USERINFO.sub("***@", text))
+
+
+def brief(text: str) -> str:
+    """`text`, or its beginning and its end where it is so long that nobody reads the rest."""
+    if len(text) <= LONGEST:
+        return text
+    half = LONGEST // 2
+    return f"{text[:half]} … {text[-half:]}"
 
 
 class SweepError(Exception):
@@ -38,7 +52,7 @@ class SweepError(Exception):
     exit_code: ClassVar[int] = 5
 
     def __init__(self, message: str) -> None:
-        super().__init__(printable(message))
+        super().__init__(brief(printable(message)))
 
     def __reduce__(self) -> tuple[Any, ...]:
         """An error crosses to another process with its fields, whatever its constructor takes."""
@@ -161,6 +175,17 @@ class LimitPassed(TrialError):
 
 class LedgerError(SweepError):
     """The history refuses; this driver stops and loses nothing."""
+
+
+class DamagedLedger(LedgerError):
+    """What stands in the ledger no driver wrote: its file, and where in it is what."""
+
+    exit_code = 4
+
+    def __init__(self, path: object, problem: str) -> None:
+        super().__init__(
+            f"{path}: is damaged, or no ledger: {problem}; `sweep verify` tells all that is wrong"
+        )
 
 
 class IllegalMove(LedgerError):

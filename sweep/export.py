@@ -151,8 +151,12 @@ def _describe(trainable: Trainable) -> dict[str, Any]:
 
 
 def _check_free(out: Path) -> None:
-    if out.exists() and (not out.is_dir() or any(out.iterdir())):
-        free = "a folder that is empty or does not exist yet"
+    free = "a folder that is empty or does not exist yet"
+    try:
+        in_use = out.exists() and (not out.is_dir() or any(out.iterdir()))
+    except OSError as error:  # no name that a folder could have
+        raise BadConfig("--out", str(out), free, error.strerror or "") from error
+    if in_use:
         raise BadConfig("--out", str(out), free, problem=f"'{out}' is in use")
 
 

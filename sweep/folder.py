@@ -92,7 +92,11 @@ class Folder:
 
         The lock goes with the process, however it ends.
         """
-        descriptor = os.open(self.path / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        path = self.path / LOCK
+        if path.is_symlink():
+            raise UsageError(f"{path}: a link; what it leads to would be written to: remove it")
+        flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
+        descriptor = os.open(path, flags, 0o600)
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from sweep import comparison
+from sweep.errors import DamagedLedger
 from sweep.events import (
     FINISHED,
     Closed,
@@ -19,7 +20,6 @@ from sweep.events import (
     EpochBegan,
     EpochEnded,
     ExamBegan,
-    Metrics,
     Moved,
     Opened,
     Recorded,
@@ -132,20 +132,27 @@ class History:
     def extend(self, recorded: Sequence[Recorded]) -> None:
         """Take in events in the order of their numbers."""
         for record in recorded:
-            event = record.event
-            match event:
-                case EpochBegan() | ExamBegan() | EpochEnded():
-                    self._turn(event, record)
-                case Warmed() | Widened() | SpaceExhausted():
-                    self._supply(event)
-                case Held() | Suspended() | Changed() | Dropped():
-                    self._wish(event)
-                case _:
-                    self._apply(event, record)
-                    if isinstance(event, Created) or not is_test(event.replica):
-                        self._note(self.trials[event.trial], record.k)
-            self.k = record.k
-            self._span = self._span and (self._span[0], record.at)
+            try:
+                self._take_in(record)
+            except (LookupError, TypeError, ValueError, ArithmeticError) as error:
+                found = f"event {record.k} does not follow from those before it"
+                raise DamagedLedger("the ledger", f"{found} ({error!r})") from error
+
+    def _take_in(self, record: Recorded) -> None:
+        event = record.event
+        match event:
+            case EpochBegan() | ExamBegan() | EpochEnded():
+                self._turn(event, record)
+            case Warmed() | Widened() | SpaceExhausted():
+                self._supply(event)
+            case Held() | Suspended() | Changed() | Dropped():
+                self._wish(event)
+            case _:
+                self._apply(event, record)
+                if isinstance(event, Created) or not is_test(event.replica):
+                    self._note(self.trials[event.trial], record.k)
+        self.k = record.k
+        self._span = self._span and (self._span[0], record.at)
 
     def _turn(self, event: EpochBegan | ExamBegan | EpochEnded, record: Recorded) -> None:
         if isinstance(event, EpochEnded):
@@ -207,6 +214,8 @@ class History:
             trial.rests.append(Rest(k, status, trial.score, trial.others, trial.violations))
 
     def _create(self, event: Created) -> None:
+        if event.trial != len(self.trials):
+            raise ValueError(f"trial {event.trial}, and there are {len(self.trials)} before it")
         searched, config = dict(event.searched), dict(event.config)
         births = event.births or (None,) * event.replicas
         trial = Trial.new(event.trial, searched, config, self.objective, births)
@@ -248,7 +257,7 @@ class History:
 
     def _close(self, replica: Replica, event: Closed, record: Recorded) -> None:
         replica.forget_after(event.source)
-        replica.curve += [self._point(row.iteration, row.metrics) for row in event.rows]
+        replica.curve += [Point.of(row, self.objective) for row in event.rows]
         replica.seconds = math.fsum(point.seconds for point in replica.curve)
         replica.steps = math.fsum(point.steps for point in replica.curve)
         if event.rows:
@@ -274,24 +283,8 @@ class History:
         if event.end is End.CRASHED:
             replica.crashes.append(event.error_at)
 
-    def _point(self, iteration: int, metrics: Metrics) -> Point:
-        objective = self.objective
-        time = _number(metrics.get(objective.time_attr))
-        return Point(
-            iteration,
-            float(iteration) if time is None else time,
-            _number(metrics.get(objective.metric)),
-            tuple(_number(metrics.get(path)) for path in objective.other_results),
-            _number(metrics.get("time_this_iter_s")) or 0.0,
-            _number(metrics.get("timesteps_this_iter")) or 0.0,
-        )
-
     def _move(self, replica: Replica, status: Status, reason: str, at: float) -> None:
         if replica.status is Status.FAILED:
             replica.lost, replica.crashes = 0, []
         replica.status, replica.reason = status, reason
         replica.ended_at = at if status in FINISHED else None
-
-
-def _number(value: object) -> float | None:
-    return float(value) if isinstance(value, int | float) else None

@@ -17,9 +17,9 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from sweep import clock, lease, schema, tables
-from sweep.errors import IllegalMove, OutsideError
-from sweep.event_bodies import from_body, to_body
+from sweep import clock, lease, ledger_head, schema, tables, typed
+from sweep.errors import IllegalMove
+from sweep.event_bodies import from_body, read_row, to_body
 from sweep.events import (
     MOVES,
     Closed,
@@ -33,6 +33,7 @@ from sweep.events import (
     group_status,
 )
 from sweep.seeds import FIRST_TEST
+from sweep.typed import Misfit
 
 Also = Callable[[sa.Connection], None]
 
@@ -55,17 +56,11 @@ class Ledger:
     def __init__(self, path: Path) -> None:
         self.path = path
         self._engine = tables.connect(path)
-        try:
-            with self._engine.connect() as connection:
-                schema.check(connection, path)
-                row = connection.execute(sa.select(tables.sweep)).one()
-        except sa.exc.SQLAlchemyError as error:
-            raise OutsideError(f"{path}: is no readable ledger ({tables.reason(error)})") from error
-        self.sweep_id: str = row.id
-        self.name: str = row.name
-        self.spec: str = row.spec
-        self.created_at: float = row.created_at
-        self.provenance: Mapping[str, Any] = json.loads(row.provenance)
+        head, self.provenance = ledger_head.read(path, self._engine)
+        self.sweep_id: str = head.id
+        self.name: str = head.name
+        self.spec: str = head.spec
+        self.created_at: float = head.created_at
 
     @classmethod
     def create(cls, path: Path, name: str, spec: str, provenance: Mapping[str, Any]) -> "Ledger":
@@ -163,32 +158,23 @@ class Ledger:
                 return []
             has_rows = any(event.kind == Closed.kind for event in events)
             rows = _rows(connection, events[0].k, events[-1].k) if has_rows else {}
-        return [
-            Recorded(
-                row.k,
-                row.epoch,
-                row.at,
-                from_body(row.kind, json.loads(row.body), tuple(rows.get(row.k, ()))),
-            )
-            for row in events
-        ]
+            return [_recorded(row, tuple(rows.get(row.k, ()))) for row in events]
 
     def newest(self, kind: str) -> Event | None:
         """The newest event of a kind that has no results; None: there is none."""
         of_kind = tables.events.select().where(tables.events.c.kind == kind)
         with tables.outside(self.path), self._engine.connect() as connection:
             row = connection.execute(of_kind.order_by(tables.events.c.k.desc()).limit(1)).first()
-        return None if row is None else from_body(kind, json.loads(row.body))
+            return None if row is None else _recorded(row, ()).event
 
     def counts(self) -> dict[Status, int]:
         """How many trials have each status."""
         columns = tables.replicas.c
         query = sa.select(columns.trial, columns.status).where(columns.replica < FIRST_TEST)
         with tables.outside(self.path), self._engine.connect() as connection:
-            rows = connection.execute(query).all()
-        groups: dict[int, list[Status]] = {}
-        for row in rows:
-            groups.setdefault(row.trial, []).append(Status(row.status))
+            groups: dict[int, list[Status]] = {}
+            for row in connection.execute(query).all():
+                groups.setdefault(row.trial, []).append(typed.read(Status, row.status))
         return Counter(group_status(statuses) for statuses in groups.values())
 
     def results(self, trial: int, replica: int = 0) -> list[Row]:
@@ -200,9 +186,7 @@ class Ledger:
             .order_by(columns.iteration)
         )
         with tables.outside(self.path), self._engine.connect() as connection:
-            return [
-                Row(row.iteration, json.loads(row.metrics)) for row in connection.execute(query)
-            ]
+            return [read_row(row.iteration, row.metrics) for row in connection.execute(query)]
 
 
 def _rows(connection: sa.Connection, first: int, last: int) -> dict[int, list[Row]]:
@@ -212,8 +196,16 @@ def _rows(connection: sa.Connection, first: int, last: int) -> dict[int, list[Ro
         columns = table.c
         query = sa.select(columns.k, columns.iteration, columns.metrics)
         for row in connection.execute(query.where(columns.k.between(first, last))):
-            rows.setdefault(row.k, []).append(Row(row.iteration, json.loads(row.metrics)))
+            rows.setdefault(row.k, []).append(read_row(row.iteration, row.metrics))
     return {k: sorted(its, key=lambda row: row.iteration) for k, its in rows.items()}
+
+
+def _recorded(row: sa.Row[Any], results: tuple[Row, ...]) -> Recorded:
+    try:
+        epoch, at = typed.read(int, row.epoch), typed.read(float, row.at)
+        return Recorded(row.k, epoch, at, from_body(row.kind, row.body, results))
+    except Misfit as error:
+        raise Misfit(f"event {row.k}: {error}") from None
 
 
 def _last(connection: sa.Connection) -> int:
@@ -260,7 +252,7 @@ def _set_status(connection: sa.Connection, event: Event) -> None:
     found = connection.execute(sa.select(columns.status).where(this)).scalar()
     if found is None:
         _add_replica(connection, event.trial, event.replica)
-    was = Status.WAITING if found is None else Status(found)
+    was = Status.WAITING if found is None else typed.read(Status, found)
     if status not in MOVES[was]:
         raise IllegalMove(event.trial, was, status)
     connection.execute(tables.replicas.update().where(this).values(status=status))

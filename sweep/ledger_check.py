@@ -4,7 +4,7 @@ The file is opened read-only and read row by row, not through `sweep.ledger`, wh
 reads. What the statuses and the results must be is worked out from the events alone.
 """
 
-import json
+import itertools
 import sqlite3
 from collections.abc import Iterable, Iterator
 from contextlib import closing
@@ -12,8 +12,10 @@ from pathlib import Path
 
 from sweep import schema
 from sweep.damage import Damage, Remedy
-from sweep.event_bodies import from_body
+from sweep.event_bodies import from_body, read_row
 from sweep.events import MOVES, Closed, Created, Event, Moved, Opened, Status
+from sweep.tables import STRANGE
+from sweep.typed import Misfit, shown
 
 Place = tuple[int, int]
 """Trial and replica."""
@@ -36,18 +38,19 @@ class Replayed:
         self._births: dict[Place, int] = {}
         self._epoch = 0
 
-    def replay(self, rows: Iterable[tuple[int, int, str, str]]) -> None:
+    def replay(self, rows: Iterable[tuple[int, object, object, object]]) -> None:
         """Take in (k, epoch, kind, body) in the order of k."""
-        for k, epoch, kind, body in rows:
+        for k, said, kind, body in rows:
+            epoch = said if isinstance(said, int) else -1
             if k != self.last + 1:
                 self._tell(k, f"follows event {self.last}: events between them are missing")
             if epoch < self._epoch:
                 self._tell(k, f"is of epoch {epoch}, after epoch {self._epoch} had begun")
             self.last, self._epoch = k, max(epoch, self._epoch)
             try:
-                event = from_body(kind, json.loads(body))
-            except (ValueError, TypeError, KeyError) as error:
-                self._tell(k, f"cannot be read ({type(error).__name__}: {error})")
+                event = from_body(kind, body)
+            except Misfit as error:
+                self._tell(k, f"cannot be read ({error})")
             else:
                 self._follow(k, event)
 
@@ -93,7 +96,7 @@ def check(path: Path) -> list[Damage]:
         with closing(_open(path)) as database:
             pages = _pages(database)
             return pages or _revision(database, path) or list(_content(database))
-    except sqlite3.Error as error:
+    except (sqlite3.Error, UnicodeDecodeError) as error:
         return [Damage("ledger", path.name, f"cannot be read ({error})")]
 
 
@@ -108,6 +111,8 @@ def _open(path: Path) -> sqlite3.Connection:
 
 
 def _pages(database: sqlite3.Connection) -> list[Damage]:
+    for kind, name in database.execute(STRANGE):
+        return [Damage("ledger", name, f"is a {kind}, which no driver makes")]
     found = [text for (text,) in database.execute(f"PRAGMA integrity_check({MOST_PAGES_TOLD})")]
     return [] if found == ["ok"] else [Damage("ledger", "pages", text) for text in found]
 
@@ -118,7 +123,7 @@ def _revision(database: sqlite3.Connection, path: Path) -> list[Damage]:
     if len(rows) != 1:
         return [Damage("ledger", "schema", f"{len(rows)} revisions in a file that has one")]
     ((revision,),) = rows
-    if not (why := schema.objection(revision, path.resolve().parent.name)):
+    if not (why := schema.objection(shown(revision).strip("'"), path.resolve().parent.name)):
         return []
     if revision in schema.known():
         return [Damage("schema", path.name, why, Remedy.UPGRADE)]
@@ -135,8 +140,8 @@ def _content(database: sqlite3.Connection) -> Iterator[Damage]:
     yield from _statuses(database, replayed)
     yield from _results(database, replayed)
     for tracker, k in database.execute("SELECT tracker, k FROM published"):
-        if not 0 <= k <= replayed.last:
-            problem = f"is said to have event {k} of {replayed.last}"
+        if not isinstance(k, int) or not 0 <= k <= replayed.last:
+            problem = f"is said to have event {shown(k)} of {replayed.last}"
             yield Damage(tracker, "published", problem, Remedy.SEND)
 
 
@@ -148,22 +153,25 @@ def _replay(database: sqlite3.Connection) -> Replayed:
 
 def _statuses(database: sqlite3.Connection, replayed: Replayed) -> Iterator[Damage]:
     standing = {(t, r): s for t, r, s in database.execute("SELECT * FROM replicas")}
-    for place in sorted(standing.keys() | replayed.statuses.keys()):
+    for place in sorted(standing.keys() | replayed.statuses.keys(), key=str):
         seen, due = standing.get(place), replayed.statuses.get(place)
         if seen != due:
-            problem = f"stands as {seen or 'nothing'}, its events say {due or 'nothing'}"
+            problem = f"stands as {str(seen or 'nothing')[:40]}, its events say {due or 'nothing'}"
             yield Damage("statuses", _name(place), problem, Remedy.STATUSES)
 
 
 def _results(database: sqlite3.Connection, replayed: Replayed) -> Iterator[Damage]:
     """Each row must be of a slice that ended, and rows must reach as far as checkpoints do."""
-    iterations: dict[Place, list[int]] = {}
+    iterations: dict[Place, set[int]] = {}
     query = "SELECT trial, replica, iteration, k, metrics FROM results ORDER BY 1, 2, 3"
     for trial, replica, iteration, k, metrics in database.execute(query):
-        iterations.setdefault((trial, replica), []).append(iteration)
         where, closed = f"{_name((trial, replica))}, iteration {iteration}", replayed.slices.get(k)
-        if not _is_json(metrics):
-            yield Damage("ledger", where, "its result cannot be read")
+        try:
+            row = read_row(iteration, metrics)
+        except Misfit as error:
+            yield Damage("ledger", where, f"its result cannot be read ({error})")
+            continue
+        iterations.setdefault((trial, replica), set()).add(row.iteration)
         if closed is None or (closed.trial, closed.replica) != (trial, replica):
             yield Damage("results", where, "no slice of this trial ended with it")
     reach: dict[Place, int] = {}
@@ -172,20 +180,12 @@ def _results(database: sqlite3.Connection, replayed: Replayed) -> Iterator[Damag
         reach[place] = max([closed.source, *(saved.iteration for saved in closed.saved)])
     for place in sorted(reach):
         first = replayed.first_iteration(place)
-        present = set(iterations.get(place, ()))
-        due = range(first, max([reach[place], *present]) + 1)
-        missing = [iteration for iteration in due if iteration not in present]
-        if missing:
-            problem = f"{len(missing)} iterations have no result, the first is {missing[0]}"
+        present = {it for it in iterations.get(place, ()) if it >= first}
+        missing = max([reach[place], *present]) + 1 - first - len(present)
+        if missing > 0:
+            gap = next(it for it in itertools.count(first) if it not in present)
+            problem = f"{missing} iterations have no result, the first is {gap}"
             yield Damage("results", _name(place), problem)
-
-
-def _is_json(text: str) -> bool:
-    try:
-        json.loads(text)
-    except ValueError:
-        return False
-    return True
 
 
 def _name(place: Place) -> str:

@@ -4,7 +4,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from sweep.events import Birth, Goal, Metrics, Saved, Status
+from sweep.events import Birth, Goal, Metrics, Row, Saved, Status
 from sweep.objective import Objective
 from sweep.wishes import Hold
 
@@ -22,6 +22,20 @@ class Point:
     """What the iteration took."""
     steps: float = 0.0
     """Environment steps of the iteration."""
+
+    @classmethod
+    def of(cls, row: Row, objective: Objective) -> "Point":
+        """What of a result is compared."""
+        metrics = row.metrics
+        time = _number(metrics.get(objective.time_attr))
+        return cls(
+            row.iteration,
+            float(row.iteration) if time is None else time,
+            _number(metrics.get(objective.metric)),
+            tuple(_number(metrics.get(path)) for path in objective.other_results),
+            _number(metrics.get("time_this_iter_s")) or 0.0,
+            _number(metrics.get("timesteps_this_iter")) or 0.0,
+        )
 
 
 @dataclass
@@ -148,3 +162,7 @@ class Replica:
     def value_at(self, iteration: int) -> Point | None:
         """The point of one iteration; None: its curve has none."""
         return next((point for point in self.curve if point.iteration == iteration), None)
+
+
+def _number(value: object) -> float | None:
+    return float(value) if isinstance(value, int | float) else None

@@ -9,14 +9,14 @@ the next driver.
 import json
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
 import sqlalchemy as sa
 
-from sweep import tables
+from sweep import tables, typed
 
 
 class Verb(StrEnum):
@@ -49,6 +49,19 @@ class Answer:
     """What was done, or why not, in one sentence."""
     trials: tuple[int, ...] = ()
     """The trials that it was done to."""
+
+
+@dataclass(frozen=True)
+class _Body:
+    """What the body of a request may hold, whatever it asks for."""
+
+    trials_named: tuple[int, ...] = ()
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    from_checkpoint: bool = False
+    trials: int | None = None
+    jobs: int | None = None
+    budget: Mapping[str, float | None] = field(default_factory=dict)
+    max_disk: int | None = None
 
 
 class Requests:
@@ -89,18 +102,20 @@ class Requests:
         columns = tables.requests.c
         query = sa.select(tables.requests).where(columns.answer.is_(None)).order_by(columns.number)
         with tables.outside(self._path), self._engine.connect() as connection:
-            rows = connection.execute(query).all()
-        return [Request(Verb(r.verb), json.loads(r.body), r.number, r.epoch) for r in rows]
+            return [_request(row) for row in connection.execute(query)]
 
     def answer_to(self, number: int) -> Answer | None:
         """What was answered; None: nothing yet."""
         query = sa.select(tables.requests.c.answer).where(tables.requests.c.number == number)
         with tables.outside(self._path), self._engine.connect() as connection:
             text = connection.execute(query).scalar()
-        if text is None:
-            return None
-        raw = json.loads(text)
-        return Answer(raw["granted"], raw["text"], tuple(raw["trials"]))
+            return None if text is None else typed.read(Answer, typed.parse(text))
+
+
+def _request(row: sa.Row[Any]) -> Request:
+    body, epoch = typed.parse(row.body), typed.read(int, row.epoch)
+    typed.read(_Body, body)
+    return Request(typed.read(Verb, row.verb), body, row.number, epoch)
 
 
 def answering(number: int, answer: Answer) -> Callable[[sa.Connection], None]:

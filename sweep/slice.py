@@ -87,7 +87,7 @@ class _Slice:
         cls = plugins.find_trainable(self.spec.trainable, self.spec.paths)
         trainable = cls(self.spec.config, self._context())
         if loaded.state is not None:
-            trainable.set_state(loaded.state)
+            trainable.continue_from(loaded.state, f"the checkpoint of iteration {self.source}")
         return trainable
 
     def _header(self, iteration: int) -> dict[str, Any]:
@@ -165,8 +165,10 @@ class _Slice:
             key: metrics.get(key)
             for key in ("training_iteration", self.spec.time_attr, self.spec.metric)
         }
+        path = self.folder / "progress.json"
         try:
-            (self.folder / "progress.json").write_text(json.dumps(note))
+            if not path.is_symlink():  # what it leads to is not ours to write
+                path.write_text(json.dumps(note))
         except OSError:
             return
 

@@ -11,6 +11,8 @@ from dataclasses import dataclass, field
 from sweep.errors import At, BadConfig, BadSpace
 
 KeyPath = tuple[str | int, ...]
+#: Characters of one key that a place shows.
+LONGEST_PART = 200
 _OF_THE_SPACE = (("space",), ("forbid",), ("initial",))
 
 
@@ -41,6 +43,8 @@ class Source:
         """`path` in words, for example ``space.lr.loguniform[0]``."""
         text = ""
         for part in (*self.above, *path):
+            if isinstance(part, str) and len(part) > LONGEST_PART:
+                part = f"{part[: LONGEST_PART - 1]}…"  # noqa: PLW2901 the same part, shorter
             text += f"[{part}]" if isinstance(part, int) else f".{part}" if text else part
         return text or "the spec"
 

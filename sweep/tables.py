@@ -8,7 +8,8 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from sweep.errors import OutsideError
+from sweep.errors import DamagedLedger, OutsideError
+from sweep.typed import Misfit
 
 _MOUNTS = Path("/proc/self/mountinfo")
 _OCTAL = re.compile(r"\\([0-7]{3})")
@@ -153,14 +154,23 @@ class outside:  # noqa: N801 reads as a phrase: with outside(path)
         return None
 
     def __exit__(self, _kind: object, error: BaseException | None, _trace: object) -> None:
-        if isinstance(error, sa.exc.SQLAlchemyError):
+        if isinstance(error, sa.exc.SQLAlchemyError | UnicodeDecodeError):
             raise OutsideError(f"the database {self._path}: {reason(error)}") from error
+        if isinstance(error, Misfit):
+            raise DamagedLedger(self._path, str(error)) from error
 
 
-def reason(error: sa.exc.SQLAlchemyError) -> str:
+def reason(error: Exception) -> str:
     """What the database says, on one line."""
     cause = error.orig if isinstance(error, sa.exc.DBAPIError) else error
     return str(cause).splitlines()[0]
+
+
+#: What an SQLite file may hold that a driver never makes: what is computed when it is read.
+STRANGE = (
+    "SELECT type, name FROM sqlite_master "
+    "WHERE type NOT IN ('table', 'index') OR sql LIKE 'CREATE VIRTUAL%' LIMIT 1"
+)
 
 
 def unreadable(path: Path) -> str:

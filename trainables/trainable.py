@@ -203,7 +203,10 @@ class Trainable:
 
     def restore(self, checkpoint: str | Path) -> None:
         """Continue from a file that `save` wrote; raises CheckpointError when it cannot be used."""
-        state = checkpoint_file.read(Path(checkpoint)).state
+        self.continue_from(checkpoint_file.read(Path(checkpoint)).state, checkpoint)
+
+    def continue_from(self, state: Mapping[str, Any], checkpoint: object) -> None:
+        """`set_state`; WrongFormat, naming `checkpoint`, where the state has another shape."""
         try:
             self.set_state(state)
         except TrainableError:

@@ -219,11 +219,15 @@ def _prepare_worker(parent: Parent) -> None:
     ignore_terminal_signals()
 
 
+#: A link in the log's place would have others' files written to.
+_APPEND = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC
+
+
 def _run_logged(spec: SliceSpec) -> SliceOutcome:
     """Run the slice with this process's output, and that of its children, in the trial's log."""
     sys.stdout.flush()
     sys.stderr.flush()
-    log = os.open(Path(spec.folder) / "log.txt", os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+    log = os.open(Path(spec.folder) / "log.txt", _APPEND, 0o600)
     kept = [os.dup(1), os.dup(2)]
     try:
         os.dup2(log, 1)

@@ -23,7 +23,7 @@ from sweep.schedulers import Breed, Frame, Fresh, Plan, Stop
 from sweep.schedulers._mutation import changes
 from sweep.schedulers._rungs import SETTINGS, TimeOptions, waits
 from sweep.source import Source
-from sweep.spec import yaml_source
+from sweep.spec import text_of, yaml_source
 from sweep.spec.validation import validate
 
 
@@ -101,11 +101,10 @@ def _inline(given: list[Any]) -> Sequence[Step]:
 def _read(file: str, time_attr: str) -> Sequence[Step]:
     place = "scheduler.schedule"
     try:
-        text = Path(file).read_text(encoding="utf-8")
-    except (OSError, ValueError) as error:
-        raise BadConfig(
-            place, file, "a readable file", f"`sweep export-schedule` writes one: {error}"
-        ) from error
+        text = text_of(Path(file))
+    except BadConfig as error:
+        remedy = f"`sweep export-schedule` writes one; {error.hint}".removesuffix("; ")
+        raise BadConfig(place, file, error.allowed, remedy) from error
     written = validate(Written, *yaml_source.read(text, file))
     if written.time_attr != time_attr:
         raise BadConfig(

@@ -137,7 +137,8 @@ def _formula(text: str, path: KeyPath, where: Source) -> Formula:
         return Formula(Expression(text))
     except ExpressionError as error:
         allowed = f"{ALLOWED}, up to {LONGEST} characters"
-        raise where.refuse(path, text, allowed, problem=f"{text!r} {error}") from error
+        problem = f"{shorten(text, LONGEST)} {error}"
+        raise where.refuse(path, text, allowed, problem=problem) from error
 
 
 def _of_parent(parent: str, wanted: Any, path: KeyPath, where: Source) -> list[Condition]:

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from sweep.source import KeyPath, Source
+from trainables.errors import shorten
 
 MOST_PARAMETERS = 1000
 _DEEPEST = 16
@@ -111,7 +112,8 @@ class _Walk:
     def _name(self, prefix: str, part: object, path: KeyPath) -> str:
         allowed = f"up to {_LONGEST_NAME} letters, digits, _ and -, in parts joined by dots"
         if not isinstance(part, str):
-            raise self.where.refuse(path, part, allowed, problem=f"the name {part!r} is not text")
+            problem = f"the name {shorten(part)} is not text"
+            raise self.where.refuse(path, part, allowed, problem=problem)
         name = prefix + part
         if len(name) > _LONGEST_NAME or not _NAME.fullmatch(part):
             raise self.where.refuse(path, name, allowed)

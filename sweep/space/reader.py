@@ -30,7 +30,7 @@ from sweep.space.numbers import read_float, read_int, read_normal
 from sweep.space.parameters import Derived, Fixed, Parameter
 from sweep.space.reading import Reading, plain, real
 from sweep.space.values import equality_key
-from trainables.errors import nearest
+from trainables.errors import nearest, shorten
 
 MOST_CHOICES = 10_000
 #: How far the sum of probabilities may lie from 1.
@@ -127,7 +127,7 @@ def _values(reading: Reading) -> tuple[Any, ...]:
         plain(value, reading.places.get(path, path), reading.where)
         first = seen.setdefault(equality_key(value), index)
         if first != index:
-            hint = f"it equals {values[first]!r}, value {first}; write each value once"
+            hint = f"it equals {shorten(values[first])}, value {first}; write each value once"
             raise reading.refuse(value, allowed, hint, index)
     return tuple(values)
 
@@ -179,7 +179,7 @@ def _read_value(reading: Reading) -> Fixed | Derived:
             value,
             f"{ALLOWED}, up to {LONGEST} characters",
             f"a fixed value is written bare, {reading.name}: …",
-            f"{value!r} {error}",
+            f"{shorten(value, LONGEST)} {error}",
         ) from error
 
 

@@ -8,17 +8,20 @@ from pydantic import BeforeValidator
 _UNITS = {"": 1, "B": 1}
 _UNITS |= {f"{letter}B": 1000**n for n, letter in enumerate("KMGT", start=1)}
 _UNITS |= {f"{letter}IB": 1024**n for n, letter in enumerate("KMGT", start=1)}
+#: SQL has whole numbers of 64 bits.
+_LARGEST = 2**63
 _SIZE = re.compile(r"\s*([0-9]+(?:\.[0-9]+)?)\s*([A-Za-z]*)\s*")
 
 
 def _read_size(raw: Any) -> Any:
-    if raw is None or (isinstance(raw, int) and not isinstance(raw, bool) and raw > 0):
+    if raw is None:
         return raw
+    whole = isinstance(raw, int) and not isinstance(raw, bool)
     match = _SIZE.fullmatch(raw) if isinstance(raw, str) else None
-    factor = _UNITS.get(match[2].upper()) if match else None
-    if match is None or factor is None or (size := round(float(match[1]) * factor)) < 1:
+    size = raw if whole else float(match[1]) * _UNITS.get(match[2].upper(), 0) if match else 0
+    if not 0.5 < size < _LARGEST:
         raise ValueError("a size such as 4GB, 512MB or 1.5GiB")
-    return size
+    return round(size)
 
 
 def in_words(size: float) -> str:

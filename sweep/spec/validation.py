@@ -13,7 +13,7 @@ from pydantic_core import ErrorDetails
 
 from sweep.errors import BadConfig
 from sweep.source import KeyPath, Source
-from trainables.errors import nearest
+from trainables.errors import nearest, shorten
 
 M = TypeVar("M", bound=BaseModel)
 
@@ -120,7 +120,7 @@ def _unknown_key(path: KeyPath, around: type[BaseModel] | None, source: Source) 
     ours = _ELSEWHERE.get(key)
     hint = f"here it is called '{ours}'" if ours in known else nearest(key, known)
     allowed = f"one of {', '.join(known)}"
-    return source.refuse(path, key, allowed, hint, problem=f"{key!r} is not a known key")
+    return source.refuse(path, key, allowed, hint, problem=f"{shorten(key)} is not a known key")
 
 
 def _meaning(around: type[BaseModel] | None, path: KeyPath) -> str:

@@ -32,7 +32,7 @@ LARGEST_FILE = 1_000_000
 """Characters of a file."""
 DEEPEST = 32
 """Mappings and lists inside each other."""
-MOST_NODES = 50_000
+MOST_NODES = 20_000
 """Keys and values of a file."""
 
 _INT = re.compile(r"[-+]?[0-9]+")

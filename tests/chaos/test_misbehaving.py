@@ -1,0 +1,76 @@
+"""Environments that misbehave: the right trial fails, with the cause, and the sweep completes."""
+
+from pathlib import Path
+from typing import Any
+
+from sweep.events import Status
+from sweep.folder import Folder
+from tests.support import sweeps
+from tests.support.misbehaving import SETTINGS
+
+#: What an environment does → what is said of it; each with where it is and what was seen.
+CAUSES = {
+    "raise": ("worker 0, environment 0: step() raised ZeroDivisionError: the world ended",),
+    "NaN seen": ("worker 0, environment 0: observation [nan nan nan nan] is not finite",),
+    "inf": ("worker 0, environment 0: reward inf is not finite",),
+    "shape": ("worker 0, environment 0: step() returned", "shape (3,)", "expected shape (4,)"),
+    "text": ("worker 0, environment 0: step() returned", "dtype <U14", "expected shape (4,)"),
+    "no reward": ("worker 0, environment 0: step() returned the reward None", "one real number"),
+    "reward of two": ("step() returned the reward [1.0, 2.0], a list", "one real number"),
+}
+FINE = ("well", "slow")
+
+
+def make(root: Path, name: str, whats: tuple[str, ...], key: str, **changes: Any) -> Folder:
+    """A trial for each of `whats`."""
+    given: dict[str, Any] = {
+        "trials": len(whats),
+        "mode": "max",
+        "stop": {"training_iteration": 4},
+        "space": {key: {"grid": list(whats)}},
+        "searcher": "random",
+        "scheduler": "fifo",
+        "deterministic": None,
+        "trackers": [],
+        "limits": {"max_failures": 0},
+    }
+    return sweeps.make(root, **{"name": name, **given, **changes})
+
+
+def test_R15_what_an_environment_does_costs_its_own_trial_alone_and_is_named(
+    tmp_path: Path,
+) -> None:
+    ppo = {"trainable": "ppo", "metric": "training_iteration", "config": SETTINGS}
+    whats = ("well", *CAUSES, "slow")
+    folder = make(tmp_path, "all", whats, "env_config.what", **ppo)
+    assert sweeps.run(folder) == "finished"
+    for what, trial in zip(whats, sweeps.history(folder).trials, strict=True):
+        if what in FINE:
+            assert (trial.status, trial.iteration) == (Status.COMPLETED, 4)
+            continue
+        assert (trial.status, trial.iteration) == (Status.FAILED, 2)
+        assert trial.reason.startswith("iteration 3 raised ")
+        for text in CAUSES[what]:
+            assert text in trial.reason
+    alone = make(tmp_path, "alone", ("well",), "env_config.what", **ppo)
+    assert sweeps.run(alone) == "finished"
+    assert sweeps.curve(folder, 0) == sweeps.curve(alone, 0)
+
+
+def test_R15_a_segfault_and_a_hang_in_C_end_their_own_processes_alone(tmp_path: Path) -> None:
+    whats = ("segfault", "well", "hang", "well")
+    light = {"trainable": "tests.support.misbehaving:Light", "metric": "value", "config": {}}
+    light["space"] = {"what": {"choice": ["well", *whats[::2]]}}
+    initial = [{"what": what} for what in whats]
+    limits = {"no_progress_s": 6.0, "max_failures": 0}
+    options: dict[str, Any] = {**light, "initial": initial, "limits": limits}
+    folder = make(tmp_path, "light", whats, "what", **options)
+    assert sweeps.run(folder, slots=2, pool="loky") == "finished"
+    segfault, first, hang, second = sweeps.history(folder).trials
+    assert (segfault.status, hang.status) == (Status.FAILED, Status.FAILED)
+    assert "died with exit code -11" in segfault.reason
+    assert "no progress for 6 s" in hang.reason
+    for trial in (first, second):
+        assert (trial.status, trial.slices) == (Status.COMPLETED, 1)
+        values = [row.metrics["value"] for row in sweeps.curve(folder, trial.number)]
+        assert values == [1.0, 2.0, 3.0, 4.0]
