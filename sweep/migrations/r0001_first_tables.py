@@ -35,6 +35,14 @@ def upgrade() -> None:
         sa.Column("metrics", sa.Text, nullable=False),
     )
     op.create_table(
+        "superseded",
+        sa.Column("k", sa.Integer, primary_key=True, autoincrement=False),
+        sa.Column("trial", sa.Integer, nullable=False),
+        sa.Column("replica", sa.Integer, nullable=False),
+        sa.Column("iteration", sa.Integer, primary_key=True, autoincrement=False),
+        sa.Column("metrics", sa.Text, nullable=False),
+    )
+    op.create_table(
         "replicas",
         sa.Column("trial", sa.Integer, primary_key=True, autoincrement=False),
         sa.Column("replica", sa.Integer, primary_key=True, autoincrement=False),

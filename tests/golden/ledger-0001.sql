@@ -100,6 +100,16 @@ INSERT INTO "results" VALUES(0,0,7,21,'{"training_iteration":7,"timesteps_total"
 INSERT INTO "results" VALUES(0,0,8,21,'{"training_iteration":8,"timesteps_total":800,"time_total_s":4.0,"time_this_iter_s":0.5,"timestamp":1700000008,"date":"today","pid":77,"done":false,"info/score":0.875,"info/loss":0.125}');
 INSERT INTO "results" VALUES(0,0,9,21,'{"training_iteration":9,"timesteps_total":900,"time_total_s":4.5,"time_this_iter_s":0.5,"timestamp":1700000009,"date":"today","pid":77,"done":false,"info/score":0.8888888888888888,"info/loss":0.1111111111111111}');
 INSERT INTO "results" VALUES(3,0,1,23,'{"training_iteration":1,"timesteps_total":100,"time_total_s":0.5,"time_this_iter_s":0.5,"timestamp":1700000001,"date":"today","pid":77,"done":false,"info/score":3.0,"info/loss":1.0}');
+CREATE TABLE superseded (
+	k INTEGER NOT NULL, 
+	trial INTEGER NOT NULL, 
+	replica INTEGER NOT NULL, 
+	iteration INTEGER NOT NULL, 
+	metrics TEXT NOT NULL, 
+	PRIMARY KEY (k, iteration)
+);
+INSERT INTO "superseded" VALUES(10,2,0,3,'{"training_iteration":3,"timesteps_total":300,"time_total_s":1.5,"time_this_iter_s":0.5,"timestamp":1700000003,"date":"today","pid":77,"done":false,"info/score":2.6666666666666665,"info/loss":0.3333333333333333}');
+INSERT INTO "superseded" VALUES(10,2,0,4,'{"training_iteration":4,"timesteps_total":400,"time_total_s":2.0,"time_this_iter_s":0.5,"timestamp":1700000004,"date":"today","pid":77,"done":false,"info/score":2.75,"info/loss":0.25}');
 CREATE TABLE sweep (
 	id VARCHAR NOT NULL, 
 	name VARCHAR NOT NULL, 
@@ -108,7 +118,7 @@ CREATE TABLE sweep (
 	created_at FLOAT NOT NULL, 
 	PRIMARY KEY (id)
 );
-INSERT INTO "sweep" VALUES('abcdef0123456789abcdef0123456789','golden','{"name":"golden","trials":5,"trainable":"tests.support.quadratic:Quadratic","metric":"info/score","mode":"max","score":"best","also":{},"constraints":{},"config":{},"forbid":[],"space":{"lr":{"loguniform":[1e-05,0.1]},"layers":{"randint":[1,4]},"net":{"choice":[[64,64],[128,128],null,true]}},"initial":[],"warm_start":null,"stop":{"training_iteration":9},"budget":{"time_s":null,"cpu_hours":null,"timesteps":null,"target":null,"patience":null,"min_delta":0.0},"searcher":{"name":"random"},"scheduler":{"name":"asha","time_attr":"timesteps_total","grace_period":100,"max_t":900},"replicas":1,"aggregate":"mean","racing":false,"checkpoint":{"every":1,"keep_last":2,"keep_best":1,"max_disk":null},"resources":{"cpu":1,"gpu":0.0,"custom":{}},"machine":{"cpu":null,"gpu":null,"custom":{}},"limits":{"slice_s":30.0,"max_failures":3,"trial_s":null,"trial_memory":null,"no_progress_s":null,"not_finite":"go_on","max_concurrent":null},"deterministic":null,"trackers":["mlflow","optuna"],"seed":7}','{"versions":{"python":"3.11.7"},"paths":[],"source":"0000"}',1700000000.0);
+INSERT INTO "sweep" VALUES('00000000000000000000000000000000','golden','{"name":"golden","trials":5,"trainable":"tests.support.quadratic:Quadratic","metric":"info/score","mode":"max","score":"best","also":{},"constraints":{},"config":{},"forbid":[],"space":{"lr":{"loguniform":[1e-05,0.1]},"layers":{"randint":[1,4]},"net":{"choice":[[64,64],[128,128],null,true]}},"initial":[],"warm_start":null,"stop":{"training_iteration":9},"budget":{"time_s":null,"cpu_hours":null,"timesteps":null,"target":null,"patience":null,"min_delta":0.0},"searcher":{"name":"random"},"scheduler":{"name":"asha","time_attr":"timesteps_total","grace_period":100,"max_t":900},"replicas":1,"aggregate":"mean","racing":false,"checkpoint":{"every":1,"keep_last":2,"keep_best":1,"max_disk":null},"resources":{"cpu":1,"gpu":0.0,"custom":{}},"machine":{"cpu":null,"gpu":null,"custom":{}},"limits":{"slice_s":30.0,"max_failures":3,"trial_s":null,"trial_memory":null,"no_progress_s":null,"not_finite":"go_on","max_concurrent":null},"deterministic":null,"trackers":["mlflow","optuna"],"seed":7}','{"versions":{"python":"3.11.7"},"paths":[],"source":"0000"}',1700000000.0);
 CREATE TABLE sweep_schema (
 	version_num VARCHAR(32) NOT NULL, 
 	PRIMARY KEY (version_num)
