@@ -186,7 +186,8 @@ def _nested(text: str, stream: np.random.Generator) -> str:
 
 def _inserted(text: str, stream: np.random.Generator) -> str:
     at = int(stream.integers(len(text) + 1))
-    return text[:at] + _any(stream, _LINE_WORDS) + text[at:]
+    word: str = _any(stream, _LINE_WORDS)
+    return text[:at] + word + text[at:]
 
 
 def _cut(text: str, stream: np.random.Generator) -> str:

@@ -8,6 +8,7 @@ from pathlib import Path
 from benchmarks.chaos import (
     drivers,
     full_disk,
+    hostile_input,
     kills,
     mlflow_faults,
     scheduling,
@@ -66,6 +67,14 @@ PARTS = (
         5,
         "the list of hostile checkpoints, then what chance makes of it",
         "{files} files, none ran anything, no signal",
+    ),
+    Part(
+        "hostile_input",
+        hostile_input.run,
+        5,
+        "hostile specs and ledgers, then what chance makes of good ones",
+        "{files} specs and ledgers, {good} of them good, the others refused in one line; no deed, no "
+        "signal, {slowest_s} s at most",
     ),
     Part(
         "kill_group",
