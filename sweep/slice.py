@@ -21,6 +21,7 @@ from sweep.events import End, Metrics, Row
 from sweep.metrics import flatten, number
 from sweep.saving import DiskRefuses, Saving
 from trainables import failpoints
+from trainables.errors import WorkerDied
 from trainables.trainable import Trainable, TrialContext
 
 #: Seconds between two progress notes of a slice.
@@ -206,11 +207,12 @@ class _Slice:
         return self.bounds.why if end in FINAL else ""
 
     def _crashed(self, error: BaseException) -> SliceOutcome:
-        """The outcome of a crash."""
+        """The outcome of a crash, or of a loss where it was only a process that died."""
         done = self.rows[-1].iteration if self.rows else self.source
         self._drop_unsaved_rows()
         text = "".join(traceback.format_exception(error))
-        return self._outcome(End.CRASHED, error=text, error_at=done + 1)
+        end = End.LOST if isinstance(error, WorkerDied) else End.CRASHED
+        return self._outcome(end, error=text, error_at=done + 1)
 
     def _refused(self, error: DiskRefuses) -> SliceOutcome:
         """The outcome where the disk took no checkpoint."""

@@ -34,6 +34,8 @@ def judge(
     """The event of a slice that returned."""
     if outcome.end is End.CRASHED:
         status, reason = _crashed(replica, outcome, limits.max_failures)
+    elif outcome.end is End.LOST:
+        status, reason = _retried(replica, _last_line(outcome), limits.max_failures)
     elif outcome.end is End.UNSAVED:
         status, reason = Status.PAUSED, f"the disk took no checkpoint: {outcome.error}"
     else:
@@ -72,10 +74,8 @@ def disk_refused(closed: Sequence[Closed], folder: object) -> str:
 
 def lost(replica: Replica, opened: Opened, error: BaseException, max_failures: int) -> Closed:
     """The event of a slice whose process died, or could not run it."""
-    times = replica.lost + 1
-    status = Status.FAILED if times > max_failures else Status.PAUSED
-    retry = "no retries are left" if status is Status.FAILED else f"retry {times} of {max_failures}"
-    return _closed(replica, opened.slice, End.LOST, status, f"{error}; {retry}")
+    status, reason = _retried(replica, str(error), max_failures)
+    return _closed(replica, opened.slice, End.LOST, status, reason)
 
 
 def passed(replica: Replica, opened: Opened, error: LimitPassed) -> Closed:
@@ -116,9 +116,20 @@ def _closed(replica: Replica, number: int, end: End, status: Status, reason: str
     return Closed(replica.trial, replica.index, number, end, status, reason, source=at)
 
 
+def _retried(replica: Replica, what: str, max_failures: int) -> tuple[Status, str]:
+    """What becomes of a trial that lost a process."""
+    times = replica.lost + 1
+    if times > max_failures:
+        return Status.FAILED, f"{what}; no retries are left"
+    return Status.PAUSED, f"{what}; retry {times} of {max_failures}"
+
+
+def _last_line(outcome: SliceOutcome) -> str:
+    return outcome.error.strip().splitlines()[-1]
+
+
 def _crashed(replica: Replica, outcome: SliceOutcome, max_failures: int) -> tuple[Status, str]:
-    last_line = outcome.error.strip().splitlines()[-1]
-    what = f"iteration {outcome.error_at} raised {last_line}"
+    what = f"iteration {outcome.error_at} raised {_last_line(outcome)}"
     if outcome.error_at in replica.crashes:
         return Status.FAILED, f"{what}; it did so before, so retrying is no use"
     if len(replica.crashes) >= max_failures:

@@ -13,6 +13,7 @@ TrainableError
 ├── EnvError                an environment that breaks its contract: what it returned
 ├── CallbackError           a person's callback that raised, or wrote what is no number
 ├── WorkerError             a rollout worker that died, hung or raised
+│   ├── WorkerDied              its process ended, which may be nobody's fault: retried as such
 │   └── ExchangeError           a rank of data-parallel learning that waited for another in vain
 └── NotFiniteError          NaN or infinity in observations, rewards, losses or gradients
 """
@@ -111,6 +112,10 @@ class CallbackError(TrainableError):
 
 class WorkerError(TrainableError):
     """A rollout worker that died, hung or raised; the message carries its traceback."""
+
+
+class WorkerDied(WorkerError):
+    """A rollout worker whose process ended; a person, a full memory or the system may have."""
 
 
 class ExchangeError(WorkerError):

@@ -156,10 +156,9 @@ def _wrong_on_the_way(sweep: Sweep, victim: Victim, course: Course) -> Iterator[
         if oracle.next_end(records, trial, event) is End.LOST:
             yield f"{trial} was charged for a worker that trained another trial"
     charges = oracle.charges(records)
-    allowed = {Victim.WORKER: {End.LOST: kills}, Victim.ROLLOUT: {End.CRASHED: kills}}
-    for end, count in charges.items():
-        if count > allowed.get(victim, {}).get(end, 0):
-            yield f"{count} slices {end} after {kills} kills of a {victim}"
+    allowed = kills if victim in (Victim.WORKER, Victim.ROLLOUT) else 0
+    if charges[End.CRASHED] or charges[End.LOST] > allowed:
+        yield f"{dict(charges)} were charged after {kills} kills of a {victim}"
     slices, _ = oracle.done_again(sweep.steps())
     if slices > kills * _SLICES[victim]:
         yield f"{slices} slices were done again after {kills} kills"

@@ -73,8 +73,8 @@ PARTS = (
         hostile_input.run,
         5,
         "hostile specs and ledgers, then what chance makes of good ones",
-        "{files} specs and ledgers, {good} of them good, the others refused in one line; no deed, no "
-        "signal, {slowest_s} s at most",
+        "{files} specs and ledgers, {good} of them good, the others refused in one line; no deed, "
+        "no signal, {slowest_s} s at most",
     ),
     Part(
         "kill_group",
@@ -131,6 +131,6 @@ PARTS = (
         scheduling.run,
         100,
         "anything, in any order, to sweeps drawn by chance on a simulated pool",
-        "{cases} times 200 sweeps of up to 15 steps; every claim held after every step",
+        "{sweeps} sweeps of up to 15 steps each; every claim held after every step",
     ),
 )

@@ -23,7 +23,7 @@ from sweep.folder import Folder
 REPOSITORY = Path(__file__).parents[2]
 #: Seconds that anything may take on a busy machine; who is dead is late long before.
 PATIENCE_S = 600.0
-_POLL_S = 0.003
+_POLL_S = 0.01
 
 
 class Victim(StrEnum):

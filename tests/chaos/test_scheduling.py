@@ -9,13 +9,14 @@ from benchmarks.chaos.store_cases import Cases, Failed
 from sweep import checkpoints
 
 
+@pytest.mark.parametrize("seed", range(4))  # 200 sweeps, in parts that run side by side
 def test_R18_whatever_happens_to_a_sweep_its_promises_hold(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int
 ) -> None:
-    monkeypatch.setattr(scheduling, "EXAMPLES", 15)
-    assert scheduling.run(tmp_path, 1, 0) == 0
+    monkeypatch.setattr(scheduling, "EXAMPLES", 50)
+    assert scheduling.run(tmp_path, 1, seed) == 0
     (line,) = Cases(tmp_path, "scheduling").done.values()
-    assert line["sweeps"] >= 15
+    assert line["sweeps"] >= 50
     assert {"finished", "goal", "trials"} <= set(line)
 
 

@@ -12,6 +12,7 @@ from typing import Any
 
 from tests.support.quadratic import Quadratic
 from trainables import Trainable, get_checkpoint, report
+from trainables.errors import WorkerDied
 
 
 class Counter(Trainable):
@@ -46,6 +47,15 @@ class RisesToZero(Counter):
 
     def at(self, iteration: int) -> float:
         return float(min(0, iteration - 3))
+
+
+class LosesAWorker(Counter):
+    """As a trainer whose rollout worker is killed in its third iteration."""
+
+    def at(self, iteration: int) -> float:
+        if iteration == 3:
+            raise WorkerDied("rollout worker 1 died; exit code -9")
+        return 0.0
 
 
 class CleansUpBadly(Counter):

@@ -7,9 +7,13 @@ import pytest
 
 from sweep import warm
 from sweep.assignment import SliceOutcome, SliceSpec
-from sweep.events import End, Goal
+from sweep.events import End, Goal, Status
+from sweep.objective import Objective
+from sweep.replica import Replica
 from sweep.slice import run_slice
 from sweep.spec import CheckpointPolicy
+from sweep.spec.sections import Limits
+from sweep.verdicts import judge
 from tests.support.quadratic import expected_loss
 from tests.support.slices import slice_spec
 from tests.support.sweeps import stable
@@ -105,6 +109,17 @@ def test_a_crash_keeps_results_up_to_the_last_checkpoint(tmp_path: Path) -> None
     assert [row.iteration for row in outcome.rows] == [1, 2, 3]
     assert outcome.error_at == 5
     assert "RuntimeError: fail_at: 5" in outcome.error
+
+
+def test_a_rollout_worker_that_died_is_a_lost_process_not_a_crash(tmp_path: Path) -> None:
+    name = "tests.support.mishaps:LosesAWorker"
+    paths = (str(Path.cwd()),)
+    spec = slice_spec(tmp_path, {}, trainable=name, paths=paths, goal=Goal(9))
+    outcome = run_slice(spec)
+    assert (outcome.end, [row.iteration for row in outcome.rows]) == (End.LOST, [1, 2])
+    event = judge(Replica(0, 0, Objective("value", "max", "last")), outcome, (), Limits())
+    assert event.status is Status.PAUSED
+    assert event.reason.endswith("WorkerDied: rollout worker 1 died; exit code -9; retry 1 of 3")
 
 
 def test_a_new_best_is_saved_between_two_intervals(tmp_path: Path) -> None:

@@ -22,6 +22,7 @@ from trainables.errors import (
     ExchangeError,
     NotFiniteError,
     TrainableError,
+    WorkerDied,
     WorkerError,
 )
 from trainables.processes import ONE_THREAD, kill_at_exit, this_process
@@ -83,11 +84,6 @@ class WorkerProcess:
     def pid(self) -> int:
         """Of the child."""
         return int(self._process.pid)
-
-    @property
-    def alive(self) -> bool:
-        """Whether the child is running."""
-        return bool(self._process.is_alive())
 
     @property
     def ends(self) -> tuple[Pipe, int]:
@@ -214,12 +210,10 @@ class WorkerProcess:
         self._torn = False
         return number, kind, answer
 
-    def _death(self) -> WorkerError:
+    def _death(self) -> WorkerDied:
         self._torn = False  # this says more than that
         self._process.join(STOP_TIMEOUT_S)
-        return WorkerError(
-            f"{self._name} (pid {self.pid}) died; exit code {self._process.exitcode}"
-        )
+        return WorkerDied(f"{self._name} (pid {self.pid}) died; exit code {self._process.exitcode}")
 
 
 def _rebuilt(name: str, kind: str, message: str, trace: str) -> TrainableError:

@@ -117,8 +117,8 @@ class RankGroup:
         self._states = states
 
     def healthy(self) -> int:
-        """Child processes that are alive."""
-        return sum(rank.alive for rank in self._ranks)
+        """Child processes that answered last."""
+        return len(self._ranks)
 
     def pids(self) -> list[int]:
         """Of the children, by rank."""

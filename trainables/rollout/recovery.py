@@ -76,11 +76,6 @@ class SupervisedWorker:
         """Of the child that is there now."""
         return self._process.pid
 
-    @property
-    def alive(self) -> bool:
-        """Whether the child is running."""
-        return self._process.alive
-
     def send(self, method: str, *args: Any) -> None:
         """Ask for ``worker.method(*args)``; a child that is gone is noticed by `receive`."""
         if self._owes:

@@ -64,7 +64,11 @@ class WorkerSet(Protocol):
         """Take back what `get_state` gave."""
 
     def healthy(self) -> int:
-        """Child processes that are alive."""
+        """Child processes that answered when they were asked last.
+
+        One that dies after that is noticed, and counted, when it is asked again: results must not
+        depend on the instant of a death.
+        """
 
     def set_global_vars(self, global_vars: Mapping[str, Any]) -> None:
         """Tell each worker and its policy, for example the ``timestep``."""
@@ -187,8 +191,8 @@ class ChildWorkers:
         self._ask("set_state", lambda index: (states[index],))
 
     def healthy(self) -> int:
-        """Child processes that are alive."""
-        return sum(child.alive for child in self._children)
+        """Child processes that answered last."""
+        return len(self._children)
 
     def set_global_vars(self, global_vars: Mapping[str, Any]) -> None:
         """Tell each worker and its policy."""
@@ -270,7 +274,8 @@ class ChildWorkers:
         advice = "ignore_worker_failures: true goes on without this worker"
         if not self._recovery.recreate_failed_workers:
             advice += ", recreate_failed_workers: true replaces it"
-        advised = WorkerError(f"{error}\n{advice}")
+        told = str(error)
+        advised = type(error)(f"{told}\n{advice}" if "\n" in told else f"{told}; {advice}")
         advised.__cause__ = error.__cause__
         return advised
 
