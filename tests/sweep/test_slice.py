@@ -12,6 +12,7 @@ from sweep.objective import Objective
 from sweep.replica import Replica
 from sweep.slice import run_slice
 from sweep.spec import CheckpointPolicy
+from sweep.spec.score import Score
 from sweep.spec.sections import Limits
 from sweep.verdicts import judge
 from tests.support.quadratic import expected_loss
@@ -117,7 +118,7 @@ def test_a_rollout_worker_that_died_is_a_lost_process_not_a_crash(tmp_path: Path
     spec = slice_spec(tmp_path, {}, trainable=name, paths=paths, goal=Goal(9))
     outcome = run_slice(spec)
     assert (outcome.end, [row.iteration for row in outcome.rows]) == (End.LOST, [1, 2])
-    event = judge(Replica(0, 0, Objective("value", "max", "last")), outcome, (), Limits())
+    event = judge(Replica(0, 0, Objective("value", "max", Score())), outcome, (), Limits())
     assert event.status is Status.PAUSED
     assert event.reason.endswith("WorkerDied: rollout worker 1 died; exit code -9; retry 1 of 3")
 
