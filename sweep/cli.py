@@ -83,18 +83,33 @@ def main(arguments: Sequence[str] | None = None) -> int:
         code = commands.main(
             None if arguments is None else list(arguments), "sweep", standalone_mode=False
         )
+        sys.stdout.flush()  # what is only noticed at the interpreter's end has no exit code of ours
         return code if isinstance(code, int) else 0
     except click.ClickException as error:
         return _complain(error.format_message(), MISTAKE)
     except (KeyboardInterrupt, click.Abort):
         return _complain("interrupted", INTERRUPTED)
     except BrokenPipeError:
-        from sweep.show.terminal import silence
-
-        silence(sys.stdout)
+        _silence()
         return 0
     except Exception as error:  # noqa: BLE001 the last door: every error becomes a code
+        if isinstance(error, OSError):
+            _silence_if_full()
         return _explain(error)
+
+
+def _silence() -> None:
+    from sweep.show.terminal import silence
+
+    silence(sys.stdout)
+
+
+def _silence_if_full() -> None:
+    """Let go of what standard output does not take, or the interpreter fails on it once more."""
+    try:
+        sys.stdout.flush()
+    except OSError:
+        _silence()
 
 
 def _explain(error: Exception) -> int:

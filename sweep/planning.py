@@ -3,7 +3,7 @@
 A clone that waits takes the place of the first new trial that the scheduler wants.
 """
 
-from sweep.events import FINISHED, Event, Moved, Opened
+from sweep.events import FINISHED, Event, Goal, Moved, Opened
 from sweep.history import History, Replica, Trial
 from sweep.proposals import Proposer
 from sweep.schedulers import Breed, Fresh, Plan, Resume, Stop
@@ -20,7 +20,7 @@ def follow(plan: Plan, history: History, proposer: Proposer) -> tuple[list[Event
         _opened(replica, resume)
         for resume in plan.resume
         for replica in trials[resume.trial].replicas
-        if replica.status not in FINISHED
+        if replica.status not in FINISHED and not _is_there(replica, resume.goal)
     ]
     opened += [
         Opened(more.trial, more.replica, 0, more.goal, more.why, more.evidence)
@@ -39,6 +39,11 @@ def follow(plan: Plan, history: History, proposer: Proposer) -> tuple[list[Event
 def _begun(replica: Replica, fresh: Fresh) -> Opened:
     why = f"a clone takes the place of a new trial: {fresh.why}"
     return Opened(replica.trial, replica.index, 0, fresh.goal, why, fresh.evidence)
+
+
+def _is_there(replica: Replica, goal: Goal) -> bool:
+    """Whether one seed is already where the others of its trial are sent."""
+    return goal.at is not None and replica.reached(goal.at)
 
 
 def _opened(replica: Replica, decision: Resume) -> Opened:

@@ -20,6 +20,7 @@ from sweep.events import (
     Created,
     End,
     EpochBegan,
+    Goal,
     Moved,
     Opened,
     Recorded,
@@ -30,6 +31,7 @@ from sweep.folder import Folder
 from sweep.history import History, Replica
 from sweep.ledger import Ledger
 from sweep.schedulers import asha
+from sweep.schedulers._rungs import ranked_at
 from sweep.spec import SweepSpec
 from sweep.wishes import Changed, Dropped
 from trainables import checkpoint_file
@@ -75,8 +77,8 @@ class Oracle:
         self._timesteps = self.spec.budget.timesteps
         self._new: set[str] = set()
         """Digests of checkpoints that have not been loaded yet."""
-        self._came: dict[float, int] = {}
-        """Rung → how many trials have been there; who falls back has been there too."""
+        self._first: dict[float, set[int]] = {}
+        """Rung → trials that were among the first of it once: one in `reduction_factor`."""
         self._compared: dict[int, int] = {}
         """Trial → its newest event when it was compared."""
 
@@ -93,6 +95,8 @@ class Oracle:
             self._follow(record)
             self.mirror.extend([record])
             self.records.append(record)
+            if isinstance(record.event, Closed):
+                self._rank()
         if found:
             self._files()
             self._promotions()
@@ -280,18 +284,25 @@ class Oracle:
     # ---- decisions ------------------------------------------------------------------------------
 
     def _promotions(self) -> None:
-        """Of the trials at a rung, one in `reduction_factor` has been promoted, and no more."""
-        scheduler, trials = self.scheduler, self.mirror.trials
-        if not isinstance(scheduler, asha.Scheduler) or not scheduler.pauses:
+        """Who went on from a rung was among the first of those that had come to it."""
+        if any(trial.clone_of is not None for trial in self.mirror.trials):
             return
-        factor = self.spec.scheduler.options["reduction_factor"]
-        if any(trial.clone_of is not None for trial in trials):
-            return
-        for level in scheduler.levels:
-            came = sum(trial.reached(level) for trial in trials)
-            there = self._came[level] = max(came, self._came.get(level, 0))
-            on = sum(t.goal.at is None or t.goal.at > level for t in trials if t.slices)
-            claim(on <= there // factor, f"{on} of {there} went on from rung {level:g}")
+        for level, first in self._first.items():
+            on = {t.number for t in self.mirror.trials if t.slices and _beyond(t.goal, level)}
+            claim(on <= first, f"{sorted(on - first)} went on from rung {level:g}")
+
+    def _rank(self) -> None:
+        """Who is among the first of each rung, now that somebody may have come to one."""
+        if isinstance(self.scheduler, asha.Scheduler) and self.scheduler.pauses:
+            factor = self.spec.scheduler.options["reduction_factor"]
+            for level in self.scheduler.levels:
+                there = [trial for trial in self.mirror.trials if trial.reached(level)]
+                best = ranked_at(there, level)[: len(there) // factor]
+                self._first.setdefault(level, set()).update(t.number for t, _ in best)
+
+
+def _beyond(goal: Goal, level: float) -> bool:
+    return goal.at is None or goal.at > level
 
 
 def _nan(outcome: SliceOutcome) -> bool:

@@ -182,7 +182,7 @@ class Search:
     def from_json(cls, raw: dict[str, Any]) -> "Search":
         told = raw.pop("told")
         found = [
-            Recorded(k, 1, 0.0, from_body(kind, body, tuple(Row(*row) for row in its)))
+            Recorded(k, 1, 0.0, from_body(kind, json.dumps(body), tuple(Row(*row) for row in its)))
             for k, kind, body, its in told
         ]
         return cls(raw.pop("name"), raw.pop("raw"), records=found, **raw)

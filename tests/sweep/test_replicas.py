@@ -8,14 +8,27 @@ from typing import Any, ClassVar
 import pytest
 from pydantic import BaseModel
 
-from sweep import launch, schedulers
+from sweep import launch, planning, schedulers
 from sweep.driver import Driver
-from sweep.events import Goal, Moved, Opened, Recorded, Status, group_status
+from sweep.events import (
+    Closed,
+    Created,
+    End,
+    Event,
+    Goal,
+    Moved,
+    Opened,
+    Recorded,
+    Row,
+    Status,
+    group_status,
+)
 from sweep.folder import Folder
 from sweep.history import History
 from sweep.launch import Launch
 from sweep.ledger import Ledger
-from sweep.schedulers import Breed, Plan, Stop, fifo
+from sweep.proposals import Proposer
+from sweep.schedulers import Breed, Plan, Resume, Stop, fifo
 from sweep.spec.aggregate import Aggregate, Kind
 from sweep.testing import Moment, check_kills
 from tests.support import sweeps
@@ -166,6 +179,27 @@ def test_when_one_seed_fails_the_trial_has_failed_and_the_others_stop(tmp_path: 
     sweeps.run(folder)
     for trial in sweeps.history(folder).of(Status.FAILED):
         assert {replica.status for replica in trial.replicas} <= {Status.FAILED, Status.STOPPED}
+
+
+def test_a_seed_that_is_already_there_is_not_sent_with_the_others(tmp_path: Path) -> None:
+    folder = sweeps.make(tmp_path, scheduler="asha", replicas=2, deterministic=None)
+    config, goal = {"lr": 0.1}, Goal(3)
+    ends = [
+        Closed(0, seed, 0, End.GOAL, Status.PAUSED, "", rows=rows_to(iterations))
+        for seed, iterations in ((0, 1), (1, 3))
+    ]
+    begun = [Opened(0, seed, 0, goal, "") for seed in (0, 1)]
+    with launch.opened(Launch(folder, 1, "inline")) as (parts, _):
+        history = parts.history
+        told: list[Event] = [Created(0, config, config, 0, 2), *begun, *ends]
+        history.extend(parts.ledger.append(history.epoch, told))
+        proposer = Proposer(parts.spec, parts.searcher, parts.scheduler.levels, parts.complete)
+        events, _ = planning.follow(Plan(resume=(Resume(0, goal, ""),)), history, proposer)
+    assert [event.replica for event in events if isinstance(event, Opened)] == [0]
+
+
+def rows_to(iterations: int) -> tuple[Row, ...]:
+    return tuple(Row(k, {"loss": 1.0, "training_iteration": k}) for k in range(1, iterations + 1))
 
 
 def test_a_promotion_with_several_seeds_is_the_same_under_any_kill() -> None:

@@ -324,7 +324,7 @@ BIG = 2**70
         ({"m": 3, "m.h": 4}, "m.h", "m.h", "no name inside m", "remove one"),
         ({"a..b": 4}, "a..b", "a..b", "letters, digits", ""),
         ({"a b": 4}, "a b", "a b", "letters, digits", ""),
-        ({"x" * 201: 4}, "x" * 201, "x" * 201, "up to 200", ""),
+        ({"x" * 201: 4}, "x" * 199 + "…", "x" * 201, "up to 200", ""),
         ({f"x{i}": 0 for i in range(1001)}, "", "more than 1000 parameters", "at most 1000", ""),
     ],
 )

@@ -64,11 +64,7 @@ class WorkerSet(Protocol):
         """Take back what `get_state` gave."""
 
     def healthy(self) -> int:
-        """Child processes that answered when they were asked last.
-
-        One that dies after that is noticed, and counted, when it is asked again: results must not
-        depend on the instant of a death.
-        """
+        """Child processes that answered last: no result depends on the instant of a death."""
 
     def set_global_vars(self, global_vars: Mapping[str, Any]) -> None:
         """Tell each worker and its policy, for example the ``timestep``."""
