@@ -25,7 +25,6 @@ from benchmarks.chaos import oracle
 from benchmarks.chaos.store_cases import Cases, Failed, main
 from benchmarks.chaos.victims import PATIENCE_S, Sweep, Victim
 from benchmarks.chaos.workload import JOBS, KINDS, TRAINERS
-from sweep.events import End
 from sweep.folder import Folder
 from trainables import rng
 
@@ -61,12 +60,9 @@ def run(out: Path, rounds: int, seed: int, victim: Victim = Victim.GROUP) -> int
 
 @dataclass
 class Kill:
-    """One kill, and what was known just before it."""
+    """One kill."""
 
-    event: int
-    """The number of the last event in the ledger."""
-    innocent: set[str]
-    """Replicas that were training in other processes."""
+    pid: int
     gone_s: float
     """Until everything was gone that had to go."""
 
@@ -114,8 +110,7 @@ def _killed_to_the_end(
         wait = float(stream.uniform(0.0, LATEST_S))
         if not sweep.await_steps(due) or (pid := _choose(sweep, victim, stream, wait)) is None:
             break
-        event, innocent = _before(sweep, victim, pid)
-        course.kills.append(Kill(event, innocent, sweep.kill(victim, pid)))
+        course.kills.append(Kill(pid, sweep.kill(victim, pid)))
         if victim is Victim.GROUP:
             sweep.start()
     code = sweep.await_rest()
@@ -138,32 +133,21 @@ def _choose(sweep: Sweep, victim: Victim, stream: np.random.Generator, wait: flo
     raise Failed(f"there was no {victim} to kill")
 
 
-def _before(sweep: Sweep, victim: Victim, pid: int) -> tuple[int, set[str]]:
-    """The number of the last event, and who trains in other processes than the victim."""
-    if victim is not Victim.WORKER or not sweep.folder.ledger.exists():
-        return 0, set()
-    last = {step.pid: step.trial for step in sweep.steps()}
-    records = oracle.read(sweep.folder)
-    others = {trial for process, trial in last.items() if process != pid}
-    mine = {last[pid]} if pid in last else set()
-    return len(records), (others - mine) & oracle.running(records)
-
-
 def _wrong_on_the_way(sweep: Sweep, victim: Victim, course: Course) -> Iterator[str]:
     """Who was charged without being a victim, what was done again, who is left."""
     records, kills = oracle.read(sweep.folder), len(course.kills)
-    for trial, event in ((t, kill.event) for kill in course.kills for t in kill.innocent):
-        if oracle.next_end(records, trial, event) is End.LOST:
-            yield f"{trial} was charged for a worker that trained another trial"
-    charges = oracle.charges(records)
-    allowed = kills if victim in (Victim.WORKER, Victim.ROLLOUT) else 0
-    if charges[End.CRASHED] or charges[End.LOST] > allowed:
-        yield f"{dict(charges)} were charged after {kills} kills of a {victim}"
+    # Each process that was killed costs one slice, the one that it ran; its number says which.
+    victims = [kill.pid for kill in course.kills if victim in (Victim.WORKER, Victim.ROLLOUT)]
+    for pid, count in oracle.lost_with(records).items():
+        if count > victims.count(pid):
+            yield f"{count} slices were charged for process {pid}, of the victims {victims}"
+    if crashes := oracle.crashes(records):
+        yield f"{crashes} slices crashed"
     slices, _ = oracle.done_again(sweep.steps())
     if slices > kills * _SLICES[victim]:
         yield f"{slices} slices were done again after {kills} kills"
-    if sweep.alive():
-        yield f"processes are left: {sweep.alive()}"
+    if left := sweep.left():
+        yield f"processes are left: {left}"
     if "Traceback" in (sweep.root / "said").read_text():
         yield "a traceback was shown"
 

@@ -3,17 +3,21 @@
 Each check gives what is wrong in words; a sweep is right where there is none.
 """
 
+import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from benchmarks.chaos.workload import Step
 from sweep import verify
-from sweep.events import FINISHED, Closed, End, EpochBegan, Opened, Recorded, Status
+from sweep.events import FINISHED, Closed, End, EpochBegan, Recorded, Status
 from sweep.folder import Folder
 from sweep.ledger import Ledger
 from sweep.seeds import replica_name
 from tests.support import sweeps
+
+#: The process that a reason names.
+_PID = re.compile(r"(?:worker process |pid )(\d+)")
 
 
 def wrongs(folder: Folder, straight: Folder) -> list[str]:
@@ -87,36 +91,19 @@ def read(folder: Folder) -> list[Recorded]:
 # ---- who was charged, what was done again ------------------------------------------------------
 
 
-def charges(records: Sequence[Recorded]) -> Counter[End]:
-    """How often a slice ended so that its trial is charged."""
-    ends = (record.event.end for record in records if isinstance(record.event, Closed))
-    return Counter(end for end in ends if end in (End.LOST, End.CRASHED))
-
-
-def running(records: Sequence[Recorded]) -> set[str]:
-    """Replicas with a slice that is open at the end of `records`."""
-    slices: set[str] = set()
+def lost_with(records: Sequence[Recorded]) -> Counter[int]:
+    """Process → how many slices were charged to their trials because it died."""
+    found: Counter[int] = Counter()
     for record in records:
-        if isinstance(record.event, Opened):
-            slices.add(trial_id(record.event))
-        elif isinstance(record.event, Closed):
-            slices.discard(trial_id(record.event))
-    return slices
+        if isinstance(record.event, Closed) and record.event.end is End.LOST:
+            pid = _PID.search(record.event.reason)
+            found[int(pid[1]) if pid else 0] += 1
+    return found
 
 
-def next_end(records: Sequence[Recorded], of: str, after: int) -> End | None:
-    """How the first slice of a replica ended that ended after event `after`."""
-    ends = (
-        record.event.end
-        for record in records
-        if record.k > after and isinstance(record.event, Closed) and trial_id(record.event) == of
-    )
-    return next(ends, None)
-
-
-def trial_id(event: Opened | Closed) -> str:
-    """A replica as its trainable is told its name."""
-    return f"{event.trial:05d}_{event.replica}"
+def crashes(records: Sequence[Recorded]) -> int:
+    """How many slices raised something."""
+    return sum(isinstance(r.event, Closed) and r.event.end is End.CRASHED for r in records)
 
 
 def done_again(steps: Sequence[Step]) -> tuple[int, int]:

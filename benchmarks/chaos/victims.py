@@ -23,6 +23,8 @@ from sweep.folder import Folder
 REPOSITORY = Path(__file__).parents[2]
 #: Seconds that anything may take on a busy machine; who is dead is late long before.
 PATIENCE_S = 600.0
+#: Seconds that the last processes have to leave when the driver has ended.
+LEAVE_S = 5.0
 _POLL_S = 0.01
 
 
@@ -87,6 +89,13 @@ class Sweep:
     def alive(self) -> list[int]:
         """The processes that stand in its folder, whoever their parents are now."""
         return [process.pid for process in psutil.process_iter() if _stands_in(process, self.root)]
+
+    def left(self) -> list[int]:
+        """`alive` when everything has had time to end."""
+        end = time.monotonic() + LEAVE_S
+        while (alive := self.alive()) and time.monotonic() < end:
+            time.sleep(_POLL_S)
+        return alive
 
     def candidates(self, victim: Victim) -> list[int]:
         """The processes of a kind, of which one may be killed."""

@@ -1,0 +1,15 @@
+"""The page about reliability says what the last long run saw, and nothing else."""
+
+from benchmarks.chaos import report
+from benchmarks.chaos.parts import PARTS
+
+
+def test_the_page_is_the_one_that_the_report_makes() -> None:
+    page = report.PAGE.read_text("utf-8")
+    assert report.renewed(page, report.read()) == page
+
+
+def test_the_report_names_every_part_of_the_long_run_and_no_case_failed() -> None:
+    parts = report.read()["parts"]
+    assert list(parts) == [part.name for part in PARTS]
+    assert {name: its["failed"] for name, its in parts.items() if its["failed"]} == {}
