@@ -36,13 +36,14 @@ def prepare(space: str, overrides: Sequence[Override]) -> Prepared:
         overrides: settings of the command line, put over those of the file.
     """
     path = specs.find(space)
-    spec = specs.load(path, overrides)
+    text = specs.text_of(path)  # read once: what is kept is what was checked
+    spec = specs.parse(text, str(path), overrides)
     paths = tuple(dict.fromkeys((str(path.resolve().parent), str(Path.cwd()))))
     resolved = launch.resolve(spec, paths)
     changed = "".join(
         f"# given on the command line: {printable(override.said)}\n" for override in overrides
     )
-    return Prepared(resolved, changed + path.read_text(encoding="utf-8-sig"), paths)
+    return Prepared(resolved, changed + text, paths)
 
 
 def create(prepared: Prepared, folder: Folder, pool: str, tracking_uri: str | None) -> list[str]:
