@@ -15,7 +15,7 @@ from types import FrameType
 from typing import Any
 
 from sweep import launch as launching
-from sweep import trackers
+from sweep import sending
 from sweep.driver import Driver
 from sweep.errors import SweepError
 from sweep.events import Recorded
@@ -26,7 +26,6 @@ from sweep.launch import Launch
 from sweep.outbox import Outbox
 from sweep.parts import Parts
 from sweep.show.display import View
-from sweep.trackers import Where
 
 #: Signals that ask a driver to stop.
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
@@ -43,8 +42,6 @@ class Order:
     """What a person asked for."""
 
     launch: Launch
-    tracking_uri: str | None = None
-    """An MLflow server or database; None: the file of the sweep's root."""
     timeout_s: float | None = None
     """Seconds after which the driver is asked to stop."""
 
@@ -97,8 +94,9 @@ class _Session:
         driver = Examiner if order.launch.exam is not None else Driver
         self.driver = driver(parts, self.watch)
         self.signals = _Signals(self.driver.ask_to_stop)
-        made = _make_trackers(parts, order)
-        self.outbox = Outbox(parts.folder.ledger, made, view.say, parts.history.epoch)
+        folder = parts.folder
+        made = sending.made(sending.where(folder))
+        self.outbox = Outbox(folder.ledger, made, view.say, parts.history.epoch)
         self.told = False
 
     def run(self, warnings: Sequence[str]) -> Ended:
@@ -181,20 +179,6 @@ class _Signals:
         self._ask()
         if len(self.received) > 1:
             self.__exit__()
-
-
-def _make_trackers(parts: Parts, order: Order) -> dict[str, trackers.Tracker]:
-    ledger = parts.ledger
-    where = Where(
-        parts.folder,
-        ledger.sweep_id,
-        ledger.name,
-        ledger.created_at,
-        parts.spec,
-        parts.history.objective,
-        order.tracking_uri,
-    )
-    return {name: trackers.find(name)(where) for name in parts.spec.trackers}
 
 
 @contextlib.contextmanager

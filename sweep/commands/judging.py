@@ -78,7 +78,7 @@ def _test(folder: "Folder", exam: "Exam", given: dict[str, Any]) -> int:
     spec, paths = look.read_spec(folder)
     slots = preparation.slots(given["jobs"], spec, paths, exam.seeds * exam.top)
     launch = Launch(folder, slots, given["pool"], exam=exam, say=say)
-    order = session.Order(launch, preparation.recall_tracking(folder), given["timeout"])
+    order = session.Order(launch, given["timeout"])
     ended = session.conduct(order, make_view(terminal()))
     if ended.signal is not None and ended.how != "finished":
         return 128 + ended.signal

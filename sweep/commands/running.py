@@ -61,7 +61,7 @@ def run(space: str, **given: Any) -> int:
         for said in preparation.create(prepared, folder, given["pool"], given["tracking_uri"]):
             say(said)
         launch = Launch(folder, slots, given["pool"], say=say)
-        return _conduct(Order(launch, given["tracking_uri"], given["timeout"]), answer)
+        return _conduct(Order(launch, given["timeout"]), answer)
 
 
 @click.command()
@@ -105,8 +105,7 @@ def resume(name: str, **given: Any) -> int:
             say=say,
             **read_budget(given),
         )
-        order = Order(launch, preparation.recall_tracking(folder), given["timeout"])
-        return _conduct(order, answer)
+        return _conduct(Order(launch, given["timeout"]), answer)
 
 
 def _conduct(order: "Order", answer: Answer) -> int:
