@@ -155,8 +155,7 @@ def look(path: Path) -> Lease:
     """The lease in the ledger's file `path`, which is only read; nobody's where there is none."""
     columns = "epoch, host, kernel, pid, since, renewed"
     try:
-        address = f"{path.absolute().as_uri()}?mode=ro"
-        with closing(sqlite3.connect(address, uri=True, timeout=60.0)) as database:
+        with closing(tables.reading(path)) as database:
             row = database.execute(f"SELECT {columns} FROM lease").fetchone()  # noqa: S608 ours
     except sqlite3.Error:
         return Lease()

@@ -1,12 +1,13 @@
 """Whether a ledger's file is whole and agrees with itself; nothing is written.
 
-The file is opened read-only and read row by row, not through `sweep.ledger`, which trusts what it
-reads. What the statuses and the results must be is worked out from the events alone.
+The file is opened read-only and read row by row, not through `sweep.ledger`, which stops at the
+first thing that is wrong. What the statuses and the results must be is worked out from the events
+alone.
 """
 
 import itertools
 import sqlite3
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import closing
 from pathlib import Path
 
@@ -14,7 +15,7 @@ from sweep import schema
 from sweep.damage import Damage, Remedy
 from sweep.event_bodies import from_body, read_row
 from sweep.events import MOVES, Closed, Created, Event, Moved, Opened, Status
-from sweep.tables import STRANGE
+from sweep.tables import STRANGE, reading
 from sweep.typed import Misfit, shown
 
 Place = tuple[int, int]
@@ -93,7 +94,7 @@ class Replayed:
 def check(path: Path) -> list[Damage]:
     """What is wrong with the ledger in `path`; empty: it is whole."""
     try:
-        with closing(_open(path)) as database:
+        with closing(reading(path)) as database:
             pages = _pages(database)
             return pages or _revision(database, path) or list(_content(database))
     except (sqlite3.Error, UnicodeDecodeError) as error:
@@ -102,12 +103,8 @@ def check(path: Path) -> list[Damage]:
 
 def replay(path: Path) -> Replayed:
     """The events of a ledger whose file is whole."""
-    with closing(_open(path)) as database:
+    with closing(reading(path)) as database:
         return _replay(database)
-
-
-def _open(path: Path) -> sqlite3.Connection:
-    return sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True, timeout=60.0)
 
 
 def _pages(database: sqlite3.Connection) -> list[Damage]:
@@ -162,28 +159,42 @@ def _statuses(database: sqlite3.Connection, replayed: Replayed) -> Iterator[Dama
 
 def _results(database: sqlite3.Connection, replayed: Replayed) -> Iterator[Damage]:
     """Each row must be of a slice that ended, and rows must reach as far as checkpoints do."""
-    iterations: dict[Place, set[int]] = {}
-    query = "SELECT trial, replica, iteration, k, metrics FROM results ORDER BY 1, 2, 3"
+    present: dict[Place, set[int]] = {}
+    yield from _rows(database, replayed, "superseded", {})
+    yield from _rows(database, replayed, "results", present)
+    yield from _gaps(replayed, present)
+
+
+def _rows(
+    database: sqlite3.Connection, replayed: Replayed, table: str, present: dict[Place, set[int]]
+) -> Iterator[Damage]:
+    """The rows of a table of results, whose iterations go into `present`."""
+    query = f"SELECT trial, replica, iteration, k, metrics FROM {table} ORDER BY 1, 2, 3"  # noqa: S608 ours
     for trial, replica, iteration, k, metrics in database.execute(query):
-        where, closed = f"{_name((trial, replica))}, iteration {iteration}", replayed.slices.get(k)
+        place, closed = (trial, replica), replayed.slices.get(k)
+        where = f"{_name(place)}, iteration {iteration}"
         try:
             row = read_row(iteration, metrics)
         except Misfit as error:
             yield Damage("ledger", where, f"its result cannot be read ({error})")
             continue
-        iterations.setdefault((trial, replica), set()).add(row.iteration)
-        if closed is None or (closed.trial, closed.replica) != (trial, replica):
+        present.setdefault(place, set()).add(row.iteration)
+        if closed is None or (closed.trial, closed.replica) != place:
             yield Damage("results", where, "no slice of this trial ended with it")
+
+
+def _gaps(replayed: Replayed, present: Mapping[Place, set[int]]) -> Iterator[Damage]:
+    """Iterations up to a replica's newest checkpoint, or its newest result, that have none."""
     reach: dict[Place, int] = {}
     for closed in replayed.slices.values():
         place = (closed.trial, closed.replica)
         reach[place] = max([closed.source, *(saved.iteration for saved in closed.saved)])
     for place in sorted(reach):
         first = replayed.first_iteration(place)
-        present = {it for it in iterations.get(place, ()) if it >= first}
-        missing = max([reach[place], *present]) + 1 - first - len(present)
+        own = {iteration for iteration in present.get(place, ()) if iteration >= first}
+        missing = max([reach[place], *own]) + 1 - first - len(own)
         if missing > 0:
-            gap = next(it for it in itertools.count(first) if it not in present)
+            gap = next(iteration for iteration in itertools.count(first) if iteration not in own)
             problem = f"{missing} iterations have no result, the first is {gap}"
             yield Damage("results", _name(place), problem)
 

@@ -139,6 +139,11 @@ def _is_shared(path: Path) -> bool:
     return kind.removeprefix("fuse.") in _SHARED
 
 
+def reading(path: Path) -> sqlite3.Connection:
+    """An SQLite file that is only read, and must be there."""
+    return sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True, timeout=60.0)
+
+
 def writing(engine: sa.Engine) -> AbstractContextManager[sa.Connection]:
     """A transaction that has the write lock from its beginning."""
     return engine.execution_options(write=True).begin()
@@ -178,8 +183,7 @@ def unreadable(path: Path) -> str:
     if not path.exists():
         return f"{path.name} is gone"
     try:
-        address = f"{path.absolute().as_uri()}?mode=ro"
-        with closing(sqlite3.connect(address, uri=True, timeout=60.0)) as database:
+        with closing(reading(path)) as database:
             (told,) = database.execute("PRAGMA integrity_check(1)").fetchone()
     except sqlite3.Error as error:
         return f"{path.name} cannot be read ({error})"

@@ -10,6 +10,7 @@ import sys
 from pathlib import Path
 from types import FrameType
 
+from sweep import tables
 from sweep.errors import BadConfig, UsageError
 from sweep.folder import Folder
 from sweep.trackers._mlflow_store import ENVIRONMENT, store_url
@@ -70,9 +71,8 @@ class Page:
 
     def _experiment(self) -> int | None:
         """The experiment's number; read from the file, since MLflow takes seconds to import."""
-        file = f"{self._folder.mlflow.absolute().as_uri()}?mode=ro"
         query = "SELECT experiment_id FROM experiments WHERE name = ?"
-        with contextlib.closing(sqlite3.connect(file, uri=True)) as database:
+        with contextlib.closing(tables.reading(self._folder.mlflow)) as database:
             found = database.execute(query, (self._name,)).fetchone()
         return int(found[0]) if found else None
 

@@ -173,6 +173,7 @@ def test_statuses_that_differ_are_folded_from_the_events_again(folder: Folder) -
             "no event makes",
         ),
         ("UPDATE results SET metrics = '{' WHERE trial = 1 AND iteration = 1", "cannot be read"),
+        ("INSERT INTO superseded VALUES (5, 0, 0, 1, '{')", "cannot be read"),
         ("DELETE FROM sweep", "0 sweeps"),
     ],
 )
