@@ -125,8 +125,10 @@ class Trial:
 
     @property
     def time(self) -> float:
-        """The value of ``time_attr`` that every replica has reached."""
-        return min(replica.time for replica in self.counted)
+        """The value of ``time_attr`` that every replica has reached, or has completed before."""
+        counted = self.counted
+        go_on = [replica for replica in counted if replica.status is not Status.COMPLETED]
+        return min(replica.time for replica in go_on or counted)
 
     def reached(self, level: float) -> bool:
         """Whether the group is at `level`: every replica there, or completed before it."""

@@ -89,14 +89,19 @@ def interrupted(replica: Replica, why: str) -> Closed:
 
 
 def given_up(history: History) -> list[Moved]:
-    """What becomes of the replicas that wait while another of their trial has failed."""
+    """What becomes of the seeds that wait while another of their trial has ended before its end."""
     return [
-        Moved(trial.number, Status.STOPPED, "another seed of this trial failed", replica.index)
+        Moved(trial.number, Status.STOPPED, f"another seed ended: {ended.reason}", replica.index)
         for trial in history.trials
-        if any(replica.status is Status.FAILED for replica in trial.replicas)
+        if (ended := next(filter(_ended_early, trial.replicas), None)) is not None
         for replica in trial.replicas
         if replica.status not in FINISHED and replica.status is not Status.RUNNING
     ]
+
+
+def _ended_early(replica: Replica) -> bool:
+    ended = replica.status in FINISHED and replica.status is not Status.COMPLETED
+    return ended and not replica.waited and not replica.held
 
 
 def topped_up(history: History) -> list[Moved]:

@@ -16,7 +16,6 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from hypothesis import HealthCheck, Phase, reproduce_failure, seed, settings
-from hypothesis.errors import FlakyStrategyDefinition
 from hypothesis.stateful import run_state_machine_as_test
 
 from benchmarks.chaos.scheduling_machine import Scheduling
@@ -24,9 +23,6 @@ from benchmarks.chaos.store_cases import Cases, Failed, main
 
 #: Sweeps of a case, and steps of a sweep.
 EXAMPLES, STEPS = 200, 15
-#: How often a case is drawn where hypothesis gives up, as the real clock looked in on one of two
-#: equal runs; and the distance between the seeds.
-TRIES, APART = 4, 1_000_003
 
 _BLOB = re.compile(r"reproduce_failure\('([^']+)', (b'[^']*')\)")
 
@@ -46,14 +42,9 @@ def case(chosen: int, examples: int, shrinks: bool = True) -> dict[str, Any]:
     Raises:
         Failed: a claim is false; with the example, made as small as can be if `shrinks`.
     """
-    for again in range(TRIES):
-        machine = _machine()
-        try:
-            _explore(seed(chosen + again * APART)(machine), _settings(examples, shrinks))
-        except FlakyStrategyDefinition:
-            continue
-        return {**dict(sorted(machine.happened.items())), "drawn_again": again}
-    raise Failed(f"hypothesis gave up {TRIES} times, since what was drawn had other effects twice")
+    machine = _machine()
+    _explore(seed(chosen)(machine), _settings(examples, shrinks))
+    return dict(sorted(machine.happened.items()))
 
 
 def replay(version: str, blob: bytes) -> None:
@@ -103,11 +94,10 @@ def _explore(machine: Any, chosen: settings) -> None:
         with warnings.catch_warnings(), contextlib.redirect_stdout(told):
             warnings.simplefilter("ignore")
             run_state_machine_as_test(machine, settings=chosen)
-    except FlakyStrategyDefinition:
-        raise
     except Exception as error:
-        notes = "\n".join(getattr(error, "__notes__", ()))
-        text = f"{type(error).__name__}: {error}\n{notes}\n{told.getvalue()}"
+        within = error.exceptions if isinstance(error, ExceptionGroup) else ()
+        notes = (*getattr(error, "__notes__", ()), *(f"within: {one!r}" for one in within))
+        text = "\n".join((f"{type(error).__name__}: {error}", *notes, told.getvalue()))
         raise Failed(text) from error
     finally:
         optuna.logging.set_verbosity(before)

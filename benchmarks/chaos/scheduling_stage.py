@@ -10,7 +10,7 @@ from typing import Any
 from benchmarks.chaos.scheduling_oracle import Oracle
 from benchmarks.chaos.scheduling_way import Died, Trouble
 from benchmarks.chaos.scheduling_world import Killed, Pool, Slice, World, claim
-from sweep import launch
+from sweep import launch, lease
 from sweep import spec as specs
 from sweep.driver import Driver
 from sweep.errors import NotOurs, OutsideError
@@ -30,17 +30,18 @@ class Term:
     """One driver at work."""
 
     def __init__(self, request: Launch, world: World) -> None:
-        self.stack = contextlib.ExitStack()
         made_pools: list[Pool] = []
 
         def make(slots: int) -> Pool:
             made_pools.append(Pool(slots, world))
             return made_pools[0]
 
-        parts, _ = self.stack.enter_context(launch.opened(request, make))
-        self.pool = made_pools[0]
-        self.driver = Driver(parts, lambda _records: None)
-        self.turns = self.driver.turns()
+        with contextlib.ExitStack() as stack:
+            parts, _ = stack.enter_context(launch.opened(request, make))
+            self.pool = made_pools[0]
+            self.driver = Driver(parts, lambda _records: None)
+            self.turns = self.driver.turns()
+            self.stack = stack.pop_all()
 
     def leave(self, error: BaseException) -> None:
         """Its process is gone because of `error`."""
@@ -53,21 +54,22 @@ class Stage:
     """A sweep, and what may happen to it; a context manager's worth of patches while it lives."""
 
     def __init__(self, spec: Mapping[str, Any], slots: int) -> None:
-        self.stack = contextlib.ExitStack()
-        memory = _MEMORY if _MEMORY.is_dir() else None
-        made = tempfile.TemporaryDirectory(prefix="sweep-drawn-", dir=memory)
-        place = Path(self.stack.enter_context(made))
-        (place / "world").mkdir()
-        self.world = World(place / "world")
-        self.stack.enter_context(self.world.entered())
-        source = json.dumps(dict(spec))
-        resolved = launch.resolve(specs.parse(source, "drawn"), ())
-        self.folder = Folder(place, resolved.spec.name)
-        launch.create(self.folder, resolved, source, ())
-        self.oracle = Oracle(self.folder)
-        self.stack.callback(self.oracle.close)
-        self.requests = Requests(self.folder.ledger)
-        self.stack.callback(self.requests.close)
+        with contextlib.ExitStack() as stack:
+            memory = _MEMORY if _MEMORY.is_dir() else None
+            made = tempfile.TemporaryDirectory(prefix="sweep-drawn-", dir=memory)
+            place = Path(stack.enter_context(made))
+            (place / "world").mkdir()
+            self.world = World(place / "world")
+            stack.enter_context(self.world.entered())
+            source = json.dumps(dict(spec))
+            resolved = launch.resolve(specs.parse(source, "drawn"), ())
+            self.folder = Folder(place, resolved.spec.name)
+            launch.create(self.folder, resolved, source, ())
+            self.oracle = Oracle(self.folder)
+            stack.callback(self.oracle.close)
+            self.requests = Requests(self.folder.ledger)
+            stack.callback(self.requests.close)
+            self.stack = stack.pop_all()
         self.slots = slots
         self.term: Term | None = None
         self.older: list[Term] = []
@@ -81,9 +83,9 @@ class Stage:
 
     def close(self) -> None:
         """Everything is gone."""
-        for term in [*self.older, *([self.term] if self.term else [])]:
-            term.leave(Killed())
-        self.stack.close()
+        with self.stack:
+            for term in [*self.older, *([self.term] if self.term else [])]:
+                term.leave(Killed())
 
     @property
     def now(self) -> Term:
@@ -155,9 +157,12 @@ class Stage:
     def usurp(self) -> None:
         """The lock's file is deleted and another driver takes over; the first does not know."""
         self.older.append(self.now)
+        before = lease.look(self.folder.ledger).epoch
         (self.folder.path / "run.lock").unlink()
         self.term = None
         self.resume()
+        if lease.look(self.folder.ledger).epoch == before:
+            self.resume()  # it was stopped before the sweep was its own
 
     def old_driver(self) -> None:
         """A driver whom the sweep was taken from goes on, until it wants to write."""

@@ -22,6 +22,7 @@ import sqlalchemy as sa
 import sweep.budget
 import sweep.driver
 import sweep.guard
+import sweep.holding
 import sweep.ledger
 import sweep.requests
 import sweep.saving
@@ -148,6 +149,9 @@ class World:
                 stack.enter_context(mock.patch.object(module, "time", driver))
             for module in (sweep.slice, sweep.saving, trainables.trainable):
                 stack.enter_context(mock.patch.object(module, "time", worker))
+            # Signs of life are given by a thread on the real clock: here nobody hears any.
+            never = threading.TIMEOUT_MAX
+            stack.enter_context(mock.patch.object(sweep.holding, "RENEW_S", never))
             stack.enter_context(mock.patch.object(clock, "now", driver.time))
             stack.enter_context(mock.patch.object(sweep.driver, "wait", self._wait))
             stack.enter_context(mock.patch.object(failpoints, "reach", self._reach))
