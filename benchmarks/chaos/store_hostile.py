@@ -4,48 +4,28 @@
 
 The list of attacks first, then `FUZZED` files per round, made from it and from good files by
 chance. All have right digests, so that nothing but the readers stands in their way. They are read
-in processes of limited memory (`store_jail`), which are watched for imports, processes, sockets and
-writes; a file called like the canary must not appear.
+in processes that are watched (`jail`, `store_reader`).
 """
 
 import hashlib
 import json
-import os
-import shutil
-import subprocess
-import sys
-import tempfile
-from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from benchmarks.chaos.store_cases import Cases, Failed, main
-from tests.support.attacks import (
-    CANARY,
-    FILES,
-    PICKLES,
-    PROTO,
-    crafted,
-    sealed,
-    section,
-    with_header,
-)
+from benchmarks.chaos.store_cases import Cases, main
+from benchmarks.chaos.strangers import Jail, survived
+from tests.support.attacks import FILES, PICKLES, PROTO, crafted, sealed, section, with_header
 from trainables import rng
 from trainables.pickle_scan import ALLOWED
 from trainables.state import pack
 
-#: The module that reads them.
-JAIL = "benchmarks.chaos.store_jail"
+JAIL = Jail("benchmarks.chaos.store_reader", memory_mib=600, limit_s=300.0)
 #: Files of one round, and of one process.
 FUZZED, BATCH = 2000, 1000
-#: Address space that reading may need beyond what the process has when it begins, MiB.
-MEMORY_MIB = 600
-#: Seconds of processor time that one file may take.
-MOST_S = 1.0
-LIMIT_S = 300.0
+#: Bytes that matter in a header.
 _OF_JSON = np.frombuffer(b'0123456789[]{}",:-eE.n\x00\xff', np.uint8)
 
 
@@ -54,16 +34,13 @@ def run(out: Path, rounds: int, seed: int) -> int:
     cases = Cases(out, "store_hostile")
     attacks = {**FILES, **{f"pickle {name}": in_file(body) for name, body in PICKLES.items()}}
     named = {name: resealed(content) for name, content in attacks.items()}
-    cases.run("the list of attacks", partial(survived, named, data=0))
+    cases.run("the list of attacks", partial(survived, JAIL, named, good=0))
     for number in range(rounds):
         for start in range(0, FUZZED, BATCH):
             stream = rng.generator(seed, "hostile", number, start)
             made = {f"{start + i}": fuzzed(stream) for i in range(BATCH)}
-            cases.run(f"seed {seed} round {number} from {start}", partial(survived, made))
+            cases.run(f"seed {seed} round {number} from {start}", partial(survived, JAIL, made))
     return cases.close()
-
-
-# ---- files ------------------------------------------------------------------------------------
 
 
 def in_file(pickled: bytes) -> bytes:
@@ -128,9 +105,7 @@ def _damaged_header(stream: np.random.Generator) -> bytes:
     )
     for _ in range(int(stream.integers(1, 4))):
         at = int(stream.integers(len(text)))
-        text[at : at + int(stream.integers(2))] = (
-            stream.choice(list(b'0123456789[]{}",:-eE.n\x00\xff'), 1).astype(np.uint8).tobytes()
-        )
+        text[at : at + int(stream.integers(2))] = stream.choice(_OF_JSON, 1).tobytes()
     return with_header(bytes(text), data=b"\x80\x04}.")
 
 
@@ -141,65 +116,6 @@ def _good(stream: np.random.Generator) -> dict[str, Any]:
         "c": np.arange(int(stream.integers(1, 9)), dtype=np.float32),
         "d": np.float64(0.5),
     }
-
-
-# ---- the jail ---------------------------------------------------------------------------------
-
-
-def survived(files: Mapping[str, bytes], data: int | None = None) -> dict[str, Any]:
-    """Have all files read by a stranger to them; raises Failed unless they are answered well."""
-    answers = answers_to(files)
-    for name, answer in answers.items():
-        judge(name, answer)
-    accepted = sum(answer["what"] == "data" for answer in answers.values())
-    if data is not None and accepted != data:
-        raise Failed(f"{accepted} of them were loaded")
-    slowest = max(answer["s"] for answer in answers.values())
-    return {"files": len(answers), "data": accepted, "slowest_s": slowest}
-
-
-def answers_to(files: Mapping[str, bytes]) -> dict[str, dict[str, Any]]:
-    """What the jail says of each file; raises Failed when one ends it, or leaves a trace."""
-    scratch = Path(tempfile.mkdtemp(prefix="store-hostile-"))
-    try:
-        (scratch / "inside").mkdir()
-        for number, content in enumerate(files.values()):
-            (scratch / str(number)).write_bytes(content)
-        answers = _answers(scratch, [str(number) for number in range(len(files))])
-        if list((scratch / "inside").iterdir()) or (scratch / CANARY).exists():
-            raise Failed("a file was written")
-        return dict(zip(files, answers, strict=True))
-    finally:
-        shutil.rmtree(scratch)
-
-
-def _answers(scratch: Path, names: list[str]) -> list[dict[str, Any]]:
-    root = str(Path(__file__).parents[2])
-    done = subprocess.run(  # noqa: S603 a process of ours
-        [sys.executable, "-m", JAIL, str(scratch), str(MEMORY_MIB)],
-        input="".join(f"{name}\n" for name in names),
-        capture_output=True,
-        text=True,
-        cwd=scratch / "inside",
-        env={**os.environ, "PYTHONPATH": root, "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"},
-        timeout=LIMIT_S,
-        check=False,
-    )
-    answers = [json.loads(line) for line in done.stdout.splitlines()]
-    if done.returncode or len(answers) != len(names):
-        culprit = names[len(answers)] if len(answers) < len(names) else "?"
-        raise Failed(f"file {culprit} ended the process ({done.returncode}): {done.stderr[-300:]}")
-    return answers
-
-
-def judge(name: str, answer: Mapping[str, Any]) -> None:
-    """Raise Failed unless the file was refused, or is plain data, in time and without a deed."""
-    if answer["did"]:
-        raise Failed(f"{name}: it did {answer['did'][:3]}")
-    if answer["what"] == "fault":
-        raise Failed(f"{name}: {answer['why']}")
-    if answer["s"] >= MOST_S:
-        raise Failed(f"{name}: took {answer['s']} s")
 
 
 if __name__ == "__main__":

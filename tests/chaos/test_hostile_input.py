@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.chaos import hostile_input
+from benchmarks.chaos import hostile_input, strangers
 from benchmarks.chaos.hostile_ledgers import broken, sample
 from benchmarks.chaos.hostile_specs import fuzzed, shipped
 from benchmarks.chaos.store_cases import Failed
@@ -31,9 +31,9 @@ def test_the_list_of_attacks_and_what_chance_makes_of_specs_and_ledgers_is_answe
     files = {f"{name}.yaml": content for name, content in SPECS.items()}
     files |= {f"{i}.yaml": fuzzed(stream, texts) for i in range(120)}
     files |= {f"{i}.db": broken(stream, ledger) for i in range(80)}
-    answers = hostile_input.answers_to(files)
+    answers = strangers.answers_to(hostile_input.JAIL, files)
     for name, answer in answers.items():
-        hostile_input.judge(name, answer)
+        strangers.judge(name, answer)
     listed = {name for name in SPECS if answers[f"{name}.yaml"]["what"] != "refused"}
     assert not listed
     assert {answer["what"] for answer in answers.values()} == {"refused", "good"}
@@ -51,9 +51,9 @@ def test_the_list_of_attacks_and_what_chance_makes_of_specs_and_ledgers_is_answe
 )
 def test_what_is_answered_badly_is_noticed(change: dict[str, object], problem: str) -> None:
     good = {"what": "refused", "s": 0.1, "why": "", "did": []}
-    hostile_input.judge("x", good)
+    strangers.judge("x", good)
     with pytest.raises(Failed, match=problem):
-        hostile_input.judge("x", {**good, **change})
+        strangers.judge("x", {**good, **change})
 
 
 @pytest.fixture

@@ -1,10 +1,11 @@
 """The store of checkpoints under power cuts, failing calls and hostile bytes, in short runs."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from benchmarks.chaos import store_crashes, store_damage, store_faults, store_hostile
+from benchmarks.chaos import store_crashes, store_damage, store_faults, store_hostile, strangers
 from benchmarks.chaos.store_cases import Cases, Failed
 from tests.support.attacks import FILES, PICKLES
 from trainables import rng
@@ -45,19 +46,19 @@ def test_the_list_of_attacks_and_what_chance_makes_of_it_runs_nothing() -> None:
     listed = {**FILES, **{f"pickle {k}": store_hostile.in_file(v) for k, v in PICKLES.items()}}
     files = {name: store_hostile.resealed(content) for name, content in listed.items()}
     assert len(files) >= 140
-    assert store_hostile.survived(files, data=0)["files"] == len(files)
+    assert strangers.survived(store_hostile.JAIL, files, good=0)["files"] == len(files)
     made = {str(number): store_hostile.fuzzed(stream) for number in range(300)}
-    assert store_hostile.survived(made)["data"] > 0
+    assert strangers.survived(store_hostile.JAIL, made)["good"] > 0
 
 
-def test_the_jail_notices_what_it_is_there_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(store_hostile, "JAIL", "tests.support.leaky_jail")
+def test_the_jail_notices_what_it_is_there_for() -> None:
+    leaky = replace(store_hostile.JAIL, module="tests.support.leaky_jail")
     deeds = {name: name.encode() for name in ("import", "process", "open", "slow", "fault")}
-    for name, answer in store_hostile.answers_to(deeds).items():
+    for name, answer in strangers.answers_to(leaky, deeds).items():
         with pytest.raises(Failed, match=name):
-            store_hostile.judge(name, answer)
+            strangers.judge(name, answer)
     with pytest.raises(Failed, match="ended the process"):
-        store_hostile.survived({"x": b"signal"})
+        strangers.survived(leaky, {"x": b"signal"})
 
 
 def test_a_long_run_goes_on_where_it_was_stopped(tmp_path: Path) -> None:

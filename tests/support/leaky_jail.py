@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from benchmarks.chaos import store_jail
+from benchmarks.chaos import store_reader
 from trainables import checkpoint_file
 
 
@@ -42,4 +42,4 @@ def _read(path: Path, *_: object) -> checkpoint_file.Loaded:
 
 if __name__ == "__main__":
     vars(checkpoint_file)["read"] = _read
-    store_jail.main()
+    store_reader.main()

@@ -1,0 +1,27 @@
+"""Reads checkpoints from strangers, as a slice would, in a `jail`; see `store_hostile`."""
+
+from pathlib import Path
+from typing import Any
+
+from benchmarks.chaos.jail import Reader, serve
+from trainables import checkpoint_file
+from trainables.errors import CheckpointError
+from trainables.state import pack
+
+
+def _read(path: Path) -> Any:
+    return checkpoint_file.read(path).state
+
+
+def _warm_up() -> None:
+    import psutil  # noqa: F401
+    import torch  # noqa: F401
+
+
+def main() -> None:
+    """Look at what standard input names; `pack` raises for anything but data."""
+    serve(Reader(_read, (CheckpointError,), prove=pack), _warm_up)
+
+
+if __name__ == "__main__":
+    main()
