@@ -1,6 +1,6 @@
 """Environments that take a wrapper before a policy can live in them: each a function to name.
 
-``env: wrapped:minigrid`` with this folder on the import path, or ``my_package.my_module:function``.
+``env: benchmarks.wrapped:minigrid`` from this repository, or ``my_package.my_module:function``.
 """
 
 from typing import Any

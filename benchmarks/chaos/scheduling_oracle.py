@@ -9,6 +9,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from benchmarks.chaos.scheduling_rungs import Rungs
 from benchmarks.chaos.scheduling_walk import Known
 from benchmarks.chaos.scheduling_world import Place, claim
 from sweep import launch
@@ -20,7 +21,6 @@ from sweep.events import (
     Created,
     End,
     EpochBegan,
-    Goal,
     Moved,
     Opened,
     Recorded,
@@ -30,8 +30,6 @@ from sweep.events import (
 from sweep.folder import Folder
 from sweep.history import History, Replica
 from sweep.ledger import Ledger
-from sweep.schedulers import asha
-from sweep.schedulers._rungs import ranked_at
 from sweep.spec import SweepSpec
 from sweep.wishes import Changed, Dropped
 from trainables import checkpoint_file
@@ -77,8 +75,7 @@ class Oracle:
         self._timesteps = self.spec.budget.timesteps
         self._new: set[str] = set()
         """Digests of checkpoints that have not been loaded yet."""
-        self._first: dict[float, set[int]] = {}
-        """Rung → trials that were among the first of it once: one in `reduction_factor`."""
+        self._rungs = Rungs(self.scheduler)
         self._compared: dict[int, int] = {}
         """Trial → its newest event when it was compared."""
 
@@ -96,10 +93,10 @@ class Oracle:
             self.mirror.extend([record])
             self.records.append(record)
             if isinstance(record.event, Closed):
-                self._rank()
+                self._rungs.rank(self.mirror)
         if found:
             self._files()
-            self._promotions()
+            self._rungs.check(self.mirror)
 
     def compare(self, history: History, whole: bool = False) -> None:
         """The driver's own history is the one that the ledger holds."""
@@ -280,29 +277,6 @@ class Oracle:
             for saved in replica.checkpoints.values():
                 if saved.digest not in self.damaged:
                     self._load(replica, saved)
-
-    # ---- decisions ------------------------------------------------------------------------------
-
-    def _promotions(self) -> None:
-        """Who went on from a rung was among the first of those that had come to it."""
-        if any(trial.clone_of is not None for trial in self.mirror.trials):
-            return
-        for level, first in self._first.items():
-            on = {t.number for t in self.mirror.trials if t.slices and _beyond(t.goal, level)}
-            claim(on <= first, f"{sorted(on - first)} went on from rung {level:g}")
-
-    def _rank(self) -> None:
-        """Who is among the first of each rung, now that somebody may have come to one."""
-        if isinstance(self.scheduler, asha.Scheduler) and self.scheduler.pauses:
-            factor = self.spec.scheduler.options["reduction_factor"]
-            for level in self.scheduler.levels:
-                there = [trial for trial in self.mirror.trials if trial.reached(level)]
-                best = ranked_at(there, level)[: len(there) // factor]
-                self._first.setdefault(level, set()).update(t.number for t, _ in best)
-
-
-def _beyond(goal: Goal, level: float) -> bool:
-    return goal.at is None or goal.at > level
 
 
 def _nan(outcome: SliceOutcome) -> bool:

@@ -1,0 +1,87 @@
+"""What is measured of one environment, in a process of its own."""
+
+from collections.abc import Mapping, Sequence
+from functools import partial
+from typing import Any
+
+from benchmarks.environments.page import Row
+
+ITERATIONS = 3
+SLOW = 100.0
+"""Fewer steps per second than this, and a trainer takes fewer, too."""
+SIZES: Mapping[bool, dict[str, Any]] = {
+    False: {"rollout_fragment_length": 32, "train_batch_size": 128},
+    True: {"rollout_fragment_length": 8, "train_batch_size": 32, "sgd_minibatch_size": 16},
+}
+"""Whether it is slow → what its trainer samples."""
+
+
+def measure(env: str, batch_modes: Sequence[str]) -> Row:
+    """All cells of one row; a cell that failed says why."""
+    from trainables import env_check
+
+    row: Row = env_check.check(env, steps=400)
+    if not row["unsupported"]:
+        slow = (row["steps_per_s"] or 0.0) < SLOW
+        for mode in batch_modes:
+            settings = {**SIZES[slow], "env": env, "batch_mode": mode}
+            row[f"sampled: {mode}"] = _told(partial(_train, settings))
+        row["resumed"] = _told(partial(_resume, {**SIZES[slow], "env": env}))
+    return row
+
+
+def _told(act: Any) -> str:
+    try:
+        return str(act())
+    except Exception as error:  # noqa: BLE001 a failure is a cell
+        return f"{type(error).__name__}: {error}"
+
+
+def _make(settings: Mapping[str, Any]) -> Any:
+    from trainables.algorithms.ppo import PPO
+
+    return PPO({"num_envs_per_worker": 2, "num_sgd_iter": 2, "seed": 1, **settings})
+
+
+def _train(settings: Mapping[str, Any]) -> str:
+    trainer = _make(settings)
+    try:
+        results = [trainer.train() for _ in range(ITERATIONS)]
+    finally:
+        trainer.stop()
+    sampled = results[-1]["timesteps_total"]
+    return "ok" if sampled >= ITERATIONS * settings["train_batch_size"] else f"{sampled} steps only"
+
+
+def _resume(settings: Mapping[str, Any]) -> str:
+    """Whether a trainer restored from a saved state goes on as the one that was saved.
+
+    At the levels at which the episode in flight is dropped, two restored ones are compared.
+    """
+    import copy
+
+    from trainables.results import VOLATILE_KEYS
+
+    def on(trainer: Any) -> list[str]:
+        try:
+            told = [trainer.train() for _ in range(ITERATIONS)]
+        finally:
+            trainer.stop()
+        return [repr({k: v for k, v in one.items() if k not in VOLATILE_KEYS}) for one in told]
+
+    def restored(state: Any) -> Any:
+        trainer = _make(settings)
+        trainer.train()
+        trainer.set_state(copy.deepcopy(state))
+        return trainer
+
+    saved = _make(settings)
+    saved.train()
+    state = copy.deepcopy(saved.get_state())
+    exact = saved.level in ("A", "B")
+    expected = on(saved) if exact else on(restored(state))
+    if not exact:
+        saved.stop()
+    same = on(restored(state)) == expected
+    words = "as uninterrupted" if exact else "the same each time"
+    return words if same else f"not {words}"
