@@ -30,8 +30,9 @@ def judge(parts: Parts, opened: Opened, future: Future[SliceOutcome]) -> Closed:
 def _no_longer_needed(parts: Parts, replica: Replica, outcome: SliceOutcome) -> tuple[str, ...]:
     """Digests of checkpoints that the policy spares, or from which the replica fell back."""
     known = list(replica.checkpoints.values())
-    left = [saved for saved in known if saved.iteration > outcome.source]
-    kept = [saved for saved in known if saved not in left]
+    again = {saved.digest for saved in outcome.saved}
+    kept = [saved for saved in known if saved.iteration <= outcome.source]
+    left = [saved for saved in known if saved not in kept and saved.digest not in again]
     sign = parts.history.objective.sign
     spare = checkpoints.expendable([*kept, *outcome.saved], parts.spec.checkpoint, sign)
     needed = checkpoints.needed_by_children(parts.history, replica)

@@ -101,6 +101,18 @@ class Scheduling(RuleBasedStateMachine):
             self.of.work(one, trouble if one is chosen else QUIET)
         self.of.turn()
 
+    @precondition(_works)
+    @rule(which=_WHICH, times=st.integers(1, 4))
+    def workers_of_one_trial_die(self, which: int, times: int) -> None:
+        """One after the other, as soon as they have it."""
+        slices = self.of.under_way()
+        place = slices[which % len(slices)].place
+        for _ in range(times):
+            for one in self.of.under_way():
+                if one.place == place:
+                    self.of.work(one, Trouble(dies=1))
+            self.of.turn()
+
     @precondition(_driven)
     @rule()
     def the_driver_is_killed(self) -> None:
