@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from sweep.events import FINISHED
 from sweep.history import History, Trial
 from sweep.schedulers._rungs import evidence, worth
 
@@ -22,12 +23,15 @@ class Generation:
 
     @property
     def upper(self) -> Ranking:
-        """Who may have children."""
-        return self.ranking[: self.count]
+        """Who may have children: the first of those that a child could begin from."""
+        staying = self.ranking[: len(self.ranking) - self.count]
+        return [(trial, score) for trial, score in staying if _can_breed(trial)][: self.count]
 
     @property
     def lower(self) -> list[Trial]:
-        """Who is replaced, by number."""
+        """Who is replaced, by number; nobody where nobody may have children."""
+        if not self.upper:
+            return []
         worst = [trial for trial, _ in self.ranking[len(self.ranking) - self.count :]]
         return sorted(worst, key=lambda trial: trial.number)
 
@@ -51,3 +55,8 @@ def born_at(trial: Trial) -> float:
     """The value of ``time_attr`` at which a bred trial began; 0 for a searched one."""
     births = [replica.birth.time for replica in trial.replicas if replica.birth is not None]
     return min(births, default=0.0)
+
+
+def _can_breed(trial: Trial) -> bool:
+    """Whether a child could go on from it: it has not ended, and every replica has a checkpoint."""
+    return trial.status not in FINISHED and all(r.checkpoints for r in trial.replicas)

@@ -7,7 +7,8 @@ settings of its own. Children have a parent and do not count among the searched 
 
 ``synch: true``: all come to a level before any is replaced; what is decided there depends on the
 population alone, not on the order of arrival. ``synch: false``: each that comes to a level of its
-own is compared with the newest level of each other.
+own is compared with the newest level of each other that has not ended. Nobody goes on from a
+trial that has ended.
 
 Chance comes from named streams of (sweep seed, number of the child).
 """
@@ -121,7 +122,7 @@ class Population(schedulers.Scheduler):
             for trial in history.trials
             if (trial.goal.at or 0.0) >= level and born_at(trial) < level
         ]
-        if not all(trial.reached(level) or trial.status in FINISHED for trial in expected):
+        if not all(trial.status in FINISHED or _is_there(trial, level) for trial in expected):
             return None
         ranking = ranked_at([trial for trial in expected if trial.reached(level)], level)
         return Generation(level, ranking, self._count(len(ranking)))
@@ -129,24 +130,26 @@ class Population(schedulers.Scheduler):
     def _replace(
         self, history: History, generation: Generation, following: float | None, free: int
     ) -> Plan:
-        """What a generation's comparison leads to, less what has been done of it before."""
+        """What a generation's comparison leads to, less what has been done of it before.
+
+        Who is replaced ends in the transaction in which its child is bred, so nobody is twice.
+        """
         level = generation.level
         at_level = [t for t, _ in generation.ranking if t.goal.at == level]
         if following is None:
             following = self._after(max((t.time for t, _ in generation.ranking), default=level))
         goal = Goal(following)
-        replaced = [t for t in generation.lower if t in at_level and _has_no_way_on(t)]
-        born = sum(level <= born_at(t) < following for t in history.trials if _bred(t))
-        missing = replaced[born:]
-        stop = [self._stop(history, generation, t) for t in replaced if waits(t)]
+        missing = [t for t in generation.lower if t in at_level and waits(t)]
+        replaced = missing[:free]
+        stop = [self._stop(history, generation, t) for t in replaced]
         brood = Brood(history, len(history.trials))
-        for loser in missing[:free]:
+        for loser in replaced:
             self._breed(brood, generation, loser, goal)
         breed = brood.bred
         resume = [
             Resume(t.number, goal, f"goes on: {generation.says(history, t)}", generation.told(t))
             for t in sorted(at_level, key=lambda t: t.number)
-            if waits(t) and t not in replaced and len(breed) == len(missing)
+            if waits(t) and t not in generation.lower and len(breed) == len(missing)
         ]
         return Plan(tuple(stop), tuple(resume[: free - len(breed)]), tuple(breed))
 
@@ -174,12 +177,13 @@ class Population(schedulers.Scheduler):
         return Plan(tuple(stop), tuple(resume), tuple(brood.bred), fresh)
 
     def _newest(self, history: History, trial: Trial) -> Generation:
-        """Everybody who lives or is completed, each with its score at its newest level."""
+        """Everybody who has not ended, each with its score at its newest level."""
         scored: list[tuple[Trial, float | None]] = []
         for other in history.trials:
             level = self._upto(other.time)
-            lives = other.status is Status.COMPLETED or other.status not in FINISHED
-            if lives and level is not None and born_at(other) < other.time:
+            if other.status in FINISHED or level is None:
+                continue
+            if born_at(other) < other.time:
                 scored.append((other, other.score_at(level)))
         ranking = sorted(scored, key=lambda pair: rank_key(*pair))
         return Generation(self._upto(trial.time) or 0.0, ranking, self._count(len(ranking)))
@@ -229,9 +233,7 @@ class Population(schedulers.Scheduler):
         brood.bred.append(Breed(parent.number, searched, goal, why, told))
 
 
-def _bred(trial: Trial) -> bool:
-    return trial.parent is not None
-
-
-def _has_no_way_on(trial: Trial) -> bool:
-    return waits(trial) or trial.status is Status.PRUNED
+def _is_there(trial: Trial, level: float) -> bool:
+    """Whether it has come to a level for good: it waits there, or went on from there."""
+    went_on = trial.goal.at is None or trial.goal.at > level
+    return trial.reached(level) and (went_on or waits(trial))
