@@ -113,7 +113,7 @@ def _killed_to_the_end(
         course.kills.append(Kill(pid, sweep.kill(victim, pid)))
         if victim is Victim.GROUP:
             sweep.start()
-    code = sweep.await_rest()
+    code = sweep.await_rest() or sweep.sync()
     if code != 0:
         raise Failed(f"exit code {code}: {(sweep.root / 'said').read_text()[-500:]}")
     return course

@@ -56,9 +56,16 @@ class Sweep:
         """`sweep run`, or `sweep resume` where there is something to resume."""
         begun = self.folder.ledger.exists()
         words = ["resume", "demo"] if begun else ["run", "space.yaml"]
+        self._driver = self._command(*words, "--jobs", str(JOBS))
+
+    def sync(self) -> int:
+        """`sweep sync`, for trackers that were slower than the sweep; its exit code."""
+        return self._command("sync", "demo").wait()
+
+    def _command(self, *words: str) -> "subprocess.Popen[bytes]":
         with (self.root / "said").open("ab") as said:
-            self._driver = subprocess.Popen(  # noqa: S603 our own command line
-                [sys.executable, "-m", "sweep.cli", *words, "--jobs", str(JOBS)],
+            return subprocess.Popen(  # noqa: S603 our own command line
+                [sys.executable, "-m", "sweep.cli", *words],
                 cwd=self.root,
                 env={**os.environ, "PYTHONPATH": str(REPOSITORY), STEPS: str(self._steps)},
                 stdout=subprocess.DEVNULL,
