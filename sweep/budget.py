@@ -9,6 +9,7 @@ import math
 import time
 from collections.abc import Iterator
 
+from sweep import estimates
 from sweep.events import FINISHED
 from sweep.history import History
 from sweep.spec import Budget, SweepSpec
@@ -50,11 +51,11 @@ class Purse:
 def _used_up(history: History, budget: Budget, cores: float) -> Iterator[str]:
     replicas = [replica for trial in history.trials for replica in trial.replicas]
     if budget.cpu_hours is not None:
-        hours = math.fsum(r.seconds for r in replicas) * cores / 3600
+        hours = estimates.total(r.seconds for r in replicas) * cores / 3600
         if hours >= budget.cpu_hours:
             yield f"budget.cpu_hours: {hours:.3g} of {budget.cpu_hours:g} hours are used up"
     if budget.timesteps is not None:
-        steps = math.fsum(r.steps for r in replicas)
+        steps = estimates.total(r.steps for r in replicas)
         if steps >= budget.timesteps:
             yield f"budget.timesteps: {steps:,.0f} of {budget.timesteps:,.0f} steps are used up"
     if budget.target is not None:

@@ -86,7 +86,7 @@ class Driver:
 
     def turns(self) -> Generator[None, None, None]:
         """`run` in steps, for who wants something to happen between two of them."""
-        self._record(verdicts.given_up(self.history))
+        self._settle()
         with contextlib.closing(self._requests):
             while not self._finished():
                 self._collect()
@@ -139,9 +139,15 @@ class Driver:
             if refusal := verdicts.disk_refused(closed, self.parts.folder.path):
                 self._give_up(refusal)
             self._save_disk()
-            self._record([*verdicts.given_up(self.history), *control.settled(self.history)])
+            self._settle()
         self._guard.look(self._running)
         self._watch(())
+
+    def _settle(self) -> None:
+        """End what waits of trials that go on no more."""
+        patient = self.parts.spec.deterministic is not None
+        given_up = verdicts.given_up(self.history, patient)
+        self._record([*given_up, *control.settled(self.history)])
 
     def _save_disk(self) -> None:
         """Let go of checkpoints that are cheap to make again, if all together are too large."""

@@ -5,7 +5,7 @@ between 0 and 1.
 """
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 #: How sure the intervals are that people are shown.
@@ -33,9 +33,25 @@ class Spread:
     """Degrees of freedom of the estimate: scores less means."""
 
 
+def total(values: Iterable[float]) -> float:
+    """The sum, rounded once; infinite where it is more than a float can be."""
+    terms = list(values)
+    try:
+        return math.fsum(terms)
+    except OverflowError:
+        return math.inf if math.fsum(term / len(terms) for term in terms) > 0 else -math.inf
+
+
 def mean(values: Sequence[float]) -> float:
-    """The arithmetic mean of at least one value."""
-    return math.fsum(values) / len(values)
+    """The arithmetic mean of at least one value; of finite values it is finite."""
+    found = total(values) / len(values)
+    return weighted_mean(values, [1.0] * len(values)) if math.isinf(found) else found
+
+
+def weighted_mean(values: Sequence[float], weights: Sequence[float]) -> float:
+    """The mean of values that count by their weights, of which the sum is positive."""
+    whole = math.fsum(weights)
+    return math.fsum(w / whole * v for w, v in zip(weights, values, strict=True) if w)
 
 
 def t_quantile(level: float, freedom: int) -> float:
@@ -48,6 +64,8 @@ def t_quantile(level: float, freedom: int) -> float:
 def pooled_spread(groups: Sequence[Sequence[float]]) -> Spread | None:
     """The spread within groups, taken to be the same in all; None: no group has two scores.
 
+    It is infinite where scores lie further apart than a float can say.
+
     The residual deviation of a one-way layout (Fisher, Statistical Methods for Research Workers,
     1925, chapter 7).
     """
@@ -55,8 +73,8 @@ def pooled_spread(groups: Sequence[Sequence[float]]) -> Spread | None:
     freedom = sum(len(group) - 1 for group in several)
     if not freedom:
         return None
-    squares = math.fsum((x - mean(group)) ** 2 for group in several for x in group)
-    return Spread(math.sqrt(squares / freedom), freedom)
+    distance = math.hypot(*(x - mean(group) for group in several for x in group))
+    return Spread(distance / math.sqrt(freedom), freedom)
 
 
 def confidence_bound(values: Sequence[float], level: float, upper: bool) -> float:

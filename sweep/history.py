@@ -6,11 +6,10 @@ read-only.
 """
 
 import copy
-import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from sweep import comparison
+from sweep import comparison, estimates
 from sweep.errors import DamagedLedger
 from sweep.events import (
     FINISHED,
@@ -32,7 +31,7 @@ from sweep.objective import Objective
 from sweep.replica import Point, Replica
 from sweep.seeds import FIRST_TEST, is_test
 from sweep.trial import Rest, Trial, rank_key
-from sweep.wishes import Changed, Dropped, Held, Suspended, Wish
+from sweep.wishes import Changed, Dropped, Held, Hold, Suspended, Wish
 
 __all__ = ["History", "Objective", "Point", "Replica", "Rest", "Trial", "rank_key"]
 
@@ -152,7 +151,8 @@ class History:
                 if isinstance(event, Created) or not is_test(event.replica):
                     self._note(self.trials[event.trial], record.k)
         self.k = record.k
-        self._span = self._span and (self._span[0], record.at)
+        if self._span and record.epoch == self.epoch:  # others write where nobody drives
+            self._span = (self._span[0], record.at)
 
     def _turn(self, event: EpochBegan | ExamBegan | EpochEnded, record: Recorded) -> None:
         if isinstance(event, EpochEnded):
@@ -245,6 +245,7 @@ class History:
             siblings, index = trial.tests, index - FIRST_TEST
         if index == len(siblings):
             new = Replica(trial.number, event.replica, self.objective, joined_at=event.goal)
+            new.held = Hold.NONE if is_test(event.replica) else trial.held
             siblings.append(new)
         return siblings[index]
 
@@ -258,8 +259,8 @@ class History:
     def _close(self, replica: Replica, event: Closed, record: Recorded) -> None:
         replica.forget_after(event.source)
         replica.curve += [Point.of(row, self.objective) for row in event.rows]
-        replica.seconds = math.fsum(point.seconds for point in replica.curve)
-        replica.steps = math.fsum(point.steps for point in replica.curve)
+        replica.seconds = estimates.total(point.seconds for point in replica.curve)
+        replica.steps = estimates.total(point.steps for point in replica.curve)
         if event.rows:
             replica.last = event.rows[-1].metrics
         for saved in event.saved:

@@ -27,7 +27,7 @@ from sweep import (
 )
 from sweep import spec as specs
 from sweep.errors import BadConfig, UnknownName, UsageError
-from sweep.events import EpochBegan, Event, Moved, Status, Widened
+from sweep.events import EpochBegan, Event, Status, Widened
 from sweep.exam import Exam
 from sweep.folder import Folder
 from sweep.history import History, Objective
@@ -280,9 +280,7 @@ def _take_over(
     if wanted > history.wanted > 0 or launch.budget:
         events += verdicts.topped_up(history)
     if launch.retry_failed:
-        failed = history.of(Status.FAILED)
-        ended = (r for t in failed for r in t.replicas if r.status is not Status.COMPLETED)
-        events += [Moved(r.trial, Status.PAUSED, "it is tried again", r.index) for r in ended]
+        events += verdicts.tried_again(history, events)
     if launch.budget or launch.max_disk:
         events.append(Changed(None, launch.budget, launch.max_disk))
     if wider is not None:

@@ -143,7 +143,10 @@ def _gathered(history: History) -> Iterator[tuple[float, list[Trial]]]:
     racing = [
         trial
         for trial in history.trials
-        if trial.parent is None and trial.status not in (Status.FAILED, Status.STOPPED)
+        if trial.parent is None
+        and trial.status not in (Status.FAILED, Status.STOPPED)
+        and not trial.held
+        and not any(replica.ended_early for replica in trial.replicas)
     ]
     levels = {trial.goal.at for trial in racing if _standing(trial) is Status.PAUSED}
     for level in sorted({*(at for at in levels if at is not None), math.inf}, reverse=True):

@@ -4,7 +4,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from sweep.events import Birth, Goal, Metrics, Row, Saved, Status
+from sweep.events import FINISHED, Birth, Goal, Metrics, Row, Saved, Status
 from sweep.objective import Objective
 from sweep.wishes import Hold
 
@@ -33,8 +33,8 @@ class Point:
             float(row.iteration) if time is None else time,
             _number(metrics.get(objective.metric)),
             tuple(_number(metrics.get(path)) for path in objective.other_results),
-            _number(metrics.get("time_this_iter_s")) or 0.0,
-            _number(metrics.get("timesteps_this_iter")) or 0.0,
+            _amount(metrics.get("time_this_iter_s")),
+            _amount(metrics.get("timesteps_this_iter")),
         )
 
 
@@ -81,9 +81,15 @@ class Replica:
     """Environment steps so far."""
 
     @property
+    def ended_early(self) -> bool:
+        """Whether it failed or diverged, so that its trial is over."""
+        return self.status in (Status.FAILED, Status.PRUNED) and not self.waited
+
+    @property
     def catching_up(self) -> bool:
-        """Whether it was added to its trial and has not come to where that stood."""
-        if self.joined_at is None or self.status is Status.COMPLETED:
+        """Whether it was added to its trial and may still come to where that stood."""
+        over = self.status in FINISHED and not self.waited
+        if self.joined_at is None or over:
             return False
         return self.joined_at.at is None or not self.reached(self.joined_at.at)
 
@@ -165,4 +171,15 @@ class Replica:
 
 
 def _number(value: object) -> float | None:
-    return float(value) if isinstance(value, int | float) else None
+    if not isinstance(value, int | float):
+        return None
+    try:
+        return float(value)
+    except OverflowError:  # a whole number of more than 308 digits
+        return math.inf if value > 0 else -math.inf
+
+
+def _amount(value: object) -> float:
+    """What adds up over iterations; nothing, where it is not a finite number."""
+    number = _number(value)
+    return number if number is not None and math.isfinite(number) else 0.0

@@ -125,9 +125,9 @@ class Trial:
 
     @property
     def time(self) -> float:
-        """The value of ``time_attr`` that every replica has reached, or has completed before."""
+        """The value of ``time_attr`` that every replica has reached, or ended before."""
         counted = self.counted
-        go_on = [replica for replica in counted if replica.status is not Status.COMPLETED]
+        go_on = [replica for replica in counted if replica.status not in FINISHED]
         return min(replica.time for replica in go_on or counted)
 
     def reached(self, level: float) -> bool:

@@ -10,9 +10,10 @@ from collections.abc import Sequence
 
 from sweep.assignment import SliceOutcome
 from sweep.errors import LimitPassed
-from sweep.events import FINISHED, Closed, End, Moved, Opened, Row, Status
+from sweep.events import FINISHED, Closed, End, Event, Moved, Opened, Row, Status
 from sweep.history import History, Replica
 from sweep.spec import Limits
+from sweep.wishes import Hold
 from trainables.errors import nearest
 from trainables.results import VOLATILE_KEYS
 
@@ -88,26 +89,42 @@ def interrupted(replica: Replica, why: str) -> Closed:
     return _closed(replica, replica.slices - 1, End.INTERRUPTED, Status.PAUSED, why)
 
 
-def given_up(history: History) -> list[Moved]:
-    """What becomes of the seeds that wait while another of their trial has ended before its end."""
+def given_up(history: History, patient: bool) -> list[Moved]:
+    """What becomes of the seeds that wait while another of their trial has ended before its end.
+
+    Args:
+        history: so far.
+        patient: let them come to the goals that were decided before, so that how far they got is
+            the same whenever slices end.
+    """
     return [
         Moved(trial.number, Status.STOPPED, f"another seed ended: {ended.reason}", replica.index)
         for trial in history.trials
-        if (ended := next(filter(_ended_early, trial.replicas), None)) is not None
+        if trial.held is not Hold.STOP
+        and (ended := next((r for r in trial.replicas if r.ended_early), None)) is not None
         for replica in trial.replicas
         if replica.status not in FINISHED and replica.status is not Status.RUNNING
+        if not (patient and replica.unfinished)
     ]
-
-
-def _ended_early(replica: Replica) -> bool:
-    ended = replica.status in FINISHED and replica.status is not Status.COMPLETED
-    return ended and not replica.waited and not replica.held
 
 
 def topped_up(history: History) -> list[Moved]:
     """Brings back what was pruned only because the sweep ended."""
     waited = (replica for replica in history.replicas(Status.PRUNED) if replica.waited)
     return [Moved(r.trial, Status.PAUSED, "the sweep was topped up", r.index) for r in waited]
+
+
+def tried_again(history: History, before: Sequence[Event]) -> list[Moved]:
+    """Brings back what has ended of trials that failed, but for what `before` brings back."""
+    moved = {(event.trial, event.replica) for event in before if isinstance(event, Moved)}
+    return [
+        Moved(trial.number, Status.PAUSED, "it is tried again", replica.index)
+        for trial in history.trials
+        if any(replica.status is Status.FAILED for replica in trial.replicas)
+        for replica in trial.replicas
+        if replica.status in FINISHED - {Status.COMPLETED}
+        if (trial.number, replica.index) not in moved
+    ]
 
 
 def _reason(replica: Replica, outcome: SliceOutcome) -> str:

@@ -58,5 +58,6 @@ def born_at(trial: Trial) -> float:
 
 
 def _can_breed(trial: Trial) -> bool:
-    """Whether a child could go on from it: it has not ended, and every replica has a checkpoint."""
-    return trial.status not in FINISHED and all(r.checkpoints for r in trial.replicas)
+    """Whether a child could go on from it: it has not ended, and each seed is there, and saved."""
+    there = all(r.checkpoints and not r.catching_up for r in trial.replicas)
+    return there and trial.status not in FINISHED

@@ -78,7 +78,7 @@ AggregateField = Annotated[
 
 def _median(ordered: Sequence[float]) -> float:
     middle = len(ordered) // 2
-    return (ordered[middle] + ordered[-1 - middle]) / 2
+    return estimates.mean((ordered[middle], ordered[-1 - middle]))
 
 
 def interquartile_mean(ordered: Sequence[float]) -> float:
@@ -90,8 +90,7 @@ def interquartile_mean(ordered: Sequence[float]) -> float:
     """
     low, high = len(ordered) / 4, len(ordered) * 3 / 4
     weights = [max(0.0, min(i + 1, high) - max(i, low)) for i in range(len(ordered))]
-    weighted = (weight * value for weight, value in zip(weights, ordered, strict=True) if weight)
-    return math.fsum(weighted) / math.fsum(weights)
+    return estimates.weighted_mean(ordered, weights)
 
 
 _CENTRES: Mapping[str, Callable[[Sequence[float]], float]] = {

@@ -12,6 +12,8 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from sweep import estimates
+
 Mode = Literal["min", "max"]
 
 ALLOWED = "last, best, area, or {mean_last: k} with k from 1 to 1000000"
@@ -46,7 +48,7 @@ class Score(BaseModel):
         counted = {"last": values[-1:], "mean_last": values[-self.k :], "area": values}[self.kind]
         if not counted or not all(map(math.isfinite, counted)):
             return None
-        return math.fsum(counted) / len(counted)
+        return estimates.mean(counted)
 
     def written(self) -> Any:
         """The score as it stands in a spec."""

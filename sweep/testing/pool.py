@@ -1,9 +1,10 @@
 """A pool whose slices are played on a clock of its own.
 
 A slice takes as long as its iterations say. It ends like a real one: at its goal, at a stopping
-criterion, or when `limits.slice_s` simulated seconds are over. What is said to be saved lies in
-memory. A kill of the driver does not disturb the simulated world: what ran then ends when it would
-have ended anyway, so that outcomes arrive in the same order.
+criterion, at a bound (a plateau, `limits.trial_s`, `limits.not_finite`), or when `limits.slice_s`
+simulated seconds are over. What is said to be saved lies in memory. A kill of the driver does not
+disturb the simulated world: what ran then ends when it would have ended anyway, so that outcomes
+arrive in the same order.
 """
 
 import hashlib
@@ -17,7 +18,7 @@ from typing import Any, ClassVar
 
 from sweep import checkpoints, pools
 from sweep.assignment import SliceOutcome, SliceSpec
-from sweep.endings import ending
+from sweep.endings import Bounds, ending
 from sweep.errors import UsageError, WorkerLost
 from sweep.events import End, Row, Saved
 from sweep.metrics import flatten, number
@@ -130,6 +131,10 @@ class _Play:
         self.rows: list[Row] = []
         self.saved: list[Saved] = []
         self.seconds = 0.0
+        watched = [value for iteration, value in spec.watched if iteration <= self.began]
+        self.bounds = Bounds.of(
+            spec.stop, spec.metric, spec.not_finite_ends, spec.seconds_left, watched
+        )
 
     def play(self) -> SliceOutcome | WorkerLost:
         """What comes of the slice; `seconds` says how long it takes."""
@@ -165,7 +170,8 @@ class _Play:
         self.result = self.counters.complete(told, seconds, {})
         metrics = flatten(self.result)
         self.rows.append(Row(iteration, metrics))
-        end = ending(metrics, spec.goal, spec.time_attr, spec.stop)
+        end = self.bounds.ending(metrics, iteration)
+        end = end or ending(metrics, spec.goal, spec.time_attr, spec.stop)
         if end is None and self.world.saves and self.seconds >= spec.slice_s:
             end = End.TIME
         if self.world.saves and (end or iteration % spec.policy.every == 0):
@@ -194,6 +200,7 @@ class _Play:
             tuple(self.rows),
             tuple(self.saved),
             exactness="simulated",
+            why=self.bounds.why,
             **more,
         )
 

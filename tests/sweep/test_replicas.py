@@ -1,6 +1,5 @@
 """Trials under several seeds, and trials that are bred from others."""
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -33,7 +32,7 @@ from sweep.schedulers import Breed, Plan, Resume, Stop, fifo
 from sweep.spec.aggregate import Aggregate, Kind
 from sweep.testing import Moment, check_kills
 from tests.support import sweeps
-from tests.support.quadratic import Quadratic, expected_loss
+from tests.support.quadratic import expected_loss
 from trainables import rng
 
 
@@ -180,46 +179,6 @@ def test_when_one_seed_fails_the_trial_has_failed_and_the_others_stop(tmp_path: 
     sweeps.run(folder)
     for trial in sweeps.history(folder).of(Status.FAILED):
         assert {replica.status for replica in trial.replicas} <= {Status.FAILED, Status.STOPPED}
-
-
-class Uneven(Quadratic):
-    """Its first seed is over at 2: done, or without a number; the others go on."""
-
-    def step(self) -> dict[str, Any]:
-        result = super().step()
-        if self.context.trial_name.endswith("_0") and self.iteration + 1 == 2:
-            return {**result, "done": True} if self.config["ends"] else {**result, "loss": math.nan}
-        return result
-
-
-def uneven(tmp_path: Path, ends: bool) -> History:
-    folder = sweeps.make(
-        tmp_path,
-        trainable="tests.sweep.test_replicas:Uneven",
-        config={"ends": ends},
-        scheduler={"name": "threshold", "upper": 1e9},
-        trials=3,
-        stop={"training_iteration": 5},
-        limits={"not_finite": "prune"},
-        deterministic=None,
-        replicas=2,
-    )
-    assert sweeps.run(folder) == "finished"
-    return sweeps.history(folder)
-
-
-def test_when_one_seed_diverges_the_trial_is_pruned_and_the_sweep_goes_on(tmp_path: Path) -> None:
-    trials = uneven(tmp_path, ends=False).trials
-    assert [trial.status for trial in trials] == [Status.PRUNED] * 3
-    assert {trial.replicas[1].reason for trial in trials} == {
-        "another seed ended: it diverged: loss is nan at iteration 2"
-    }
-
-
-def test_seeds_that_are_done_early_do_not_hold_back_the_others(tmp_path: Path) -> None:
-    trials = uneven(tmp_path, ends=True).trials
-    assert [trial.status for trial in trials] == [Status.COMPLETED] * 3
-    assert [[r.iteration for r in trial.replicas] for trial in trials] == [[2, 5]] * 3
 
 
 def test_a_seed_that_is_already_there_is_not_sent_with_the_others(tmp_path: Path) -> None:
