@@ -3,10 +3,12 @@
 import os
 import signal
 import subprocess
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 
 from sweep.events import Status
@@ -102,6 +104,36 @@ def test_the_second_ctrl_c_ends_at_once(endless: "subprocess.Popen[str]", tmp_pa
     history = sweeps.history(Folder(tmp_path / "sweeps", "demo"))
     assert history.ended == "stopped"
     assert {trial.status for trial in history.trials} == {Status.PAUSED}
+
+
+def test_an_impatient_person_ends_it_without_a_traceback(
+    running: "subprocess.Popen[str]", tmp_path: Path
+) -> None:
+    for _ in range(5):
+        os.killpg(running.pid, signal.SIGINT)
+    out, err = running.communicate(timeout=60)
+    assert running.returncode == 130
+    assert "Traceback" not in out + err
+    history = sweeps.history(Folder(tmp_path / "sweeps", "demo"))
+    assert not [replica for trial in history.trials for replica in trial.replicas if replica.lost]
+    resumed = start("resume", "demo", "--jobs", 2, cwd=tmp_path)
+    resumed.communicate(timeout=120)
+    assert resumed.returncode == 0
+
+
+def test_a_job_that_is_suspended_and_goes_on_loses_nothing(
+    running: "subprocess.Popen[str]", tmp_path: Path
+) -> None:
+    driver = psutil.Process(running.pid)
+    os.killpg(running.pid, signal.SIGSTOP)
+    while not all(p.status() == psutil.STATUS_STOPPED for p in [driver, *driver.children()]):
+        time.sleep(0.02)
+    os.killpg(running.pid, signal.SIGCONT)
+    _, err = running.communicate(timeout=120)
+    assert (running.returncode, err) == (0, "")
+    trials = sweeps.history(Folder(tmp_path / "sweeps", "demo")).trials
+    assert len(trials) == 9
+    assert not [replica for trial in trials for replica in trial.replicas if replica.lost]
 
 
 def test_a_reader_that_goes_away_ends_no_sweep(
