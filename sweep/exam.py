@@ -16,8 +16,9 @@ from dataclasses import dataclass
 from sweep import verdicts
 from sweep.driver import Driver
 from sweep.events import Event, ExamBegan, Goal, Opened, Status
-from sweep.history import History
+from sweep.history import History, Trial
 from sweep.seeds import FIRST_TEST
+from sweep.spec import Stop
 
 
 @dataclass(frozen=True)
@@ -41,7 +42,7 @@ class Examiner(Driver):
     def _decide(self) -> None:
         """Resume tests that were interrupted, then start new ones."""
         self._resume_interrupted(self.history.tests(Status.PAUSED))
-        missing = list(missing_tests(self.history))
+        missing = list(missing_tests(self.history, self.parts.spec.stop))
         self._start(missing[: max(0, self._free)])
 
     def _spent(self) -> bool:
@@ -54,7 +55,7 @@ class Examiner(Driver):
         return [verdicts.interrupted(test, "the driver was stopped") for test in running]
 
 
-def missing_tests(history: History) -> Iterator[Opened]:
+def missing_tests(history: History, stop: Stop) -> Iterator[Opened]:
     """The tests that are still to be begun: first one of each trial, then a second, and so on."""
     exam = history.exam
     if exam is None:
@@ -64,5 +65,12 @@ def missing_tests(history: History) -> Iterator[Opened]:
             trial = history.trials[number]
             if index >= len(trial.tests):
                 why = f"one of {exam.seeds} tests under seeds that no decision has seen"
-                goal = Goal(trial.goal.top, top=trial.goal.top)
-                yield Opened(number, FIRST_TEST + index, 0, goal, why)
+                yield Opened(number, FIRST_TEST + index, 0, _goal(trial, stop), why)
+
+
+def _goal(trial: Trial, stop: Stop) -> Goal:
+    """As far as the search trains its best; where only a budget ends trials, as far as it came."""
+    top = trial.goal.top
+    if top is None and not stop.ends_every_trial:
+        top = trial.time
+    return Goal(top, top=top)

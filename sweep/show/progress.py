@@ -13,9 +13,8 @@ from sweep.events import FINISHED, Metrics, Status
 from sweep.folder import Folder
 from sweep.history import History, Replica, Trial
 from sweep.metrics import number
+from sweep.spec.stopping import COUNTERS
 
-#: Results that only grow, so that a stopping criterion on them says how far a trial is.
-COUNTERS = ("training_iteration", "timesteps_total", "episodes_total", "time_total_s")
 #: Least share of the work after which an estimate of the rest is shown.
 _LEAST = 0.02
 
@@ -106,9 +105,9 @@ def exam_fraction(history: History, aim: Aim, notes: Notes | None = None) -> flo
 
 
 def _tested(test: Replica, aim: Aim, notes: Notes) -> float:
-    if test.status in FINISHED or test.goal.at is None:
+    if test.status in FINISHED or not test.goal.at:
         return _share(test, aim, notes)
-    return min(1.0, _climbed(test, aim, notes) / test.goal.at)
+    return min(1.0, _time(test, notes) / test.goal.at)
 
 
 def _expected(levels: Sequence[float]) -> float:
@@ -126,9 +125,12 @@ def _ratio(levels: Sequence[float]) -> float:
 def _climbed(replica: Replica, aim: Aim, notes: Notes) -> float:
     if replica.status is Status.COMPLETED:
         return aim.levels[-1]
+    return min(_time(replica, notes), aim.levels[-1])
+
+
+def _time(replica: Replica, notes: Notes) -> float:
     note = notes.get((replica.trial, replica.index))
-    time = replica.time if note is None or note.time is None else note.time
-    return min(time, aim.levels[-1])
+    return replica.time if note is None or note.time is None else note.time
 
 
 def _share(replica: Replica, aim: Aim, notes: Notes) -> float:

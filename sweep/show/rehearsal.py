@@ -15,7 +15,7 @@ from sweep import samples
 from sweep.errors import UsageError
 from sweep.launch import Resolved
 from sweep.metrics import flatten, number
-from sweep.show.progress import COUNTERS
+from sweep.spec.stopping import COUNTERS
 from trainables import rng
 from trainables.errors import TrainableError, shorten
 from trainables.results import VOLATILE_KEYS

@@ -27,6 +27,8 @@ from sweep.spec.sections import SETTINGS
 from sweep.spec.validation import validate
 
 PLATEAU = "plateau"
+#: Results that only grow, so that a stopping criterion on them says how far a trial is.
+COUNTERS = ("training_iteration", "timesteps_total", "episodes_total", "time_total_s")
 _ALLOWED = 'a valid number, {"<=": number} or {">=": number}'
 
 
@@ -69,6 +71,11 @@ class Stop(dict[str, int | float]):
     def ends_nothing(self) -> bool:
         """Whether no trial ends by it."""
         return not self and not self.fallen and self.plateau is None
+
+    @property
+    def ends_every_trial(self) -> bool:
+        """Whether it ends a trial sooner or later however good its results are."""
+        return self.plateau is not None or any(key in COUNTERS for key in self)
 
     def written(self) -> dict[str, Any]:
         """It as it stands in a spec."""

@@ -13,8 +13,9 @@ from sweep.folder import Folder
 from sweep.launch import Launch
 from sweep.ledger import Ledger
 from sweep.seeds import FIRST_TEST, seed_of
-from sweep.show import exams, look
+from sweep.show import exams, look, progress
 from sweep.show.look import State
+from sweep.show.progress import Aim
 from tests.support import sweeps
 from tests.support.command_line import Here, write_spec
 from tests.support.quadratic import expected_loss
@@ -129,6 +130,21 @@ def test_a_larger_exam_adds_to_a_smaller_one_and_the_same_again_trains_nothing(
     before = len(Ledger(swept.ledger).read())
     examine(swept, Exam(seeds=2, top=2))
     assert len(Ledger(swept.ledger).read()) == before + 1
+
+
+@pytest.mark.parametrize("stop", [{}, {"score": 100.0}])
+def test_where_only_a_budget_ends_trials_a_test_goes_as_far_as_its_trial_came(
+    tmp_path: Path, stop: dict[str, float]
+) -> None:
+    thin = {"scheduler": "fifo", "deterministic": None, "limits": {"slice_s": 1e-9}}
+    folder = sweeps.make(tmp_path, trials=1, stop=stop, budget={"timesteps": 60}, **thin)
+    assert sweeps.run(folder) == "finished"
+    assert examine(folder, Exam(2, 1), kill_at=4) == "killed"
+    assert progress.exam_fraction(sweeps.history(folder), Aim((), stop)) == pytest.approx(2 / 12)
+    assert examine(folder, Exam(2, 1), kill_at=100) == "finished"
+    (trial,) = sweeps.history(folder).trials
+    assert (trial.status, trial.iteration) == (Status.PRUNED, 6)
+    assert [(test.status, test.iteration) for test in trial.tests] == [(Status.COMPLETED, 6)] * 2
 
 
 def test_while_it_runs_the_status_says_so(swept: Folder) -> None:
