@@ -1,7 +1,7 @@
 """What an exam has found, as plain data: scores under test seeds, their intervals, one comparison.
 
 Scores count as in the search, but without its caution: with ``aggregate: worst`` or a bound it is
-the mean that is estimated. A value that is not finite is left out.
+the mean that is estimated. What failed or has no finite score is left out, and counted.
 """
 
 import math
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from sweep import estimates
 from sweep.events import FINISHED, ExamBegan, Status
-from sweep.history import History, Trial
+from sweep.history import History, Replica, Trial
 from sweep.spec.aggregate import Aggregate
 
 if TYPE_CHECKING:
@@ -43,10 +43,14 @@ def report(sweep: "Sweep") -> Data | None:
 
 
 def scores(trial: Trial) -> list[float]:
-    """The scores of the tests that are completed."""
-    completed = (test for test in trial.tests if test.status is Status.COMPLETED)
-    found = (test.score_at() for test in completed)
+    """The scores of the tests that ended, at a limit too; of one that failed none counts."""
+    well = (test for test in _ended(trial) if test.status is not Status.FAILED)
+    found = (test.score_at() for test in well)
     return [score for score in found if score is not None and math.isfinite(score)]
+
+
+def _ended(trial: Trial) -> list[Replica]:
+    return [test for test in trial.tests if test.status in FINISHED]
 
 
 def done(history: History, exam: ExamBegan) -> int:
@@ -63,8 +67,7 @@ def standing(history: History, exam: ExamBegan) -> str:
 
 
 def _tested(trial: Trial, seed: int) -> Data:
-    found = scores(trial)
-    failed = [test for test in trial.tests if test.status is Status.FAILED]
+    found, ended = scores(trial), len(_ended(trial))
     interval = None
     if len(found) > 1:
         interval = asdict(_interval(found, trial.objective.aggregate, seed))
@@ -72,7 +75,8 @@ def _tested(trial: Trial, seed: int) -> Data:
         "trial": trial.number,
         "score": trial.score,
         "scores": found,
-        "failed": len(failed),
+        "ended": ended,
+        "without_score": ended - len(found),
         "estimate": interval,
     }
 

@@ -44,14 +44,15 @@ def _exam(data: Data, exam: Data) -> Iterator[str]:
 
 
 def _tested(tested: Data) -> str:
-    interval = tested["estimate"]
+    interval, ended, missing = tested["estimate"], tested["ended"], tested["without_score"]
     if interval is None:
-        found = ", ".join(wording.number(score) for score in tested["scores"]) or "no score yet"
+        none = "no score" if ended else "no score yet"
+        found = ", ".join(wording.number(score) for score in tested["scores"]) or none
     else:
         low, high = (wording.number(interval[end]) for end in ("low", "high"))
         found = f"{wording.number(interval['value'])} [{low}, {high}]"
-    failed = f", {tested['failed']} failed" if tested["failed"] else ""
+    without = f", {missing} of {ended} without a score" if missing else ""
     return (
         f"trial {tested['trial']}: {found} of {wording.plural(len(tested['scores']), 'seed')}"
-        f"{failed}; {wording.number(tested['score'])} in the search"
+        f"{without}; {wording.number(tested['score'])} in the search"
     )

@@ -1,5 +1,6 @@
 """Test seeds: the best trials are trained anew, and the search never notices."""
 
+import math
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -13,12 +14,13 @@ from sweep.folder import Folder
 from sweep.launch import Launch
 from sweep.ledger import Ledger
 from sweep.seeds import FIRST_TEST, seed_of
-from sweep.show import exams, look, progress
+from sweep.show import exams, look, progress, views
 from sweep.show.look import State
 from sweep.show.progress import Aim
+from sweep.show.render_exam import remarks
 from tests.support import sweeps
 from tests.support.command_line import Here, write_spec
-from tests.support.quadratic import expected_loss
+from tests.support.quadratic import Quadratic, expected_loss
 from trainables import rng
 
 THREE = Exam(seeds=3, top=2)
@@ -163,7 +165,48 @@ def test_a_test_that_failed_is_told_and_its_score_does_not_count(swept: Folder) 
     best.tests[1].status = Status.FAILED
     report = exams.report(sweep)
     assert report is not None
-    assert (report["trials"][0]["failed"], len(report["trials"][0]["scores"])) == (1, 2)
+    tested = report["trials"][0]
+    assert (tested["ended"], tested["without_score"], len(tested["scores"])) == (3, 1, 2)
+
+
+class Diverging(Quadratic):
+    """Under the second test seed its loss is not a number."""
+
+    def step(self) -> dict[str, Any]:
+        diverges = self.context.trial_id.endswith(f"_{FIRST_TEST + 1}")
+        return {**super().step(), **({"loss": math.nan} if diverges else {})}
+
+
+@pytest.mark.parametrize(
+    ("changes", "status"),
+    [
+        ({"not_finite": "prune"}, Status.PRUNED),
+        ({"not_finite": "fail"}, Status.FAILED),
+        ({"not_finite": "go_on"}, Status.COMPLETED),
+    ],
+)
+def test_tests_that_ended_without_a_score_are_counted_and_told(
+    tmp_path: Path, changes: dict[str, Any], status: Status
+) -> None:
+    folder = sweeps.make(tmp_path, trainable="tests.sweep.test_exam:Diverging", limits=changes)
+    sweeps.run(folder)
+    examine(folder, Exam(3, 1))
+    data = views.best(look.read(folder))
+    (tested,) = data["exam"]["trials"]
+    trial = sweeps.history(folder).trials[tested["trial"]]
+    assert trial.tests[1].status is status
+    assert (tested["ended"], tested["without_score"], len(tested["scores"])) == (3, 1, 2)
+    assert any(" of 2 seeds, 1 of 3 without a score; " in line for line in remarks(data))
+
+
+def test_a_test_that_ended_at_its_time_limit_counts_as_in_the_search(tmp_path: Path) -> None:
+    changes = {"scheduler": "fifo", "trials": 1, "limits": {"trial_s": 1e-9}}
+    folder = sweeps.make(tmp_path, **changes)
+    sweeps.run(folder)
+    examine(folder, Exam(2, 1))
+    (trial,) = sweeps.history(folder).ranked()
+    assert [r.status for r in (*trial.replicas, *trial.tests)] == [Status.STOPPED] * 3
+    assert exams.scores(trial) == [test.score_at() for test in trial.tests]
 
 
 # ---- the command ----------------------------------------------------------------------------
