@@ -1,9 +1,9 @@
 """Which checkpoints go when all of a sweep's together are too large: a function of its history.
 
 Kept is what somebody needs: of a replica that may go on its newest two and its best, what trials
-bred from it would fall back to, and the best of the best trial. Of the others the one goes first
-that takes the fewest seconds of training to make again. Sizes are bytes; a file that two
-checkpoints share counts for both.
+bred from it would fall back to, and the best of the best trial; of a test that has ended nothing.
+Of the others the one goes first that takes the fewest seconds of training to make again. Sizes are
+bytes; a file that two checkpoints share counts for both.
 """
 
 import math
@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from sweep.checkpoints import ALWAYS_KEPT, needed_by_children
 from sweep.events import FINISHED, Saved, Status
 from sweep.history import History, Replica
+from sweep.seeds import is_test
 from sweep.spec.sizes import in_words
 from sweep.wishes import Dropped
 
@@ -21,7 +22,7 @@ def to_drop(history: History, most: int | None) -> tuple[list[Dropped], str]:
     """What goes so that the rest is at most `most`; and in words why that is not enough, or ""."""
     if most is None:
         return [], ""
-    everyone = history.replicas(*Status)
+    everyone = [*history.replicas(*Status), *history.tests(*Status)]
     over = sum(saved.size for r in everyone for saved in r.checkpoints.values()) - most
     if over <= 0:
         return [], ""
@@ -67,6 +68,8 @@ def _needed(history: History, replica: Replica) -> set[str]:
     """Digests that stay; all of a replica that runs, whose slice may rely on any."""
     if replica.status is Status.RUNNING:
         return set(replica.checkpoints)
+    if is_test(replica.index) and replica.status in FINISHED:
+        return set()
     kept: list[Saved | None] = []
     trial = history.trials[replica.trial]
     if replica.status not in FINISHED or replica.waited or trial.status is Status.FAILED:

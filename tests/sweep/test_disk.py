@@ -1,17 +1,21 @@
 """A disk that takes no more, and a sweep that may have only so much of it."""
 
 import contextlib
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from sweep import disk_budget
+from sweep import disk_budget, launch
 from sweep.errors import OutsideError
 from sweep.events import Birth, Saved, Status
+from sweep.exam import Exam, Examiner
 from sweep.folder import Folder
 from sweep.history import History, Point
+from sweep.launch import Launch
 from sweep.ledger import Ledger
+from sweep.seeds import FIRST_TEST
 from tests.support import sweeps, trials
 from tests.support.command_line import Here, write_spec
 
@@ -78,6 +82,23 @@ def test_a_sweep_keeps_to_its_disk_and_what_is_needed_stays(tmp_path: Path) -> N
         assert sweeps.curve(bound, trial.number) == sweeps.curve(free, trial.number)
 
 
+def test_checkpoints_of_tests_count_and_go(tmp_path: Path) -> None:
+    folder = sweeps.make(tmp_path, searcher="random", scheduler="fifo", trials=2)
+    sweeps.run(folder)
+    most = sizes(folder)
+    with launch.opened(Launch(folder, 1, "inline", max_disk=most)):
+        pass
+    with launch.opened(Launch(folder, 1, "inline", exam=Exam(2, 2))) as (parts, _):
+        assert Examiner(parts, lambda _: None).run() == "finished"
+    assert 0 < sizes(folder) <= most
+    past = sweeps.history(folder)
+    assert past.ranked()[0].leader.best_checkpoint is not None
+    for replica in [*past.replicas(*Status), *past.tests(*Status)]:
+        named = {saved.file for saved in replica.checkpoints.values()}
+        its = folder.trial(replica.trial, replica.index)
+        assert named == {path.name for path in its.glob("*.swck")}
+
+
 def test_where_all_is_needed_the_sweep_pauses_and_says_with_what_it_goes_on(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -140,6 +161,19 @@ def test_what_may_be_gone_on_with_stays() -> None:
     past.trials[3].replicas[0].waited = True
     gone, refused = dropped(past, 1)
     assert (gone, refused) == (["0-8"], True)
+
+
+def test_of_a_test_stays_what_it_may_be_gone_on_with_and_nothing_when_it_has_ended() -> None:
+    past = history_of(
+        (1, Status.COMPLETED, {10: 10}),
+        (1, Status.PAUSED, {7: 10, 8: 10, 9: 10}),
+        (1, Status.COMPLETED, {9: 10, 10: 10}),
+    )
+    tests = [replace(past.trials.pop().replicas[0], trial=0) for _ in range(2)]
+    past.trials[0].tests = [
+        replace(test, index=FIRST_TEST + place) for place, test in enumerate(tests)
+    ]
+    assert dropped(past, 1) == (["1-7", "2-10", "2-9"], True)
 
 
 def test_what_a_bred_trial_would_fall_back_to_stays() -> None:
