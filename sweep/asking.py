@@ -11,7 +11,6 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from sweep import launch
-from sweep import spec as specs
 from sweep.control import Desk
 from sweep.errors import UsageError
 from sweep.folder import Folder
@@ -59,7 +58,7 @@ def _check(folder: Folder, request: Request) -> None:
     """Refuse what the driver would refuse, as far as the ledger tells."""
     with contextlib.closing(Ledger(folder.ledger)) as ledger:
         history = launch.read_history(ledger)
-        spec = specs.from_json(ledger.spec)
+        spec = launch.read_spec(ledger)
         paths = tuple(ledger.provenance["paths"])
     if not look.is_driven(folder):
         history.ended = history.ended or "gone"

@@ -7,10 +7,12 @@ import pytest
 from optuna import load_study
 from optuna.distributions import CategoricalDistribution
 
+from sweep.asking import ask
 from sweep.errors import BadSpace, UsageError
 from sweep.folder import Folder
 from sweep.launch import Launch, opened
 from sweep.ledger import Ledger
+from sweep.requests import Verb
 from sweep.space import Space, widening
 from sweep.spec import space_file
 from tests.support import sweeps
@@ -147,6 +149,18 @@ def test_a_widening_is_an_event_with_the_trial_from_which_it_holds(
     sweeps.run(folder, trials=5, space=wider)
     events = [r.event for r in Ledger(folder.ledger).read() if r.event.kind == "space"]
     assert [(event.space, event.trial) for event in events] == [(WIDE, 3)]  # type: ignore[union-attr]
+
+
+def test_a_clone_may_have_values_of_the_wider_space(tmp_path: Path, wider: Path) -> None:
+    folder = make(tmp_path, trials=1)
+    sweeps.run(folder)
+    body = {"trials_named": [0], "settings": {"target": 3.0}, "from_checkpoint": False}
+    with pytest.raises(UsageError, match="target: 3.0 is not allowed"):
+        ask(folder, Verb.CLONE, body, 0.0)
+    sweeps.run(folder, space=wider)
+    assert ask(folder, Verb.CLONE, body, 0.0).answer is None
+    sweeps.run(folder)
+    assert sweeps.history(folder).trials[1].searched["target"] == 3.0
 
 
 def test_a_narrower_space_is_refused_and_nothing_is_written(tmp_path: Path) -> None:
