@@ -60,13 +60,12 @@ def _check(folder: Folder, request: Request) -> None:
         history = launch.read_history(ledger)
         spec = launch.read_spec(ledger)
         paths = tuple(ledger.provenance["paths"])
-    if not look.is_driven(folder):
-        history.ended = history.ended or "gone"
-    desk = Desk(history)
+    driven = look.state(folder, history) in look.DRIVEN
+    desk = Desk(history, driven=driven)
     if request.verb in (Verb.CLONE, Verb.PAUSE):  # what else is asked needs no trainable
         found = launch.resolve(spec, paths)
         proposer = Proposer(spec, found.searcher, found.scheduler.levels, dict)
-        desk = Desk(history, proposer, found.trainable.can_save())
+        desk = Desk(history, proposer, found.trainable.can_save(), driven)
     answer = desk.decide(replace(request, epoch=history.epoch)).answer
     if not answer.granted:
         raise UsageError(answer.text)

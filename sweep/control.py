@@ -46,6 +46,8 @@ class Desk:
     """What makes clones; None where none are made."""
     saves: bool = True
     """Whether the trainable can be paused."""
+    driven: bool = True
+    """Whether a driver runs."""
 
     def decide(self, request: Request) -> Decision:
         """What becomes of `request`; one that cannot be granted is answered with the reason."""
@@ -160,7 +162,7 @@ class Desk:
 
     def _check_term(self, request: Request) -> None:
         """Refuse what is about a driver's term if that driver has gone."""
-        if request.epoch != self.history.epoch or self.history.ended:
+        if request.epoch != self.history.epoch or not self.driven:
             raise UsageError(
                 f"{request.verb}: no driver runs; without trials this is about a running one"
             )

@@ -238,7 +238,7 @@ def watch(folder: Folder, console: Terminal) -> None:
         suppress(KeyboardInterrupt),
         Live(render.status(data), console=console, auto_refresh=False) as live,
     ):
-        while data["state"] in (look.State.RUNNING, look.State.PAUSED, look.State.TESTING):
+        while data["state"] in look.DRIVEN:
             time.sleep(WATCH_S)
             data = status_now(folder)
             live.update(render.status(data), refresh=True)

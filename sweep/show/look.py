@@ -40,6 +40,8 @@ class State(StrEnum):
     """Its best trials are trained under test seeds."""
 
 
+#: What a sweep does only while a driver runs.
+DRIVEN = frozenset({State.RUNNING, State.PAUSED, State.TESTING})
 _BEGINNINGS = (EpochBegan, ExamBegan)
 
 
@@ -87,7 +89,7 @@ def read(folder: Folder) -> Sweep:
         records = tuple(record for batch in iterate(ledger) for record in batch)
         aim = Aim(scheduler.levels, spec.stop, scheduler.work)
         created_at = ledger.created_at
-    return Sweep(folder, spec, aim, history, records, _state(folder, history), created_at)
+    return Sweep(folder, spec, aim, history, records, state(folder, history), created_at)
 
 
 def read_all(root: Path) -> tuple[list[Sweep], list[str]]:
@@ -125,9 +127,10 @@ def read_results(folder: Folder, replica: Replica) -> list[Row]:
         return ledger.results(replica.trial, replica.index)
 
 
-def _state(folder: Folder, history: History) -> State:
+def state(folder: Folder, history: History) -> State:
+    """What the sweep of this history does now."""
     if history.exam and is_driven(folder):
-        return State.TESTING
+        return State.PAUSED if history.suspended else State.TESTING
     if history.ended:
         return State.FINISHED if history.ended == "finished" else State.STOPPED
     if not is_driven(folder):

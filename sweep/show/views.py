@@ -13,7 +13,7 @@ from sweep.history import History, Replica, Trial
 from sweep.metrics import number
 from sweep.seeds import replica_name
 from sweep.show import exams, progress, wording
-from sweep.show.look import State, Sweep
+from sweep.show.look import DRIVEN, State, Sweep
 from sweep.show.progress import Notes
 from sweep.show.seedwise import decision, replica_row
 from sweep.show.wording import finite
@@ -47,10 +47,10 @@ def overview(sweep: Sweep, now: float) -> Data:
 
 def status(sweep: Sweep, notes: Notes, now: float) -> Data:
     """`sweep status`: counts, running trials, best, and how long the rest may take."""
-    testing = sweep.state is State.TESTING
+    testing = sweep.history.exam is not None and sweep.state in DRIVEN
     measure = progress.exam_fraction if testing else progress.fraction
     share = measure(sweep.history, sweep.aim, notes)
-    running = sweep.state is State.RUNNING or testing
+    running = sweep.state in (State.RUNNING, State.TESTING)
     elapsed = max(0.0, now - sweep.epoch_began_at) if running and sweep.epoch_began_at else None
     left = None
     if elapsed is not None:

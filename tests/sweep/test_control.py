@@ -7,14 +7,16 @@ from typing import Any
 
 import pytest
 
-from sweep import launch
+from sweep import asking, launch
 from sweep.driver import Driver
 from sweep.errors import UsageError
 from sweep.events import Opened, Recorded, Status
+from sweep.exam import Exam, Examiner
 from sweep.folder import Folder
 from sweep.history import History
 from sweep.ledger import Ledger
 from sweep.requests import Requests, Verb
+from sweep.show import look
 from tests.support import sweeps
 from tests.support.quadratic import expected_loss
 from trainables import rng
@@ -103,6 +105,37 @@ def test_a_held_trial_is_not_run_before_it_is_let_go_and_its_curve_is_the_uninte
     assert set(order[first_of_others : order.index(2) + 5]) == {1, 2}
     assert losses(folder, 0) == known(folder, 0)
     assert {t.status for t in sweeps.history(folder).trials} == {Status.COMPLETED}
+
+
+def test_an_exam_is_asked_as_a_search_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of a sweep that is finished: its driver pauses, gets other slots and leaves."""
+    monkeypatch.setattr("sweep.driver.TICK_S", 0.0)
+    folder = thin(tmp_path, trials=1)
+    sweeps.run(folder)
+    wishes: list[tuple[When, Verb, dict[str, Any]]] = [
+        (lambda past: any(test.iteration == 2 for test in past.tests(*Status)), Verb.PAUSE, {}),
+        (lambda past: past.suspended and not past.tests(Status.RUNNING), Verb.UNPAUSE, {}),
+        (lambda past: past.tests(*Status)[0].iteration == 4, Verb.SET, {"jobs": 3}),
+        (lambda past: past.tests(*Status)[0].iteration == 6, Verb.STOP, {}),
+    ]
+    states = []
+    request = launch.Launch(folder, 1, "inline", exam=Exam(3, 1))
+    with launch.opened(request) as (parts, _):
+
+        def watch(_records: Sequence[Recorded]) -> None:
+            if wishes and wishes[0][0](parts.history):
+                states.append(str(look.read(folder).state))
+                asking.ask(folder, *wishes.pop(0)[1:], patience_s=0.0)
+
+        assert Examiner(parts, watch).run() == "stopped"
+    assert states == ["testing", "paused", "testing", "testing"]
+    with closing(Requests(folder.ledger)) as requests:
+        answers = [requests.answer_to(number) for number in range(1, 5)]
+    assert all(answer is not None and answer.granted for answer in answers)
+    assert [test.status for test in sweeps.history(folder).tests(*Status)] == [Status.PAUSED]
+    for verb, body in ((Verb.PAUSE, {}), (Verb.SET, {"jobs": 3}), (Verb.STOP, {})):
+        with pytest.raises(UsageError, match=f"{verb}: no driver runs"):
+            asking.ask(folder, verb, body, 0.0)
 
 
 def test_a_hold_outlives_drivers_and_is_lifted_where_none_runs(
@@ -234,8 +267,6 @@ def test_what_was_asked_of_a_driver_that_has_gone_is_not_done_by_the_next(tmp_pa
 def test_asking_where_no_driver_runs_waits_for_the_next_and_refuses_what_it_would(
     tmp_path: Path,
 ) -> None:
-    from sweep import asking
-
     folder = thin(tmp_path)
     sweeps.run(folder)
     asked = asking.ask(folder, Verb.SET, {"trials": 5}, patience_s=60.0)

@@ -155,7 +155,7 @@ def test_a_clone_may_have_values_of_the_wider_space(tmp_path: Path, wider: Path)
     folder = make(tmp_path, trials=1)
     sweeps.run(folder)
     body = {"trials_named": [0], "settings": {"target": 3.0}, "from_checkpoint": False}
-    with pytest.raises(UsageError, match="target: 3.0 is not allowed"):
+    with pytest.raises(UsageError, match=r"target: 3\.0 is not allowed"):
         ask(folder, Verb.CLONE, body, 0.0)
     sweeps.run(folder, space=wider)
     assert ask(folder, Verb.CLONE, body, 0.0).answer is None
