@@ -33,6 +33,7 @@ from sweep.seeds import FIRST_TEST, is_test, replica_name, seed_of
 from sweep.space import choice_key
 from sweep.trackers import Where
 from sweep.trackers._groups import Curve
+from sweep.wishes import Dropped
 from trainables.results import VOLATILE_KEYS
 
 #: First parts of result keys that say nothing as a curve.
@@ -124,9 +125,11 @@ class Content:
         match event:
             case Created():
                 return [(event.trial, WHOLE)]
-            case Opened() | Closed() | Moved() if self.grouped or is_test(event.replica):
+            case Opened() | Closed() | Moved() | Dropped() if self.grouped or is_test(
+                event.replica
+            ):
                 return [(event.trial, WHOLE), (event.trial, event.replica)]
-            case Opened() | Closed() | Moved():
+            case Opened() | Closed() | Moved() | Dropped():
                 return [(event.trial, WHOLE)]
             case _:
                 return []

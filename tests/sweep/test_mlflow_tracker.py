@@ -22,6 +22,7 @@ from sweep.trackers import _mlflow_store
 from sweep.trackers._mlflow_content import LONGEST_KEY, LONGEST_PARAMETER, finite, key, parameter
 from sweep.trackers._mlflow_store import connect, store_url
 from sweep.trackers.mlflow import PARENT, Tracker
+from sweep.wishes import Dropped
 from tests.support.events import Story, publish_with, row, rows, tell_everything
 from tests.support.mlflow_server import await_health, free_port, serving
 
@@ -148,6 +149,22 @@ def test_every_row_of_the_ledger_stands_there_once_and_nothing_else(told: Story)
     publish(told)
     assert_whole(told)
     assert ("wide", 100) in runs(told)["1"].curves
+
+
+def test_a_run_names_the_newest_checkpoint_that_is_left(story: Story) -> None:
+    story.begin()
+    story.start(0)
+    story.close(0, Status.PAUSED, rows(0, 1, 3))
+    story.go_on(0)
+    story.close(0, Status.COMPLETED, rows(0, 4, 9), End.DONE)
+    publish(story)
+    assert runs(story)["0"].tags["sweep.checkpoint"] == "ckpt-9"
+    for left in ("ckpt-3", ""):
+        newest = story.history.trials[0].replicas[0].newest
+        assert newest is not None
+        (dropped,) = story.tell(Dropped(0, 0, (newest.digest,)))
+        publish(story, first=dropped.k)
+        assert runs(story)["0"].tags["sweep.checkpoint"] == left
 
 
 def test_one_experiment_holds_the_sweep_and_below_it_its_trials(told: Story) -> None:
