@@ -163,6 +163,8 @@ class History:
         self.spent_s += max(0.0, last - first)
         self._span, self.suspended = None, False
         if isinstance(event, ExamBegan):
+            if strange := [n for n in event.trials if n >= len(self.trials)]:
+                raise ValueError(f"an exam of trials {strange}, and there are {len(self.trials)}")
             self.exam = event
             return
         self.wanted, self.ended = event.trials, ""

@@ -14,7 +14,7 @@ from pathlib import Path
 from sweep import schema
 from sweep.damage import Damage, Remedy
 from sweep.event_bodies import from_body, read_row
-from sweep.events import MOVES, Closed, Created, Event, Moved, Opened, Status
+from sweep.events import MOVES, Closed, Created, Event, ExamBegan, Moved, Opened, Status
 from sweep.tables import STRANGE, reading
 from sweep.typed import Misfit, shown
 
@@ -69,6 +69,10 @@ class Replayed:
                 self._move(k, (event.trial, event.replica), event.status)
                 if isinstance(event, Closed):
                     self.slices[k] = event
+            case ExamBegan():
+                for trial in event.trials:
+                    if (trial, 0) not in self.statuses:
+                        self._tell(k, f"tests trial {trial}, which no event makes")
 
     def _create(self, k: int, event: Created) -> None:
         if event.trial != self._trials:

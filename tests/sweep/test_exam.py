@@ -1,13 +1,16 @@
 """Test seeds: the best trials are trained anew, and the search never notices."""
 
 import math
+import sqlite3
 from collections.abc import Sequence
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from sweep import launch
+from sweep.errors import DamagedLedger
 from sweep.events import Recorded, Status
 from sweep.exam import Exam, Examiner
 from sweep.folder import Folder
@@ -132,6 +135,24 @@ def test_a_larger_exam_adds_to_a_smaller_one_and_the_same_again_trains_nothing(
     before = len(Ledger(swept.ledger).read())
     examine(swept, Exam(seeds=2, top=2))
     assert len(Ledger(swept.ledger).read()) == before + 1
+
+
+def test_an_exam_of_a_trial_that_does_not_exist_is_a_damaged_ledger(
+    swept: Folder, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Of a ledger from elsewhere: it is refused in one line, and `sweep verify` names it."""
+    examine(swept, Exam(2, 1))
+    with closing(sqlite3.connect(swept.ledger)) as database, database:
+        change = "UPDATE events SET body = json_set(body, '$.trials[0]', ?) WHERE kind = 'exam'"
+        assert database.execute(change, (9,)).rowcount == 1
+    here = Here(capsys, swept.root)
+    code, _, err = here("best", "demo")
+    assert code == DamagedLedger.exit_code
+    assert "an exam of trials [9], and there are 9" in err
+    assert len(err.strip().splitlines()) == 1
+    code, out, _ = here("verify", "demo")
+    assert code == 6
+    assert "tests trial 9, which no event makes" in out
 
 
 @pytest.mark.parametrize("stop", [{}, {"score": 100.0}])
