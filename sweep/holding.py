@@ -41,6 +41,8 @@ class Hold:
 
     def __init__(self, folder: Folder, epoch: int) -> None:
         self.epoch = epoch
+        self.upgraded = ""
+        """What was done to its tables, in words; empty: they were today's."""
         self._folder = folder
         self._lost: NotOurs | None = None
         self._ended = threading.Event()
@@ -97,7 +99,8 @@ def hold(folder: Folder, say: Say) -> Iterator[Hold]:
         is_old = schema.is_old(folder.ledger)
         with contextlib.closing(Hold(folder, _take(folder, say))) as held:
             if is_old:
-                say(schema.upgrade(folder.ledger, held.epoch))
+                held.upgraded = schema.upgrade(folder.ledger, held.epoch)
+                say(held.upgraded)
             yield held
 
 

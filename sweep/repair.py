@@ -42,9 +42,9 @@ def repair(folder: Folder, say: Callable[[str], None]) -> Mended:
         found = look_at(folder, driven=False)
         if any(damage.part == "ledger" for damage in found.damages):
             return Mended((), found)
-    upgraded: list[str] = []
-    with holding.hold(folder, upgraded.append) as held:
+    with holding.hold(folder, say) as held:
         found = look_at(folder, driven=False)
+        upgraded = (held.upgraded,) if held.upgraded else ()
         done = (*upgraded, *_mend(folder, held.epoch, found, say))
         return Mended(done, look_at(folder, driven=False) if done else found)
 

@@ -13,7 +13,7 @@ import psutil
 import pytest
 import sqlalchemy as sa
 
-from sweep import holding, launch, lease, ledger_check, schema, tables
+from sweep import holding, launch, lease, ledger_check, repair, schema, tables
 from sweep.driver import Driver
 from sweep.errors import NotOurs
 from sweep.events import Closed, Created, EpochBegan, Recorded, Status
@@ -93,6 +93,15 @@ def test_who_gives_no_sign_of_life_for_a_whole_lease_is_followed_whatever_the_da
         assert held.epoch == elsewhere.epoch + 1
     assert f"process {elsewhere.pid} on {elsewhere.host}, since " in said[0]
     assert "0.3 s are waited for a sign of life" in said[0]
+    assert said[-1] == "there was none: the sweep is taken over"
+
+
+def test_a_repair_says_what_it_waits_for_and_calls_it_no_repair(
+    folder: Folder, elsewhere: Lease
+) -> None:
+    said: list[str] = []
+    assert repair.repair(folder, said.append).done == ()
+    assert f"on {elsewhere.host}" in said[0]
     assert said[-1] == "there was none: the sweep is taken over"
 
 
