@@ -62,9 +62,9 @@ class Desk:
         """End trials, or the driver's term."""
         if not (numbers := _numbers(request)):
             self._check_term(request)
-            return Decision(
-                Answer(True, "slices save and end; go on with `sweep resume`"), leave=True
-            )
+            again = "resume" if self.history.exam is None else "best --test-seeds"
+            text = f"slices save and end; go on with `sweep {again}`"
+            return Decision(Answer(True, text), leave=True)
         trials = [self._open_trial(number) for number in numbers]
         held = [Held(number, Hold.STOP) for number in numbers]
         return self._asking(trials, held, "stopped", _stopped(trials))
