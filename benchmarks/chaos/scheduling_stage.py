@@ -167,6 +167,7 @@ class Stage:
     def old_driver(self) -> None:
         """A driver whom the sweep was taken from goes on, until it wants to write."""
         term = self.older[0]
+        self.finished = False  # what its slices leave the next driver sweeps up
         for one in list(term.pool.under_way):
             term.pool.under_way.remove(one)
             self._answer(one, self.world.play(one, Trouble(cold=True)))
@@ -205,6 +206,7 @@ class Stage:
         one = self.world.orphans.pop(0)
         with contextlib.suppress(Died):
             self.world.play(one, Trouble(cold=True, deaf=PLENTY))
+        self.finished = False  # what it leaves the next driver sweeps up
         self.look()
 
     def damage(self, which: int) -> None:
