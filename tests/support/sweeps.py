@@ -2,12 +2,13 @@
 
 import contextlib
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from sweep import launch, trackers
+from sweep import launch, schedulers, trackers
 from sweep import spec as specs
 from sweep.driver import Driver
 from sweep.events import Recorded, Row
@@ -56,6 +57,25 @@ def run(
     """Run or resume it to its end; returns how it ended."""
     with launch.opened(Launch(folder, slots, pool, **options)) as (parts, _warnings):
         return Driver(parts, watch).run()
+
+
+def drive(
+    folder: Folder, kill_at: int | None = None, scheduler: schedulers.Scheduler | None = None
+) -> str:
+    """Run it with another scheduler; ``killed`` if the driver ends after `kill_at` transactions."""
+    told = 0
+
+    def watch(recorded: Sequence[Recorded]) -> None:
+        nonlocal told
+        told += bool(recorded)
+        if kill_at is not None and recorded and told == kill_at:
+            raise KeyboardInterrupt
+
+    with launch.opened(Launch(folder, 1, "inline")) as (parts, _warnings):
+        try:
+            return Driver(replace(parts, scheduler=scheduler or parts.scheduler), watch).run()
+        except KeyboardInterrupt:
+            return "killed"
 
 
 def copy_to_optuna(folder: Folder) -> None:

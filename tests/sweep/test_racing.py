@@ -1,16 +1,13 @@
 """Racing: seeds are spent where they could still change who is best."""
 
-from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
-from sweep import launch, racing
-from sweep.driver import Driver
-from sweep.events import Goal, Opened, Recorded, Status
+from sweep import racing
+from sweep.events import Goal, Opened, Status
 from sweep.folder import Folder
 from sweep.history import History, Replica, Trial
-from sweep.launch import Launch
 from sweep.ledger import Ledger
 from sweep.schedulers import AddSeed, Frame, Plan, asha, fifo
 from tests.support import sweeps, trials
@@ -160,31 +157,14 @@ def test_a_clear_winner_is_found_with_fewer_steps_and_has_all_its_seeds(
     assert steps(race) < 0.8 * steps(full)
 
 
-def drive(folder: Folder, kill_at: int | None) -> str:
-    """With `kill_at` the driver ends after so many transactions."""
-    told = 0
-
-    def watch(recorded: Sequence[Recorded]) -> None:
-        nonlocal told
-        told += bool(recorded)
-        if kill_at is not None and recorded and told == kill_at:
-            raise KeyboardInterrupt
-
-    with launch.opened(Launch(folder, 1, "inline")) as (parts, _):
-        try:
-            return Driver(parts, watch).run()
-        except KeyboardInterrupt:
-            return "killed"
-
-
 def test_a_race_that_is_killed_after_every_event_equals_the_uninterrupted_one(
     tmp_path: Path,
 ) -> None:
     changes = {**RACING, "trials": 5, "stop": {"training_iteration": 3}, "config": {"noise": 2.0}}
     whole, cut = (sweeps.make(tmp_path / name, **changes) for name in ("a", "b"))
-    drive(whole, None)
+    sweeps.drive(whole)
     killed = 0
-    while drive(cut, 1 + killed % 3) == "killed":
+    while sweeps.drive(cut, 1 + killed % 3) == "killed":
         killed += 1
     assert killed > 10
     assert sweeps.decisions(cut) == sweeps.decisions(whole)

@@ -1,7 +1,6 @@
 """Trials under several seeds, and trials that are bred from others."""
 
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -9,7 +8,6 @@ import pytest
 from pydantic import BaseModel
 
 from sweep import launch, planning, schedulers
-from sweep.driver import Driver
 from sweep.events import (
     Closed,
     Created,
@@ -18,7 +16,6 @@ from sweep.events import (
     Goal,
     Moved,
     Opened,
-    Recorded,
     Row,
     Status,
     group_status,
@@ -64,22 +61,9 @@ class Breeder(schedulers.Scheduler):
         )
 
 
-def drive(folder: Folder, kill_at: int | None = None, **spec: object) -> str:
-    """Run with the breeder; with `kill_at` the driver ends after so many transactions."""
-    told = 0
-
-    def watch(recorded: Sequence[Recorded]) -> None:
-        nonlocal told
-        told += bool(recorded)
-        if kill_at is not None and recorded and told == kill_at:
-            raise KeyboardInterrupt
-
-    with launch.opened(Launch(folder, 1, "inline")) as (parts, _):
-        changed = parts.spec.model_copy(update=spec)
-        try:
-            return Driver(replace(parts, scheduler=Breeder(), spec=changed), watch).run()
-        except KeyboardInterrupt:
-            return "killed"
+def drive(folder: Folder, kill_at: int | None = None) -> str:
+    """Run with the breeder."""
+    return sweeps.drive(folder, kill_at, Breeder())
 
 
 @pytest.fixture
