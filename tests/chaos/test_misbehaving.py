@@ -5,6 +5,7 @@ from typing import Any
 
 from sweep.events import Status
 from sweep.folder import Folder
+from sweep.history import Trial
 from tests.support import sweeps
 from tests.support.misbehaving import SETTINGS
 
@@ -57,20 +58,39 @@ def test_R15_what_an_environment_does_costs_its_own_trial_alone_and_is_named(
     assert sweeps.curve(folder, 0) == sweeps.curve(alone, 0)
 
 
-def test_R15_a_segfault_and_a_hang_in_C_end_their_own_processes_alone(tmp_path: Path) -> None:
-    whats = ("segfault", "well", "hang", "well")
-    light = {"trainable": "tests.support.misbehaving:Light", "metric": "value", "config": {}}
-    light["space"] = {"what": {"choice": ["well", *whats[::2]]}}
-    initial = [{"what": what} for what in whats]
-    limits = {"no_progress_s": 6.0, "max_failures": 0}
-    options: dict[str, Any] = {**light, "initial": initial, "limits": limits}
-    folder = make(tmp_path, "light", whats, "what", **options)
+def light(root: Path, whats: tuple[str, ...], limits: dict[str, Any]) -> list[Trial]:
+    """What comes of trials without torch, in two processes; those that do well are exact."""
+    options: dict[str, Any] = {
+        "trainable": "tests.support.misbehaving:Light",
+        "metric": "value",
+        "config": {},
+        "space": {"what": {"choice": sorted(set(whats))}},
+        "initial": [{"what": what} for what in whats],
+        "limits": limits,
+    }
+    folder = make(root, "light", whats, "what", **options)
     assert sweeps.run(folder, slots=2, pool="loky") == "finished"
-    segfault, first, hang, second = sweeps.history(folder).trials
+    trials = sweeps.history(folder).trials
+    for trial in trials:
+        if trial.config["what"] == "well":
+            assert (trial.status, trial.slices) == (Status.COMPLETED, 1)
+            values = [row.metrics["value"] for row in sweeps.curve(folder, trial.number)]
+            assert values == [1.0, 2.0, 3.0, 4.0]
+    return trials
+
+
+def test_R15_a_segfault_and_a_hang_in_C_end_their_own_processes_alone(tmp_path: Path) -> None:
+    limits = {"no_progress_s": 6.0, "max_failures": 0}
+    segfault, _, hang, _ = light(tmp_path, ("segfault", "well", "hang", "well"), limits)
     assert (segfault.status, hang.status) == (Status.FAILED, Status.FAILED)
     assert "died with exit code -11" in segfault.reason
     assert "no progress for 6 s" in hang.reason
-    for trial in (first, second):
-        assert (trial.status, trial.slices) == (Status.COMPLETED, 1)
-        values = [row.metrics["value"] for row in sweeps.curve(folder, trial.number)]
-        assert values == [1.0, 2.0, 3.0, 4.0]
+
+
+def test_R16_who_needs_more_memory_than_there_is_is_tried_again_and_fails_alone(
+    tmp_path: Path,
+) -> None:
+    whats = ("exhaust", "well", "exhaust", "well", "exhaust", "well")
+    for trial in light(tmp_path, whats, {"max_failures": 2})[::2]:
+        assert (trial.status, trial.slices) == (Status.FAILED, 2)
+        assert "MemoryError" in trial.reason

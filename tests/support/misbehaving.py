@@ -1,7 +1,9 @@
 """An environment, and a trainable, that do at a step of their lives what such do to people."""
 
 import ctypes
+import resource
 import time
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -54,11 +56,28 @@ def _hang() -> None:
     ctypes.PyDLL(None).sleep(3600)
 
 
+def _exhaust() -> None:
+    """Ask for more memory than the process is given."""
+    used = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
+    soft, hard = resource.getrlimit(resource.RLIMIT_AS)
+    resource.setrlimit(resource.RLIMIT_AS, (used + 2**26, hard))
+    try:
+        bytearray(2**30)
+    finally:
+        resource.setrlimit(resource.RLIMIT_AS, (soft, hard))
+
+
 def _slow() -> None:
     time.sleep(0.01)
 
 
-_DEEDS = {"raise": _raise, "segfault": _segfault, "hang": _hang, "slow": _slow}
+_DEEDS = {
+    "raise": _raise,
+    "segfault": _segfault,
+    "hang": _hang,
+    "exhaust": _exhaust,
+    "slow": _slow,
+}
 _OBSERVATIONS: dict[str, Any] = {
     "NaN seen": lambda seen: np.full_like(seen, np.nan),
     "shape": lambda seen: seen[:3],
