@@ -142,8 +142,11 @@ class Replica:
 
     @property
     def unfinished(self) -> bool:
-        """Whether it was interrupted on its way to a goal that was decided before; not if held."""
-        on_the_way = self.goal.at is None or not self.reached(self.goal.at)
+        """Whether it was interrupted on its way to a goal that was decided before; not if held.
+
+        A clone may begin past its first goal; it is there when it has trained at all.
+        """
+        on_the_way = self.goal.at is None or not self.reached(self.goal.at) or not self.curve
         return self.status is Status.PAUSED and on_the_way and not self.held
 
     @property

@@ -103,7 +103,9 @@ class Population(schedulers.Scheduler):
     # ---- all at once ------------------------------------------------------------------------
 
     def _together(self, history: History, free: int) -> Plan:
-        goals = sorted({t.goal.at for t in history.trials if t.goal.at is not None})
+        # A clone may be ahead of the population, which comes to its levels in its own time.
+        members = (trial for trial in history.trials if trial.clone_of is None)
+        goals = sorted({t.goal.at for t in members if t.goal.at is not None})
         if history.to_create:
             goal = goals[-1] if goals else self._after(0.0)
             return self._found(history, free, goal)
@@ -191,8 +193,11 @@ class Population(schedulers.Scheduler):
     # ---- parts ------------------------------------------------------------------------------
 
     def _found(self, history: History, free: int, goal: float) -> Plan:
-        why = f"a member of the population; to {goal:g}"
-        return Plan(fresh=(Fresh(Goal(goal), why),) * min(free, history.to_create))
+        begins = [trial.time for trial in history.waiting]
+        begins += [0.0] * history.to_create
+        goals = [goal if time < goal else self._after(time) for time in begins]
+        fresh = [Fresh(Goal(at), f"a member of the population; to {at:g}") for at in goals]
+        return Plan(fresh=tuple(fresh[: max(0, min(free, history.to_create))]))
 
     def _count(self, size: int) -> int:
         return min(math.ceil(size * self.options.quantile_fraction), size // 2)

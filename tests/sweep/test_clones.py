@@ -1,0 +1,82 @@
+"""Clones that begin from a checkpoint, further than those whose place they take."""
+
+import contextlib
+from typing import Any
+
+import pytest
+
+from sweep.errors import WorkerLost
+from sweep.events import Closed, End, Opened, Status
+from sweep.ledger import Ledger
+from sweep.requests import Requests, Verb
+from sweep.testing import Course, Moment, Simulation
+
+SCHEDULERS: list[dict[str, Any]] = [
+    {"name": "pbt", "perturbation_interval": 3},
+    {"name": "pbt", "perturbation_interval": 3, "synch": False},
+    {"name": "asha", "grace_period": 3, "reduction_factor": 3},
+    {"name": "median", "interval": 3},
+]
+
+
+def cloned(scheduler: dict[str, Any], dies: int) -> Course:
+    """Trial 0 is cloned at 9 from its checkpoint; the clone's process dies so often at once."""
+    died: list[int] = []
+
+    def curve(at: Moment) -> dict[str, Any]:
+        if at.config["x"] == 0.25 and len(died) < dies:
+            died.append(at.iteration)
+            raise WorkerLost(-9, 1)
+        return {"score": at.config["x"] * at.iteration}
+
+    spec = {
+        "trials": 6,
+        "space": {"x": {"uniform": [0.0, 1.0]}},
+        "searcher": "random",
+        "stop": {"training_iteration": 18},
+        "scheduler": scheduler,
+        "limits": {"slice_s": 3, "max_failures": 2},
+    }
+    with Simulation(spec, curve, slots=2) as simulation:
+        asked: list[int] = []
+
+        def seen(_k: int) -> None:
+            with contextlib.closing(Ledger(simulation.folder.ledger)) as ledger:
+                closed = [r.event for r in ledger.read() if isinstance(r.event, Closed)]
+            best = [e.trial for e in closed if e.rows and e.rows[-1].iteration == 9]
+            if best and not asked:
+                body = {"trials_named": [best[0]], "settings": {"x": 0.25}}
+                with contextlib.closing(Requests(simulation.folder.ledger)) as requests:
+                    asked.append(requests.ask(Verb.CLONE, {**body, "from_checkpoint": True}))
+
+        return simulation.run(seen=seen)
+
+
+@pytest.mark.parametrize("scheduler", SCHEDULERS)
+@pytest.mark.parametrize("dies", [0, 2])
+def test_a_clone_is_trained_however_far_ahead_it_begins(
+    monkeypatch: pytest.MonkeyPatch, scheduler: dict[str, Any], dies: int
+) -> None:
+    monkeypatch.setattr("sweep.driver.TICK_S", 0.0)
+    course = cloned(scheduler, dies)
+    clone = next(t for t in course.history.trials if t.clone_of is not None)
+    events = [record.event for record in course.records]
+    ends = [e.end for e in events if isinstance(e, Closed) and e.trial == clone.number]
+    assert ends[:dies] == [End.LOST] * dies
+    assert clone.iteration > 9
+    assert [e.why for e in events if isinstance(e, Opened) and e.trial == clone.number]
+
+
+def test_a_clone_ahead_of_its_population_waits_for_it_and_goes_on(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("sweep.driver.TICK_S", 0.0)
+    course = cloned(SCHEDULERS[0], dies=0)
+    clone = next(t for t in course.history.trials if t.clone_of is not None)
+    began = clone.replicas[0].birth
+    assert began is not None
+    events = [record.event for record in course.records]
+    goals = [e.goal.at or 0 for e in events if isinstance(e, Opened) and e.trial == clone.number]
+    assert sorted(set(goals)) == [level for level in (12, 15, 18) if level <= goals[-1]]
+    ended = clone.status is Status.COMPLETED or clone.reason.startswith("replaced: ")
+    assert ended, clone.reason
