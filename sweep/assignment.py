@@ -1,5 +1,6 @@
 """What a worker is told of a slice, and what it answers."""
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -41,8 +42,10 @@ class SliceSpec:
     """The same for this trial alone; one that cannot save ends too."""
     not_finite_ends: bool = False
     """Whether a metric that is NaN or infinite ends the trial."""
-    seconds_left: float | None = None
-    """Training that the trial has left before its limit."""
+    trial_s: float | None = None
+    """Seconds of training after which the trial ends."""
+    spent: tuple[tuple[int, float], ...] = ()
+    """Iteration and its seconds, where there is such a limit."""
     watched: tuple[tuple[int, float | None], ...] = ()
     """Iteration and value of what a plateau watches, oldest first."""
     birth: Birth | None = None
@@ -53,6 +56,15 @@ class SliceSpec:
     """Iterations that the ledger has; what cannot save goes on if it still stands there."""
     trust: Trust | None = None
     """Signs checkpoints that may run code, and says whose are accepted; None: there is no key."""
+
+    def seconds_left(self, source: int) -> float | None:
+        """Training before the limit, of a slice that goes on from iteration `source`.
+
+        What came after that is done again, and counts once.
+        """
+        if self.trial_s is None:
+            return None
+        return self.trial_s - math.fsum(s for iteration, s in self.spent if iteration <= source)
 
 
 @dataclass(frozen=True)

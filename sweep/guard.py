@@ -5,6 +5,7 @@ iteration does not end is ended here. Only the process of that slice is ended, w
 and only its trial is charged. Times are seconds on the monotonic clock, memory is bytes.
 """
 
+import math
 import time
 from collections.abc import Iterator, Mapping
 from concurrent.futures import Future
@@ -70,7 +71,7 @@ class Guard:
     ) -> Iterator[SweepError]:
         limits = self._limits
         if limits.trial_s is not None:
-            left = limits.trial_s - replica.seconds
+            left = limits.trial_s - _kept_seconds(replica)
             if now - seen.began > max(0.0, left) + GRACE_S:
                 yield LimitPassed(
                     f"limits.trial_s: {limits.trial_s:g} s of training are over, and its "
@@ -95,6 +96,12 @@ class Guard:
             return
         if note != seen.note:
             seen.note, seen.moved = note, now
+
+
+def _kept_seconds(replica: Replica) -> float:
+    """Training up to the newest checkpoint; what came after it may be done again."""
+    saved = replica.newest.iteration if replica.newest else 0
+    return math.fsum(p.seconds for p in replica.curve if p.iteration <= saved)
 
 
 def _memory(pid: int) -> int:

@@ -45,7 +45,6 @@ class Parts:
         replica = self.history.replica(opened.trial, opened.replica)
         kept = sorted(replica.checkpoints.values(), key=lambda saved: -saved.iteration)
         birth, limits = replica.birth, spec.limits
-        left = None if limits.trial_s is None else limits.trial_s - replica.seconds
         return SliceSpec(
             sweep_id=self.ledger.sweep_id,
             epoch=self.history.epoch,
@@ -70,7 +69,8 @@ class Parts:
             birth_folder=str(folder.trial(birth.trial, birth.replica)) if birth else "",
             stop_file=str(folder.stop_file(self.history.epoch)),
             not_finite_ends=limits.not_finite != "go_on",
-            seconds_left=left,
+            trial_s=limits.trial_s,
+            spent=_spent(replica) if limits.trial_s is not None else (),
             watched=self._watched(replica),
             trust=signing.local_if_possible(),
             own_stop_file=str(folder.stop_file(self.history.epoch, trial.number)),
@@ -85,3 +85,7 @@ class Parts:
             return tuple((point.iteration, point.value) for point in replica.curve)
         rows = self.ledger.results(replica.trial, replica.index)
         return tuple((row.iteration, number(row.metrics.get(plateau.metric))) for row in rows)
+
+
+def _spent(replica: Replica) -> tuple[tuple[int, float], ...]:
+    return tuple((point.iteration, point.seconds) for point in replica.curve)

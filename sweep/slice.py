@@ -120,6 +120,8 @@ class _Slice:
             self._note(metrics)
             value = self._signed(number(metrics.get(self.spec.metric)))
             end = self._end(trainable, metrics)
+            if end is End.DIVERGED:
+                return end  # whoever tries it again begins from a state that was good
             if not trainable.can_save() or not trainable.at_checkpoint:
                 if end in FINAL or (end and not trainable.can_save()):
                     return end
@@ -151,7 +153,8 @@ class _Slice:
     def _bounds(self) -> Bounds:
         spec = self.spec
         before = [value for iteration, value in spec.watched if iteration <= self.source]
-        return Bounds.of(spec.stop, spec.metric, spec.not_finite_ends, spec.seconds_left, before)
+        left = spec.seconds_left(self.source)
+        return Bounds.of(spec.stop, spec.metric, spec.not_finite_ends, left, before)
 
     def _signed(self, value: float | None) -> float:
         return float("-inf") if value is None or value != value else self.spec.sign * value

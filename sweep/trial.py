@@ -131,10 +131,15 @@ class Trial:
         return min(replica.time for replica in go_on or counted)
 
     def reached(self, level: float) -> bool:
-        """Whether the group is at `level`: every replica there, or completed before it."""
-        there = [replica.reached(level) for replica in self.counted]
-        done = [replica.status is Status.COMPLETED for replica in self.counted]
-        return any(there) and all(a or b for a, b in zip(there, done, strict=True))
+        """Whether the group is at `level`: every replica there, or done or at a limit before it."""
+        over = {Status.COMPLETED}
+        if not self.held and not any(replica.ended_early for replica in self.replicas):
+            over.add(Status.STOPPED)
+        counted = self.counted
+        there = [replica.reached(level) for replica in counted]
+        return any(there) and all(
+            its or replica.status in over for its, replica in zip(there, counted, strict=True)
+        )
 
     def score_at(self, level: float = math.inf) -> float | None:
         """The aggregate of the replicas' scores at `level`; None: one of them has none yet."""

@@ -49,6 +49,8 @@ class Seen:
     crashes: list[int] = field(default_factory=list)
     kept: dict[str, Saved] = field(default_factory=dict)
     bred: bool = False
+    diverged: bool = False
+    """Whether its last slice ended so; that state is not saved."""
     steps: dict[int, float] = field(default_factory=dict)
     """Iteration → environment steps."""
 
@@ -173,13 +175,14 @@ class Oracle:
         self._curve(name, seen, event)
         self._charge(name, seen, event)
         self._keep(name, seen, event)
+        seen.diverged = event.end is End.DIVERGED
         self._move(seen, event.status)
 
     def _curve(self, name: str, seen: Seen, event: Closed) -> None:
         """Rows follow each other, without a gap, and say what was known beforehand."""
         back = event.source < seen.iteration
         claim(event.source <= seen.iteration, f"{name} begins at {event.source}, after a gap")
-        excused = event.skipped or not self._saves
+        excused = event.skipped or not self._saves or seen.diverged
         claim(not back or bool(excused), f"{name} goes back to {event.source} for no reason")
         due = list(range(event.source + 1, event.source + 1 + len(event.rows)))
         claim([row.iteration for row in event.rows] == due, f"{name}: rows are not {due}")
@@ -262,7 +265,8 @@ class Oracle:
         for replica in self.mirror.replicas(*Status):
             folder = self.folder.trial(replica.trial, replica.index)
             for saved in replica.checkpoints.values():
-                claim((folder / saved.file).exists(), f"{replica.name}: {saved.file} is gone")
+                there = saved.digest in self.damaged or (folder / saved.file).exists()
+                claim(there, f"{replica.name}: {saved.file} is gone")
                 if saved.digest in self._new - self.damaged:
                     self._load(replica, saved)
             birth = replica.birth

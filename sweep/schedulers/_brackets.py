@@ -121,7 +121,8 @@ class Brackets(schedulers.Scheduler):
         for rung, level in enumerate(bracket.rungs[:-1]):
             if not all(trial.reached(level) or trial.status in FINISHED for trial in alive):
                 return
-            ranking = ranked_at(alive, level)
+            there = [t for t in alive if t.reached(level) or t.status is Status.COMPLETED]
+            ranking = ranked_at(there, level)
             count = self._count(bracket, rung + 1)
             next_level = bracket.rungs[rung + 1]
             alive = []

@@ -109,6 +109,11 @@ class Population(schedulers.Scheduler):
         if history.to_create:
             goal = goals[-1] if goals else self._after(0.0)
             return self._found(history, free, goal)
+        behind = [t for t in history.of(Status.PAUSED) if waits(t) and _is_behind(t, goals[-2:])]
+        if behind:
+            why = f"it was held while the others went on to {goals[-1]:g}"
+            catches_up = [Resume(t.number, Goal(goals[-1]), why) for t in behind]
+            return Plan(resume=tuple(catches_up[:free]))
         for level, following in zip(goals[-2:], [*goals[-2:][1:], None], strict=True):
             generation = self._generation(history, level)
             if generation is not None:
@@ -236,6 +241,11 @@ class Population(schedulers.Scheduler):
         why += f"{changes(parent.searched, searched)}: {generation.says(brood.history, parent)}"
         goal = goal or Goal(self._after(parent.time))
         brood.bred.append(Breed(parent.number, searched, goal, why, told))
+
+
+def _is_behind(trial: Trial, levels: Sequence[float]) -> bool:
+    """Whether it waits at a level that is compared no more."""
+    return trial.goal.at is not None and trial.goal.at < min(levels, default=0.0)
 
 
 def _is_there(trial: Trial, level: float) -> bool:

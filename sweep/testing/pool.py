@@ -132,9 +132,8 @@ class _Play:
         self.saved: list[Saved] = []
         self.seconds = 0.0
         watched = [value for iteration, value in spec.watched if iteration <= self.began]
-        self.bounds = Bounds.of(
-            spec.stop, spec.metric, spec.not_finite_ends, spec.seconds_left, watched
-        )
+        left = spec.seconds_left(self.began)
+        self.bounds = Bounds.of(spec.stop, spec.metric, spec.not_finite_ends, left, watched)
 
     def play(self) -> SliceOutcome | WorkerLost:
         """What comes of the slice; `seconds` says how long it takes."""
@@ -174,7 +173,8 @@ class _Play:
         end = end or ending(metrics, spec.goal, spec.time_attr, spec.stop)
         if end is None and self.world.saves and self.seconds >= spec.slice_s:
             end = End.TIME
-        if self.world.saves and (end or iteration % spec.policy.every == 0):
+        due = end is not None or iteration % spec.policy.every == 0
+        if self.world.saves and due and end is not End.DIVERGED:
             self._save(iteration, number(metrics.get(spec.metric)))
         return end
 

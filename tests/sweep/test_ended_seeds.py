@@ -2,9 +2,8 @@
 
 import contextlib
 import math
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 
@@ -15,24 +14,20 @@ from sweep.events import (
     Created,
     End,
     EpochBegan,
-    EpochEnded,
     Event,
     Goal,
     Opened,
-    Recorded,
-    Row,
-    Saved,
     Status,
 )
-from sweep.history import History, Objective
+from sweep.history import History
 from sweep.launch import Launch
 from sweep.ledger import Ledger
-from sweep.requests import Requests, Verb
-from sweep.spec.score import Score
+from sweep.requests import Verb
 from sweep.testing import Moment, Simulation, simulate
-from sweep.wishes import Dropped, Held
+from sweep.wishes import Hold
 from tests.support import sweeps
 from tests.support.quadratic import Quadratic
+from tests.support.requests import asks, history_of
 from trainables import rng
 
 RACE: dict[str, Any] = {"trials": 3, "scheduler": "fifo", "replicas": 3, "racing": True}
@@ -140,35 +135,120 @@ def test_a_trial_that_a_person_holds_is_given_no_seed(
         return {"score": score, "done": at.iteration == (12 if at.trial == 0 else 10)}
 
     with Simulation({**RACE, "limits": {"slice_s": 4}}, curve, slots=2) as simulation:
-        ask = _asks_once(simulation, verb, _is_its_last_slice)
+        ask = asks(simulation, verb, 0, lambda past: _slices(past) == 3)
         trial = simulation.run(seen=ask).history.trials[0]
     assert (trial.status, len(trial.replicas)) == (Status.COMPLETED, 1)
 
 
-def _is_its_last_slice(event: Event) -> bool:
-    return isinstance(event, Opened) and (event.trial, event.slice) == (0, 2)
+def _slices(past: History) -> int:
+    return past.trials[0].slices if past.trials else 0
+
+
+def test_a_trial_that_was_held_when_it_completed_can_be_let_go_and_races_on(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("sweep.driver.TICK_S", 0.0)
+
+    def curve(at: Moment) -> dict[str, Any]:
+        seconds = 3.0 if at.trial == 2 else 1.0
+        return {"score": at.trial + 0.01 * at.replica, "time_this_iter_s": seconds}
+
+    spec = {**RACE, "stop": {"training_iteration": 6}, "limits": {"slice_s": 1000}}
+    with Simulation(spec, curve, slots=3) as simulation:
+        pause = asks(simulation, Verb.PAUSE, 2, lambda past: _completed(past, 0))
+        let_go = asks(simulation, Verb.UNPAUSE, 2, lambda past: _completed(past, 2))
+
+        def seen(k: int) -> None:
+            pause(k)
+            let_go(k)
+
+        best = simulation.run(seen=seen).history.trials[2]
+    assert (best.held, len(best.replicas)) == (Hold.NONE, 3)
+
+
+def _completed(past: History, number: int) -> bool:
+    return len(past.trials) > number and past.trials[number].status is Status.COMPLETED
+
+
+LIMITED: list[dict[str, Any]] = [
+    {"name": "asha", "grace_period": 3, "reduction_factor": 2},
+    {"name": "asha", "type": "stopping", "grace_period": 3, "reduction_factor": 2},
+    {"name": "hyperband", "grace_period": 3, "reduction_factor": 2},
+    {"name": "bohb", "grace_period": 3, "reduction_factor": 2},
+    {"name": "median", "interval": 3, "n_startup_trials": 2},
+    {"name": "pbt", "perturbation_interval": 3},
+    {"name": "pbt", "perturbation_interval": 3, "synch": False},
+]
+
+
+@pytest.mark.parametrize("scheduler", LIMITED)
+def test_a_seed_at_its_limit_holds_up_nobody(scheduler: dict[str, Any]) -> None:
+    def curve(at: Moment) -> dict[str, Any]:
+        slow = (at.trial, at.replica) == (1, 1)
+        score = at.trial + 0.1 * at.replica + at.iteration
+        return {"score": score, "time_this_iter_s": 10.0 if slow else 1.0}
+
+    spec = {
+        "trials": 4,
+        "scheduler": scheduler,
+        "replicas": 2,
+        "stop": {"training_iteration": 12},
+        "limits": {"trial_s": 15, "slice_s": 1000},
+    }
+    past = simulate(spec, curve, slots=2).history
+    assert past.trials[1].replicas[1].status is Status.STOPPED
+    assert past.of(Status.COMPLETED)
+    held_up = [t.number for t in past.trials if t.replicas[0].waited and t.time < 12]
+    assert scheduler["name"] == "asha" or not held_up
+
+
+@pytest.mark.parametrize("kills", [set[int](), {5}, {7}])
+def test_iterations_that_are_done_again_count_once_for_the_limit(kills: set[int]) -> None:
+    spec = {
+        "trials": 2,
+        "scheduler": {"name": "median", "interval": 3, "n_startup_trials": 1},
+        "stop": {"training_iteration": 9},
+        "limits": {"trial_s": 8.0},
+    }
+    past = simulate(spec, lambda at: {"score": float(at.iteration)}, kills=kills, saves=False)
+    assert [trial.iteration for trial in past.history.trials] == [8, 8]
+
+
+class Mended(Quadratic):
+    """Diverges at 3, and whoever stands on what it had then, until it is mended."""
+
+    broken: ClassVar[bool] = True
+
+    def step(self) -> dict[str, Any]:
+        result = super().step()
+        if type(self).broken and self.iteration + 1 == 3:
+            self.x = math.nan
+        return {**result, "loss": (self.x - 3.0) ** 2}
+
+
+def test_a_trial_that_diverged_is_tried_again_from_where_it_was_well(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = sweeps.make(
+        tmp_path,
+        trainable="tests.sweep.test_ended_seeds:Mended",
+        scheduler="fifo",
+        trials=1,
+        stop={"training_iteration": 5},
+        limits={"not_finite": "fail"},
+        checkpoint={"every": 1},
+    )
+    sweeps.run(folder)
+    (trial,) = sweeps.history(folder).trials
+    assert trial.status is Status.FAILED
+    assert [saved.iteration for saved in trial.replicas[0].checkpoints.values()] == [1, 2]
+    monkeypatch.setattr(Mended, "broken", False)
+    sweeps.run(folder, retry_failed=True)
+    (trial,) = sweeps.history(folder).trials
+    assert (trial.status, trial.iteration) == (Status.COMPLETED, 5)
 
 
 # ---- what people ask ---------------------------------------------------------------------------
-
-
-def _asks_once(
-    simulation: Simulation, verb: Verb, when: Callable[[Event], bool]
-) -> Callable[[int], None]:
-    """Asks for `verb` of trial 0 as soon as there is such an event."""
-    asked: list[int] = []
-
-    def seen(_k: int) -> None:
-        if not asked and any(when(record.event) for record in _records(simulation)):
-            with contextlib.closing(Requests(simulation.folder.ledger)) as requests:
-                asked.append(requests.ask(verb, {"trials_named": [0]}))
-
-    return seen
-
-
-def _records(simulation: Simulation) -> list[Recorded]:
-    with contextlib.closing(Ledger(simulation.folder.ledger)) as ledger:
-        return ledger.read()
 
 
 def test_a_trial_that_was_to_be_stopped_when_the_driver_died_is_stopped_by_the_next(
@@ -181,11 +261,11 @@ def test_a_trial_that_was_to_be_stopped_when_the_driver_died_is_stopped_by_the_n
 
     spec = {"trials": 2, "scheduler": "fifo", "limits": {"slice_s": 100}}
     with Simulation(spec, curve, slots=2) as simulation:
-        ask = _asks_once(simulation, Verb.STOP, lambda e: isinstance(e, Closed) and e.trial == 1)
+        ask = asks(simulation, Verb.STOP, 0, lambda past: _completed(past, 1))
 
         def seen(k: int) -> None:
             ask(k)
-            if isinstance(_records(simulation)[-1].event, Held):
+            if history_of(simulation).trials[0].held:
                 raise Killed
 
         with pytest.raises(Killed):
@@ -211,60 +291,3 @@ def test_a_failed_trial_whose_other_seed_ran_when_the_driver_died_is_tried_again
     with launch.opened(Launch(folder, 1, "inline", retry_failed=True)) as (parts, _):
         assert Driver(parts, lambda _records: None).run() == "finished"
     assert sweeps.history(folder).trials[0].status is Status.COMPLETED
-
-
-# ---- numbers -----------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("keys", "scores"),
-    [
-        ({"aggregate": {"lower_bound": 0.9}}, (1e160, 2e160, 3e160)),
-        ({"aggregate": "mean"}, (1.7e308,) * 3),
-        ({"aggregate": "iqm"}, (1.7e308, -1.7e308, 1.7e308)),
-        ({"aggregate": "median"}, (1.7e308,) * 3),
-        ({"racing": True}, (1e160, 2e160, 3e160)),
-        ({"racing": True}, (1.7e308, -1.7e308, 1.7e308)),
-        ({"score": {"mean_last": 3}}, (1.7e308,) * 3),
-        ({"score": "area"}, (-1.7e308,) * 3),
-    ],
-)
-def test_scores_of_any_size_are_compared(keys: dict[str, Any], scores: tuple[float, ...]) -> None:
-    def curve(at: Moment) -> dict[str, Any]:
-        score = scores[at.replica] if at.trial < 2 else 1.0
-        return {"score": score, "done": at.iteration == 3}
-
-    course = simulate({**RACE, "racing": False, **keys}, curve, slots=2)
-    assert [trial.status for trial in course.history.trials] == [Status.COMPLETED] * 3
-    assert len(course.history.ranked()) == 3
-
-
-@pytest.mark.parametrize("amount", [1.7e308, math.inf, -math.inf, math.nan])
-def test_absurd_seconds_and_steps_are_taken_in(amount: float) -> None:
-    def curve(at: Moment) -> dict[str, Any]:
-        told = {"score": 1.0, "timesteps_this_iter": amount, "done": at.iteration == 3}
-        return told if math.isnan(amount) else {**told, "time_this_iter_s": amount}
-
-    course = simulate({"trials": 1, "scheduler": "fifo"}, curve)
-    assert course.history.trials[0].status is Status.COMPLETED
-
-
-def test_what_is_written_while_nobody_drives_takes_no_time_of_the_budget() -> None:
-    saved = (Saved(1, "aa", "a.swck", 1), Saved(2, "bb", "b.swck", 1))
-    rows = (Row(1, {"score": 1.0}), Row(2, {"score": 1.0}))
-    day = 86400.0
-    history = History(Objective("score", "max", Score()))
-    history.extend(
-        [
-            Recorded(1, 1, 1000.0, EpochBegan("host", 1, 1)),
-            Recorded(2, 1, 1001.0, Created(0, {}, {}, 0)),
-            Recorded(3, 1, 1002.0, Opened(0, 0, 0, Goal(), "")),
-            Recorded(
-                4, 1, 1060.0, Closed(0, 0, 0, End.ASKED, Status.PAUSED, "", saved=saved, rows=rows)
-            ),
-            Recorded(5, 1, 1060.0, EpochEnded("stopped")),
-            Recorded(6, 2, 1060.0 + day, Dropped(0, 0, ("bb",))),
-            Recorded(7, 3, 1070.0 + day, EpochBegan("host", 1, 1)),
-        ]
-    )
-    assert history.spent_s == 60.0

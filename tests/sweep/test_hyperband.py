@@ -141,6 +141,17 @@ def test_a_failed_trial_does_not_hold_up_its_bracket() -> None:
     assert sorted(lengths(course).values()) == [0, 1, 1, 1, 1, 1, 3, 3, 9]
 
 
+def test_who_failed_before_a_rung_takes_no_place_there_by_what_it_was_before() -> None:
+    def early(at: Moment) -> dict[str, Any]:
+        if (at.trial, at.iteration) == (0, 2):
+            raise RuntimeError("bad luck")
+        return {"score": 100.0 if at.trial == 0 else float(at.trial)}
+
+    scheduler = {"name": "hyperband", "grace_period": 3, "reduction_factor": 3}
+    course = simulate({**spec(3), "scheduler": scheduler}, early, slots=2)
+    assert lengths(course) == {0: 1, 1: 3, 2: 9}
+
+
 def test_a_topped_up_bracket_is_halved_anew_and_nobody_runs_twice() -> None:
     with Simulation(spec(5), curve) as simulation:
         before = lengths(simulation.run())

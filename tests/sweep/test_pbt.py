@@ -2,7 +2,6 @@
 
 import math
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,11 +10,10 @@ import pytest
 from sweep import launch
 from sweep.driver import Driver
 from sweep.errors import BadConfig, UsageError
-from sweep.events import FINISHED, Closed, Created, Moved, Opened, Recorded, Status
+from sweep.events import Closed, Created, Moved, Opened, Recorded, Status
 from sweep.folder import Folder
 from sweep.history import Trial
 from sweep.launch import Launch
-from sweep.schedulers._generation import Generation, born_at
 from sweep.schedulers._mutation import perturbed
 from sweep.show import look, views
 from sweep.space import Float, Int, Normal
@@ -140,56 +138,6 @@ def test_asynchronously_a_trial_is_compared_with_the_newest_of_each_other() -> N
             verdicts.append(event)
     assert sum(isinstance(event, Moved) for event in verdicts) > 2
     assert len(course.history.trials) == 6 + len(ended)
-
-
-@pytest.mark.parametrize("synch", [True, False])
-@pytest.mark.parametrize("slots", [1, 3])
-def test_nobody_is_bred_from_a_trial_that_has_ended(synch: bool, slots: int) -> None:
-    course = simulate({**with_scheduler(synch=synch), "trials": 6}, curve, slots=slots)
-    assert max(trial.iteration for trial in course.history.trials) == 12
-    ended: set[int] = set()
-    for record in course.records:
-        event = record.event
-        if isinstance(event, Created) and event.births:
-            assert event.births[0].trial not in ended
-        elif isinstance(event, Closed | Moved) and event.status in FINISHED:
-            ended.add(event.trial)
-
-
-@pytest.mark.parametrize("name", ["pbt", "pb2"])
-@pytest.mark.parametrize("slots", [1, 2, 4])
-def test_a_population_that_races_is_compared_when_all_its_seeds_are_there(
-    name: str, slots: int
-) -> None:
-    """Otherwise the winner has gone on when the loser is replaced, again and again."""
-    scheduler = with_scheduler(name=name, quantile_fraction=0.5)
-    spec = {**scheduler, "trials": 4, "replicas": 2, "racing": True}
-    with Simulation(spec, noisy, slots=slots) as simulation:
-        course = simulation.run()
-    born = [born_at(trial) for trial in course.history.trials if trial.parent is not None]
-    assert [sum(at == level for at in born) for level in (3.0, 6.0, 9.0)] == [2, 2, 2]
-    assert len(born) == 6
-
-
-def noisy(at: Moment) -> dict[str, Any]:
-    """By so much that any trial may still win."""
-    told = curve(at)
-    return {**told, "score": told["score"] + at.replica * (-1) ** at.trial}
-
-
-def test_who_has_no_checkpoint_has_no_children_and_then_nobody_is_replaced() -> None:
-    course = simulate(SPEC, curve, slots=8)
-    trials = [replace(t, replicas=[replace(t.replicas[0])]) for t in course.history.trials[:4]]
-    for trial in trials:
-        trial.replicas[0].status = Status.PAUSED
-    generation = Generation(3.0, [(trial, None) for trial in trials], count=1)
-    assert [trial.number for trial, _ in generation.upper] == [0]
-    trials[0].replicas[0].checkpoints = {}
-    assert [trial.number for trial, _ in generation.upper] == [1]
-    assert generation.lower == [trials[3]]
-    for trial in trials:
-        trial.replicas[0].checkpoints = {}
-    assert not generation.lower
 
 
 def test_settings_of_a_trial_never_change_and_a_child_starts_where_its_parent_was() -> None:
