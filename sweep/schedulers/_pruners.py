@@ -73,17 +73,13 @@ class Pruned(Looks):
         """Ask the pruner about each trial at its newest level."""
         from sweep.schedulers._pruning import Study
 
-        farthest = max(self._looks(trial) for trial in history.trials)
-        levels = [self.interval * look for look in range(1, farthest + 1)]
         pruner = self.make_pruner()
         name = type(pruner).__name__
-        return functools.partial(self._verdict, Study(history, levels, pruner), name)
-
-    def _looks(self, trial: Trial) -> int:
-        return int(trial.time // self.interval)
+        return functools.partial(self._verdict, Study(history, self.interval, pruner), name)
 
     def _verdict(self, study: "Study", name: str, trial: Trial) -> Verdict:
-        level, metric = self._looks(trial) * self.interval, trial.objective.metric
+        level = int(trial.time // self.interval) * self.interval
+        metric = trial.objective.metric
         value = study.value_at(trial.number, level)
         if value is None:
             return Verdict(True, f"goes on: no {metric} at {level} yet", {"look": level})

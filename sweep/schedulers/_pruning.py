@@ -1,10 +1,12 @@
 """The history as a study in memory, on which Optuna's pruners judge one trial.
 
-The study is made anew for each plan. A trial stands there with its score at each level that it has
-reached, under the level as its step; where a pruner compares with completed trials only, the others
-have none. Pruners that remember in the study what they decided before (successive halving,
-Hyperband) get one in which every trial still runs, and are shown every rung that was come to again,
-so that they remember the same.
+The study is made anew for each plan. A trial stands there with its score at each of its looks, the
+multiples of the interval at which it can have come to rest, under that level as its step: its steps
+are as many as its looks, in whatever units time is counted. Where a pruner compares with completed
+trials only, these have a score at the looks of those that are judged too, and the others have none.
+Pruners that remember in the study what they decided before (successive halving, Hyperband) get one
+in which every trial still runs, and are shown every rung that was come to again, so that they
+remember the same.
 """
 
 import copy
@@ -43,15 +45,16 @@ class Study:
 
     Args:
         history: the sweep.
-        levels: where trials are looked at, ascending, up to the farthest trial.
+        interval: trials are looked at where they pass a multiple of it.
         pruner: who will be asked.
     """
 
-    def __init__(self, history: History, levels: Sequence[int], pruner: BasePruner) -> None:
-        self._pruner = pruner
+    def __init__(self, history: History, interval: int, pruner: BasePruner) -> None:
+        self._trials, self._interval, self._pruner = history.trials, interval, pruner
         self._study = optuna.create_study(study_name=_NAME, direction=direction(history.objective))
         self._remembers = isinstance(pruner, SuccessiveHalvingPruner | HyperbandPruner)
-        shown = [self._shown(trial, levels) for trial in history.trials]
+        judged = {level for trial in history.of(Status.PAUSED) for level in self._looks(trial)}
+        shown = [self._shown(trial, judged) for trial in history.trials]
         self._completed = [n for n, one in enumerate(shown) if one.state is TrialState.COMPLETE]
         for one in shown if self._remembers else ():
             one.state, one.value, one.datetime_complete = TrialState.RUNNING, None, None
@@ -67,22 +70,34 @@ class Study:
 
     def completed_at(self, level: int) -> list[tuple[int, float]]:
         """Number and value of the completed trials that have one at a level."""
-        found = ((number, self.value_at(number, level)) for number in self._completed)
+        there = (number for number in self._completed if self._trials[number].reached(level))
+        found = ((number, self._trials[number].score_at(level)) for number in there)
         return [(number, value) for number, value in found if value is not None]
 
     def value_at(self, number: int, level: int) -> float | None:
-        """The value of one trial at a level; None: it has none there."""
+        """The value of one trial at a look; None: it has none there."""
         return self._frozen(number).intermediate_values.get(level)
 
     def _frozen(self, number: int) -> FrozenTrial:
         return self._study.get_trials(deepcopy=False)[number]
 
-    def _shown(self, trial: Trial, levels: Sequence[int]) -> FrozenTrial:
+    def _looks(self, trial: Trial) -> set[int]:
+        """The levels at which it can have been looked at, its newest among them."""
+        longest = max((replica.curve for replica in trial.counted), key=len)
+        times = [*(point.time for point in longest), trial.time]
+        looks = {time // self._interval for time in times}
+        return {int(look) * self._interval for look in looks if look >= 1}
+
+    def _shown(self, trial: Trial, judged: set[int]) -> FrozenTrial:
         state, score = _STATES[trial.status], trial.score
         if state is TrialState.COMPLETE and (score is None or not math.isfinite(score)):
             state = TrialState.FAIL
-        counts = self._remembers or state is TrialState.COMPLETE or trial.status is Status.PAUSED
-        reached = [level for level in levels if trial.reached(level)] if counts else []
+        levels = set[int]()
+        if self._remembers or state is TrialState.COMPLETE or trial.status is Status.PAUSED:
+            levels |= self._looks(trial)
+        if state is TrialState.COMPLETE and not self._remembers:
+            levels |= judged
+        reached = [level for level in sorted(levels) if trial.reached(level)]
         found = zip(reached, trial.scores_at(reached), strict=True)
         return optuna.trial.create_trial(
             state=state,

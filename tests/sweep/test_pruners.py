@@ -5,7 +5,7 @@ Each whole sweep is read again decision by decision; what was known then is what
 
 import itertools
 import statistics
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -17,6 +17,7 @@ from sweep.errors import BadConfig, UsageError
 from sweep.events import Closed, Moved, Opened, Status
 from sweep.spec.score import Score
 from sweep.testing import Course, Moment, check_kills, simulate
+from sweep.trial import Trial
 from tests.support.trials import trial
 
 #: Trial → its values by iteration, as far as they are known; and the completed trials.
@@ -228,6 +229,49 @@ def test_what_cannot_work_is_refused_before_anything_runs(
     with pytest.raises(UsageError, match=says) as caught:
         simulate(spec(scheduler), curve)
     assert isinstance(caught.value, BadConfig)
+
+
+@pytest.mark.parametrize("name", ["median", "patient"])
+def test_a_pruner_sees_looks_however_finely_time_is_counted(
+    monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    """A million steps an iteration are one look, of as many as the trial has had iterations."""
+    asked: list[int] = []
+    read = Trial.scores_at
+
+    def counted(trial: Trial, levels: Sequence[float]) -> list[float | None]:
+        asked.append(len(levels))
+        assert len(levels) <= 12, "levels between two iterations were looked at"
+        return read(trial, levels)
+
+    monkeypatch.setattr(Trial, "scores_at", counted)
+
+    def counting(at: Moment) -> dict[str, Any]:
+        return {**fading(at), "timesteps_this_iter": 1_000_000}
+
+    startup = {"n_startup_trials": 1} if name == "median" else {"patience": 2}
+    by_steps = {"name": name, "interval": 1, "time_attr": "timesteps_total", **startup}
+    by_iterations = {"name": name, "interval": 1, **startup}
+    stop = {"timesteps_total": 12_000_000}
+    fine = simulate(spec(by_steps, 6, stop=stop), counting)
+    coarse = simulate(spec(by_iterations, 6), counting)
+    ends = [[(t.status, t.iteration) for t in c.history.trials] for c in (fine, coarse)]
+    assert ends[0] == ends[1]
+    assert fine.history.of(Status.PRUNED)
+    assert asked
+
+
+def test_completed_trials_are_compared_where_a_judged_one_stands() -> None:
+    """Their own iterations end elsewhere; what they had by then counts."""
+
+    def uneven(at: Moment) -> dict[str, Any]:
+        return {"score": at.iteration - 5.0 * at.trial, "timesteps_this_iter": 100 + 10 * at.trial}
+
+    scheduler = {"name": "median", "n_startup_trials": 1, "time_attr": "timesteps_total"}
+    course = simulate(spec(scheduler, 4, stop={"timesteps_total": 1000}), uneven)
+    assert [t.iteration for t in course.history.trials] == [10, 1, 1, 1]
+    moved = next(r.event for r in course.records if isinstance(r.event, Moved))
+    assert (moved.evidence["look"], moved.evidence["values"]) == (110, [2.0])
 
 
 @pytest.mark.parametrize("kind", ["last", "best", "area"])
