@@ -4,8 +4,8 @@ warm_start: {sweep: NAME or path, best: 10, trials: completed}
 
 Its trials stand in the new ledger from then on, with their settings and curves, so that the other
 sweep is never needed again. Searchers see them beside the sweep's own trials; they are counted
-nowhere and no scheduler sees them. A trial whose settings are no point of today's space is left
-out, and it is said why.
+nowhere and no scheduler sees them. A trial that was bred, or whose settings are no point of today's
+space, is left out, and it is said why.
 """
 
 import contextlib
@@ -135,6 +135,8 @@ class _Taking:
 
     def _point(self, trial: Trial) -> dict[str, Any]:
         """Its settings as today's space has them."""
+        if trial.parent is not None:  # its score is owed to its ancestors' settings too
+            raise _Unfit(f"it was bred from trial {trial.parent}")
         if trial.status is not Status.COMPLETED and not self.unfinished:
             raise _Unfit(f"it is {trial.status}")
         if trial.score is None:

@@ -101,6 +101,19 @@ def test_what_does_not_fit_is_left_out_and_it_is_said_why(
     assert re.search(why, warmed(folder).left_out[0])
 
 
+def test_bred_trials_are_left_out(tmp_path: Path) -> None:
+    """Their scores are owed to their ancestors' settings too."""
+    pbt = {"name": "pbt", "perturbation_interval": 2}
+    population = make(tmp_path, name="pbt", scheduler=pbt, stop={"training_iteration": 4})
+    sweeps.run(population)
+    bred = [trial for trial in sweeps.history(population).trials if trial.parent is not None]
+    folder = make(tmp_path, name="new", warm_start={"sweep": "pbt", "trials": "all"})
+    assert bred
+    assert [one["trial"] for one in warmed(folder).trials] == [0, 1, 2, 3]
+    reasons = tuple(f"trial {t.number}: it was bred from trial {t.parent}" for t in bred)
+    assert warmed(folder).left_out == reasons
+
+
 def test_a_forbidden_trial_is_left_out(root: Path, tmp_path: Path) -> None:
     start = {"sweep": str(root / "first")}
     folder = make(tmp_path, warm_start=start, forbid=["target == 1.0"])
