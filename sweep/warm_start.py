@@ -106,7 +106,7 @@ class _Taken:
     def plain(self) -> dict[str, Any]:
         curves = [
             [[point.iteration, point.time, point.value, *point.others] for point in replica.curve]
-            for replica in self.trial.replicas
+            for replica in self.trial.counted  # as in its score
         ]
         return {
             "trial": self.trial.number,

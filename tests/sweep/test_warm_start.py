@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from sweep.errors import BadConfig
-from sweep.events import Warmed
+from sweep.events import Closed, Recorded, Warmed
 from sweep.folder import Folder
 from sweep.launch import Launch, opened
 from sweep.ledger import Ledger
@@ -112,6 +112,25 @@ def test_bred_trials_are_left_out(tmp_path: Path) -> None:
     assert [one["trial"] for one in warmed(folder).trials] == [0, 1, 2, 3]
     reasons = tuple(f"trial {t.number}: it was bred from trial {t.parent}" for t in bred)
     assert warmed(folder).left_out == reasons
+
+
+def test_a_seed_that_catches_up_does_not_count_here_either(tmp_path: Path) -> None:
+    class Killed(BaseException):
+        """The driver ends while the second seed is on its way."""
+
+    def kill(recorded: Sequence[Recorded]) -> None:
+        events = [record.event for record in recorded]
+        if any(isinstance(event, Closed) and event.replica for event in events):
+            raise Killed
+
+    racing = {"replicas": 2, "racing": True, "stop": {"training_iteration": 4}}
+    raced = make(tmp_path, name="raced", trials=1, limits={"slice_s": 1e-9}, **racing)
+    with pytest.raises(Killed):
+        sweeps.run(raced, watch=kill)
+    theirs = sweeps.history(raced).trials[0]
+    assert [replica.catching_up for replica in theirs.replicas] == [False, True]
+    folder = make(tmp_path, name="new", warm_start={"sweep": "raced", "trials": "all"})
+    assert [trial.score for trial in sweeps.history(folder).earlier] == [theirs.score]
 
 
 def test_a_forbidden_trial_is_left_out(root: Path, tmp_path: Path) -> None:
