@@ -4,11 +4,13 @@
 
 ``sweep export-schedule`` writes the file; the steps can stand in the spec as well. The first trial
 has the first step's settings; where the next step begins, a child with its settings goes on from
-there. Jaderberg et al., Population Based Training of Neural Networks, 2017, section 4.4, replay
-what a population found in this way.
+there. A clone that a person makes is no part of the chain; it is trained to its end. Jaderberg et
+al., Population Based Training of Neural Networks, 2017, section 4.4, replay what a population found
+in this way.
 """
 
 from collections.abc import Sequence
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Annotated, Any, ClassVar
@@ -18,7 +20,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from sweep import schedulers
 from sweep.errors import BadConfig
 from sweep.events import Goal, Status
-from sweep.history import History
+from sweep.history import History, Trial
 from sweep.schedulers import Breed, Frame, Fresh, Plan, Stop
 from sweep.schedulers._mutation import changes
 from sweep.schedulers._rungs import SETTINGS, TimeOptions, waits
@@ -75,12 +77,18 @@ class Scheduler(schedulers.Scheduler):
         _check(self.steps, frame)
 
     def plan(self, history: History, free: int) -> Plan:
-        """The first trial; then the next child, when the last one is there."""
-        done = len(history.trials)
-        if done == 0:
+        """The first trial; then the next child, when the last one is there; clones beside them."""
+        chain = [trial for trial in history.trials if trial.clone_of is None]
+        if not chain:
             why = "the first step of the schedule"
             return Plan(fresh=(Fresh(self._goal(0), why, given=self.steps[0].settings),))
-        last = history.trials[-1]
+        plan = self._go_on(chain)
+        clone = Fresh(Goal(), "it keeps its settings to its end")
+        clones = min(free - len(plan.breed), len(history.waiting))
+        return replace(plan, fresh=(clone,) * clones)
+
+    def _go_on(self, chain: Sequence[Trial]) -> Plan:
+        last, done = chain[-1], len(chain)
         if done >= len(self.steps) or not waits(last):
             return Plan()
         step = self.steps[done]

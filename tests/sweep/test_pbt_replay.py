@@ -1,5 +1,6 @@
 """What a population found, exported and replayed as one chain of trials."""
 
+import contextlib
 import json
 from pathlib import Path
 from typing import Any
@@ -8,9 +9,11 @@ import pytest
 
 from sweep.cli import main
 from sweep.errors import UsageError
-from sweep.events import Status
+from sweep.events import Closed, Status
 from sweep.folder import Folder
-from sweep.testing import check_kills, simulate
+from sweep.ledger import Ledger
+from sweep.requests import Requests, Verb
+from sweep.testing import Simulation, check_kills, simulate
 from tests.support import sweeps
 from tests.sweep.test_pbt import SPEC, curve
 
@@ -36,6 +39,33 @@ def test_a_schedule_is_replayed_as_one_chain() -> None:
 
 def test_a_killed_replay_is_the_same() -> None:
     check_kills(replay(STEPS), curve)
+
+
+@pytest.mark.parametrize("from_checkpoint", [False, True])
+@pytest.mark.parametrize("slots", [1, 2])
+def test_a_clone_is_trained_beside_the_chain(
+    monkeypatch: pytest.MonkeyPatch, from_checkpoint: bool, slots: int
+) -> None:
+    monkeypatch.setattr("sweep.driver.TICK_S", 0.0)
+    body = {"trials_named": [0], "settings": {"x": 0.2}, "from_checkpoint": from_checkpoint}
+    spec = replay(STEPS, limits={"slice_s": 1})
+    with Simulation(spec, curve, slots) as simulation:
+        asked: list[int] = []
+
+        def seen(_k: int) -> None:
+            with contextlib.closing(Ledger(simulation.folder.ledger)) as ledger:
+                saved = any(isinstance(r.event, Closed) and r.event.saved for r in ledger.read())
+            if saved and not asked:
+                with contextlib.closing(Requests(simulation.folder.ledger)) as requests:
+                    asked.append(requests.ask(Verb.CLONE, body))
+
+        trials = simulation.run(seen=seen).history.trials
+    chain = [trial for trial in trials if trial.clone_of is None]
+    assert [t.searched["x"] for t in chain] == [0.9, 0.7, 0.5]
+    assert [t.iteration for t in chain] == [3, 9, 12]
+    (clone,) = (trial for trial in trials if trial.clone_of == 0)
+    assert (clone.searched["x"], clone.iteration) == (0.2, 12)
+    assert clone.status is Status.COMPLETED
 
 
 @pytest.fixture(scope="module")
