@@ -105,9 +105,11 @@ def traced_calls() -> dict[str, tuple[int, int]]:
     with tempfile.TemporaryDirectory(prefix="store-faults-", dir=fast_folder()) as scratch:
         folder, log = Path(scratch) / "trial", Path(scratch) / "log"
         _trace(folder, ["-o", str(log), "-e", f"trace={','.join(CALLS)}"])
-        start, rest = log.read_text().split(f'mkdir("{folder}"', 1)
+        text = log.read_text()
+    begins = text.index("\n", text.index(f'mkdir("{folder}"'))  # where its own folder is made
     before, after = (
-        Counter(re.findall(r"^\d+ +(\w+)\(", text, re.MULTILINE)) for text in (start, rest)
+        Counter(re.findall(r"^\d+ +(\w+)\(", part, re.MULTILINE))
+        for part in (text[:begins], text[begins:])
     )
     return {call: (before[call], count) for call, count in after.items() if call in CALLS}
 
