@@ -49,7 +49,8 @@ def run(out: Path, rounds: int, seed: int, victim: Victim = Victim.GROUP) -> int
     cases = Cases(out, f"kill_{victim}")
     with straight_sweeps() as straight:
         for number in itertools.count():
-            if sum(line.get("kills", 0) for line in cases.done.values()) >= rounds:
+            kills = sum(line.get("kills", 0) for line in cases.done.values())
+            if kills >= rounds and number >= len(cases.done):  # what failed is run again
                 break
             kind = _TURNS[victim][number % len(_TURNS[victim])]
             stream = rng.generator(seed, "kills", list(Victim).index(victim), number)
