@@ -43,8 +43,11 @@ def store_url(folder: Folder) -> str:
     The driver is named because MLflow takes a bare ``sqlite:///`` URL apart as text, escapes
     included, and makes a folder of that name.
     """
-    path = str(folder.mlflow.absolute())
-    return sa.URL.create("sqlite+pysqlite", database=path).render_as_string(hide_password=False)
+    return _url(folder.mlflow).render_as_string(hide_password=False)
+
+
+def _url(database: Path) -> sa.URL:
+    return sa.URL.create("sqlite+pysqlite", database=str(database.absolute()))
 
 
 def connect(where: Where) -> "tuple[MlflowClient, str]":
@@ -55,6 +58,8 @@ def connect(where: Where) -> "tuple[MlflowClient, str]":
     database = where.folder.mlflow.absolute()
     artifacts = (database.parent / "mlartifacts").as_uri()
     with _locked(database.with_name(f"{database.name}.lock")):
+        if not database.exists():
+            _make(database)
         _use_wal(database)
         client = open_client(where)
         return client, _experiment(client, where.name, artifacts)
@@ -62,14 +67,21 @@ def connect(where: Where) -> "tuple[MlflowClient, str]":
 
 def open_client(where: Where) -> "MlflowClient":
     """A client alone; it makes the tables where the file has none."""
+    _prepare()
+    from mlflow import MlflowClient
+
+    url = store_url(where.folder) if where.tracking_uri is None else where.tracking_uri
+    return MlflowClient(url, url)
+
+
+def _prepare() -> None:
+    """Import MLflow, with the settings and the silence that it is to have in this process."""
     for name, value in ENVIRONMENT.items():
         os.environ.setdefault(name, value)
-    from mlflow import MlflowClient
+    import mlflow  # noqa: F401
 
     for name in NOISY:
         logging.getLogger(name).setLevel(logging.CRITICAL)
-    url = store_url(where.folder) if where.tracking_uri is None else where.tracking_uri
-    return MlflowClient(url, url)
 
 
 def _experiment(client: "MlflowClient", name: str, artifacts: str | None) -> str:
@@ -105,6 +117,25 @@ def name_of(run: "Run") -> str:
     """What tells a run from the sweep's others (`run_name`); empty: it is the sweep's own."""
     name: str = run.data.tags.get("sweep.run", run.data.tags.get("sweep.trial", ""))
     return name
+
+
+def _make(database: Path) -> None:
+    """Make the tables in a file beside it, which gets its name when they are whole.
+
+    MLflow's migrations are no transaction: where a kill leaves them they can never go on.
+    """
+    _prepare()
+    from mlflow.store.db import utils
+
+    draft = database.with_name(f"{database.name}.new")
+    for left in (draft, draft.with_name(f"{draft.name}-journal")):
+        left.unlink(missing_ok=True)
+    engine = sa.create_engine(_url(draft))
+    try:
+        utils._initialize_tables(engine)
+    finally:
+        engine.dispose()
+    draft.replace(database)
 
 
 def _use_wal(database: Path) -> None:

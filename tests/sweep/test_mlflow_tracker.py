@@ -5,11 +5,12 @@ import os
 import shutil
 import signal
 import sqlite3
+import subprocess
 import sys
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -63,6 +64,45 @@ def tables(tmp_path_factory: pytest.TempPathFactory) -> Path:
     with closing(sqlite3.connect(story.where.folder.mlflow)) as database:
         database.execute("PRAGMA wal_checkpoint(TRUNCATE)")
     return story.where.folder.mlflow
+
+
+CONNECT = """
+import sys, pathlib
+from sweep.trackers._mlflow_store import connect
+from tests.support.events import Story
+connect(Story.create(pathlib.Path(sys.argv[1]), "killed").where)
+"""
+
+
+def test_a_kill_while_the_tables_are_made_leaves_none_that_are_half_made(tmp_path: Path) -> None:
+    """In the middle of a migration, from where MLflow can never go on."""
+    child = subprocess.Popen([sys.executable, "-c", CONNECT, str(tmp_path)])
+    while not _is_migrated(tmp_path):
+        child.send_signal(signal.SIGCONT)
+        assert child.poll() is None
+        time.sleep(0.001)
+        child.send_signal(signal.SIGSTOP)
+    child.kill()
+    child.wait()
+    client, experiment = connect(Story.create(tmp_path, "next").where)
+    assert client.get_experiment(experiment).name == "next"
+
+
+def _is_migrated(root: Path) -> bool:
+    """Whether a migration is under way: in the file that counts, one that has made a table."""
+    made = "SELECT 1 FROM sqlite_master WHERE name LIKE '%alembic_tmp%'"
+    begun = "SELECT 1 FROM alembic_version"
+    return _finds(root / "mlflow.db", made) or _finds(root / "mlflow.db.new", begun)
+
+
+def _finds(path: Path, query: str) -> bool:
+    if not path.exists():
+        return False
+    with suppress(sqlite3.Error):
+        url = f"{path.as_uri()}?mode=ro"
+        with closing(sqlite3.connect(url, uri=True, timeout=0.0)) as database:
+            return bool(database.execute(query).fetchall())
+    return False
 
 
 @pytest.fixture
