@@ -10,6 +10,7 @@ memory.
 
 import logging
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, NamedTuple
@@ -24,7 +25,7 @@ from trainables.envs.make import EnvironmentConfig, make_env
 from trainables.envs.preprocessors import require_finite
 from trainables.envs.registry import EnvContext
 from trainables.envs.remote_seat import RemoteSeat
-from trainables.envs.restarts import MAX_FAILURES_IN_A_ROW, AnySeat, told
+from trainables.envs.restarts import MAX_FAILURES_IN_A_ROW, AnySeat, close, told
 from trainables.envs.seat import Seat
 from trainables.errors import EnvError
 from trainables.policies.player import Player
@@ -65,15 +66,8 @@ def play(player: Player, plan: Plan, seed: int, indices: Sequence[int]) -> list[
     Raises:
         EnvError: an environment failed and may not be made anew, or failed again and again.
     """
-    streams = rng.capture_global()
-    rng.seed_global(seed, "global")
-    seats: list[AnySeat] = []
-    try:
-        _fill(seats, plan, min(plan.width, len(indices)), seed)
+    with _made(plan, min(plan.width, len(indices)), seed) as seats:
         finished = _play(player, seats, iter(indices), (seed, plan))
-    finally:
-        _let_go(seats)
-        rng.restore_global(streams)
     return [finished[index] for index in indices]
 
 
@@ -90,11 +84,7 @@ def play_watched(
         look: called at each observation with the environment and the steps so far; 0 steps also
             where the episode begins anew, because its environment failed.
     """
-    streams = rng.capture_global()
-    rng.seed_global(seed, "global")
-    seats: list[AnySeat] = []
-    try:
-        _fill(seats, plan, 1, seed)
+    with _made(plan, 1, seed) as seats:
         one = _Running(seats[0], index, player.initial_memory(), (seed, plan))
         over = False
         while not over:
@@ -105,9 +95,22 @@ def play_watched(
             one.seat.send_step(actions[0])
             over = one.step()
         look(one.seat, one.length)
+
+
+@contextmanager
+def _made(plan: Plan, count: int, seed: int) -> Iterator[list[AnySeat]]:
+    """So many environments; after them the global streams are what they were before."""
+    streams = rng.capture_global()
+    rng.seed_global(seed, "global")
+    seats: list[AnySeat] = []
+    try:
+        _fill(seats, plan, count, seed)
+        yield seats
     finally:
-        _let_go(seats)
-        rng.restore_global(streams)
+        try:
+            _let_go(seats)
+        finally:
+            rng.restore_global(streams)
 
 
 def _fill(seats: list[AnySeat], plan: Plan, count: int, seed: int) -> None:
@@ -137,7 +140,7 @@ def _let_go(seats: Sequence[AnySeat]) -> None:
         one.end()
     for seat in seats:
         if isinstance(seat, Seat):
-            seat.close()
+            close(seat, "an environment of the evaluation")
 
 
 class _Running:
@@ -168,7 +171,7 @@ class _Running:
         except Exception as error:  # noqa: BLE001 an environment may raise anything
             self._begin(self._judged("step", error))
             return False
-        require_finite(np.array([reward]), f"evaluation episode {self.index}, row", "reward")
+        require_finite(np.array([reward]), f"{self._name}, row", "reward")
         self.reward += float(reward)
         self.length += 1
         return bool(terminated or truncated) or self.length == self._plan.lanes.horizon
@@ -177,6 +180,10 @@ class _Running:
     def played(self) -> Played:
         """The episode, which is over."""
         return Played(RolloutMetrics(self.reward, self.length), self.faults)
+
+    @property
+    def _name(self) -> str:
+        return f"evaluation episode {self.index}"
 
     def _begin(self, error: Exception | None) -> None:
         """The first observation, in an environment made anew after an error, until it works."""
@@ -187,7 +194,7 @@ class _Running:
             self.stream = rng.generator(self._seed, "policy", *path) if explore else None
             try:
                 if error is not None:
-                    self.seat.close()
+                    close(self.seat, self._name)
                     self.seat.remake(rng.integer(self._seed, "global", *path))
                 self.seat.seed_spaces(rng.integer(self._seed, "spaces", *path) % 2**31)
                 self.observation = self.seat.reset(rng.integer(self._seed, "env", *path) % 2**31)
@@ -198,7 +205,7 @@ class _Running:
 
     def _judged(self, method: str, error: Exception) -> Exception:
         """The error, counted and told; raised in other words if the episode may not go on."""
-        name = f"evaluation episode {self.index}"
+        name = self._name
         if isinstance(error, Breach):
             raise EnvError(f"{name}: {error}") from error.__cause__
         if not self._plan.lanes.restart_failed_sub_environments:

@@ -9,7 +9,9 @@ import numpy as np
 import psutil
 import pytest
 
+from tests.support.environments import Broken
 from tests.support.trainers import SMALL, differences, final_state, make, run
+from trainables import rng
 from trainables.algorithms.ppo import PPO
 from trainables.errors import ConfigError, EnvError, NotFiniteError, TrainableError
 from trainables.evaluation_play import play
@@ -273,6 +275,42 @@ def test_E4_environments_of_an_evaluation_are_cut_off_in_processes_of_their_own(
 def test_T16_an_evaluation_that_fails_again_and_again_ends_with_the_cause() -> None:
     with pytest.raises(EnvError, match=r"evaluation episode 0: .*failed 9 times in a row.*world"):
         evaluated({"evaluation_config": {"env_config": {"above": -1.0}}})
+
+
+class RaisesAgainWhenClosed(Broken):
+    """Raises once in its process, and when it is closed after that."""
+
+    failed: ClassVar[bool] = False
+
+    def step(self, action: Any) -> Any:
+        if self.steps == 2 and not RaisesAgainWhenClosed.failed:
+            self.what, RaisesAgainWhenClosed.failed = "raise and close", True
+            raise ZeroDivisionError("the world ended")
+        return super().step(action)
+
+    def close(self) -> None:
+        if self.what == "raise and close":
+            raise ConnectionError("nothing to close")
+
+
+@pytest.mark.parametrize("restarts", [True, False])
+def test_T16_what_closing_raises_hides_no_failure_and_hinders_no_restart(
+    restarts: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    env = {"env": f"{__name__}:RaisesAgainWhenClosed", "env_config": {"what": ""}}
+    trainer = make({**FAULTY, **env, "restart_failed_sub_environments": restarts})
+    plan = trainer.evaluation_plan(trainer.settings)
+    monkeypatch.setattr(RaisesAgainWhenClosed, "failed", False)
+    before = rng.capture_global()
+    if restarts:
+        played = play(trainer.player, plan, 5, range(2))
+        assert [one.metrics.length for one in played] == [10, 10]
+        assert sum(one.faults for one in played) == 1
+    else:
+        with pytest.raises(EnvError, match="the world ended"):
+            play(trainer.player, plan, 5, range(2))
+    assert differences(rng.capture_global(), before) == []
+    trainer.stop()
 
 
 @pytest.mark.parametrize("workers", [0, 1])

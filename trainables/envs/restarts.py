@@ -135,10 +135,7 @@ class Restarts:
         )
         time.sleep(_back_off(int(self.failures[lane])))
         self.restarts[lane] += 1
-        try:
-            seat.close()
-        except Exception:
-            logger.exception("%s raised while it was closed", self._place.name(lane))
+        close(seat, self._place.name(lane))
         try:
             seat.remake(self._seed(lane, "global"))
             seat.seed_spaces(self._seed(lane, "spaces"))
@@ -159,6 +156,14 @@ class Restarts:
         """Take back what `get_state` gave."""
         self.restarts[:] = state["restarts"]
         self.failures[:] = state["failures"]
+
+
+def close(seat: AnySeat, name: str) -> None:
+    """Let go of an environment that is not needed again: what it raises then is only logged."""
+    try:
+        seat.close()
+    except Exception:
+        logger.exception("%s raised while it was closed", name)
 
 
 def told(error: BaseException) -> str:
