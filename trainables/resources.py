@@ -48,6 +48,19 @@ def _only_empty(names: dict[str, float]) -> dict[str, float]:
     return names
 
 
+Variables: TypeAlias = dict[str, str | int | float | bool]
+
+
+def _possible(variables: Variables) -> Variables:
+    for name, value in variables.items():
+        if not name or "=" in name or "\0" in f"{name}{value}":
+            raise ValueError(
+                "names that are not empty and without =, and no NUL in a name or value "
+                f"(here {name!r})"
+            )
+    return variables
+
+
 class ThreadCounts(Settings):
     """Threads of torch; TensorFlow's two names for them."""
 
@@ -103,7 +116,7 @@ class ResourcesConfig(Section):
         default=ThreadCounts(),
         description="Thread counts of the trainer's own process, where they differ.",
     )
-    extra_python_environs: dict[str, str | int | float | bool] = Field(
+    extra_python_environs: Annotated[Variables, AfterValidator(_possible)] = Field(
         default_factory=dict,
         description="Environment variables of every process that collects, set before all else.",
     )

@@ -120,6 +120,9 @@ def test_K7_K8_other_values_are_refused_with_what_is_missing(
         ({"clip_rewards": "yes"}, "clip_rewards", "valid boolean or a valid number"),
         ({"num_workers": 10**6}, "num_workers", f"at most {MOST_WORKERS}"),
         ({"extra_python_environs": {"A": [1]}}, "extra_python_environs.A", "valid string"),
+        ({"extra_python_environs": {"": 1}}, "extra_python_environs", "not empty"),
+        ({"extra_python_environs": {"A=B": 1}}, "extra_python_environs", "without ="),
+        ({"extra_python_environs": {"A": 1, "B": "\0"}}, "extra_python_environs", "no NUL"),
         ({"evaluation_num_workers": False}, "evaluation_num_workers", "valid integer"),
     ],
 )
@@ -129,6 +132,8 @@ def test_K5_K6_values_that_cannot_be_are_refused_by_their_place(
     error = refusal(config)
     assert error.place == place
     assert words in str(error)
+    assert "\n" not in str(error)
+    assert "\0" not in str(error)
 
 
 def test_T4_numbers_of_numpy_are_numbers() -> None:
