@@ -29,7 +29,7 @@ from trainables.rollout.recovery import RecoveryConfig
 from trainables.rollout.sampling import SamplingConfig
 from trainables.rollout.worker_set import WorkersConfig
 from trainables.schedules import ScheduleConfig
-from trainables.settings import Settings, defaults
+from trainables.settings import Settings, defaults, flatten
 
 
 class TrainerConfig(Settings):
@@ -147,18 +147,9 @@ def check_fit(settings: TrainerConfig) -> None:
             " or ".join(CONCURRENT_KINDS),
             "with sample_async one thread filters while another synchronises",
         )
-    sampling = settings.sampling
     if settings.lanes.remote_env_batch_wait_ms:
-        allowed = {"batch_mode": "truncate_episodes", "sample_async": False}
-        for key, only in allowed.items():
-            if getattr(sampling, key) != only:
-                raise ConfigError(
-                    key,
-                    getattr(sampling, key),
-                    f"{only} with remote_env_batch_wait_ms",
-                    "each environment then fills a fragment of fixed length at its own pace, and "
-                    "all are at rest between two fragments only",
-                )
+        _check_polling(settings)
+    sampling = settings.sampling
     if sampling.blackhole_outputs and not (sampling.sample_async and sampling.fake_sampler):
         raise ConfigError(
             "blackhole_outputs",
@@ -173,3 +164,24 @@ def check_fit(settings: TrainerConfig) -> None:
             "the environment steps over which a linear lr_schedule runs",
             "set it, or stop.timesteps_total from which it is taken",
         )
+
+
+def _check_polling(settings: TrainerConfig) -> None:
+    allowed: dict[str, tuple[str | bool, ...]] = {
+        "batch_mode": ("truncate_episodes",),
+        "sample_async": (False,),
+        "record_env": (False, "evaluation"),
+        "render_env": (False,),
+    }
+    given = flatten(settings)
+    for key, values in allowed.items():
+        if given[key] not in values:
+            only = " or ".join(str(value) for value in values)
+            raise ConfigError(
+                key,
+                given[key],
+                f"{only} with remote_env_batch_wait_ms",
+                "each environment then fills a fragment of fixed length at its own pace: all are "
+                "at rest between two fragments only, and no pictures are taken on the way; "
+                "remote_env_batch_wait_ms: 0 makes them step together",
+            )
