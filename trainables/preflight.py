@@ -29,7 +29,8 @@ class Preflight(PeriodicEvaluation):
     def check_fit(cls, settings: TrainerConfig) -> None:
         """Raise ConfigError for settings that are fine one by one but do not fit together."""
         check_fit(settings)
-        check_callbacks(settings.callbacks, settings.workers.num_workers)
+        fake = settings.sampling.fake_sampler
+        check_callbacks(settings.callbacks, settings.workers.num_workers, fake)
 
     @classmethod
     def check_config(cls, config: Mapping[str, Any]) -> None:

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from trainables.callbacks import CallbacksConfig, make_calls
+from trainables.errors import ConfigError
 from trainables.logs import LogConfig, OneTimeLog, set_level
 from trainables.monitor import EpisodeRecord
 from trainables.policies.torch_policy import TorchPolicy
@@ -90,9 +91,17 @@ class Telling:
         self._record.set_state(state)
 
 
-def check_callbacks(config: CallbacksConfig, num_workers: int) -> None:
+def check_callbacks(config: CallbacksConfig, num_workers: int, fake_sampler: bool) -> None:
     """Raise ConfigError for callbacks that cannot work, here or in children."""
     calls = make_calls(config)
+    if calls and fake_sampler and calls.wants("on_postprocess_traj"):
+        raise ConfigError(
+            "fake_sampler",
+            True,
+            "false with a callback for on_postprocess_traj",
+            "the batch that is given for ever stands in checkpoints without its episodes, of "
+            "which it is told; leave out one of the two",
+        )
     if calls and num_workers:
         calls.portable()
 

@@ -221,6 +221,13 @@ def test_K1_callbacks_that_cannot_work_are_refused(callbacks: Any, words: str) -
         PPO.check_config({"env": "CartPole-v1", "callbacks": callbacks})
 
 
+def test_B4_pieces_of_a_batch_that_comes_again_and_again_are_told_to_nobody() -> None:
+    told = {"on_postprocess_traj": f"{HERE}:adds_one"}
+    with pytest.raises(ConfigError, match="false with a callback for on_postprocess_traj"):
+        PPO.check_config({"env": "CartPole-v1", "callbacks": told, "fake_sampler": True})
+    PPO.check_config({"env": "CartPole-v1", "callbacks": Diary, "fake_sampler": True})
+
+
 def test_K1_children_are_told_of_callbacks_by_dotted_path_or_not_at_all() -> None:
     class Local(Callbacks):
         """No other process can import it."""

@@ -116,6 +116,21 @@ def test_B4_the_first_batch_stands_in_the_checkpoint() -> None:
     other.stop()
 
 
+def test_B4_the_first_batch_is_that_of_its_worker_after_a_restore_too(
+    worker: RolloutWorker,
+) -> None:
+    sampling = worker.spec.sampling.model_copy(update={"fake_sampler": True})
+    args = {**worker.creation_args(), "sampling": sampling, "index": 1, "num_workers": 2}
+    first, second = (RolloutWorker(WorkerSpec(**args)) for _ in range(2))
+    filters = {name: kept.get_state() for name, kept in worker._filters.items()}
+    first.sync(make(CONFIG).policy.model.weights(), filters)
+    assert first.sample().index == 1
+    second.set_state(first.get_state())
+    assert second.sample().index == 1
+    for one in (first, second):
+        one.close()
+
+
 def test_B13_flushing_clears_the_delta_and_filters_nothing_otherwise(
     worker: RolloutWorker,
 ) -> None:

@@ -52,12 +52,12 @@ def as_data(sample: Sample | None) -> dict[str, Any] | None:
     return {"fragments": columns, "recent": sample.recent.copy()}
 
 
-def from_data(data: Mapping[str, Any] | None) -> Sample | None:
-    """Take back what `as_data` gave."""
+def from_data(data: Mapping[str, Any] | None, index: int) -> Sample | None:
+    """Take back what `as_data` gave, in the worker of this index."""
     if data is None:
         return None
     fragments = [
         Fragment(**{name: np.array(column) for name, column in columns.items()})
         for columns in data["fragments"]
     ]
-    return Sample(fragments, [], {}, np.array(data["recent"]))
+    return Sample(fragments, [], {}, np.array(data["recent"]), index=index)

@@ -241,7 +241,7 @@ class RolloutWorker(WorkerAccess):
             self.get_filters(flush_after=True)  # what was seen since then never happened
         else:
             filters_.set_state(self._filters, state["filters"])
-        self._first = from_data(state.get("first"))
+        self._first = from_data(state.get("first"), self.spec.index)
         level = self.spec.environment.env_level
         if self.spec.keeps_environments and state["level"] == level:
             self.lanes.set_state(state["environments"])
