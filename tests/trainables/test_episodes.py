@@ -67,6 +67,16 @@ def test_B1_reads_go_on_until_the_target_is_reached_and_no_episode_is_cut() -> N
     trainer.stop()
 
 
+def test_B1_rows_that_are_no_steps_do_not_count_towards_the_target() -> None:
+    native = {"env": "tests.support.vectors:counting_next_step", "native_vector_env": True}
+    trainer = make({**COUNTING, **native, "num_envs_per_worker": 1, "train_batch_size": 30})
+    for _ in range(2):
+        (sample,) = trainer.workers.sample()
+        assert [episode.length for episode in sample.episodes] == [5] * 6
+        assert sample.count == 30
+    trainer.stop()
+
+
 def test_B1_truncated_fragments_have_exactly_the_steps_that_were_asked_for() -> None:
     trainer = make({**COUNTING, "batch_mode": "truncate_episodes", "train_batch_size": 48})
     (sample,) = trainer.workers.sample()

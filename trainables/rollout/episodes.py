@@ -63,7 +63,8 @@ class EpisodeSampler(Sampler):
                 self._grow()
             for piece in self._advance(stream, episodes):
                 pieces.append(piece)
-                steps += piece.stop - piece.start
+                ghosts = self._rows.ghost[piece.start : piece.stop, piece.lane]
+                steps += len(ghosts) - int(np.count_nonzero(ghosts))
         groups = _grouped(pieces)
         fragments = [self._gathered(group) for group in groups]
         trajectories = [_traced(group) for group in groups] if self.watch else []
