@@ -18,6 +18,7 @@ from joblib.externals.loky.backend import get_context
 from trainables.envs.contract import Breach, Outcome
 from trainables.envs.make import Env
 from trainables.envs.remote_child import Pipe, serve
+from trainables.envs.replay import steps_to_replay
 from trainables.envs.restarts import Fault
 from trainables.envs.shared import Shared, Spaces, allocate
 from trainables.errors import WorkerError
@@ -137,8 +138,10 @@ class RemoteSeat:
         return state
 
     def set_state(self, state: Mapping[str, Any]) -> None:
-        """Take back what `get_state` gave."""
-        self._ask("set_state", state)
+        """Take back what `get_state` gave; an episode that is played again has its time for it."""
+        self._send("set_state", state)
+        timeout_s = self._timeout_s
+        self._receive(timeout_s and timeout_s * (1 + steps_to_replay(state)))
 
     def left_out(self) -> list[str]:
         """Names of attributes that `get_state` cannot hold."""

@@ -156,6 +156,15 @@ def make_unit(config: EnvironmentConfig, context: EnvContext | None = None) -> E
     return make_env(config, context)
 
 
+def steps_to_replay(state: Any) -> int:
+    """How many steps are played again when a state is restored, with all that lies within it."""
+    if isinstance(state, Mapping):
+        if state.keys() >= {"seeds", "actions", "lives", "seen"}:
+            return len(state["actions"][1])
+        return sum(map(steps_to_replay, state.values()))
+    return sum(map(steps_to_replay, state)) if isinstance(state, list | tuple) else 0
+
+
 def _pack(actions: Sequence[Any]) -> list[Any]:
     """Actions as plain data: one array where all are of one shape and type."""
     kinds = {(type(one), getattr(one, "dtype", None), np.shape(one)) for one in actions}

@@ -14,6 +14,7 @@ from typing import Any
 
 from pydantic import Field
 
+from trainables.envs.replay import steps_to_replay
 from trainables.errors import TrainableError, WorkerError
 from trainables.rollout.apart import as_data
 from trainables.rollout.compression import unpack
@@ -165,7 +166,7 @@ class SupervisedWorker:
         method, _ = self._request
         if method != "set_state" and self._kept is not None:
             self._process.send("set_state", self._kept)
-            self._process.receive(self.config.sample_timeout_s)
+            self._process.receive(self._patience("set_state", self._kept))
         for told, args in self._told.items():
             if method not in ("set_state", told):
                 self._process.send(told, *args)
@@ -178,8 +179,8 @@ class SupervisedWorker:
         self._process.send("sample_with_state" if keeps else method, *args)
 
     def _answer(self) -> Any:
-        answer = self._process.receive(self.config.sample_timeout_s)
         method, args = self._request
+        answer = self._process.receive(self._patience(method, *args))
         if method == "get_state":
             return {**answer, "untold": [*as_data(self._late), *answer["untold"]]}
         if method == "set_state":
@@ -187,6 +188,13 @@ class SupervisedWorker:
         if not self.config.recreate_failed_workers:
             return checked(unpack(answer), self.spec) if method == "sample" else answer
         return self._kept_in_mind(method, args, answer)
+
+    def _patience(self, method: str, *args: Any) -> float | None:
+        """Seconds for an answer; episodes that are played again take as long as samples of them."""
+        timeout_s = self.config.sample_timeout_s
+        if timeout_s is None or method != "set_state":
+            return timeout_s
+        return timeout_s * (1 + steps_to_replay(args[0]) / self.spec.steps)
 
     def _kept_in_mind(self, method: str, args: tuple[Any, ...], answer: Any) -> Any:
         """The answer; what a replacement would have to know of it is kept."""
