@@ -50,7 +50,7 @@ class Seen:
     kept: dict[str, Saved] = field(default_factory=dict)
     bred: bool = False
     diverged: bool = False
-    """Whether its last slice ended so; that state is not saved."""
+    """Whether the newest result was such; its state is not saved."""
     steps: dict[int, float] = field(default_factory=dict)
     """Iteration → environment steps."""
 
@@ -175,7 +175,7 @@ class Oracle:
         self._curve(name, seen, event)
         self._charge(name, seen, event)
         self._keep(name, seen, event)
-        seen.diverged = event.end is End.DIVERGED
+        seen.diverged = event.end is End.DIVERGED or (seen.diverged and not event.rows)
         self._move(seen, event.status)
 
     def _curve(self, name: str, seen: Seen, event: Closed) -> None:
@@ -227,7 +227,8 @@ class Oracle:
             upto = (s.iteration for s in seen.kept.values() if s.iteration <= seen.iteration)
             newest = max(upto, default=0)
             stands = seen.iteration if event.end not in (End.DIVERGED, End.LIMIT) else newest
-            claim(seen.bred or newest == stands, f"{name}: at {stands}, saved at {newest}")
+            unsaved = seen.bred or (seen.diverged and not event.rows)
+            claim(unsaved or newest == stands, f"{name}: at {stands}, saved at {newest}")
 
     def _enough(self, name: str, usable: Mapping[str, Saved], kept: Mapping[str, Saved]) -> None:
         by_age = sorted(usable.values(), key=lambda saved: saved.iteration)
