@@ -1,10 +1,11 @@
 """What a worker is told of a slice, and what it answers."""
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from sweep import estimates
+from sweep.endings import Bounds
 from sweep.events import Birth, End, Goal, Row, Saved
 from sweep.spec import CheckpointPolicy
 from trainables.signing import Trust
@@ -57,14 +58,16 @@ class SliceSpec:
     trust: Trust | None = None
     """Signs checkpoints that may run code, and says whose are accepted; None: there is no key."""
 
-    def seconds_left(self, source: int) -> float | None:
-        """Training before the limit, of a slice that goes on from iteration `source`.
+    def bounds(self, source: int) -> Bounds:
+        """What ends it by its trial's past, where it goes on from iteration `source`.
 
         What came after that is done again, and counts once.
         """
-        if self.trial_s is None:
-            return None
-        return self.trial_s - math.fsum(s for iteration, s in self.spent if iteration <= source)
+        before = [value for iteration, value in self.watched if iteration <= source]
+        left = None
+        if self.trial_s is not None:
+            left = self.trial_s - estimates.total(s for at, s in self.spent if at <= source)
+        return Bounds.of(self.stop, self.metric, self.not_finite_ends, left, before)
 
 
 @dataclass(frozen=True)

@@ -93,7 +93,7 @@ class Desk:
                 raise UsageError("unpause: the sweep is not paused; name the trials that are")
             return Decision(Answer(True, "it goes on"), (Suspended(False),))
         for number in numbers:
-            if self._trial(number).held is not Hold.PAUSE:  # it may have ended before it was held
+            if self._trial(number).held is not Hold.PAUSE:  # also one that ended while it was held
                 raise UsageError(f"trial {number}: is not held, so there is nothing to let go")
         events = tuple(Held(number, Hold.NONE) for number in numbers)
         return Decision(Answer(True, f"{_listed(numbers)} let go", numbers), events, let_go=numbers)

@@ -6,10 +6,10 @@ Of the others the one goes first that takes the fewest seconds of training to ma
 bytes; a file that two checkpoints share counts for both.
 """
 
-import math
 from collections import defaultdict
 from collections.abc import Sequence
 
+from sweep import estimates
 from sweep.checkpoints import ALWAYS_KEPT, needed_by_children
 from sweep.events import FINISHED, Saved, Status
 from sweep.history import History, Replica
@@ -61,7 +61,8 @@ def _first_to_go(candidate: tuple[float, Replica, Saved]) -> tuple[float, int, i
 def _seconds(replica: Replica, saved: Saved, kept: Sequence[Saved]) -> float:
     """Training from the checkpoint before, or from the beginning, to this one."""
     before = max((s.iteration for s in kept if s.iteration < saved.iteration), default=0)
-    return math.fsum(p.seconds for p in replica.curve if before < p.iteration <= saved.iteration)
+    span = range(before + 1, saved.iteration + 1)
+    return estimates.total(p.seconds for p in replica.curve if p.iteration in span)
 
 
 def _needed(history: History, replica: Replica) -> set[str]:

@@ -5,7 +5,6 @@ iteration does not end is ended here. Only the process of that slice is ended, w
 and only its trial is charged. Times are seconds on the monotonic clock, memory is bytes.
 """
 
-import math
 import time
 from collections.abc import Iterator, Mapping
 from concurrent.futures import Future
@@ -14,6 +13,7 @@ from pathlib import Path
 
 import psutil
 
+from sweep import estimates
 from sweep.assignment import SliceOutcome
 from sweep.errors import LimitPassed, SweepError, WorkerLost
 from sweep.events import Opened
@@ -101,7 +101,7 @@ class Guard:
 def _kept_seconds(replica: Replica) -> float:
     """Training up to the newest checkpoint; what came after it may be done again."""
     saved = replica.newest.iteration if replica.newest else 0
-    return math.fsum(p.seconds for p in replica.curve if p.iteration <= saved)
+    return estimates.total(p.seconds for p in replica.curve if p.iteration <= saved)
 
 
 def _memory(pid: int) -> int:

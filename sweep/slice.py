@@ -16,7 +16,7 @@ from typing import Any
 from sweep import plugins, warm
 from sweep.assignment import SliceOutcome, SliceSpec
 from sweep.beginning import Beginning
-from sweep.endings import FINAL, Bounds, ending, met
+from sweep.endings import FINAL, ending, met
 from sweep.events import End, Metrics, Row
 from sweep.metrics import flatten, number
 from sweep.saving import DiskRefuses, Saving
@@ -109,7 +109,7 @@ class _Slice:
     # ---- the way ----------------------------------------------------------------------------
 
     def _train(self, trainable: Trainable) -> End:
-        self.bounds = self._bounds()
+        self.bounds = self.spec.bounds(self.source)
         best = max((self._signed(s.value) for s in self.spec.sources), default=float("-inf"))
         while True:
             metrics = flatten(trainable.train())
@@ -149,12 +149,6 @@ class _Slice:
         if Path(spec.stop_file).exists():
             return End.ASKED
         return End.TIME if time.monotonic() >= self.end_at else None
-
-    def _bounds(self) -> Bounds:
-        spec = self.spec
-        before = [value for iteration, value in spec.watched if iteration <= self.source]
-        left = spec.seconds_left(self.source)
-        return Bounds.of(spec.stop, spec.metric, spec.not_finite_ends, left, before)
 
     def _signed(self, value: float | None) -> float:
         return float("-inf") if value is None or value != value else self.spec.sign * value

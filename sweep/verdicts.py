@@ -94,8 +94,8 @@ def given_up(history: History, patient: bool) -> list[Moved]:
 
     Args:
         history: so far.
-        patient: let them come to the goals that were decided before, so that how far they got is
-            the same whenever slices end.
+        patient: only when all have come to the goals that were decided before, so that how far
+            they got, and in which order they end, is the same whenever slices end.
     """
     return [
         Moved(trial.number, Status.STOPPED, f"another seed ended: {ended.reason}", replica.index)
@@ -104,7 +104,7 @@ def given_up(history: History, patient: bool) -> list[Moved]:
         and (ended := next((r for r in trial.replicas if r.ended_early), None)) is not None
         for replica in trial.replicas
         if replica.status not in FINISHED and replica.status is not Status.RUNNING
-        if not (patient and replica.unfinished)
+        if not (patient and any(r.unfinished or r.status is Status.RUNNING for r in trial.replicas))
     ]
 
 

@@ -188,9 +188,8 @@ class Population(schedulers.Scheduler):
         scored: list[tuple[Trial, float | None]] = []
         for other in history.trials:
             level = self._upto(other.time)
-            if other.status in FINISHED or level is None:
-                continue
-            if born_at(other) < other.time:
+            lives = other.status not in FINISHED and born_at(other) < other.time
+            if lives and level is not None:
                 scored.append((other, other.score_at(level)))
         ranking = sorted(scored, key=lambda pair: rank_key(*pair))
         return Generation(self._upto(trial.time) or 0.0, ranking, self._count(len(ranking)))

@@ -18,7 +18,7 @@ from typing import Any, ClassVar
 
 from sweep import checkpoints, pools
 from sweep.assignment import SliceOutcome, SliceSpec
-from sweep.endings import Bounds, ending
+from sweep.endings import ending
 from sweep.errors import UsageError, WorkerLost
 from sweep.events import End, Row, Saved
 from sweep.metrics import flatten, number
@@ -131,9 +131,7 @@ class _Play:
         self.rows: list[Row] = []
         self.saved: list[Saved] = []
         self.seconds = 0.0
-        watched = [value for iteration, value in spec.watched if iteration <= self.began]
-        left = spec.seconds_left(self.began)
-        self.bounds = Bounds.of(spec.stop, spec.metric, spec.not_finite_ends, left, watched)
+        self.bounds = spec.bounds(self.began)
 
     def play(self) -> SliceOutcome | WorkerLost:
         """What comes of the slice; `seconds` says how long it takes."""

@@ -20,6 +20,8 @@ from sweep.trackers import Where
 from trainables import checkpoint_file
 from trainables.results import VOLATILE_KEYS
 
+Watch = Callable[[Sequence[Recorded]], None]
+
 #: A quadratic under ASHA: 9 trials, rungs at 1, 3 and 9 iterations.
 QUADRATIC: Mapping[str, Any] = {
     "name": "demo",
@@ -63,6 +65,13 @@ def drive(
     folder: Folder, kill_at: int | None = None, scheduler: schedulers.Scheduler | None = None
 ) -> str:
     """Run it with another scheduler; ``killed`` if the driver ends after `kill_at` transactions."""
+    with launch.opened(Launch(folder, 1, "inline")) as (parts, _warnings):
+        chosen = replace(parts, scheduler=scheduler or parts.scheduler)
+        return run_until(kill_at, lambda watch: Driver(chosen, watch))
+
+
+def run_until(kill_at: int | None, make: Callable[[Watch], Driver]) -> str:
+    """Run a driver; ``killed`` if it ends after `kill_at` transactions."""
     told = 0
 
     def watch(recorded: Sequence[Recorded]) -> None:
@@ -71,11 +80,10 @@ def drive(
         if kill_at is not None and recorded and told == kill_at:
             raise KeyboardInterrupt
 
-    with launch.opened(Launch(folder, 1, "inline")) as (parts, _warnings):
-        try:
-            return Driver(replace(parts, scheduler=scheduler or parts.scheduler), watch).run()
-        except KeyboardInterrupt:
-            return "killed"
+    try:
+        return make(watch).run()
+    except KeyboardInterrupt:
+        return "killed"
 
 
 def copy_to_optuna(folder: Folder) -> None:

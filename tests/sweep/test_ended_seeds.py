@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 
 import pytest
 
-from sweep import launch
+from sweep import launch, verdicts
 from sweep.driver import Driver
 from sweep.events import (
     Closed,
@@ -22,12 +22,15 @@ from sweep.events import (
 from sweep.history import History
 from sweep.launch import Launch
 from sweep.ledger import Ledger
+from sweep.replica import Point, Replica
 from sweep.requests import Verb
 from sweep.testing import Moment, Simulation, simulate
+from sweep.trial import Trial
 from sweep.wishes import Hold
 from tests.support import sweeps
 from tests.support.quadratic import Quadratic
 from tests.support.requests import asks, history_of
+from tests.support.trials import history, objective
 from trainables import rng
 
 RACE: dict[str, Any] = {"trials": 3, "scheduler": "fifo", "replicas": 3, "racing": True}
@@ -106,6 +109,18 @@ def test_how_far_the_others_come_depends_on_no_clock(name: str, seed: int) -> No
         for course in courses
     ]
     assert others == [one, one]
+
+
+def test_with_deterministic_the_others_end_together() -> None:
+    """In the order of their numbers, whoever of them came to its goal first."""
+    failed, waits, runs = (Replica(0, seed, objective()) for seed in range(3))
+    failed.status, waits.status, runs.status = Status.FAILED, Status.PAUSED, Status.RUNNING
+    waits.goal, waits.curve = Goal(1), [Point(1, 1.0, 0.0)]
+    past = history([Trial(0, {}, {}, objective(), [failed, waits, runs])], wanted=1)
+    assert not verdicts.given_up(past, patient=True)
+    assert [moved.replica for moved in verdicts.given_up(past, patient=False)] == [1]
+    runs.status, runs.goal, runs.curve = Status.PAUSED, waits.goal, waits.curve
+    assert [moved.replica for moved in verdicts.given_up(past, patient=True)] == [1, 2]
 
 
 # ---- races -------------------------------------------------------------------------------------

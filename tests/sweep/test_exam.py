@@ -2,7 +2,6 @@
 
 import math
 import sqlite3
-from collections.abc import Sequence
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -11,7 +10,7 @@ import pytest
 
 from sweep import launch
 from sweep.errors import DamagedLedger
-from sweep.events import Recorded, Status
+from sweep.events import Status
 from sweep.exam import Exam, Examiner
 from sweep.folder import Folder
 from sweep.launch import Launch
@@ -31,19 +30,8 @@ THREE = Exam(seeds=3, top=2)
 
 def examine(folder: Folder, exam: Exam = THREE, kill_at: int | None = None) -> str:
     """Run it; with `kill_at` the driver ends after so many transactions."""
-    told = 0
-
-    def watch(recorded: Sequence[Recorded]) -> None:
-        nonlocal told
-        told += bool(recorded)
-        if kill_at is not None and recorded and told == kill_at:
-            raise KeyboardInterrupt
-
     with launch.opened(Launch(folder, 2, "inline", exam=exam)) as (parts, _):
-        try:
-            return Examiner(parts, watch).run()
-        except KeyboardInterrupt:
-            return "killed"
+        return sweeps.run_until(kill_at, lambda watch: Examiner(parts, watch))
 
 
 @pytest.fixture
