@@ -15,7 +15,7 @@ from trainables.evaluation import EvaluationConfig
 from trainables.evaluation_play import Plan, Played, play
 from trainables.policies.player import Player
 from trainables.resources import ResourcesConfig
-from trainables.rollout.process import WorkerProcess
+from trainables.rollout.process import Patience, WorkerProcess
 from trainables.rollout.recovery import MAX_WORKER_FAILURE_RETRIES
 
 logger = logging.getLogger(__name__)
@@ -102,7 +102,8 @@ class Evaluators:
         """Ask for episodes; a child that is gone is noticed by `_receive`."""
         if index not in self._children:
             spec = EvaluatorSpec(self._seed, index, self._resources)
-            self._children[index] = WorkerProcess(spec)
+            patience = Patience(self._config.evaluation_timeout_s)
+            self._children[index] = WorkerProcess(spec, patience)
         try:
             self._children[index].send("play", *request)
         except WorkerError:

@@ -11,13 +11,15 @@ import ctypes
 import os
 import select
 import signal
+import socket
+import struct
 import sys
 import threading
 import weakref
-from multiprocessing import util
+from multiprocessing import connection, util
 from multiprocessing.process import BaseProcess
 from pathlib import Path
-from typing import NamedTuple, NoReturn
+from typing import Any, NamedTuple, NoReturn
 
 _PR_SET_PDEATHSIG = 1
 #: Where Linux keeps named semaphores.
@@ -110,3 +112,20 @@ def leave() -> NoReturn:
 def _wait_for_end(pidfd: int) -> None:
     select.select([pidfd], [], [])
     os.kill(os.getpid(), signal.SIGKILL)
+
+
+def limit_standstill(pipe: "connection.Connection[Any, Any]", seconds: float) -> None:
+    """Let a read or write on this end of a two-way pipe raise BlockingIOError when it stands still.
+
+    A process that is stopped takes nothing: what is larger than the pipe would be written for ever.
+
+    Args:
+        pipe: one end; the other one is not touched.
+        seconds: without any progress.
+    """
+    whole = int(seconds)
+    # Zero would be no limit at all.
+    span = struct.pack("ll", whole, max(1, int((seconds - whole) * 1e6)))
+    with socket.socket(fileno=os.dup(pipe.fileno())) as end:
+        for option in (socket.SO_SNDTIMEO, socket.SO_RCVTIMEO):
+            end.setsockopt(socket.SOL_SOCKET, option, span)

@@ -1,6 +1,8 @@
 """Our own searches on a game: all parts are the real ones, on a simulated pool."""
 
 from collections.abc import Mapping, Sequence
+from functools import reduce
+from operator import getitem
 from typing import Any
 
 from benchmarks.search.games import ITERATIONS, Game, Settings
@@ -39,7 +41,7 @@ def search(
 
     def curve(at: Moment) -> Mapping[str, Any]:
         before = {k.removeprefix("state/"): v for k, v in at.before.items() if k[:6] == "state/"}
-        value, state = game.play(at.config, at.iteration, before)
+        value, state = game.play(_flat(game, at.config), at.iteration, before)
         return {"value": value, **{f"state/{k}": v for k, v in state.items()}}
 
     count = method.get("trials", trials)
@@ -58,8 +60,13 @@ def search(
     for record in course.records:
         if isinstance(record.event, Closed):
             event = record.event
-            config = course.history.trials[event.trial].config
+            config = _flat(game, course.history.trials[event.trial].config)
             for row in event.rows:
                 value = float(row.metrics["value"])
                 trace.add(Report(event.trial, row.iteration, value, config))
     return trace
+
+
+def _flat(game: Game, config: Mapping[str, Any]) -> Settings:
+    """The game's settings out of a trial's, in which dotted names are nested."""
+    return {name: reduce(getitem, name.split("."), config) for name in game.space}

@@ -17,10 +17,11 @@ from trainables.envs.vector import Step
 from trainables.errors import ConfigError, WorkerError
 from trainables.returns import generalized_advantages, next_values
 from trainables.rollout.batch import Fragment
+from trainables.rollout.child_workers import ChildWorkers
 from trainables.rollout.recovery import checked
 from trainables.rollout.sample import Sample
 from trainables.rollout.sampler import Sampler
-from trainables.rollout.worker_set import ChildWorkers, LocalWorkers
+from trainables.rollout.worker_set import LocalWorkers
 
 HERE = "tests.support.environments"
 WHOLE: dict[str, Any] = {

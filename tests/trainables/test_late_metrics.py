@@ -8,8 +8,8 @@ import pytest
 
 from tests.support.trainers import SMALL, differences, make, run
 from trainables.algorithms.ppo import PPO
+from trainables.rollout.child_workers import ChildWorkers
 from trainables.rollout.process import WorkerProcess
-from trainables.rollout.worker_set import ChildWorkers
 
 TWO: dict[str, Any] = {
     **SMALL,

@@ -24,7 +24,7 @@ from trainables.envs.make import EnvironmentConfig, make_env
 from trainables.envs.replay import Replayed
 from trainables.envs.state import capture, lost_episode
 from trainables.errors import ConfigError
-from trainables.rollout.worker_set import ChildWorkers
+from trainables.rollout.child_workers import ChildWorkers
 
 ROOT = Path(__file__).parents[2]
 HERE = "tests.support.environments"

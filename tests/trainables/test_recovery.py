@@ -11,10 +11,10 @@ from tests.support.trainers import differences, final_state, make
 from tests.support.trainers import run as run_with_config
 from trainables.algorithms.ppo import PPO
 from trainables.errors import EnvError, WorkerError
+from trainables.rollout.child_workers import ChildWorkers
 from trainables.rollout.process import WorkerProcess
 from trainables.rollout.recovery import checked
 from trainables.rollout.sample import Sample
-from trainables.rollout.worker_set import ChildWorkers
 
 TWO: dict[str, Any] = {"num_workers": 2, "train_batch_size": None, "evaluation_interval": None}
 FAILING = "tests.support.failing_workers:Failing"

@@ -12,8 +12,8 @@ from joblib.externals.loky.process_executor import ProcessPoolExecutor as LokyEx
 
 from tests.support.trainers import differences, make, run
 from trainables.errors import EnvError, NotFiniteError, WorkerError
+from trainables.rollout.child_workers import ChildWorkers
 from trainables.rollout.sample import Sample
-from trainables.rollout.worker_set import ChildWorkers
 
 HERE = "tests.support.environments"
 ROOT = Path(__file__).parents[2]

@@ -39,12 +39,12 @@ class RemoteLanes(SeparateLanes):
     def __init__(
         self, environment: EnvironmentConfig, num_envs: int, config: LanesConfig, place: Place
     ) -> None:
-        timeout_s = config.env_step_timeout_s
+        timeout_s, is_remade = config.env_step_timeout_s, config.restart_failed_sub_environments
         self._wait_s = config.remote_env_batch_wait_ms / 1e3
         self._asked: set[int] = set()
         every = standing(for_children(environment), num_envs, place, remote=True)
         self._remote = [
-            RemoteSeat(partial(make_unit, *one), f"{place.worker}-{i}", timeout_s)
+            RemoteSeat(partial(make_unit, *one), f"{place.worker}-{i}", timeout_s, is_remade)
             for i, one in enumerate(every)
         ]
         try:

@@ -19,10 +19,10 @@ from trainables.envs.contract import Breach, Outcome
 from trainables.envs.make import Env
 from trainables.envs.remote_child import Pipe, serve
 from trainables.envs.replay import steps_to_replay
-from trainables.envs.restarts import Fault
+from trainables.envs.restarts import Fault, Gone
 from trainables.envs.shared import Shared, Spaces, allocate
 from trainables.errors import WorkerError
-from trainables.processes import kill_at_exit, this_process
+from trainables.processes import kill_at_exit, limit_standstill, this_process
 
 STOP_TIMEOUT_S = 5.0
 #: What a process gets on top of its time while it starts and makes its environment.
@@ -37,18 +37,22 @@ class RemoteSeat:
         make: makes the environment, there.
         name: of the process.
         timeout_s: within which a step or reset has to be done; None: some day.
+        is_remade: it is made anew when its process is gone, so that this is a state as well.
     """
 
-    def __init__(self, make: Callable[[], Env], name: str, timeout_s: float | None) -> None:
+    def __init__(
+        self, make: Callable[[], Env], name: str, timeout_s: float | None, is_remade: bool = False
+    ) -> None:
         self._make = make
         self._name = name
         self._timeout_s = timeout_s
+        self._is_remade = is_remade
         self._process: Any = None
         self._pipe: Pipe | None = None
         self._descriptor = -1
         self._shared: Shared | None = None
         self._asked_at = 0.0
-        self._death_told: Fault | None = None
+        self._gone = Gone("had lost its process")
         self._unheard = False  # a request has not been answered
 
     @property
@@ -74,6 +78,8 @@ class RemoteSeat:
         self._process.start()
         kill_at_exit(self._process)
         theirs.close()
+        if self._timeout_s is not None:
+            limit_standstill(self._pipe, self._timeout_s)
         self._send("make", seed)
 
     def finish_start(self) -> Spaces:
@@ -118,7 +124,7 @@ class RemoteSeat:
 
     def remake(self, seed: int) -> None:
         """An environment made anew, if need be in another process."""
-        if self._alive():
+        if self._is_there():
             self._ask("make", seed)
         else:
             self.start(seed)
@@ -133,12 +139,26 @@ class RemoteSeat:
         self._ask("seed_spaces", seed)
 
     def get_state(self) -> dict[str, Any]:
-        """Entries ``environment`` and ``global_streams``."""
-        state: dict[str, Any] = self._ask("get_state")
+        """Entries ``environment`` and ``global_streams``.
+
+        Only ``gone``, why, where the process is and the next step makes the environment anew.
+        """
+        try:
+            state: dict[str, Any] = self._ask("get_state")
+        except Gone as error:
+            if not self._is_remade:
+                raise
+            return {"gone": str(error)}
         return state
 
     def set_state(self, state: Mapping[str, Any]) -> None:
         """Take back what `get_state` gave; an episode that is played again has its time for it."""
+        if "gone" in state:
+            self._end_at_once(state["gone"])
+            return
+        if not self._is_there():
+            self.remake(seed=0)  # the streams come with the state
+            self.reset(seed=0)
         self._send("set_state", state)
         timeout_s = self._timeout_s
         self._receive(timeout_s and timeout_s * (1 + steps_to_replay(state)))
@@ -150,12 +170,12 @@ class RemoteSeat:
 
     def close(self) -> None:
         """Let go of the environment, not of its process."""
-        if self._alive():
+        if self._is_there():
             self._ask("close")
 
     def begin_end(self) -> None:
         """Ask the process to end."""
-        if self._process is not None and self._alive():
+        if self._process is not None and self._is_there():
             with contextlib.suppress(Fault):
                 self._post("end")
 
@@ -182,27 +202,30 @@ class RemoteSeat:
     def _post(self, method: str, *args: Any) -> None:
         self._asked_at = time.monotonic()
         if self._pipe is None:
-            raise self._death_told or Fault("had lost its process")
+            raise self._gone
         try:
             self._pipe.send((method, args))
             self._unheard = True
+        except BlockingIOError:
+            raise self._cut_off("a request not taken") from None
         except (BrokenPipeError, ConnectionResetError):
             raise self._death() from None
 
     def _receive(self, timeout_s: float | None) -> Any:
         if self._pipe is None:
-            raise self._death_told or Fault("had lost its process")
+            raise self._gone
         left = None if timeout_s is None else self._asked_at + timeout_s - time.monotonic()
         sentinel = self._process.sentinel
         ready = connection.wait([self._pipe, sentinel], None if left is None else max(0.0, left))
         if not ready:
-            self._slay()
-            raise Fault(f"was cut off: no answer within {timeout_s} s (env_step_timeout_s)")
+            raise self._cut_off("no answer", timeout_s)
         if self._pipe not in ready:
             raise self._death()
         try:
             kind, content = self._pipe.recv()
             self._unheard = False
+        except BlockingIOError:
+            raise self._cut_off("only part of an answer") from None
         except (EOFError, OSError):
             raise self._death() from None
         if kind == "breach":
@@ -216,15 +239,23 @@ class RemoteSeat:
         assert self._shared is not None  # noqa: S101 it has started
         return observation if self._shared.observation is None else self._shared.observation
 
-    def _alive(self) -> bool:
+    def _is_there(self) -> bool:
         return self._pipe is not None and bool(self._process.is_alive())
 
-    def _death(self) -> Fault:
+    def _cut_off(self, what: str, timeout_s: float | None = None) -> Gone:
+        within = self._timeout_s if timeout_s is None else timeout_s
+        return self._end_at_once(f"was cut off: {what} within {within} s (env_step_timeout_s)")
+
+    def _death(self) -> Gone:
         self._process.join(STOP_TIMEOUT_S)
         pid, code = self.pid, self._process.exitcode
+        return self._end_at_once(f"lost its process (pid {pid}), which died; exit code {code}")
+
+    def _end_at_once(self, why: str) -> Gone:
+        """End the process; what every later request is told."""
         self._slay()
-        self._death_told = Fault(f"lost its process (pid {pid}), which died; exit code {code}")
-        return self._death_told
+        self._gone = Gone(why)
+        return self._gone
 
     def _slay(self) -> None:
         if self._process.is_alive():

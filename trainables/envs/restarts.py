@@ -28,6 +28,10 @@ class Fault(WorkerError):
     """What an environment in another process did instead of answering, in words with a verb."""
 
 
+class Gone(Fault):
+    """A fault that has ended the process: what the environment was is lost."""
+
+
 class AnySeat(Protocol):
     """One environment, wherever it runs."""
 

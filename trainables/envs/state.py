@@ -64,6 +64,8 @@ def restore(unit: Any, state: Mapping[str, Any]) -> None:
 
 def lost_episode(state: Mapping[str, Any]) -> str:
     """Why the running episode is no part of what `capture` gave, or a process's; empty: it is."""
+    if "gone" in state:  # with its process; the next step begins another one
+        return ""
     whys = [layer.get("lost") for layer in state.get("environment", state)["layers"]]
     return next((why for why in whys if isinstance(why, str)), "")
 

@@ -25,7 +25,7 @@ from trainables.errors import (
     WorkerDied,
     WorkerError,
 )
-from trainables.processes import ONE_THREAD, kill_at_exit, this_process
+from trainables.processes import ONE_THREAD, kill_at_exit, limit_standstill, this_process
 from trainables.rollout.child import ChildSpec, Pipe, serve
 
 STOP_TIMEOUT_S = 5.0
@@ -54,9 +54,10 @@ class WorkerProcess:
 
     Args:
         spec: what the child builds its worker from.
+        standstill: how long a message to or from it may stand still half-way.
     """
 
-    def __init__(self, spec: ChildSpec) -> None:
+    def __init__(self, spec: ChildSpec, standstill: Patience | None = None) -> None:
         self.index = spec.index
         self._name = f"{spec.role} {spec.index}"
         self._timeout_key = spec.timeout_key
@@ -74,11 +75,13 @@ class WorkerProcess:
         theirs.close()
         their_stack.close()
         self._asked_at = time.monotonic()
-        self._patience = Patience()
+        self._patience = self._standstill = standstill or Patience()
         self._number = 0
         self._answered = 0
         self._torn = False  # part of a message may have been read or written
+        self._hung: WorkerError | None = None
         self._ending = False
+        self._limit_standstill(START_TIMEOUT_S)
 
     @property
     def pid(self) -> int:
@@ -139,6 +142,8 @@ class WorkerProcess:
         self._torn = True
         try:
             self._pipe.send((self._number, method, args))
+        except BlockingIOError:
+            raise self._cut_off("has not taken its request", self._standstill) from None
         except (BrokenPipeError, ConnectionResetError):
             raise self._death() from None
         self._torn = False
@@ -148,25 +153,39 @@ class WorkerProcess:
         self._require_whole()
         while True:
             self._wait()
+            first = not self._answered
             self._answered, kind, answer = self._read()
+            if first:
+                self._limit_standstill(0.0)
             if self._answered == self._number:
                 return kind, answer
 
     def _wait(self) -> None:
-        timeout_s, setting = self._patience
-        ready = connection.wait(list(self.ends), self.left(timeout_s))
+        ready = connection.wait(list(self.ends), self.left(self._patience.seconds))
         if not ready:
-            stack = self._read_stack()
-            self._slay()
-            raise WorkerError(
-                f"{self._name} (pid {self.pid}) hangs: no answer within "
-                f"{timeout_s} s ({setting or self._timeout_key})\n\n{stack}"
-            )
+            raise self._cut_off("no answer", self._patience)
         if self._pipe not in ready:
             # A process that the child started may hold its end open: no end of file would come.
             raise self._death()
 
+    def _limit_standstill(self, start_s: float) -> None:
+        if self._standstill.seconds is not None:
+            limit_standstill(self._pipe, start_s + self._standstill.seconds)
+
+    def _cut_off(self, what: str, patience: Patience) -> WorkerError:
+        """End a child that has taken too long; the error is that of every later request, too."""
+        stack = self._read_stack()
+        self._slay()
+        timeout_s, setting = patience
+        self._hung = WorkerError(
+            f"{self._name} (pid {self.pid}) hangs: {what} within "
+            f"{timeout_s} s ({setting or self._timeout_key})\n\n{stack}"
+        )
+        return self._hung
+
     def _require_whole(self) -> None:
+        if self._hung:
+            raise self._hung
         if self._torn:
             raise WorkerError(
                 f"{self._name} (pid {self.pid}) cannot be understood any more: a message to or "
@@ -200,6 +219,8 @@ class WorkerProcess:
         self._torn = True
         try:
             number, kind, answer = self._pipe.recv()
+        except BlockingIOError:
+            raise self._cut_off("only part of its answer", self._standstill) from None
         except (EOFError, OSError):
             raise self._death() from None
         except Exception as error:

@@ -16,6 +16,7 @@ from typing import Any, TypeVar
 from trainables.errors import ExchangeError, TrainableError, WorkerError
 from trainables.policies.actor import Weights
 from trainables.rollout import access
+from trainables.rollout.child_workers import require_as_many
 from trainables.rollout.process import Patience, WorkerProcess
 from trainables.rollout.rank import Learnt
 from trainables.rollout.recovery import MAX_WORKER_FAILURE_RETRIES, RecoveryConfig, checked
@@ -111,6 +112,7 @@ class RankGroup:
 
     def set_state(self, states: Sequence[Any]) -> None:
         """Take back what `get_state` gave; a group that has ended begins anew."""
+        require_as_many(states, len(self._specs))
         if not self._ranks:
             self._start()
         self._ask("set_state", lambda index: (states[index],))
@@ -197,7 +199,7 @@ class RankGroup:
         """Fresh children, which meet over a file: no port can be lost to another process."""
         self._ranks = []
         for spec in self._specs:
-            self._ranks.append(WorkerProcess(spec))
+            self._ranks.append(WorkerProcess(spec, self._patience(TOLD[0])))
         self._ask_once("get_state", lambda _: ())  # all have imported before any waits for another
         folder = tempfile.mkdtemp(prefix="ranks-")
         try:

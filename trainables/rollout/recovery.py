@@ -19,7 +19,7 @@ from trainables.errors import TrainableError, WorkerError
 from trainables.rollout.apart import as_data
 from trainables.rollout.compression import unpack
 from trainables.rollout.metrics import RolloutMetrics
-from trainables.rollout.process import WorkerProcess
+from trainables.rollout.process import Patience, WorkerProcess
 from trainables.rollout.sample import Sample
 from trainables.rollout.spec import WorkerSpec
 from trainables.settings import Section
@@ -65,7 +65,7 @@ class SupervisedWorker:
         self.spec = spec
         self.config = config
         self.restarts = 0
-        self._process = WorkerProcess(spec)
+        self._process = self._started()
         self._request: tuple[str, tuple[Any, ...]] = ("", ())
         self._kept: Mapping[str, Any] | None = None
         self._told: dict[str, tuple[Any, ...]] = {}
@@ -162,7 +162,7 @@ class SupervisedWorker:
     def _replace(self) -> None:
         """A new child in the state from before the request, which is asked of it again."""
         self._process.kill()
-        self._process = WorkerProcess(self.spec)
+        self._process = self._started()
         method, _ = self._request
         if method != "set_state" and self._kept is not None:
             self._process.send("set_state", self._kept)
@@ -172,6 +172,9 @@ class SupervisedWorker:
                 self._process.send(told, *args)
                 self._process.receive(self.config.sample_timeout_s)
         self._ask()
+
+    def _started(self) -> WorkerProcess:
+        return WorkerProcess(self.spec, Patience(self.config.sample_timeout_s))
 
     def _ask(self) -> None:
         method, args = self._request
