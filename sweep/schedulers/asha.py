@@ -9,15 +9,16 @@ when none can be promoted a fresh trial starts.
 ``type: stopping``: Klein et al., Model-based Asynchronous Hyperparameter and Neural Architecture
 Search, 2020, section 3. A trial that reaches a rung goes on at once if it is among the top
 ``1 / reduction_factor`` of those that reached it so far, or if those are fewer than
-``reduction_factor``; otherwise it ends there. Nothing waits, so it serves trainables that cannot
-save.
+``reduction_factor``; otherwise it ends there. Equals of the last that goes on go on as well: before
+the first reward all are equal, and none is worse than another. Nothing waits, so it serves
+trainables that cannot save.
 
 A rung's value is the score at the first iteration at or past it; a missing score ranks last.
 """
 
 import functools
 import itertools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import ClassVar, Literal
 
 from pydantic import BaseModel, Field
@@ -100,14 +101,20 @@ class Scheduler(Looks):
         level = max(level for level in self.levels if trial.reached(level))
         ranking = ranked_at([t for t in history.trials if t.reached(level)], level)
         place = [number.number for number, _ in ranking].index(trial.number) + 1
-        of = len(ranking)
-        goes_on = of < self.eta or place <= of // self.eta
+        going_on, best = _going_on([score for _, score in ranking], self.eta)
         value = worth(history, ranking[place - 1][1])
-        what = "goes on" if goes_on else "stopped"
+        what = "goes on" if place <= going_on else "stopped"
+        of = len(ranking)
         few = f", fewer than {self.eta}" if of < self.eta else ""
-        why = f"{what}: {value} is place {place} of {of}{few} at rung {level:g}"
-        going_on = of if of < self.eta else of // self.eta
-        return Verdict(goes_on, why, evidence(level, ranking, place, going_on))
+        equal = f", equal to place {best}" if best < place <= going_on else ""
+        why = f"{what}: {value} is place {place} of {of}{few}{equal} at rung {level:g}"
+        return Verdict(place <= going_on, why, evidence(level, ranking, place, going_on))
+
+
+def _going_on(scores: Sequence[float | None], eta: int) -> tuple[int, int]:
+    """How many of these, best first, go on when they stand at a rung, and without equals."""
+    best = len(scores) if len(scores) < eta else len(scores) // eta
+    return sum(score == scores[best - 1] for score in scores[best:]) + best, best
 
 
 def _levels(grace: float, top: float, eta: int) -> tuple[float, ...]:

@@ -26,7 +26,10 @@ def curve(at: Moment) -> dict[str, Any]:
 
 
 def follow(course: Course, eta: int) -> int:
-    """Klein et al. 2020: at a rung a trial ends unless it is in the top 1/eta of those there."""
+    """Klein et al. 2020: at a rung a trial ends unless it is in the top 1/eta of those there.
+
+    None ends beside one that goes on with the same score.
+    """
     rungs: dict[int, dict[int, float]] = {1: {}, 3: {}, 9: {}}
     ended = 0
     for record in course.records:
@@ -37,8 +40,8 @@ def follow(course: Course, eta: int) -> int:
                     rungs[row.iteration][event.trial] = float(row.metrics["score"])
         if isinstance(event, Moved) or (isinstance(event, Opened) and event.slice > 0):
             recorded = next(r for r in reversed(rungs.values()) if event.trial in r)
-            best = sorted(recorded, key=lambda n: (-recorded[n], n))
-            stays = len(best) < eta or event.trial in best[: len(best) // eta]
+            best = sorted(recorded.values(), reverse=True)
+            stays = len(best) < eta or recorded[event.trial] >= best[len(best) // eta - 1]
             assert stays == isinstance(event, Opened)
             ended += not stays
     return ended
@@ -47,6 +50,25 @@ def follow(course: Course, eta: int) -> int:
 @pytest.mark.parametrize("slots", [1, 4])
 def test_its_decisions_equal_the_rule(slots: int) -> None:
     assert follow(simulate(SPEC, curve, slots), eta=3) > 8
+
+
+def late(at: Moment) -> dict[str, Any]:
+    """Nobody has been rewarded at the first rung; later all differ."""
+    return {"score": -500.0 if at.iteration < 3 else curve(at)["score"]}
+
+
+@pytest.mark.parametrize("slots", [1, 4])
+def test_nobody_ends_where_all_are_equal(slots: int) -> None:
+    course = simulate(SPEC, late, slots)
+    assert follow(course, eta=3) > 8
+    assert all(trial.iteration >= 3 for trial in course.history.trials)
+    equal = [r.event for r in course.records if isinstance(r.event, Opened) and r.event.slice == 1]
+    assert any("is place 4 of 4, equal to place 1 at rung 1" in event.why for event in equal)
+
+
+def test_nobody_ends_where_none_has_a_score() -> None:
+    course = simulate(SPEC, lambda at: late(at) if at.iteration >= 3 else {"score": None})
+    assert all(trial.iteration >= 3 for trial in course.history.trials)
 
 
 def test_a_killed_sweep_decides_the_same() -> None:
