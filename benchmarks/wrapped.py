@@ -12,4 +12,5 @@ def minigrid(env_id: str = "MiniGrid-Empty-5x5-v0", **config: Any) -> gymnasium.
     """A MiniGrid whose mission, a text, stands as numbers behind those of the picture."""
     from minigrid.wrappers import FlatObsWrapper
 
-    return FlatObsWrapper(gymnasium.make(env_id, **config))
+    made: gymnasium.Env[Any, Any] = FlatObsWrapper(gymnasium.make(env_id, **config))
+    return made

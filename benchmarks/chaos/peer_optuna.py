@@ -62,7 +62,7 @@ def objective(folder: Path, trial: optuna.Trial) -> float:
     artifacts = _artifacts(folder)
     if "artifact_id" in trial.user_attrs:
         curve.set_state(_saved(artifacts, trial.user_attrs["artifact_id"]))
-        loss = trial.user_attrs["loss"]
+        loss = float(trial.user_attrs["loss"])
     while curve.iteration < ITERATIONS:
         loss = curve.step()
         trial.report(loss, curve.iteration)

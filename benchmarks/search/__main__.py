@@ -22,12 +22,14 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.search import games, ours, peer_optuna, report
+from benchmarks.search.game import ITERATIONS, Game
+from benchmarks.search.tabulated import TABLE
 from benchmarks.search.trace import Report, Trace
 
 RESULTS = Path(__file__).with_name("results.jsonl")
 #: Iterations that a search may spend: as many as 20 settings need that are trained to their end.
-BUDGET = 20 * games.ITERATIONS
-POPULATION_BUDGET = ours.POPULATION * games.ITERATIONS
+BUDGET = 20 * ITERATIONS
+POPULATION_BUDGET = ours.POPULATION * ITERATIONS
 #: Seconds after which a peer is given up.
 PATIENCE_S = 600
 SETTINGS = BUDGET // 4
@@ -82,7 +84,7 @@ def play(match: Match, python: str) -> dict[str, Any]:
     }
 
 
-def _trace(match: Match, game: games.Game, python: str) -> Trace:
+def _trace(match: Match, game: Game, python: str) -> Trace:
     given = match.kind == "schedulers"
     settings = game.draw(SETTINGS) if given else []
     if match.who == "sweep":
@@ -134,7 +136,7 @@ def main() -> None:
     done = {Match(*(row[key] for key in Match.__dataclass_fields__)) for row in read()}
     wanted = [] if asked.report_only else list(matches(asked.seeds, bool(asked.peers)))
     names = asked.games
-    if names is None and not games.TABLE.exists():
+    if names is None and not TABLE.exists():
         names = ("branin", "hartmann", "quadratic")
     if names is not None:
         wanted = [match for match in wanted if match.game in names]

@@ -27,7 +27,8 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.search.games import ITERATIONS, SPACE, TABLE
+from benchmarks.search.game import ITERATIONS
+from benchmarks.search.tabulated import SPACE, TABLE
 from sweep.samples import draw
 from sweep.space import Space
 from trainables import rng

@@ -5,7 +5,7 @@ from functools import reduce
 from operator import getitem
 from typing import Any
 
-from benchmarks.search.games import ITERATIONS, Game, Settings
+from benchmarks.search.game import ITERATIONS, Game, Settings
 from benchmarks.search.trace import Report, Trace
 from sweep.events import Closed
 from sweep.testing import Moment, simulate

@@ -5,7 +5,7 @@ from typing import Any
 
 import optuna
 
-from benchmarks.search.games import ITERATIONS, Game, Settings
+from benchmarks.search.game import ITERATIONS, Game, Settings
 from benchmarks.search.trace import Report, Trace
 
 ETA = 3

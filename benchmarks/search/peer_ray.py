@@ -17,7 +17,8 @@ from ray import tune
 from ray.tune.callback import Callback
 from ray.tune.schedulers import AsyncHyperBandScheduler, PopulationBasedTraining
 
-from benchmarks.search.games import ITERATIONS, Game, load
+from benchmarks.search.game import ITERATIONS, Game
+from benchmarks.search.games import load
 
 ETA, POPULATION, INTERVAL = 3, 8, 3
 
@@ -82,6 +83,11 @@ def _domain(kind: str, words: Any) -> Any:
     return (tune.loguniform if kind == "loguniform" else tune.uniform)(*words)
 
 
+def _mutated(kind: str, words: Any) -> Any:
+    """How PBT changes a parameter: what it multiplies has to be a number, choices are a list."""
+    return [_word(word) for word in words] if kind == "choice" else _domain(kind, words)
+
+
 def _fit(game: Game, scheduler: Any, points: list[dict[str, Any]], fixed: dict[str, Any]) -> Seen:
     seen = Seen()
     space = {name: _domain(*raw) for name, raw in game.space.items()}
@@ -124,7 +130,7 @@ def main() -> None:
         scheduler = PopulationBasedTraining(
             time_attr="training_iteration",
             perturbation_interval=INTERVAL,
-            hyperparam_mutations={name: _domain(*raw) for name, raw in game.space.items()},
+            hyperparam_mutations={name: _mutated(*raw) for name, raw in game.space.items()},
         )
         seen = _fit(game, scheduler, game.draw(POPULATION), fixed)
     sys.stdout.write(json.dumps(seen.reports[:budget]) + "\n")

@@ -16,7 +16,8 @@ from syne_tune.config_space import choice, loguniform, randint, uniform
 from syne_tune.optimizer.baselines import ASHA
 from syne_tune.optimizer.scheduler import SchedulerDecision
 
-from benchmarks.search.games import ITERATIONS, load
+from benchmarks.search.game import ITERATIONS
+from benchmarks.search.games import load
 
 ETA = 3
 

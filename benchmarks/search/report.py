@@ -4,17 +4,21 @@ Intervals are 95 % bootstrap intervals of the median over seeds (percentiles of 
 """
 
 import importlib.metadata
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from benchmarks.search import games
+from benchmarks.search.game import ITERATIONS
+from benchmarks.search.tabulated import TABLE, Tabulated
 
 PAGE = Path(__file__).parents[2] / "docs" / "search.md"
 RESAMPLES = 10_000
 Rows = Sequence[Mapping[str, Any]]
+#: What of ours is held against every peer, by kind.
+OURS = {"schedulers": "asha", "searchers": "tpe, asha", "populations": "pbt"}
 KINDS = {
     "schedulers": "Schedulers, given the same settings in the same order",
     "searchers": "Searchers, each with the scheduler that is named",
@@ -39,9 +43,10 @@ def interval(values: Sequence[float]) -> tuple[float, float, float]:
 def _page(rows: Rows) -> Iterator[str]:
     yield from _OPENING.format(
         optuna=importlib.metadata.version("optuna"),
-        iterations=games.ITERATIONS,
+        iterations=ITERATIONS,
         table=_table_of_curves(),
     ).splitlines()
+    yield from _verdicts(rows)
     for kind, title in KINDS.items():
         found = [row for row in rows if row["kind"] == kind]
         if not found:
@@ -51,11 +56,54 @@ def _page(rows: Rows) -> Iterator[str]:
             yield from _table(name, [row for row in found if row["game"] == name])
 
 
+def _verdicts(rows: Rows) -> Iterator[str]:
+    """Ours beside the best peer of each game, and promotion beside stopping."""
+    yield from ("", "## What it comes to", "", *_VERDICTS.splitlines(), "")
+    yield "| | game | to the target | beside | regret at the end | beside |"
+    yield "| --- | --- | --- | --- | --- | --- |"
+    for kind, mine in OURS.items():
+        for game in dict.fromkeys(row["game"] for row in rows if row["kind"] == kind):
+            played = [row for row in rows if (row["kind"], row["game"]) == (kind, game)]
+            ours = [row for row in played if (row["who"], row["method"]) == ("sweep", mine)]
+            others = [row for row in played if row["who"] != "sweep"]
+            cells = [_beside(ours, others, of) for of in (_time, _last_regret) if others]
+            yield f"| **{mine}** | {game} | {' | '.join(cells)} |"
+    for game in dict.fromkeys(row["game"] for row in rows if row["kind"] == "schedulers"):
+        given = [row for row in rows if (row["kind"], row["game"]) == ("schedulers", game)]
+        promoting = [row for row in given if (row["who"], row["method"]) == ("sweep", "asha")]
+        stopping = [row for row in given if row["method"] == "asha, stopping"]
+        cells = [_beside(promoting, stopping, of) for of in (_time, _last_regret)]
+        yield f"| **asha**, promoting | {game} | {' | '.join(cells)} |"
+
+
+def _beside(ours: Rows, others: Rows, of: Callable[[Mapping[str, Any]], float]) -> str:
+    """Ours less the best other's, seed by seed, and who that is."""
+    by_method: dict[tuple[str, str], dict[int, float]] = {}
+    for row in others:
+        by_method.setdefault((row["who"], row["method"]), {})[row["seed"]] = of(row)
+    (who, method), best = min(
+        by_method.items(), key=lambda item: (np.median([*item[1].values()]), item[0])
+    )
+    less = [of(row) - best[row["seed"]] for row in ours if row["seed"] in best]
+    median, low, high = interval(less)
+    verdict = ", **worse**" if low > 0 else ", **better**" if high < 0 else ""
+    return f"{median:+.3g} ({low:+.3g} to {high:+.3g}){verdict} | {_bold(who, method)}"
+
+
+def _time(row: Mapping[str, Any]) -> float:
+    """Iterations to the target; all of the budget where it was not reached."""
+    return float(row["budget"] if row["target"] is None else row["target"])
+
+
+def _last_regret(row: Mapping[str, Any]) -> float:
+    return float(row["regret"][str(row["budget"])])
+
+
 def _table_of_curves() -> str:
     """What is said of the table of trained curves; it is not there before it was made."""
-    if not games.TABLE.exists():
+    if not TABLE.exists():
         return _NO_TABLE
-    settings, seeds, iterations = games.Tabulated("CartPole-v1", 0).shape
+    settings, seeds, iterations = Tabulated("CartPole-v1", 0).shape
     return (
         "`CartPole-v1` and\n`Acrobot-v1` are curves of our own PPO, trained once (`python -m "
         f"benchmarks.search.curves`) and kept as a\ntable: {settings} settings, each under {seeds} "
@@ -101,6 +149,9 @@ def _regrets(rows: Rows) -> str:
     return " | ".join(cells)
 
 
+_VERDICTS = """Ours less the best peer's in that game, seed by seed: the median of the
+differences, with its interval. Less is better; where nothing is said, the interval holds zero. The
+best peer is the one with the least median, chosen after all had played. Times are iterations."""
 _NO_TABLE = """Curves of our own PPO join them
 once `python -m benchmarks.search.curves` has trained them."""
 _OPENING = """# Searches beside their peers

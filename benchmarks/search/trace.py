@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from benchmarks.search.games import Game
+from benchmarks.search.game import Game
 
 
 @dataclass(frozen=True)
