@@ -69,7 +69,12 @@ def missing_tests(history: History, stop: Stop) -> Iterator[Opened]:
 
 
 def _goal(trial: Trial, stop: Stop) -> Goal:
-    """As far as the search trains its best; where only a budget ends trials, as far as it came."""
+    """As far as the search trains its best; where only a budget ends trials, as far as it came.
+
+    All tests of a trial go equally far: after more budget, as far as the first one went.
+    """
+    if trial.tests:
+        return trial.tests[0].goal
     top = trial.goal.top
     if top is None and not stop.ends_every_trial:
         top = trial.time

@@ -158,6 +158,19 @@ def test_where_only_a_budget_ends_trials_a_test_goes_as_far_as_its_trial_came(
     assert [(test.status, test.iteration) for test in trial.tests] == [(Status.COMPLETED, 6)] * 2
 
 
+def test_all_tests_of_a_trial_go_equally_far_though_it_went_on_between_two_exams(
+    tmp_path: Path,
+) -> None:
+    thin = {"scheduler": "fifo", "deterministic": None, "limits": {"slice_s": 1e-9}, "stop": {}}
+    folder = sweeps.make(tmp_path, trials=1, budget={"timesteps": 60}, **thin)
+    sweeps.run(folder)
+    examine(folder, Exam(1, 1))
+    sweeps.run(folder, budget={"timesteps": 120})
+    assert examine(folder, Exam(2, 1)) == "finished"
+    (trial,) = sweeps.history(folder).trials
+    assert (trial.iteration, [test.iteration for test in trial.tests]) == (12, [6, 6])
+
+
 def test_while_it_runs_the_status_says_so(swept: Folder) -> None:
     with launch.opened(Launch(swept, 1, "inline", exam=THREE)) as (parts, _):
         Examiner(parts, lambda _: None)._decide()
