@@ -246,6 +246,26 @@ class Perilous(Counting):
         return super().step(action)
 
 
+class Resetless(Counting):
+    """It cannot be reset a second time: it raises, ends its process or stays there."""
+
+    def __init__(self, how: str) -> None:
+        super().__init__(length=3)
+        self.how, self.begun = how, 0
+
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[Observation, dict[str, Any]]:
+        self.begun += 1
+        if self.begun == 2:
+            if self.how == "hangs":
+                threading.Event().wait()
+            if self.how == "dies":
+                os._exit(3)
+            raise ZeroDivisionError("the world ended")
+        return super().reset(seed=seed)
+
+
 class ChancyMishap(Counting):
     """In step 3 of episodes that begin above `above`, by their seed, it does `how`."""
 

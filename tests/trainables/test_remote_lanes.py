@@ -164,10 +164,27 @@ def test_E4_a_step_that_takes_too_long_is_cut_off() -> None:
     lanes.close()
 
 
+@pytest.mark.parametrize("how", ["hangs", "dies", "raises"])
+def test_E4_a_reset_that_hangs_dies_or_raises_begins_in_an_environment_made_anew(how: str) -> None:
+    settings = {"env_step_timeout_s": 1.0, "restart_failed_sub_environments": True}
+    lanes = remote_lanes(f"{HERE}:Resetless", 2, {"how": how}, **settings)
+    lanes.reset([1, 2])
+    for _ in range(2):
+        assert not lanes.step(np.array([1, 1])).truncated.any()
+    step = lanes.step(np.array([1, 1]))
+    assert step.truncated.all()  # the episode had ended well, and is kept
+    assert not step.faults
+    assert step.observations.tolist() == [[0.0], [0.0]]
+    assert lanes.get_counters()["restarts"].tolist() == [1, 1]
+    assert lanes.step(np.array([1, 1])).rewards.tolist() == [1.0, 1.0]
+    lanes.close()
+
+
 @pytest.mark.parametrize(
     ("env", "env_config", "words"),
     [
         ("Perilous", {"how": "dies"}, r"environment 0: step\(\) lost its process .* exit code 3"),
+        ("Resetless", {"how": "dies"}, r"environment 0: reset\(\) lost its process .* exit code 3"),
         ("Broken", {"what": "raise"}, r"step\(\) raised ZeroDivisionError: the world ended"),
         ("Broken", {"what": "shape"}, r"environment 0: step\(\) returned .* shape \(4,\)"),
     ],
