@@ -9,7 +9,7 @@ built yet is refused, never ignored.
 
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from importlib import resources
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
@@ -78,9 +78,6 @@ __all__ = [
 ]
 
 M = TypeVar("M", bound=BaseModel)
-
-#: Keys that are planned or known from elsewhere → what to do without them.
-NOT_BUILT: dict[tuple[str, ...], str] = {}
 
 _TRAINABLE = re.compile(r"[A-Za-z_][\w-]*|[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*")
 
@@ -230,7 +227,7 @@ def load(path: Path, overrides: Sequence[str | Override] = ()) -> SweepSpec:
 def parse(text: str, file: str, overrides: Sequence[str | Override] = ()) -> SweepSpec:
     """The spec in a YAML text; `file` is its name in messages. See `load`."""
     raw, source = apply_overrides(*yaml_source.read(text, file), overrides)
-    return _assemble(raw, source)
+    return validate(SweepSpec, raw, source)
 
 
 def canonical_json(spec: SweepSpec) -> str:
@@ -240,7 +237,7 @@ def canonical_json(spec: SweepSpec) -> str:
 
 def from_json(text: str, overrides: Sequence[str | Override] = ()) -> SweepSpec:
     """The spec that `canonical_json` wrote."""
-    return _assemble(*apply_overrides(json.loads(text), Source(), overrides))
+    return validate(SweepSpec, *apply_overrides(json.loads(text), Source(), overrides))
 
 
 def build(model: type[M], plugin: Plugin, place: str, source: Source) -> M:
@@ -256,20 +253,6 @@ def build(model: type[M], plugin: Plugin, place: str, source: Source) -> M:
         BadConfig: an option is unknown or cannot work.
     """
     return validate(model, plugin.options, source.below(place))
-
-
-def _assemble(raw: Mapping[str, Any], source: Source) -> SweepSpec:
-    for path, remedy in NOT_BUILT.items():
-        inner: Any = raw
-        for key in path:
-            inner = inner.get(key, _ABSENT) if isinstance(inner, Mapping) else _ABSENT
-        if inner is not _ABSENT:
-            problem = f"{path[-1]!r} is not available in this version"
-            raise source.refuse(path, inner, "no such key", remedy, problem)
-    return validate(SweepSpec, raw, source)
-
-
-_ABSENT = object()
 
 
 def _is_file(path: Path) -> bool:

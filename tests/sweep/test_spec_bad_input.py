@@ -18,7 +18,7 @@ from sweep.errors import (
     UsageError,
     WorkerLost,
 )
-from sweep.spec import NOT_BUILT, Override, build, load, parse
+from sweep.spec import Override, build, load, parse
 from sweep.spec.yaml_source import LARGEST_FILE, MOST_NODES, read
 
 SPEC = """\
@@ -259,14 +259,6 @@ def test_a_mistake_is_answered_with_its_place_value_and_remedy(
     assert allowed in error.allowed
     assert hint in error.hint
     assert isinstance(error, BadSpace) == error.place.startswith("space")
-
-
-@pytest.mark.parametrize("path", NOT_BUILT, ids=".".join)
-def test_a_key_that_is_not_built_is_refused_even_if_it_is_empty(path: tuple[str, ...]) -> None:
-    error = refused(SPEC, Override(".".join(path), None, "--set"))
-    assert error.place == ".".join(path)
-    assert "not available in this version" in str(error)
-    assert error.hint == NOT_BUILT[path]
 
 
 @pytest.mark.parametrize(
