@@ -22,6 +22,11 @@ class Generation:
     """How many are replaced, and how many they are replaced by."""
 
     @property
+    def living(self) -> list[Trial]:
+        """Who has not ended; the others are what it is measured by."""
+        return [trial for trial, _ in self.ranking if trial.status not in FINISHED]
+
+    @property
     def upper(self) -> Ranking:
         """Who may have children: the first of those that a child could begin from."""
         staying = self.ranking[: len(self.ranking) - self.count]

@@ -103,18 +103,24 @@ class Population(schedulers.Scheduler):
     # ---- all at once ------------------------------------------------------------------------
 
     def _together(self, history: History, free: int) -> Plan:
-        # A clone may be ahead of the population, which comes to its levels in its own time.
-        members = (trial for trial in history.trials if trial.clone_of is None)
+        # A clone may be ahead of the population, which comes to its levels in its own time. Where
+        # all have ended, whoever joins begins at the first level.
+        members = (
+            trial
+            for trial in history.trials
+            if trial.clone_of is None and trial.status not in FINISHED
+        )
         goals = sorted({t.goal.at for t in members if t.goal.at is not None})
+        newest = goals[-2:]
         if history.to_create:
             goal = goals[-1] if goals else self._after(0.0)
             return self._found(history, free, goal)
-        behind = [t for t in history.of(Status.PAUSED) if waits(t) and _is_behind(t, goals[-2:])]
+        behind = [t for t in history.of(Status.PAUSED) if waits(t) and _is_behind(t, newest)]
         if behind:
             why = f"it was held while the others went on to {goals[-1]:g}"
             catches_up = [Resume(t.number, Goal(goals[-1]), why) for t in behind]
             return Plan(resume=tuple(catches_up[:free]))
-        for level, following in zip(goals[-2:], [*goals[-2:][1:], None], strict=True):
+        for level, following in zip(newest, [*newest[1:], None], strict=False):
             generation = self._generation(history, level)
             if generation is not None:
                 plan = self._replace(history, generation, following, free)
@@ -144,7 +150,7 @@ class Population(schedulers.Scheduler):
         level = generation.level
         at_level = [t for t, _ in generation.ranking if t.goal.at == level]
         if following is None:
-            following = self._after(max((t.time for t, _ in generation.ranking), default=level))
+            following = self._after(max((t.time for t in generation.living), default=level))
         goal = Goal(following)
         missing = [t for t in generation.lower if t in at_level and waits(t)]
         replaced = missing[:free]

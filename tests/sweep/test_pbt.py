@@ -264,12 +264,32 @@ def test_what_cannot_save_is_refused() -> None:
         simulate(SPEC, curve, saves=False)
 
 
-def test_a_topped_up_population_takes_the_new_members_in() -> None:
+def test_who_joins_a_population_that_has_ended_is_a_population_from_the_first_level_on() -> None:
     with Simulation(SPEC, curve, slots=3) as simulation:
-        simulation.run()
-        course = simulation.run(trials=10)
-    assert course.history.searched == 10
-    assert [t.status for t in course.history.trials[-2:]] == [Status.COMPLETED] * 2
+        before = len(simulation.run().history.trials)
+        course = simulation.run(trials=14)
+    assert course.history.searched == 14
+    joined = course.history.trials[before:]
+    assert {t.status for t in joined} == {Status.COMPLETED, Status.PRUNED}
+    goals = {t.number: 0.0 for t in joined if t.parent is None}
+    bred = [t.parent for t in joined if t.parent is not None]
+    for record in course.records:
+        event = record.event
+        if isinstance(event, Opened) and event.trial in goals:
+            assert event.goal.at in (goals[event.trial], goals[event.trial] + 3)
+            goals[event.trial] = event.goal.at
+    assert bred
+    assert min(bred) >= before
+
+
+def test_a_population_that_was_topped_up_and_is_killed_decides_the_same() -> None:
+    with Simulation(SPEC, curve, slots=3) as simulation:
+        ended = simulation.run().history.k
+        with simulation.copy() as other:
+            undisturbed = other.run(trials=12)
+        killed = simulation.run(range(ended + 2, 2 * ended, 5), trials=12)
+    assert killed.kills > 3
+    assert settings(killed) == settings(undisturbed)
 
 
 class _Killed(Exception):
