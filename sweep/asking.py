@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from sweep import launch
+from sweep import launch, reading
 from sweep.control import Desk
 from sweep.errors import UsageError
 from sweep.folder import Folder
@@ -57,8 +57,8 @@ def ask(folder: Folder, verb: Verb, body: Mapping[str, Any], patience_s: float) 
 def _check(folder: Folder, request: Request) -> None:
     """Refuse what the driver would refuse, as far as the ledger tells."""
     with contextlib.closing(Ledger(folder.ledger)) as ledger:
-        history = launch.read_history(ledger)
-        spec = launch.read_spec(ledger)
+        history = reading.history(ledger)
+        spec = reading.spec_of(ledger)
         paths = tuple(ledger.provenance["paths"])
     driven = look.state(folder, history) in look.DRIVEN
     desk = Desk(history, driven=driven)

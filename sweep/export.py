@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from sweep import launch, plugins
+from sweep import plugins, reading
 from sweep import spec as specs
 from sweep.errors import BadConfig, UsageError
 from sweep.events import Saved
@@ -47,7 +47,7 @@ def export_model(folder: Folder, choice: Choice, out: Path) -> dict[str, Any]:
     """
     _check_free(out)
     with contextlib.closing(Ledger(folder.ledger)) as ledger:
-        history = launch.read_history(ledger)
+        history = reading.history(ledger)
         spec = specs.from_json(ledger.spec)
         provenance = ledger.provenance
     trial = _find_trial(history, folder.name, choice.trial)

@@ -18,9 +18,8 @@ from sweep import (
     plugins,
     pools,
     provenance,
-    racing,
+    reading,
     samples,
-    schedulers,
     searchers,
     verdicts,
     warm_start,
@@ -31,14 +30,13 @@ from sweep.events import EpochBegan, Event, Status, Widened
 from sweep.exam import Exam
 from sweep.folder import Folder
 from sweep.history import History, Objective
-from sweep.ledger import Ledger, iterate
+from sweep.ledger import Ledger
 from sweep.parts import Parts
 from sweep.pools import Pool
-from sweep.schedulers import Frame, Scheduler
+from sweep.schedulers import Scheduler
 from sweep.searchers import Searcher
 from sweep.space import Space, widening
 from sweep.spec import SweepSpec, space_file
-from sweep.spec.objectives import read_constraints
 from sweep.wishes import Changed
 from trainables.errors import nearest, shorten
 from trainables.trainable import Trainable
@@ -56,22 +54,13 @@ class Resolved:
     @property
     def objective(self) -> Objective:
         """What its trials are compared by."""
-        return objective_of(self.spec, self.scheduler.time_attr)
-
-
-def objective_of(spec: SweepSpec, time_attr: str) -> Objective:
-    """What the trials of `spec` are compared by."""
-    constraints = read_constraints(spec.constraints)
-    also = tuple(spec.also.items())
-    return Objective(
-        spec.metric, spec.mode, spec.score, time_attr, spec.aggregate, also, constraints
-    )
+        return reading.objective_of(self.spec, self.scheduler.time_attr)
 
 
 def resolve(spec: SweepSpec, paths: Sequence[str]) -> Resolved:
     """Find the plugins of `spec` and check all settings; every mistake is a UsageError."""
     with _written_at(spec, "scheduler"):
-        scheduler = build_scheduler(spec, paths)
+        scheduler = reading.build_scheduler(spec, tuple(paths))
     with _written_at(spec, "searcher"):
         searcher_class = searchers.find(spec.searcher.name)
     options = specs.build(searcher_class.Options, spec.searcher, "searcher", spec.source)
@@ -121,14 +110,6 @@ def _written_at(spec: SweepSpec, *path: str | int) -> Iterator[None]:
         raise BadConfig(*told, at=at, problem=error.problem) from error
 
 
-def build_scheduler(spec: SweepSpec, paths: Sequence[str]) -> Scheduler:
-    """The scheduler that `spec` names, with its options checked."""
-    cls = schedulers.find(spec.scheduler.name, paths)
-    options = specs.build(cls.Options, spec.scheduler, "scheduler", spec.source)
-    scheduler = cls(options, Frame(spec.stop, spec.trials, spec.space, spec.seed))
-    return racing.Scheduler(scheduler, spec.replicas) if spec.racing else scheduler
-
-
 def create(
     folder: Folder,
     resolved: Resolved,
@@ -147,21 +128,17 @@ def create(
             draft.tracking_uri.touch(mode=0o600)
             draft.tracking_uri.write_text(tracking_uri, encoding="utf-8")
         draft.spec.write_text(source, encoding="utf-8")
-        recorded = {**provenance.of(resolved.trainable), "paths": list(paths)}
+        recorded = {
+            **provenance.of(resolved.trainable),
+            "paths": list(paths),
+            "time_attr": resolved.scheduler.time_attr,
+            "levels": list(resolved.scheduler.levels),
+        }
         text = specs.canonical_json(resolved.spec)
         with contextlib.closing(Ledger.create(draft.ledger, folder.name, text, recorded)) as ledger:
             if warmed is not None:
                 ledger.begin_epoch([warmed])
     return [] if warmed is None else warm_start.describe(warmed)
-
-
-def read_spec(ledger: Ledger) -> SweepSpec:
-    """The spec of a sweep with the space that holds now."""
-    spec = specs.from_json(ledger.spec)
-    widened = ledger.newest(Widened.kind)
-    if not isinstance(widened, Widened):
-        return spec
-    return spec.model_copy(update={"space": Space.parse(widened.space, forbid=spec.forbid)})
 
 
 def _widen(launch: "Launch", spec: SweepSpec) -> SweepSpec:
@@ -174,20 +151,6 @@ def _widen(launch: "Launch", spec: SweepSpec) -> SweepSpec:
     widening.check(spec.space, space)
     space.check_against(spec.config)
     return spec.model_copy(update={"space": space})
-
-
-def read_objective(ledger: Ledger) -> Objective:
-    """What the trials of a sweep are compared by."""
-    spec = specs.from_json(ledger.spec)
-    return objective_of(spec, build_scheduler(spec, ledger.provenance["paths"]).time_attr)
-
-
-def read_history(ledger: Ledger) -> History:
-    """The history of a sweep, without its plugins' heavy imports; for whoever only looks."""
-    history = History(read_objective(ledger))
-    for records in iterate(ledger):
-        history.extend(records)
-    return history
 
 
 @dataclass(frozen=True)
@@ -227,7 +190,7 @@ def opened(
         holding.hold(launch.folder, launch.say) as held,
         contextlib.closing(Ledger(launch.folder.ledger)) as ledger,
     ):
-        before = read_spec(ledger)
+        before = reading.spec_of(ledger)
         spec = _widen(launch, before)
         paths = tuple(ledger.provenance["paths"])
         resolved = resolve(spec, paths)
@@ -235,7 +198,7 @@ def opened(
         if changes and launch.strict:
             raise UsageError(f"--strict: {'; '.join(changes)}")
         warnings = [f"{change}; resumed trials may not be exact" for change in changes]
-        history = read_history(ledger)
+        history = reading.history(ledger, resolved.objective)
         _take_over(ledger, held.epoch, history, launch, None if spec is before else spec.space)
         _tidy(launch.folder, history)
         with contextlib.closing(make_pool(launch.slots)) as pool:

@@ -34,7 +34,11 @@ class Provenance:
 
     versions: Mapping[str, str] = field(default_factory=dict)
     source: str = ""
+    processor: str = ""
     paths: tuple[str, ...] = ()
+    time_attr: str = "training_iteration"
+    """Of the scheduler, as are its `levels`: whoever only looks does not import it."""
+    levels: tuple[float, ...] = ()
 
 
 def read(path: Path, engine: sa.Engine) -> tuple[Head, Mapping[str, Any]]:

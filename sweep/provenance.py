@@ -1,4 +1,4 @@
-"""What a sweep's results depend on beside its spec: versions, and the trainable's source."""
+"""What results depend on beside the spec: versions, the trainable's source, the processor."""
 
 import importlib.metadata
 import inspect
@@ -8,17 +8,33 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
+from trainables.errors import printable
 from trainables.trainable import Trainable
 
 #: Packages whose versions decide whether a resumed trial can be exact.
 RECORDED = ("torch", "numpy", "gymnasium", "optuna", "sweep")
+_PROCESSORS = Path("/proc/cpuinfo")
 
 
 def of(trainable: type[Trainable]) -> dict[str, Any]:
-    """What the results depend on beside the spec: versions, and the trainable's source."""
+    """Entries ``versions``, ``source`` (a digest), and ``processor``."""
     versions = {"python": platform.python_version()}
     versions |= {name: importlib.metadata.version(name) for name in RECORDED}
-    return {"versions": versions, "source": _source_digest(trainable)}
+    return {
+        "versions": versions,
+        "source": _source_digest(trainable),
+        "processor": _processor(),
+    }
+
+
+def _processor() -> str:
+    """What the processor calls itself: on another type the same sums are rounded otherwise."""
+    try:
+        lines = _PROCESSORS.read_text(encoding="utf-8", errors="replace").splitlines()
+    except OSError:
+        lines = []
+    named = (line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
+    return next(named, platform.machine())
 
 
 def _source_digest(trainable: type[Trainable]) -> str:
@@ -35,4 +51,6 @@ def changes(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
     ]
     if before["source"] != now["source"]:
         changed.append("the trainable's source file has changed")
+    if before["processor"] not in ("", now["processor"]):
+        changed.append(f"the processor was {printable(before['processor'])}, is {now['processor']}")
     return changed

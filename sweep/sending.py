@@ -4,7 +4,7 @@ import contextlib
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from sweep import holding, launch, preparation, trackers
+from sweep import holding, preparation, reading, trackers
 from sweep.folder import Folder
 from sweep.ledger import Ledger
 from sweep.outbox import Outbox
@@ -30,8 +30,8 @@ def where(folder: Folder) -> Where:
             ledger.sweep_id,
             ledger.name,
             ledger.created_at,
-            launch.read_spec(ledger),
-            launch.read_objective(ledger),
+            reading.spec_of(ledger),
+            reading.objective(ledger),
             preparation.recall_tracking(folder),
         )
 

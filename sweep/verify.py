@@ -8,7 +8,7 @@ import contextlib
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from sweep import checkpoints, launch, ledger_check, sending
+from sweep import checkpoints, ledger_check, reading, sending
 from sweep.damage import Damage, Finding, Remedy
 from sweep.errors import without_password
 from sweep.events import Saved, Status
@@ -62,7 +62,7 @@ def look_at(folder: Folder, driven: bool) -> Found:
 def read_history(folder: Folder) -> History:
     """The history that the ledger holds now."""
     with contextlib.closing(Ledger(folder.ledger)) as ledger:
-        return launch.read_history(ledger)
+        return reading.history(ledger)
 
 
 def _named(history: History) -> set[tuple[int, int, str]]:

@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.chaos.store_cases import Cases, Failed, main
-from sweep import cli, launch, ledger_check
+from sweep import cli, launch, ledger_check, reading
 from sweep import spec as specs
 from sweep.events import EpochBegan, Status
 from sweep.folder import Folder
@@ -226,7 +226,7 @@ def _judge(
         raise Failed(f"the ledger: {damages}")
     with contextlib.closing(Ledger(folder.ledger)) as ledger:
         events = [record.event for record in ledger.read()]
-        history = launch.read_history(ledger)
+        history = reading.history(ledger)
     terms = [event for event in events if isinstance(event, EpochBegan)]
     if [event.pid for event in terms] != [both.pids[winner]] or history.ended != "finished":
         raise Failed(f"it was begun by {terms} and {history.ended}")

@@ -8,7 +8,7 @@ import contextlib
 from pathlib import Path
 
 from benchmarks.chaos.jail import Reader, serve
-from sweep import launch, ledger_check, plugins, preparation, schedulers, searchers
+from sweep import launch, ledger_check, plugins, preparation, reading, schedulers, searchers
 from sweep import spec as specs
 from sweep.errors import LedgerError, OutsideError, UsageError
 from sweep.ledger import Ledger
@@ -35,8 +35,8 @@ def _read_ledger(path: Path) -> None:
     for damage in ledger_check.check(path):
         printable(damage.problem)
     with contextlib.closing(Ledger(path)) as ledger:
-        launch.read_spec(ledger)
-        history = launch.read_history(ledger)
+        reading.spec_of(ledger)
+        history = reading.history(ledger)
         for trial in history.trials:
             ledger.results(trial.number)
 

@@ -16,7 +16,7 @@ from typing import Any
 
 from benchmarks.chaos.peer_curve import ITERATIONS, JOBS, SLICE_S, TRIALS, Curve
 from benchmarks.chaos.peer_saver import Way, serve
-from sweep import checkpoints, launch
+from sweep import checkpoints, reading
 from sweep.events import Status
 from sweep.folder import Folder
 from sweep.ledger import Ledger
@@ -77,7 +77,7 @@ def read(folder: Path) -> list[dict[str, Any]]:
     """What the ledger says of each trial."""
     found = Folder(folder / "results", NAME)
     ledger = Ledger(found.ledger)
-    return [_trial(found, ledger, trial) for trial in launch.read_history(ledger).trials]
+    return [_trial(found, ledger, trial) for trial in reading.history(ledger).trials]
 
 
 def _trial(folder: Folder, ledger: Ledger, trial: Trial) -> dict[str, Any]:

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from benchmarks.chaos.scheduling_rungs import Rungs
 from benchmarks.chaos.scheduling_walk import Known
 from benchmarks.chaos.scheduling_world import Place, claim
-from sweep import launch
+from sweep import launch, reading
 from sweep.assignment import SliceOutcome
 from sweep.errors import WorkerLost
 from sweep.events import (
@@ -61,9 +61,9 @@ class Oracle:
     def __init__(self, folder: Folder) -> None:
         self.folder = folder
         self.reader = Ledger(folder.ledger)
-        self.spec: SweepSpec = launch.read_spec(self.reader)
-        self.scheduler = launch.build_scheduler(self.spec, ())
-        self.mirror = History(launch.objective_of(self.spec, self.scheduler.time_attr))
+        self.spec: SweepSpec = reading.spec_of(self.reader)
+        self.scheduler = reading.build_scheduler(self.spec, ())
+        self.mirror = History(reading.objective_of(self.spec, self.scheduler.time_attr))
         self.records: list[Recorded] = []
         self.known = Known(self.spec.seed)
         self.handed: dict[Handed, SliceOutcome | WorkerLost] = {}

@@ -136,6 +136,11 @@ class Scheduler(Protocol):
         return None
 
 
+def is_foreign(name: str) -> bool:
+    """Whether it is the path of a class, and no plugin of ours."""
+    return ":" in name
+
+
 def find(name: str, paths: Iterable[str] = ()) -> type[Scheduler]:
     """The class ``Scheduler`` in file ``sweep/schedulers/<name>.py``, or one of one's own.
 
@@ -143,7 +148,7 @@ def find(name: str, paths: Iterable[str] = ()) -> type[Scheduler]:
         name: the file's name, or ``package.module:Name``.
         paths: folders in which modules are looked for after everything installed.
     """
-    if ":" not in name:
+    if not is_foreign(name):
         scheduler: type[Scheduler] = plugins.load(PACKAGE, name, "scheduler").Scheduler
         return scheduler
     found = plugins.import_object(name, paths, "scheduler")

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from sweep import folder as folders
-from sweep import launch, lease
+from sweep import lease, reading
 from sweep.errors import SweepError
 from sweep.events import EpochBegan, ExamBegan, Opened, Recorded, Row
 from sweep.folder import Folder
@@ -83,9 +83,9 @@ class Sweep:
 def read(folder: Folder) -> Sweep:
     """The sweep in `folder` as it is now."""
     with contextlib.closing(Ledger(folder.ledger)) as ledger:
-        spec = launch.read_spec(ledger)
-        scheduler = launch.build_scheduler(spec, ledger.provenance["paths"])
-        history = launch.read_history(ledger)
+        spec = reading.spec_of(ledger)
+        scheduler = reading.outline(ledger)
+        history = reading.history(ledger)
         records = tuple(record for batch in iterate(ledger) for record in batch)
         aim = Aim(scheduler.levels, spec.stop, scheduler.work)
         created_at = ledger.created_at
@@ -106,7 +106,7 @@ def read_all(root: Path) -> tuple[list[Sweep], list[str]]:
 def read_spec(folder: Folder) -> tuple[SweepSpec, tuple[str, ...]]:
     """The sweep's spec, and the folders in which its trainable's module is looked for."""
     with contextlib.closing(Ledger(folder.ledger)) as ledger:
-        return launch.read_spec(ledger), tuple(ledger.provenance["paths"])
+        return reading.spec_of(ledger), tuple(ledger.provenance["paths"])
 
 
 def read_log(folder: Folder, trial: Trial) -> str:

@@ -11,7 +11,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from sweep import launch
+from sweep import launch, reading
 from sweep import spec as specs
 from sweep.driver import Driver
 from sweep.errors import SweepError
@@ -144,7 +144,7 @@ class Simulation:
             how = _Driver(parts, self.world, kills, seen).run()
         with contextlib.closing(Ledger(self.folder.ledger)) as ledger:
             records = tuple(record for batch in iterate(ledger) for record in batch)
-            history = launch.read_history(ledger)
+            history = reading.history(ledger)
         return Course(how, history, records, self.world.now, self.killed)
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from sweep import launch, plugins, schedulers
+from sweep import plugins, reading, schedulers
 from sweep.events import FINISHED, Closed, Opened, Status
 from sweep.history import History
 from sweep.ledger import Ledger
@@ -155,7 +155,7 @@ def test_a_held_trial_is_run_by_nobody_and_the_others_come_to_their_end(
         def hold_one(k: int) -> None:
             if k >= (3 if name in TRIALS else 8) and not chosen:
                 with contextlib.closing(Ledger(path)) as ledger:
-                    trials = launch.read_history(ledger).trials
+                    trials = reading.history(ledger).trials
                 chosen.append([t.number for t in trials if t.status not in FINISHED][-1])
                 with contextlib.closing(Requests(path)) as requests:
                     requests.ask(Verb.PAUSE, {"trials_named": chosen})

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from sweep import launch
+from sweep import reading
 from sweep import spec as specs
 from sweep.events import (
     Birth,
@@ -86,7 +86,7 @@ class Story:
         spec = specs.parse(SPEC.format(name=name), "test.yaml")
         text = specs.canonical_json(spec)
         ledger = Ledger.create(folder.ledger, name, text, {"versions": {}, "paths": []})
-        objective = launch.read_history(ledger).objective
+        objective = reading.history(ledger).objective
         where = Where(folder, ledger.sweep_id, name, ledger.created_at, spec, objective, uri)
         return cls(where, ledger)
 

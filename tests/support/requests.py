@@ -3,7 +3,7 @@
 import contextlib
 from collections.abc import Callable
 
-from sweep import launch
+from sweep import reading
 from sweep.history import History
 from sweep.ledger import Ledger
 from sweep.requests import Requests, Verb
@@ -27,4 +27,4 @@ def asks(
 def history_of(simulation: Simulation) -> History:
     """As its ledger has it."""
     with contextlib.closing(Ledger(simulation.folder.ledger)) as ledger:
-        return launch.read_history(ledger)
+        return reading.history(ledger)

@@ -8,7 +8,7 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from sweep import launch, searchers
+from sweep import reading, searchers
 from sweep import spec as specs
 from sweep.event_bodies import from_body, to_body
 from sweep.events import (
@@ -98,7 +98,7 @@ class Search:
         }
         spec = spec_of(raw, seed, compared or {})
         self.name, self.slots = name, slots
-        self.objective: Objective = launch.objective_of(spec, "training_iteration")
+        self.objective: Objective = reading.objective_of(spec, "training_iteration")
         self.history = History(self.objective)
         self.records: list[Recorded] = []
         self.proposer = Proposer(spec, build(name, options), LEVELS, dict)

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from sweep import launch, schedulers, trackers
+from sweep import launch, reading, schedulers, trackers
 from sweep import spec as specs
 from sweep.driver import Driver
 from sweep.events import Recorded, Row
@@ -97,7 +97,7 @@ def copy_to_optuna(folder: Folder) -> None:
 
 
 def history(folder: Folder) -> History:
-    return launch.read_history(Ledger(folder.ledger))
+    return reading.history(Ledger(folder.ledger))
 
 
 def curve(folder: Folder, trial: int, replica: int = 0) -> list[Row]:

@@ -11,7 +11,7 @@ from typing import Any
 import optuna
 import pytest
 
-from sweep import launch
+from sweep import launch, reading
 from sweep import spec as specs
 from sweep.events import Closed, EpochEnded, Recorded, Status
 from sweep.exam import Exam, Examiner
@@ -73,7 +73,7 @@ def swept(root: Path, **changes: Any) -> Folder:
 def where(folder: Folder) -> Where:
     with closing(Ledger(folder.ledger)) as ledger:
         spec = specs.from_json(ledger.spec)
-        objective = launch.read_history(ledger).objective
+        objective = reading.history(ledger).objective
         return Where(folder, ledger.sweep_id, "demo", ledger.created_at, spec, objective)
 
 

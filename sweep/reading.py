@@ -1,0 +1,82 @@
+"""What a ledger says of its sweep, for whoever only looks: nothing that it names is imported.
+
+A ledger may come from anywhere, and to import is to run. A scheduler of ours is built from its
+options; what one of somebody's own said of itself when the sweep was created stands in the ledger.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from sweep import racing, schedulers
+from sweep import spec as specs
+from sweep.events import Widened
+from sweep.history import History, Objective
+from sweep.ledger import Ledger, iterate
+from sweep.schedulers import Frame, Scheduler
+from sweep.space import Space
+from sweep.spec import SweepSpec
+from sweep.spec.objectives import read_constraints
+
+
+@dataclass(frozen=True)
+class Outline:
+    """What is known of a sweep's scheduler."""
+
+    time_attr: str
+    levels: tuple[float, ...]
+    work: Callable[[int], float | None] = lambda _trials: None
+    """See `Scheduler.work`; one of somebody's own is not asked."""
+
+
+def outline(ledger: Ledger) -> Outline:
+    """What is known of a sweep's scheduler without importing it."""
+    spec = specs.from_json(ledger.spec)
+    if schedulers.is_foreign(spec.scheduler.name):
+        recorded = ledger.provenance
+        return Outline(recorded["time_attr"], recorded["levels"])
+    scheduler = build_scheduler(spec)
+    return Outline(scheduler.time_attr, scheduler.levels, scheduler.work)
+
+
+def spec_of(ledger: Ledger) -> SweepSpec:
+    """The spec of a sweep with the space that holds now."""
+    spec = specs.from_json(ledger.spec)
+    widened = ledger.newest(Widened.kind)
+    if not isinstance(widened, Widened):
+        return spec
+    return spec.model_copy(update={"space": Space.parse(widened.space, forbid=spec.forbid)})
+
+
+def objective_of(spec: SweepSpec, time_attr: str) -> Objective:
+    """What the trials of `spec` are compared by."""
+    constraints = read_constraints(spec.constraints)
+    also = tuple(spec.also.items())
+    return Objective(
+        spec.metric, spec.mode, spec.score, time_attr, spec.aggregate, also, constraints
+    )
+
+
+def objective(ledger: Ledger) -> Objective:
+    """What the trials of a sweep are compared by."""
+    return objective_of(specs.from_json(ledger.spec), outline(ledger).time_attr)
+
+
+def history(ledger: Ledger, compared: Objective | None = None) -> History:
+    """The history of a sweep; its driver says what trials are `compared` by."""
+    past = History(compared or objective(ledger))
+    for records in iterate(ledger):
+        past.extend(records)
+    return past
+
+
+def build_scheduler(spec: SweepSpec, paths: tuple[str, ...] = ()) -> Scheduler:
+    """The scheduler that `spec` names, with its options checked; with `paths` also one's own.
+
+    Args:
+        spec: of the sweep.
+        paths: folders in which the module of one's own is looked for.
+    """
+    cls = schedulers.find(spec.scheduler.name, paths)
+    options = specs.build(cls.Options, spec.scheduler, "scheduler", spec.source)
+    scheduler = cls(options, Frame(spec.stop, spec.trials, spec.space, spec.seed))
+    return racing.Scheduler(scheduler, spec.replicas) if spec.racing else scheduler
