@@ -12,7 +12,7 @@ import shutil
 from collections.abc import Iterable
 from pathlib import Path
 
-from sweep.events import FINISHED, Saved
+from sweep.events import FINISHED, Saved, Status
 from sweep.folder import leads_elsewhere
 from sweep.history import History, Replica
 from sweep.spec import CheckpointPolicy
@@ -36,12 +36,16 @@ def expendable(checkpoints: Iterable[Saved], policy: CheckpointPolicy, sign: flo
 
 
 def needed_by_children(history: History, replica: Replica) -> set[str]:
-    """Digests of its checkpoints that trials bred from it would need if theirs were damaged."""
+    """Digests of its checkpoints that trials bred from it would need if theirs were damaged.
+
+    One that failed may be tried again.
+    """
     births = [
         child
         for trial in history.children(replica.trial)
         for child in trial.replicas
-        if child.status not in FINISHED and len(child.checkpoints) < ALWAYS_KEPT
+        if (child.status not in FINISHED or trial.status is Status.FAILED)
+        and len(child.checkpoints) < ALWAYS_KEPT
     ]
     return {
         child.birth.saved.digest

@@ -278,7 +278,8 @@ def parameter(value: Any) -> str:
 
 
 def cut(text: str, limit: int) -> str:
-    """`text`, with a note where it was cut."""
+    """`text` as a database takes it, with a note where it was cut."""
+    text = text.encode("utf-8", "backslashreplace").decode()  # half characters of odd file names
     if len(text) <= limit:
         return text
     note = f" … (cut; {len(text)} characters)"

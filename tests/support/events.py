@@ -128,6 +128,7 @@ class Story:
         rows: Sequence[Row] = (),
         end: End = End.GOAL,
         source: int | None = None,
+        reason: str = "",
     ) -> None:
         """End the trial's slice; by default it continued from just before its first row."""
         first = rows[0].iteration - 1 if rows else 0
@@ -139,7 +140,11 @@ class Story:
         source = first if source is None else source
         number = self.slices[trial] - 1
         self.tell(
-            Closed(trial, 0, number, end, status, end.value, source, saved=saved, rows=tuple(rows))
+            Closed(
+                *(trial, 0, number, end, status, reason or end.value, source),
+                saved=saved,
+                rows=tuple(rows),
+            )
         )
 
     def move(self, trial: int, status: Status) -> None:

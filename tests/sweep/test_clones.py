@@ -19,14 +19,14 @@ SCHEDULERS: list[dict[str, Any]] = [
 ]
 
 
-def cloned(scheduler: dict[str, Any], dies: int) -> Course:
+def cloned(scheduler: Any, dies: int, of: Exception | None = None, slots: int = 2) -> Course:
     """Trial 0 is cloned at 9 from its checkpoint; the clone's process dies so often at once."""
     died: list[int] = []
 
     def curve(at: Moment) -> dict[str, Any]:
         if at.config["x"] == 0.25 and len(died) < dies:
             died.append(at.iteration)
-            raise WorkerLost(-9, 1)
+            raise of or WorkerLost(-9, 1)
         return {"score": at.config["x"] * at.iteration}
 
     spec = {
@@ -36,8 +36,9 @@ def cloned(scheduler: dict[str, Any], dies: int) -> Course:
         "stop": {"training_iteration": 18},
         "scheduler": scheduler,
         "limits": {"slice_s": 3, "max_failures": 2},
+        "checkpoint": {"keep_last": 2, "keep_best": 0},
     }
-    with Simulation(spec, curve, slots=2) as simulation:
+    with Simulation(spec, curve, slots) as simulation:
         asked: list[int] = []
 
         def seen(_k: int) -> None:
@@ -80,3 +81,16 @@ def test_a_clone_ahead_of_its_population_waits_for_it_and_goes_on(
     assert sorted(set(goals)) == [level for level in (12, 15, 18) if level <= goals[-1]]
     ended = clone.status is Status.COMPLETED or clone.reason.startswith("replaced: ")
     assert ended, clone.reason
+
+
+def test_a_clone_that_failed_at_once_can_be_tried_again_when_its_parent_has_gone_on(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("sweep.driver.TICK_S", 0.0)
+    course = cloned("fifo", dies=2, of=ZeroDivisionError("no licence"), slots=8)
+    clone = next(t for t in course.history.trials if t.clone_of is not None)
+    assert (clone.status, clone.leader.birth is None) == (Status.FAILED, False)
+    parent = course.history.trials[clone.clone_of or 0].leader
+    assert parent.iteration == 18
+    assert clone.leader.birth is not None
+    assert clone.leader.birth.saved.digest in parent.checkpoints

@@ -377,6 +377,15 @@ def test_odd_keys_and_long_values_reach_mlflow(story: Story) -> None:
     assert run.curves["huge", 100] == LARGEST
 
 
+def test_half_a_character_in_a_reason_holds_nothing_up(story: Story) -> None:
+    """Names of files that are no UTF-8 stand so in messages of exceptions."""
+    story.begin()
+    story.start(0)
+    story.close(0, Status.FAILED, rows(0, 1, 1), reason="no file \udc80")
+    publish(story)
+    assert runs(story)["0"].tags["sweep.reason"] == "no file \\udc80"
+
+
 def test_settings_are_text_in_one_fixed_form() -> None:
     assert [parameter(v) for v in ("x", 1e-5, {"b": 1, "a": None})] == [
         "x",
