@@ -1,6 +1,7 @@
 """Searches beside their peers on the same games; writes docs/search.md.
 
     python -m benchmarks.search [--seeds 10] [--peers PYTHON] [--report-only]
+    python -m benchmarks.search --seeds 30 --methods asha "asha, stopping"
 
 PYTHON is an interpreter in which ``ray[tune]==2.60.0 syne-tune==0.16.0`` are installed, in an
 environment of their own; without it their rows are those of earlier runs. What was played stands in
@@ -131,6 +132,7 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, default=10)
     parser.add_argument("--peers", default="", metavar="PYTHON")
     parser.add_argument("--games", nargs="*", default=None)
+    parser.add_argument("--methods", nargs="*", default=None, help="only these methods of ours")
     parser.add_argument("--report-only", action="store_true")
     asked = parser.parse_args()
     done = {Match(*(row[key] for key in Match.__dataclass_fields__)) for row in read()}
@@ -140,6 +142,8 @@ def main() -> None:
         names = ("branin", "hartmann", "quadratic")
     if names is not None:
         wanted = [match for match in wanted if match.game in names]
+    if asked.methods is not None:
+        wanted = [one for one in wanted if one.who == "sweep" and one.method in asked.methods]
     left = [match for match in wanted if match not in done]
     for place, match in enumerate(left, 1):
         sys.stderr.write(f"\r\033[K{place} of {len(left)}: {match}")

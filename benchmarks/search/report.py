@@ -28,7 +28,13 @@ KINDS = {
 
 def write(rows: Rows) -> None:
     """Make the page anew."""
-    PAGE.write_text("\n".join(_page(rows)) + "\n", encoding="utf-8")
+    PAGE.write_text(page(rows), encoding="utf-8")
+
+
+def page(rows: Rows) -> str:
+    """The whole page; ours stand first in every table, peers in the order of their names."""
+    ordered = sorted(rows, key=lambda row: (row["who"] != "sweep", row["who"], row["seed"]))
+    return "\n".join(_page(ordered)) + "\n"
 
 
 def interval(values: Sequence[float]) -> tuple[float, float, float]:
@@ -59,33 +65,43 @@ def _page(rows: Rows) -> Iterator[str]:
 def _verdicts(rows: Rows) -> Iterator[str]:
     """Ours beside the best peer of each game, and promotion beside stopping."""
     yield from ("", "## What it comes to", "", *_VERDICTS.splitlines(), "")
-    yield "| | game | to the target | beside | regret at the end | beside |"
-    yield "| --- | --- | --- | --- | --- | --- |"
+    yield "| | game | seeds | to the target | beside | regret at the end | beside |"
+    yield "| --- | --- | --- | --- | --- | --- | --- |"
     for kind, mine in OURS.items():
         for game in dict.fromkeys(row["game"] for row in rows if row["kind"] == kind):
             played = [row for row in rows if (row["kind"], row["game"]) == (kind, game)]
             ours = [row for row in played if (row["who"], row["method"]) == ("sweep", mine)]
             others = [row for row in played if row["who"] != "sweep"]
-            cells = [_beside(ours, others, of) for of in (_time, _last_regret) if others]
-            yield f"| **{mine}** | {game} | {' | '.join(cells)} |"
+            yield f"| **{mine}** | {game} | {_pair(ours, others)} |"
     for game in dict.fromkeys(row["game"] for row in rows if row["kind"] == "schedulers"):
         given = [row for row in rows if (row["kind"], row["game"]) == ("schedulers", game)]
         promoting = [row for row in given if (row["who"], row["method"]) == ("sweep", "asha")]
         stopping = [row for row in given if row["method"] == "asha, stopping"]
-        cells = [_beside(promoting, stopping, of) for of in (_time, _last_regret)]
-        yield f"| **asha**, promoting | {game} | {' | '.join(cells)} |"
+        yield f"| **asha**, promoting | {game} | {_pair(promoting, stopping)} |"
+
+
+def _pair(ours: Rows, others: Rows) -> str:
+    """How many seeds were played, then the differences in time and in regret."""
+    by_method: dict[tuple[str, str], set[int]] = {}
+    for row in others:
+        by_method.setdefault((row["who"], row["method"]), set()).add(row["seed"])
+    seeds = {row["seed"] for row in ours}.intersection(*by_method.values())
+    if not by_method or not seeds:
+        return "0 | not played yet | | | "
+    ours, others = ([row for row in rows if row["seed"] in seeds] for rows in (ours, others))
+    time, regret = (_beside(ours, others, of) for of in (_time, _last_regret))
+    return f"{len(seeds)} | {time} | {regret}"
 
 
 def _beside(ours: Rows, others: Rows, of: Callable[[Mapping[str, Any]], float]) -> str:
-    """Ours less the best other's, seed by seed, and who that is."""
+    """Ours less the best other's, seed by seed, and who that is; all have played all seeds."""
     by_method: dict[tuple[str, str], dict[int, float]] = {}
     for row in others:
         by_method.setdefault((row["who"], row["method"]), {})[row["seed"]] = of(row)
     (who, method), best = min(
         by_method.items(), key=lambda item: (np.median([*item[1].values()]), item[0])
     )
-    less = [of(row) - best[row["seed"]] for row in ours if row["seed"] in best]
-    median, low, high = interval(less)
+    median, low, high = interval([of(row) - best[row["seed"]] for row in ours])
     verdict = ", **worse**" if low > 0 else ", **better**" if high < 0 else ""
     return f"{median:+.3g} ({low:+.3g} to {high:+.3g}){verdict} | {_bold(who, method)}"
 
@@ -115,8 +131,7 @@ def _table(name: str, rows: Rows) -> Iterator[str]:
     budget = rows[0]["budget"]
     game = games.load(name, 0)
     unit = "environment steps" if game.steps > 1 else "iterations"
-    seeds = len({row["seed"] for row in rows})
-    yield from (f"**{name}**: target {game.target:.4g}, {seeds} seeds", "")
+    yield from (f"**{name}**: target {game.target:.4g}", "")
     parts = f"regret at {budget // 4} | at {budget // 2} | at {budget} iterations"
     yield f"| | {unit} to the target | reached | {parts} |"
     yield "| --- | --- | --- | --- | --- | --- |"
@@ -160,6 +175,7 @@ What a search finds for how much training, beside Optuna {optuna}, Ray Tune 2.60
 0.16.0 on the same games. Names in bold are ours. Made by
 
     python -m benchmarks.search --peers PYTHON
+    python -m benchmarks.search --seeds 30 --methods asha "asha, stopping"
 
 where PYTHON is an interpreter of an environment of its own with `ray[tune]==2.60.0
 syne-tune==0.16.0`. Medians over seeds, with their 95 % bootstrap intervals.
