@@ -15,6 +15,7 @@ import json
 import os
 import shutil
 import socket
+import stat
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -62,6 +63,14 @@ class Folder:
         """Where the sweep's runs are tracked, if not in `mlflow`."""
         return self.path / "tracking-uri"
 
+    def require_plain(self) -> None:
+        """Refuse a folder in which something else lies than a sweep puts there; see `plain`."""
+        for database in (self.ledger, self.optuna, self.mlflow):
+            for suffix in ("", "-wal", "-shm"):
+                plain(database.with_name(f"{database.name}{suffix}"))
+        for path in (self.tracking_uri, self.path / LOCK):
+            plain(path)
+
     def trial(self, number: int, replica: int = 0) -> Path:
         """The folder of one replica: ``trials/12``, ``trials/12.1``, ``trials/12.test0``."""
         return self.path / "trials" / replica_name(number, replica)
@@ -93,8 +102,7 @@ class Folder:
         The lock goes with the process, however it ends.
         """
         path = self.path / LOCK
-        if path.is_symlink():
-            raise UsageError(f"{path}: a link; what it leads to would be written to: remove it")
+        plain(path)
         flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
         descriptor = os.open(path, flags, 0o600)
         try:
@@ -161,6 +169,23 @@ def arriving(path: Path) -> Iterator[Path]:
         shutil.rmtree(draft, ignore_errors=True)
 
 
+def plain(path: Path) -> None:
+    """Refuse what is neither a file nor nothing.
+
+    A link leads what is read and written elsewhere, and a pipe holds it up for ever.
+
+    Raises:
+        UsageError: it is something else.
+    """
+    try:
+        mode = path.lstat().st_mode
+    except OSError:
+        return
+    if not stat.S_ISREG(mode):
+        kind = "a link" if stat.S_ISLNK(mode) else "no file"
+        raise UsageError(f"{path}: {kind}, where sweeps have a file of their own; move it away")
+
+
 def leads_elsewhere(trial: Path) -> bool:
     """Whether a trial's folder, or the one above it, is a link."""
     return trial.is_symlink() or trial.parent.is_symlink()
@@ -191,12 +216,19 @@ def existing(root: Path) -> list[str]:
 
 
 def find(root: Path, name: str) -> Folder:
-    """The folder of an existing sweep; UnknownName with the nearest one otherwise."""
+    """The folder of an existing sweep.
+
+    Raises:
+        UnknownName: there is none; with the nearest one.
+        UsageError: something else lies in it than a sweep puts there.
+    """
     names = existing(root)
     if name not in names:
         hint = f"looked in {root}; `sweep run` starts one, --root looks elsewhere"
         raise UnknownName("sweep", name, names, hint)
-    return Folder(root, name)
+    found = Folder(root, name)
+    found.require_plain()
+    return found
 
 
 def _holder(descriptor: int) -> str:

@@ -97,7 +97,9 @@ def hold(folder: Folder, say: Say) -> Iterator[Hold]:
     """
     with folder.lock():
         is_old = schema.is_old(folder.ledger)
-        with contextlib.closing(Hold(folder, _take(folder, say))) as held:
+        epoch = _take(folder, say)
+        tables.keep_journal(folder.ledger)
+        with contextlib.closing(Hold(folder, epoch)) as held:
             if is_old:
                 held.upgraded = schema.upgrade(folder.ledger, held.epoch)
                 say(held.upgraded)

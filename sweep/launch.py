@@ -21,6 +21,7 @@ from sweep import (
     reading,
     samples,
     searchers,
+    tracking,
     verdicts,
     warm_start,
 )
@@ -119,14 +120,13 @@ def create(
 ) -> list[str]:
     """Make the folder and the ledger of a new sweep, whole or not at all; returns what to say.
 
-    The tracking URI stands beside the ledger, for whoever resumes; it may hold a password.
+    The tracking URI stands beside the ledger, for whoever resumes.
     """
     warmed = warm_start.read(resolved.spec, resolved.objective, folder.root)
     folder.root.mkdir(parents=True, exist_ok=True)
     with folder.creating() as draft:
         if tracking_uri is not None:
-            draft.tracking_uri.touch(mode=0o600)
-            draft.tracking_uri.write_text(tracking_uri, encoding="utf-8")
+            tracking.keep(draft.tracking_uri, tracking_uri)
         draft.spec.write_text(source, encoding="utf-8")
         recorded = {
             **provenance.of(resolved.trainable),

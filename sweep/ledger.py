@@ -65,6 +65,7 @@ class Ledger:
     @classmethod
     def create(cls, path: Path, name: str, spec: str, provenance: Mapping[str, Any]) -> "Ledger":
         """Make the file of a new sweep; `spec` is canonical JSON."""
+        tables.keep_journal(path)
         engine = tables.connect(path)
         with tables.outside(path), tables.writing(engine) as connection:
             tables.metadata.create_all(connection)

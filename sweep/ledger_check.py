@@ -13,9 +13,10 @@ from pathlib import Path
 
 from sweep import schema
 from sweep.damage import Damage, Remedy
+from sweep.errors import OutsideError
 from sweep.event_bodies import from_body, read_row
 from sweep.events import MOVES, Closed, Created, Event, ExamBegan, Moved, Opened, Status
-from sweep.tables import STRANGE, reading
+from sweep.tables import STRANGE, is_away, reading
 from sweep.typed import Misfit, shown
 
 Place = tuple[int, int]
@@ -96,12 +97,18 @@ class Replayed:
 
 
 def check(path: Path) -> list[Damage]:
-    """What is wrong with the ledger in `path`; empty: it is whole."""
+    """What is wrong with the ledger in `path`; empty: it is whole.
+
+    Raises:
+        OutsideError: it cannot be looked into.
+    """
     try:
         with closing(reading(path)) as database:
             pages = _pages(database)
             return pages or _revision(database, path) or list(_content(database))
     except (sqlite3.Error, UnicodeDecodeError) as error:
+        if is_away(error):
+            raise OutsideError(f"the database {path}: {error}") from error
         return [Damage("ledger", path.name, f"cannot be read ({error})")]
 
 

@@ -8,7 +8,7 @@ import joblib
 
 from sweep import capacity, holding, launch, plugins, pools, samples, warm_start
 from sweep import spec as specs
-from sweep.errors import BadConfig, NameTaken, without_password
+from sweep.errors import NameTaken
 from sweep.folder import Folder
 from sweep.launch import Resolved
 from sweep.spec import Override, SweepSpec
@@ -105,22 +105,3 @@ def cores_per_trial(spec: SweepSpec, trainable: type[Trainable]) -> float:
 
 
 # ---- where the runs are tracked -------------------------------------------------------------
-
-
-#: What MLflow takes a tracking URI to begin with.
-SCHEMES = ("http", "https", "sqlite", "postgresql", "mysql", "mssql", "databricks")
-
-
-def check_tracking(uri: str, spec: SweepSpec) -> None:
-    """Refuse a URI to which nothing would be sent."""
-    shown = without_password(uri)
-    if "mlflow" not in spec.trackers:
-        raise BadConfig("--tracking-uri", shown, "no URI, as trackers has no mlflow")
-    if uri.partition(":")[0].partition("+")[0] not in SCHEMES:
-        raise BadConfig("--tracking-uri", shown, f"a URI of {', '.join(SCHEMES)}")
-
-
-def recall_tracking(folder: Folder) -> str | None:
-    """The tracking URI that the sweep was started with; None: the file of its root."""
-    path = folder.tracking_uri
-    return path.read_text(encoding="utf-8") if path.exists() else None

@@ -4,7 +4,7 @@ import contextlib
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from sweep import holding, preparation, reading, trackers
+from sweep import holding, reading, trackers, tracking
 from sweep.folder import Folder
 from sweep.ledger import Ledger
 from sweep.outbox import Outbox
@@ -32,7 +32,7 @@ def where(folder: Folder) -> Where:
             ledger.created_at,
             reading.spec_of(ledger),
             reading.objective(ledger),
-            preparation.recall_tracking(folder),
+            *(tracking.recall(folder) or (None, True)),
         )
 
 
@@ -48,6 +48,8 @@ def send(folder: Folder, say: Callable[[str], None], patience_s: float) -> list[
         NotOurs: a driver holds the sweep, and sends it itself.
     """
     with holding.hold(folder, say) as held:
+        if (found := tracking.recall(folder)) is not None:
+            tracking.keep(folder.tracking_uri, found.uri)  # whoever sends there has chosen it
         return send_held(folder, held.epoch, say, patience_s)
 
 
@@ -62,10 +64,10 @@ def send_held(
     return [Sent(name, after[name] - before[name], last - after[name]) for name in before]
 
 
-def behind(where: Where) -> dict[str, int]:
-    """Tracker → how many events it was not sent yet."""
+def behind(where: Where) -> dict[str, tuple[int, int]]:
+    """Tracker → how many events it was sent, and how many not yet."""
     last = _last(where.folder)
-    return {name: last - k for name, k in _published(where).items()}
+    return {name: (k, last - k) for name, k in _published(where).items()}
 
 
 def _published(where: Where) -> dict[str, int]:

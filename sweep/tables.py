@@ -1,5 +1,6 @@
 """The ledger's tables, and how an SQLite file of ours is opened."""
 
+import os
 import re
 import sqlite3
 from contextlib import AbstractContextManager, closing
@@ -17,6 +18,14 @@ _OCTAL = re.compile(r"\\([0-7]{3})")
 _SHARED = frozenset(
     ("nfs", "nfs4", "cifs", "smb3", "smbfs", "afs", "ceph", "lustre", "gpfs", "beegfs", "sshfs")
 ) | {"glusterfs", "gfs2", "ocfs2", "orangefs", "wekafs"}
+
+#: Codes of SQLite that are about rights, locks and room, not about the file's content.
+_AWAY = frozenset(
+    (
+        *(sqlite3.SQLITE_PERM, sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED, sqlite3.SQLITE_READONLY),
+        *(sqlite3.SQLITE_IOERR, sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_NOMEM),
+    )
+)
 
 metadata = sa.MetaData()
 sweep = sa.Table(
@@ -95,20 +104,19 @@ requests = sa.Table(
 def connect(path: Path) -> sa.Engine:
     """An engine for an SQLite file with the settings that every file of ours needs.
 
-    WAL lets readers work while the driver writes; full sync makes a commit survive a power cut;
-    transactions take the write lock at once, since one that reads first cannot wait for it later.
-    WAL is memory that the machine's processes share, so on a file system of several machines the
-    file has a rollback journal, and readers and the driver wait for each other.
+    Full sync makes a commit survive a power cut; transactions take the write lock at once, since
+    one that reads first cannot wait for it later. A file in a folder in which one may not write can
+    be read.
     """
-    journal = "DELETE" if _is_shared(path) else "WAL"
-    engine = sa.create_engine(sa.URL.create("sqlite", database=str(path)))
+    engine = sa.create_engine(
+        sa.URL.create("sqlite", database=str(path)), creator=lambda: _opened(path)
+    )
 
     @sa.event.listens_for(engine, "connect")
     def _on_connect(connection: Any, _record: object) -> None:
         connection.isolation_level = None  # we say BEGIN ourselves
         for pragma in (
             "busy_timeout=60000",
-            f"journal_mode={journal}",
             "synchronous=FULL",
             "foreign_keys=ON",
             "trusted_schema=OFF",
@@ -121,6 +129,25 @@ def connect(path: Path) -> sa.Engine:
         connection.exec_driver_sql("BEGIN IMMEDIATE" if immediate else "BEGIN")
 
     return engine
+
+
+def keep_journal(path: Path) -> None:
+    """Set how an SQLite file is written to, which it remembers; whoever holds the sweep does.
+
+    WAL lets readers work while the driver writes. It is memory that the machine's processes share,
+    so on a file system of several machines the file has a rollback journal, and readers and the
+    driver wait for each other.
+    """
+    journal = "DELETE" if _is_shared(path) else "WAL"
+    with outside(path), closing(sqlite3.connect(path, timeout=60.0)) as database:
+        database.execute(f"PRAGMA journal_mode={journal}")
+
+
+def _opened(path: Path) -> sqlite3.Connection:
+    """To read and write where one may; the engine's pool keeps each connection to its thread."""
+    if os.access(path.parent, os.W_OK):
+        return sqlite3.connect(path, timeout=60.0, check_same_thread=False)
+    return reading(path, check_same_thread=False)
 
 
 def _is_shared(path: Path) -> bool:
@@ -139,9 +166,15 @@ def _is_shared(path: Path) -> bool:
     return kind.removeprefix("fuse.") in _SHARED
 
 
-def reading(path: Path) -> sqlite3.Connection:
-    """An SQLite file that is only read, and must be there."""
-    return sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True, timeout=60.0)
+def reading(path: Path, check_same_thread: bool = True) -> sqlite3.Connection:
+    """An SQLite file that is only read, and must be there.
+
+    Reading WAL takes a file beside it, which cannot be made in a folder in which one may not write.
+    There, unless somebody writes at this moment, the file is taken to stay as it is.
+    """
+    still = not os.access(path.parent, os.W_OK) and not path.with_name(f"{path.name}-wal").exists()
+    uri = f"{path.absolute().as_uri()}?mode=ro{'&immutable=1' if still else ''}"
+    return sqlite3.connect(uri, uri=True, timeout=60.0, check_same_thread=check_same_thread)
 
 
 def writing(engine: sa.Engine) -> AbstractContextManager[sa.Connection]:
@@ -159,7 +192,7 @@ class outside:  # noqa: N801 reads as a phrase: with outside(path)
         return None
 
     def __exit__(self, _kind: object, error: BaseException | None, _trace: object) -> None:
-        if isinstance(error, sa.exc.SQLAlchemyError | UnicodeDecodeError):
+        if isinstance(error, sa.exc.SQLAlchemyError | sqlite3.Error | UnicodeDecodeError):
             raise OutsideError(f"the database {self._path}: {reason(error)}") from error
         if isinstance(error, Misfit):
             raise DamagedLedger(self._path, str(error)) from error
@@ -176,6 +209,19 @@ STRANGE = (
     "SELECT type, name FROM sqlite_master "
     "WHERE type NOT IN ('table', 'index') OR sql LIKE 'CREATE VIRTUAL%' LIMIT 1"
 )
+
+
+def has(path: Path, table: str) -> bool:
+    """Whether an SQLite file that can be read has a table of this name."""
+    query = "SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = ?"
+    with closing(reading(path)) as database:
+        return database.execute(query, (table,)).fetchone() is not None
+
+
+def is_away(error: Exception) -> bool:
+    """Whether a file could not be looked into, which says nothing about what is in it."""
+    code = getattr(error, "sqlite_errorcode", None)
+    return code is not None and code & 0xFF in _AWAY
 
 
 def unreadable(path: Path) -> str:

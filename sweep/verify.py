@@ -10,13 +10,13 @@ from dataclasses import dataclass
 
 from sweep import checkpoints, ledger_check, reading, sending
 from sweep.damage import Damage, Finding, Remedy
-from sweep.errors import without_password
+from sweep.errors import OutsideError, without_password
 from sweep.events import Saved, Status
 from sweep.folder import Folder
 from sweep.history import History, Replica
 from sweep.ledger import Ledger
 from sweep.show import look
-from sweep.trackers import Comparable, Where
+from sweep.trackers import Comparable, Tracker, Where
 from trainables import checkpoint_file
 from trainables.errors import CheckpointError, CorruptCheckpoint, MissingCheckpoint, printable
 
@@ -117,16 +117,21 @@ def _copies(where: Where) -> Finding:
     notes: list[str] = []
     behind = sending.behind(where)
     for name, tracker in sending.made(where).items():
-        if behind[name]:
-            notes.append(f"{name} was not compared: it misses {behind[name]} events, `sweep sync`")
-        elif not isinstance(tracker, Comparable):
-            notes.append(f"{name} was not compared: it has no differences()")
+        try:
+            found = _differences(tracker, *behind[name])
+        except Exception as error:  # noqa: BLE001 a store may fail in any way; the rest counts
+            told = without_password(str(error)) or type(error).__name__
+            notes.append(printable(f"{name} was not compared: {told.splitlines()[0]}"))
         else:
-            try:
-                found = tracker.differences()
-            except Exception as error:  # noqa: BLE001 a store may fail in any way; the rest counts
-                told = without_password(str(error)) or type(error).__name__
-                notes.append(printable(f"{name} was not compared: {told.splitlines()[0]}"))
-            else:
-                damages += [Damage(name, "copy", text, Remedy.SEND) for text in found]
+            damages += [Damage(name, "copy", text, Remedy.SEND) for text in found]
     return Finding(tuple(damages), tuple(notes))
+
+
+def _differences(tracker: Tracker, had: int, misses: int) -> list[str]:
+    """Where a copy that `had` so many events differs; one that misses some is not looked into."""
+    if not isinstance(tracker, Comparable):
+        raise OutsideError("it has no differences()")
+    problem = tracker.unreadable() if had else ""
+    if misses and not problem:
+        raise OutsideError(f"it misses {misses} events, `sweep sync`")
+    return [problem] if problem else tracker.differences()

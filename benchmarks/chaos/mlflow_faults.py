@@ -18,7 +18,7 @@ from functools import partial
 from pathlib import Path
 
 from benchmarks.chaos.store_cases import Cases, Failed, main
-from sweep import sending, trackers
+from sweep import sending, trackers, tracking
 from sweep.folder import Folder
 from sweep.outbox import Outbox
 from sweep.trackers import Comparable
@@ -59,7 +59,7 @@ def under(fault: Fault, proxy: FaultyProxy) -> dict[str, float]:
         plain = sweeps.make(Path(name) / "plain", trackers=[], **_SWEEP)
         alone = _seconds(lambda: sweeps.run(plain))
         folder = sweeps.make(Path(name) / "tracked", trackers=["mlflow"], **_SWEEP)
-        folder.tracking_uri.write_text(f"http://127.0.0.1:{proxy.port}")
+        tracking.keep(folder.tracking_uri, f"http://127.0.0.1:{proxy.port}")
         proxy.fault = fault
         box = Outbox(folder.ledger, sending.made(sending.where(folder)), lambda _text: None)
         beside = _seconds(lambda: sweeps.run(folder, watch=lambda _records: box.notify()))

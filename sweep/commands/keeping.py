@@ -37,14 +37,14 @@ def export_model(name: str, root: Path, **given: Any) -> None:
 @root_option
 def ui(name: str | None, port: int, root: Path) -> int:
     """Open the MLflow page of all sweeps, or of one, until Ctrl-C."""
-    from sweep import preparation
+    from sweep import tracking
     from sweep.errors import without_password
     from sweep.show.mlflow_page import Page
     from trainables.errors import printable
 
     folder = None if name is None else find_sweep(root, name)
-    if folder is not None and (uri := preparation.recall_tracking(folder)):
-        click.echo(printable(f"{name} is recorded at {without_password(uri)}"))
+    if folder is not None and (kept := tracking.recall(folder)):
+        click.echo(printable(f"{name} is recorded at {without_password(kept.uri)}"))
         return 0
     page = Page(root, name, port)
     click.echo(f"{page.url}  (Ctrl-C ends it)")

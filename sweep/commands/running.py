@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 @json_option
 def run(space: str, **given: Any) -> int:
     """Start a sweep. SPACE is a YAML file, or the name of a shipped one such as quickstart."""
-    from sweep import preparation
+    from sweep import preparation, tracking
     from sweep.folder import Folder
     from sweep.launch import Launch
     from sweep.session import Order
@@ -57,7 +57,7 @@ def run(space: str, **given: Any) -> int:
         folder = Folder(given["root"], spec.name)
         slots = preparation.slots(given["jobs"], spec, prepared.paths, spec.trials)
         if given["tracking_uri"] is not None:
-            preparation.check_tracking(given["tracking_uri"], spec)
+            tracking.check(given["tracking_uri"], spec)
         for said in preparation.create(prepared, folder, given["pool"], given["tracking_uri"]):
             say(said)
         launch = Launch(folder, slots, given["pool"], say=say)

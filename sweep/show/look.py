@@ -82,6 +82,7 @@ class Sweep:
 
 def read(folder: Folder) -> Sweep:
     """The sweep in `folder` as it is now."""
+    folder.require_plain()
     with contextlib.closing(Ledger(folder.ledger)) as ledger:
         spec = reading.spec_of(ledger)
         scheduler = reading.outline(ledger)

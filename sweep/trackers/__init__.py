@@ -42,6 +42,8 @@ class Where:
     objective: Objective
     """What its trials are compared by."""
     tracking_uri: str | None = None
+    uri_is_own: bool = True
+    """Whether whoever runs this has set it, see `sweep.tracking`."""
     """An MLflow server or database; None: the file of the sweep's root."""
 
     def earlier(self, k: float) -> Iterator[list[Recorded]]:
@@ -75,6 +77,10 @@ class Tracker(Protocol):
 @runtime_checkable
 class Comparable(Protocol):
     """What a tracker may have besides, so that `sweep verify` can compare its copy."""
+
+    def unreadable(self) -> str:
+        """Why nothing at all can be read of the copy, though it was begun; empty: it can."""
+        ...
 
     def differences(self) -> list[str]:
         """Where the copy differs from the whole ledger, in words; raises when it is away."""

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 import sqlalchemy as sa
 
-from sweep.folder import Folder
+from sweep.folder import Folder, plain
 from sweep.trackers import Where
 
 if TYPE_CHECKING:
@@ -56,6 +56,7 @@ def connect(where: Where) -> "tuple[MlflowClient, str]":
         client = open_client(where)
         return client, _experiment(client, where.name, None)
     database = where.folder.mlflow.absolute()
+    plain(database)
     artifacts = (database.parent / "mlartifacts").as_uri()
     with _locked(database.with_name(f"{database.name}.lock")):
         if not database.exists():

@@ -15,13 +15,13 @@ from sweep.trackers._optuna_storage import Storage
 
 def differences(where: Where) -> Iterator[str]:
     """Every trial that differs from the whole ledger, with the first thing in which it does."""
-    if problem := tables.unreadable(where.folder.optuna):
-        yield problem
+    if not tables.has(where.folder.optuna, "studies"):
+        yield f"has no study {where.name}"
         return
     history = History(where.objective)
     for records in where.earlier(math.inf):
         history.extend(records)
-    with closing(Storage(where.folder.optuna.absolute())) as storage:
+    with closing(Storage(where.folder.optuna.absolute(), only_read=True)) as storage:
         study = storage.find(where.name)
         standing = [] if study is None else storage.trials(study)
     if study is None:

@@ -20,17 +20,30 @@ from optuna.study import StudyDirection
 from optuna.trial import FrozenTrial, TrialState
 from sqlalchemy.dialects import sqlite
 
+from sweep import tables
+
 #: A study under one of these names is on its way in or out; nobody needs it after a crash.
 DRAFT = "{} (being written)"
 OUTDATED = "{} (outdated)"
 
 
 class Storage:
-    """Optuna's tables in `path`, made if they are not there; works for any path."""
+    """Optuna's tables in a file; works for any path.
 
-    def __init__(self, path: Path) -> None:
+    Args:
+        path: the file.
+        only_read: nothing is written, and the tables must be there; otherwise they are made.
+    """
+
+    def __init__(self, path: Path, only_read: bool = False) -> None:
         url = sa.URL.create("sqlite", database=str(path)).render_as_string(hide_password=False)
-        self._rdb = RDBStorage(url, engine_kwargs={"creator": lambda: _connect(path)})
+        connect = tables.reading if only_read else _connect
+        self._rdb = RDBStorage(
+            url,
+            engine_kwargs={"creator": lambda: connect(path)},
+            skip_compatibility_check=only_read,
+            skip_table_creation=only_read,
+        )
 
     def close(self) -> None:
         """Let go of the file."""

@@ -67,12 +67,26 @@ class Tracker:
         """Forget the store."""
         self._copy = None
 
+    def unreadable(self) -> str:
+        """Why the file of all sweeps cannot be read; empty: it can, or a server is asked."""
+        if self._where.tracking_uri is not None:
+            return ""
+        return tables.unreadable(self._where.folder.mlflow)
+
     def differences(self) -> list[str]:
-        """Where the copy differs from the whole ledger."""
+        """Where the copy differs from the whole ledger.
+
+        Raises:
+            OutsideError: somebody else has named the server; it would be told one's credentials.
+        """
         from sweep.trackers._mlflow_check import Check
 
-        problem = self._unreadable()
-        return [problem] if problem else [d.text for d in Check(self._where).differences()]
+        where = self._where
+        if not where.uri_is_own:
+            raise OutsideError("somebody else has set its server (tracking-uri); see `sweep sync`")
+        if where.tracking_uri is None and not tables.has(where.folder.mlflow, "experiments"):
+            return [f"has no experiment {where.name}"]
+        return [difference.text for difference in Check(self._where).differences()]
 
     def set_aside(self) -> None:
         """Take away what sending everything again would not put right.
@@ -83,7 +97,7 @@ class Tracker:
         from sweep.trackers._mlflow_check import Check
 
         file = self._where.folder.mlflow
-        problem = self._unreadable()
+        problem = self.unreadable()
         if problem and file.exists():
             raise OutsideError(
                 f"{problem}; it holds the copies of all sweeps in {file.parent}: move it away, "
@@ -91,11 +105,6 @@ class Tracker:
             )
         if not problem:
             Check(self._where).set_aside()
-
-    def _unreadable(self) -> str:
-        """Why the file of all sweeps cannot be read; empty: it can, or a server is asked."""
-        remote = self._where.tracking_uri is not None
-        return "" if remote else tables.unreadable(self._where.folder.mlflow)
 
 
 @dataclass

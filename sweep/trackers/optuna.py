@@ -44,6 +44,10 @@ class Tracker:
         if copy is not None:
             copy.close()
 
+    def unreadable(self) -> str:
+        """Why the file cannot be read; empty: it can."""
+        return tables.unreadable(self._where.folder.optuna)
+
     def differences(self) -> list[str]:
         """Where the copy differs from the whole ledger."""
         from sweep.trackers._optuna_check import differences
@@ -51,8 +55,7 @@ class Tracker:
         return list(differences(self._where))
 
     def set_aside(self) -> None:
-        """Take away what sending everything again would not put right: a file that is damaged."""
+        """Take the file away: not all that may be wrong in it is put right by sending it again."""
         path = self._where.folder.optuna
-        if path.exists() and tables.unreadable(path):
-            for suffix in ("", "-wal", "-shm"):
-                path.with_name(f"{path.name}{suffix}").unlink(missing_ok=True)
+        for suffix in ("", "-wal", "-shm"):
+            path.with_name(f"{path.name}{suffix}").unlink(missing_ok=True)

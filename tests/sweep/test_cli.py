@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from sweep import preparation
+from sweep import preparation, tracking
 from sweep.driver import Driver
 from sweep.folder import Folder
 from sweep.show import look
@@ -265,7 +265,7 @@ def test_a_tracking_uri_is_remembered_for_whoever_resumes_and_for_nobody_else(
     uri = "http://user:secret@127.0.0.1:1"
     folder = Folder(here.root, "demo")
     preparation.create(preparation.prepare(str(spec), []), folder, "inline", uri)
-    assert preparation.recall_tracking(folder) == uri
+    assert tracking.recall(folder) == (uri, True)
     assert (folder.path / "tracking-uri").stat().st_mode & 0o777 == 0o600
     assert here("ui", "demo")[:2] == (0, "demo is recorded at http://***@127.0.0.1:1\n")
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from sweep import outbox, sending, trackers
+from sweep import outbox, sending, trackers, tracking
 from sweep.events import Recorded
 from sweep.folder import Folder
 from sweep.ledger import Ledger
@@ -46,7 +46,7 @@ def proxy(port: int, monkeypatch: pytest.MonkeyPatch) -> Iterator[FaultyProxy]:
 
 def make(tmp_path: Path, proxy: FaultyProxy) -> Folder:
     folder = sweeps.make(tmp_path, trials=3, trackers=["mlflow"])
-    folder.tracking_uri.write_text(f"http://127.0.0.1:{proxy.port}")
+    tracking.keep(folder.tracking_uri, f"http://127.0.0.1:{proxy.port}")
     return folder
 
 
