@@ -6,9 +6,10 @@ elsewhere · 4 the outside failed (disk, database) · 5 our own error · 6 somet
 """
 
 import contextlib
+import os
 import sys
 import traceback
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import click
 
@@ -75,6 +76,11 @@ for command in (
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command; returns the exit code."""
+    with _open_streams():
+        return _run(arguments)
+
+
+def _run(arguments: Sequence[str] | None) -> int:
     for stream in (sys.stdout, sys.stderr):
         reconfigure = getattr(stream, "reconfigure", None)
         if reconfigure is not None:
@@ -96,6 +102,35 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if isinstance(error, OSError):
             _silence_if_full()
         return _explain(error)
+
+
+@contextlib.contextmanager
+def _open_streams() -> Iterator[None]:
+    """Standard output and error that go nowhere, in place of those that were closed (``>&-``)."""
+    with contextlib.ExitStack() as until:
+        for name, number in (("stdout", 1), ("stderr", 2)):
+            if getattr(sys, name) is None:
+                file = os.fdopen(_nowhere(number), "w", encoding="utf-8")
+                setattr(sys, name, until.enter_context(file))
+                until.callback(setattr, sys, name, None)
+        yield
+
+
+def _nowhere(number: int) -> int:
+    """A descriptor that takes everything: `number` if it is free, which workers inherit then.
+
+    Otherwise the next file that is opened would have it, and whoever prints would write there.
+    """
+    try:
+        os.fstat(number)
+    except OSError:
+        opened = os.open(os.devnull, os.O_WRONLY)
+        if opened != number:
+            os.dup2(opened, number)
+            os.close(opened)
+        os.set_inheritable(number, True)
+        return number
+    return os.open(os.devnull, os.O_WRONLY)
 
 
 def _silence() -> None:

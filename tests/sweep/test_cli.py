@@ -256,6 +256,29 @@ def test_an_answer_that_the_disk_does_not_take_is_an_error(
     assert len(done.stderr.splitlines()) == 1
 
 
+def test_a_command_whose_streams_were_closed_ends_as_ever(here: Here, tmp_path: Path) -> None:
+    """Worker processes, which inherit what is closed, included."""
+    path = write_spec(tmp_path, trials=1, scheduler="fifo")
+
+    def code(closed: str, *words: object) -> int:
+        program = f'"{sys.executable}" -m sweep.cli "$@" {closed}'
+        command = ["bash", "-c", program, "sweep", *map(str, words), "--root", str(here.root)]
+        return subprocess.run(command, cwd=tmp_path, env=environment(), check=False).returncode
+
+    assert code("<&- >&- 2>&-", "run", path, "--jobs", 1) == 0
+    assert here.json("status", "demo")["counts"] == {"COMPLETED": 1}
+    assert code(">&-", "results", "demo", "--json") == 0
+    assert code("2>&-", "show", "demo", 99) == 2
+
+
+def test_streams_that_were_closed_are_closed_again(
+    here: Here, spec: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "stdout", None)
+    assert here("run", spec, "--pool", "inline", "--trials", 1)[0] == 0
+    assert sys.stdout is None
+
+
 # ---- where the runs are recorded ------------------------------------------------------------
 
 
