@@ -126,13 +126,14 @@ def answering(as_json: bool) -> Iterator[Answer]:
     out = sys.stdout
 
     def answer(data: Any, renderer: Callable[[Any], Any]) -> None:
+        terminal = Terminal(out)
         if as_json:
-            click.echo(json.dumps(data, allow_nan=False, indent=2), file=out)
+            terminal.file.write(json.dumps(data, allow_nan=False, indent=2) + "\n")
+            terminal.file.flush()
         else:
-            terminal = Terminal(out)
             terminal.show(renderer(data))
-            if terminal.lost is not None and not isinstance(terminal.lost, BrokenPipeError):
-                raise OutsideError(f"the answer could not be written: {terminal.lost.strerror}")
+        if terminal.lost is not None and not isinstance(terminal.lost, BrokenPipeError):
+            raise OutsideError(f"the answer could not be written: {terminal.lost.strerror}")
 
     with contextlib.redirect_stdout(sys.stderr) if as_json else contextlib.nullcontext():
         yield answer

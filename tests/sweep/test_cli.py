@@ -2,6 +2,7 @@
 
 import contextlib
 import json
+import os
 import socket
 import sqlite3
 import subprocess
@@ -254,6 +255,18 @@ def test_an_answer_that_the_disk_does_not_take_is_an_error(
     assert done.returncode == 4
     assert "No space left on device" in done.stderr
     assert len(done.stderr.splitlines()) == 1
+
+
+@pytest.mark.parametrize("options", [[], ["--json"]])
+def test_an_answer_whose_reader_has_gone_is_no_error(
+    here: Here, spec: Path, options: list[str]
+) -> None:
+    here("run", spec, "--pool", "inline", "--trials", 1)
+    reader, writer = os.pipe()
+    os.close(reader)
+    process = start("results", "demo", "--root", here.root, *options, cwd=here.root, stdout=writer)
+    os.close(writer)
+    assert (process.communicate(timeout=60)[1], process.returncode) == ("", 0)
 
 
 def test_a_command_whose_streams_were_closed_ends_as_ever(here: Here, tmp_path: Path) -> None:
