@@ -3,6 +3,7 @@
 import json
 from typing import Any
 
+from sweep.errors import BadConfig
 from sweep.history import Trial
 from sweep.show import views, wording
 from sweep.show.look import Sweep
@@ -16,6 +17,9 @@ def schedule(sweep: Sweep, asked: str) -> Data:
     Args:
         sweep: the population.
         asked: ``best``, or the number of a trial.
+
+    Raises:
+        UsageError: there is no such trial.
     """
     history, name = sweep.history, sweep.folder.name
     trial = views.best_trial(history, name) if asked == "best" else _numbered(sweep, asked)
@@ -37,8 +41,9 @@ def schedule(sweep: Sweep, asked: str) -> Data:
 
 
 def _numbered(sweep: Sweep, asked: str) -> Trial:
-    number = int(asked) if asked.isdecimal() else -1
-    return views.find_trial(sweep.history, sweep.folder.name, number)
+    if not asked.isdecimal():
+        raise BadConfig("--trial", asked, "best, or the number of a trial")
+    return views.find_trial(sweep.history, sweep.folder.name, int(asked))
 
 
 def text(data: Data) -> str:

@@ -129,6 +129,22 @@ def test_the_schedule_names_the_ancestors_and_when_they_began(
     assert capsys.readouterr().out.startswith(f"# trial {number} of demo")
 
 
+@pytest.mark.parametrize(
+    ("trial", "says"),
+    [
+        ("foo", "--trial: 'foo' is not allowed; expected best, or the number of a trial"),
+        ("-1", "--trial: '-1' is not allowed; expected best, or the number of a trial"),
+        ("99", "trial: 99 does not exist"),
+    ],
+)
+def test_a_lineage_of_no_trial_is_refused(
+    population: Folder, capsys: pytest.CaptureFixture[str], trial: str, says: str
+) -> None:
+    asked = ["export-schedule", "demo", "--trial", trial, "--root", str(population.root)]
+    assert main(asked) == 2
+    assert says in capsys.readouterr().err
+
+
 REFUSED: list[tuple[dict[str, Any], str]] = [
     (replay(STEPS, trials=2), "trials: 2 is not allowed; expected 1"),
     (replay(STEPS[1:]), "the first from 0"),
