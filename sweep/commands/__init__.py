@@ -102,7 +102,8 @@ def read_budget(given: dict[str, Any]) -> dict[str, Any]:
     from sweep.spec import Budget, CheckpointPolicy, Override
     from sweep.spec.validation import validate
 
-    changes = {o.path: o.value for o in map(Override.parse, given["budget"])}
+    read = [Override.parse(text, "--budget", "time_s=7200") for text in given["budget"]]
+    changes = {override.path: override.value for override in read}
     said = Source(marks={(): At("--budget")})
     Budget().changed(changes, said)
     size = {"max_disk": given["max_disk"]}

@@ -32,15 +32,16 @@ class Override:
     """What the user typed, for messages, for example ``--set config.lr=0.1``."""
 
     @classmethod
-    def parse(cls, text: str) -> "Override":
-        """The override that ``--set text`` means; the value is read as YAML."""
-        said = f"--set {_brief(text)}"
+    def parse(
+        cls, text: str, option: str = "--set", example: str = "config.lr=0.001"
+    ) -> "Override":
+        """The override that ``--set text`` means, or another option; its value is read as YAML."""
+        said = f"{option} {_brief(text)}"
         path, equals, value = text.partition("=")
         path = path.strip()
         if not equals or not all(path.split(".")):
-            raise BadConfig(
-                "--set", text, "key=value", "for example --set config.lr=0.001", at=At(said)
-            )
+            hint = f"for example {option} {example}"
+            raise BadConfig(option, text, "key=value", hint, at=At(said))
         return cls(path, yaml_source.read_value(value, said, tuple(path.split("."))), said)
 
     @classmethod

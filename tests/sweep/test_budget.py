@@ -119,6 +119,13 @@ def test_the_command_line_shows_the_reason_and_takes_more(
         True,
         True,
     )
+    for command in ("set", "resume"):
+        code, _, err = here(command, "demo", "--budget", "foo")
+        assert (code, err.partition(" foo: ")[2].strip()) == (
+            2,
+            "--budget: 'foo' is not allowed; expected key=value; for example --budget time_s=7200",
+        )
+        assert "--set" not in here(command, "demo", "--budget", "time_s=[")[2]
     assert here("set", "demo", "--budget", "timesteps=80")[0] == 0
     done = here.json("resume", "demo", "--pool", "inline")
     assert (done["steps"], done["why"][:22]) == (80, "budget.timesteps: 80 o")
