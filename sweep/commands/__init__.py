@@ -23,8 +23,8 @@ Answer = Callable[[Any, Callable[[Any], Any]], None]
 
 
 def _finite(_context: click.Context, _option: click.Parameter, value: float | None) -> float | None:
-    if value is not None and not (math.isfinite(value) and value > 0):
-        raise click.BadParameter(f"{value} is not a number of seconds above 0.")
+    if value is not None and not math.isfinite(value):  # of which NaN is within every range
+        raise click.BadParameter(f"{value} is not a number of seconds that is finite.")
     return value
 
 
@@ -47,11 +47,25 @@ jobs_option = click.option(
 )
 timeout_option = click.option(
     "--timeout",
-    type=float,
+    type=click.FloatRange(min=0, min_open=True),
     callback=_finite,
     metavar="SECONDS",
     help="Save and stop after this long; the sweep can be resumed.",
 )
+
+
+def wait_option(seconds: float, what: str) -> Callable[[F], F]:
+    """The option ``--wait`` with `seconds` as its default; `what` is waited for."""
+    return click.option(
+        "--wait",
+        type=click.FloatRange(min=0),
+        callback=_finite,
+        default=seconds,
+        metavar="SECONDS",
+        help=f"How long to wait for {what}; default: {seconds:g}.",
+    )
+
+
 pool_option = click.option(
     "--pool", default="loky", metavar="NAME", help="loky (processes) or inline (this process)."
 )

@@ -14,6 +14,7 @@ from sweep.commands import (
     max_disk_option,
     read_budget,
     root_option,
+    wait_option,
 )
 
 if TYPE_CHECKING:
@@ -29,13 +30,7 @@ def _common(command: F) -> F:
     for option in (
         json_option,
         root_option,
-        click.option(
-            "--wait",
-            type=click.FloatRange(min=0),
-            default=PATIENCE_S,
-            metavar="SECONDS",
-            help=f"How long to wait for the driver's answer; default: {PATIENCE_S:g}.",
-        ),
+        wait_option(PATIENCE_S, "the driver's answer"),
     ):
         command = option(command)
     return command

@@ -4,7 +4,7 @@ from typing import Any
 
 import click
 
-from sweep.commands import answering, find_sweep, json_option, root_option, say
+from sweep.commands import answering, find_sweep, json_option, root_option, say, wait_option
 
 #: Exit code of a sweep in which something is damaged.
 DAMAGED = 6
@@ -54,13 +54,7 @@ def verify(name: str, repair: bool, **given: Any) -> int:
 
 @click.command()
 @click.argument("name")
-@click.option(
-    "--wait",
-    type=click.FloatRange(min=0),
-    default=PATIENCE_S,
-    metavar="SECONDS",
-    help=f"How long to wait for a server that is away; default: {PATIENCE_S:g}.",
-)
+@wait_option(PATIENCE_S, "a server that is away")
 @root_option
 @json_option
 def sync(name: str, wait: float, **given: Any) -> int:

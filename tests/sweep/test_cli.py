@@ -371,6 +371,8 @@ MISTAKES: list[tuple[dict[str, Any], list[str], list[str]]] = [
     ({}, ["--pool", "lokyy"], ["'lokyy'", "'loky'"]),
     ({}, ["--jobs", "0"], ["--jobs", "0"]),
     ({}, ["--timeout", "nan"], ["--timeout", "nan"]),
+    ({}, ["--timeout", "inf"], ["--timeout", "inf"]),
+    ({}, ["--timeout", "0"], ["--timeout", "0.0"]),
     ({}, ["--storage", "x"], ["--storage"]),
     ({}, ["--trialz", "1"], ["--trialz", "--trials"]),
 ]

@@ -109,6 +109,10 @@ def test_a_paused_sweep_says_so_and_goes_on(live: Folder, here: Here) -> None:
         (["set", "demo"], "nothing to set; give --trials, --jobs, --budget or --max-disk"),
         (["set", "demo", "--jobs", "2"], "set: no driver runs"),
         (["clone", "demo", "0", "--set", "lr"], "key=value"),
+        (["set", "demo", "--trials", "3", "--wait", "nan"], "'--wait': nan is not a number of"),
+        (["clone", "demo", "0", "--wait", "inf"], "'--wait': inf is not a number of seconds"),
+        (["stop", "demo", "--wait", "-1"], "'--wait': -1.0 is not in the range x>=0"),
+        (["sync", "demo", "--wait", "nan"], "'--wait': nan is not a number of seconds"),
         (["unpause", "nobody"], "unknown sweep 'nobody'; known: demo"),
     ],
 )
@@ -121,6 +125,8 @@ def test_what_cannot_be_done_is_one_line_and_code_2(
     assert message in err
     assert len(err.strip().splitlines()) == 1
     assert len(sweeps.history(finished).trials) == before
+    with closing(Requests(finished.ledger)) as requests:
+        assert requests.pending() == []
 
 
 @pytest.fixture
