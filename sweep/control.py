@@ -177,6 +177,22 @@ _VERBS: Mapping[Verb, Callable[[Desk, Request], Decision]] = {
 }
 
 
+def changed_before(
+    history: History, requests: Sequence[Request]
+) -> tuple[list[Changed], dict[int, Answer]]:
+    """What `sweep set` asked for before a driver begins that was told something newer.
+
+    Returns:
+        The changes, to be recorded before the newer word, and the answers by request; what was
+        pruned by the end is not brought back yet.
+    """
+    desk = Desk(history, driven=False)
+    decided = {r.number: desk.decide(r) for r in requests if r.verb is Verb.SET}
+    events = [event for decision in decided.values() for event in decision.events]
+    changes = [event for event in events if isinstance(event, Changed)]
+    return changes, {number: decision.answer for number, decision in decided.items()}
+
+
 def settled(history: History) -> list[Moved]:
     """What becomes of trials that were to be stopped and run no more."""
     return _stopped([trial for trial in history.trials if trial.held is Hold.STOP])

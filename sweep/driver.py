@@ -173,7 +173,7 @@ class Driver:
             desk = Desk(self.history, self._proposer, self.parts.saves)
             decision = desk.decide(request)
             failpoints.reach("asked")
-            self._record(decision.events, answering(request.number, decision.answer))
+            self._record(decision.events, answering({request.number: decision.answer}))
             failpoints.reach("answered")
             self._carry_out(decision)
 

@@ -14,6 +14,7 @@ from pathlib import Path
 from sweep import (
     capacity,
     checkpoints,
+    control,
     holding,
     plugins,
     pools,
@@ -34,6 +35,7 @@ from sweep.history import History, Objective
 from sweep.ledger import Ledger
 from sweep.parts import Parts
 from sweep.pools import Pool
+from sweep.requests import Answer, Requests, answering
 from sweep.schedulers import Scheduler
 from sweep.searchers import Searcher
 from sweep.space import Space, widening
@@ -174,6 +176,11 @@ class Launch:
     say: Callable[[str], None] = lambda _text: None
     """Told what happens before the driver begins."""
 
+    @property
+    def changes(self) -> bool:
+        """Whether it says anything that `sweep set` may have said before."""
+        return bool(self.trials or self.budget or self.max_disk)
+
 
 @contextlib.contextmanager
 def opened(
@@ -240,15 +247,21 @@ def _take_over(
             f"--trials: {wanted} is less than the {history.searched} trials that exist; "
             f"it is the total, give at least that"
         )
-    if wanted > history.wanted > 0 or launch.budget:
+    changes, answers = _asked_before(ledger, history) if launch.changes else ([], {})
+    if wanted > history.wanted > 0 or launch.budget or changes:
         events += verdicts.topped_up(history)
     if launch.retry_failed:
         events += verdicts.tried_again(history, events)
-    if launch.budget or launch.max_disk:
-        events.append(Changed(None, launch.budget, launch.max_disk))
+    if launch.budget or launch.max_disk or changes:  # the newest word holds
+        events += [*changes, Changed(launch.trials, launch.budget, launch.max_disk)]
     if wider is not None:
         events.append(Widened(wider.raw, len(history.trials)))
-    history.extend(ledger.begin_epoch([began, *events], epoch))
+    history.extend(ledger.begin_epoch([began, *events], epoch, answering(answers)))
+
+
+def _asked_before(ledger: Ledger, history: History) -> tuple[list[Changed], dict[int, Answer]]:
+    with contextlib.closing(Requests(ledger.path)) as requests:
+        return control.changed_before(history, requests.pending())
 
 
 def _tidy(folder: Folder, history: History) -> None:

@@ -88,8 +88,10 @@ class Ledger:
 
     # ---- writing ----------------------------------------------------------------------------
 
-    def begin_epoch(self, events: Sequence[Event], epoch: int | None = None) -> list[Recorded]:
-        """Write the first events of an epoch, in one transaction.
+    def begin_epoch(
+        self, events: Sequence[Event], epoch: int | None = None, also: Also | None = None
+    ) -> list[Recorded]:
+        """Write the first events of an epoch, and what `also` writes, in one transaction.
 
         It is the `epoch` in which the sweep is held, or a new one, taken from whoever has it.
         NotOurs if it is over.
@@ -98,6 +100,8 @@ class Ledger:
             if epoch is None:
                 epoch = lease.take(connection)
             lease.check(connection, epoch)
+            if also is not None:
+                also(connection)
             return _insert(connection, epoch, events)
 
     def append(

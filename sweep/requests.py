@@ -118,13 +118,14 @@ def _request(row: sa.Row[Any]) -> Request:
     return Request(typed.read(Verb, row.verb), body, row.number, epoch)
 
 
-def answering(number: int, answer: Answer) -> Callable[[sa.Connection], None]:
-    """Writes the answer, inside the transaction of the events that it speaks of."""
-    raw = {"granted": answer.granted, "text": answer.text, "trials": list(answer.trials)}
-    row = {"answered_at": time.time(), "answer": json.dumps(raw)}
-    this = tables.requests.c.number == number
+def answering(answers: Mapping[int, Answer]) -> Callable[[sa.Connection], None]:
+    """Writes answers by their requests' numbers, inside the transaction of their events."""
 
     def write(connection: sa.Connection) -> None:
-        connection.execute(tables.requests.update().where(this).values(row))
+        for number, answer in answers.items():
+            raw = {"granted": answer.granted, "text": answer.text, "trials": list(answer.trials)}
+            row = {"answered_at": time.time(), "answer": json.dumps(raw)}
+            this = tables.requests.c.number == number
+            connection.execute(tables.requests.update().where(this).values(row))
 
     return write
