@@ -155,8 +155,9 @@ def answering(as_json: bool) -> Iterator[Answer]:
 
 
 def say(text: str) -> None:
-    """Tell a person something that is no part of the answer."""
-    click.echo(f"sweep: {text}", err=True)
+    """Tell a person something that is no part of the answer, whether or not they still read it."""
+    with contextlib.suppress(OSError):
+        click.echo(f"sweep: {text}", err=True)
 
 
 def find_sweep(root: Path, name: str) -> "Folder":

@@ -269,6 +269,18 @@ def test_an_answer_whose_reader_has_gone_is_no_error(
     assert (process.communicate(timeout=60)[1], process.returncode) == ("", 0)
 
 
+def test_a_warning_that_nobody_reads_ends_no_sweep(here: Here, tmp_path: Path) -> None:
+    spec = write_spec(tmp_path, trials=1, scheduler="fifo", stop={})
+    options = ("--pool", "inline", "--timeout", 0.05, "--root", here.root)
+    reader, writer = os.pipe()
+    os.close(reader)
+    process = start("run", spec, *options, cwd=tmp_path, stderr=writer)
+    os.close(writer)
+    out, _ = process.communicate(timeout=60)
+    assert process.returncode == 0
+    assert "demo stopped" in out
+
+
 def test_a_command_whose_streams_were_closed_ends_as_ever(here: Here, tmp_path: Path) -> None:
     """Worker processes, which inherit what is closed, included."""
     path = write_spec(tmp_path, trials=1, scheduler="fifo")
