@@ -5,8 +5,8 @@ Everything heavy is imported inside the commands, so that help is quick.
 
 import contextlib
 import json
-import math
 import sys
+import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -22,9 +22,12 @@ Answer = Callable[[Any, Callable[[Any], Any]], None]
 """``answer(data, renderer)`` prints data as JSON or as the renderer's text."""
 
 
-def _finite(_context: click.Context, _option: click.Parameter, value: float | None) -> float | None:
-    if value is not None and not math.isfinite(value):  # of which NaN is within every range
-        raise click.BadParameter(f"{value} is not a number of seconds that is finite.")
+def _waitable(
+    _context: click.Context, _option: click.Parameter, value: float | None
+) -> float | None:
+    if value is not None and not value <= threading.TIMEOUT_MAX:  # NaN is within every range
+        longest = f"at most {threading.TIMEOUT_MAX:.0f}"
+        raise click.BadParameter(f"{value:g} is no number of seconds that one can wait, {longest}.")
     return value
 
 
@@ -48,7 +51,7 @@ jobs_option = click.option(
 timeout_option = click.option(
     "--timeout",
     type=click.FloatRange(min=0, min_open=True),
-    callback=_finite,
+    callback=_waitable,
     metavar="SECONDS",
     help="Save and stop after this long; the sweep can be resumed.",
 )
@@ -59,7 +62,7 @@ def wait_option(seconds: float, what: str) -> Callable[[F], F]:
     return click.option(
         "--wait",
         type=click.FloatRange(min=0),
-        callback=_finite,
+        callback=_waitable,
         default=seconds,
         metavar="SECONDS",
         help=f"How long to wait for {what}; default: {seconds:g}.",

@@ -384,6 +384,7 @@ MISTAKES: list[tuple[dict[str, Any], list[str], list[str]]] = [
     ({}, ["--jobs", "0"], ["--jobs", "0"]),
     ({}, ["--timeout", "nan"], ["--timeout", "nan"]),
     ({}, ["--timeout", "inf"], ["--timeout", "inf"]),
+    ({}, ["--timeout", "1e300"], ["--timeout", "1e+300"]),
     ({}, ["--timeout", "0"], ["--timeout", "0.0"]),
     ({}, ["--storage", "x"], ["--storage"]),
     ({}, ["--trialz", "1"], ["--trialz", "--trials"]),

@@ -109,10 +109,13 @@ def test_a_paused_sweep_says_so_and_goes_on(live: Folder, here: Here) -> None:
         (["set", "demo"], "nothing to set; give --trials, --jobs, --budget or --max-disk"),
         (["set", "demo", "--jobs", "2"], "set: no driver runs"),
         (["clone", "demo", "0", "--set", "lr"], "key=value"),
-        (["set", "demo", "--trials", "3", "--wait", "nan"], "'--wait': nan is not a number of"),
-        (["clone", "demo", "0", "--wait", "inf"], "'--wait': inf is not a number of seconds"),
+        (
+            ["set", "demo", "--trials", "3", "--wait", "nan"],
+            "'--wait': nan is no number of seconds",
+        ),
+        (["clone", "demo", "0", "--wait", "inf"], "'--wait': inf is no number of seconds"),
         (["stop", "demo", "--wait", "-1"], "'--wait': -1.0 is not in the range x>=0"),
-        (["sync", "demo", "--wait", "nan"], "'--wait': nan is not a number of seconds"),
+        (["sync", "demo", "--wait", "nan"], "'--wait': nan is no number of seconds"),
         (["unpause", "nobody"], "unknown sweep 'nobody'; known: demo"),
     ],
 )
