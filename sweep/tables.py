@@ -170,11 +170,21 @@ def reading(path: Path, check_same_thread: bool = True) -> sqlite3.Connection:
     """An SQLite file that is only read, and must be there.
 
     Reading WAL takes a file beside it, which cannot be made in a folder in which one may not write.
-    There, unless somebody writes at this moment, the file is taken to stay as it is.
+    There, unless somebody has it open at this moment, the file is taken to stay as it is.
     """
-    still = not os.access(path.parent, os.W_OK) and not path.with_name(f"{path.name}-wal").exists()
+    still = not os.access(path.parent, os.W_OK) and _is_closed_wal(path)
     uri = f"{path.absolute().as_uri()}?mode=ro{'&immutable=1' if still else ''}"
     return sqlite3.connect(uri, uri=True, timeout=60.0, check_same_thread=check_same_thread)
+
+
+def _is_closed_wal(path: Path) -> bool:
+    """Whether it is in WAL mode, as its header says, and nobody has it open to write."""
+    try:
+        with path.open("rb") as file:
+            header = file.read(20)
+    except OSError:
+        return False
+    return header[18:] == b"\x02\x02" and not path.with_name(f"{path.name}-wal").exists()
 
 
 def writing(engine: sa.Engine) -> AbstractContextManager[sa.Connection]:

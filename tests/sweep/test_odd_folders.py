@@ -80,9 +80,12 @@ def test_looking_writes_nothing_whatever_the_journal_of_the_ledger_is(
     assert digests(folder.root) == before
 
 
+@pytest.mark.parametrize("journal", ["wal", "delete"])
 def test_a_folder_in_which_one_may_not_write_can_be_looked_at(
-    folder: Folder, here: Here, monkeypatch: pytest.MonkeyPatch
+    journal: str, folder: Folder, here: Here, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    with closing(sqlite3.connect(folder.ledger)) as database:
+        assert database.execute(f"PRAGMA journal_mode={journal}").fetchone() == (journal,)
     expected = [here(*command) for command in LOOKS]
     may = os.access
     monkeypatch.setattr(os, "access", lambda path, mode: mode != os.W_OK and may(path, mode))
