@@ -104,13 +104,11 @@ class Population(schedulers.Scheduler):
 
     def _together(self, history: History, free: int) -> Plan:
         # A clone may be ahead of the population, which comes to its levels in its own time. Where
-        # all have ended, whoever joins begins at the first level.
-        members = (
-            trial
-            for trial in history.trials
-            if trial.clone_of is None and trial.status not in FINISHED
-        )
-        goals = sorted({t.goal.at for t in members if t.goal.at is not None})
+        # all have ended, whoever joins begins at the first level, and clones go on alone.
+        living = [trial for trial in history.trials if trial.status not in FINISHED]
+        members = [trial for trial in living if trial.clone_of is None]
+        alone = not members and not history.to_create
+        goals = sorted({t.goal.at for t in (living if alone else members) if t.goal.at is not None})
         newest = goals[-2:]
         if history.to_create:
             goal = goals[-1] if goals else self._after(0.0)

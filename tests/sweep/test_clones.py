@@ -94,3 +94,59 @@ def test_a_clone_that_failed_at_once_can_be_tried_again_when_its_parent_has_gone
     assert parent.iteration == 18
     assert clone.leader.birth is not None
     assert clone.leader.birth.saved.digest in parent.checkpoints
+
+
+def _climbs(at: Moment) -> dict[str, Any]:
+    return {"score": at.config["x"] * at.iteration}
+
+
+@pytest.mark.parametrize("from_checkpoint", [False, True])
+@pytest.mark.parametrize("synch", [False, True])
+def test_a_clone_of_a_population_that_has_ended_goes_on_alone(
+    synch: bool, from_checkpoint: bool
+) -> None:
+    spec = {
+        "trials": 2,
+        "space": {"x": {"uniform": [0.0, 1.0]}},
+        "stop": {"training_iteration": 8},
+        "scheduler": {"name": "pbt", "perturbation_interval": 2, "synch": synch},
+        "checkpoint": {"every": 1, "keep_last": 9},
+    }
+    with Simulation(spec, _climbs, slots=2) as simulation:
+        ended = simulation.run().history.trials
+        first = next(t.number for t in ended if not from_checkpoint or t.status is Status.PRUNED)
+        body = {"trials_named": [first], "settings": {}, "from_checkpoint": from_checkpoint}
+        with contextlib.closing(Requests(simulation.folder.ledger)) as requests:
+            requests.ask(Verb.CLONE, body)
+        clone = simulation.run().history.trials[-1]
+    assert clone.clone_of == first
+    assert (clone.status, clone.iteration) == (Status.COMPLETED, 8)
+
+
+@pytest.mark.parametrize("asked_after", [8, 16, 30])
+def test_a_clone_that_is_slower_than_its_population_goes_on_when_that_has_ended(
+    asked_after: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sweep.driver.TICK_S", 0.0)
+    spec = {
+        "trials": 4,
+        "space": {"x": {"uniform": [0.0, 0.9]}},
+        "stop": {"training_iteration": 12},
+        "scheduler": {"name": "pbt", "perturbation_interval": 3},
+    }
+
+    def curve(at: Moment) -> dict[str, Any]:
+        return {**_climbs(at), "time_this_iter_s": 30 if at.config["x"] == 0.8 else 1}
+
+    with Simulation(spec, curve, slots=4) as simulation:
+        asked: list[int] = []
+
+        def seen(k: int) -> None:
+            if k >= asked_after and not asked:
+                with contextlib.closing(Requests(simulation.folder.ledger)) as requests:
+                    body = {"trials_named": [0], "settings": {"x": 0.8}, "from_checkpoint": False}
+                    asked.append(requests.ask(Verb.CLONE, body))
+
+        trials = simulation.run(seen=seen).history.trials
+    (clone,) = [trial for trial in trials if trial.clone_of is not None]
+    assert (clone.status, clone.iteration) == (Status.COMPLETED, 12)
