@@ -12,7 +12,7 @@ import shutil
 from collections.abc import Iterable
 from pathlib import Path
 
-from sweep.events import FINISHED, Saved, Status
+from sweep.events import Saved
 from sweep.folder import leads_elsewhere
 from sweep.history import History, Replica
 from sweep.spec import CheckpointPolicy
@@ -36,16 +36,12 @@ def expendable(checkpoints: Iterable[Saved], policy: CheckpointPolicy, sign: flo
 
 
 def needed_by_children(history: History, replica: Replica) -> set[str]:
-    """Digests of its checkpoints that trials bred from it would need if theirs were damaged.
-
-    One that failed may be tried again.
-    """
+    """Digests of its checkpoints that trials bred from it would need if theirs were damaged."""
     births = [
         child
         for trial in history.children(replica.trial)
         for child in trial.replicas
-        if (child.status not in FINISHED or trial.status is Status.FAILED)
-        and len(child.checkpoints) < ALWAYS_KEPT
+        if trial.may_go_on(child) and len(child.checkpoints) < ALWAYS_KEPT
     ]
     return {
         child.birth.saved.digest
@@ -77,7 +73,7 @@ def left_over(folder: Path, named: Iterable[str]) -> list[str]:
     if leads_elsewhere(folder):
         return []
     keep = set(named)
-    found = [path for path in sorted(folder.glob("*")) if _is_ours(path.name)]
+    found = [path for path in sorted(folder.glob("*")) if _is_ours(path)]
     large = [path for path in found if segments.PATTERN.fullmatch(path.name)]
     if large:
         keep |= _needed(folder, keep, large)
@@ -105,6 +101,8 @@ def remove_temporary_folders(folder: Path) -> None:
         shutil.rmtree(path, ignore_errors=True)
 
 
-def _is_ours(name: str) -> bool:
-    ours = (disk.TEMP_PATTERN, segments.PATTERN)
-    return checkpoint_file.parse_name(name) is not None or any(p.fullmatch(name) for p in ours)
+def _is_ours(path: Path) -> bool:
+    """Whether we may have made it, as its name says; we make no folders."""
+    name, ours = path.name, (disk.TEMP_PATTERN, segments.PATTERN)
+    named = checkpoint_file.parse_name(name) is not None or any(p.fullmatch(name) for p in ours)
+    return named and (path.is_symlink() or not path.is_dir())

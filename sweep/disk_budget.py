@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from sweep import estimates
 from sweep.checkpoints import ALWAYS_KEPT, needed_by_children
 from sweep.events import FINISHED, Saved, Status
-from sweep.history import History, Replica
+from sweep.history import History, Replica, Trial
 from sweep.seeds import is_test
 from sweep.spec.sizes import in_words
 from sweep.wishes import Dropped
@@ -26,22 +26,16 @@ def to_drop(history: History, most: int | None) -> tuple[list[Dropped], str]:
     over = sum(saved.size for r in everyone for saved in r.checkpoints.values()) - most
     if over <= 0:
         return [], ""
-    needed = {id(replica): _needed(history, replica) for replica in everyone}
-    kept = {id(replica): dict(replica.checkpoints) for replica in everyone}
+    best = next(iter(history.ranked()), None)
+    spare = [one for replica in everyone if (one := _Spare(history, replica, best)).left]
     gone: dict[tuple[int, int], list[str]] = defaultdict(list)
-    while over > 0:
-        spare = [
-            (_seconds(replica, saved, [*kept[id(replica)].values()]), replica, saved)
-            for replica in everyone
-            for digest, saved in kept[id(replica)].items()
-            if digest not in needed[id(replica)]
-        ]
-        if not spare:
-            break
-        _, replica, saved = min(spare, key=_first_to_go)
-        del kept[id(replica)][saved.digest]
-        gone[replica.trial, replica.index].append(saved.digest)
+    while over > 0 and spare:
+        cheapest = min(spare, key=lambda one: one.first)
+        saved = cheapest.drop()
+        gone[cheapest.replica.trial, cheapest.replica.index].append(saved.digest)
         over -= saved.size
+        if not cheapest.left:
+            spare.remove(cheapest)
     dropped = [Dropped(*place, tuple(digests)) for place, digests in sorted(gone.items())]
     return dropped, _refusal(over + most, most) if over > 0 else ""
 
@@ -53,9 +47,42 @@ def _refusal(left: int, most: int) -> str:
     )
 
 
-def _first_to_go(candidate: tuple[float, Replica, Saved]) -> tuple[float, int, int, int]:
-    seconds, replica, saved = candidate
-    return seconds, replica.trial, replica.index, saved.iteration
+class _Spare:
+    """What may go of one replica's checkpoints.
+
+    Args:
+        history: of the sweep.
+        replica: one of its replicas.
+        best: the best trial.
+    """
+
+    def __init__(self, history: History, replica: Replica, best: Trial | None) -> None:
+        self.replica = replica
+        self._kept = dict(replica.checkpoints)
+        self._needed = _needed(history, replica, best)
+        self.left: list[tuple[float, int, str]] = []
+        """Seconds to make it again, iteration and digest of each, the first to go first."""
+        self._look()
+
+    @property
+    def first(self) -> tuple[float, int, int, int]:
+        """The first to go, as it is compared with those of others."""
+        seconds, iteration, _ = self.left[0]
+        return seconds, self.replica.trial, self.replica.index, iteration
+
+    def drop(self) -> Saved:
+        """Let the first go."""
+        saved = self._kept.pop(self.left[0][-1])
+        self._look()
+        return saved
+
+    def _look(self) -> None:
+        kept = [*self._kept.values()]
+        self.left = sorted(
+            (_seconds(self.replica, saved, kept), saved.iteration, saved.digest)
+            for saved in kept
+            if saved.digest not in self._needed
+        )
 
 
 def _seconds(replica: Replica, saved: Saved, kept: Sequence[Saved]) -> float:
@@ -65,7 +92,7 @@ def _seconds(replica: Replica, saved: Saved, kept: Sequence[Saved]) -> float:
     return estimates.total(p.seconds for p in replica.curve if p.iteration in span)
 
 
-def _needed(history: History, replica: Replica) -> set[str]:
+def _needed(history: History, replica: Replica, best: Trial | None) -> set[str]:
     """Digests that stay; all of a replica that runs, whose slice may rely on any."""
     if replica.status is Status.RUNNING:
         return set(replica.checkpoints)
@@ -73,10 +100,10 @@ def _needed(history: History, replica: Replica) -> set[str]:
         return set()
     kept: list[Saved | None] = []
     trial = history.trials[replica.trial]
-    if replica.status not in FINISHED or replica.waited or trial.status is Status.FAILED:
+    if trial.may_go_on(replica):
         by_age = sorted(replica.checkpoints.values(), key=lambda saved: saved.iteration)
         kept += [*by_age[-ALWAYS_KEPT:], replica.best_checkpoint]
-    if history.ranked()[:1] == [trial]:
+    if trial is best:
         kept.append(replica.best_checkpoint)
     found = {saved.digest for saved in kept if saved is not None}
     return found | needed_by_children(history, replica)

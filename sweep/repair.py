@@ -12,7 +12,6 @@ from dataclasses import dataclass
 
 from sweep import checkpoints, holding, lease, ledger_check, sending, tables
 from sweep.damage import Remedy
-from sweep.events import FINISHED
 from sweep.folder import Folder
 from sweep.ledger import Ledger
 from sweep.trackers import Comparable
@@ -87,7 +86,7 @@ def _drop(folder: Folder, epoch: int, found: Found) -> Iterator[str]:
         replica = history.replica(*place)
         newest = replica.newest
         names = sum((damage.trial, damage.replica) == place for damage in lost)
-        if replica.status in FINISHED:
+        if not history.trials[place[0]].may_go_on(replica):
             goes_on = "it is done"
         elif newest is not None:
             goes_on = f"it goes on from iteration {newest.iteration}"

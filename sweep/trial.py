@@ -82,6 +82,16 @@ class Trial:
         """Where the group stands."""
         return group_status([replica.status for replica in self.replicas])
 
+    def may_go_on(self, replica: Replica) -> bool:
+        """Whether one of its replicas has not ended for good.
+
+        What ended with its sweep goes on with it, and what failed, or ended since another seed had
+        failed, may be tried again.
+        """
+        failed = any(one.status is Status.FAILED for one in self.replicas)
+        again = failed and replica.status is not Status.COMPLETED
+        return replica.status not in FINISHED or replica.waited or again
+
     @property
     def counts(self) -> bool:
         """Whether its settings were searched, so that it is one of ``--trials``."""

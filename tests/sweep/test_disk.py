@@ -8,11 +8,12 @@ from typing import Any
 import pytest
 
 from sweep import disk_budget, launch
+from sweep.checkpoints import needed_by_children
 from sweep.errors import OutsideError
 from sweep.events import Birth, Saved, Status
 from sweep.exam import Exam, Examiner
 from sweep.folder import Folder
-from sweep.history import History, Point
+from sweep.history import History, Point, Trial
 from sweep.launch import Launch
 from sweep.ledger import Ledger
 from sweep.seeds import FIRST_TEST
@@ -161,6 +162,56 @@ def test_what_may_be_gone_on_with_stays() -> None:
     past.trials[3].replicas[0].waited = True
     gone, refused = dropped(past, 1)
     assert (gone, refused) == (["0-8"], True)
+
+
+def test_what_may_be_tried_again_stays_though_another_seed_still_runs() -> None:
+    past = history_of(
+        (1, Status.FAILED, {7: 10, 8: 10, 9: 10}),
+        (9, Status.COMPLETED, {1: 1}),
+        (1, Status.STOPPED, {8: 10, 9: 10}),
+        (1, Status.RUNNING, {}),
+    )
+    for index, trial in enumerate(past.trials[2:], start=1):
+        past.trials[0].replicas.append(replace(trial.replicas[0], trial=0, index=index))
+    del past.trials[2:]
+    assert dropped(past, 1) == (["0-7", "1-1"], True)
+
+
+@pytest.mark.parametrize(
+    ("status", "waited", "sibling", "stays"),
+    [
+        (Status.PAUSED, False, Status.PAUSED, True),
+        (Status.PRUNED, True, Status.PRUNED, True),
+        (Status.PRUNED, False, Status.PRUNED, False),
+        (Status.FAILED, False, Status.RUNNING, True),
+        (Status.STOPPED, False, Status.FAILED, True),
+        (Status.STOPPED, False, Status.STOPPED, False),
+        (Status.COMPLETED, False, Status.FAILED, False),
+    ],
+)
+def test_a_birth_stays_while_its_child_may_go_on(
+    status: Status, waited: bool, sibling: Status, stays: bool
+) -> None:
+    past = history_of((1, Status.COMPLETED, {8: 10, 9: 10}), (1, status, {}))
+    child = past.trials[1].replicas[0]
+    child.waited = waited
+    child.birth = Birth(0, 0, 9.0, past.trials[0].replicas[0].checkpoints["0-9"])
+    past.trials[1].replicas.append(replace(child, index=1, status=sibling, birth=None))
+    needed = needed_by_children(past, past.trials[0].replicas[0])
+    assert needed == ({"0-9"} if stays else set())
+
+
+def test_all_trials_are_ranked_once_however_many_there_are(monkeypatch: pytest.MonkeyPatch) -> None:
+    past = history_of(*[(1, Status.COMPLETED, {9: 10, 10: 10})] * 50)
+    ranked, calls = past.ranked(), list[str]()
+
+    def rank() -> list[Trial]:
+        calls.append("once")
+        return ranked
+
+    monkeypatch.setattr(past, "ranked", rank)
+    gone, refused = dropped(past, 10)
+    assert (len(gone), refused, calls) == (99, False, ["once"])
 
 
 def test_of_a_test_stays_what_it_may_be_gone_on_with_and_nothing_when_it_has_ended() -> None:
