@@ -65,7 +65,7 @@ def _curves(stage: Stage) -> None:
 
 def _requests(stage: Stage) -> None:
     """Each was answered, and what was granted was done once."""
-    due = _granted(stage)
+    due = _granted(stage) + stage.told
     done: Counter[Any] = Counter()
     for record in stage.oracle.records:
         event = record.event

@@ -3,6 +3,7 @@
 import contextlib
 import json
 import tempfile
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,7 @@ from sweep.events import Closed, Created, Status
 from sweep.folder import Folder
 from sweep.launch import Launch
 from sweep.requests import Requests, Verb
+from sweep.wishes import Changed
 
 #: Turns in which an undisturbed sweep must come to its end.
 MOST_TURNS = 500
@@ -78,6 +80,8 @@ class Stage:
         self.ended: list[str] = []
         """How the terms ended."""
         self.asked: dict[int, tuple[Verb, Mapping[str, Any]]] = {}
+        self.told: Counter[Any] = Counter()
+        """Totals of trials that `sweep resume` was told, where it recorded them as a change."""
         self.pure = True
         """Whether nobody and nothing has changed what is to be decided."""
 
@@ -100,12 +104,16 @@ class Stage:
         """Another driver takes over."""
         self.pure &= not ("trials" in more or more.get("retry_failed"))
         request = Launch(self.folder, self.slots, **more)
+        before = self.oracle.reader.last
         try:
             with self.world.driving():
                 self.term = Term(request, self.world)
             self.finished = False
         except (Killed, OutsideError) as error:
             self.ended.append(type(error).__name__)
+        begun = self.oracle.reader.read(after=before)
+        if "trials" in more and any(isinstance(record.event, Changed) for record in begun):
+            self.told["trials", more["trials"]] += 1
         self.look()
 
     def turn(self) -> None:
