@@ -12,7 +12,7 @@ from trainables import renamed
 from trainables.envs.make import EnvironmentConfig, EnvSpaces, read_spaces
 from trainables.errors import ConfigError
 from trainables.resources import WorkerCount
-from trainables.settings import Section, Settings, override
+from trainables.settings import LONGEST_WAIT_S, Section, Settings, override
 
 PLACE = "evaluation_config"
 #: Settings of the environment that only training reads: how lanes are made, saved and restored.
@@ -43,6 +43,7 @@ class EvaluationConfig(Section):
     evaluation_timeout_s: float | None = Field(
         default=None,
         gt=0,
+        le=LONGEST_WAIT_S,
         description="Seconds for one evaluation, after which a child counts as hung; null: none.",
     )
     evaluation_config: dict[str, Any] = Field(

@@ -22,6 +22,10 @@ class Settings(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False)
 
 
+#: Longest time that a process may be waited for, seconds: more is no number for the kernel.
+LONGEST_WAIT_S = 1e6
+
+
 class Section(Settings):
     """Settings of one part whose keys stand flat among those of all others."""
 

@@ -62,6 +62,17 @@ def test_what_is_no_file_is_neither_followed_nor_waited_for(
     assert digests(folder.root) == before
 
 
+@pytest.mark.parametrize(
+    "name", [".tmp-3-99999-aaaaaaaaaaaaaaaa", f"seg-{'a' * 64}", f"ckpt-0000000001-{'a' * 64}.swck"]
+)
+def test_a_folder_under_a_name_of_ours_is_left_alone(name: str, folder: Folder, here: Here) -> None:
+    odd = folder.trial(0) / name
+    odd.mkdir()
+    assert here("verify", "demo")[0] == 0
+    assert here("resume", "demo", "--trials", "4", "--pool", "inline")[0] == 0
+    assert odd.is_dir()
+
+
 def digests(root: Path) -> dict[str, str]:
     """What each file holds."""
     files = sorted(path for path in root.rglob("*") if path.is_file())

@@ -99,6 +99,22 @@ def test_a_child_that_takes_no_request_is_told_by_the_setting_that_cut_it_off(
     trainer.stop()
 
 
+@pytest.mark.parametrize(
+    "key",
+    [
+        "sample_timeout_s",
+        "env_step_timeout_s",
+        "collect_metrics_timeout",
+        "data_parallel_timeout_s",
+        "evaluation_timeout_s",
+    ],
+)
+def test_seconds_that_nobody_can_wait_are_refused(key: str) -> None:
+    assert PPO.check_config({**REMOTE, "env": "CartPole-v1", "num_workers": 1, key: 1e6}) is None
+    with pytest.raises(ConfigError, match=f"{key}: 3000000.0 is not allowed"):
+        PPO.check_config({**REMOTE, "env": "CartPole-v1", "num_workers": 1, key: 3e6})
+
+
 def test_E4_an_environment_that_dies_between_steps_is_saved_as_one_that_will_be_restarted(
     tmp_path: Path,
 ) -> None:

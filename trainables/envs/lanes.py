@@ -4,7 +4,7 @@ from pydantic import Field
 
 from trainables.envs.make import EnvironmentConfig, make_env
 from trainables.errors import ConfigError
-from trainables.settings import Section
+from trainables.settings import LONGEST_WAIT_S, Section
 
 
 class LanesConfig(Section):
@@ -47,6 +47,7 @@ class LanesConfig(Section):
     env_step_timeout_s: float | None = Field(
         default=None,
         gt=0,
+        le=LONGEST_WAIT_S,
         description="Seconds after which a step or reset is cut off by ending the environment's "
         "process; null: never. Only with remote_worker_envs.",
     )

@@ -14,7 +14,7 @@ from pydantic import Field
 
 from trainables.rollout.metrics import RolloutMetrics, histories, summarise, summarise_custom
 from trainables.rollout.perf import mean_perf
-from trainables.settings import Section
+from trainables.settings import LONGEST_WAIT_S, Section
 
 
 class MetricsConfig(Section):
@@ -26,6 +26,7 @@ class MetricsConfig(Section):
     collect_metrics_timeout: float = Field(
         default=180.0,
         gt=0,
+        le=LONGEST_WAIT_S,
         description="Seconds that child processes are waited for when they tell which episodes "
         "ended; later ones count in the next iteration, are logged (num_late_metrics), and make "
         "the trial inexact to the bit.",

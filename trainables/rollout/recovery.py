@@ -22,7 +22,7 @@ from trainables.rollout.metrics import RolloutMetrics
 from trainables.rollout.process import Patience, WorkerProcess
 from trainables.rollout.sample import Sample
 from trainables.rollout.spec import WorkerSpec
-from trainables.settings import Section
+from trainables.settings import LONGEST_WAIT_S, Section
 
 #: Replacements for one request; a child that fails once more fails for a reason of its own.
 MAX_WORKER_FAILURE_RETRIES = 3
@@ -49,6 +49,7 @@ class RecoveryConfig(Section):
     sample_timeout_s: float | None = Field(
         default=None,
         gt=0,
+        le=LONGEST_WAIT_S,
         description="Seconds after which a child that has not answered counts as hung; null: none.",
     )
 

@@ -19,7 +19,7 @@ from trainables.rollout.recovery import RecoveryConfig
 from trainables.rollout.sample import Sample
 from trainables.rollout.spec import WorkerSpec
 from trainables.rollout.worker import RolloutWorker
-from trainables.settings import Section
+from trainables.settings import LONGEST_WAIT_S, Section
 
 T = TypeVar("T")
 
@@ -38,6 +38,7 @@ class WorkersConfig(Section):
     data_parallel_timeout_s: float = Field(
         default=300.0,
         gt=0,
+        le=LONGEST_WAIT_S,
         description="Seconds that a child waits for the others in one exchange of gradients, and "
         "that the trainer waits for a child that it only tells something.",
     )
