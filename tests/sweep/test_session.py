@@ -1,9 +1,9 @@
 """Signals, readers that go away, and what a sweep that was ended is worth afterwards."""
 
+import contextlib
 import os
 import signal
 import subprocess
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -16,6 +16,7 @@ from sweep.folder import Folder
 from tests.support import sweeps
 from tests.support.command_line import start, write_spec
 from tests.support.quadratic import expected_loss
+from tests.support.waiting import wait_until
 from trainables import rng
 
 #: Long enough to be in the middle of when a signal arrives.
@@ -38,7 +39,8 @@ def sweep_at(line: str, folder: Path, **changes: Any) -> Iterator["subprocess.Po
     process = start_sweep(folder, **changes)
     wait_for_line(process, line)
     yield process
-    process.kill()
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)  # whoever is left would hold its output open
     process.communicate()
 
 
@@ -125,9 +127,10 @@ def test_a_job_that_is_suspended_and_goes_on_loses_nothing(
     running: "subprocess.Popen[str]", tmp_path: Path
 ) -> None:
     driver = psutil.Process(running.pid)
+    # One that is just starting a child sleeps until that, which is stopped, has begun.
+    at_rest = (psutil.STATUS_STOPPED, psutil.STATUS_DISK_SLEEP)
     os.killpg(running.pid, signal.SIGSTOP)
-    while not all(p.status() == psutil.STATUS_STOPPED for p in [driver, *driver.children()]):
-        time.sleep(0.02)
+    wait_until(lambda: all(p.status() in at_rest for p in [driver, *driver.children()]))
     os.killpg(running.pid, signal.SIGCONT)
     _, err = running.communicate(timeout=120)
     assert (running.returncode, err) == (0, "")
