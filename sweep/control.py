@@ -104,7 +104,9 @@ class Desk:
         body, parent = request.body, self._trial(number)
         if self.proposer is None:
             raise UsageError("clone: nothing here makes trials")
-        made = self.proposer.clone(self.history, parent, body["settings"], body["from_checkpoint"])
+        made = self.proposer.clone(
+            self.history, parent, body.get("settings", {}), body.get("from_checkpoint", False)
+        )
         text = f"trial {made.trial} is a clone of {number}; it takes the next free place"
         return Decision(Answer(True, text, (made.trial,)), (made,))
 

@@ -144,7 +144,7 @@ def test_a_clone_that_is_slower_than_its_population_goes_on_when_that_has_ended(
         def seen(k: int) -> None:
             if k >= asked_after and not asked:
                 with contextlib.closing(Requests(simulation.folder.ledger)) as requests:
-                    body = {"trials_named": [0], "settings": {"x": 0.8}, "from_checkpoint": False}
+                    body = {"trials_named": [0], "settings": {"x": 0.8}}
                     asked.append(requests.ask(Verb.CLONE, body))
 
         trials = simulation.run(seen=seen).history.trials

@@ -199,7 +199,8 @@ class WorkerProcess:
 
     def _read_stack(self) -> str:
         """Where the threads of a child that hangs are; empty if it is stopped altogether."""
-        os.kill(self.pid, signal.SIGUSR1)
+        with contextlib.suppress(ProcessLookupError):  # it has died meanwhile
+            os.kill(self.pid, signal.SIGUSR1)
         written = b""
         while connection.wait([self._stack], STACK_TIMEOUT_S):
             part = os.read(self._stack.fileno(), 65536)
