@@ -102,6 +102,3 @@ def cores_per_trial(spec: SweepSpec, trainable: type[Trainable]) -> float:
     request = trainable.default_resource_request(config) or {}
     asked = request.get("cpu", 1.0) + request.get("extra_cpu", 0.0)
     return max(1.0, float(spec.resources.cpu), asked)
-
-
-# ---- where the runs are tracked -------------------------------------------------------------

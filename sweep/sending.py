@@ -24,6 +24,7 @@ class Sent:
 
 def where(folder: Folder) -> Where:
     """The sweep as its trackers are told of it."""
+    tracked = tracking.recall(folder)
     with contextlib.closing(Ledger(folder.ledger)) as ledger:
         return Where(
             folder,
@@ -32,7 +33,8 @@ def where(folder: Folder) -> Where:
             ledger.created_at,
             reading.spec_of(ledger),
             reading.objective(ledger),
-            *(tracking.recall(folder) or (None, True)),
+            tracking_uri=None if tracked is None else tracked.uri,
+            uri_is_own=tracked is None or tracked.own,
         )
 
 
@@ -48,8 +50,7 @@ def send(folder: Folder, say: Callable[[str], None], patience_s: float) -> list[
         NotOurs: a driver holds the sweep, and sends it itself.
     """
     with holding.hold(folder, say) as held:
-        if (found := tracking.recall(folder)) is not None:
-            tracking.keep(folder.tracking_uri, found.uri)  # whoever sends there has chosen it
+        tracking.adopt(folder)  # whoever sends there has chosen it
         return send_held(folder, held.epoch, say, patience_s)
 
 

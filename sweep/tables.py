@@ -19,6 +19,8 @@ _SHARED = frozenset(
     ("nfs", "nfs4", "cifs", "smb3", "smbfs", "afs", "ceph", "lustre", "gpfs", "beegfs", "sshfs")
 ) | {"glusterfs", "gfs2", "ocfs2", "orangefs", "wekafs"}
 
+#: Seconds that one waits for another's transaction.
+BUSY_S = 60.0
 #: Codes of SQLite that are about rights, locks and room, not about the file's content.
 _AWAY = frozenset(
     (
@@ -116,7 +118,6 @@ def connect(path: Path) -> sa.Engine:
     def _on_connect(connection: Any, _record: object) -> None:
         connection.isolation_level = None  # we say BEGIN ourselves
         for pragma in (
-            "busy_timeout=60000",
             "synchronous=FULL",
             "foreign_keys=ON",
             "trusted_schema=OFF",
@@ -139,14 +140,14 @@ def keep_journal(path: Path) -> None:
     driver wait for each other.
     """
     journal = "DELETE" if _is_shared(path) else "WAL"
-    with outside(path), closing(sqlite3.connect(path, timeout=60.0)) as database:
+    with outside(path), closing(sqlite3.connect(path, timeout=BUSY_S)) as database:
         database.execute(f"PRAGMA journal_mode={journal}")
 
 
 def _opened(path: Path) -> sqlite3.Connection:
     """To read and write where one may; the engine's pool keeps each connection to its thread."""
     if os.access(path.parent, os.W_OK):
-        return sqlite3.connect(path, timeout=60.0, check_same_thread=False)
+        return sqlite3.connect(path, timeout=BUSY_S, check_same_thread=False)
     return reading(path, check_same_thread=False)
 
 
@@ -174,7 +175,7 @@ def reading(path: Path, check_same_thread: bool = True) -> sqlite3.Connection:
     """
     still = not os.access(path.parent, os.W_OK) and _is_closed_wal(path)
     uri = f"{path.absolute().as_uri()}?mode=ro{'&immutable=1' if still else ''}"
-    return sqlite3.connect(uri, uri=True, timeout=60.0, check_same_thread=check_same_thread)
+    return sqlite3.connect(uri, uri=True, timeout=BUSY_S, check_same_thread=check_same_thread)
 
 
 def _is_closed_wal(path: Path) -> bool:
@@ -235,12 +236,18 @@ def is_away(error: Exception) -> bool:
 
 
 def unreadable(path: Path) -> str:
-    """Why an SQLite file cannot be read, or what is damaged in it; empty: it is whole."""
+    """Why an SQLite file cannot be read, or what is damaged in it; empty: it is whole.
+
+    Raises:
+        OutsideError: it cannot be looked into.
+    """
     if not path.exists():
         return f"{path.name} is gone"
     try:
         with closing(reading(path)) as database:
             (told,) = database.execute("PRAGMA integrity_check(1)").fetchone()
     except sqlite3.Error as error:
+        if is_away(error):
+            raise OutsideError(f"the database {path}: {error}") from error
         return f"{path.name} cannot be read ({error})"
     return "" if told == "ok" else f"{path.name} is damaged ({told})"

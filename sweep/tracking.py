@@ -9,10 +9,10 @@ import json
 from pathlib import Path
 from typing import NamedTuple
 
-from sweep.errors import BadConfig, UsageError, without_password
+from sweep.errors import BadConfig, OutsideError, UsageError, without_password
 from sweep.folder import Folder
 from sweep.spec import SweepSpec
-from trainables import signing
+from trainables import disk, signing
 from trainables.errors import SigningError, UntrustedCheckpoint
 
 #: What MLflow takes a tracking URI to begin with.
@@ -39,11 +39,35 @@ def check(uri: str, spec: SweepSpec) -> None:
 
 
 def keep(path: Path, uri: str) -> None:
-    """Write the URI to `path`, which nobody else may read, as the word of whoever runs this."""
+    """Write the URI to `path`, which nobody else may read, as the word of whoever runs this.
+
+    A kill leaves it as it was.
+
+    Raises:
+        OSError: the disk refused.
+    """
     trust = signing.local_if_possible()
     said = {"uri": uri} if trust is None else signing.sign({"uri": uri}, trust)
-    path.touch(mode=0o600)
-    path.write_text(json.dumps(said), encoding="utf-8")
+    content = json.dumps(said).encode()
+    with disk.opened(path.parent) as folder:
+        disk.publish(folder, path.name, len(content), [content], 0)
+        disk.sync(folder)
+
+
+def adopt(folder: Folder) -> None:
+    """Make a URI that somebody else has set one's own.
+
+    Raises:
+        As `recall`.
+        OutsideError: the disk refused.
+    """
+    found = recall(folder)
+    if found is None or found.own:
+        return
+    try:
+        keep(folder.tracking_uri, found.uri)
+    except OSError as error:
+        raise OutsideError(f"{folder.tracking_uri}: {error.strerror or error}") from error
 
 
 def recall(folder: Folder) -> Tracking | None:

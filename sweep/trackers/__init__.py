@@ -42,9 +42,9 @@ class Where:
     objective: Objective
     """What its trials are compared by."""
     tracking_uri: str | None = None
+    """An MLflow server or database; None: the file of the sweep's root."""
     uri_is_own: bool = True
     """Whether whoever runs this has set it, see `sweep.tracking`."""
-    """An MLflow server or database; None: the file of the sweep's root."""
 
     def earlier(self, k: float) -> Iterator[list[Recorded]]:
         """Events 1 to `k` (infinite: all) from the ledger, in order, in batches."""

@@ -1,5 +1,6 @@
 """Sweep folders in which odd things lie: nothing is followed, waited for, written or asked."""
 
+import errno
 import json
 import os
 import socket
@@ -106,7 +107,9 @@ def test_a_folder_in_which_one_may_not_write_can_be_looked_at(
     assert not [path for path in folder.path.iterdir() if path.suffix in ("-wal", "-shm")]
 
 
-def test_a_ledger_that_cannot_be_looked_into_is_not_called_damaged(tmp_path: Path) -> None:
+def test_a_file_that_cannot_be_looked_into_is_not_called_damaged(tmp_path: Path) -> None:
+    with pytest.raises(OutsideError, match="disk I/O error|unable to open database file"):
+        tables.unreadable(tmp_path)
     with pytest.raises(OutsideError, match="unable to open database file"):
         ledger_check.check(tmp_path / "away" / "sweep.db")
 
@@ -199,6 +202,31 @@ def test_verify_asks_no_server_that_somebody_else_has_named(
     assert "mlflow was not compared" in out
     assert ("somebody else has set its server" in out) is not own
     assert any(b"a-secret" in request for request in heard) is own
+
+
+def test_whoever_sends_to_a_server_that_somebody_else_has_named_makes_it_their_own(
+    calls: tuple[int, list[bytes]], folder: Folder, here: Here
+) -> None:
+    uri = f"http://127.0.0.1:{calls[0]}"
+    folder.tracking_uri.write_text(json.dumps({"uri": uri}))
+    assert tracking.recall(folder) == (uri, False)
+    assert here("sync", "demo", "--wait", "0")[0] == 0
+    assert tracking.recall(folder) == (uri, True)
+
+
+def test_a_disk_that_refuses_leaves_the_tracking_uri_as_it_was(
+    folder: Folder, here: Here, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    said = json.dumps({"uri": "http://127.0.0.1:1"})
+    folder.tracking_uri.write_text(said)
+
+    def full(_file: int, _piece: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr("trainables.disk._write_all", full)
+    code, _, err = here("sync", "demo", "--wait", "0")
+    assert (code, "No space left on device" in err) == (4, True)
+    assert folder.tracking_uri.read_text() == said
 
 
 @pytest.mark.parametrize(
