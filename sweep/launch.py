@@ -19,6 +19,7 @@ from sweep import (
     plugins,
     pools,
     provenance,
+    racing,
     reading,
     samples,
     searchers,
@@ -63,7 +64,7 @@ class Resolved:
 def resolve(spec: SweepSpec, paths: Sequence[str]) -> Resolved:
     """Find the plugins of `spec` and check all settings; every mistake is a UsageError."""
     with _written_at(spec, "scheduler"):
-        scheduler = reading.build_scheduler(spec, tuple(paths))
+        scheduler = racing.build(spec, paths)
     with _written_at(spec, "searcher"):
         searcher_class = searchers.find(spec.searcher.name)
     options = specs.build(searcher_class.Options, spec.searcher, "searcher", spec.source)

@@ -31,13 +31,28 @@ from typing import ClassVar
 from pydantic import BaseModel
 
 from sweep import estimates, schedulers
+from sweep import spec as specs
 from sweep.estimates import Spread
 from sweep.events import Evidence, Status, group_status
 from sweep.history import History, Trial, rank_key
 from sweep.schedulers import AddSeed, Plan
+from sweep.spec import SweepSpec
 
 #: How sure it must be that a trial is not the best before it gets no more seeds.
 CONFIDENCE = 0.95
+
+
+def build(spec: SweepSpec, paths: Sequence[str] = ()) -> schedulers.Scheduler:
+    """The scheduler that `spec` names, with its options checked; around it a race, if so set.
+
+    Args:
+        spec: of the sweep.
+        paths: folders in which the module of one of one's own is looked for.
+    """
+    cls = schedulers.find(spec.scheduler.name, paths)
+    options = specs.build(cls.Options, spec.scheduler, "scheduler", spec.source)
+    scheduler = cls(options, schedulers.Frame(spec.stop, spec.trials, spec.space, spec.seed))
+    return Scheduler(scheduler, spec.replicas) if spec.racing else scheduler
 
 
 class Scheduler(schedulers.Scheduler):

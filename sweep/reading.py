@@ -12,7 +12,6 @@ from sweep import spec as specs
 from sweep.events import Widened
 from sweep.history import History, Objective
 from sweep.ledger import Ledger, iterate
-from sweep.schedulers import Frame, Scheduler
 from sweep.space import Space
 from sweep.spec import SweepSpec
 from sweep.spec.objectives import read_constraints
@@ -34,7 +33,7 @@ def outline(ledger: Ledger) -> Outline:
     if schedulers.is_foreign(spec.scheduler.name):
         recorded = ledger.provenance
         return Outline(recorded["time_attr"], recorded["levels"])
-    scheduler = build_scheduler(spec)
+    scheduler = racing.build(spec)
     return Outline(scheduler.time_attr, scheduler.levels, scheduler.work)
 
 
@@ -67,16 +66,3 @@ def history(ledger: Ledger, compared: Objective | None = None) -> History:
     for records in iterate(ledger):
         past.extend(records)
     return past
-
-
-def build_scheduler(spec: SweepSpec, paths: tuple[str, ...] = ()) -> Scheduler:
-    """The scheduler that `spec` names, with its options checked; with `paths` also one's own.
-
-    Args:
-        spec: of the sweep.
-        paths: folders in which the module of one's own is looked for.
-    """
-    cls = schedulers.find(spec.scheduler.name, paths)
-    options = specs.build(cls.Options, spec.scheduler, "scheduler", spec.source)
-    scheduler = cls(options, Frame(spec.stop, spec.trials, spec.space, spec.seed))
-    return racing.Scheduler(scheduler, spec.replicas) if spec.racing else scheduler

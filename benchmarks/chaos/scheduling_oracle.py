@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from benchmarks.chaos.scheduling_rungs import Rungs
 from benchmarks.chaos.scheduling_walk import Known
 from benchmarks.chaos.scheduling_world import Place, claim
-from sweep import launch, reading
+from sweep import launch, racing, reading
 from sweep.assignment import SliceOutcome
 from sweep.errors import WorkerLost
 from sweep.events import (
@@ -62,7 +62,7 @@ class Oracle:
         self.folder = folder
         self.reader = Ledger(folder.ledger)
         self.spec: SweepSpec = reading.spec_of(self.reader)
-        self.scheduler = reading.build_scheduler(self.spec, ())
+        self.scheduler = racing.build(self.spec)
         self.mirror = History(reading.objective_of(self.spec, self.scheduler.time_attr))
         self.records: list[Recorded] = []
         self.known = Known(self.spec.seed)
