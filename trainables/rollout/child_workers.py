@@ -5,7 +5,7 @@ Whatever they return stands in the order of their indices, never of arrival.
 
 import logging
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, TypeVar
 
@@ -42,11 +42,9 @@ class ChildWorkers:
         self._metrics_timeout_s = metrics_timeout_s
         self._recovery = recovery or RecoveryConfig()
         self._specs = specs
-        self._count = len(specs)
         self._children: list[SupervisedWorker] = []
         try:
-            for spec in specs:
-                self._children.append(SupervisedWorker(spec, self._recovery))
+            self._start(specs)
         except BaseException:
             self.close()
             raise
@@ -71,22 +69,19 @@ class ChildWorkers:
     def get_state(self) -> list[dict[str, Any] | None]:
         """The state of each worker; None for one that was left out."""
         states = self._ask("get_state", lambda _: ())
-        return [states.get(index) for index in range(self._count)]
+        return [states.get(index) for index in range(len(self._specs))]
 
     def set_state(self, states: Sequence[Mapping[str, Any] | None]) -> None:
         """Take back what `get_state` gave, with as many workers as there were then.
 
         Those that had been left out are left out again, those that were left out since come back.
         """
-        require_as_many(states, self._count)
+        require_as_many(states, len(self._specs))
         for child in [c for c in self._children if states[c.spec.index] is None]:
             self._leave_out(child)
-        there = {child.spec.index: child for child in self._children}
-        self._children = [
-            there.get(spec.index) or SupervisedWorker(spec, self._recovery)
-            for spec in self._specs
-            if states[spec.index] is not None
-        ]
+        there = {child.spec.index for child in self._children}
+        back = [s for s in self._specs if states[s.index] is not None and s.index not in there]
+        self._start(back)
         self._ask("set_state", lambda index: (states[index],))
 
     def healthy(self) -> int:
@@ -113,6 +108,12 @@ class ChildWorkers:
             child.ask_to_end()
         for child in self._children:
             child.close()
+
+    def _start(self, specs: Iterable[WorkerSpec]) -> None:
+        """Add children, each of which is ours as soon as it is there."""
+        for spec in specs:
+            self._children.append(SupervisedWorker(spec, self._recovery))
+        self._children.sort(key=lambda child: child.spec.index)
 
     def _ask(self, method: str, args: Callable[[int], tuple[Any, ...]]) -> dict[int, Any]:
         """Index → answer, in worker order; all are read before an error is raised."""
@@ -145,7 +146,7 @@ class ChildWorkers:
                 child.spec.index,
                 child.pid,
                 len(self._children) - 1,
-                self._count,
+                len(self._specs),
                 exc_info=failed[child.spec.index],
             )
             self._leave_out(child)
@@ -161,8 +162,8 @@ class ChildWorkers:
         if self._recovery.recreate_failed_workers:
             advice = f"raise max_worker_restarts: {self._recovery.max_worker_restarts}"
         error = WorkerError(
-            f"none of {self._count} rollout worker(s) is left to go on with; mend what made them "
-            f"fail, or {advice}" + (f"; one of them: {first}" if first else "")
+            f"none of {len(self._specs)} rollout worker(s) is left to go on with; mend what made "
+            f"them fail, or {advice}" + (f"; one of them: {first}" if first else "")
         )
         error.__cause__ = first
         return error
