@@ -4,7 +4,7 @@
     spec == from_json(canonical_json(spec))
 
 Paths into results use ``/``, paths into settings use dots. Times are seconds. A key that is not
-built yet is refused, never ignored.
+known is refused, never ignored.
 """
 
 import json
