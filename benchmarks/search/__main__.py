@@ -24,7 +24,6 @@ from typing import Any
 
 from benchmarks.search import games, ours, peer_optuna, report
 from benchmarks.search.game import ITERATIONS, Game
-from benchmarks.search.tabulated import TABLE
 from benchmarks.search.trace import Report, Trace
 
 RESULTS = Path(__file__).with_name("results.jsonl")
@@ -137,11 +136,8 @@ def main() -> None:
     asked = parser.parse_args()
     done = {Match(*(row[key] for key in Match.__dataclass_fields__)) for row in read()}
     wanted = [] if asked.report_only else list(matches(asked.seeds, bool(asked.peers)))
-    names = asked.games
-    if names is None and not TABLE.exists():
-        names = ("branin", "hartmann", "quadratic")
-    if names is not None:
-        wanted = [match for match in wanted if match.game in names]
+    if asked.games is not None:
+        wanted = [match for match in wanted if match.game in asked.games]
     if asked.methods is not None:
         wanted = [one for one in wanted if one.who == "sweep" and one.method in asked.methods]
     left = [match for match in wanted if match not in done]

@@ -12,7 +12,7 @@ import numpy as np
 
 from benchmarks.search import games
 from benchmarks.search.game import ITERATIONS
-from benchmarks.search.tabulated import TABLE, Tabulated
+from benchmarks.search.tabulated import Tabulated
 
 PAGE = Path(__file__).parents[2] / "docs" / "search.md"
 RESAMPLES = 10_000
@@ -116,9 +116,7 @@ def _last_regret(row: Mapping[str, Any]) -> float:
 
 
 def _table_of_curves() -> str:
-    """What is said of the table of trained curves; it is not there before it was made."""
-    if not TABLE.exists():
-        return _NO_TABLE
+    """What is said of the table of trained curves."""
     settings, seeds, iterations = Tabulated("CartPole-v1", 0).shape
     return (
         "`CartPole-v1` and\n`Acrobot-v1` are curves of our own PPO, trained once (`python -m "
@@ -167,8 +165,6 @@ def _regrets(rows: Rows) -> str:
 _VERDICTS = """Ours less the best peer's in that game, seed by seed: the median of the
 differences, with its interval. Less is better; where nothing is said, the interval holds zero. The
 best peer is the one with the least median, chosen after all had played. Times are iterations."""
-_NO_TABLE = """Curves of our own PPO join them
-once `python -m benchmarks.search.curves` has trained them."""
 _OPENING = """# Searches beside their peers
 
 What a search finds for how much training, beside Optuna {optuna}, Ray Tune 2.60.0 and Syne Tune
