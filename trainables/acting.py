@@ -19,7 +19,7 @@ class ComputesActions:
     player: Player
     streams: Mapping[str, np.random.Generator]
 
-    def compute_action(  # noqa: PLR0913 the classic signature
+    def compute_action(
         self,
         obs: Any,
         state: Sequence[NDArray[Any]] | None = None,

@@ -77,7 +77,7 @@ class Search:
         records: the history so far, from which a new driver goes on.
     """
 
-    def __init__(  # noqa: PLR0913 each is a part of the recipe
+    def __init__(
         self,
         name: str,
         raw: Mapping[str, Any] = MIXED,
