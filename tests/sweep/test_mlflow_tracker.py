@@ -10,7 +10,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import closing, contextmanager, suppress
+from contextlib import closing, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -19,6 +19,7 @@ from typing import Any
 import pytest
 
 from sweep.events import Created, End, Status
+from sweep.spec.names import check_name
 from sweep.trackers import _mlflow_store
 from sweep.trackers._mlflow_content import LONGEST_KEY, LONGEST_PARAMETER, finite, key, parameter
 from sweep.trackers._mlflow_store import connect, store_url
@@ -495,6 +496,9 @@ def test_the_database_is_in_wal_mode_and_nothing_else_is_made(told: Story, root:
     files = {path.name.removesuffix("-wal").removesuffix("-shm") for path in root.iterdir()}
     assert files == {"mlflow.db", "mlflow.db.lock", "demo"}
     assert [path.name for path in root.parent.iterdir()] == [root.name]
+    for path in root.iterdir():
+        with pytest.raises(ValueError) if path.name != "demo" else nullcontext():
+            check_name(path.name)
 
 
 def test_two_sweeps_wait_for_each_other_while_the_tables_are_made(story: Story, root: Path) -> None:

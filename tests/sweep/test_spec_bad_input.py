@@ -267,6 +267,7 @@ def test_a_mistake_is_answered_with_its_place_value_and_remedy(
         *("", ".", "..", "../../etc", "/abs", "a/b", "a" * 101, "a..b", "a.", "con", "lpt1.txt"),
         *("-rf", "_a", "Tiny", "a b", "a\\b", "😀", "é", "e\u0301", "\u202etini", "%s{0}"),
         *("'; drop table", "$(id)", "a?b", "a#b", "a\tb", "~"),
+        *("mlflow.db", "mlflow.db-wal", "mlflow.db.lock", "mlflow.db.new", "mlartifacts"),
     ],
 )
 def test_a_name_that_is_no_slug_is_refused(name: str) -> None:
@@ -277,7 +278,9 @@ def test_a_name_that_is_no_slug_is_refused(name: str) -> None:
     assert error.file == "--name …"
 
 
-@pytest.mark.parametrize("name", ["a", "0", "a.b_c-d", "console", "ppo-2024.01.01", "a" * 100])
+@pytest.mark.parametrize(
+    "name", ["a", "0", "a.b_c-d", "console", "ppo-2024.01.01", "mlflow.dbs", "a" * 100]
+)
 def test_a_slug_is_a_name(name: str) -> None:
     assert parse(SPEC, "spec.yaml", [Override("name", name, "--name")]).name == name
 
