@@ -13,6 +13,7 @@ from collections.abc import Iterator, Sequence
 
 import click
 
+from sweep import __version__
 from sweep.commands import (
     checking,
     controlling,
@@ -40,7 +41,7 @@ class _InOrder(click.Group):
     invoke_without_command=True,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
 )
-@click.version_option(package_name="sweep", message="%(version)s")
+@click.version_option(__version__, message="%(version)s")
 @click.pass_context
 def commands(context: click.Context) -> None:
     """Find the settings with which a trainer learns best. Everything can be killed and resumed."""

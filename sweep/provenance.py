@@ -8,11 +8,12 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
+from sweep import __version__
 from trainables.errors import printable
 from trainables.trainable import Trainable
 
-#: Packages whose versions decide whether a resumed trial can be exact.
-RECORDED = ("torch", "numpy", "gymnasium", "optuna", "sweep")
+#: Distributions whose versions decide, beside ours, whether a resumed trial can be exact.
+RECORDED = ("torch", "numpy", "gymnasium", "optuna")
 _PROCESSORS = Path("/proc/cpuinfo")
 
 
@@ -20,6 +21,7 @@ def of(trainable: type[Trainable]) -> dict[str, Any]:
     """Entries ``versions``, ``source`` (a digest), and ``processor``."""
     versions = {"python": platform.python_version()}
     versions |= {name: importlib.metadata.version(name) for name in RECORDED}
+    versions["sweep"] = __version__
     return {
         "versions": versions,
         "source": _source_digest(trainable),

@@ -249,7 +249,7 @@ def test_W8_a_missing_library_or_screen_is_named(
     assert why_no_picture(env) == ""
     env.close()
     monkeypatch.setitem(sys.modules, "av", None)
-    assert "pip install sweep[video]" in refusal(tmp_path)
+    assert "pip install 'sweep-rl[video]'" in refusal(tmp_path)
 
 
 # ---- the file --------------------------------------------------------------------------------

@@ -171,7 +171,7 @@ def make_game(env_id: str, env_config: dict[str, Any], stack: bool, learning: bo
 
 def _not_installed(env_id: str) -> ConfigError:
     return ConfigError(
-        "env", env_id, "an environment that is installed", "pip install sweep[atari]"
+        "env", env_id, "an environment that is installed", "pip install 'sweep-rl[atari]'"
     )
 
 

@@ -39,7 +39,7 @@ class RenderingConfig(Section):
         default=False,
         description="Record episodes as MP4 files in the trial's folder videos: of each evaluation "
         "(evaluation), of the first worker's first environment while sampling (rollout), or both "
-        "(true). Needs pip install sweep[video].",
+        "(true). Needs pip install 'sweep-rl[video]'.",
     )
     record_every: int = Field(
         default=100,
@@ -96,7 +96,7 @@ def check_rendering(environment: EnvironmentConfig, config: RenderingConfig) -> 
         ConfigError: nothing can be drawn or recorded.
     """
     if config.record_env and not is_installed():
-        hint = "pip install sweep[video]"
+        hint = "pip install 'sweep-rl[video]'"
         raise ConfigError("record_env", config.record_env, "false without PyAV", hint)
     if isinstance(config.render_env, str):
         find_viewer(config.render_env)

@@ -1,0 +1,70 @@
+"""What is installed is called what messages and pages say, and brings its types."""
+
+import re
+import subprocess
+import sys
+import tomllib
+from importlib import resources
+from pathlib import Path
+
+import pytest
+
+from sweep import __version__, provenance
+from tests.support.command_line import environment
+from trainables.trainable import Trainable
+
+HERE = Path(__file__).parents[1]
+PROJECT = tomllib.loads((HERE / "pyproject.toml").read_text())["project"]
+#: Files in which people read what to install.
+TEXTS = sorted(
+    path
+    for place in ("sweep", "trainables", "search_spaces", "docs", "README.md", "CHANGELOG.md")
+    for path in [HERE / place, *(HERE / place).rglob("*")]
+    if path.suffix in (".py", ".md", ".yaml")
+)
+RECOMMENDED = re.compile(r"pip install (?P<quote>['\"]?)(?P<name>[\w-]+)\[(?P<extras>[\w,]+)\]")
+#: Others' distributions, which a page about others recommends.
+OTHERS = {"ray"}
+
+
+def test_every_extra_that_is_recommended_is_one_of_this_distribution() -> None:
+    """In quotes: some shells take the brackets for a pattern."""
+    found = [its for path in TEXTS for its in RECOMMENDED.finditer(path.read_text())]
+    ours = [its for its in found if its["name"] not in OTHERS]
+    assert len(ours) >= 5
+    assert {its["name"] for its in ours} == {PROJECT["name"]}
+    assert all(its["quote"] for its in ours)
+    named = {extra for its in ours for extra in its["extras"].split(",")}
+    assert named <= PROJECT["optional-dependencies"].keys()
+
+
+def test_the_distribution_is_not_called_as_somebody_elses_on_the_public_index() -> None:
+    assert PROJECT["name"] == "sweep-rl"
+    (own,) = (d for d in PROJECT["optional-dependencies"]["dev"] if d.startswith("sweep"))
+    assert own.startswith("sweep-rl[")
+
+
+def test_the_version_is_known_however_the_program_was_installed() -> None:
+    """A folder on the import path is enough: no other distribution's number is taken for it."""
+    script = """
+import importlib.metadata as metadata
+found = metadata.version
+def version(name):
+    if name.startswith("sweep"):
+        raise metadata.PackageNotFoundError(name)
+    return found(name)
+metadata.version = version
+from sweep.cli import commands
+commands(["--version"])
+"""
+    command = [sys.executable, "-c", script]
+    told = subprocess.run(command, env=environment(), capture_output=True, text=True, check=True)
+    assert told.stdout == f"{__version__}\n"
+    assert provenance.of(Trainable)["versions"]["sweep"] == __version__
+
+
+@pytest.mark.parametrize("package", ["sweep", "trainables"])
+def test_the_packages_say_that_they_have_types(package: str) -> None:
+    assert (resources.files(package) / "py.typed").is_file()
+    setuptools = tomllib.loads((HERE / "pyproject.toml").read_text())["tool"]["setuptools"]
+    assert "py.typed" in setuptools["package-data"][package]
