@@ -33,7 +33,9 @@ ENVIRONMENT = {
 }
 #: Loggers that say on standard error what the outbox says once, in one sentence.
 NOISY = ("mlflow.store", "alembic", "urllib3.connectionpool")
-#: The MLflow page opens such an experiment on its runs.
+#: MLflow's tag that names the run above one.
+PARENT = "mlflow.parentRunId"
+#: For the MLflow page: what is in the experiment, so that it need not guess.
 EXPERIMENT_TAGS = {"mlflow.experimentKind": "custom_model_development"}
 
 

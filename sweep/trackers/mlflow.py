@@ -34,14 +34,13 @@ from sweep.trackers._mlflow_content import (
     parameter,
     run_name,
 )
-from sweep.trackers._mlflow_store import connect, name_of, search
+from sweep.trackers._mlflow_store import PARENT, connect, name_of, search
 
 if TYPE_CHECKING:
     from mlflow.entities import Run
 
 T = TypeVar("T")
 
-PARENT = "mlflow.parentRunId"
 #: Rows in one request, the most that MLflow takes; with the longest keys they stay below its 1 MB.
 ROWS_AT_ONCE = 1000
 #: Settings in one request; 20 of the longest values stay below 1 MB.

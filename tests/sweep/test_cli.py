@@ -348,13 +348,13 @@ def test_a_port_that_is_in_use_is_refused(here: Here, tmp_path: Path) -> None:
     assert str(port) in err
 
 
-def test_the_page_of_a_sweep_is_its_experiment(tmp_path: Path) -> None:
+@pytest.mark.parametrize("name", ["other", None])
+def test_the_page_of_no_sweep_lists_all_experiments(tmp_path: Path, name: str | None) -> None:
     with contextlib.closing(sqlite3.connect(tmp_path / "mlflow.db")) as database, database:
         database.execute("CREATE TABLE experiments (experiment_id INTEGER, name TEXT)")
         database.execute("INSERT INTO experiments VALUES (7, 'demo')")
-    assert Page(tmp_path, "demo", 5001).url == "http://127.0.0.1:5001/#/experiments/7"
-    assert Page(tmp_path, "other", 5001).url == "http://127.0.0.1:5001"
-    assert Page(tmp_path, None, 5001).url == "http://127.0.0.1:5001"
+    everything = "http://127.0.0.1:5001/#/experiments?workflowType=machine_learning"
+    assert Page(tmp_path, name, 5001).url == everything
 
 
 # ---- mistakes -------------------------------------------------------------------------------

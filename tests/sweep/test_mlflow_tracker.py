@@ -15,15 +15,17 @@ from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
+from urllib.parse import parse_qsl
 
 import pytest
 
 from sweep.events import Created, End, Status
+from sweep.show.mlflow_page import Page
 from sweep.spec.names import check_name
 from sweep.trackers import _mlflow_store
 from sweep.trackers._mlflow_content import LONGEST_KEY, LONGEST_PARAMETER, finite, key, parameter
-from sweep.trackers._mlflow_store import connect, store_url
-from sweep.trackers.mlflow import PARENT, Tracker
+from sweep.trackers._mlflow_store import PARENT, connect, store_url
+from sweep.trackers.mlflow import Tracker
 from sweep.wishes import Dropped
 from tests.support.events import Story, publish_with, row, rows, tell_everything
 from tests.support.mlflow_server import await_health, free_port, serving
@@ -577,6 +579,51 @@ def test_a_second_run_that_a_lost_request_made_is_deleted(told: Story) -> None:
     publish(told, 7)
     assert runs(told)["0"].id == first.id
     assert_whole(told)
+
+
+# ---- the page -----------------------------------------------------------------------------------
+
+
+def test_the_page_of_a_sweep_compares_its_trials_best_first(told: Story, root: Path) -> None:
+    earlier = Story.create(root.parent / "elsewhere", uri=store_url(told.where.folder))
+    earlier.where = replace(earlier.where, created_at=1.0)
+    earlier.begin()
+    earlier.start(0)
+    publish(earlier)
+    publish(told)
+    address, _, query = Page(root, "demo", 5001).url.partition("?")
+    client, experiment = connect(told.where)
+    assert address == f"http://127.0.0.1:5001/#/experiments/{experiment}/runs"
+    asked = dict(parse_qsl(query, strict_parsing=True))
+    order = f"{asked.pop('orderByKey')} {'ASC' if asked.pop('orderByAsc') == 'true' else 'DESC'}"
+    found = client.search_runs([experiment], asked.pop("searchFilter"), order_by=[order])
+    last = {trial.number: trial.replicas[0].curve for trial in told.history.trials}
+    values = {number: curve[-1].value or 0.0 for number, curve in last.items() if curve}
+    best_first = sorted(values, key=lambda number: -values[number])
+    assert [run.data.tags["sweep.trial"] for run in found] == [*map(str, best_first), "4"]
+    assert asked == {"workflowType": "machine_learning", "compareRunsMode": "CHART"}
+
+
+def test_the_page_of_a_sweep_that_has_no_run_shows_what_its_experiment_has(
+    story: Story, root: Path
+) -> None:
+    _client, experiment = connect(story.where)
+    url = Page(root, "demo", 5001).url
+    assert url == (
+        f"http://127.0.0.1:5001/#/experiments/{experiment}/runs"
+        "?workflowType=machine_learning&compareRunsMode=CHART"
+    )
+
+
+def test_mlflows_page_knows_every_word_of_the_address(told: Story, root: Path) -> None:
+    import mlflow
+
+    publish(told)
+    files = [*Path(mlflow.__file__).parent.glob("server/js/build/static/js/*.js")]
+    page = "".join(path.read_text() for path in files)
+    asked = dict(parse_qsl(Page(root, "demo", 5001).url.partition("?")[2]))
+    for word in (*asked, asked["workflowType"], asked["compareRunsMode"]):
+        assert word in page
 
 
 # ---- a server -----------------------------------------------------------------------------------

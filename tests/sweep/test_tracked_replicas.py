@@ -22,8 +22,7 @@ from sweep.ledger import Ledger
 from sweep.seeds import FIRST_TEST, is_test, seed_of
 from sweep.trackers import Tracker, Where, mlflow
 from sweep.trackers import optuna as optuna_tracker
-from sweep.trackers._mlflow_store import connect
-from sweep.trackers.mlflow import PARENT
+from sweep.trackers._mlflow_store import PARENT, connect
 from tests.support import sweeps
 
 pytestmark = pytest.mark.filterwarnings(
