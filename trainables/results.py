@@ -64,7 +64,7 @@ class Counters:
             "time_this_iter_s": elapsed,
             "time_total_s": totals["time_total_s"],
             "date": now.strftime("%Y-%m-%d_%H-%M-%S"),
-            "timestamp": int(now.timestamp()),
+            "timestamp": round(now.timestamp(), 3),
             "hostname": socket.gethostname(),
             "node_ip": "127.0.0.1",
             "pid": os.getpid(),

@@ -18,8 +18,7 @@ from sweep.trackers._mlflow_content import (
     Content,
     RunKey,
     Value,
-    key,
-    parameter,
+    parameters,
     run_name,
 )
 from sweep.trackers._mlflow_store import name_of, open_client, search
@@ -114,6 +113,8 @@ class Check:
             due, standing = self._due(name), self._standing(run)
             for problem in (*self._wrong_rows(name, due, standing), *self._settings(name, run)):
                 yield problem, run.info.run_id
+            if lacking := len(self._parameters(name).keys() - run.data.params.keys()):
+                yield f"{lacking} settings are missing", ""
             if missing := len(due.keys() - standing.keys()):
                 yield f"{missing} rows are missing", ""
             if run.info.status != (status := self._status(name)):
@@ -128,18 +129,24 @@ class Check:
         return STATUS[its.status]
 
     def _settings(self, name: str, run: "Run") -> Iterator[str]:
-        trial, replica = self._keys.get(name, (0, 0))
-        searched = self._content.history.trials[trial].searched if replica == WHOLE else {}
-        due = {key(setting): parameter(value) for setting, value in searched.items()}
-        for setting in sorted(due.keys() | run.data.params.keys()):
-            if due.get(setting) != (seen := run.data.params.get(setting)):
+        due = self._parameters(name)
+        for setting, seen in sorted(run.data.params.items()):
+            if due.get(setting) != seen:
                 yield f"the setting {setting} is {seen}"
+
+    def _parameters(self, name: str) -> dict[str, str]:
+        trial, replica = self._keys.get(name, (0, 0))
+        return parameters(self._content.history.trials[trial]) if replica == WHOLE else {}
 
     def _wrong_rows(
         self, name: str, due: Mapping[Place, Value], standing: Mapping[Place, Sequence[float]]
     ) -> Iterator[str]:
         if twice := sum(len(values) > 1 for values in standing.values()):
             yield f"{twice} rows stand there more than once"
+        ours = {key for key, _ in due}
+        if strange := [place for place in standing if place[0] in ours and place not in due]:
+            first = "{} at {}".format(*min(strange))
+            yield f"{len(strange)} rows stand at times of their own, the first is {first} ms"
         sure = self._sure.get(name, math.inf)
         wrong = [
             row
@@ -153,10 +160,9 @@ class Check:
             yield f"{len(wrong)} rows have another value, the first is {first}"
 
     def _due(self, name: str) -> dict[Place, Value]:
-        created = int(self._where.created_at * 1000)
         rows: dict[Place, Value] = {}
         for row in self._rows.get(name, []):
-            rows.setdefault((row.key, created + row.number), row)
+            rows.setdefault((row.key, row.time), row)
         return rows
 
     def _standing(self, run: "Run") -> dict[Place, list[float]]:

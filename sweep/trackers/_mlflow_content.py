@@ -1,9 +1,9 @@
 """What stands in MLflow for a sweep, as functions of its history; nothing here touches MLflow.
 
-A row's step is ``timesteps_total`` where there is one, else the iteration. Its time is no time of
-day but the sweep's creation plus one millisecond per iteration: so a row that is sent again is the
-same row, also when its iteration was run again (``time_total_s`` shows the course of time). NaN
-stays NaN; ±infinity becomes the largest finite number of that sign, since SQL has no infinity.
+A row's step is ``timesteps_total`` where there is one, else the iteration. Its time is when it was
+made, as the ledger has it, so that a row that is sent again is the same row; an iteration that was
+run again keeps the time at which it was run first. NaN stays NaN; ±infinity becomes the largest
+finite number of that sign, since SQL has no infinity.
 """
 
 import hashlib
@@ -11,7 +11,10 @@ import math
 import posixpath
 import re
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from array import array
+from bisect import bisect_left
+from collections import defaultdict
+from collections.abc import Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any
@@ -67,6 +70,8 @@ class Value:
     """Of the iteration, or of the event; with the key it says which row this is."""
     value: float
     step: int
+    time: int
+    """Milliseconds since 1970; rows of one key have different ones."""
 
 
 #: The trial of a run, and the replica or test below it; -1: the trial itself.
@@ -84,6 +89,34 @@ class Changes:
     """New rows of the sweep's own run."""
 
 
+class Times:
+    """When the rows of a run were made: number → milliseconds since 1970, no two the same.
+
+    What was told first stands.
+    """
+
+    def __init__(self) -> None:
+        self._numbers, self._times = array("q"), array("q")
+        self._last = 0
+
+    def of(self, number: int) -> int | None:
+        """The time of a row; None: it was not told."""
+        place = bisect_left(self._numbers, number)
+        known = place < len(self._numbers) and self._numbers[place] == number
+        return self._times[place] if known else None
+
+    def tell(self, number: int, milliseconds: int) -> int:
+        """The time of a row that was made then, which is at least 1 ms after those before it."""
+        known = self.of(number)
+        if known is not None:
+            return known
+        self._last = max(milliseconds, self._last + 1)
+        place = bisect_left(self._numbers, number)
+        self._numbers.insert(place, number)
+        self._times.insert(place, self._last)
+        return self._last
+
+
 class Content:
     """A fold over the events; `extend` says what to add, the rest what stands there now."""
 
@@ -91,10 +124,18 @@ class Content:
         self.history = History(where.objective)
         self.ended_at = 0.0
         """When the newest epoch ended, in seconds since 1970."""
+        self.created_at: dict[int, float] = {}
+        """Trial → when it was created, in seconds since 1970."""
         self._where = where
         self._scores: dict[int, float | None] = {}
         self._curves: dict[int, Curve] = {}
         """Trial → its curve, where trials have several seeds."""
+        self._began: dict[tuple[int, int], float] = {}
+        """Trial and replica → when its newest slice began."""
+        self._results: dict[RunKey, Times] = defaultdict(Times)
+        """Run → when its iterations were finished."""
+        self._events: dict[RunKey | None, Times] = defaultdict(Times)
+        """Run, or None for the sweep's own → when the events were recorded of which it has rows."""
 
     @property
     def grouped(self) -> bool:
@@ -109,16 +150,34 @@ class Content:
             event = record.event
             for run in self._about(event):
                 changes.runs.setdefault(run, [])
-            if isinstance(event, Closed):
+            if isinstance(event, Created):
+                self.created_at[event.trial] = record.at
+            elif isinstance(event, Opened):
+                self._began[event.trial, event.replica] = record.at
+            elif isinstance(event, Closed):
                 run = self._about(event)[-1]
-                changes.runs[run] += [v for row in event.rows for v in values(row)]
+                changes.runs[run] += self._rows(run, event, record.at)
                 if not is_test(event.replica):
-                    changes.sweep += self._best(event.trial, record.k)
-                    changes.runs[event.trial, WHOLE] += self._group(event, record.k)
+                    changes.sweep += self._best(event.trial, record)
+                    changes.runs[event.trial, WHOLE] += self._group(event, record)
             elif isinstance(event, EpochEnded):
                 self.ended_at = record.at
-                changes.sweep += self._counts(record.k)
+                changes.sweep += self._counts(record)
         return changes
+
+    def _rows(self, run: RunKey, event: Closed, ended: float) -> Iterator[Value]:
+        """The results of a slice."""
+        replica = self.history.replica(event.trial, event.replica)
+        earliest = replica.started_at or self._where.created_at
+        began = max(self._began.get((event.trial, event.replica), ended), earliest)
+        for row in event.rows:
+            made = milliseconds(made_at(row, began, ended))
+            yield from values(row, self._results[run].tell(row.iteration, made))
+
+    def _of_event(self, name: str, value: float, record: Recorded, run: RunKey | None) -> Value:
+        """A row that an event brings; its step is the event's number."""
+        time = self._events[run].tell(record.k, milliseconds(record.at))
+        return Value(name, record.k, finite(value), record.k, time)
 
     def _about(self, event: Event) -> list[RunKey]:
         """The runs that an event changes, the one that has its results last."""
@@ -134,29 +193,36 @@ class Content:
             case _:
                 return []
 
-    def _group(self, event: Closed, k: int) -> Iterator[Value]:
-        """The aggregate of a trial's seeds by iteration, and its score at each event."""
+    def _group(self, event: Closed, record: Recorded) -> Iterator[Value]:
+        """The aggregate of a trial's seeds by iteration, and its score at each event.
+
+        An iteration is as late as the last of the seeds that have it.
+        """
         if not self.grouped:
             return
         trial = self.history.trials[event.trial]
         curve = self._curves.setdefault(event.trial, Curve(trial.objective))
+        whole = (trial.number, WHOLE)
         for row in curve.extend(trial, event):
-            yield from values(row)
+            seeds = (self._results[trial.number, r.index].of(row.iteration) for r in trial.replicas)
+            made = max(time for time in seeds if time is not None)
+            yield from values(row, self._results[whole].tell(row.iteration, made))
         if trial.score is not None:
-            yield Value("sweep/score", k, finite(trial.score), k)
+            yield self._of_event("sweep/score", trial.score, record, whole)
 
-    def _best(self, number: int, k: int) -> Iterator[Value]:
-        """The best score so far, one row for each slice that ended; its step is the event's."""
+    def _best(self, number: int, record: Recorded) -> Iterator[Value]:
+        """The best score so far, one row for each slice that ended."""
         self._scores[number] = self.history.trials[number].score
         best = self.best
         score = None if best is None else self._scores[best.number]
         if score is not None:
-            yield Value(key(f"best/{self._where.spec.metric}"), k, finite(score), k)
+            yield self._of_event(key(f"best/{self._where.spec.metric}"), score, record, None)
 
-    def _counts(self, k: int) -> Iterator[Value]:
+    def _counts(self, record: Recorded) -> Iterator[Value]:
         """How many trials have each status, when a driver leaves."""
         for status in Status:
-            yield Value(f"trials/{status.lower()}", k, len(self.history.of(status)), k)
+            count = len(self.history.of(status))
+            yield self._of_event(f"trials/{status.lower()}", count, record, None)
 
     # ---- what stands there ------------------------------------------------------------------
 
@@ -230,8 +296,8 @@ def run_name(trial: int, replica: int) -> str:
 # ---- results ------------------------------------------------------------------------------------
 
 
-def values(row: Row) -> Iterator[Value]:
-    """The numbers of a result as rows.
+def values(row: Row, time: int) -> Iterator[Value]:
+    """The numbers of a result that was made at `time` as rows.
 
     The iteration comes first: where it does not stand in a store, none of the others does.
     """
@@ -239,7 +305,22 @@ def values(row: Row) -> Iterator[Value]:
     names = sorted(row.metrics, key=lambda name: name != "training_iteration")
     for name, value in ((name, row.metrics[name]) for name in names):
         if name.split("/")[0] not in NOT_CURVES and not isinstance(value, str):
-            yield Value(key(name), row.iteration, finite(value), step)
+            yield Value(key(name), row.iteration, finite(value), step, time)
+
+
+def made_at(row: Row, began: float, ended: float) -> float:
+    """When a result was made, in seconds since 1970: as it says, in the course of its slice.
+
+    One that does not say was there when its slice ended. A trainable may say anything.
+    """
+    said = row.metrics.get("timestamp")
+    made = math.nan if said is None or isinstance(said, str) else finite(said)
+    return max(began, ended if math.isnan(made) else min(made, ended))
+
+
+def milliseconds(seconds: float) -> int:
+    """A time as MLflow keeps it."""
+    return int(seconds * 1000)
 
 
 def _step(row: Row) -> int:
@@ -256,6 +337,29 @@ def finite(value: Scalar) -> float:
     except OverflowError:  # an int beyond the range of float
         number = math.inf if int(value) > 0 else -math.inf
     return math.copysign(sys.float_info.max, number) if math.isinf(number) else number
+
+
+# ---- settings -----------------------------------------------------------------------------------
+
+
+def parameters(trial: Trial) -> dict[str, str]:
+    """Every setting of a trial by its dotted name: what was searched, then all that is fixed."""
+    settings = {**trial.searched, **_fixed(trial.config, trial.searched)}
+    return {key(name): parameter(value) for name, value in settings.items()}
+
+
+def _fixed(config: Mapping[str, Any], searched: Container[str], above: str = "") -> dict[str, Any]:
+    """The leaves of the settings that a trainable is given, without those that were searched."""
+    leaves: dict[str, Any] = {}
+    for part, value in config.items():
+        name = f"{above}{part}"
+        if name in searched:
+            continue
+        if isinstance(value, Mapping) and value:
+            leaves |= _fixed(value, searched, f"{name}.")
+        else:
+            leaves[name] = value
+    return leaves
 
 
 # ---- names and texts ----------------------------------------------------------------------------

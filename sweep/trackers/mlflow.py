@@ -10,7 +10,8 @@ that a person has deleted is left alone.
 
 MLflow takes nothing back. Where iterations are run again after a crash, the rows that came first
 stand; an exact trainable gives the same ones. When a trial goes on after it had ended (a top-up, a
-retry) its run is RUNNING again, and its old end time stays until the next one.
+retry) its run is RUNNING again, and its old end time stays until the next one. Rows to which an
+earlier release gave dates of its own keep them, until `sweep verify --repair` makes their run anew.
 """
 
 import math
@@ -30,8 +31,8 @@ from sweep.trackers._mlflow_content import (
     WHOLE,
     Content,
     Value,
-    key,
-    parameter,
+    milliseconds,
+    parameters,
     run_name,
 )
 from sweep.trackers._mlflow_store import PARENT, connect, name_of, search
@@ -124,7 +125,8 @@ class _Copy:
 
     def __init__(self, where: Where, k: int) -> None:
         self._where = where
-        self._created_ms = _ms(where.created_at)
+        self._created_ms = milliseconds(where.created_at)
+        """An earlier release dated rows by their numbers, a millisecond each from here on."""
         self._content = Content(where)
         for records in where.earlier(k):
             self._content.extend(records)
@@ -160,9 +162,9 @@ class _Copy:
 
     def _write_trial(self, parent: _Run, trial: Trial, rows: Sequence[Value]) -> _Run:
         tags = {PARENT: parent.id, **self._content.trial_tags(trial)}
-        started = trial.started_at or self._where.created_at
-        run = self._run(run_name(trial.number, WHOLE), f"trial {trial.number}", tags, started)
-        self._write(run, rows, tags, {key(k): parameter(v) for k, v in trial.searched.items()})
+        created = self._content.created_at[trial.number]
+        run = self._run(run_name(trial.number, WHOLE), f"trial {trial.number}", tags, created)
+        self._write(run, rows, tags, parameters(trial))
         self._set_status(run, STATUS[trial.status], trial.ended_at)
         if rows and self._content.grouped:
             run.newest = (
@@ -191,7 +193,9 @@ class _Copy:
 
     def _run(self, name: str, title: str, tags: Mapping[str, str], started: float) -> _Run:
         if name not in self._runs:
-            made = self._client.create_run(self._experiment, _ms(started), dict(tags), title)
+            made = self._client.create_run(
+                self._experiment, milliseconds(started), dict(tags), title
+            )
             self._runs[name] = _known(made)
         return self._runs[name]
 
@@ -214,7 +218,7 @@ class _Copy:
             run.parameters.update(names)
         for batch in _batches(self._new(run, rows), ROWS_AT_ONCE):
             # newest first: a store that looks for the newest row of each key finds it at once
-            newest_first = [Metric(r.key, r.value, self._time(r), r.step) for r in reversed(batch)]
+            newest_first = [Metric(r.key, r.value, r.time, r.step) for r in reversed(batch)]
             self._client.log_batch(run.id, metrics=newest_first, synchronous=True)
         run.newest = max([run.newest, *(row.number for row in rows)])
         changed = {name: text for name, text in tags.items() if run.tags.get(name) != text}
@@ -226,19 +230,18 @@ class _Copy:
     def _new(self, run: _Run, rows: Sequence[Value]) -> list[Value]:
         """Those of `rows` that do not stand in the store, each once."""
         asked = {row.key for row in rows if row.number <= run.newest}
-        standing = {
-            (name, row.timestamp)
-            for name in sorted(asked)
-            for row in self._client.get_metric_history(run.id, name)
-        }
+        standing: set[tuple[str, int]] = set()
+        outdated: set[tuple[str, int, int]] = set()
+        for name in sorted(asked):
+            for row in self._client.get_metric_history(run.id, name):
+                standing.add((name, row.timestamp))
+                outdated.add((name, row.timestamp - self._created_ms, row.step))
         new: dict[tuple[str, int], Value] = {}
-        for row in rows:
-            if (row.key, self._time(row)) not in standing:
-                new.setdefault((row.key, row.number), row)
+        for value in rows:
+            stands_outdated = (value.key, value.number, value.step) in outdated
+            if (value.key, value.time) not in standing and not stands_outdated:
+                new.setdefault((value.key, value.number), value)
         return list(new.values())
-
-    def _time(self, row: Value) -> int:
-        return self._created_ms + row.number
 
     def _set_status(self, run: _Run, status: str, ended: float | None) -> None:
         if run.deleted or run.status == status:
@@ -246,7 +249,7 @@ class _Copy:
         if ended is None:
             self._client.update_run(run.id, status)
         else:
-            self._client.set_terminated(run.id, status, _ms(ended))
+            self._client.set_terminated(run.id, status, milliseconds(ended))
         run.status = status
 
 
@@ -257,10 +260,6 @@ def _known(run: "Run") -> _Run:
     deleted = run.info.lifecycle_stage == "deleted"
     tags = dict(data.tags)
     return _Run(run.info.run_id, run.info.status, tags, set(data.params), deleted, newest)
-
-
-def _ms(seconds: float) -> int:
-    return int(seconds * 1000)
 
 
 def _batches(items: Sequence[T], size: int) -> Iterator[Sequence[T]]:

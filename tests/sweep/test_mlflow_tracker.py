@@ -19,7 +19,7 @@ from urllib.parse import parse_qsl
 
 import pytest
 
-from sweep.events import Created, End, Status
+from sweep.events import Created, End, Row, Status
 from sweep.show.mlflow_page import Page
 from sweep.spec.names import check_name
 from sweep.trackers import _mlflow_store
@@ -27,7 +27,7 @@ from sweep.trackers._mlflow_content import LONGEST_KEY, LONGEST_PARAMETER, finit
 from sweep.trackers._mlflow_store import PARENT, connect, store_url
 from sweep.trackers.mlflow import Tracker
 from sweep.wishes import Dropped
-from tests.support.events import Story, publish_with, row, rows, tell_everything
+from tests.support.events import STARTED, Story, publish_with, row, rows, tell_everything
 from tests.support.mlflow_server import await_health, free_port, serving
 
 # MLflow 3.17 uses a loader that SQLAlchemy 2.1 deprecates; it says so when its tables are imported.
@@ -45,6 +45,7 @@ class Run:
     id: str
     name: str
     status: str
+    start: int
     end: int | None
     tags: dict[str, str]
     params: dict[str, str]
@@ -134,11 +135,13 @@ def runs(story: Story) -> dict[str, Run]:
     return by_trial
 
 
-_RUNS = "SELECT run_uuid, name, status, end_time FROM runs WHERE lifecycle_stage = 'active'"
+_RUNS = (
+    "SELECT run_uuid, name, status, start_time, end_time FROM runs WHERE lifecycle_stage = 'active'"
+)
 
 
 def _run(database: sqlite3.Connection, fields: Any) -> Run:
-    run, name, status, end = fields
+    run, name, status, start, end = fields
 
     def all_of(query: str) -> list[Any]:
         return database.execute(f"{query} WHERE run_uuid = ?", (run,)).fetchall()
@@ -148,6 +151,7 @@ def _run(database: sqlite3.Connection, fields: Any) -> Run:
         run,
         name,
         status,
+        start,
         end,
         dict(all_of("SELECT key, value FROM tags")),
         dict(all_of("SELECT key, value FROM params")),
@@ -231,6 +235,36 @@ def test_searched_settings_are_parameters_and_lists_are_json(told: Story) -> Non
     assert copied["0"].params == {"lr": "0.001", "layers": "2", "net": "[64,64]"}
     assert (copied["1"].params["net"], copied["2"].params["net"]) == ("null", "true")
     assert copied[""].params == {}
+
+
+def test_every_fixed_setting_is_a_parameter_too_by_its_dotted_name(story: Story) -> None:
+    searched = {"lr": 0.1, "env_config.size": 3, "model": {"hidden": [64, 64]}}
+    config = {
+        "lr": 0.1,
+        "env": "CartPole-v1",
+        "env_config": {"size": 3, "wind": {"on": True, "gusts": {}}},
+        "model": {"hidden": [64, 64]},
+        "gamma": 0.99,
+        "seed": None,
+        **{f"other{place}": place for place in range(250)},
+    }
+    story.begin()
+    story.tell(Created(0, searched, config, seen=0))
+    publish(story)
+    publish(story)
+    params = runs(story)["0"].params
+    assert {name: text for name, text in params.items() if not name.startswith("other")} == {
+        "lr": "0.1",
+        "env": "CartPole-v1",
+        "env_config.size": "3",
+        "env_config.wind.on": "true",
+        "env_config.wind.gusts": "{}",
+        "model": '{"hidden":[64,64]}',
+        "gamma": "0.99",
+        "seed": "null",
+    }
+    assert all(params[f"other{place}"] == str(place) for place in range(250))
+    assert Tracker(story.where).differences() == []
 
 
 def test_a_trial_is_tagged_with_its_seed_its_reason_and_its_newest_checkpoint(told: Story) -> None:
@@ -352,6 +386,135 @@ def test_a_result_without_timesteps_has_its_iteration_as_step(story: Story) -> N
     story.close(0, Status.PAUSED, [type(bare)(1, metrics)])
     publish(story)
     assert runs(story)["0"].curves["info/score", 1] == 0.0
+
+
+# ---- times --------------------------------------------------------------------------------------
+
+SECOND = 1000
+
+
+def tell_dated(story: Story) -> None:
+    """Event k is recorded 100 k seconds after the sweep was created; results say when they were."""
+    story.begin()
+    story.start(0)
+    first = [row(0, i, timestamp=STARTED + at) for i, at in ((1, 310.25), (2, 350), (3, 399))]
+    story.close(0, Status.PAUSED, first, End.CRASHED)
+    story.go_on(0)
+    again = [row(0, i, timestamp=STARTED + at) for i, at in ((3, 520), (4, 530.001))]
+    story.close(0, Status.COMPLETED, again, End.DONE, source=2)
+    story.end()
+    date(story)
+
+
+def date(story: Story) -> None:
+    with closing(sqlite3.connect(story.where.folder.ledger)) as database, database:
+        database.execute("UPDATE events SET at = ? + 100.0 * k", (STARTED,))
+        database.execute("UPDATE sweep SET created_at = ?", (STARTED,))
+    story.where = replace(story.where, created_at=STARTED)
+
+
+def times(run: Run, key: str) -> list[float]:
+    """Milliseconds after the sweep was created of the rows of a key, by step."""
+    return [time - STARTED * SECOND for name, _, time, _ in run.rows if name == key]
+
+
+@pytest.mark.parametrize("size", [1, 1000])
+def test_a_row_has_the_time_at_which_it_was_made_also_when_it_is_run_or_sent_again(
+    story: Story, size: int
+) -> None:
+    tell_dated(story)
+    for first in range(1, len(story.records) + 1, size):
+        for _ in range(2):
+            publish(story, first, first + size - 1)
+    copied = runs(story)
+    assert times(copied["0"], "info/score") == [310_250, 350_000, 399_000, 530_001]
+    assert sorted(times(copied[""], "best/info/score")) == [400_000, 600_000]
+    assert times(copied[""], "trials/completed") == [700_000]
+    assert copied["0"].start == (STARTED + 200) * SECOND
+    assert copied["0"].end == (STARTED + 600) * SECOND
+    assert Tracker(story.where).differences() == []
+
+
+@pytest.mark.parametrize("size", [1, 1000])
+def test_a_copy_that_is_made_anew_has_the_same_times(story: Story, size: int) -> None:
+    tell_dated(story)
+    publish(story)
+    before = {name: run.rows for name, run in runs(story).items()}
+    client, _experiment = connect(story.where)
+    for run in runs(story).values():
+        client.log_metric(run.id, "training_iteration", 1.0, timestamp=5, step=100)
+        client.log_metric(run.id, "best/info/score", 1.0, timestamp=5, step=1)
+    tracker = Tracker(story.where)
+    assert sum("at times of their own" in text for text in tracker.differences()) == 2
+    tracker.set_aside()
+    for first in range(1, len(story.records) + 1, size):
+        publish(story, first, first + size - 1)
+    assert {name: run.rows for name, run in runs(story).items()} == before
+    assert tracker.differences() == []
+
+
+@pytest.mark.parametrize(
+    ("said", "time"),
+    [
+        (5, 300_000),  # no date: a count of its own, or a clock that is wrong
+        (-math.inf, 300_000),
+        (STARTED + 299.9, 300_000),
+        (STARTED + 399, 399_000),
+        (STARTED * SECOND, 400_000),  # milliseconds
+        (math.nan, 400_000),
+        (10**400, 400_000),
+        ("noon", 400_000),
+    ],
+)
+def test_a_result_that_says_an_odd_time_was_made_in_the_course_of_its_slice(
+    story: Story, said: float | str, time: int
+) -> None:
+    story.begin()
+    story.start(0)
+    story.close(0, Status.PAUSED, [row(0, i, timestamp=said) for i in (1, 2, 3)])
+    date(story)
+    publish(story)
+    assert times(runs(story)["0"], "info/score") == [time, time + 1, time + 2]
+
+
+def test_a_result_that_says_no_time_was_there_when_its_slice_ended(story: Story) -> None:
+    story.begin()
+    story.start(0)
+    metrics = {name: value for name, value in row(0, 1).metrics.items() if name != "timestamp"}
+    story.close(0, Status.PAUSED, [Row(1, metrics)])
+    date(story)
+    publish(story)
+    assert times(runs(story)["0"], "info/score") == [400_000]
+
+
+def test_no_row_of_a_trial_is_older_than_its_run(told: Story) -> None:
+    publish(told)
+    for run in runs(told).values():
+        assert all(time >= run.start for _key, _value, time, _step in run.rows)
+
+
+def test_rows_that_an_earlier_release_dated_stay_and_a_repair_dates_them(told: Story) -> None:
+    """It gave each a millisecond after the sweep's creation, by its iteration or its event."""
+    sent = len(told.records)
+    publish(told)
+    created = int(told.where.created_at * SECOND)
+    with closing(sqlite3.connect(told.where.folder.mlflow)) as database, database:
+        for table in ("metrics", "latest_metrics"):
+            number = "CASE WHEN run_uuid = ? THEN step ELSE step / 100 END"
+            update = f"UPDATE {table} SET timestamp = ? + {number}"  # noqa: S608 ours
+            database.execute(update, (created, runs(told)[""].id))
+    told.close(4, Status.PAUSED, rows(4, 1, 3), End.CRASHED)
+    told.go_on(4)
+    told.close(4, Status.PAUSED, rows(4, 2, 5), source=1)
+    publish(told)
+    publish(told, sent + 1)
+    assert_whole(told)
+    tracker = Tracker(told.where)
+    assert "rows stand at times of their own" in tracker.differences()[0]
+    tracker.set_aside()
+    publish(told)
+    assert_whole(told)
+    assert tracker.differences() == []
 
 
 # ---- names and values ---------------------------------------------------------------------------

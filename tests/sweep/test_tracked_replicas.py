@@ -201,6 +201,20 @@ def test_each_seed_has_a_run_below_its_trials_which_has_their_aggregate(
         assert run.status == ("FINISHED" if trial.status is Status.COMPLETED else "KILLED")
 
 
+def test_an_iteration_of_a_trial_is_as_late_as_the_last_of_its_seeds(
+    grouped: Folder, tables: Path, tmp_path: Path
+) -> None:
+    found = copied(grouped, tables, tmp_path, 5)
+    query = "SELECT key, step, timestamp FROM metrics"
+    with closing(sqlite3.connect(tmp_path / "moved" / "mlflow.db")) as database:
+        times = {name: _rows(_of(database, query, run.id)) for name, run in found.items()}
+    for trial in sweeps.history(grouped).trials:
+        seeds = [times[f"{trial.number}.{index}"] for index in range(3)]
+        latest = {place: max(s[place] for s in seeds) for place in seeds[0] if place[0] == "loss"}
+        assert latest.items() <= times[str(trial.number)].items()
+        assert len(set(latest.values())) == len(latest)
+
+
 def test_the_seeds_of_a_race_come_once_and_the_rows_that_came_first_stand(
     raced: Folder, tables: Path, tmp_path: Path
 ) -> None:

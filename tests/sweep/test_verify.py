@@ -236,6 +236,8 @@ MLFLOW = [
     "UPDATE params SET value = '0.5' WHERE key = 'lr'",
     "UPDATE runs SET status = 'RUNNING'",
     "DELETE FROM params WHERE key = 'lr'",
+    "DELETE FROM params WHERE key = 'noise'",
+    "UPDATE metrics SET timestamp = timestamp - 5000 WHERE key = 'loss'",
     "UPDATE tags SET value = 'other' WHERE key = 'sweep.id'",
     "INSERT INTO metrics SELECT key, value + 1, timestamp, run_uuid, step, is_nan FROM metrics "
     "WHERE key = 'loss'",
