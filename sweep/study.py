@@ -8,9 +8,11 @@ A domain stands in a study in one of two views:
     modelled   for samplers: choices as canonical JSON strings, without weights, since a model finds
                out by itself which of them do well; ordered ones as their places, normal numbers as
                quantiles, on a log scale with a step as any number
-    shown      for people (the copy in Optuna's tables): the values themselves
+    shown      for people (the copy in Optuna's tables): the values themselves, and lists and
+               mappings as canonical JSON, since Optuna's tables hold none
 
-Choices are strings since Optuna compares them with ``==`` and takes 1, 1.0 and True for the same.
+A sampler's choices are strings since Optuna compares them with ``==`` and takes 1, 1.0 and True for
+the same. A parameter with two such choices stands in JSON for people too.
 """
 
 from typing import Any, Literal
@@ -49,8 +51,8 @@ def distribution(domain: Domain, view: View = "modelled") -> BaseDistribution:
             return FloatDistribution(low, high, log=log, step=step)
         case Int(low=low, high=high, log=log, step=step):
             return IntDistribution(low, high, log=log, step=step)
-        case Choice(by_key=by_key):
-            return CategoricalDistribution(list(by_key))
+        case Choice() as choice:
+            return CategoricalDistribution(_coded(choice, view))
 
 
 def _stand_in(domain: Domain, view: View) -> Float | Int | Choice:
@@ -81,9 +83,23 @@ def encode(domain: Domain, value: Any, view: View = "modelled") -> Any:
             return min(max(value, domain.at(0.0)), domain.at(1.0))
         case Normal():
             return domain.quantile(value)
-        case Choice() | Ordinal():
+        case Choice() | Ordinal() if view == "shown":
+            return _coded(domain, view)[domain.index[choice_key(value)]]
+        case Choice():
             return choice_key(value)
     return value
+
+
+def _coded(domain: Choice | Ordinal, view: View) -> list[Any]:
+    """The choices as they stand in a study, in their order, no two of them equal."""
+    if view == "shown":
+        shown = [
+            value if value is None or isinstance(value, str | int | float) else choice_key(value)
+            for value in domain.values
+        ]
+        if len(set(shown)) == len(shown):
+            return shown
+    return list(domain.by_key)
 
 
 def decode(domain: Domain, coded: Any, view: View = "modelled") -> Any:
@@ -97,6 +113,8 @@ def decode(domain: Domain, coded: Any, view: View = "modelled") -> Any:
             return domain.values[coded]
         case Normal():
             return domain.snap(coded) if view == "shown" else domain.at(coded)
+        case Choice() | Ordinal() if view == "shown":
+            return domain.values[_coded(domain, view).index(coded)]
         case Choice() | Ordinal():
             return domain.by_key[coded]
 

@@ -9,7 +9,7 @@ from optuna.trial import FrozenTrial
 from sweep import tables
 from sweep.history import History
 from sweep.trackers import Where
-from sweep.trackers._optuna_copy import frozen, missing
+from sweep.trackers._optuna_copy import frozen, metrics, missing
 from sweep.trackers._optuna_storage import Storage
 
 
@@ -24,9 +24,12 @@ def differences(where: Where) -> Iterator[str]:
     with closing(Storage(where.folder.optuna.absolute(), only_read=True)) as storage:
         study = storage.find(where.name)
         standing = [] if study is None else storage.trials(study)
+        named = None if study is None else storage.metrics(study)
     if study is None:
         yield f"has no study {where.name}"
         return
+    if named != (due := metrics(where)):
+        yield f"its metrics are called {named}, should be {due}"
     if len(standing) != len(history.trials):
         yield f"has {len(standing)} trials, the ledger has {len(history.trials)}"
     for old, trial in zip(standing, history.trials, strict=False):

@@ -30,6 +30,8 @@ STATES: Mapping[Status, TrialState] = {
     Status.STOPPED: TrialState.PRUNED,
     Status.FAILED: TrialState.FAIL,
 }
+#: States in which a trial has values in Optuna.
+WITH_VALUES = frozenset({TrialState.COMPLETE, TrialState.PRUNED})
 
 
 class Copy:
@@ -44,6 +46,8 @@ class Copy:
         self._storage.sweep_up(where.name)
         study = self._storage.find(where.name)
         self._study = self._create(where.name) if study is None else study
+        if self._storage.metrics(self._study) != metrics(where):
+            self._storage.name_metrics(self._study, metrics(where))
         self._trials = self._storage.trials(self._study)
         """What stands in the study, by number."""
         self._compared = False
@@ -73,7 +77,9 @@ class Copy:
             "trainable": spec.trainable,
             "note": "a copy: written by sweep, read by you",
         }
-        return self._storage.create(name, directions(self._where.objective), attributes)
+        study = self._storage.create(name, directions(self._where.objective), attributes)
+        self._storage.name_metrics(study, metrics(self._where))
+        return study
 
     def _can_become(self, wanted: Iterable[FrozenTrial]) -> bool:
         """Whether adding to the study makes it equal to the history."""
@@ -110,22 +116,32 @@ class Copy:
 # ---- a trial in Optuna's words ------------------------------------------------------------------
 
 
+def metrics(where: Where) -> list[str]:
+    """What the values of a trial are called."""
+    return [where.spec.metric, *where.spec.also]
+
+
 def frozen(where: Where, trial: Trial) -> FrozenTrial:
     """`trial` as it shall stand in the study."""
     space = where.spec.space
     domains = {name: space.role(name) for name in space.searched}
     searched = {name: value for name, value in trial.searched.items() if name in domains}
     state = STATES[trial.status]
-    scores = [score for score in comparison.values(trial) if score is not None]
-    if state is TrialState.COMPLETE and len(scores) < len(where.objective.signs):
-        state = TrialState.FAIL  # Optuna has no complete trial without its values
+    curve = _curve(trial)
+    values = [score for score in comparison.values(trial) if score is not None]
+    if state is TrialState.PRUNED:
+        values = _last(curve)
+    if len(values) < len(where.objective.signs):
+        values = []
+        if state is TrialState.COMPLETE:
+            state = TrialState.FAIL  # Optuna has no complete trial without its values
     made = create_trial(
         state=state,
-        values=scores if state is TrialState.COMPLETE else None,
+        values=values if values and state in WITH_VALUES else None,
         params={name: encode(domains[name], value, "shown") for name, value in searched.items()},
         distributions={name: distribution(domains[name], "shown") for name in searched},
         user_attrs=_attributes(trial),
-        intermediate_values=_curve(trial),
+        intermediate_values=curve,
     )
     made.number = trial.number
     made.datetime_start = None if state is TrialState.WAITING else _when(trial.started_at)
@@ -158,6 +174,12 @@ def _curve(trial: Trial) -> dict[int, float]:
         if everyone and value is not None and math.isfinite(point.time):
             curve[int(point.time)] = value
     return curve
+
+
+def _last(curve: Mapping[int, float]) -> list[float]:
+    """What a pruned trial has as its value: in Optuna the last number that it reported."""
+    value = curve[max(curve)] if curve else math.nan
+    return [] if math.isnan(value) else [value]
 
 
 def _when(seconds: float | None) -> datetime:

@@ -25,6 +25,8 @@ from sweep import tables
 #: A study under one of these names is on its way in or out; nobody needs it after a crash.
 DRAFT = "{} (being written)"
 OUTDATED = "{} (outdated)"
+#: Where Optuna keeps the names of a study's metrics.
+METRIC_NAMES = "study:metric_names"
 
 
 class Storage:
@@ -65,6 +67,15 @@ class Storage:
         for key, value in attributes.items():
             self._rdb.set_study_user_attr(study, key, value)
         return study
+
+    def metrics(self, study: int) -> list[str] | None:
+        """What the values of a study's trials are called; None: they have no names."""
+        names: list[str] | None = self._rdb.get_study_system_attrs(study).get(METRIC_NAMES)
+        return names
+
+    def name_metrics(self, study: int, names: list[str]) -> None:
+        """Let the values of a study's trials be called so, as `Study.set_metric_names` does."""
+        self._rdb.set_study_system_attr(study, METRIC_NAMES, names)
 
     def replace(self, old: int, new: int, name: str) -> None:
         """Let the study `new` take the name of `old`, at one instant, and delete `old`."""
@@ -112,8 +123,21 @@ class Storage:
             _upsert(connection, models.TrialUserAttributeModel, ("trial_id", "key"), attributes)
 
     def set_state(self, trial: FrozenTrial) -> None:
-        """Set the state of a trial that is not finished, and its value if it has one."""
+        """Set the state of a trial that is not finished, its value if it has one, and its dates.
+
+        The storage itself dates a trial by when it is told.
+        """
         self._rdb.set_trial_state_values(trial._trial_id, trial.state, trial.values)
+        dates = {
+            "datetime_start": trial.datetime_start,
+            "datetime_complete": trial.datetime_complete,
+        }
+        with self._rdb.engine.begin() as connection:
+            connection.execute(
+                sa.update(models.TrialModel)
+                .where(models.TrialModel.trial_id == trial._trial_id)
+                .values(dates)
+            )
 
 
 def unfinished(trial: FrozenTrial) -> FrozenTrial:

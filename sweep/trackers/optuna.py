@@ -1,9 +1,12 @@
 """Optuna: a copy of the sweep in Optuna's own tables, for `optuna.load_study` and its dashboard.
 
 The study has the sweep's name and its trials have the sweep's numbers. A trial is RUNNING until it
-is finished, paused or not; its intermediate values are the metric over ``time_attr``. Choices stand
-there as canonical JSON; the attribute ``settings`` holds the real values. Nothing is ever read from
-this copy to decide anything. Optuna is imported with the first events.
+is finished, paused or not; its intermediate values are the metric over ``time_attr``, and the last
+one is the value of a pruned trial, as Optuna's own have it. Choices stand there as they are where
+Optuna can hold them and tell them apart, otherwise as canonical JSON (`sweep.study`); the attribute
+``settings`` always holds the real values. Nothing is ever read from this copy to decide anything. A
+study that an earlier release wrote is written anew with the next events. Optuna is imported with
+the first events.
 """
 
 from collections.abc import Sequence

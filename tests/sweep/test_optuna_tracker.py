@@ -1,7 +1,10 @@
+import json
 import math
 import sqlite3
 import threading
 from contextlib import closing
+from dataclasses import replace
+from datetime import datetime
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -11,10 +14,17 @@ import pytest
 import sqlalchemy as sa
 from optuna.trial import FrozenTrial, TrialState
 
+from sweep import holding, sending
+from sweep import repair as repairing
 from sweep.events import Created, End, Recorded, Status
+from sweep.folder import Folder
+from sweep.space import Space
+from sweep.trackers import Comparable
 from sweep.trackers._optuna_storage import DRAFT, OUTDATED, Storage
 from sweep.trackers.optuna import Tracker
 from tests.support.events import Story, publish_with, row, rows
+
+GOLDEN = Path(__file__).parents[1] / "golden"
 
 STATES = {
     Status.WAITING: TrialState.WAITING,
@@ -95,11 +105,49 @@ def test_the_study_says_whose_copy_it_is(told: Story) -> None:
     }
 
 
-def test_a_completed_trial_has_the_score_as_its_value_and_others_have_none(told: Story) -> None:
+def test_a_completed_trial_has_its_score_as_its_value_and_a_pruned_one_its_last_number(
+    told: Story,
+) -> None:
     publish(told)
-    values = [trial.value for trial in load(told).get_trials()]
-    assert values == [told.history.trials[0].score, None, None, None, None]
+    trials = load(told).get_trials()
+    score = told.history.trials[0].score
+    assert [trial.value for trial in trials] == [score, pytest.approx(2 - 1 / 3), None, 3.0, None]
+    assert [trial.state.name for trial in trials][1::2] == ["PRUNED", "PRUNED"]
     assert load(told).best_trial.number == 0
+
+
+def test_a_pruned_trial_has_the_value_that_optuna_itself_would_give_it(story: Story) -> None:
+    curves: list[list[float]] = [[], [1.0, 0.5], [2.0, math.nan], [1.0, math.inf]]
+    own = optuna.create_study(direction="maximize")
+    story.begin()
+    for number, curve in enumerate(curves):
+        trial = own.ask()
+        for i, value in enumerate(curve, start=1):
+            trial.report(value, i)
+        own.tell(trial, state=TrialState.PRUNED)
+        told = [row(number, i, **{"info/score": value}) for i, value in enumerate(curve, start=1)]
+        story.start(number)
+        story.close(number, Status.PRUNED, told)
+    publish(story)
+    copied = load(story).get_trials()
+    assert [trial.values for trial in copied] == [trial.values for trial in own.get_trials()]
+    assert Tracker(story.where).differences() == []
+
+
+def test_the_studys_metrics_have_their_names(told: Story) -> None:
+    publish(told)
+    assert load(told).metric_names == ["info/score"]
+
+
+def test_a_trial_has_the_dates_of_the_ledger_whenever_it_is_copied(told: Story) -> None:
+    for k in range(1, len(told.records) + 1):
+        publish(told, k, k)
+    for trial, copy in zip(told.history.trials, load(told).get_trials(), strict=True):
+        for date, seconds in (
+            (copy.datetime_start, trial.started_at),
+            (copy.datetime_complete, trial.ended_at),
+        ):
+            assert date == (None if seconds is None else datetime.fromtimestamp(seconds))
 
 
 def test_a_bred_trial_has_its_parent_as_an_attribute_and_others_have_none(told: Story) -> None:
@@ -111,10 +159,37 @@ def test_a_bred_trial_has_its_parent_as_an_attribute_and_others_have_none(told: 
     assert parents == [None, None, None, None, None, 0]
 
 
-def test_choices_are_json_and_the_attribute_has_the_real_values(told: Story) -> None:
+@pytest.mark.parametrize(
+    ("choices", "shown"),
+    [
+        (["relu", "tanh"], ["relu", "tanh"]),
+        ([1, 2.5, "2", False, None], [1, 2.5, "2", False, None]),
+        (["[1]", [1]], None),
+        ([[1], {"a": 2}, "[2]"], ["[1]", '{"a":2}', "[2]"]),
+    ],
+)
+@pytest.mark.parametrize("kind", ["choice", "ordinal"])
+def test_choices_stand_as_they_are_where_optuna_tells_them_apart(
+    story: Story, kind: str, choices: list[Any], shown: list[Any] | None
+) -> None:
+    space = Space.parse({"x": {kind: choices}})
+    story.where = replace(story.where, spec=story.where.spec.model_copy(update={"space": space}))
+    story.begin()
+    for number, value in enumerate(choices):
+        story.tell(Created(number, {"x": value}, {"x": value}, seen=0))
+    publish(story)
+    trials = load(story).get_trials()
+    expected = [json.dumps(c, separators=(",", ":")) for c in choices] if shown is None else shown
+    found = [trial.params["x"] for trial in trials]
+    assert [(type(one), one) for one in found] == [(type(one), one) for one in expected]
+    assert [trial.user_attrs["settings"]["x"] for trial in trials] == choices
+    assert Tracker(story.where).differences() == []
+
+
+def test_lists_are_json_and_the_attribute_has_the_real_values(told: Story) -> None:
     publish(told)
     trials = load(told).get_trials()
-    assert [trial.params["net"] for trial in trials[:3]] == ["[64,64]", "null", "true"]
+    assert [trial.params["net"] for trial in trials[:3]] == ["[64,64]", None, True]
     assert [trial.user_attrs["settings"]["net"] for trial in trials[:3]] == [[64, 64], None, True]
     assert trials[0].user_attrs["checkpoint"] == "ckpt-9"
 
@@ -153,6 +228,78 @@ def test_nan_and_infinite_values_of_the_metric_are_kept(story: Story) -> None:
     tracker.publish(story.records)
     tracker.close()
     assert values_of(load(story).get_trials()[0]) == {100: None, 200: math.inf, 300: -math.inf}
+
+
+# ---- studies of earlier releases ----------------------------------------------------------------
+
+
+@pytest.fixture
+def golden(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Folder:
+    """A sweep whose study has choices as JSON, no names, and pruned trials without values."""
+    monkeypatch.setattr(holding, "LEASE_S", 0.0)  # a machine that is gone held it
+    folder = Folder(tmp_path, "golden")
+    folder.path.mkdir()
+    for path, dump in ((folder.ledger, "ledger-0001.sql"), (folder.optuna, "optuna-0001.sql")):
+        with closing(sqlite3.connect(path)) as database:
+            database.executescript((GOLDEN / dump).read_text())
+    with closing(sqlite3.connect(folder.ledger)) as database, database:
+        database.execute(
+            """UPDATE sweep SET spec = json_set(spec, '$.trackers', json('["optuna"]'))"""
+        )
+        database.execute("UPDATE published SET k = 28 WHERE tracker = 'optuna'")
+    return folder
+
+
+def of_golden(folder: Folder) -> list[tuple[Any, float | None]]:
+    """The choice and the value of each trial."""
+    study = optuna.load_study(study_name="golden", storage=f"sqlite:///{folder.optuna}")
+    assert study.metric_names in (None, ["info/score"])
+    assert study.user_attrs["sweep_id"] == "0" * 32
+    return [(trial.params["net"], trial.value) for trial in study.get_trials()]
+
+
+def differences(folder: Folder) -> list[str]:
+    (tracker,) = sending.made(sending.where(folder)).values()
+    assert isinstance(tracker, Comparable)
+    return tracker.differences()
+
+
+OF_AN_EARLIER_RELEASE = [
+    ("[64,64]", 1 - 1 / 9),
+    ("null", None),
+    ("true", None),
+    ("[64,64]", None),
+    ("[64,64]", None),
+]
+OF_TODAY = [
+    ("[64,64]", 1 - 1 / 9),
+    (None, 2 - 1 / 3),
+    (True, None),
+    ("[64,64]", 3),
+    ("[64,64]", None),
+]
+
+
+def test_a_study_of_an_earlier_release_is_told_as_different_and_written_anew_by_a_repair(
+    golden: Folder,
+) -> None:
+    assert "metrics are called None" in differences(golden)[0]
+    assert of_golden(golden) == OF_AN_EARLIER_RELEASE
+    assert repairing.repair(golden, print).left.damages == ()
+    assert of_golden(golden) == OF_TODAY
+    assert differences(golden) == []
+
+
+def test_a_study_of_an_earlier_release_is_written_anew_with_the_next_events(golden: Folder) -> None:
+    [sent] = sending.send(golden, print, 60.0)
+    assert (sent.events, sent.missing) == (0, 0)
+    assert of_golden(golden) == OF_AN_EARLIER_RELEASE
+    with closing(sqlite3.connect(golden.ledger)) as database, database:
+        database.execute("UPDATE published SET k = 27 WHERE tracker = 'optuna'")
+    [sent] = sending.send(golden, print, 60.0)
+    assert (sent.events, sent.missing) == (1, 0)
+    assert of_golden(golden) == OF_TODAY
+    assert differences(golden) == []
 
 
 # ---- while it is written ------------------------------------------------------------------------

@@ -14,7 +14,18 @@ from sweep.errors import BadSpace
 from sweep.history import Objective
 from sweep.searchers import Request, find
 from sweep.source import Source
-from sweep.space import Choice, Domain, Float, Int, Normal, Ordinal, Settings, Space, sample
+from sweep.space import (
+    Choice,
+    Domain,
+    Float,
+    Int,
+    Normal,
+    Ordinal,
+    Settings,
+    Space,
+    choice_key,
+    sample,
+)
 from sweep.spec.score import Score
 
 LN = math.log
@@ -134,6 +145,8 @@ DOMAINS: list[Domain] = [
     Normal(5.0, 1.0, True, 1.0, 900.0, 1.0),
     Choice((1, "1", [1], {"a": 2}), (1.0, 2.0, 3.0, 4.0)),
     Choice((True, None)),
+    Choice((1, True, 1.0, "1")),
+    Choice(("[1]", [1])),
     Ordinal(("s", "m", "l")),
 ]
 
@@ -147,7 +160,15 @@ def test_a_value_survives_the_study(of: Domain, quantile: float, view: study.Vie
     assert distribution._contains(distribution.to_internal_repr(coded))
     back = study.decode(of, coded, view)
     assert of.contains(back)
-    assert back == value or (of.size() is None and math.isclose(back, value, rel_tol=1e-6))
+    assert choice_key(back) == choice_key(value) or (
+        of.size() is None and math.isclose(back, value, rel_tol=1e-6)
+    )
+
+
+def test_choices_that_optuna_takes_for_equal_are_json_for_people_too() -> None:
+    values = (1, True, 1.0, "1")
+    shown = [study.encode(Choice(values), value, "shown") for value in values]
+    assert shown == ["1", "true", "1.0", '"1"']
 
 
 def propose(searcher: str, space: Space, seeds: range) -> list[Settings]:

@@ -196,4 +196,4 @@ def test_the_copy_in_optunas_tables_has_the_wider_space(tmp_path: Path, wider: P
     study = load_study(study_name="demo", storage=f"sqlite:///{folder.optuna}")
     assert len(study.trials) == 6
     for trial in study.trials:
-        assert trial.distributions["target"] == CategoricalDistribution(["1.0", "3.0", "2.0"])
+        assert trial.distributions["target"] == CategoricalDistribution([1.0, 3.0, 2.0])
