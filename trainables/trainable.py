@@ -75,12 +75,12 @@ class Trainable:
         logger_creator: LoggerCreator | None = None,
     ) -> None:
         self.context = context or TrialContext()
-        self.config: dict[str, Any] = copy.deepcopy(dict(config or {}))
+        self.config: Mapping[str, Any] = copy.deepcopy(dict(config or {}))
         self._counters = Counters()
         self._begin_log(logger_creator)
         rng.seed_global(self.context.seed, "global")
         try:
-            self.setup(copy.deepcopy(self.config))
+            self.setup(copy.deepcopy(dict(self.config)))
         except BaseException:
             self._result_log.close()
             raise
@@ -229,7 +229,7 @@ class Trainable:
         self._result_log.close()
         self._begin_log(self._result_log.create)
         rng.seed_global(context.seed, "global")
-        if not self.reset_config(copy.deepcopy(self.config)):
+        if not self.reset_config(copy.deepcopy(dict(self.config))):
             return False
         self._counters = Counters()
         return True

@@ -6,7 +6,7 @@ An algorithm's file gives a config and `learn`. Everything that decides the futu
 
 import copy
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from typing import Any, ClassVar
@@ -44,7 +44,7 @@ from trainables.rollout.rank_group import RankGroup
 from trainables.rollout.sample import Sample
 from trainables.rollout.spec import WorkerSpec
 from trainables.rollout.worker_set import WorkerSet, make_workers
-from trainables.settings import parse
+from trainables.settings import SettingsView, flatten, parse
 from trainables.telling import Telling
 from trainables.trainable import TrialContext
 
@@ -52,17 +52,29 @@ logger = logging.getLogger(__name__)
 
 
 class Trainer(ComputesActions, PolicyAccess, LearnsInRanks, Preflight):
-    """Base of all algorithms; works alone: ``PPO({"env": "CartPole-v1"}).train()``."""
+    """Base of all algorithms; works alone: ``PPO({"env": "CartPole-v1"}).train()``.
+
+    Args:
+        config: the settings.
+        env: goes before ``config["env"]``. As every trainable, a trainer may be given its context
+            here, too: ``PPO(config, TrialContext(seed=1))``.
+        logger_creator: as for every trainable.
+        context: seed, name and folder.
+    """
 
     fixed_keys: ClassVar[frozenset[str]] = frozenset(agreement.COLLECTING + agreement.FILTERING)
 
     def __init__(
         self,
         config: Mapping[str, Any] | None = None,
-        context: TrialContext | None = None,
-        env: str | None = None,
+        env: str | type | Callable[..., Any] | TrialContext | None = None,
         logger_creator: LoggerCreator | None = None,
+        context: TrialContext | None = None,
     ) -> None:
+        if isinstance(env, TrialContext):
+            if context is not None:
+                raise TypeError("two contexts; give one of them")
+            env, context = None, env
         missing = [name for name in ("config_class", "learn") if not self._defines(name)]
         if missing:
             raise NotImplementedError(f"{type(self).__name__} must define {' and '.join(missing)}")
@@ -87,6 +99,8 @@ class Trainer(ComputesActions, PolicyAccess, LearnsInRanks, Preflight):
         """Build policy, filters and workers from the settings."""
         self.settings = parse(self.config_class, config)
         self.check_fit(self.settings)
+        self._given = self.config
+        self.config = SettingsView(flatten(self.settings))
         with ExitStack() as undo:
             undo.callback(Environs(self.settings.resources.environs).undo)
             self._build(self.settings)
@@ -102,6 +116,7 @@ class Trainer(ComputesActions, PolicyAccess, LearnsInRanks, Preflight):
         record = EpisodeRecord(settings.recording, lambda: self.logdir)
         self.inexact = ""
         """Why the curve is not the one of its settings and seed; empty: it is."""
+        self._say_batch_size(settings)
         self.telling = Telling(settings.callbacks, settings.logs, record)
         self.spaces = read_spaces(settings.environment)
         self.architecture = architecture(settings.model, self.spaces.observation_shape)
@@ -149,6 +164,7 @@ class Trainer(ComputesActions, PolicyAccess, LearnsInRanks, Preflight):
             **({"fake_sampler": True} if self.settings.sampling.fake_sampler else {}),
             "timers": timers,
             **({"exactness": self.exactness} if self.inexact else {}),
+            **({"train_batch_size": self.settings.batch_size} if self.settings.rounded else {}),
             **at_start,
         }
         if is_due(self.settings.evaluation, self.iteration + 1):
@@ -224,7 +240,7 @@ class Trainer(ComputesActions, PolicyAccess, LearnsInRanks, Preflight):
     @property
     def raw_user_config(self) -> dict[str, Any]:
         """The settings as they were given, without defaults; a copy."""
-        return copy.deepcopy(self.config)
+        return copy.deepcopy(dict(self._given))
 
     @property
     def exactness(self) -> str:  # type: ignore[override]  # measured per trial, not per class
@@ -244,7 +260,7 @@ class Trainer(ComputesActions, PolicyAccess, LearnsInRanks, Preflight):
     # ---- inside ------------------------------------------------------------------------------
 
     def _complete(self, result: dict[str, Any], elapsed: float) -> dict[str, Any]:
-        completed = super()._complete(result, elapsed)
+        completed = super()._complete({"config": self._given, **result}, elapsed)
         self.telling.train_result(self, completed)
         return completed
 
@@ -292,6 +308,18 @@ class Trainer(ComputesActions, PolicyAccess, LearnsInRanks, Preflight):
             learner=self.learner_spec() if settings.workers.data_parallel else None,
             filming=Filming(settings.rendering, self.videos, self.fps) if self.fps else None,
         )
+
+    @staticmethod
+    def _say_batch_size(settings: TrainerConfig) -> None:
+        if settings.rounded:
+            logger.info(
+                "train_batch_size: %s is rounded up to %s: whole rounds of %s worker(s) x %s "
+                "environments x %s steps",
+                *(settings.train_batch_size, settings.batch_size),
+                max(1, settings.workers.num_workers),
+                *(settings.sampling.num_envs_per_worker,),
+                settings.sampling.rollout_fragment_length,
+            )
 
     def _end_workers(self) -> None:
         self.workers.close()
