@@ -64,7 +64,9 @@ def _check(folder: Folder, request: Request) -> None:
     desk = Desk(history, driven=driven)
     if request.verb in (Verb.CLONE, Verb.PAUSE):  # what else is asked needs no trainable
         found = launch.resolve(spec, paths)
-        proposer = Proposer(spec, found.searcher, found.scheduler.levels, dict)
+        proposer = Proposer(
+            spec, found.searcher, found.scheduler.levels, dict, found.trainable.fixed_keys
+        )
         desk = Desk(history, proposer, found.trainable.can_save(), driven)
     answer = desk.decide(replace(request, epoch=history.epoch)).answer
     if not answer.granted:

@@ -51,7 +51,7 @@ class Driver:
         self.history = parts.history
         self._watch = watch
         self._proposer = Proposer(
-            parts.spec, parts.searcher, parts.scheduler.levels, parts.complete
+            parts.spec, parts.searcher, parts.scheduler.levels, parts.complete, parts.fixed
         )
         self._running: dict[Future[SliceOutcome], Opened] = {}
         self._queue: deque[Opened] = deque()

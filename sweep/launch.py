@@ -63,16 +63,16 @@ class Resolved:
 
 def resolve(spec: SweepSpec, paths: Sequence[str]) -> Resolved:
     """Find the plugins of `spec` and check all settings; every mistake is a UsageError."""
+    with _written_at(spec, "trainable"):
+        trainable = plugins.find_trainable(spec.trainable, paths)
     with _written_at(spec, "scheduler"):
-        scheduler = racing.build(spec, paths)
+        scheduler = racing.build(spec, paths, trainable.fixed_keys)
     with _written_at(spec, "searcher"):
         searcher_class = searchers.find(spec.searcher.name)
     options = specs.build(searcher_class.Options, spec.searcher, "searcher", spec.source)
     for index, tracker in enumerate(spec.trackers):
         with _written_at(spec, "trackers", index):
             plugins.check("sweep.trackers", tracker, "tracker")
-    with _written_at(spec, "trainable"):
-        trainable = plugins.find_trainable(spec.trainable, paths)
     if scheduler.pauses and not trainable.can_save():
         raise UsageError(
             f"scheduler: '{spec.scheduler.name}' pauses trials, but {trainable.__name__} has no "
@@ -225,6 +225,7 @@ def opened(
                     paths,
                     resolved.trainable.can_save(),
                     held.check,
+                    resolved.trainable.fixed_keys,
                 ),
                 warnings,
             )

@@ -1,6 +1,6 @@
 """What a driver is made of, and what it tells a worker."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -37,6 +37,8 @@ class Parts:
     """Whether the trainable can be paused."""
     check_held: Callable[[], None] = lambda: None
     """Raises NotOurs when somebody else has taken the sweep."""
+    fixed: Collection[str] = ()
+    """Settings that no child of a trial may change."""
 
     def slice(self, opened: Opened) -> SliceSpec:
         """All that a worker needs to know for a slice that was opened."""

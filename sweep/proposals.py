@@ -4,7 +4,7 @@ Each proposal sees the trials before it, those of the same decision included, an
 sweep's seed and its own number alone.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -28,6 +28,8 @@ class Proposer:
     """The scheduler's rungs."""
     complete: Callable[[Mapping[str, Any]], dict[str, Any]]
     """Adds the settings that follow from the stopping criteria."""
+    fixed: Collection[str] = ()
+    """Settings that a trial has as its parent had them, where it begins from its checkpoint."""
 
     def search(
         self, history: History, wanted: Sequence[Fresh]
@@ -73,6 +75,10 @@ class Proposer:
                 raise UnknownName("searched setting", name, domains)
             if not domains[name].contains(value):
                 raise BadConfig(f"--set {name}", value, domains[name].describe())
+            if from_checkpoint and name in self.fixed and value != parent.searched.get(name):
+                was = f"{parent.searched.get(name)}, as trial {parent.number} has it"
+                hint = f"its checkpoint holds {name}; without --from-checkpoint it may be changed"
+                raise BadConfig(f"--set {name}", value, was, hint)
         searched = {**parent.searched, **changes}
         if from_checkpoint:
             if any(replica.newest is None for replica in parent.replicas):

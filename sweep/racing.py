@@ -24,7 +24,7 @@ race is short of seeds, nobody there can be compared: to the scheduler within th
 
 import copy
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import ClassVar
 
@@ -42,16 +42,20 @@ from sweep.spec import SweepSpec
 CONFIDENCE = 0.95
 
 
-def build(spec: SweepSpec, paths: Sequence[str] = ()) -> schedulers.Scheduler:
+def build(
+    spec: SweepSpec, paths: Sequence[str] = (), fixed: Collection[str] = ()
+) -> schedulers.Scheduler:
     """The scheduler that `spec` names, with its options checked; around it a race, if so set.
 
     Args:
         spec: of the sweep.
         paths: folders in which the module of one of one's own is looked for.
+        fixed: settings that no child of a trial may change (`Trainable.fixed_keys`).
     """
     cls = schedulers.find(spec.scheduler.name, paths)
     options = specs.build(cls.Options, spec.scheduler, "scheduler", spec.source)
-    scheduler = cls(options, schedulers.Frame(spec.stop, spec.trials, spec.space, spec.seed))
+    frame = schedulers.Frame(spec.stop, spec.trials, spec.space, spec.seed, fixed)
+    scheduler = cls(options, frame)
     return Scheduler(scheduler, spec.replicas) if spec.racing else scheduler
 
 

@@ -13,6 +13,7 @@ from sweep.schedulers import Frame, hyperband
 from sweep.schedulers._rungs import RungOptions
 from sweep.space import Space
 from sweep.spec import yaml_source
+from trainables.algorithms.ppo import PPO
 
 PAGE = (Path(__file__).parents[1] / "docs/schedulers.md").read_text()
 FRAME = Frame({"training_iteration": 100}, 8, Space.parse({"x": {"uniform": [0.0, 1.0]}}))
@@ -46,7 +47,7 @@ def test_every_scheduler_has_an_example_and_no_other_is_named() -> None:
 
 
 def test_every_option_that_the_page_names_exists() -> None:
-    every = set(Frame.__dataclass_fields__) | {"mean_last", "score", "time_attr"}
+    every = set(Frame.__dataclass_fields__) | {"mean_last", "score", "time_attr"} | PPO.fixed_keys
     for name in plugins.names(schedulers.PACKAGE):
         every |= set(schedulers.find(name).Options.model_fields)
     ours = PAGE.partition("## Names elsewhere")[0]

@@ -31,7 +31,7 @@ class CallbacksConfig(Section):
     callbacks: Any = Field(
         default=None,
         description="package.module:Class of a trainables.Callbacks, or a dict phase → path of a "
-        "function that is given one dict; null: none.",
+        "function that is given one dict; null, for all or for one phase: none.",
     )
 
 
@@ -113,8 +113,13 @@ class Calls:
             ConfigError: something that another process cannot import.
         """
         if isinstance(self._source, Mapping):
-            return {phase: _dotted(one) for phase, one in self._source.items()}
+            return {phase: _dotted(self._source[phase]) for phase in self._functions or ()}
         return _dotted(self._source)
+
+    @property
+    def empty(self) -> bool:
+        """Whether it is a dict in which no phase has a function."""
+        return self._functions == {}
 
     def wants(self, phase: str) -> bool:
         """Whether there is anything to call; where not, nothing has to be prepared."""
@@ -165,7 +170,10 @@ class Calls:
 
 def make_calls(config: CallbacksConfig) -> Calls | None:
     """The callbacks of this process; None where there are none, which costs nothing."""
-    return None if config.callbacks is None else Calls(config.callbacks)
+    if config.callbacks is None:
+        return None
+    calls = Calls(config.callbacks)
+    return None if calls.empty else calls
 
 
 def _functions(source: Mapping[str, Any]) -> dict[str, Function]:
@@ -173,7 +181,8 @@ def _functions(source: Mapping[str, Any]) -> dict[str, Function]:
         if phase not in PHASES:
             hint = nearest(phase, PHASES).removeprefix("; ") or ", ".join(PHASES)
             raise ConfigError(f"callbacks.{phase}", source[phase], "one of the phases", hint)
-    return {phase: _callable(f"callbacks.{phase}", one) for phase, one in source.items()}
+    given = {phase: one for phase, one in source.items() if one is not None}
+    return {phase: _callable(f"callbacks.{phase}", one) for phase, one in given.items()}
 
 
 def _instance(source: Any) -> Callbacks:

@@ -61,7 +61,8 @@ class TrainerConfig(Settings):
     train_batch_size: int | None = Field(
         default=None,
         gt=0,
-        description="Environment steps per iteration, with complete_episodes at least; null: one "
+        description="Environment steps per round of learning, at least: rounded up to whole "
+        "fragments of every environment, with complete_episodes to whole episodes; null: one "
         "fragment of every environment.",
     )
     optimizer: OptimizerConfig = Field(
@@ -101,8 +102,16 @@ class TrainerConfig(Settings):
 
     @property
     def batch_size(self) -> int:
-        """Environment steps per iteration, with complete episodes at least."""
-        return self.train_batch_size or self.fragment_size
+        """Environment steps per round of learning, with complete episodes at least."""
+        asked = self.train_batch_size or self.fragment_size
+        if self.sampling.batch_mode == "complete_episodes":
+            return asked
+        return -(-asked // self.fragment_size) * self.fragment_size
+
+    @property
+    def rounded(self) -> bool:
+        """Whether a batch has more steps than `train_batch_size` says."""
+        return self.train_batch_size is not None and self.batch_size > self.train_batch_size
 
 
 def with_base_config(base: Mapping[str, Any], extra: Mapping[str, Any]) -> dict[str, Any]:
@@ -129,16 +138,6 @@ def default_config(model: type[TrainerConfig]) -> dict[str, Any]:
 
 def check_fit(settings: TrainerConfig) -> None:
     """Raise ConfigError for settings that are fine one by one but do not fit together."""
-    cut = settings.sampling.batch_mode == "truncate_episodes"
-    if cut and settings.batch_size % settings.fragment_size:
-        raise ConfigError(
-            "train_batch_size",
-            settings.train_batch_size,
-            f"a multiple of {settings.fragment_size}",
-            f"{max(1, settings.workers.num_workers)} worker(s) x "
-            f"{settings.sampling.num_envs_per_worker} environments x "
-            f"{settings.sampling.rollout_fragment_length} steps make one fragment",
-        )
     kind = settings.filters.observation_filter
     if settings.sampling.sample_async and kind not in CONCURRENT_KINDS:
         raise ConfigError(

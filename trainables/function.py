@@ -83,7 +83,7 @@ class FunctionTrainable(Trainable):
     def step(self) -> dict[str, Any]:
         """Let the function run up to its next report, or its end; raises what it raises."""
         if self._thread is None:
-            config = copy.deepcopy(self.config)
+            config = copy.deepcopy(dict(self.config))
             self._thread = FunctionThread(
                 type(self).function, config, self.context, self._checkpoint, self._streams
             )

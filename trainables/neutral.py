@@ -3,12 +3,13 @@
 So a config that spells out every classic default works, and one that asks for more is told.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Annotated, Any
 
 from pydantic import BeforeValidator, Field
 
 from trainables import renamed
+from trainables.errors import nearest
 from trainables.settings import Section
 
 ESTIMATORS = ("is", "wis", "simulation", "pdis")
@@ -33,6 +34,36 @@ def _estimators(names: Any) -> Any:
         if name not in ESTIMATORS:
             raise ValueError(f"a list of strings, each one of {', '.join(ESTIMATORS)}")
     return list(names)
+
+
+#: The classic defaults of what stands in ``multiagent``, any of which may be left out.
+_ONE_AGENT: Mapping[str, tuple[Any, ...]] = {
+    "policies": ({}, None),
+    "policy_mapping_fn": (None,),
+    "policies_to_train": (None,),
+    "observation_fn": (None,),
+    "replay_mode": ("independent",),
+    "count_steps_by": ("env_steps",),
+    "policy_map_capacity": (100,),
+    "policy_map_cache": (None,),
+}
+
+
+def _one_agent(agents: Any) -> Any:
+    """Refuses whatever asks for more than one policy."""
+    if not isinstance(agents, Mapping):
+        raise ValueError("a dict; {} says that there is one agent")  # noqa: TRY004 for pydantic
+    for key, value in agents.items():
+        if key not in _ONE_AGENT:
+            known = nearest(key, _ONE_AGENT).removeprefix("; ") or ", ".join(_ONE_AGENT)
+            raise ValueError(f"no {key}: {known}")
+        if not any(type(value) is type(one) and value == one for one in _ONE_AGENT[key]):
+            neutral = " or ".join(repr(one) for one in _ONE_AGENT[key])
+            raise ValueError(
+                f"{key}: {neutral}: other values come with multi-agent support, which is not "
+                f"built yet"
+            )
+    return dict(agents)
 
 
 def _todays_names(agents: Any) -> Any:
@@ -82,7 +113,7 @@ class MultiAgentConfig(Section):
 
     multiagent: Annotated[
         dict[str, Any],
-        _only({}, {"policies": {}, "policies_to_train": None}, needs="multi-agent support"),
+        BeforeValidator(_one_agent),
         BeforeValidator(_todays_names),
     ] = Field(default_factory=dict, description="Policies by name, and which agent has which.")
     observation_fn: Annotated[None, _only(None, needs="multi-agent support")] = Field(

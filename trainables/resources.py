@@ -9,9 +9,9 @@ import os
 import resource
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, TypeAlias
+from typing import Annotated, Any, TypeAlias
 
-from pydantic import AfterValidator, Field
+from pydantic import AfterValidator, Field, model_validator
 
 from trainables.errors import TrainableError
 from trainables.settings import Section, Settings
@@ -61,8 +61,29 @@ def _possible(variables: Variables) -> Variables:
     return variables
 
 
+#: The classic defaults of what else stands beside the thread counts; TensorFlow alone reads it.
+_OF_TENSORFLOW: Mapping[str, Any] = {
+    "gpu_options": {"allow_growth": True},
+    "log_device_placement": False,
+    "device_count": {"CPU": 1},
+    "allow_soft_placement": True,
+}
+
+
 class ThreadCounts(Settings):
     """Threads of torch; TensorFlow's two names for them."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _without_defaults(cls, given: Any) -> Any:
+        """What only TensorFlow reads is left out where it has its classic default."""
+        if not isinstance(given, Mapping):
+            return given
+        return {
+            key: value
+            for key, value in given.items()
+            if key not in _OF_TENSORFLOW or value != _OF_TENSORFLOW[key]
+        }
 
     intra_op_parallelism_threads: int | None = Field(
         default=None, gt=0, description="Threads of one operation; null: 1."

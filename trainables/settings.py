@@ -5,7 +5,8 @@ dict with the classic names (``lr``, ``num_workers``); `parse` finds the section
 `Settings` that are no sections nest, under their own key: ``model: {hidden: [64, 64]}``.
 """
 
-from collections.abc import Mapping, Sequence
+import copy
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, TypeVar, get_origin
 
 import numpy as np
@@ -64,6 +65,91 @@ def flatten(settings: Settings) -> dict[str, Any]:
         section = flat.pop(name)
         flat.update({key: getattr(section, key) for key in type(section).model_fields})
     return flat
+
+
+class SettingsView(Mapping[str, Any]):
+    """Settings as people write them, flat, with every default: to read by key or by attribute.
+
+    ``view["model"]["hidden"]`` is ``view.model.hidden``. It never changes; a deep copy is a plain
+    dict, which one may change and make another trainer from.
+    """
+
+    __slots__ = ("_flat", "_place")
+
+    def __init__(self, flat: Mapping[str, Any], place: str = "config") -> None:
+        object.__setattr__(self, "_flat", dict(flat))
+        object.__setattr__(self, "_place", place)
+
+    def __getitem__(self, key: str) -> Any:
+        if key not in self._flat:
+            raise KeyError(f"{self._place} has no key {key!r}{self._hint(key)}")
+        return self._shown(key, self._flat[key])
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._flat)
+
+    def __len__(self) -> int:
+        return len(self._flat)
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        if name in _CHANGING:
+            raise self._refusal(name, "a call")
+        if name not in self._flat:
+            raise AttributeError(f"{self._place} has no key {name!r}{self._hint(name)}")
+        return self._shown(name, self._flat[name])
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        raise self._refusal(name, value)
+
+    def __delattr__(self, name: str) -> None:
+        raise self._refusal(name, "del")
+
+    def __setitem__(self, key: str, value: Any) -> None:
+        raise self._refusal(key, value)
+
+    def __delitem__(self, key: str) -> None:
+        raise self._refusal(key, "del")
+
+    def __repr__(self) -> str:
+        return repr(self.plain())
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> dict[str, Any]:
+        return self.plain()
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return SettingsView, (self._flat, self._place)
+
+    def plain(self) -> dict[str, Any]:
+        """All of it as a plain dict, which one may change."""
+        return {
+            key: value.plain() if isinstance(value, SettingsView) else copy.deepcopy(value)
+            for key, value in self.items()
+        }
+
+    def _shown(self, key: str, value: Any) -> Any:
+        if isinstance(value, Settings):
+            value = flatten(value)
+        if isinstance(value, Mapping):
+            return SettingsView(value, f"{self._place}.{key}")
+        return list(value) if isinstance(value, list) else value
+
+    def _hint(self, key: str) -> str:
+        told = renamed.answer(key, list(self._flat)) if isinstance(key, str) else ""
+        return f"; {told}" if told else ""
+
+    def _refusal(self, key: str, value: Any) -> ConfigError:
+        return ConfigError(
+            f"{self._place}.{key}",
+            value,
+            "nothing: the settings of a trainer never change",
+            "make another trainer with trainer.raw_user_config and what shall be different",
+        )
+
+
+#: What would change a dict.
+_CHANGING = frozenset({"update", "pop", "popitem", "clear", "setdefault"})
 
 
 def defaults(model: type[Settings]) -> dict[str, Any]:

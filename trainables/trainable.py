@@ -21,7 +21,7 @@ that never does.
 import copy
 import re
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from pathlib import Path
@@ -64,6 +64,10 @@ class Trainable:
     #: checkpoint signed. Who loads a pickle runs what its writer wanted, so others refuse it.
     unsafe_pickle: ClassVar[bool] = False
 
+    #: Settings that decide whether a checkpoint fits: a trial that goes on from the one of another
+    #: trial has to have them as that one had. A population's children inherit them.
+    fixed_keys: ClassVar[frozenset[str]] = frozenset()
+
     def __init__(
         self,
         config: Mapping[str, Any] | None = None,
@@ -71,12 +75,12 @@ class Trainable:
         logger_creator: LoggerCreator | None = None,
     ) -> None:
         self.context = context or TrialContext()
-        self.config: dict[str, Any] = copy.deepcopy(dict(config or {}))
+        self.config: Mapping[str, Any] = copy.deepcopy(dict(config or {}))
         self._counters = Counters()
         self._begin_log(logger_creator)
         rng.seed_global(self.context.seed, "global")
         try:
-            self.setup(copy.deepcopy(self.config))
+            self.setup(copy.deepcopy(dict(self.config)))
         except BaseException:
             self._result_log.close()
             raise
@@ -196,24 +200,28 @@ class Trainable:
 
     def save(self, checkpoint_dir: str | Path | None = None) -> Path:
         """Write one checkpoint file into `checkpoint_dir` (default: `logdir`); return its path."""
-        state, header = self.get_state(), {"trainable": type(self).__name__}
+        state = self.get_state()
+        header = {"trainable": type(self).__name__, "exactness": self.exactness}
         step = int(state["counters"]["training_iteration"])
         folder = Path(checkpoint_dir or self.logdir)
         return checkpoint_file.write(folder, step, header, state).path
 
     def restore(self, checkpoint: str | Path) -> None:
         """Continue from a file that `save` wrote; raises CheckpointError when it cannot be used."""
-        self.continue_from(checkpoint_file.read(Path(checkpoint)).state, checkpoint)
+        state = checkpoint_file.read(Path(checkpoint)).state
+        self._continue_from(state, checkpoint, self.adapted)
+
+    def adapted(self, state: Mapping[str, Any]) -> Mapping[str, Any]:
+        """A saved state as `restore` takes it; default: as it is.
+
+        Where other settings leave no way to go on exactly, a class may give a state from which to
+        go on all the same. A sweep does not ask for it: its trials go on exactly or not at all.
+        """
+        return state
 
     def continue_from(self, state: Mapping[str, Any], checkpoint: object) -> None:
         """`set_state`; WrongFormat, naming `checkpoint`, where the state has another shape."""
-        try:
-            self.set_state(state)
-        except TrainableError:
-            raise
-        except Exception as error:  # a state of another shape fails in any way
-            reason = f"does not fit this {type(self).__name__}: {type(error).__name__}: {error}"
-            raise WrongFormat(checkpoint, printable(reason)[:300]) from error
+        self._continue_from(state, checkpoint, lambda same: same)
 
     def reset(self, config: Mapping[str, Any], context: TrialContext) -> bool:
         """Become another trial without rebuilding; False: it cannot, and is of no use any more."""
@@ -221,7 +229,7 @@ class Trainable:
         self._result_log.close()
         self._begin_log(self._result_log.create)
         rng.seed_global(context.seed, "global")
-        if not self.reset_config(copy.deepcopy(self.config)):
+        if not self.reset_config(copy.deepcopy(dict(self.config))):
             return False
         self._counters = Counters()
         return True
@@ -289,6 +297,20 @@ class Trainable:
         self._result_log = ResultLog(create, self.config)
         if self._result_log.folder is not None:
             self.context = replace(self.context, logdir=self._result_log.folder)
+
+    def _continue_from(
+        self,
+        state: Mapping[str, Any],
+        checkpoint: object,
+        adapted: Callable[[Mapping[str, Any]], Mapping[str, Any]],
+    ) -> None:
+        try:
+            self.set_state(adapted(state))
+        except TrainableError:
+            raise
+        except Exception as error:  # a state of another shape fails in any way
+            reason = f"does not fit this {type(self).__name__}: {type(error).__name__}: {error}"
+            raise WrongFormat(checkpoint, printable(reason)[:300]) from error
 
     def _complete(self, result: dict[str, Any], elapsed: float) -> dict[str, Any]:
         who = {"trial_id": self.trial_id, "experiment_tag": self.trial_name, "config": self.config}

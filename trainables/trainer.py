@@ -5,15 +5,17 @@ An algorithm's file gives a config and `learn`. Everything that decides the futu
 """
 
 import copy
-from collections.abc import Mapping, Sequence
+import logging
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
-from typing import Any
+from dataclasses import replace
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
+from trainables import agreement, rng
 from trainables import filters as filters_
-from trainables import rng
 from trainables.acting import ComputesActions
 from trainables.config import TrainerConfig
 from trainables.data_parallel import LearnsInRanks
@@ -42,21 +44,37 @@ from trainables.rollout.rank_group import RankGroup
 from trainables.rollout.sample import Sample
 from trainables.rollout.spec import WorkerSpec
 from trainables.rollout.worker_set import WorkerSet, make_workers
-from trainables.settings import parse
+from trainables.settings import SettingsView, flatten, parse
 from trainables.telling import Telling
 from trainables.trainable import TrialContext
 
+logger = logging.getLogger(__name__)
+
 
 class Trainer(ComputesActions, PolicyAccess, LearnsInRanks, Preflight):
-    """Base of all algorithms; works alone: ``PPO({"env": "CartPole-v1"}).train()``."""
+    """Base of all algorithms; works alone: ``PPO({"env": "CartPole-v1"}).train()``.
+
+    Args:
+        config: the settings.
+        env: goes before ``config["env"]``. As every trainable, a trainer may be given its context
+            here, too: ``PPO(config, TrialContext(seed=1))``.
+        logger_creator: as for every trainable.
+        context: seed, name and folder.
+    """
+
+    fixed_keys: ClassVar[frozenset[str]] = frozenset(agreement.COLLECTING + agreement.FILTERING)
 
     def __init__(
         self,
         config: Mapping[str, Any] | None = None,
-        context: TrialContext | None = None,
-        env: str | None = None,
+        env: str | type | Callable[..., Any] | TrialContext | None = None,
         logger_creator: LoggerCreator | None = None,
+        context: TrialContext | None = None,
     ) -> None:
+        if isinstance(env, TrialContext):
+            if context is not None:
+                raise TypeError("two contexts; give one of them")
+            env, context = None, env
         missing = [name for name in ("config_class", "learn") if not self._defines(name)]
         if missing:
             raise NotImplementedError(f"{type(self).__name__} must define {' and '.join(missing)}")
@@ -81,10 +99,12 @@ class Trainer(ComputesActions, PolicyAccess, LearnsInRanks, Preflight):
         """Build policy, filters and workers from the settings."""
         self.settings = parse(self.config_class, config)
         self.check_fit(self.settings)
+        self._given = self.config
+        self.config = SettingsView(flatten(self.settings))
         with ExitStack() as undo:
             undo.callback(Environs(self.settings.resources.environs).undo)
             self._build(self.settings)
-            undo.callback(self.workers.close)
+            undo.callback(self._end_workers)
             undo.callback(self.evaluators.close)
             self._synchronise([])
             self._undo = undo.pop_all()
@@ -94,6 +114,9 @@ class Trainer(ComputesActions, PolicyAccess, LearnsInRanks, Preflight):
         self.seed = self.context.seed if settings.seed is None else settings.seed
         rng.seed_global(self.seed, "global")
         record = EpisodeRecord(settings.recording, lambda: self.logdir)
+        self.inexact = ""
+        """Why the curve is not the one of its settings and seed; empty: it is."""
+        self._say_batch_size(settings)
         self.telling = Telling(settings.callbacks, settings.logs, record)
         self.spaces = read_spaces(settings.environment)
         self.architecture = architecture(settings.model, self.spaces.observation_shape)
@@ -119,9 +142,7 @@ class Trainer(ComputesActions, PolicyAccess, LearnsInRanks, Preflight):
             restarts=settings.lanes.restart_failed_sub_environments,
         )
         self.fps = self.check_rendering(settings)
-        self.workers: WorkerSet = make_workers(
-            self._worker_spec(), settings.workers, settings.recovery, settings.metrics
-        )
+        self.workers: WorkerSet = self._make_workers(self.seed)
         self.evaluators = Evaluators(settings.evaluation, self.seed, settings.resources)
 
     def step(self) -> dict[str, Any]:
@@ -142,6 +163,8 @@ class Trainer(ComputesActions, PolicyAccess, LearnsInRanks, Preflight):
             "num_healthy_workers": self.workers.healthy(),
             **({"fake_sampler": True} if self.settings.sampling.fake_sampler else {}),
             "timers": timers,
+            **({"exactness": self.exactness} if self.inexact else {}),
+            **({"train_batch_size": self.settings.batch_size} if self.settings.rounded else {}),
             **at_start,
         }
         if is_due(self.settings.evaluation, self.iteration + 1):
@@ -160,20 +183,53 @@ class Trainer(ComputesActions, PolicyAccess, LearnsInRanks, Preflight):
             "progress": self.progress.get_state(),
             "workers": self.workers.get_state(),
             "recent_observations": self.recent.copy(),
+            "collected": agreement.described(self.settings),
+            **({"inexact": self.inexact} if self.inexact else {}),
             **self.telling.get_state(),
         }
 
     def load_checkpoint(self, checkpoint: Mapping[str, Any]) -> None:
-        """Take back what `save_checkpoint` gave."""
+        """Take back what `save_checkpoint` gave.
+
+        Raises:
+            ConfigError: it was saved with other filters, or by workers of another kind or number.
+        """
+        agreement.check(checkpoint, self.settings)
         self.policy.set_state(checkpoint["policy"])
         filters_.set_state(self.filters, checkpoint["filters"])
         for name, stream in self.streams.items():
             rng.set_generator_state(stream, checkpoint["streams"][name])
         self.progress.set_state(checkpoint["progress"])
-        self.workers.set_state(checkpoint["workers"])
+        self.inexact = str(checkpoint.get("inexact", ""))
+        if checkpoint["workers"] is None:
+            self._collect_anew()
+        else:
+            self.workers.set_state(checkpoint["workers"])
         self.telling.set_state(checkpoint)
         self.recent = np.array(checkpoint["recent_observations"], dtype=self.recent.dtype)
         self._synchronise([])
+
+    def adapted(self, state: Mapping[str, Any]) -> Mapping[str, Any]:
+        """The state without its workers, if those of this trainer collect in another way.
+
+        What was learnt and counted stays, new episodes are begun, and the state says why the curve
+        is no longer exact; so does the log.
+        """
+        data = state["trainable"].get("data")
+        if not isinstance(data, Mapping) or not data.get("workers"):
+            return state
+        changes = agreement.changed(data, self.settings)
+        if not changes:
+            return state
+        why = agreement.in_words(changes, int(data["progress"]["timesteps"]))
+        before = data.get("inexact")
+        logger.warning("%s; new episodes are begun, and the curve is no longer exact", why)
+        anew = {
+            **data,
+            "workers": None,
+            "inexact": f"{before}; {why}" if before else why,
+        }
+        return {**state, "trainable": {**state["trainable"], "data": anew}}
 
     def cleanup(self) -> None:
         """End the workers; put back what they needed of this process."""
@@ -184,11 +240,13 @@ class Trainer(ComputesActions, PolicyAccess, LearnsInRanks, Preflight):
     @property
     def raw_user_config(self) -> dict[str, Any]:
         """The settings as they were given, without defaults; a copy."""
-        return copy.deepcopy(self.config)
+        return copy.deepcopy(dict(self._given))
 
     @property
     def exactness(self) -> str:  # type: ignore[override]  # measured per trial, not per class
         """What a checkpoint holds of the environments, measured: "A exact state" or weaker."""
+        if self.inexact:
+            return f"{LEVELS['D']}: {self.inexact}"
         return LEVELS["D" if self.progress.late else self.level]
 
     def collect_metrics(self, selected_workers: Sequence[int] | None = None) -> dict[str, Any]:
@@ -202,7 +260,7 @@ class Trainer(ComputesActions, PolicyAccess, LearnsInRanks, Preflight):
     # ---- inside ------------------------------------------------------------------------------
 
     def _complete(self, result: dict[str, Any], elapsed: float) -> dict[str, Any]:
-        completed = super()._complete(result, elapsed)
+        completed = super()._complete({"config": self._given, **result}, elapsed)
         self.telling.train_result(self, completed)
         return completed
 
@@ -250,6 +308,37 @@ class Trainer(ComputesActions, PolicyAccess, LearnsInRanks, Preflight):
             learner=self.learner_spec() if settings.workers.data_parallel else None,
             filming=Filming(settings.rendering, self.videos, self.fps) if self.fps else None,
         )
+
+    @staticmethod
+    def _say_batch_size(settings: TrainerConfig) -> None:
+        if settings.rounded:
+            logger.info(
+                "train_batch_size: %s is rounded up to %s: whole rounds of %s worker(s) x %s "
+                "environments x %s steps",
+                *(settings.train_batch_size, settings.batch_size),
+                max(1, settings.workers.num_workers),
+                *(settings.sampling.num_envs_per_worker,),
+                settings.sampling.rollout_fragment_length,
+            )
+
+    def _end_workers(self) -> None:
+        self.workers.close()
+
+    def _make_workers(self, seed: int) -> WorkerSet:
+        of = self.settings
+        spec = replace(self._worker_spec(), seed=seed)
+        return make_workers(spec, of.workers, of.recovery, of.metrics)
+
+    def _collect_anew(self) -> None:
+        """Other workers, which begin new episodes in streams of their own."""
+        self.workers.close()
+        self.workers = self._make_workers(
+            rng.integer(self.seed, "restored", self.progress.timesteps)
+        )
+        if not self.settings.filters.synchronize_filters:
+            known = filters_.get_state(self.filters)
+            states = self.workers.get_state()
+            self.workers.set_state([{**state, "filters": known} for state in states])
 
     @classmethod
     def _defines(cls, name: str) -> bool:

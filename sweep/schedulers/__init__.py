@@ -12,7 +12,7 @@ resumes those first.
 """
 
 import inspect
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Protocol, cast
 
@@ -112,6 +112,8 @@ class Frame:
     space: Space = field(default_factory=lambda: Space.parse({}))
     seed: int = 0
     """The sweep's own; chance in decisions comes from named streams of it."""
+    fixed: Collection[str] = ()
+    """Settings that a trial has as its parent had them: its parent's checkpoint hangs on them."""
 
 
 class Scheduler(Protocol):

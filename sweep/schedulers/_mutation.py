@@ -92,10 +92,17 @@ def _short(value: Any) -> str:
 
 
 def check_names(names: Sequence[str] | None, frame: Frame) -> tuple[str, ...]:
-    """The parameters that children change: those that are named, by default all searched ones."""
+    """The parameters that children change: those that are named, by default all searched ones.
+
+    Those that a child has to have as its parent are never among them.
+    """
     searched = tuple(frame.space.domains)
     if not searched:
         raise BadConfig("space", "no searched parameter", "one at least", "children change them")
+    open_ = tuple(name for name in searched if name not in frame.fixed)
+    if not open_:
+        hint = f"a child goes on from a checkpoint that holds {', '.join(searched)}"
+        raise BadConfig("space", searched, "a searched parameter that children can change", hint)
     for name in names or ():
         if name not in searched:
             raise BadConfig(
@@ -104,7 +111,14 @@ def check_names(names: Sequence[str] | None, frame: Frame) -> tuple[str, ...]:
                 f"searched parameters: {', '.join(searched)}",
                 nearest(name, searched),
             )
-    return tuple(searched if names is None else names)
+        if name in frame.fixed:
+            raise BadConfig(
+                "scheduler.hyperparam_mutations",
+                name,
+                f"parameters that a child can change: {', '.join(open_)}",
+                f"a child goes on from its parent's checkpoint, which holds {name}; it inherits it",
+            )
+    return tuple(open_ if names is None else names)
 
 
 def stream_of(frame: Frame, number: int) -> np.random.Generator:

@@ -46,7 +46,9 @@ class PopulationOptions(TimeOptions):
     )
     synch: bool = Field(True, description="Whether all come to a level before any is replaced.")
     hyperparam_mutations: Annotated[tuple[str, ...], Field(strict=False)] | None = Field(
-        None, description="Searched settings that children change; default: all of them."
+        None,
+        description="Searched settings that children change; default: all but those that the "
+        "parent's checkpoint holds, such as num_workers or observation_filter.",
     )
 
 

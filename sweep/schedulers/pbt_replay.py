@@ -132,7 +132,16 @@ def _check(steps: Sequence[Step], frame: Frame) -> None:
         raise BadConfig(place, [s.start for s in steps], "steps, the first from 0")
     if any(two.start <= one.start for one, two in pairwise(steps)):
         raise BadConfig(place, [s.start for s in steps], "steps in the order of their beginning")
+    _check_settings(steps, frame, place)
+
+
+def _check_settings(steps: Sequence[Step], frame: Frame, place: str) -> None:
     domains = frame.space.domains
+    for name in sorted(frame.fixed):
+        values = [step.settings[name] for step in steps if name in step.settings]
+        if any(value != values[0] for value in values):
+            hint = f"a step goes on from a checkpoint that holds {name}"
+            raise BadConfig(f"{place}.settings.{name}", values, "one value in all steps", hint)
     for step in steps:
         for name, value in step.settings.items():
             known = ", ".join(domains)

@@ -32,7 +32,6 @@ HERE = "tests.support.environments"
         ({"env": f"{HERE}:not_an_environment"}, "env", ["gymnasium.Env", "int"]),
         ({"env": f"{HERE}:Worded"}, "env", ["Box, Discrete", "observations", "Text"]),
         ({"env_config": {"depth": 3}}, "env_config", ["TypeError", "depth"]),
-        ({"train_batch_size": 1000}, "train_batch_size", ["multiple of 1024", "8 environments"]),
         ({"sgd_minibatch_size": 4096}, "sgd_minibatch_size", ["at most the 1024 rows"]),
         ({"lr_schedule": "linear"}, "schedule_timesteps", ["stop.timesteps_total"]),
         ({"evaluation_config": {"explor": True}}, "evaluation_config.explor", ["'explore'"]),

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from tests.support.trainers import differences, final_state, make, run, stable
+from trainables.agreement import COLLECTING, FILTERING
 
 HERE = "tests.support.environments"
 ROOT = Path(__file__).parents[2]
@@ -156,6 +157,7 @@ def test_every_entry_of_the_state_is_among_the_parts_that_were_left_out() -> Non
     # These decide nothing of training; the tests below and test_late_metrics.py show what they are
     # for.
     exempt = {"streams/compute_action", "recent_observations", "progress/late"}
+    exempt |= {f"collected/{key}" for key in COLLECTING + FILTERING}  # test_restored_elsewhere.py
     # The level says how to read the environments beside it. What lanes count decides with horizons,
     # restarts and native vectors only: test_lanes.py shows it.
     worker = {"workers/0/level", "workers/0/lanes", "workers/0/sampler/ghosts"}

@@ -167,18 +167,3 @@ def test_T25_a_live_trainer_takes_back_the_worker_that_was_there_when_it_was_sav
     trainer.restore(path)
     assert differences(rows(run(trainer, 2)), expected) == []
     trainer.stop()
-
-
-@pytest.mark.parametrize("workers", [0, 1, 3])
-def test_a_checkpoint_of_two_workers_is_refused_by_a_trainer_with_another_number(
-    workers: int, tmp_path: Path
-) -> None:
-    trainer = make(TWO)
-    run(trainer, 1)
-    path = trainer.save(tmp_path)
-    trainer.stop()
-    other = make({**TWO, "num_workers": workers})
-    words = f"num_workers: {workers} is not allowed; expected 2, as in the checkpoint"
-    with pytest.raises(ConfigError, match=words):
-        other.restore(path)
-    other.stop()

@@ -342,7 +342,7 @@ def test_T6_a_logger_of_ones_own_is_told_every_result_and_names_the_folder(tmp_p
 
     context = TrialContext(seed=7, logdir=tmp_path / "other")
     given = {**SMALL, "evaluation_interval": None, "callbacks": {"on_train_result": changed}}
-    trainer, plain = PPO(given, context, None, logger_creator), make(given)
+    trainer, plain = PPO(given, context, logger_creator), make(given)
     result, expected = stable(trainer.train()), stable(plain.train())
     (log,) = made
     assert differences(result, expected) == []

@@ -2,8 +2,9 @@
 
 ``env`` is a gymnasium id (``CartPole-v1``) or a dotted path ``package.module:Name`` to an
 environment class or a callable that returns an environment, or ``package.module:Id`` for an id that
-the module registers; ``env_config`` becomes its keyword arguments. Names that were registered come
-before gymnasium's ids; an environment class stands for its dotted path.
+the module registers; ``env_config`` becomes its keyword arguments, or its one argument
+(`registry`). Names that were registered come before gymnasium's ids; an environment class stands
+for its dotted path.
 """
 
 from collections.abc import Callable
@@ -40,10 +41,12 @@ class EnvironmentConfig(Section):
 
     env: Annotated[str, BeforeValidator(registry.named)] = Field(
         description="A registered id, or package.module:Name of a class or callable; from python "
-        "also the class itself."
+        "also the class or function itself."
     )
     env_config: dict[str, Any] = Field(
-        default_factory=dict, description="Keyword arguments for making the environment."
+        default_factory=dict,
+        description="Keyword arguments for making the environment; a class or function that needs "
+        "one positional argument, such as `cfg`, is given all of it as a dict.",
     )
     native_vector_env: bool = Field(
         default=False,
@@ -178,7 +181,9 @@ def _made(
             "env_config",
             config.env_config,
             f"what {config.env} can be made from",
-            f"it raised {type(error).__name__}: {error}",
+            "; ".join(
+                [f"it raised {type(error).__name__}: {error}", *getattr(error, "__notes__", ())]
+            ),
         ) from error
 
 

@@ -4,10 +4,16 @@
 
 Names live in this process. A creator that can be imported is found again in child processes by its
 dotted path.
+
+What a creator is given follows from its signature. One that needs a single positional argument is
+given the whole of env_config, as an `EnvContext`: ``lambda _: gym.make(…)``, ``def __init__(self,
+cfg)``. Any other one is given env_config as keyword arguments, as gymnasium does; so is one whose
+parameter is a key of env_config, or is annotated as a number or a text.
 """
 
 import importlib
 import inspect
+import itertools
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -15,9 +21,11 @@ from trainables.errors import ConfigError
 
 Creator = Callable[..., Any]
 
-#: A creator whose one parameter has such a name is given an `EnvContext`.
+#: A creator whose one parameter has such a name is given an `EnvContext`, with a default too.
 CONTEXT_NAMES = ("env_config", "config", "context")
+_SCALARS = (int, float, bool, str, "int", "float", "bool", "str")
 
+_POSITIONAL = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
 _creators: dict[str, Creator] = {}
 
 
@@ -74,8 +82,7 @@ def register_env(name: str, creator: Creator) -> None:
 
     Args:
         name: what settings say.
-        creator: a class or callable; one with a single parameter named ``env_config``, ``config``
-            or ``context`` gets an `EnvContext`, any other one env_config as keyword arguments.
+        creator: a class or callable; its signature says what it is given, see above.
     """
     if not callable(creator):
         raise ConfigError("env", name, "a name with a class or callable", f"{creator!r} is neither")
@@ -93,20 +100,23 @@ def registered() -> list[str]:
 
 
 def named(env: Any) -> Any:
-    """The setting ``env`` as a string: a class by its dotted path, or registered by its name.
+    """The setting ``env`` as a string: a class or function by its dotted path, or registered.
+
+    A class is registered by its name, a function by a name of its own.
 
     Raises:
-        ValueError: neither a string nor a class; the message says what is expected.
+        ValueError: neither a string nor a class nor a function; the message says what is expected.
     """
     if isinstance(env, str):
         return env
-    if not isinstance(env, type):
-        raise ValueError("a class, a registered id, or package.module:Name")  # noqa: TRY004 pydantic
+    if not callable(env):
+        raise ValueError("a class, a registered id, or package.module:Name")  # noqa: TRY004 for pydantic
     path = _dotted(env)
     if path is not None:
         return path
-    register_env(env.__name__, env)
-    return env.__name__
+    name = env.__name__ if isinstance(env, type) else _own_name(env)
+    register_env(name, env)
+    return name
 
 
 def portable(name: str) -> str:
@@ -134,19 +144,45 @@ def portable(name: str) -> str:
 def call(creator: Creator, context: EnvContext, **more: Any) -> Any:
     """What `creator` makes, given the context or its settings as keyword arguments."""
     name = _context_name(creator)
-    if name is not None and name not in context:
+    if name is None or name in context:
+        return creator(**context, **more)
+    try:
         return creator(context, **more)
-    return creator(**context, **more)
+    except Exception as error:
+        if name not in CONTEXT_NAMES:
+            error.add_note(f"its one argument {name} is env_config as a whole")
+        raise
 
 
 def _context_name(creator: Creator) -> str | None:
+    """The parameter that takes the whole of env_config; None: each key is an argument."""
     try:
         parameters = list(inspect.signature(creator).parameters.values())
     except (TypeError, ValueError):
         return None
-    if len(parameters) != 1 or parameters[0].kind is inspect.Parameter.KEYWORD_ONLY:
+    if not parameters or parameters[0].kind not in _POSITIONAL:
         return None
-    return parameters[0].name if parameters[0].name in CONTEXT_NAMES else None
+    first, *others = parameters
+    if not others and first.name in CONTEXT_NAMES:
+        return first.name
+    alone = _is_needed(first) and not any(_is_needed(other) for other in others)
+    return first.name if alone and first.annotation not in _SCALARS else None
+
+
+def _is_needed(parameter: inspect.Parameter) -> bool:
+    variable = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
+    return parameter.default is inspect.Parameter.empty and parameter.kind not in variable
+
+
+def _own_name(creator: Creator) -> str:
+    """The name under which a function is registered that has no path: no other one has it."""
+    for name, known in _creators.items():
+        if known is creator:
+            return name
+    qualname = getattr(creator, "__qualname__", type(creator).__name__)
+    base = f"{creator.__module__}.{qualname}"
+    taken = (f"{base} {number}" for number in itertools.count(2))
+    return base if base not in _creators else next(n for n in taken if n not in _creators)
 
 
 def _dotted(creator: Any) -> str | None:

@@ -201,5 +201,5 @@ def require_as_many(states: Sequence[Any], workers: int) -> None:
             "num_workers",
             workers,
             f"{len(states)}, as in the checkpoint",
-            "each worker goes on where it was; train anew to collect with another number",
+            "each worker goes on where it was",
         )
