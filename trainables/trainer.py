@@ -20,7 +20,7 @@ from trainables.data_parallel import LearnsInRanks
 from trainables.envs.lanes import check_lanes
 from trainables.envs.levels import LEVELS, resolve
 from trainables.envs.make import read_spaces
-from trainables.evaluation import is_due
+from trainables.evaluation import evaluation_settings, is_due
 from trainables.evaluation_workers import Evaluators
 from trainables.filter_config import make_filters
 from trainables.iteration import IterationLength, timed
@@ -122,7 +122,10 @@ class Trainer(ComputesActions, PolicyAccess, LearnsInRanks, Preflight):
         self.workers: WorkerSet = make_workers(
             self._worker_spec(), settings.workers, settings.recovery, settings.metrics
         )
-        self.evaluators = Evaluators(settings.evaluation, self.seed, settings.resources)
+        while_evaluating, _ = evaluation_settings(settings, settings.evaluation)
+        self.evaluators = Evaluators(
+            settings.evaluation, self.seed, while_evaluating.resources, while_evaluating.logs
+        )
 
     def step(self) -> dict[str, Any]:
         """One iteration: rounds of sampling and learning until it is long enough."""

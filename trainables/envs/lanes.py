@@ -60,6 +60,15 @@ class LanesConfig(Section):
 
 def check_lanes(environment: EnvironmentConfig, config: LanesConfig) -> None:
     """Raise ConfigError for settings that do not fit together, or not this environment."""
+    check_processes(config)
+    if environment.native_vector_env:
+        _check_native(config)
+    if config.horizon is not None or config.soft_horizon:
+        check_horizon(environment, config)
+
+
+def check_processes(config: LanesConfig) -> None:
+    """Raise ConfigError for what only environments in processes of their own can have."""
     if config.remote_env_batch_wait_ms and not config.remote_worker_envs:
         raise ConfigError(
             "remote_env_batch_wait_ms",
@@ -74,10 +83,6 @@ def check_lanes(environment: EnvironmentConfig, config: LanesConfig) -> None:
             "null without remote_worker_envs: true",
             "only a process can be cut off",
         )
-    if environment.native_vector_env:
-        _check_native(config)
-    if config.horizon is not None or config.soft_horizon:
-        _check_horizon(environment, config)
 
 
 def _check_native(config: LanesConfig) -> None:
@@ -92,7 +97,8 @@ def _check_native(config: LanesConfig) -> None:
             )
 
 
-def _check_horizon(environment: EnvironmentConfig, config: LanesConfig) -> None:
+def check_horizon(environment: EnvironmentConfig, config: LanesConfig) -> None:
+    """Raise ConfigError for a horizon beyond the environment's own limit, or a soft one without."""
     env = make_env(environment)
     limit = env.spec.max_episode_steps if env.spec is not None else None
     env.close()

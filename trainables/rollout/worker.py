@@ -42,6 +42,8 @@ logger = logging.getLogger(__name__)
 class RolloutWorker(WorkerAccess):
     """Collects fragments with the weights it was last given; an endless iterator of samples."""
 
+    #: Callbacks are given another worker while an evaluation plays.
+    in_evaluation: ClassVar[bool] = False
     _current: ClassVar["weakref.ref[RolloutWorker] | None"] = None
 
     def __init__(self, spec: WorkerSpec) -> None:
