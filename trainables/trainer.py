@@ -5,6 +5,7 @@ An algorithm's file gives a config and `learn`. Everything that decides the futu
 """
 
 import copy
+import weakref
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from typing import Any
@@ -93,7 +94,8 @@ class Trainer(ComputesActions, PolicyAccess, LearnsInRanks, Preflight):
         set_threads(settings.resources)
         self.seed = self.context.seed if settings.seed is None else settings.seed
         rng.seed_global(self.seed, "global")
-        record = EpisodeRecord(settings.recording, lambda: self.logdir)
+        me = weakref.proxy(self)  # a trainer that is forgotten goes at once, with its workers
+        record = EpisodeRecord(settings.recording, lambda: me.logdir)
         self.telling = Telling(settings.callbacks, settings.logs, record)
         self.spaces = read_spaces(settings.environment)
         self.architecture = architecture(settings.model, self.spaces.observation_shape)
@@ -123,6 +125,8 @@ class Trainer(ComputesActions, PolicyAccess, LearnsInRanks, Preflight):
             self._worker_spec(), settings.workers, settings.recovery, settings.metrics
         )
         while_evaluating, _ = evaluation_settings(settings, settings.evaluation)
+        if settings.evaluation.evaluation_interval is not None:
+            self.telling.log("evaluation_config", settings.evaluation.evaluation_config)
         self.evaluators = Evaluators(
             settings.evaluation, self.seed, while_evaluating.resources, while_evaluating.logs
         )

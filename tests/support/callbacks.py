@@ -71,6 +71,13 @@ class KeepsAnObject(Callbacks):
         episode.user_data["mine"] = Diary()
 
 
+class KeepsItsWorker(Callbacks):
+    """Holds on to who it was told of."""
+
+    def on_episode_start(self, *, worker: Any, episode: Any) -> None:
+        self.worker = worker
+
+
 class WritesAWord(Callbacks):
     """Writes a metric that is no number."""
 

@@ -203,6 +203,15 @@ def test_T15_what_is_different_is_checked_like_any_setting(
     assert words in str(caught.value)
 
 
+def test_T15_the_overrides_are_logged_once(caplog: pytest.LogCaptureFixture) -> None:
+    override = {"explore": True, "horizon": 7}
+    with caplog.at_level("INFO", logger="trainables"):
+        trainer = make({"evaluation_interval": 1, "evaluation_config": override})
+        run(trainer, 2)
+        trainer.stop()
+    assert caplog.text.count("trainer: evaluation_config: {explore: True, horizon: 7}") == 1
+
+
 def test_greedy_evaluation_repeats_itself_and_exploring_differs() -> None:
     greedy, exploring = make(), make({"evaluation_config": {"explore": True}})
     assert greedy.evaluate() == greedy.evaluate()

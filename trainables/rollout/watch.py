@@ -7,6 +7,7 @@ callbacks of its own. N lanes, D features.
 """
 
 import copy
+import weakref
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, NamedTuple, TypeVar
@@ -77,7 +78,8 @@ class EpisodeWatch:
 
     def __init__(self, calls: Calls, worker: Any, index: int, count: int) -> None:
         self._calls = calls
-        self._worker = worker
+        # A sampling thread holds this object, and must not hold whom it ends with.
+        self._worker = weakref.ref(worker)
         self._index = index
         self._wants_steps = calls.wants("on_episode_step")
         self._traces = calls.wants("on_postprocess_traj")
@@ -199,7 +201,7 @@ class EpisodeWatch:
         self.create(lanes)
 
     def _call(self, phase: str, episode: Episode, **more: Any) -> None:
-        self._calls(phase, worker=self._worker, episode=episode, **more)
+        self._calls(phase, worker=self._worker(), episode=episode, **more)
 
     def _new(self, lane: int, before: int | None = None) -> Episode:
         number = self._begun[lane] if before is None else before
