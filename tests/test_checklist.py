@@ -11,22 +11,43 @@ PAGE = (Path(__file__).parents[1] / "docs" / "trainer-checklist.md").read_text()
 LENGTHS = {"T": 25, "K": 8, "W": 20, "B": 16, "P": 21, "E": 16, "F": 4}
 ITEMS = [f"{letter}{i}" for letter, count in LENGTHS.items() for i in range(1, count + 1)]
 ROW = re.compile(r"^\| ([A-Z]\d+) \| (.*) \|$", re.MULTILINE)
-NAMED = re.compile(r"`((?:\w+/)*\w+\.py)?(?:::)?(test_[\w*]+)?`")
+PART = re.compile(r"^\| ((?:[A-Z]\d+)(?:, [A-Z]\d+)*) \| ([^|]+) \|$", re.MULTILINE)
+NAMED = re.compile(r"`((?:\w+/)*test_\w+\.py)?(?:::)?(test_[\w*]+)?`")
+ITEM_OF_TEST = re.compile(r"(?<=_)[TKWBPEF]\d+(?=_)")
 
 SHOWN, OPEN = PAGE.split("\n## Open\n")
+OPEN, PARTS = OPEN.split("\nOf items above, these parts are open.\n")
+ROWS = dict(ROW.findall(SHOWN))
 
 
-def named_tests(row: str) -> Iterator[tuple[str, str]]:
-    """(file or empty, pattern or empty) of each test in a row."""
-    for file, pattern in NAMED.findall(row.split(" | ")[1]):
+def named_tests(text: str) -> Iterator[tuple[str, str]]:
+    """(file, pattern or empty) of each test that is named; one without a file is in the latest."""
+    latest = ""
+    for file, pattern in NAMED.findall(text):
+        latest = file or latest
         if file or pattern:
-            yield file, pattern
+            yield latest, pattern
 
 
-def exists(file: str, pattern: str) -> bool:
-    paths = [TESTS / file, TESTS.parent / file] if file else sorted(TESTS.glob("test_*.py"))
-    wanted = re.compile(rf"^def {(pattern or 'test_').replace('*', '')}", re.MULTILINE)
-    return any(path.is_file() and wanted.search(path.read_text()) for path in paths)
+def paths_of(file: str) -> list[Path]:
+    return [path for path in (TESTS / file, TESTS.parent / file) if path.is_file()]
+
+
+def functions(path: Path) -> list[str]:
+    return re.findall(r"^def (test_\w+)\(", path.read_text(), re.MULTILINE)
+
+
+def matches(pattern: str, name: str) -> bool:
+    """Whether a test's name is meant; without a star it is the whole name.
+
+    ``test_P16_*`` means every test that bears the item's name, as ``test_E8_P16_…`` does.
+    """
+    if not pattern.endswith("*"):
+        return not pattern or name == pattern
+    items = ITEM_OF_TEST.findall(pattern)
+    return name.startswith(pattern[:-1]) or (
+        pattern == f"test_{'_'.join(items)}_*" and set(items) <= set(ITEM_OF_TEST.findall(name))
+    )
 
 
 def test_every_item_stands_there_once() -> None:
@@ -34,9 +55,29 @@ def test_every_item_stands_there_once() -> None:
     assert sorted(items) == sorted(ITEMS)
 
 
-@pytest.mark.parametrize(("item", "row"), ROW.findall(SHOWN), ids=lambda value: value[:3])
+@pytest.mark.parametrize(("item", "row"), ROWS.items(), ids=lambda value: value[:3])
 def test_the_tests_of_an_item_are_there(item: str, row: str) -> None:
-    found = list(named_tests(row))
-    assert found, f"{item} names no test"
-    for file, pattern in found:
-        assert exists(file, pattern), f"{item}: {file}::{pattern}"
+    assert list(named_tests(row.split(" | ")[1])), f"{item} names no test"
+    for file, pattern in named_tests(row):
+        found = [name for path in paths_of(file) for name in functions(path)]
+        assert any(matches(pattern, name) for name in found), f"{item}: {file}::{pattern}"
+
+
+@pytest.mark.parametrize("path", sorted(TESTS.glob("test_*.py")), ids=lambda path: path.stem)
+def test_a_test_that_bears_an_items_name_stands_in_its_row(path: Path) -> None:
+    for name in functions(path):
+        items = ITEM_OF_TEST.findall(name)
+        named = [
+            pattern
+            for item in items
+            for file, pattern in named_tests(ROWS[item])
+            if path in paths_of(file)
+        ]
+        assert not items or any(matches(pattern, name) for pattern in named), (
+            f"{path.name}::{name} stands in no row of {', '.join(items)}"
+        )
+
+
+def test_open_parts_are_of_items_that_are_shown() -> None:
+    parts = [item for items, _ in PART.findall(PARTS) for item in items.split(", ")]
+    assert {"P16", "E8"} <= set(parts) <= set(ROWS)

@@ -44,6 +44,10 @@ class Callbacks:
 
     A class that keeps something of its own which decides what it does later also defines
     ``get_state() -> plain data`` and ``set_state(state)``; it then stands in the checkpoints.
+
+    The methods of an episode are called in evaluations as well, where ``worker.in_evaluation`` is
+    True. There each episode has an object of its own, in the state of the trainer's: its numbers
+    depend on no other episode, and training not on them.
     """
 
     def on_episode_created(self, *, worker: Any, episode: Any) -> None:
@@ -85,6 +89,8 @@ class Callbacks:
 
 
 PHASES = tuple(name for name in vars(Callbacks) if name.startswith("on_"))
+EPISODE_PHASES = tuple(name for name in PHASES if name.startswith("on_episode_"))
+"""Those that an evaluation has, too."""
 
 
 class Calls:
@@ -120,6 +126,12 @@ class Calls:
     def empty(self) -> bool:
         """Whether it is a dict in which no phase has a function."""
         return self._functions == {}
+
+    def another(self, state: Any) -> "Calls":
+        """One from the same source with an object of its own, in this state of `get_state`."""
+        made = Calls(self._source)
+        made.set_state(state)
+        return made
 
     def wants(self, phase: str) -> bool:
         """Whether there is anything to call; where not, nothing has to be prepared."""
@@ -176,6 +188,13 @@ def make_calls(config: CallbacksConfig) -> Calls | None:
     return None if calls.empty else calls
 
 
+def of_episodes(calls: Calls | None) -> Calls | None:
+    """The callbacks if any of them is called in an episode; None otherwise."""
+    if calls is None or not any(calls.wants(phase) for phase in EPISODE_PHASES):
+        return None
+    return calls
+
+
 def _functions(source: Mapping[str, Any]) -> dict[str, Function]:
     for phase in source:
         if phase not in PHASES:
@@ -220,7 +239,8 @@ def _dotted(source: Any) -> str:
             "callbacks",
             shorten(source),
             "something that a child process can import",
-            "put it at the top of a module and write package.module:Name, or set num_workers: 0",
+            "put it at the top of a module and write package.module:Name, or have no children "
+            "(num_workers: 0, evaluation_num_workers: 0)",
         )
     return path
 

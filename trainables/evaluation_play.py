@@ -2,16 +2,16 @@
 
 Environments are made for it and closed after it, every stream is derived from the evaluation's
 seed and the episode, and the global streams are put back. Episodes are independent of each other to
-the bit, so it does not matter how many are played side by side or in which process; only
-environments that draw from the global streams share those. An episode whose environment fails is
-played anew, from seeds of its own, in an environment made anew; nothing of it counts. M numbers of
-memory.
+the bit, so it does not matter how many are played side by side or in which process: each has
+callbacks of its own, too. Only environments that draw from the global streams share those. An
+episode whose environment fails is played anew, from seeds of its own, in an environment made anew;
+nothing of it counts. M numbers of memory.
 """
 
 import logging
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -19,6 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from trainables import rng
+from trainables.callbacks import Calls
 from trainables.envs.contract import Breach
 from trainables.envs.lanes import LanesConfig
 from trainables.envs.make import EnvironmentConfig, make_env
@@ -27,9 +28,10 @@ from trainables.envs.registry import EnvContext
 from trainables.envs.remote_seat import RemoteSeat
 from trainables.envs.restarts import MAX_FAILURES_IN_A_ROW, AnySeat, close, told
 from trainables.envs.seat import Seat
-from trainables.errors import EnvError
+from trainables.errors import CallbackError, EnvError
 from trainables.policies.player import Player
 from trainables.rollout.metrics import RolloutMetrics
+from trainables.rollout.watch import EvaluationWatch, EvaluationWorker, OneLane
 
 logger = logging.getLogger(__name__)
 
@@ -44,6 +46,16 @@ class Plan:
     """Environments side by side in one process, at most."""
     lanes: LanesConfig
     """Horizon, restarts, and whether environments have processes of their own."""
+    clip_actions: bool
+    """Whether what is sent is clipped to the action space's bounds."""
+    calls: Calls | None = None
+    """A person's callbacks, of which each episode is given its own."""
+    calls_state: Any = None
+    """In which those begin."""
+    global_vars: Mapping[str, Any] = field(default_factory=dict)
+    """What callbacks may read of the trainer's progress."""
+    is_recorded: bool = False
+    """Whether an episode is played once more, for its video."""
 
 
 class Played(NamedTuple):
@@ -66,6 +78,7 @@ def play(player: Player, plan: Plan, seed: int, indices: Sequence[int]) -> list[
     Raises:
         EnvError: an environment failed and may not be made anew, or failed again and again.
     """
+    player = player.clipping(plan.clip_actions)
     with _made(plan, min(plan.width, len(indices)), seed) as seats:
         finished = _play(player, seats, iter(indices), (seed, plan))
     return [finished[index] for index in indices]
@@ -84,8 +97,9 @@ def play_watched(
         look: called at each observation with the environment and the steps so far; 0 steps also
             where the episode begins anew, because its environment failed.
     """
+    player = player.clipping(plan.clip_actions)
     with _made(plan, 1, seed) as seats:
-        one = _Running(seats[0], index, player.initial_memory(), (seed, plan))
+        one = _Running(seats[0], index, player, (seed, plan))
         over = False
         while not over:
             look(one.seat, one.length)
@@ -149,16 +163,17 @@ class _Running:
     `index` counts the episodes of the evaluation; `memory` (M,) is the policy's.
     """
 
-    def __init__(
-        self, seat: AnySeat, index: int, initial: NDArray[Any], rules: tuple[int, Plan]
-    ) -> None:
+    memory: NDArray[Any]
+
+    def __init__(self, seat: AnySeat, index: int, player: Player, rules: tuple[int, Plan]) -> None:
         self._seed, self._plan = rules
+        self._player = player
+        self._watch: EvaluationWatch | None = None
         self.seat = seat
         self.index = index
         self.reward = 0.0
         self.length = 0
         self.faults = 0
-        self._initial = initial
         self._begin(None)
 
     def step(self) -> bool:
@@ -167,19 +182,30 @@ class _Running:
         An environment that failed in it has begun the episode anew.
         """
         try:
-            self.observation, reward, terminated, truncated, _ = self.seat.receive_step()
+            self.observation, reward, terminated, truncated, info = self.seat.receive_step()
         except Exception as error:  # noqa: BLE001 an environment may raise anything
             self._begin(self._judged("step", error))
             return False
         require_finite(np.array([reward]), f"{self._name}, row", "reward")
         self.reward += float(reward)
         self.length += 1
-        return bool(terminated or truncated) or self.length == self._plan.lanes.horizon
+        over = bool(terminated or truncated) or self.length == self._plan.lanes.horizon
+        if self._watch:
+            self._watch.step(self.observation, float(reward), info)
+            if over:
+                self._watch.end(None)
+        return over
 
     @property
     def played(self) -> Played:
         """The episode, which is over."""
-        return Played(RolloutMetrics(self.reward, self.length), self.faults)
+        metrics = RolloutMetrics(self.reward, self.length)
+        if self._watch:
+            wrote = self._watch.episode
+            metrics = metrics._replace(
+                custom_metrics=wrote.custom_metrics, hist_data=wrote.hist_data
+            )
+        return Played(metrics, self.faults)
 
     @property
     def _name(self) -> str:
@@ -188,7 +214,7 @@ class _Running:
     def _begin(self, error: Exception | None) -> None:
         """The first observation, in an environment made anew after an error, until it works."""
         while True:
-            self.reward, self.length, self.memory = 0.0, 0, self._initial
+            self.reward, self.length, self.memory = 0.0, 0, self._player.initial_memory()
             path = (self.index, "restart", self.faults) if self.faults else (self.index,)
             explore = self._plan.explore
             self.stream = rng.generator(self._seed, "policy", *path) if explore else None
@@ -196,12 +222,29 @@ class _Running:
                 if error is not None:
                     close(self.seat, self._name)
                     self.seat.remake(rng.integer(self._seed, "global", *path))
+                self._watch = self._watched()
                 self.seat.seed_spaces(rng.integer(self._seed, "spaces", *path) % 2**31)
                 self.observation = self.seat.reset(rng.integer(self._seed, "env", *path) % 2**31)
+            except CallbackError:
+                raise
             except Exception as again:  # noqa: BLE001 likewise
                 error = self._judged("reset", again)
             else:
-                return
+                break
+        if self._watch:
+            self._watch.start(self.observation)
+
+    def _watched(self) -> EvaluationWatch | None:
+        """The episode in the eyes of its callbacks, if there are any."""
+        plan = self._plan
+        if plan.calls is None:
+            return None
+        env = getattr(self.seat, "env", None)
+        lane = OneLane([] if env is None else [env])
+        worker = EvaluationWorker(lane, plan.is_recorded, self._player.actor, plan.global_vars)
+        restart = f"-{self.faults}" if self.faults else ""
+        calls = plan.calls.another(plan.calls_state)
+        return EvaluationWatch(calls, worker, f"evaluation-{self.index}{restart}")
 
     def _judged(self, method: str, error: Exception) -> Exception:
         """The error, counted and told; raised in other words if the episode may not go on."""
@@ -224,6 +267,9 @@ class _Running:
             *(name, method, told(error), self.faults),
             exc_info=error,
         )
+        lost, self._watch = self._watch, None
+        if lost:
+            lost.end(error)
         return error
 
 
@@ -231,9 +277,8 @@ def _play(
     player: Player, seats: Sequence[AnySeat], waiting: Iterator[int], rules: tuple[int, Plan]
 ) -> dict[int, Played]:
     """Index → episode; an environment that is done takes the next that waits."""
-    initial = player.initial_memory()
     pairs = zip(seats, waiting, strict=False)
-    running = [_Running(seat, index, initial, rules) for seat, index in pairs]
+    running = [_Running(seat, index, player, rules) for seat, index in pairs]
     finished: dict[int, Played] = {}
     while running:
         observations = np.stack([np.asarray(one.observation) for one in running])
@@ -250,6 +295,6 @@ def _play(
                 continue
             finished[one.index] = one.played
             if (index := next(waiting, None)) is not None:
-                following.append(_Running(one.seat, index, initial, rules))
+                following.append(_Running(one.seat, index, player, rules))
         running = following
     return finished

@@ -1,7 +1,8 @@
 """Videos of evaluations: episodes that have been played are played once more and drawn.
 
 So nothing of an evaluation depends on whether it is recorded: an episode is decided by weights and
-seed, and the environment that is drawn is another one. A file that is there is not made again.
+seed, and the environment that is drawn is another one. Callbacks, which may steer an episode, are
+called in both. A file that is there is not made again.
 """
 
 from collections.abc import Sequence
@@ -33,7 +34,7 @@ def record(player: Player, plan: Plan, seed: int, paths: Sequence[Path]) -> None
     env = make_raw_env(plan.environment, learning=False)
     fps = frames_per_second(env)
     env.close()
-    drawn = replace(plan, environment=rendered(plan.environment))
+    drawn = replace(plan, environment=rendered(plan.environment), is_recorded=True)
     for index, path in enumerate(paths):
         if path.exists():
             continue

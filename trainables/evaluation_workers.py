@@ -13,6 +13,7 @@ from typing import Any, ClassVar, TypeAlias
 from trainables.errors import TrainableError, WorkerError
 from trainables.evaluation import EvaluationConfig
 from trainables.evaluation_play import Plan, Played, play
+from trainables.logs import LogConfig, at_level, is_shown, set_level, show
 from trainables.policies.player import Player
 from trainables.resources import ResourcesConfig
 from trainables.rollout.process import Patience, WorkerProcess
@@ -30,11 +31,17 @@ class EvaluatorSpec:
     seed: int
     index: int
     resources: ResourcesConfig
+    logs: LogConfig
+    shows_logs: bool
+    """Whether the trainer's process shows what is logged; the child then does so too."""
     role: ClassVar[str] = "evaluation worker"
     timeout_key: ClassVar[str] = "evaluation_timeout_s"
 
     def build(self) -> "Evaluator":
         """The worker, in its process."""
+        set_level(self.logs)
+        if self.shows_logs:
+            show(f"{self.role} {self.index}")
         return Evaluator()
 
 
@@ -56,12 +63,16 @@ class Evaluators:
         config: how many.
         seed: of the trial.
         resources: what each child is given.
+        logs: what it logs.
     """
 
-    def __init__(self, config: EvaluationConfig, seed: int, resources: ResourcesConfig) -> None:
+    def __init__(
+        self, config: EvaluationConfig, seed: int, resources: ResourcesConfig, logs: LogConfig
+    ) -> None:
         self._config = config
         self._seed = seed
         self._resources = resources
+        self._logs = logs
         self._children: dict[int, WorkerProcess] = {}
 
     def play(self, player: Player, plan: Plan, seed: int) -> list[Played]:
@@ -69,7 +80,8 @@ class Evaluators:
         count = self._config.evaluation_num_episodes
         children = min(self._config.evaluation_num_workers, count)
         if children == 0:
-            return play(player, plan, seed, range(count))
+            with at_level(self._logs):
+                return play(player, plan, seed, range(count))
         requests = {i: (player, plan, seed, range(i, count, children)) for i in range(children)}
         played: dict[int, Played] = {}
         try:
@@ -101,7 +113,7 @@ class Evaluators:
     def _send(self, index: int, request: Request) -> None:
         """Ask for episodes; a child that is gone is noticed by `_receive`."""
         if index not in self._children:
-            spec = EvaluatorSpec(self._seed, index, self._resources)
+            spec = EvaluatorSpec(self._seed, index, self._resources, self._logs, is_shown())
             patience = Patience(self._config.evaluation_timeout_s)
             self._children[index] = WorkerProcess(spec, patience)
         try:
@@ -110,8 +122,8 @@ class Evaluators:
             return
         except Exception as error:
             raise TrainableError(
-                f"the policy, its filter or the environment's settings cannot be sent to an "
-                f"evaluating child: {error}; set evaluation_num_workers: 0"
+                f"the policy, its filter, callbacks or the environment's settings cannot be sent "
+                f"to an evaluating child: {error}; set evaluation_num_workers: 0"
             ) from error
 
     def _receive(self, index: int, request: Request) -> list[Played]:

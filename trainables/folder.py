@@ -5,7 +5,7 @@ import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 
-from trainables.errors import TrainableError, shorten
+from trainables.errors import StateError, TrainableError, shorten
 from trainables.signing import Opaque
 
 #: How the names of temporary folders begin, so that what a crash leaves can be recognised.
@@ -26,20 +26,39 @@ def temporary_folder(parent: str | Path | None) -> tempfile.TemporaryDirectory[s
     return tempfile.TemporaryDirectory(prefix=TEMPORARY, dir=parent)
 
 
-def read_files(folder: Path) -> dict[str, Opaque]:
-    """The regular files under `folder`, by their paths in it; links are left out."""
-    files = sorted(p for p in folder.rglob("*") if p.is_file() and not p.is_symlink())
-    return {p.relative_to(folder).as_posix(): Opaque(p.read_bytes()) for p in files}
+def read_files(folder: Path, place: str) -> dict[str, Opaque]:
+    """The files under `folder`, by their paths in it.
+
+    Args:
+        folder: what is read.
+        place: how errors call who wrote it.
+
+    Raises:
+        StateError: a link, a pipe or a device is among them.
+    """
+    found: dict[str, Opaque] = {}
+    for path in sorted(folder.rglob("*")):
+        name = path.relative_to(folder).as_posix()
+        if path.is_symlink() or not (path.is_file() or path.is_dir()):
+            remedy = "write regular files, whose bytes are kept"
+            raise StateError(place, f"{shorten(name)}, a link, pipe or device,", remedy)
+        if path.is_file():
+            found[name] = Opaque(path.read_bytes())
+    return found
+
+
+def path_in(folder: str, name: str) -> str:
+    """The path of what has this name in a folder, which it may not lead out of; "": the folder."""
+    root = Path(folder).resolve()
+    target = (root / name).resolve()
+    if not target.is_relative_to(root):
+        raise TrainableError(f"{shorten(name)}: a file of a checkpoint must stay inside its folder")
+    return str(Path(folder) / name) if name else folder
 
 
 def write_files(folder: Path, files: Mapping[str, Opaque]) -> None:
     """Write what `read_files` gave into `folder`; refuses a path that leads out of it."""
-    root = folder.resolve()
     for name, content in files.items():
-        target = (root / name).resolve()
-        if not target.is_relative_to(root):
-            raise TrainableError(
-                f"{shorten(name)}: a file of a checkpoint must stay inside its folder"
-            )
+        target = Path(path_in(str(folder), name))
         target.parent.mkdir(parents=True, exist_ok=True)
         target.write_bytes(content.data)

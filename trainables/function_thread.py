@@ -172,7 +172,11 @@ def _captured(metrics: Mapping[str, Any], checkpoint: object) -> Checkpoint:
             raise StateError(
                 "checkpoint", f"{shorten(str(checkpoint))}, no folder,", "give a folder"
             )
-        return Checkpoint(None, read_files(folder), kept)
+        files = read_files(folder, "checkpoint")
+        if not files:
+            found = f"{shorten(str(checkpoint))}, a folder without files,"
+            raise StateError("checkpoint", found, "write what the function needs to go on into it")
+        return Checkpoint(None, files, kept)
     return Checkpoint(_copied(checkpoint, "checkpoint"), {}, kept)
 
 

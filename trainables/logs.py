@@ -4,9 +4,10 @@ Shapes, bounds and means say whether a pipeline is right; they are logged at INF
 first seen, and at DEBUG again from time to time. Only one process of a trainer does so.
 """
 
+import contextlib
 import logging
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import fields, is_dataclass
 from typing import Any, Literal
 
@@ -39,6 +40,18 @@ class LogConfig(Section):
 def set_level(config: LogConfig) -> None:
     """Set the package's logger, in this process; whether anything is shown is the application's."""
     logging.getLogger(PACKAGE).setLevel(config.log_level)
+
+
+@contextlib.contextmanager
+def at_level(config: LogConfig) -> Iterator[None]:
+    """The package's logger has this level meanwhile, in this process."""
+    package = logging.getLogger(PACKAGE)
+    before = package.level
+    set_level(config)
+    try:
+        yield
+    finally:
+        package.setLevel(before)
 
 
 def is_shown() -> bool:

@@ -1,19 +1,23 @@
 """The trainer's evaluations: what one gives, what an algorithm may change, the one at the start."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from trainables import rng
+from trainables.callbacks import make_calls, of_episodes
 from trainables.config import TrainerConfig
 from trainables.envs.make import for_children
 from trainables.errors import TrainableError, shorten
-from trainables.evaluation import evaluation_settings
+from trainables.evaluation import evaluation_lanes, evaluation_settings
 from trainables.evaluation_play import Plan
 from trainables.evaluation_videos import evaluation_path, record
 from trainables.evaluation_workers import Evaluators
 from trainables.policies.player import Player
 from trainables.rollout.filming import FOLDER
-from trainables.rollout.metrics import summarise
+from trainables.rollout.metrics import histories, summarise, summarise_custom
+from trainables.rollout.progress import Progress
+from trainables.telling import Telling
 from trainables.trainable import Trainable
 
 
@@ -23,6 +27,8 @@ class PeriodicEvaluation(Trainable):
     settings: TrainerConfig
     seed: int
     player: Player
+    progress: Progress
+    telling: Telling
     evaluators: Evaluators
 
     @property
@@ -71,28 +77,54 @@ class PeriodicEvaluation(Trainable):
         """In which environment the policy is evaluated, and how."""
         changed, explore = evaluation_settings(settings, settings.evaluation)
         environment = changed.environment
-        if settings.evaluation.evaluation_num_workers or settings.lanes.remote_worker_envs:
+        if settings.evaluation.evaluation_num_workers or changed.lanes.remote_worker_envs:
             environment = for_children(environment)
-        width = changed.sampling.num_envs_per_worker
-        return Plan(environment, explore, width, settings.lanes)
+        sampling = changed.sampling
+        return Plan(
+            environment,
+            explore,
+            sampling.num_envs_per_worker,
+            evaluation_lanes(changed.lanes),
+            sampling.clip_actions,
+        )
 
-    def evaluate(self) -> dict[str, float]:
+    def evaluate(self) -> dict[str, Any]:
         """Play `evaluation_num_episodes` fresh episodes; training is not touched by it.
 
-        Gives ``episode_reward_{mean,min,max}``, ``episode_len_mean`` and ``episodes``; where
-        environments failed and were made anew also ``num_faulty_episodes``, which count beside.
+        Gives ``episode_reward_{mean,min,max}``, ``episode_len_mean``, ``episodes`` and
+        ``hist_stats``; ``custom_metrics`` where callbacks wrote some; where environments failed and
+        were made anew also ``num_faulty_episodes``, which count beside.
         """
-        plan = self.evaluation_plan(self.settings)
-        played = self.evaluators.play(self.player, plan, self._evaluation_seed())
+        played = self.evaluators.play(self.player, self._plan(), self._evaluation_seed())
         faults = sum(one.faults for one in played)
+        episodes = [one.metrics for one in played]
+        custom = summarise_custom(episodes)
         return {
-            **summarise(one.metrics for one in played),
+            **summarise(episodes),
             "episodes": len(played),
             **({"num_faulty_episodes": faults} if faults else {}),
+            **({"custom_metrics": custom} if custom else {}),
+            "hist_stats": histories(episodes),
         }
 
+    def _plan(self) -> Plan:
+        """`evaluation_plan` with the callbacks of this evaluation.
+
+        The training's own begin in the state that the trainer's object has.
+        """
+        plan = self.evaluation_plan(self.settings)
+        changed, _ = evaluation_settings(self.settings, self.settings.evaluation)
+        own = changed.callbacks == self.settings.callbacks
+        calls = of_episodes(self.telling.calls if own else make_calls(changed.callbacks))
+        if calls is None:
+            return plan
+        told = {"timestep": self.progress.timesteps}
+        return replace(plan, calls=calls, calls_state=calls.get_state(), global_vars=told)
+
     def _evaluation_seed(self) -> int:
-        return rng.integer(self.seed, "evaluation", self.iteration + 1)
+        changed, _ = evaluation_settings(self.settings, self.settings.evaluation)
+        seed = self.seed if changed.seed is None else changed.seed
+        return rng.integer(seed, "evaluation", self.iteration + 1)
 
     def _record_evaluation(self, iteration: int) -> None:
         of = self.settings
@@ -100,4 +132,4 @@ class PeriodicEvaluation(Trainable):
             return
         count = min(of.rendering.record_episodes, of.evaluation.evaluation_num_episodes)
         paths = [evaluation_path(self.videos, iteration, i) for i in range(count)]
-        record(self.player, self.evaluation_plan(of), self._evaluation_seed(), paths)
+        record(self.player, self._plan(), self._evaluation_seed(), paths)

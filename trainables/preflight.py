@@ -9,7 +9,11 @@ from trainables.envs.lanes import check_lanes
 from trainables.envs.make import read_spaces
 from trainables.envs.render_check import check_pictures
 from trainables.errors import ConfigError
-from trainables.evaluation import check_evaluation
+from trainables.evaluation import (
+    check_callbacks_of_evaluation,
+    check_evaluation,
+    evaluation_settings,
+)
 from trainables.periodic_evaluation import PeriodicEvaluation
 from trainables.policies.architecture import architecture
 from trainables.policies.device import learning_device
@@ -31,6 +35,8 @@ class Preflight(PeriodicEvaluation):
         check_fit(settings)
         fake = settings.sampling.fake_sampler
         check_callbacks(settings.callbacks, settings.workers.num_workers, fake)
+        evaluating, _ = evaluation_settings(settings, settings.evaluation)
+        check_callbacks_of_evaluation(evaluating.callbacks, settings.evaluation)
 
     @classmethod
     def check_config(cls, config: Mapping[str, Any]) -> None:
@@ -40,9 +46,10 @@ class Preflight(PeriodicEvaluation):
         learning_device(settings.resources)
         spaces = read_spaces(settings.environment)
         architecture(settings.model, spaces.observation_shape)
-        evaluated = cls.evaluation_plan(settings).environment
-        if evaluated != settings.environment:
-            check_evaluation(evaluated, spaces)
+        if settings.evaluation.evaluation_config:
+            plan = cls.evaluation_plan(settings)
+            environments = (plan.environment, settings.environment)
+            check_evaluation(environments, plan.lanes, settings.evaluation, spaces)
         check_lanes(settings.environment, settings.lanes)
         if settings.environment.native_vector_env:
             make_lanes(settings.environment, 1, settings.lanes).close()
@@ -82,10 +89,13 @@ class Preflight(PeriodicEvaluation):
     def default_resource_request(cls, config: Mapping[str, Any]) -> dict[str, float]:
         """``cpu``, ``gpu``, ``memory`` (bytes) of the trainer, ``extra_*`` of all its children."""
         settings = parse(cls.config_class, config)
-        children = settings.workers.num_workers
+        asked = settings.resources.request(settings.workers.num_workers)
         if settings.evaluation.evaluation_interval is not None:
-            children += settings.evaluation.evaluation_num_workers
-        return settings.resources.request(children)
+            evaluating, _ = evaluation_settings(settings, settings.evaluation)
+            more = evaluating.resources.request(settings.evaluation.evaluation_num_workers)
+            for name in (one for one in asked if one.startswith("extra_")):
+                asked[name] += more[name]
+        return asked
 
     @classmethod
     def resource_help(cls, config: Mapping[str, Any]) -> str:

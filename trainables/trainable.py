@@ -28,8 +28,8 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from trainables import checkpoint_file, rng, unsafe_pickle
-from trainables.errors import TrainableError, WrongFormat, printable, shorten
-from trainables.folder import fresh_path, read_files, temporary_folder, write_files
+from trainables.errors import StateError, TrainableError, WrongFormat, printable, shorten
+from trainables.folder import fresh_path, path_in, read_files, temporary_folder, write_files
 from trainables.result_logger import LoggerCreator, ResultLog
 from trainables.results import Counters
 
@@ -94,12 +94,18 @@ class Trainable:
         """One iteration, seconds to minutes; returns metrics. ``done: True`` ends the trial."""
         raise NotImplementedError(f"{type(self).__name__} must define step()")
 
-    def save_checkpoint(self, checkpoint_dir: str) -> dict[str, Any] | str | None:
-        """Return all that decides the future as plain data, or write files into the folder."""
+    def save_checkpoint(self, checkpoint_dir: str) -> dict[str, Any] | str | Path | None:
+        """Return all that decides the future as plain data, or write files into the folder.
+
+        With files it returns None, the folder, or a path in it.
+        """
         raise NotImplementedError(f"{type(self).__name__} must define save_checkpoint()")
 
     def load_checkpoint(self, checkpoint: Any) -> None:
-        """Take back what `save_checkpoint` gave: its dict, or the folder as a path."""
+        """Take back what `save_checkpoint` gave: its dict, or a folder with its files.
+
+        A path in the folder that was returned is given as that path, where the files are now.
+        """
         raise NotImplementedError(f"{type(self).__name__} must define load_checkpoint()")
 
     def reset_config(self, new_config: dict[str, Any]) -> bool:
@@ -172,15 +178,21 @@ class Trainable:
 
         The global streams are read before and put back after `save_checkpoint`, so that saving
         has no side effects even where the subclass draws random numbers in it.
+
+        Raises:
+            StateError: what it gave could not be given back to `load_checkpoint`.
         """
+        name = type(self).__name__
         streams = rng.capture_global()
         with temporary_folder(self.context.logdir) as folder:
-            data = self.save_checkpoint(folder)
-            files = read_files(Path(folder))
-            kept = unsafe_pickle.pack(data, type(self).__name__, self.unsafe_pickle)
+            returned: object = self.save_checkpoint(folder)
+            saved = _saved(returned, Path(folder), name, self.unsafe_pickle)
         rng.restore_global(streams)
+        if type(self).load_checkpoint is Trainable.load_checkpoint:
+            remedy = f"define {name}.load_checkpoint(checkpoint), which takes it back"
+            raise StateError(f"{name}.save_checkpoint()", "what nothing can take back", remedy)
         return {
-            "trainable": {"data": kept, "files": files},
+            "trainable": saved,
             "counters": self._counters.get_state(),
             "streams": streams,
         }
@@ -194,7 +206,7 @@ class Trainable:
         else:
             with temporary_folder(self.context.logdir) as folder:
                 write_files(Path(folder), saved["files"])
-                self.load_checkpoint(folder)
+                self.load_checkpoint(path_in(folder, saved.get("path", "")))
         self._counters.set_state(state["counters"])
         rng.restore_global(state["streams"])
 
@@ -315,3 +327,39 @@ class Trainable:
     def _complete(self, result: dict[str, Any], elapsed: float) -> dict[str, Any]:
         who = {"trial_id": self.trial_id, "experiment_tag": self.trial_name, "config": self.config}
         return self._counters.complete(result, elapsed, who)
+
+
+def _saved(returned: object, folder: Path, name: str, pickles: bool) -> dict[str, Any]:
+    """What stands in the state for what `save_checkpoint` of the class `name` gave.
+
+    Entries ``data`` (None where it wrote files), ``files`` and, if it returned one in the folder,
+    ``path``.
+
+    Raises:
+        StateError: nothing, or something that could not be given back.
+    """
+    place = f"{name}.save_checkpoint()"
+    files = read_files(folder, place)
+    if returned is None or isinstance(returned, str | Path):
+        path = "" if returned is None else _in_folder(Path(returned), folder, place)
+        if not files:
+            remedy = "return a dict ({} if nothing decides the future), or write files"
+            raise StateError(place, "nothing, and a folder without files,", remedy)
+        return {"data": None, "files": files, **({"path": path} if path else {})}
+    if not pickles and not isinstance(returned, Mapping):
+        remedy = "return a dict of plain data, or write files into the folder that it is given"
+        raise StateError(place, f"a {type(returned).__name__}, {shorten(returned)},", remedy)
+    if files:
+        found = f"what it returned beside files ({', '.join(sorted(files))})"
+        remedy = "only one of the two is given back: return a dict, or write files and return None"
+        raise StateError(place, printable(found), remedy)
+    return {"data": unsafe_pickle.pack(returned, name, pickles), "files": {}}
+
+
+def _in_folder(returned: Path, folder: Path, place: str) -> str:
+    """Where in the folder a returned path leads; empty: the folder itself."""
+    path, root = returned.resolve(), folder.resolve()
+    if not path.is_relative_to(root) or not path.exists():
+        found = f"the path {shorten(str(returned))}, which is not in the folder that it was given,"
+        raise StateError(place, found, "write the files there, and return None or that folder")
+    return "" if path == root else path.relative_to(root).as_posix()

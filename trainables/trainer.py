@@ -6,6 +6,7 @@ An algorithm's file gives a config and `learn`. Everything that decides the futu
 
 import copy
 import logging
+import weakref
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
@@ -22,7 +23,7 @@ from trainables.data_parallel import LearnsInRanks
 from trainables.envs.lanes import check_lanes
 from trainables.envs.levels import LEVELS, resolve
 from trainables.envs.make import read_spaces
-from trainables.evaluation import is_due
+from trainables.evaluation import evaluation_settings, is_due
 from trainables.evaluation_workers import Evaluators
 from trainables.filter_config import make_filters
 from trainables.iteration import IterationLength, timed
@@ -113,10 +114,11 @@ class Trainer(ComputesActions, PolicyAccess, LearnsInRanks, Preflight):
         set_threads(settings.resources)
         self.seed = self.context.seed if settings.seed is None else settings.seed
         rng.seed_global(self.seed, "global")
-        record = EpisodeRecord(settings.recording, lambda: self.logdir)
         self.inexact = ""
         """Why the curve is not the one of its settings and seed; empty: it is."""
         self._say_batch_size(settings)
+        me = weakref.proxy(self)  # a trainer that is forgotten goes at once, with its workers
+        record = EpisodeRecord(settings.recording, lambda: me.logdir)
         self.telling = Telling(settings.callbacks, settings.logs, record)
         self.spaces = read_spaces(settings.environment)
         self.architecture = architecture(settings.model, self.spaces.observation_shape)
@@ -143,7 +145,12 @@ class Trainer(ComputesActions, PolicyAccess, LearnsInRanks, Preflight):
         )
         self.fps = self.check_rendering(settings)
         self.workers: WorkerSet = self._make_workers(self.seed)
-        self.evaluators = Evaluators(settings.evaluation, self.seed, settings.resources)
+        while_evaluating, _ = evaluation_settings(settings, settings.evaluation)
+        if settings.evaluation.evaluation_interval is not None:
+            self.telling.log("evaluation_config", settings.evaluation.evaluation_config)
+        self.evaluators = Evaluators(
+            settings.evaluation, self.seed, while_evaluating.resources, while_evaluating.logs
+        )
 
     def step(self) -> dict[str, Any]:
         """One iteration: rounds of sampling and learning until it is long enough."""

@@ -5,7 +5,6 @@ only with bytes whose signature was verified when the checkpoint was read
 (`trainables.checkpoint_file`), for a class that has opted in as well.
 """
 
-from collections.abc import Mapping
 from typing import Any
 
 from trainables.errors import StateError, printable
@@ -16,15 +15,15 @@ def pack(data: object, name: str, allowed: bool) -> Any:
     """What stands in the state for what `save_checkpoint` of the class `name` returned.
 
     Args:
-        data: a mapping; None or a folder's name where it wrote files; anything if `allowed`.
+        data: a mapping; anything if `allowed`.
         name: of the class.
         allowed: whether it has opted in.
 
     Raises:
         StateError: it cannot be pickled.
     """
-    if not allowed or data is None or isinstance(data, str):
-        return data if isinstance(data, Mapping) else None
+    if not allowed:
+        return data
     import cloudpickle
 
     try:

@@ -1,5 +1,8 @@
 """Callbacks that write down what they are told, and some that misbehave."""
 
+import logging
+import os
+import resource
 from typing import Any
 
 import numpy as np
@@ -68,6 +71,13 @@ class KeepsAnObject(Callbacks):
         episode.user_data["mine"] = Diary()
 
 
+class KeepsItsWorker(Callbacks):
+    """Holds on to who it was told of."""
+
+    def on_episode_start(self, *, worker: Any, episode: Any) -> None:
+        self.worker = worker
+
+
 class WritesAWord(Callbacks):
     """Writes a metric that is no number."""
 
@@ -93,3 +103,50 @@ def makes_no_callbacks() -> int:
 
 def adds_one(told: dict[str, Any]) -> None:
     told["result"]["one"] = 1
+
+
+class Senses(Callbacks):
+    """Tells what an episode of an evaluation is played with, as custom metrics."""
+
+    def on_episode_start(self, *, worker: Any, episode: Any) -> None:
+        if worker.in_evaluation:
+            episode.custom_metrics |= {
+                "first": episode.last_observation[0],
+                "here": len(worker.foreach_env(id)),
+                "level": logging.getLogger("trainables").level,
+                "quota": resource.getrlimit(resource.RLIMIT_DATA)[0],
+                "told": float(os.environ.get("SENSED", "0")),
+                "steps_before": worker.get_global_vars()["timestep"],
+            }
+
+    def on_episode_step(self, *, worker: Any, episode: Any) -> None:
+        for env in worker.lanes.units if worker.in_evaluation else []:
+            sent = float(np.abs(env.unwrapped.sent[-1]).max())
+            most = episode.custom_metrics.get("sent", 0.0)
+            episode.custom_metrics["sent"] = max(most, sent)
+
+
+class SensesNothing(Callbacks):
+    """Has no method for an episode."""
+
+
+class Lengthens(Callbacks):
+    """Every episode of an evaluation is as long as the number of those before it in training."""
+
+    def __init__(self) -> None:
+        self.ended = 0
+
+    def on_episode_created(self, *, worker: Any, episode: Any) -> None:
+        if worker.in_evaluation:
+            (env,) = worker.foreach_env(lambda one: one)
+            env.length = self.ended
+            self.ended = 1000
+
+    def on_episode_end(self, *, worker: Any, episode: Any, error: Exception | None) -> None:
+        self.ended += not worker.in_evaluation
+
+    def get_state(self) -> dict[str, Any]:
+        return {"ended": self.ended}
+
+    def set_state(self, state: dict[str, Any]) -> None:
+        self.ended = state["ended"]

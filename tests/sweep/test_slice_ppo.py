@@ -14,7 +14,7 @@ from sweep.events import End, Goal, Saved
 from sweep.pools import loky
 from sweep.slice import run_slice
 from tests.support.slices import slice_spec
-from tests.support.sweeps import plain, stable
+from tests.support.sweeps import curve, history, make, plain, run, stable
 from trainables import checkpoint_file
 
 CONFIG = {
@@ -51,6 +51,28 @@ def result_of(folder: Path, outcomes: list[SliceOutcome]) -> Result:
     state = checkpoint_file.read(folder / newest.file, newest.digest).state
     rows = [stable(row.metrics) for outcome in outcomes for row in outcome.rows]
     return rows, plain({key: state[key] for key in ("trainable", "streams")})
+
+
+def test_a_custom_metric_of_the_evaluation_is_what_a_sweep_compares(tmp_path: Path) -> None:
+    watched = {"callbacks": "tests.support.callbacks:Measures", "evaluation_num_workers": 1}
+    config = {**CONFIG, **watched, "num_workers": 0, "evaluation_interval": 1}
+    folder = make(
+        tmp_path,
+        trainable="ppo",
+        config=config,
+        space={"lr": {"loguniform": [1e-4, 1e-2]}},
+        metric="evaluation/custom_metrics/angle_mean",
+        mode="max",
+        trials=2,
+        stop={"training_iteration": 2},
+        scheduler="fifo",
+        deterministic=None,
+    )
+    assert run(folder) == "finished"
+    rows = [curve(folder, number)[-1].metrics for number in (0, 1)]
+    angles = [float(one["evaluation/custom_metrics/angle_mean"]) for one in rows]
+    assert angles[0] != angles[1]
+    assert [trial.score_at() for trial in history(folder).trials] == angles
 
 
 @pytest.fixture(autouse=True)

@@ -1,14 +1,16 @@
 """Sampling in a thread of its own."""
 
 import copy
+import gc
+import threading
 from collections.abc import Iterator
-from typing import Any, cast
+from typing import Any, ClassVar, cast
 
 import numpy as np
 import pytest
 
-from tests.support.environments import Waits
-from tests.support.trainers import make, run
+from tests.support.environments import Counting, Waits
+from tests.support.trainers import PLAIN, make, run
 from tests.support.waiting import wait_until
 from trainables.algorithms.ppo import PPO
 from trainables.errors import ConfigError, EnvError, WorkerError
@@ -118,6 +120,61 @@ def test_P4_stopping_ends_the_thread_whatever_it_does(trainer: PPO) -> None:
     trainer.stop()
     assert not thread.is_alive()
     trainer.stop()
+
+
+class Closes(Counting):
+    """Says in which thread it is closed."""
+
+    closed: ClassVar[list[threading.Thread]] = []
+    raises: ClassVar[bool] = False
+
+    def close(self) -> None:
+        self.closed.append(threading.current_thread())
+        if self.raises:
+            raise ConnectionError("nothing to close")
+
+
+CLOSING = {"env": f"{__name__}:Closes", "env_config": {}, "env_level": "C"}
+
+
+@pytest.mark.parametrize("callbacks", [None, "tests.support.callbacks:Measures"])
+def test_B16_the_thread_of_a_forgotten_trainer_ends_and_closes_the_environments(
+    callbacks: str | None,
+) -> None:
+    trainer = make({**ASYNC, **CLOSING, "num_envs_per_worker": 2, "callbacks": callbacks})
+    trainer.train()
+    Closes.closed.clear()  # those that were made to be looked at
+    thread: Any = source_of(trainer)._thread
+    assert thread.is_alive()
+    del trainer
+    gc.collect()
+    thread.join(60.0)
+    assert not thread.is_alive()
+    assert Closes.closed == [thread] * 2
+
+
+@pytest.mark.parametrize("callbacks", [None, "tests.support.callbacks:KeepsItsWorker"])
+def test_B16_a_forgotten_worker_without_a_thread_closes_its_environments(
+    callbacks: str | None, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    trainer = make({**PLAIN, **CLOSING, "num_envs_per_worker": 1, "callbacks": callbacks})
+    trainer.train()
+    Closes.closed.clear()
+    monkeypatch.setattr(Closes, "raises", True)
+    del trainer
+    gc.collect()
+    assert Closes.closed == [threading.current_thread()]
+    assert "nothing to close" in caplog.text
+
+
+def test_B16_a_worker_that_was_closed_is_not_closed_again() -> None:
+    trainer = make({**ASYNC, **CLOSING, "num_envs_per_worker": 1})
+    trainer.train()
+    Closes.closed.clear()
+    trainer.stop()
+    del trainer
+    gc.collect()
+    assert Closes.closed == [threading.current_thread()]
 
 
 def test_P4_a_worker_in_a_child_samples_in_a_thread_too() -> None:

@@ -192,6 +192,14 @@ def test_a_checkpoint_that_cannot_be_kept_is_refused_where_it_is_reported(
     assert "train" in names
 
 
+def test_a_folder_without_files_is_no_checkpoint_of_a_function(tmp_path: Path) -> None:
+    def train(config: dict[str, Any]) -> None:
+        report({"x": 1}, checkpoint=tmp_path)
+
+    with pytest.raises(StateError, match="a folder without files"):
+        wrap(train)().train()
+
+
 # ---- checkpoints --------------------------------------------------------------------------------
 
 

@@ -214,6 +214,26 @@ def test_P9_how_far_an_episode_is_from_its_horizon_is_state(config: dict[str, An
     assert differences(run(again, 2), expected) == []
 
 
+@pytest.mark.parametrize(
+    ("config", "words"),
+    [
+        ({"env": "CartPole-v1"}, "CartPole-v1 cuts its episodes off after 500 steps"),
+        ({"env": COUNTING}, "Counting has no limit of its own: an episode may go on for ever"),
+        ({"env": "CartPole-v1", "horizon": 50}, None),
+    ],
+)
+def test_P5_what_ends_an_episode_without_a_horizon_is_noted_for_debugging(
+    config: dict[str, Any], words: str | None, caplog: pytest.LogCaptureFixture
+) -> None:
+    for level in ("INFO", "DEBUG"):
+        caplog.clear()
+        make({**PLAIN, **config, "log_level": level}).stop()
+        noted = [one.message for one in caplog.records if "no horizon is set" in one.message]
+        assert len(noted) == (level == "DEBUG" and words is not None)
+        assert all(str(words) in one for one in noted)
+    logging.getLogger("trainables").setLevel("INFO")
+
+
 def test_P9_episodes_of_the_evaluation_end_at_the_horizon_too() -> None:
     trainer = make({**SHORT, "horizon": 6})
     assert trainer.evaluate()["episode_len_mean"] == 6.0

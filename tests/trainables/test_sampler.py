@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from gymnasium.spaces import Box
 
+from tests.support.environments import Counting
 from tests.support.trainers import PLAIN, make
 from trainables.envs.preprocessors import Rows
 from trainables.errors import EnvError, NotFiniteError
@@ -133,6 +134,30 @@ def test_rewards_are_clipped_for_the_learner_alone(clip: Any, expected: float | 
         assert rewards.min() < -2
     else:
         assert rewards.min() == expected
+
+
+class Uneven(Counting):
+    """Rewards within and beyond ±1."""
+
+    def step(self, action: Any) -> Any:
+        observation, _, *rest = super().step(action)
+        return observation, [0.25, -0.25, 0.0, 3.0, -3.0][self.steps - 1], *rest
+
+
+@pytest.mark.parametrize(
+    ("clip", "expected"),
+    [
+        (True, [1.0, -1.0, 0.0, 1.0, -1.0]),
+        (1.0, [0.25, -0.25, 0.0, 1.0, -1.0]),
+        (False, [0.25, -0.25, 0.0, 3.0, -3.0]),
+    ],
+    ids=["sign", "bound", "neither"],
+)
+def test_K3_clip_rewards_true_is_the_sign_and_a_number_a_bound(
+    clip: bool | float, expected: list[float]
+) -> None:
+    fragment, _ = fragment_of({"env": f"{__name__}:Uneven", "clip_rewards": clip})
+    assert fragment.rewards[:5, 0].tolist() == expected
 
 
 def test_metrics_are_absent_until_an_episode_has_ended_and_then_summarise_the_window() -> None:

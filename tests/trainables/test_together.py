@@ -74,7 +74,7 @@ def test_E8_an_episode_whose_environment_failed_ends_with_the_error_and_the_next
 
 @pytest.mark.parametrize("mode", ["truncate_episodes", "complete_episodes"])
 @pytest.mark.parametrize("more", [{}, {"horizon": 9}, {"horizon": 9, "soft_horizon": True}])
-def test_K2_callbacks_restarts_and_horizons_go_on_from_a_checkpoint_to_the_bit(
+def test_K1_callbacks_restarts_and_horizons_go_on_from_a_checkpoint_to_the_bit(
     mode: str, more: dict[str, Any]
 ) -> None:
     length = {"length": 20} if more else {}

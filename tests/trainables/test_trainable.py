@@ -1,11 +1,13 @@
 """What every Trainable provides: results, counters, and checkpoints that change nothing."""
 
+import os
 import random
 import re
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import pytest
@@ -17,6 +19,7 @@ from trainables.algorithms.ppo import PPO
 from trainables.errors import CheckpointError, ConfigError, StateError, TrainableError
 from trainables.function import wrap
 from trainables.results import TRAINERS_OWN, VOLATILE_KEYS
+from trainables.signing import Opaque
 from trainables.trainable import TrialContext
 
 CONFIG = {"noise": 0.3, "lr": 0.05}
@@ -252,11 +255,138 @@ def test_files_in_subfolders_come_back(tmp_path: Path) -> None:
     trainable.restore(trainable.save(tmp_path))
 
 
+class OlderRayStyle(RayStyle):
+    """Returns where it wrote, as older documentation of Ray Tune has it."""
+
+    #: What is returned, made of the folder.
+    where: ClassVar[Callable[[str], Any]] = str
+    file = "."
+    given: Any = None
+
+    def save_checkpoint(self, checkpoint_dir: str) -> Any:
+        target = Path(checkpoint_dir) / self.file
+        target.parent.mkdir(exist_ok=True)
+        super().save_checkpoint(str(target.parent))
+        return type(self).where(checkpoint_dir)
+
+    def load_checkpoint(self, checkpoint: Any) -> None:
+        self.given = checkpoint
+        folder = Path(checkpoint)
+        super().load_checkpoint(str(folder.parent if folder.is_file() else folder))
+
+
+@pytest.mark.parametrize(
+    ("file", "where", "is_file"),
+    [
+        ("weights.json", str, False),
+        ("weights.json", Path, False),
+        ("weights.json", lambda folder: f"{folder}/", False),
+        ("weights.json", lambda folder: os.path.join(folder, "weights.json"), True),  # noqa: PTH118
+        ("weights.json", lambda folder: Path(folder) / "weights.json", True),
+        ("last/weights.json", lambda folder: f"{folder}/last", False),
+        ("last/weights.json", lambda folder: f"{folder}/last/weights.json", True),
+    ],
+    ids=["text", "path", "slash", "file", "file's path", "folder in it", "file in that"],
+)
+def test_a_path_in_the_folder_that_is_returned_is_given_back(
+    file: str,
+    where: Callable[[str], Any],
+    is_file: bool,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(OlderRayStyle, "file", file)
+    monkeypatch.setattr(OlderRayStyle, "where", where)
+    first, second = OlderRayStyle(CONFIG, CONTEXT), OlderRayStyle(CONFIG, CONTEXT)
+    first.train()
+    second.restore(first.save(tmp_path))
+    assert second.x == first.x
+    assert isinstance(second.given, str)
+    assert second.given.endswith("weights.json") == is_file
+
+
+def _nothing(folder: Path) -> None:
+    """Writes and returns nothing."""
+
+
+def _writes(returned: object) -> Callable[[Path], object]:
+    def save(folder: Path) -> object:
+        (folder / "a.bin").write_bytes(b"a")
+        return returned
+
+    return save
+
+
+def _links(folder: Path) -> None:
+    (folder / "5.bin").write_bytes(b"5")
+    (folder / "newest.bin").symlink_to(folder / "5.bin")
+
+
+def _pipes(folder: Path) -> None:
+    os.mkfifo(folder / "pipe")
+
+
+@pytest.mark.parametrize(
+    ("saves", "words"),
+    [
+        (_nothing, "nothing, and a folder without files"),
+        (str, "nothing, and a folder without files"),
+        (lambda folder: folder / "a.bin", "a.bin', which is not in the folder"),
+        (_writes("/"), "the path '/', which is not in the folder"),
+        (_writes("a.bin"), "the path 'a.bin', which is not in the folder"),
+        (_writes(""), "which is not in the folder"),
+        (_writes({"x": 1}), r"beside files \(a.bin\)"),
+        (lambda _: [1, 2], r"a list, \[1, 2\], .*return a dict of plain data"),
+        (lambda _: 3, "a int, 3,"),
+        (_links, "'newest.bin', a link"),
+        (_pipes, "'pipe', a link, pipe or device"),
+    ],
+    ids=[
+        *("nothing", "empty", "absent", "outside", "relative", "no path", "dict and files"),
+        *("list", "number", "link", "pipe"),
+    ],
+)
+@pytest.mark.parametrize("pickles", [False, True])
+def test_what_could_not_be_given_back_is_refused_when_it_is_saved(
+    saves: Callable[[Path], object], words: str, pickles: bool, tmp_path: Path
+) -> None:
+    class Careless(RayStyle):
+        unsafe_pickle = pickles
+
+        taken: Any = None
+
+        def save_checkpoint(self, checkpoint_dir: str) -> Any:
+            return saves(Path(checkpoint_dir))
+
+        def load_checkpoint(self, checkpoint: Any) -> None:
+            self.taken = checkpoint
+
+    trainable = Careless()
+    if pickles and words.startswith("a "):
+        trainable.restore(trainable.save(tmp_path))
+        assert trainable.taken in ([1, 2], 3)
+        return
+    with pytest.raises(StateError, match=words) as caught:
+        trainable.save(tmp_path)
+    assert str(caught.value).startswith("Careless.save_checkpoint(): ")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_class_that_saves_and_cannot_load_is_refused_at_its_first_save() -> None:
+    class Oneway(Trainable):
+        def save_checkpoint(self, checkpoint_dir: str) -> dict[str, Any]:
+            return {"x": 1}
+
+    with pytest.raises(StateError, match=r"define Oneway.load_checkpoint\(checkpoint\)"):
+        Oneway().get_state()
+
+
 @pytest.mark.parametrize("name", ["../x", "/x", "a/../../x"])
-def test_a_file_that_leads_out_of_its_folder_is_refused(name: str) -> None:
+@pytest.mark.parametrize("entry", ["files", "path"])
+def test_a_file_that_leads_out_of_its_folder_is_refused(name: str, entry: str) -> None:
     trainable = RayStyle()
     state = trainable.get_state()
-    state["trainable"]["files"] = {name: b"x"}
+    state["trainable"][entry] = {name: Opaque(b"x")} if entry == "files" else name
     with pytest.raises(TrainableError, match="inside its folder"):
         trainable.set_state(state)
 

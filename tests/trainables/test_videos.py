@@ -87,6 +87,26 @@ def test_W8_evaluations_are_recorded_as_they_were_played(tmp_path: Path) -> None
         assert seen[0].mean() > 200 > seen[0].min(), "a dark cart on a white ground"
 
 
+def test_W8_an_evaluation_that_callbacks_steer_is_recorded_as_it_was_played(
+    tmp_path: Path,
+) -> None:
+    played: list[tuple[str, bool]] = []
+
+    def lengthens(told: dict[str, Any]) -> None:
+        if told["worker"].in_evaluation:
+            told["worker"].lanes.units[0].unwrapped.length = 8
+            played.append((told["episode"].episode_id, told["worker"].is_recorded))
+
+    evaluated = {"record_env": "evaluation", "evaluation_interval": 1, "train_batch_size": 16}
+    told = {"on_episode_created": lengthens}
+    trainer = make(tmp_path, **evaluated, evaluation_num_episodes=1, callbacks=told)
+    (result,) = run(trainer, 1)
+    trainer.stop()
+    assert result["evaluation"]["episode_len_mean"] == 8
+    assert ages(tmp_path / FOLDER / "evaluation-000001-episode-1.mp4") == list(range(9))
+    assert played == [("evaluation-0", False), ("evaluation-0", True)] * 2
+
+
 @pytest.mark.parametrize(
     ("config", "level"),
     [

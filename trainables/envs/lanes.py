@@ -1,10 +1,14 @@
 """The settings of lanes, and what of them fits an environment."""
 
+import logging
+
 from pydantic import Field
 
 from trainables.envs.make import EnvironmentConfig, make_env
 from trainables.errors import ConfigError
 from trainables.settings import LONGEST_WAIT_S, Section
+
+logger = logging.getLogger(__name__)
 
 
 class LanesConfig(Section):
@@ -60,6 +64,17 @@ class LanesConfig(Section):
 
 def check_lanes(environment: EnvironmentConfig, config: LanesConfig) -> None:
     """Raise ConfigError for settings that do not fit together, or not this environment."""
+    check_processes(config)
+    if environment.native_vector_env:
+        _check_native(config)
+    if config.horizon is not None or config.soft_horizon:
+        check_horizon(environment, config)
+    elif logger.isEnabledFor(logging.DEBUG):
+        _note_limit(environment)
+
+
+def check_processes(config: LanesConfig) -> None:
+    """Raise ConfigError for what only environments in processes of their own can have."""
     if config.remote_env_batch_wait_ms and not config.remote_worker_envs:
         raise ConfigError(
             "remote_env_batch_wait_ms",
@@ -74,10 +89,6 @@ def check_lanes(environment: EnvironmentConfig, config: LanesConfig) -> None:
             "null without remote_worker_envs: true",
             "only a process can be cut off",
         )
-    if environment.native_vector_env:
-        _check_native(config)
-    if config.horizon is not None or config.soft_horizon:
-        _check_horizon(environment, config)
 
 
 def _check_native(config: LanesConfig) -> None:
@@ -92,10 +103,9 @@ def _check_native(config: LanesConfig) -> None:
             )
 
 
-def _check_horizon(environment: EnvironmentConfig, config: LanesConfig) -> None:
-    env = make_env(environment)
-    limit = env.spec.max_episode_steps if env.spec is not None else None
-    env.close()
+def check_horizon(environment: EnvironmentConfig, config: LanesConfig) -> None:
+    """Raise ConfigError for a horizon beyond the environment's own limit, or a soft one without."""
+    limit = _limit(environment)
     if config.horizon is None:
         if limit is None:
             raise ConfigError(
@@ -111,4 +121,25 @@ def _check_horizon(environment: EnvironmentConfig, config: LanesConfig) -> None:
             f"at most {limit}, the environment's own limit",
             f"raise max_episode_steps of its spec, {limit} now "
             f"(env_config: {{max_episode_steps: {config.horizon}}})",
+        )
+
+
+def _limit(environment: EnvironmentConfig) -> int | None:
+    """Steps after which the environment itself cuts an episode off; None: never."""
+    env = make_env(environment)
+    limit = env.spec.max_episode_steps if env.spec is not None else None
+    env.close()
+    return limit
+
+
+def _note_limit(environment: EnvironmentConfig) -> None:
+    limit = _limit(environment)
+    if limit is None:
+        logger.debug(
+            "no horizon is set and %s has no limit of its own: an episode may go on for ever",
+            environment.env,
+        )
+    else:
+        logger.debug(
+            "no horizon is set: %s cuts its episodes off after %d steps", environment.env, limit
         )

@@ -4,8 +4,9 @@ Evaluation, `Trainer.compute_action` and the exported model all do the same: res
 update, act, map back. N rows, M numbers of memory.
 """
 
+import copy
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -37,6 +38,12 @@ class Player:
         self._rows = Rows(spaces_.observation, "player")
         self._spaces = spaces_
         self._adapt = ActionAdapter(spaces_.action, clip_actions)
+
+    def clipping(self, clip_actions: bool) -> Self:
+        """The same player, whose actions are clipped to the action space's bounds or are not."""
+        made = copy.copy(self)
+        made._adapt = ActionAdapter(self._spaces.action, clip_actions)
+        return made
 
     def prepare(self, observations: Array) -> Array:
         """(N, *O) as lanes hand them over → rows as the networks want them."""

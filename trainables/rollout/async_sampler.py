@@ -1,8 +1,8 @@
 """A thread that samples without waiting for the learner; results wait in a short queue.
 
 The thread rests between two ticks whenever its owner wants to look at, save or change what it
-works with. Which weights chose which action depends on how the two threads ran: nothing here is
-exact to the bit.
+works with. It ends with its owner, also where nobody closes that. Which weights chose which action
+depends on how the two threads ran: nothing here is exact to the bit.
 """
 
 import logging
@@ -57,6 +57,7 @@ class AsyncSampler:
         self._abandons = False
         self._shutdown = False
         self._over = False  # the thread gives nothing more, though it may not have left yet
+        self._farewell: Callable[[], None] | None = None
         sampler.between_ticks = self._pass
 
     @property
@@ -126,6 +127,17 @@ class AsyncSampler:
             if not self.alive:
                 self._thread = None
 
+    def abandon(self, farewell: Callable[[], None]) -> None:
+        """End the thread after its tick, without waiting; then call `farewell`, in whichever."""
+        with self._changed:
+            self._shutdown = True
+            if self.alive:
+                self._farewell = farewell
+            self._changed.notify_all()
+            later = self._farewell is not None
+        if not later:
+            farewell()
+
     def close(self) -> None:
         """End the thread after its tick; a second call does nothing."""
         with self._changed:
@@ -166,6 +178,9 @@ class AsyncSampler:
             with self._changed:
                 self._rests = self._over = True  # for good
                 self._changed.notify_all()
+                farewell = self._farewell
+            if farewell:
+                farewell()
 
     def _collect(self) -> None:
         try:

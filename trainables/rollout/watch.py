@@ -2,13 +2,15 @@
 
 Made only where there are callbacks. An environment begins its next episode inside the step that
 ends one, so the lanes call `before_restart` between the two: there the step is counted, the episode
-ends and the next one is created. N lanes, D features.
+ends and the next one is created. The episodes of an evaluation are watched one by one, each with
+callbacks of its own. N lanes, D features.
 """
 
 import copy
-from collections.abc import Mapping, Sequence
+import weakref
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,9 +18,12 @@ from numpy.typing import NDArray
 from trainables import state as state_
 from trainables.callbacks import Calls
 from trainables.envs.vector import Step
+from trainables.policies.actor import Actor
+from trainables.rollout.access import DEFAULT_POLICY_ID
 from trainables.rollout.metrics import EpisodesInFlight, checked_numbers, without_lost_lives
 
 Array = NDArray[Any]
+T = TypeVar("T")
 WRITTEN = ("user_data", "custom_metrics", "hist_data")
 """What callbacks write into an episode; part of the state."""
 
@@ -31,9 +36,11 @@ class Episode:
     """
 
     episode_id: str
-    """worker-environment-count, the same in every run of the same trial."""
+    """worker-environment-count, the same in every run of the same trial; in an evaluation
+    evaluation-index, and the restart after which it is played."""
     worker_index: int
     env_index: int
+    """In an evaluation both are 0: they do not tell who plays."""
     length: int = 0
     """Environment steps so far."""
     total_reward: float = 0.0
@@ -71,7 +78,8 @@ class EpisodeWatch:
 
     def __init__(self, calls: Calls, worker: Any, index: int, count: int) -> None:
         self._calls = calls
-        self._worker = worker
+        # A sampling thread holds this object, and must not hold whom it ends with.
+        self._worker = weakref.ref(worker)
         self._index = index
         self._wants_steps = calls.wants("on_episode_step")
         self._traces = calls.wants("on_postprocess_traj")
@@ -193,11 +201,81 @@ class EpisodeWatch:
         self.create(lanes)
 
     def _call(self, phase: str, episode: Episode, **more: Any) -> None:
-        self._calls(phase, worker=self._worker, episode=episode, **more)
+        self._calls(phase, worker=self._worker(), episode=episode, **more)
 
     def _new(self, lane: int, before: int | None = None) -> Episode:
         number = self._begun[lane] if before is None else before
         return Episode(f"{self._index}-{lane}-{number}", self._index, lane)
+
+
+@dataclass(frozen=True)
+class OneLane:
+    """The environment of one episode, found where a rollout worker has its lanes."""
+
+    units: Sequence[Any]
+    """The environment; empty where it is in a process of its own."""
+    count: int = 1
+
+
+@dataclass(frozen=True)
+class EvaluationWorker:
+    """What callbacks are given as the worker in an evaluation: what one episode is played with."""
+
+    in_evaluation: ClassVar[bool] = True
+    lanes: OneLane
+    is_recorded: bool
+    """Whether the episode has been played before and is played once more for its video."""
+    policy: Actor
+    global_vars: Mapping[str, Any]
+
+    def foreach_env(self, function: Callable[[Any], T]) -> list[T]:
+        """``[function(env)]`` of the unwrapped environment; [] if it is in another process."""
+        return [function(getattr(env, "unwrapped", env)) for env in self.lanes.units]
+
+    def get_policy(self, policy_id: str = DEFAULT_POLICY_ID) -> Actor | None:
+        """The policy with this name; None if there is none."""
+        return self.policy if policy_id == DEFAULT_POLICY_ID else None
+
+    def get_global_vars(self) -> dict[str, Any]:
+        """What the trainer tells all workers; ``timestep`` is in it."""
+        return dict(self.global_vars)
+
+
+class EvaluationWatch:
+    """One episode of an evaluation, with callbacks that are its own.
+
+    Args:
+        calls: are called.
+        worker: they are given as the worker.
+        episode_id: of the episode.
+    """
+
+    def __init__(self, calls: Calls, worker: EvaluationWorker, episode_id: str) -> None:
+        self._calls = calls
+        self._worker = worker
+        self.episode = Episode(episode_id, 0, 0)
+        self._call("on_episode_created")
+
+    def start(self, observation: Any) -> None:
+        """The environment has been reset."""
+        self.episode.last_observation = np.array(observation)
+        self._call("on_episode_start")
+
+    def step(self, observation: Any, reward: float, info: Mapping[str, Any]) -> None:
+        """A step has been made."""
+        self.episode.length += 1
+        self.episode.total_reward += reward
+        self.episode.last_observation = np.array(observation)
+        self.episode.last_info = info
+        self._call("on_episode_step")
+
+    def end(self, error: Exception | None) -> None:
+        """The episode is over; `error` is what its environment raised."""
+        self._call("on_episode_end", error=error)
+        checked_numbers(self.episode)
+
+    def _call(self, phase: str, **more: Any) -> None:
+        self._calls(phase, worker=self._worker, episode=self.episode, **more)
 
 
 def _written(episode: Episode) -> dict[str, Any]:

@@ -18,7 +18,7 @@ from trainables.callbacks import Calls
 from trainables.envs.choice import make_lanes
 from trainables.envs.make import checked_spaces
 from trainables.envs.state import lost_episode
-from trainables.envs.vector import Place
+from trainables.envs.vector import Lanes, Place, Step
 from trainables.errors import ConfigError, WorkerError
 from trainables.filter_config import make_filters
 from trainables.filters import Filter
@@ -27,8 +27,10 @@ from trainables.policies.actor import Weights
 from trainables.policies.recurrent import make_actor
 from trainables.rollout import samplers
 from trainables.rollout.access import WorkerAccess
+from trainables.rollout.async_sampler import AsyncSampler
 from trainables.rollout.batch import Fragment
 from trainables.rollout.black_hole import BlackHoleSampler
+from trainables.rollout.filming import Film
 from trainables.rollout.metrics import RolloutMetrics
 from trainables.rollout.perf import PerfStats
 from trainables.rollout.sample import Sample, as_data, from_data
@@ -42,6 +44,8 @@ logger = logging.getLogger(__name__)
 class RolloutWorker(WorkerAccess):
     """Collects fragments with the weights it was last given; an endless iterator of samples."""
 
+    #: Callbacks are given another worker while an evaluation plays.
+    in_evaluation: ClassVar[bool] = False
     _current: ClassVar["weakref.ref[RolloutWorker] | None"] = None
 
     def __init__(self, spec: WorkerSpec) -> None:
@@ -53,6 +57,7 @@ class RolloutWorker(WorkerAccess):
         self.lanes = make_lanes(
             spec.environment, spec.sampling.num_envs_per_worker, spec.lanes, place
         )
+        self._last_resort = _at_the_end_of(self, self.lanes, film, None)
         of_lanes = (self.lanes.observation_space, self.lanes.action_space)
         spaces_ = checked_spaces(spec.environment, *of_lanes)
         self._actor = make_actor(spaces_.layout, spec.architecture)
@@ -76,6 +81,8 @@ class RolloutWorker(WorkerAccess):
         if film:
             film.attach(self.lanes)
         self._async = samplers.in_thread(spec, self._sampler, self._stream)
+        self._last_resort.detach()
+        self._last_resort = _at_the_end_of(self, self.lanes, film, self._async)
         units = range(self.lanes.unit_count)
         self.lanes.seed_spaces([self._seed(i, "spaces") for i in units])
         self._sampler.start([self._seed(i) for i in units])
@@ -166,7 +173,14 @@ class RolloutWorker(WorkerAccess):
                 )
             watch = EpisodeWatch(calls, self, self.spec.index, self.lanes.count)
             self._sampler.watch = watch
-            self.lanes.before_restart = watch.before_restart
+            told = weakref.WeakMethod(watch.before_restart)
+
+            def before_restart(step: Step) -> None:
+                # The last resort holds the lanes, and must not hold the worker by its callbacks.
+                if (method := told()) is not None:
+                    method(step)
+
+            self.lanes.before_restart = before_restart
 
     def sync(self, weights: Weights, filters: Mapping[str, Any]) -> None:
         """Adopt the learner's weights, and the merged filters if they are synchronised."""
@@ -254,12 +268,14 @@ class RolloutWorker(WorkerAccess):
             self._sampler.film.resume(int(running.counts[0]) + 1, int(running.lengths[0]))
 
     def close(self) -> None:
-        """Let go of the environments, and end the thread that steps them."""
+        """Let go of the environments, and end the thread that steps them.
+
+        A worker that is forgotten without it does so when it is collected as garbage.
+        """
+        self._last_resort.detach()
         if self._async:
             self._async.close()
-        if self._sampler.film:
-            self._sampler.film.discard()
-        self.lanes.close()
+        _let_go(self.lanes, self._sampler.film)
 
     def _at_rest(self) -> AbstractContextManager[None]:
         """Nothing is stepped meanwhile."""
@@ -293,3 +309,31 @@ class RolloutWorker(WorkerAccess):
     def _seed(self, unit: int, *path: rng.Name) -> int:
         # Some simulators take seeds of 31 bits only.
         return rng.integer(self.spec.seed, "env", self.spec.index, unit, *path) % 2**31
+
+
+def _let_go(lanes: Lanes, film: Film | None) -> None:
+    if film:
+        film.discard()
+    lanes.close()
+
+
+def _at_the_end_of(
+    worker: RolloutWorker, lanes: Lanes, film: Film | None, thread: AsyncSampler | None
+) -> "weakref.finalize[..., RolloutWorker]":
+    """Let go of these when the worker is collected as garbage; a process that ends needs none."""
+    made = weakref.finalize(worker, _last_resort, lanes, film, thread)
+    made.atexit = False
+    return made
+
+
+def _last_resort(lanes: Lanes, film: Film | None, thread: AsyncSampler | None) -> None:
+    def let_go() -> None:
+        try:
+            _let_go(lanes, film)
+        except Exception:
+            logger.exception("environments that nobody had closed raised when they were")
+
+    if thread:
+        thread.abandon(let_go)
+    else:
+        let_go()
