@@ -10,6 +10,7 @@ its end and on its way.
 import json
 import time
 import traceback
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -60,6 +61,7 @@ class _Slice:
         )
         self.source = self.beginning.iteration
         self.exactness = ""
+        self.remembered: Mapping[str, Any] = {}
         self.end_at = time.monotonic() + spec.slice_s
         self.noted_at = 0.0
 
@@ -70,6 +72,7 @@ class _Slice:
                 self.source = trainable.iteration
             trainable = trainable or self._restored()
             self.exactness = trainable.exactness
+            self.remembered = self._found_out(trainable)
             end = self._train(trainable)
         except (Exception, SystemExit) as error:  # noqa: BLE001 it costs this trial one slice
             if trainable is not None:
@@ -86,7 +89,7 @@ class _Slice:
         self.source = loaded.iteration
         self.skipped += loaded.skipped
         cls = plugins.find_trainable(self.spec.trainable, self.spec.paths)
-        trainable = cls(self.spec.config, self._context())
+        trainable = cls(self.spec.config, self._context(loaded.state or {}))
         if loaded.state is not None:
             trainable.continue_from(loaded.state, f"the checkpoint of iteration {self.source}")
         return trainable
@@ -102,9 +105,22 @@ class _Slice:
             "exactness": self.exactness,
         }
 
-    def _context(self) -> TrialContext:
-        name = f"{self.spec.trial:05d}_{self.spec.replica}"
-        return TrialContext(self.spec.seed, name, name, self.folder)
+    def _context(self, state: Mapping[str, Any]) -> TrialContext:
+        spec = self.spec
+        name = f"{spec.trial:05d}_{spec.replica}"
+        return TrialContext(
+            spec.seed,
+            name,
+            name,
+            self.folder,
+            remembered={**spec.remembered, **state.get("remembered", {})},
+            shared=Path(spec.shared_folder) if spec.shared_folder else None,
+        )
+
+    def _found_out(self, trainable: Trainable) -> dict[str, Any]:
+        """What the trainable remembers, but for what was known before."""
+        known = self.spec.remembered
+        return {name: it for name, it in trainable.remembers().items() if name not in known}
 
     # ---- the way ----------------------------------------------------------------------------
 
@@ -195,6 +211,7 @@ class _Slice:
             skipped=tuple(self.skipped),
             exactness=self.exactness,
             why=self._why(end),
+            remembered=self.remembered,
             **more,
         )
 

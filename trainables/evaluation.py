@@ -9,14 +9,17 @@ from typing import Any, TypeVar
 from pydantic import Field
 
 from trainables import renamed
-from trainables.envs.make import EnvironmentConfig, EnvSpaces, read_spaces
+from trainables.envs import measuring
+from trainables.envs.make import EnvironmentConfig, EnvSpaces
 from trainables.errors import ConfigError
 from trainables.resources import WorkerCount
 from trainables.settings import LONGEST_WAIT_S, Section, Settings, override
 
 PLACE = "evaluation_config"
 #: Settings of the environment that only training reads: how lanes are made, saved and restored.
-OF_TRAINING = frozenset({"native_vector_env", "env_level", "env_replay_limit"})
+OF_TRAINING = frozenset(
+    {"native_vector_env", "env_level", "env_replay_limit", "env_measure_timeout_s"}
+)
 #: What `evaluation_config` may hold beside ``explore``: settings that evaluation reads.
 OVERRIDABLE = (
     *(key for key in EnvironmentConfig.model_fields if key not in OF_TRAINING),
@@ -81,7 +84,7 @@ def evaluation_settings(settings: S, config: EvaluationConfig) -> tuple[S, bool]
 def check_evaluation(environment: EnvironmentConfig, training: EnvSpaces) -> None:
     """Raise ConfigError if the policy could not play the environment of the evaluation."""
     try:
-        spaces = read_spaces(environment)
+        spaces = measuring.look(environment).spaces
     except ConfigError as error:
         place = f"{PLACE}.{error.place}"
         raise ConfigError(place, error.value, error.allowed, error.hint) from error

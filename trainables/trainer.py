@@ -6,7 +6,7 @@ An algorithm's file gives a config and `learn`. Everything that decides the futu
 
 import copy
 from collections.abc import Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from typing import Any
 
 import numpy as np
@@ -18,8 +18,8 @@ from trainables.acting import ComputesActions
 from trainables.config import TrainerConfig
 from trainables.data_parallel import LearnsInRanks
 from trainables.envs.lanes import check_lanes
-from trainables.envs.levels import LEVELS, resolve
-from trainables.envs.make import read_spaces
+from trainables.envs.levels import LEVELS, Measured
+from trainables.envs.measuring import Inquiry, known_by, resolve
 from trainables.evaluation import is_due
 from trainables.evaluation_workers import Evaluators
 from trainables.filter_config import make_filters
@@ -83,21 +83,29 @@ class Trainer(ComputesActions, PolicyAccess, LearnsInRanks, Preflight):
         self.check_fit(self.settings)
         with ExitStack() as undo:
             undo.callback(Environs(self.settings.resources.environs).undo)
-            self._build(self.settings)
-            undo.callback(self.workers.close)
+            with closing(self._inquiry(self.settings)) as inquiry:
+                self._build(self.settings, inquiry)
+            undo.callback(self._close_workers)
             undo.callback(self.evaluators.close)
             self._synchronise([])
             self._undo = undo.pop_all()
 
-    def _build(self, settings: TrainerConfig) -> None:
+    def _inquiry(self, settings: TrainerConfig) -> Inquiry:
+        """What the environment is; measured in a child process beside what is built here."""
+        restarts = settings.lanes.restart_failed_sub_environments
+        known, shared = self.context.remembered, self.context.shared
+        return Inquiry(settings.environment, restarts, known, shared)
+
+    def _build(self, settings: TrainerConfig, inquiry: Inquiry) -> None:
         set_threads(settings.resources)
         self.seed = self.context.seed if settings.seed is None else settings.seed
         rng.seed_global(self.seed, "global")
         record = EpisodeRecord(settings.recording, lambda: self.logdir)
         self.telling = Telling(settings.callbacks, settings.logs, record)
-        self.spaces = read_spaces(settings.environment)
+        seen = inquiry.look()
+        self.spaces = seen.spaces
         self.architecture = architecture(settings.model, self.spaces.observation_shape)
-        check_lanes(settings.environment, settings.lanes)
+        check_lanes(settings.environment, settings.lanes, seen.limit)
         device = learning_device(settings.resources)
         networks = (self.spaces.layout, self.architecture)
         self.policy = build_policy(networks, settings.optimizer, self.seed, device)
@@ -113,15 +121,13 @@ class Trainer(ComputesActions, PolicyAccess, LearnsInRanks, Preflight):
         self.player = Player(
             actor, self.filters["observation"], self.spaces, settings.sampling.clip_actions
         )
+        by_clock = bool(settings.by_clock)
         self.environment, self.level = resolve(
-            settings.environment,
-            by_clock=bool(settings.by_clock),
-            restarts=settings.lanes.restart_failed_sub_environments,
+            settings.environment, by_clock, lambda _: inquiry.measured()
         )
+        self._remembered = inquiry.as_data()
         self.fps = self.check_rendering(settings)
-        self.workers: WorkerSet = make_workers(
-            self._worker_spec(), settings.workers, settings.recovery, settings.metrics
-        )
+        self.workers = self._made_workers()
         self.evaluators = Evaluators(settings.evaluation, self.seed, settings.resources)
 
     def step(self) -> dict[str, Any]:
@@ -165,6 +171,7 @@ class Trainer(ComputesActions, PolicyAccess, LearnsInRanks, Preflight):
 
     def load_checkpoint(self, checkpoint: Mapping[str, Any]) -> None:
         """Take back what `save_checkpoint` gave."""
+        self._take_level()
         self.policy.set_state(checkpoint["policy"])
         filters_.set_state(self.filters, checkpoint["filters"])
         for name, stream in self.streams.items():
@@ -185,6 +192,10 @@ class Trainer(ComputesActions, PolicyAccess, LearnsInRanks, Preflight):
     def raw_user_config(self) -> dict[str, Any]:
         """The settings as they were given, without defaults; a copy."""
         return copy.deepcopy(self.config)
+
+    def remembers(self) -> dict[str, Any]:
+        """How exactly the environment comes back: it is measured once for all trials of a sweep."""
+        return self._remembered
 
     @property
     def exactness(self) -> str:  # type: ignore[override]  # measured per trial, not per class
@@ -228,6 +239,28 @@ class Trainer(ComputesActions, PolicyAccess, LearnsInRanks, Preflight):
             learner = self.learn([fragment for one in samples for fragment in one.fragments])
         self.telling.learnt(self.policy, learner)
         return samples, learner
+
+    def _made_workers(self) -> WorkerSet:
+        of = self.settings
+        return make_workers(self._worker_spec(), of.workers, of.recovery, of.metrics)
+
+    def _close_workers(self) -> None:
+        self.workers.close()  # they may have been made anew
+
+    def _take_level(self) -> None:
+        """Promise what the checkpoint's trainer had measured, should it be something else."""
+        of, remembered = self.settings, self.context.remembered
+        restarts = of.lanes.restart_failed_sub_environments
+        known: Measured | None = known_by(of.environment, restarts, remembered)
+        if known is None or of.environment.env_level == "C":
+            return
+        made, level = resolve(of.environment, bool(of.by_clock), lambda _: known)
+        self._remembered = {name: remembered[name] for name in self._remembered}
+        if made == self.environment and level == self.level:
+            return
+        self._close_workers()
+        self.environment, self.level = made, level
+        self.workers = self._made_workers()
 
     def _worker_spec(self) -> WorkerSpec:
         settings = self.settings

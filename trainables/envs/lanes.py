@@ -2,7 +2,7 @@
 
 from pydantic import Field
 
-from trainables.envs.make import EnvironmentConfig, make_env
+from trainables.envs.make import EnvironmentConfig
 from trainables.errors import ConfigError
 from trainables.settings import LONGEST_WAIT_S, Section
 
@@ -58,8 +58,14 @@ class LanesConfig(Section):
         return None if self.soft_horizon else self.horizon
 
 
-def check_lanes(environment: EnvironmentConfig, config: LanesConfig) -> None:
-    """Raise ConfigError for settings that do not fit together, or not this environment."""
+def check_lanes(environment: EnvironmentConfig, config: LanesConfig, limit: int | None) -> None:
+    """Raise ConfigError for settings that do not fit together, or not this environment.
+
+    Args:
+        environment: what is made.
+        config: how it is stepped.
+        limit: steps after which the environment ends an episode by itself.
+    """
     if config.remote_env_batch_wait_ms and not config.remote_worker_envs:
         raise ConfigError(
             "remote_env_batch_wait_ms",
@@ -77,7 +83,7 @@ def check_lanes(environment: EnvironmentConfig, config: LanesConfig) -> None:
     if environment.native_vector_env:
         _check_native(config)
     if config.horizon is not None or config.soft_horizon:
-        _check_horizon(environment, config)
+        _check_horizon(environment, config, limit)
 
 
 def _check_native(config: LanesConfig) -> None:
@@ -92,10 +98,7 @@ def _check_native(config: LanesConfig) -> None:
             )
 
 
-def _check_horizon(environment: EnvironmentConfig, config: LanesConfig) -> None:
-    env = make_env(environment)
-    limit = env.spec.max_episode_steps if env.spec is not None else None
-    env.close()
+def _check_horizon(environment: EnvironmentConfig, config: LanesConfig, limit: int | None) -> None:
     if config.horizon is None:
         if limit is None:
             raise ConfigError(

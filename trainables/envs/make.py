@@ -85,6 +85,14 @@ class EnvironmentConfig(Section):
         description="Level B: steps of the longest episode that is replayed; a longer one is "
         "dropped on restore.",
     )
+    env_measure_timeout_s: float = Field(
+        default=60.0,
+        gt=0,
+        le=LONGEST_WAIT_S,
+        description="Seconds that one call of the environment (making it, reset, step) may take "
+        "while it is measured, in a process of its own; one that takes longer hangs, and the trial "
+        "ends with an error that names it.",
+    )
 
 
 @dataclass(frozen=True)
@@ -216,19 +224,6 @@ def _made(
 def for_children(config: EnvironmentConfig) -> EnvironmentConfig:
     """The same environment as child processes can find it; ConfigError if they cannot."""
     return config.model_copy(update={"env": registry.portable(config.env)})
-
-
-def read_spaces(config: EnvironmentConfig) -> EnvSpaces:
-    """The spaces of the environment that the settings name; one is made and closed for it.
-
-    Raises:
-        ConfigError: no such environment, or spaces that are not supported.
-    """
-    env = make_env(config)
-    try:
-        return checked_spaces(config, env.observation_space, env.action_space)
-    finally:
-        env.close()
 
 
 def checked_spaces(
