@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from sweep import plugins, warm
+from sweep import plugins, typed, warm
 from sweep.assignment import SliceOutcome, SliceSpec
 from sweep.beginning import Beginning
 from sweep.endings import FINAL, ending, met
@@ -22,7 +22,7 @@ from sweep.events import End, Metrics, Row
 from sweep.metrics import flatten, number
 from sweep.saving import DiskRefuses, Saving
 from trainables import failpoints
-from trainables.errors import WorkerDied
+from trainables.errors import TrainableError, WorkerDied, shorten
 from trainables.trainable import Trainable, TrialContext
 
 #: Seconds between two progress notes of a slice.
@@ -74,6 +74,7 @@ class _Slice:
             self.exactness = trainable.exactness
             self.remembered = self._found_out(trainable)
             end = self._train(trainable)
+            self.remembered = self._found_out(trainable)
         except (Exception, SystemExit) as error:  # noqa: BLE001 it costs this trial one slice
             if trainable is not None:
                 warm.stop_quietly(trainable)
@@ -118,9 +119,20 @@ class _Slice:
         )
 
     def _found_out(self, trainable: Trainable) -> dict[str, Any]:
-        """What the trainable remembers, but for what was known before."""
-        known = self.spec.remembered
-        return {name: it for name, it in trainable.remembers().items() if name not in known}
+        """What the trainable remembers, but for what was known before.
+
+        Raises:
+            TrainableError: the ledger cannot hold it.
+        """
+        found: object = trainable.remembers()
+        try:
+            data = typed.read(Mapping[str, Any], typed.parse(json.dumps(found, allow_nan=False)))
+        except (TypeError, ValueError, RecursionError) as error:
+            raise TrainableError(
+                f"{type(trainable).__name__}.remembers() returned {shorten(found)}; expected a "
+                f"dict of names and plain data that JSON can hold ({error})"
+            ) from error
+        return {name: it for name, it in data.items() if name not in self.spec.remembered}
 
     # ---- the way ----------------------------------------------------------------------------
 

@@ -126,6 +126,30 @@ def test_whatever_a_trainable_remembers_reaches_the_trials_after_it(tmp_path: Pa
     assert set(sweeps.history(folder).remembered) == {"first", "a", "b", "c"}
 
 
+class FindsAnObject(Finds):
+    """Finds what no ledger can hold."""
+
+    def remembers(self) -> dict[str, Any]:
+        return {"first": object()}
+
+
+def test_what_a_ledger_cannot_hold_costs_the_trial_that_remembers_it(tmp_path: Path) -> None:
+    folder = sweeps.make(
+        tmp_path,
+        trainable="tests.sweep.test_remembered:FindsAnObject",
+        config={},
+        space={"name": {"grid": ["a"]}},
+        searcher="grid",
+        scheduler="fifo",
+        deterministic=None,
+        trials=1,
+    )
+    sweeps.run(folder)
+    (trial,) = sweeps.history(folder).trials
+    assert trial.status.value == "FAILED"
+    assert "remembers() returned {'first': <object" in trial.replicas[0].error
+
+
 @pytest.mark.parametrize(
     ("env", "how", "call"),
     [

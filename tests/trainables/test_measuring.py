@@ -14,6 +14,7 @@ import pytest
 
 from tests.support.environments import Counting, Observation, Unreadable
 from tests.support.trainers import SMALL, differences, make
+from tests.support.waiting import wait_until
 from trainables import rng
 from trainables.algorithms.ppo import PPO
 from trainables.envs import levels, measuring, watching
@@ -21,7 +22,7 @@ from trainables.envs.levels import Measured, examine
 from trainables.envs.make import EnvironmentConfig
 from trainables.envs.measuring import Inquiry, measure
 from trainables.envs.registry import register_env
-from trainables.envs.watching import Frame, hung_call, read_stack
+from trainables.envs.watching import Frame, Hangs, hung_call, read_stack
 from trainables.errors import ConfigError
 from trainables.trainable import TrialContext
 
@@ -310,6 +311,7 @@ def test_of_several_processes_one_measures_and_the_others_wait_for_it(
 ) -> None:
     config = environment("Counting")
     first = Inquiry(config, shared=tmp_path / "shared")
+    (file,) = (tmp_path / "shared").iterdir()
     no_child(monkeypatch)
     known: list[Measured] = []
 
@@ -319,6 +321,7 @@ def test_of_several_processes_one_measures_and_the_others_wait_for_it(
 
     asking = threading.Thread(target=ask)
     asking.start()
+    wait_until(lambda: is_waited_for(file))
     found = first.measured()
     asking.join()
     assert known == [found] == [Measured("A")]
@@ -326,6 +329,38 @@ def test_of_several_processes_one_measures_and_the_others_wait_for_it(
     monkeypatch.setattr(measuring, "_measured", {})
     with closing(Inquiry(config, shared=tmp_path / "shared")) as third:
         assert third.measured() == found
+
+
+def test_who_waited_for_one_that_hangs_is_told_and_later_ones_try_it_anew(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = environment("Perilous", how="hangs")
+    first = Inquiry(config, shared=tmp_path)
+    (file,) = tmp_path.iterdir()
+    told: list[str] = []
+
+    def ask() -> None:
+        with pytest.raises(Hangs) as caught, closing(Inquiry(config, shared=tmp_path)) as second:
+            second.measured()
+        told.append(str(caught.value))
+
+    asking = threading.Thread(target=ask)
+    asking.start()
+    wait_until(lambda: is_waited_for(file))
+    with pytest.raises(Hangs) as caught:
+        first.measured()
+    no_child(monkeypatch)  # whoever waited measures nothing itself
+    asking.join()
+    first.close()
+    assert told == [str(caught.value)]
+    with pytest.raises(pytest.fail.Exception):
+        Inquiry(config, shared=tmp_path)
+
+
+def is_waited_for(file: Path) -> bool:
+    """Whether somebody waits for the lock of a file."""
+    locks = Path("/proc/locks").read_text(encoding="ascii").splitlines()
+    return any("->" in line and f":{file.stat().st_ino} " in line for line in locks)
 
 
 def test_a_file_that_was_torn_or_leads_elsewhere_is_not_believed(tmp_path: Path) -> None:

@@ -19,7 +19,7 @@ import multiprocessing
 import os
 import signal
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from multiprocessing import connection
 from pathlib import Path
@@ -34,7 +34,16 @@ from trainables.envs import registry
 from trainables.envs.comparison import SEED
 from trainables.envs.levels import EXACT, Level, Measured, examine
 from trainables.envs.make import EnvironmentConfig, EnvSpaces, checked_spaces, make_env
-from trainables.envs.watching import Frame, Hangs, beat, heard_by, read_stack, refusal, watched
+from trainables.envs.watching import (
+    Frame,
+    Hangs,
+    beat,
+    hangs,
+    heard_by,
+    read_stack,
+    refusal,
+    watched,
+)
 from trainables.errors import ConfigError
 from trainables.importing import load_module
 from trainables.processes import (
@@ -59,6 +68,8 @@ STOP_TIMEOUT_S = 5.0
 STACK_TIMEOUT_S = 0.5
 #: A child tells at most so often that it goes on; more often where it has less time.
 BEAT_S = 0.2
+#: The longest file with a measurement that is read.
+MOST_BYTES = 2**20
 #: Settings that change nothing of what is found out.
 NEUTRAL = frozenset({"env_replay_limit", "env_measure_timeout_s"})
 
@@ -168,7 +179,8 @@ class Inquiry:
             self._found = _measured[self._key][0]
         if self._found is None and config.env_level != "C":
             self._page = _Page(shared / f"{self._name}.json" if shared and self._name else None)
-            self._found = self._page.read()
+            with self._letting_go():
+                self._found = self._page.read(config)
         if self._found is None and config.env_level != "C":
             self._child = self._started()
 
@@ -224,16 +236,30 @@ class Inquiry:
         except (AssertionError, OSError):  # a daemon of multiprocessing may start none
             return None
 
+    @contextlib.contextmanager
+    def _letting_go(self) -> Iterator[None]:
+        """Tell others should it hang, and keep nobody waiting after an error."""
+        try:
+            yield
+        except Hangs as error:
+            self._page.write(error)
+            raise
+        except BaseException:
+            self._page.close()
+            raise
+
     def _seen(self) -> Look | None:
         try:
-            return self._twice(lambda child: child.seen())
+            with self._letting_go():
+                return self._twice(lambda child: child.seen())
         except _Died as error:
             allowed = "an environment that can be made"
             raise ConfigError("env", self._config.env, allowed, str(error)) from error
 
     def _asked(self) -> Measured:
         try:
-            found = self._twice(lambda child: child.measured())
+            with self._letting_go():
+                found = self._twice(lambda child: child.measured())
         except _Died as error:
             return Measured("C", (f"not A: {error}",))
         if found is None:
@@ -320,30 +346,45 @@ class _Page:
 
     def __init__(self, path: Path | None) -> None:
         self._descriptor = -1
+        self._waited = False
         if path is None:
             return
         flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
         with contextlib.suppress(OSError):  # without it each measures for itself
             path.parent.mkdir(exist_ok=True)
             self._descriptor = os.open(path, flags, 0o644)
-            fcntl.flock(self._descriptor, fcntl.LOCK_EX)
+            try:
+                fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                self._waited = True
+                fcntl.flock(self._descriptor, fcntl.LOCK_EX)
 
-    def read(self) -> Measured | None:
-        """What stands there; None: nothing that is whole."""
+    def read(self, config: EnvironmentConfig) -> Measured | None:
+        """What stands there; None: nothing that is whole.
+
+        Raises:
+            Hangs: it hung while this one waited. Later ones try it anew: it may be mended.
+        """
         if self._descriptor < 0:
             return None
         try:
-            return Measured.of_data(json.loads(os.pread(self._descriptor, 2**20, 0)))
+            found = json.loads(os.pread(self._descriptor, MOST_BYTES, 0))
         except (OSError, ValueError, RecursionError):
             return None
+        if isinstance(found, dict) and isinstance(words := found.get("hangs"), str):
+            if self._waited:
+                raise hangs(config, words)
+            return None
+        return Measured.of_data(found)
 
-    def write(self, found: Measured) -> None:
+    def write(self, found: Measured | Hangs) -> None:
         """Keep it for others."""
         if self._descriptor < 0:
             return
+        data = {"hangs": found.hint} if isinstance(found, Hangs) else found.as_data()
         with contextlib.suppress(OSError):
             os.ftruncate(self._descriptor, 0)
-            os.pwrite(self._descriptor, json.dumps(found.as_data()).encode(), 0)
+            os.pwrite(self._descriptor, json.dumps(data).encode(), 0)
         self.close()
 
     def close(self) -> None:

@@ -107,13 +107,16 @@ def refusal(config: EnvironmentConfig, stack: Sequence[Frame], doing: str) -> Ha
         doing: what it was called for.
     """
     call, where = hung_call(stack)
-    return Hangs(
-        "env",
-        config.env,
-        "an environment whose calls return",
+    return hangs(
+        config,
         f"its {call} has not within {config.env_measure_timeout_s:g} s (env_measure_timeout_s) "
         f"while {doing}{where}; env_level: C measures nothing",
     )
+
+
+def hangs(config: EnvironmentConfig, words: str) -> Hangs:
+    """The same with words that were found before."""
+    return Hangs("env", config.env, "an environment whose calls return", words)
 
 
 def hung_call(stack: Sequence[Frame]) -> tuple[str, str]:
