@@ -1,7 +1,7 @@
 """What a worker is told of a slice, and what it answers."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from sweep import estimates
@@ -55,6 +55,10 @@ class SliceSpec:
     """Where that one lies."""
     iteration: int = 0
     """Iterations that the ledger has; what cannot save goes on if it still stands there."""
+    remembered: Mapping[str, Any] = field(default_factory=dict)
+    """What earlier trials have found out, for `TrialContext.remembered`."""
+    shared_folder: str = ""
+    """Where trials that run at once find something out together; empty: nowhere."""
     trust: Trust | None = None
     """Signs checkpoints that may run code, and says whose are accepted; None: there is no key."""
 
@@ -88,3 +92,5 @@ class SliceOutcome:
     exactness: str = ""
     why: str = ""
     """What ended the trial, in words."""
+    remembered: Mapping[str, Any] = field(default_factory=dict)
+    """What the trainable has found out, but for what the slice was told."""

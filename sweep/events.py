@@ -222,6 +222,8 @@ class Closed:
     saved: tuple[Saved, ...] = ()
     dropped: tuple[str, ...] = ()
     """Digests of older checkpoints that nothing needs from now on."""
+    remembered: Mapping[str, Any] = field(default_factory=dict)
+    """What its trainable has found out for all trials (`Trainable.remembers`): name → data."""
     rows: tuple[Row, ...] = ()
     """Its results; they have a table of their own."""
 

@@ -120,7 +120,9 @@ def _restored(
 ) -> Iterator[Trainable]:
     seed, name = context
     with tempfile.TemporaryDirectory(prefix="sweep-export-") as scratch:
-        trainable = cls(trial.config, TrialContext(seed, name, name, Path(scratch)))
+        remembered = state.get("remembered", {})
+        told = TrialContext(seed, name, name, Path(scratch), remembered=remembered)
+        trainable = cls(trial.config, told)
         try:
             trainable.set_state(state)
             yield trainable

@@ -5,6 +5,7 @@ ROOT/NAME/sweep.yaml                the spec as it was given
           sweep.db  optuna.db       the ledger, and its copy in Optuna's tables
           tracking-uri              where its runs are tracked, if not in mlflow.db
           run.lock                  held by the one driver
+          shared/                   what trials that run at once find out together; not needed again
           trials/N/{ckpt-*, log.txt, progress.json}
 """
 
@@ -62,6 +63,11 @@ class Folder:
     def tracking_uri(self) -> Path:
         """Where the sweep's runs are tracked, if not in `mlflow`."""
         return self.path / "tracking-uri"
+
+    @property
+    def shared(self) -> Path:
+        """Where trials that run at once find something out together."""
+        return self.path / "shared"
 
     def require_plain(self) -> None:
         """Refuse a folder in which something else lies than a sweep puts there; see `plain`."""

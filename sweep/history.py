@@ -64,6 +64,8 @@ class History:
         self.spent_s = 0.0
         """Seconds of the epochs before this one, from their first event to their last."""
         self._span: tuple[float, float] | None = None
+        self.remembered: dict[str, Any] = {}
+        """What trials have found out for all (`Trainable.remembers`); the first word stands."""
         self.exam: ExamBegan | None = None
         """What the newest epoch trains under test seeds; None: it searches."""
 
@@ -271,6 +273,8 @@ class History:
             replica.checkpoints.pop(digest, None)
         replica.error = event.error or replica.error
         replica.exactness = event.exactness or replica.exactness
+        if event.remembered:
+            self.remembered = {**event.remembered, **self.remembered}
         self._charge(replica, event)
         if event.end is not End.INTERRUPTED:
             replica.since = record.k

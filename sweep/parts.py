@@ -1,5 +1,6 @@
 """What a driver is made of, and what it tells a worker."""
 
+import itertools
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -16,6 +17,9 @@ from sweep.searchers import Searcher
 from sweep.seeds import seed_of
 from sweep.spec import SweepSpec
 from trainables import signing
+
+#: A slice is told only the newest of what trials have found out; its checkpoint has its own.
+MOST_REMEMBERED = 100
 
 
 @dataclass(frozen=True)
@@ -74,6 +78,8 @@ class Parts:
             trial_s=limits.trial_s,
             spent=_spent(replica) if limits.trial_s is not None else (),
             watched=self._watched(replica),
+            remembered=dict(itertools.islice(self.history.remembered.items(), MOST_REMEMBERED)),
+            shared_folder=str(folder.shared),
             trust=signing.local_if_possible(),
             own_stop_file=str(folder.stop_file(self.history.epoch, trial.number)),
         )

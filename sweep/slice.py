@@ -10,10 +10,11 @@ its end and on its way.
 import json
 import time
 import traceback
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from sweep import plugins, warm
+from sweep import plugins, typed, warm
 from sweep.assignment import SliceOutcome, SliceSpec
 from sweep.beginning import Beginning
 from sweep.endings import FINAL, ending, met
@@ -21,7 +22,7 @@ from sweep.events import End, Metrics, Row
 from sweep.metrics import flatten, number
 from sweep.saving import DiskRefuses, Saving
 from trainables import failpoints
-from trainables.errors import WorkerDied
+from trainables.errors import TrainableError, WorkerDied, shorten
 from trainables.trainable import Trainable, TrialContext
 
 #: Seconds between two progress notes of a slice.
@@ -60,6 +61,7 @@ class _Slice:
         )
         self.source = self.beginning.iteration
         self.exactness = ""
+        self.remembered: Mapping[str, Any] = {}
         self.end_at = time.monotonic() + spec.slice_s
         self.noted_at = 0.0
 
@@ -70,7 +72,9 @@ class _Slice:
                 self.source = trainable.iteration
             trainable = trainable or self._restored()
             self.exactness = trainable.exactness
+            self.remembered = self._found_out(trainable)
             end = self._train(trainable)
+            self.remembered = self._found_out(trainable)
         except (Exception, SystemExit) as error:  # noqa: BLE001 it costs this trial one slice
             if trainable is not None:
                 warm.stop_quietly(trainable)
@@ -86,7 +90,7 @@ class _Slice:
         self.source = loaded.iteration
         self.skipped += loaded.skipped
         cls = plugins.find_trainable(self.spec.trainable, self.spec.paths)
-        trainable = cls(self.spec.config, self._context())
+        trainable = cls(self.spec.config, self._context(loaded.state or {}))
         if loaded.state is not None:
             trainable.continue_from(loaded.state, f"the checkpoint of iteration {self.source}")
         return trainable
@@ -102,9 +106,33 @@ class _Slice:
             "exactness": self.exactness,
         }
 
-    def _context(self) -> TrialContext:
-        name = f"{self.spec.trial:05d}_{self.spec.replica}"
-        return TrialContext(self.spec.seed, name, name, self.folder)
+    def _context(self, state: Mapping[str, Any]) -> TrialContext:
+        spec = self.spec
+        name = f"{spec.trial:05d}_{spec.replica}"
+        return TrialContext(
+            spec.seed,
+            name,
+            name,
+            self.folder,
+            remembered={**spec.remembered, **state.get("remembered", {})},
+            shared=Path(spec.shared_folder) if spec.shared_folder else None,
+        )
+
+    def _found_out(self, trainable: Trainable) -> dict[str, Any]:
+        """What the trainable remembers, but for what was known before.
+
+        Raises:
+            TrainableError: the ledger cannot hold it.
+        """
+        found: object = trainable.remembers()
+        try:
+            data = typed.read(Mapping[str, Any], typed.parse(json.dumps(found, allow_nan=False)))
+        except (TypeError, ValueError, RecursionError) as error:
+            raise TrainableError(
+                f"{type(trainable).__name__}.remembers() returned {shorten(found)}; expected a "
+                f"dict of names and plain data that JSON can hold ({error})"
+            ) from error
+        return {name: it for name, it in data.items() if name not in self.spec.remembered}
 
     # ---- the way ----------------------------------------------------------------------------
 
@@ -195,6 +223,7 @@ class _Slice:
             skipped=tuple(self.skipped),
             exactness=self.exactness,
             why=self._why(end),
+            remembered=self.remembered,
             **more,
         )
 

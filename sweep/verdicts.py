@@ -58,6 +58,7 @@ def judge(
         outcome.exactness,
         outcome.saved,
         dropped,
+        outcome.remembered,
         outcome.rows,
     )
 

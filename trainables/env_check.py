@@ -9,6 +9,7 @@ import re
 import time
 import warnings
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import closing
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -19,9 +20,11 @@ from numpy.typing import NDArray
 
 from trainables import rng
 from trainables.envs.choice import make_lanes
-from trainables.envs.levels import EXACT, LEVELS, Measured, measure, resolve
-from trainables.envs.make import Env, EnvironmentConfig, make_raw_env, read_spaces
+from trainables.envs.levels import EXACT, LEVELS, Measured
+from trainables.envs.make import Env, EnvironmentConfig, make_raw_env
+from trainables.envs.measuring import Inquiry, resolve
 from trainables.envs.vector import Lanes
+from trainables.envs.watching import Hangs, beat, watched
 from trainables.errors import ConfigError
 from trainables.settings import parse
 from trainables.state import pack
@@ -52,27 +55,38 @@ _COLOUR = re.compile(r"\x1b\[\d+m")
 Report = dict[str, Any]
 
 
-def check(env: str, env_config: Mapping[str, Any] | None = None, steps: int = 2000) -> Report:
+def check(
+    env: str,
+    env_config: Mapping[str, Any] | None = None,
+    steps: int = 2000,
+    timeout_s: float | None = None,
+) -> Report:
     """Everything about an environment, as plain data.
 
     Args:
         env: a gymnasium id, or package.module:Name.
         env_config: keyword arguments for making it.
         steps: environment steps of each measure of speed; a slow environment makes fewer.
+        timeout_s: seconds that one call of it may take; None: as settings have it.
 
     Raises:
-        ConfigError: there is none of this name, or it cannot be made.
+        ConfigError: there is none of this name, it cannot be made, or a call of it hangs.
     """
-    config = parse(EnvironmentConfig, {"env": env, "env_config": dict(env_config or {})})
+    limit = {} if timeout_s is None else {"env_measure_timeout_s": timeout_s}
+    config = parse(EnvironmentConfig, {"env": env, "env_config": dict(env_config or {}), **limit})
     streams = rng.capture_global()
     rng.seed_global(0, "check")
     try:
-        described = _describe(config)
-        described |= _level(None if described["unsupported"] else measure(config))
+        with closing(Inquiry(config)) as inquiry:
+            unsupported = _unsupported(inquiry)
+            measured = None if unsupported else inquiry.measured()
+        with watched(config):
+            described = {**_describe(config), "unsupported": unsupported, **_level(measured)}
         costs: Report = dict.fromkeys(COSTS)
         if not described["unsupported"]:
             try:
-                costs |= _costs(config, steps)
+                with watched(config):
+                    costs |= _costs(config, steps)
             except Exception as error:  # noqa: BLE001 whatever it raises is a finding
                 described["breaches"].append(f"{type(error).__name__}: {error}")
         return {**described, **costs}
@@ -81,6 +95,7 @@ def check(env: str, env_config: Mapping[str, Any] | None = None, steps: int = 20
 
 
 def _describe(config: EnvironmentConfig) -> Report:
+    beat()
     made = make_raw_env(config)
     try:
         return {
@@ -89,17 +104,18 @@ def _describe(config: EnvironmentConfig) -> Report:
             "observation_space": str(made.observation_space),
             "action_space": str(made.action_space),
             "time_limit": made.spec.max_episode_steps if made.spec else None,
-            "unsupported": _unsupported(config),
             "breaches": _breaches(made),
         }
     finally:
         made.close()
 
 
-def _unsupported(config: EnvironmentConfig) -> str:
+def _unsupported(inquiry: Inquiry) -> str:
     """Why no policy can live in its spaces; empty: it can."""
     try:
-        read_spaces(config)
+        inquiry.look()
+    except Hangs:
+        raise
     except ConfigError as error:
         return error.hint or str(error)
     return ""
@@ -161,6 +177,7 @@ def _speed(lanes: Lanes, ticks: int) -> float:
 
 def _step_all(lanes: Lanes, actions: Sequence[NDArray[Any]]) -> None:
     for row in actions:
+        beat()
         lanes.step(row)
 
 

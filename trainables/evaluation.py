@@ -12,8 +12,9 @@ from pydantic import Field
 
 from trainables import renamed
 from trainables.callbacks import CallbacksConfig, make_calls, of_episodes
+from trainables.envs import measuring
 from trainables.envs.lanes import LanesConfig, check_horizon, check_processes
-from trainables.envs.make import EnvironmentConfig, EnvSpaces, read_spaces
+from trainables.envs.make import EnvironmentConfig, EnvSpaces
 from trainables.errors import ConfigError
 from trainables.resources import WorkerCount
 from trainables.settings import LONGEST_WAIT_S, Section, Settings, known_keys, override
@@ -183,10 +184,11 @@ def check_evaluation(
     """
     environment, trained_on = environments
     with _told_under_place():
-        spaces = training if environment == trained_on else read_spaces(environment)
+        seen = measuring.look(environment)
+        spaces = training if environment == trained_on else seen.spaces
         check_processes(lanes)
         if config.evaluation_config.get("horizon") is not None:
-            check_horizon(environment, lanes)
+            check_horizon(environment, lanes, seen.limit)
     if _lived_in(spaces) != _lived_in(training):
         raise ConfigError(
             f"{PLACE}.env_config",

@@ -4,10 +4,11 @@ from collections.abc import Mapping
 from typing import Any, ClassVar
 
 from trainables.config import TrainerConfig, check_fit
+from trainables.envs import measuring
 from trainables.envs.choice import make_lanes
 from trainables.envs.lanes import check_lanes
-from trainables.envs.make import read_spaces
 from trainables.envs.render_check import check_pictures
+from trainables.envs.watching import watched
 from trainables.errors import ConfigError
 from trainables.evaluation import (
     check_callbacks_of_evaluation,
@@ -40,19 +41,23 @@ class Preflight(PeriodicEvaluation):
 
     @classmethod
     def check_config(cls, config: Mapping[str, Any]) -> None:
-        """Raise ConfigError for settings that cannot work; one environment is made and closed."""
+        """Raise ConfigError for settings that cannot work.
+
+        One environment is made and closed for all settings of this process that make the same.
+        """
         settings = parse(cls.config_class, config)
         cls.check_fit(settings)
         learning_device(settings.resources)
-        spaces = read_spaces(settings.environment)
-        architecture(settings.model, spaces.observation_shape)
+        seen = measuring.look(settings.environment)
+        architecture(settings.model, seen.spaces.observation_shape)
         if settings.evaluation.evaluation_config:
             plan = cls.evaluation_plan(settings)
             environments = (plan.environment, settings.environment)
-            check_evaluation(environments, plan.lanes, settings.evaluation, spaces)
-        check_lanes(settings.environment, settings.lanes)
+            check_evaluation(environments, plan.lanes, settings.evaluation, seen.spaces)
+        check_lanes(settings.environment, settings.lanes, seen.limit)
         if settings.environment.native_vector_env:
-            make_lanes(settings.environment, 1, settings.lanes).close()
+            with watched(settings.environment):
+                make_lanes(settings.environment, 1, settings.lanes).close()
         environs = Environs(settings.resources.environs)
         try:
             cls.check_rendering(settings)

@@ -46,6 +46,12 @@ class TrialContext:
     """Folder for whatever the trainable wants to keep beside its checkpoints; None: a fresh one
     under ``results`` in the current folder, made when something is written into it."""
     resources: Mapping[str, float] = field(default_factory=dict)
+    remembered: Mapping[str, Any] = field(default_factory=dict)
+    """What earlier trials of the same sweep have found out, as their `Trainable.remembers` says it;
+    after a restore also what stands in the checkpoint, which goes first."""
+    shared: Path | None = None
+    """Folder that all trials of the sweep share, for who finds something out while others wait for
+    it; None: there are no others. Nothing in it is needed again."""
 
 
 class Trainable:
@@ -118,6 +124,15 @@ class Trainable:
     def log_result(self, result: dict[str, Any]) -> None:
         """Called with each complete result."""
 
+    def remembers(self) -> dict[str, Any]:
+        """What was found out at some cost and holds for every trial with the same settings.
+
+        A name that tells the settings apart → plain data that JSON can hold. It is kept in each
+        checkpoint and in the ledger of a sweep, and handed to `setup` of later trials and slices
+        as ``self.context.remembered``; the first word on a name stands.
+        """
+        return {}
+
     def _export_model(self, export_formats: Sequence[str], export_dir: str) -> dict[str, str]:
         raise NotImplementedError(
             f"{type(self).__name__} cannot export {', '.join(export_formats)}: "
@@ -176,6 +191,8 @@ class Trainable:
     def get_state(self) -> dict[str, Any]:
         """Everything that decides the future: entries ``trainable``, ``counters``, ``streams``.
 
+        And ``remembered``, where there is anything (`remembers`).
+
         The global streams are read before and put back after `save_checkpoint`, so that saving
         has no side effects even where the subclass draws random numbers in it.
 
@@ -191,15 +208,19 @@ class Trainable:
         if type(self).load_checkpoint is Trainable.load_checkpoint:
             remedy = f"define {name}.load_checkpoint(checkpoint), which takes it back"
             raise StateError(f"{name}.save_checkpoint()", "what nothing can take back", remedy)
+        remembered = self.remembers()
         return {
             "trainable": saved,
             "counters": self._counters.get_state(),
             "streams": streams,
+            **({"remembered": remembered} if remembered else {}),
         }
 
     def set_state(self, state: Mapping[str, Any]) -> None:
         """Take back what `get_state` gave."""
         saved = state["trainable"]
+        before = {**self.context.remembered, **state.get("remembered", {})}
+        self.context = replace(self.context, remembered=before)
         if saved["data"] is not None:
             name = type(self).__name__
             self.load_checkpoint(unsafe_pickle.unpack(saved["data"], name, self.unsafe_pickle))

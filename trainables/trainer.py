@@ -8,7 +8,7 @@ import copy
 import logging
 import weakref
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from dataclasses import replace
 from typing import Any, ClassVar
 
@@ -21,8 +21,8 @@ from trainables.acting import ComputesActions
 from trainables.config import TrainerConfig
 from trainables.data_parallel import LearnsInRanks
 from trainables.envs.lanes import check_lanes
-from trainables.envs.levels import LEVELS, resolve
-from trainables.envs.make import read_spaces
+from trainables.envs.levels import LEVELS, Measured
+from trainables.envs.measuring import Inquiry, known_by, resolve
 from trainables.evaluation import evaluation_settings, is_due
 from trainables.evaluation_workers import Evaluators
 from trainables.filter_config import make_filters
@@ -104,13 +104,20 @@ class Trainer(ComputesActions, PolicyAccess, LearnsInRanks, Preflight):
         self.config = SettingsView(flatten(self.settings))
         with ExitStack() as undo:
             undo.callback(Environs(self.settings.resources.environs).undo)
-            self._build(self.settings)
+            with closing(self._inquiry(self.settings)) as inquiry:
+                self._build(self.settings, inquiry)
             undo.callback(self._end_workers)
             undo.callback(self.evaluators.close)
             self._synchronise([])
             self._undo = undo.pop_all()
 
-    def _build(self, settings: TrainerConfig) -> None:
+    def _inquiry(self, settings: TrainerConfig) -> Inquiry:
+        """What the environment is; measured in a child process beside what is built here."""
+        restarts = settings.lanes.restart_failed_sub_environments
+        known, shared = self.context.remembered, self.context.shared
+        return Inquiry(settings.environment, restarts, known, shared)
+
+    def _build(self, settings: TrainerConfig, inquiry: Inquiry) -> None:
         set_threads(settings.resources)
         self.seed = self.context.seed if settings.seed is None else settings.seed
         rng.seed_global(self.seed, "global")
@@ -120,9 +127,10 @@ class Trainer(ComputesActions, PolicyAccess, LearnsInRanks, Preflight):
         me = weakref.proxy(self)  # a trainer that is forgotten goes at once, with its workers
         record = EpisodeRecord(settings.recording, lambda: me.logdir)
         self.telling = Telling(settings.callbacks, settings.logs, record)
-        self.spaces = read_spaces(settings.environment)
+        seen = inquiry.look()
+        self.spaces = seen.spaces
         self.architecture = architecture(settings.model, self.spaces.observation_shape)
-        check_lanes(settings.environment, settings.lanes)
+        check_lanes(settings.environment, settings.lanes, seen.limit)
         device = learning_device(settings.resources)
         networks = (self.spaces.layout, self.architecture)
         self.policy = build_policy(networks, settings.optimizer, self.seed, device)
@@ -138,11 +146,11 @@ class Trainer(ComputesActions, PolicyAccess, LearnsInRanks, Preflight):
         self.player = Player(
             actor, self.filters["observation"], self.spaces, settings.sampling.clip_actions
         )
+        by_clock = bool(settings.by_clock)
         self.environment, self.level = resolve(
-            settings.environment,
-            by_clock=bool(settings.by_clock),
-            restarts=settings.lanes.restart_failed_sub_environments,
+            settings.environment, by_clock, lambda _: inquiry.measured()
         )
+        self._remembered = inquiry.as_data()
         self.fps = self.check_rendering(settings)
         self.workers: WorkerSet = self._make_workers(self.seed)
         while_evaluating, _ = evaluation_settings(settings, settings.evaluation)
@@ -202,6 +210,7 @@ class Trainer(ComputesActions, PolicyAccess, LearnsInRanks, Preflight):
             ConfigError: it was saved with other filters, or by workers of another kind or number.
         """
         agreement.check(checkpoint, self.settings)
+        self._take_level()
         self.policy.set_state(checkpoint["policy"])
         filters_.set_state(self.filters, checkpoint["filters"])
         for name, stream in self.streams.items():
@@ -249,6 +258,10 @@ class Trainer(ComputesActions, PolicyAccess, LearnsInRanks, Preflight):
         """The settings as they were given, without defaults; a copy."""
         return copy.deepcopy(dict(self._given))
 
+    def remembers(self) -> dict[str, Any]:
+        """How exactly the environment comes back: it is measured once for all trials of a sweep."""
+        return self._remembered
+
     @property
     def exactness(self) -> str:  # type: ignore[override]  # measured per trial, not per class
         """What a checkpoint holds of the environments, measured: "A exact state" or weaker."""
@@ -294,6 +307,21 @@ class Trainer(ComputesActions, PolicyAccess, LearnsInRanks, Preflight):
         self.telling.learnt(self.policy, learner)
         return samples, learner
 
+    def _take_level(self) -> None:
+        """Promise what the checkpoint's trainer had measured, should it be something else."""
+        of, remembered = self.settings, self.context.remembered
+        restarts = of.lanes.restart_failed_sub_environments
+        known: Measured | None = known_by(of.environment, restarts, remembered)
+        if known is None or of.environment.env_level == "C":
+            return
+        made, level = resolve(of.environment, bool(of.by_clock), lambda _: known)
+        self._remembered = {name: remembered[name] for name in self._remembered}
+        if made == self.environment and level == self.level:
+            return
+        self.workers.close()
+        self.environment, self.level = made, level
+        self.workers = self._make_workers(self.seed)
+
     def _worker_spec(self) -> WorkerSpec:
         settings = self.settings
         return WorkerSpec(
@@ -329,7 +357,7 @@ class Trainer(ComputesActions, PolicyAccess, LearnsInRanks, Preflight):
             )
 
     def _end_workers(self) -> None:
-        self.workers.close()
+        self.workers.close()  # they may have been made anew
 
     def _make_workers(self, seed: int) -> WorkerSet:
         of = self.settings

@@ -48,8 +48,14 @@ so an environment gets a wrapper of one's own, here one that turns the mission's
 | C | drops the episode in flight; the next one begins from a derived seed |
 | D | likewise, and no two runs are equal anyway |
 
-The level is measured when a trial begins, once in each process: copies are stepped beside each
-other and every number is compared. `env_level` asks for a weaker one, or for B instead of A.
+The level is measured when a trial begins, once in a sweep for all trials of the same environment,
+and stands in the ledger and in each checkpoint: copies are stepped beside each other and every
+number is compared. `env_level` asks for a weaker one, or for B instead of A. That happens in a
+process of its own, beside the trainer's start; a call that does not come back within
+`env_measure_timeout_s` is named and ends the trial. An environment that cannot be sent to another
+process, such as a function that holds a lock, is measured in the trainer's own, which ends should
+it hang. Threads, other processes and clocks hint at chance: then it is measured three times, with
+pauses, and the weakest level counts.
 
 At level B every episode begins in an environment made anew, because an object that has played an
 episode may not repeat what a new one does. That is slower where making is slow, and an

@@ -43,6 +43,12 @@ def validate(space: str, **given: Any) -> None:
     metavar="N",
     help="Steps of each measure of speed; default: 2000.",
 )
+@click.option(
+    "--timeout",
+    type=click.FloatRange(min=0, min_open=True, max=1e6),
+    metavar="S",
+    help="Seconds that one call of it may take; default: 60.",
+)
 @json_option
 def check_env(env: str, **given: Any) -> None:
     """Measure an environment: spaces, speed, faults, and what a checkpoint can hold of it."""
@@ -53,7 +59,7 @@ def check_env(env: str, **given: Any) -> None:
     with answering(given["as_json"]) as answer:
         plugins.add_paths([str(Path.cwd())])
         config = _read(given["env_config"])
-        answer(env_check.check(env, config, given["steps"]), render_env.report)
+        answer(env_check.check(env, config, given["steps"], given["timeout"]), render_env.report)
 
 
 def _read(text: str | None) -> dict[str, Any]:

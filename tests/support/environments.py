@@ -431,3 +431,59 @@ class Awaits(Counting):
         if (self.lane, self.ever) == (0, 3):
             wait_until(self.until.exists)
         return super().step(action)
+
+
+class OfSpaces(Counting):
+    """Has the spaces that it is asked for, which are built from their words."""
+
+    def __init__(self, observation: str = "", action: str = "") -> None:
+        super().__init__()
+        named = {**vars(spaces), "np": np}
+        if observation:
+            self.observation_space = eval(observation, named)  # noqa: S307 a test's own words
+        if action:
+            self.action_space = eval(action, named)  # noqa: S307 likewise
+
+
+class _Agents:
+    """What both of PettingZoo's interfaces share."""
+
+    possible_agents = ("first", "second")
+    agents = ("first", "second")
+
+    def observation_space(self, agent: str) -> Any:
+        return spaces.Discrete(2)
+
+    def action_space(self, agent: str) -> Any:
+        return spaces.Discrete(2)
+
+    def close(self) -> None:
+        """Nothing is held."""
+
+
+class ParallelAgents(_Agents):
+    """As PettingZoo's ParallelEnv: all agents act at once."""
+
+    def reset(self, seed: int | None = None, options: Any = None) -> tuple[Any, Any]:
+        return dict.fromkeys(self.agents, 0), {}
+
+    def step(self, actions: Any) -> Any:
+        return {}, {}, {}, {}, {}
+
+
+class AgentsInTurn(_Agents):
+    """As PettingZoo's AECEnv: one agent after the other."""
+
+    def agent_iter(self) -> Iterator[str]:
+        return iter(self.agents)
+
+    def step(self, action: Any) -> None:
+        """It is the next one's turn."""
+
+
+class HangsWhenMade(Counting):
+    """Its constructor does not come back."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        threading.Event().wait()

@@ -10,8 +10,9 @@ import pytest
 
 from tests.support.trainers import differences, make, run
 from trainables.algorithms.ppo import PPO
+from trainables.envs import measuring
 from trainables.envs.atari import LIFE_LOST, EpisodicLife, FireAtEachLife
-from trainables.envs.make import EnvironmentConfig, make_env, read_spaces
+from trainables.envs.make import EnvironmentConfig, make_env
 from trainables.envs.replay import Replayed
 from trainables.errors import ConfigError
 
@@ -62,9 +63,9 @@ def test_W7_a_game_that_waits_for_no_fire_is_not_fired_at() -> None:
 
 def test_W7_the_frame_stack_and_the_wrappers_can_be_left_out() -> None:
     one = EnvironmentConfig(env="ALE/Pong-v5", no_framestack=True)
-    assert read_spaces(one).observation_shape == (84, 84, 1)
+    assert measuring.look(one).spaces.observation_shape == (84, 84, 1)
     bare = EnvironmentConfig(env="ALE/Pong-v5", preprocessor_pref="rllib")
-    assert read_spaces(bare).observation_shape == (210, 160, 3)
+    assert measuring.look(bare).spaces.observation_shape == (210, 160, 3)
     skipping = EnvironmentConfig(env="ALE/Pong-v5", env_config={"frameskip": 2})
     env = make_env(skipping)
     assert env.get_wrapper_attr("frame_skip") == 2

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from tests.support.trainers import make
-from trainables.envs.levels import measure
 from trainables.envs.make import EnvironmentConfig, make_env
+from trainables.envs.measuring import measure
 from trainables.envs.state import capture, restore
 
 HERE = "tests.support.environments"
@@ -42,9 +42,8 @@ def test_an_environment_with_hidden_state_is_found_out() -> None:
 def test_leaving_a_wrappers_counter_out_is_found_out(monkeypatch: pytest.MonkeyPatch) -> None:
     from trainables.envs import levels, state
 
-    monkeypatch.setattr(levels, "_measured", {})
     monkeypatch.setattr(state, "STRUCTURE", state.STRUCTURE | {"steps"})
-    assert level(f"{HERE}:Counting") == "C"
+    assert levels.examine(EnvironmentConfig(env=f"{HERE}:Counting")).level == "C"
 
 
 def test_a_restored_copy_goes_on_across_resets_and_the_time_limit() -> None:

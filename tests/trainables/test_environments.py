@@ -75,6 +75,60 @@ def test_an_environment_without_spaces_is_refused() -> None:
         PPO.check_config({"env": f"{HERE}:Spaceless"})
 
 
+@pytest.mark.parametrize(
+    ("spaces", "words"),
+    [
+        ({"observation": "Box(-1, 1, (0,))"}, ["holds none", "at least one number", "wrapper"]),
+        ({"observation": "Box(-1, 1, (3, 0))"}, ["(3, 0)", "holds none"]),
+        ({"observation": "Dict({})"}, ["holds none"]),
+        ({"action": "Box(-1, 1, (0,))"}, ["holds nothing", "ActionWrapper"]),
+        ({"action": "Tuple(())"}, ["holds nothing"]),
+        ({"action": "Discrete(10**12)"}, ["1000000000000", "at most 1048576", "MultiDiscrete"]),
+        ({"action": "MultiDiscrete([10**12, 2])"}, ["1000000000002", "at most 1048576"]),
+        ({"action": "MultiBinary(10**8)"}, ["200000000", "at most 1048576"]),
+        ({"observation": "Discrete(10**12)"}, ["1000000000000", "at most 1048576", "digits"]),
+        ({"observation": "Tuple((Discrete(10**12), Box(0, 1)))"}, ["observation.0", "digits"]),
+    ],
+)
+def test_a_space_without_numbers_or_with_too_many_is_refused_in_one_line(
+    spaces: dict[str, str], words: list[str]
+) -> None:
+    with pytest.raises(ConfigError) as caught:
+        PPO.check_config({"env": f"{HERE}:OfSpaces", "env_config": spaces})
+    told = str(caught.value)
+    assert told.startswith("env: ")
+    assert "\n" not in told
+    for word in words:
+        assert word in told
+
+
+@pytest.mark.parametrize(
+    ("env", "kind"), [("ParallelAgents", "all agents at once"), ("AgentsInTurn", "one agent after")]
+)
+def test_an_environment_of_several_agents_is_refused_as_one(env: str, kind: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        PPO.check_config({"env": f"{HERE}:{env}"})
+    told = str(caught.value)
+    for word in (f"{env} is a PettingZoo environment", kind, "not trained yet", "gymnasium.Env"):
+        assert word in told
+    assert "\n" not in told
+
+
+@pytest.mark.parametrize(
+    ("env", "written"),
+    [
+        ("MiniGrid-Empty-5x5-v0", "minigrid:MiniGrid-Empty-5x5-v0 (after pip install minigrid)"),
+        ("BabyAI-GoToObj-v0", "minigrid:BabyAI-GoToObj-v0"),
+        ("highway-v0", "highway_env:highway-v0 (after pip install highway-env)"),
+        ("PointMaze_UMaze-v3", "gymnasium_robotics:PointMaze_UMaze-v3"),
+    ],
+)
+def test_an_id_of_another_package_is_answered_with_how_to_write_it(env: str, written: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        PPO.check_config({"env": env})
+    assert f"write {written}" in str(caught.value)
+
+
 def test_what_means_the_same_is_accepted() -> None:
     lanes = make_lanes(EnvironmentConfig(env=f"{HERE}:Liberal"), 2)
     lanes.reset([1, 2])

@@ -16,11 +16,12 @@ import pytest
 from tests.support.environments import SHARED, Unreadable
 from tests.support.trainers import differences, final_state, make, run
 from trainables import env_check, rng
-from trainables.envs import levels
+from trainables.envs import measuring
 from trainables.envs.choice import make_lanes
 from trainables.envs.inprocess import InProcessLanes
-from trainables.envs.levels import Measured, measure, resolve
+from trainables.envs.levels import Measured
 from trainables.envs.make import EnvironmentConfig, make_env
+from trainables.envs.measuring import Inquiry, measure, resolve
 from trainables.envs.replay import Replayed
 from trainables.envs.state import capture, lost_episode
 from trainables.errors import ConfigError
@@ -77,8 +78,8 @@ def test_the_time_in_which_an_environment_itself_waits_is_counted() -> None:
 def test_a_slow_measurement_is_told_with_what_to_set(
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(levels, "SLOW_S", 0.0)
-    monkeypatch.setattr(levels, "_measured", {})
+    monkeypatch.setattr(measuring, "SLOW_S", 0.0)
+    monkeypatch.setattr(measuring, "_measured", {})
     measured(f"{HERE}:Unreadable")
     (told,) = [one.getMessage() for one in caplog.records if "is slow" in one.getMessage()]
     assert "env_level: B measures only that, env_level: C nothing" in told
@@ -114,7 +115,7 @@ def test_an_environment_with_chance_of_its_own_is_not_exact_at_all() -> None:
 
 
 def test_level_c_is_given_without_measuring(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(levels, "_measure", lambda config: pytest.fail("it was measured"))
+    monkeypatch.setattr(Inquiry, "measured", lambda self: pytest.fail("it was measured"))
     config = EnvironmentConfig(env="CartPole-v1", env_level="C")
     assert resolve(config) == (config, "C")
 
@@ -147,7 +148,7 @@ def test_an_exact_environment_may_be_replayed_instead() -> None:
 
 def test_the_level_is_measured_once_in_a_process(monkeypatch: pytest.MonkeyPatch) -> None:
     make(SIMULATED).stop()
-    monkeypatch.setattr(levels, "_measure", lambda config: pytest.fail("it was measured again"))
+    monkeypatch.setattr(Inquiry, "_started", lambda self: pytest.fail("it was measured again"))
     make(SIMULATED, seed=8).stop()
 
 

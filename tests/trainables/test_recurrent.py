@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from tests.support.lanes import Altered
 from tests.support.trainers import PLAIN, differences, make
 from trainables.algorithms.ppo import PPO, Config, shuffled
-from trainables.envs.make import read_spaces
+from trainables.envs import measuring
 from trainables.envs.vector import Step
 from trainables.errors import ConfigError
 from trainables.onnx_export import ExportError, check
@@ -373,4 +373,4 @@ def test_its_size_and_its_longest_sequence_are_settings() -> None:
 def test_W7_a_policy_with_a_memory_sees_single_frames() -> None:
     for model, frames in (({}, 4), (LSTM, 1)):
         settings = parse(Config, {"env": "ALE/Pong-v5", "model": model})
-        assert read_spaces(settings.environment).observation.shape == (84, 84, frames)
+        assert measuring.look(settings.environment).spaces.observation.shape == (84, 84, frames)

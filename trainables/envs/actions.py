@@ -15,13 +15,14 @@ import numpy as np
 from gymnasium import spaces
 from numpy.typing import NDArray
 
-from trainables.envs.leaves import named_leaves
+from trainables.envs.leaves import count_choices, named_leaves
 from trainables.errors import ConfigError
 
 Array = NDArray[Any]
 ActionLeaf = spaces.Discrete | spaces.MultiDiscrete | spaces.MultiBinary | spaces.Box
-#: Choices beside real numbers are stored as float32, which holds no larger integer exactly.
-MOST_CHOICES_BESIDE_REALS = 2**24
+#: A network has an output for each choice and number of an action. Choices beside real numbers are
+#: stored as float32, which holds integers up to 2**24 exactly.
+MOST_CHOICES = 2**20
 
 
 @dataclass(frozen=True)
@@ -76,8 +77,8 @@ class FlatActions(spaces.Box):
     """
 
     def __init__(self, original: spaces.Space[Any]) -> None:
-        low, high = bounds(original)
         dtype = _sent_type(layout_of(original))
+        low, high = bounds(original)
         super().__init__(low.astype(dtype), high.astype(dtype), dtype=dtype)
         self.original = original
 
@@ -143,13 +144,31 @@ def layout_of(space: spaces.Space[Any]) -> ActionLayout:
     Raises:
         ConfigError: a space that no policy can act in.
     """
+    _check_size(space)
     sizes = tuple(size for leaf in leaves(space) for size in _sizes(leaf))
-    layout = ActionLayout(sizes, scalar=isinstance(space, spaces.Discrete))
-    if layout.real_columns and max(sizes) > MOST_CHOICES_BESIDE_REALS:
+    return ActionLayout(sizes, scalar=isinstance(space, spaces.Discrete))
+
+
+def _check_size(space: spaces.Space[Any]) -> None:
+    """Refuse a space with nothing to choose, or with more than a network gives."""
+    outputs = sum(count_choices(leaf) for leaf in leaves(space))
+    if not outputs:
         raise ConfigError(
-            "env", str(space), f"at most {MOST_CHOICES_BESIDE_REALS} choices beside real numbers"
+            "env",
+            str(space),
+            "actions with something to choose",
+            f"its action space is {space}, which holds nothing: give it a dummy choice with a "
+            "gymnasium.ActionWrapper, for example Discrete(1)",
         )
-    return layout
+    if outputs > MOST_CHOICES:
+        raise ConfigError(
+            "env",
+            str(space),
+            f"at most {MOST_CHOICES} choices and numbers of an action",
+            f"its action space is {space}, and a policy gives one number for each of its {outputs} "
+            "choices: split them into several columns (MultiDiscrete) or say them as numbers "
+            "(Box) in a gymnasium.ActionWrapper",
+        )
 
 
 def leaves(space: spaces.Space[Any]) -> Iterator[ActionLeaf]:

@@ -1,22 +1,25 @@
 """Copies of an environment run beside each other, every number compared: what levels rest on.
 
-The callers set the global streams and put them back. A failure is told in words, "" is none.
+The callers set the global streams and put them back. A failure is told in words, "" is none. Each
+call of an environment is announced (`trainables.envs.watching.beat`).
 """
 
 import copy
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
+from gymnasium import spaces
 
 from trainables import rng
-from trainables.envs import traces
-from trainables.envs.choice import make_lanes
+from trainables.envs import choice, make, traces
 from trainables.envs.lanes import LanesConfig
-from trainables.envs.make import Env, EnvironmentConfig, make_env
+from trainables.envs.make import Env, EnvironmentConfig
 from trainables.envs.plain import fingerprint
 from trainables.envs.replay import Replayed
 from trainables.envs.state import seed_spaces
 from trainables.envs.vector import Lanes
+from trainables.envs.watching import beat
 
 SEED = 20_260_101
 HEAD_STEPS = 53  # prime: episodes of one length must not all end just there
@@ -35,7 +38,7 @@ SHORTER = 3
 def state_failure(config: EnvironmentConfig, restarts: bool) -> tuple[str, list[str]]:
     """Why a restored copy is not exact, and the attributes that cannot be read."""
     lanes = LanesConfig(restart_failed_sub_environments=restarts)
-    original, restored = make_lanes(config, 2, lanes), make_lanes(config, 2, lanes)
+    original, restored = _make_lanes(config, lanes), _make_lanes(config, lanes)
     try:
         return _state_failure(config, original, restored)
     except Exception as error:  # noqa: BLE001 what breaks in any way is not exact; training will say why
@@ -48,19 +51,22 @@ def state_failure(config: EnvironmentConfig, restarts: bool) -> tuple[str, list[
 def _state_failure(
     config: EnvironmentConfig, original: Lanes, restored: Lanes
 ) -> tuple[str, list[str]]:
+    beat()
     original.reset(_lane_seeds(original, "original"))
-    _run(original, "head", _shortened(config, HEAD_STEPS))
+    tail = _shortened(original.observation_space, TAIL_STEPS)
+    _run(original, "head", _shortened(original.observation_space, HEAD_STEPS))
     if unread := sorted(set(original.left_out())):
         # What is left out may matter only after more steps than are compared.
         return f"its state cannot be read: {', '.join(unread)}", unread
     captured = copy.deepcopy(original.get_state())
     position = rng.capture_global()
     before = _outside(config)
-    expected = _run(original, "tail", _shortened(config, TAIL_STEPS))
+    expected = _run(original, "tail", tail)
+    beat()
     restored.reset(_lane_seeds(restored, "copy"))
     restored.set_state(captured)
     rng.restore_global(position)
-    if _run(restored, "tail", _shortened(config, TAIL_STEPS)) != expected:
+    if _run(restored, "tail", tail) != expected:
         return "a restored copy went on in another way", []
     return _leak(before, _outside(config)), []
 
@@ -76,9 +82,11 @@ def _run(lanes: Lanes, name: str, steps: int) -> list[str]:
         space.seed(_seed(name, "actions", i))
     seen: list[str] = []
     for t in range(steps):
+        beat()
         if t == FORCED_RESET:
             seen.append(fingerprint(lanes.reset(None)))
         drawn = [space.sample() for space in choices]
+        beat()
         step = lanes.step(np.asarray(drawn))
         ended = np.flatnonzero(step.terminated | step.truncated)
         finals = [step.finals[lane] for lane in ended]
@@ -99,13 +107,14 @@ class Episodes:
 
     def __init__(self, config: EnvironmentConfig) -> None:
         self._config = config
-        self._steps = _shortened(config, EPISODE_STEPS)
         self._units: list[Replayed] = []
+        self._steps = 0
         self._seeds = [_seed("episode", i) for i in range(EPISODES)]
 
     def chance_failure(self) -> str:
         """Why an episode is not decided by its seed and actions."""
         first, second = self._make(), self._make()
+        self._steps = _shortened(first.observation_space, EPISODE_STEPS)
         expected = {seed: self._play(first, seed) for seed in self._seeds}
         before = _outside(self._config)
         for i in range(EPISODES):
@@ -134,9 +143,10 @@ class Episodes:
 
     def memory_failure(self) -> str:
         """What an environment carries from one episode to the next, which a new one would lose."""
-        fresh, used = make_env(self._config), make_env(self._config)
+        fresh, used = _make_env(self._config), _make_env(self._config)
         try:
             for i in range(EPISODES):
+                beat()
                 used.reset(seed=_seed("earlier", i))
                 _steps(used, self._steps, "earlier")
             carried = traces.changed(self._traces(used), self._traces(fresh))
@@ -158,17 +168,19 @@ class Episodes:
     def _traces(self, env: Env) -> traces.Traces:
         rng.seed_global(SEED, "memory")
         seed_spaces(env, SEED)
+        beat()
         env.reset(seed=self._seeds[0])
         return traces.inside(env)
 
     def _make(self) -> Replayed:
-        made = Replayed(lambda: make_env(self._config), 10 * self._steps)
+        made = Replayed(lambda: _make_env(self._config), 10 * EPISODE_STEPS)
         self._units.append(made)
         return made
 
     def _play(self, unit: Replayed, seed: int) -> list[str]:
         rng.seed_global(seed, "measure")
         unit.seed_spaces(seed)
+        beat()
         observation, _ = unit.reset(seed=seed)
         return [fingerprint(observation), *_steps(unit, self._steps, str(seed))]
 
@@ -191,11 +203,13 @@ def drawing_failure(
 
 def _looked_at(config: EnvironmentConfig, look: Callable[[Env], object]) -> list[str]:
     rng.seed_global(SEED, "looked at")
-    env = make_env(config)
+    env = _make_env(config)
     try:
         seed_spaces(env, SEED)
+        beat()
         first = fingerprint(env.reset(seed=_seed("looked at"))[0])
-        return [first, *_steps(env, _shortened(config, EPISODE_STEPS), "looked at", look)]
+        steps = _shortened(env.observation_space, EPISODE_STEPS)
+        return [first, *_steps(env, steps, "looked at", look)]
     finally:
         env.close()
 
@@ -212,9 +226,11 @@ def _steps(
     seen: list[str] = []
     for _ in range(count):
         look(env)
+        beat()
         observation, reward, terminated, truncated, _ = env.step(choices.sample())
         seen.append(fingerprint([observation, reward, terminated, truncated]))
         if terminated or truncated:
+            beat()
             seen.append(fingerprint(env.reset()[0]))
     return seen
 
@@ -223,7 +239,7 @@ def _steps(
 
 
 def _outside(config: EnvironmentConfig) -> traces.Traces:
-    env = make_env(config)
+    env = _make_env(config)
     try:
         return traces.outside(env)
     finally:
@@ -242,13 +258,18 @@ def _listed(paths: Sequence[str]) -> str:
     return ", ".join(paths[:3]) + more
 
 
-def _shortened(config: EnvironmentConfig, steps: int) -> int:
-    env = make_env(config)
-    try:
-        shape = env.observation_space.shape or ()
-    finally:
-        env.close()
-    return steps // SHORTER if np.prod(shape) > LARGE_OBSERVATION else steps
+def _shortened(space: spaces.Space[Any], steps: int) -> int:
+    return steps // SHORTER if np.prod(space.shape or ()) > LARGE_OBSERVATION else steps
+
+
+def _make_lanes(config: EnvironmentConfig, lanes: LanesConfig) -> Lanes:
+    beat()
+    return choice.make_lanes(config, 2, lanes)
+
+
+def _make_env(config: EnvironmentConfig) -> Env:
+    beat()
+    return make.make_env(config)
 
 
 def _raised(error: Exception) -> str:

@@ -4,7 +4,7 @@ import logging
 
 from pydantic import Field
 
-from trainables.envs.make import EnvironmentConfig, make_env
+from trainables.envs.make import EnvironmentConfig
 from trainables.errors import ConfigError
 from trainables.settings import LONGEST_WAIT_S, Section
 
@@ -62,15 +62,21 @@ class LanesConfig(Section):
         return None if self.soft_horizon else self.horizon
 
 
-def check_lanes(environment: EnvironmentConfig, config: LanesConfig) -> None:
-    """Raise ConfigError for settings that do not fit together, or not this environment."""
+def check_lanes(environment: EnvironmentConfig, config: LanesConfig, limit: int | None) -> None:
+    """Raise ConfigError for settings that do not fit together, or not this environment.
+
+    Args:
+        environment: what is made.
+        config: how it is stepped.
+        limit: steps after which the environment ends an episode by itself.
+    """
     check_processes(config)
     if environment.native_vector_env:
         _check_native(config)
     if config.horizon is not None or config.soft_horizon:
-        check_horizon(environment, config)
-    elif logger.isEnabledFor(logging.DEBUG):
-        _note_limit(environment)
+        check_horizon(environment, config, limit)
+    else:
+        _note_limit(environment, limit)
 
 
 def check_processes(config: LanesConfig) -> None:
@@ -103,9 +109,8 @@ def _check_native(config: LanesConfig) -> None:
             )
 
 
-def check_horizon(environment: EnvironmentConfig, config: LanesConfig) -> None:
+def check_horizon(environment: EnvironmentConfig, config: LanesConfig, limit: int | None) -> None:
     """Raise ConfigError for a horizon beyond the environment's own limit, or a soft one without."""
-    limit = _limit(environment)
     if config.horizon is None:
         if limit is None:
             raise ConfigError(
@@ -124,16 +129,7 @@ def check_horizon(environment: EnvironmentConfig, config: LanesConfig) -> None:
         )
 
 
-def _limit(environment: EnvironmentConfig) -> int | None:
-    """Steps after which the environment itself cuts an episode off; None: never."""
-    env = make_env(environment)
-    limit = env.spec.max_episode_steps if env.spec is not None else None
-    env.close()
-    return limit
-
-
-def _note_limit(environment: EnvironmentConfig) -> None:
-    limit = _limit(environment)
+def _note_limit(environment: EnvironmentConfig, limit: int | None) -> None:
     if limit is None:
         logger.debug(
             "no horizon is set and %s has no limit of its own: an episode may go on for ever",

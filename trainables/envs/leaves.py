@@ -4,6 +4,7 @@ A name is a path with dots: ``observation.position`` or ``action.0``; a space th
 no Dict is one leaf by the plain name.
 """
 
+import math
 from collections.abc import Iterable
 from typing import Any
 
@@ -18,6 +19,16 @@ def named_leaves(space: spaces.Space[Any], name: str) -> dict[str, spaces.Space[
     for key, part in inner(space):
         found |= named_leaves(part, f"{name}.{key}")
     return found
+
+
+def count_choices(leaf: spaces.Space[Any]) -> int:
+    """Choices of a leaf, and entries of a Box: numbers of a network that reads or gives it."""
+    if isinstance(leaf, spaces.Discrete):
+        return int(leaf.n)
+    if isinstance(leaf, spaces.MultiDiscrete):
+        return sum(int(n) for n in leaf.nvec.reshape(-1))
+    width = math.prod(int(length) for length in leaf.shape or ())
+    return 2 * width if isinstance(leaf, spaces.MultiBinary) else width
 
 
 def leaf_values(space: spaces.Space[Any], value: Any) -> list[Any]:

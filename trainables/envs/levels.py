@@ -11,23 +11,26 @@ Levels:
        (`trainables.config.TrainerConfig.by_clock`); environments come back from an exact state
        where they have one, otherwise as at C
 
-The level depends on the environment and its settings alone, not on the clock or on a seed.
+The level depends on the environment and its settings alone, not on the clock or on a seed. Where
+something hints at chance (threads, other processes, a clock), one comparison may come out well by
+luck: there are `TIMES`, with pauses in between, and the weakest counts.
 """
 
-import logging
+import contextlib
+import itertools
+import random
+import threading
 import time
-from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Literal
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Literal, Self, get_args
 
 from trainables import rng
+from trainables.envs import make, traces
 from trainables.envs.comparison import SEED, Episodes, state_failure
 from trainables.envs.make import EnvironmentConfig
-from trainables.errors import ConfigError
-
-logger = logging.getLogger(__name__)
-SLOW_S = 20.0
-"""A measurement that took so long is told."""
+from trainables.envs.watching import beat, heard_by
 
 Level = Literal["A", "B", "C", "D"]
 LEVELS: Mapping[Level, str] = {
@@ -38,6 +41,14 @@ LEVELS: Mapping[Level, str] = {
 }
 #: Levels at which the episodes in flight come back.
 EXACT: tuple[Level, ...] = ("A", "B")
+#: So often an environment is measured in which something hints at chance.
+TIMES = 3
+#: A measurement that took longer is not made again for a clock alone: it has seen that go on.
+BRIEF_S = 20.0
+#: Child processes are counted at one of so many beats, as that takes a while.
+SELDOM = 16
+#: The longest pause before a call where an environment is measured again.
+PAUSE_S = 0.003
 
 
 @dataclass(frozen=True)
@@ -50,72 +61,105 @@ class Measured:
     left_out: tuple[str, ...] = ()
     """Attributes of the environment that cannot be read."""
 
+    def as_data(self) -> dict[str, Any]:
+        """As plain data, which ledgers and checkpoints hold."""
+        return {key: list(v) if key != "level" else v for key, v in asdict(self).items()}
 
-_measured: dict[str, Measured] = {}
+    @classmethod
+    def of_data(cls, data: object) -> Self | None:
+        """What `as_data` gave; None: it did not."""
+        if not isinstance(data, Mapping) or data.keys() != {"level", "reasons", "left_out"}:
+            return None
+        lists = [data["reasons"], data["left_out"]]
+        if data["level"] not in get_args(Level) or not all(_is_texts(one) for one in lists):
+            return None
+        return cls(data["level"], tuple(data["reasons"]), tuple(data["left_out"]))
 
 
-def resolve(
-    config: EnvironmentConfig, by_clock: bool = False, restarts: bool = False
-) -> tuple[EnvironmentConfig, Level]:
-    """The settings by which environments are made and saved, and the level that is promised.
+def _is_texts(value: object) -> bool:
+    return isinstance(value, list | tuple) and all(isinstance(one, str) for one in value)
 
-    The `env_level` of these settings is the level at which environments come back.
 
-    Args:
-        config: the environment.
-        by_clock: the clock steers the training: nothing is exact, so nothing that costs time is
-            done for it.
-        restarts: environments that fail are made anew, as they are while measuring then.
+def examine(config: EnvironmentConfig, restarts: bool = False) -> Measured:
+    """Measure the level in this process.
+
+    With `env_level` A or B only that level is tried. All copies are made for the purpose, and the
+    global streams are put back.
 
     Raises:
-        ConfigError: `env_level` asks for more than was measured.
+        ConfigError: the environment cannot be made.
     """
-    if config.env_level == "C":
-        return config, "D" if by_clock else "C"
-    measured = measure(config, restarts)
-    if config.env_level not in ("auto", measured.level):
-        raise ConfigError(
-            "env_level", config.env_level, "auto, or C", f"{config.env} is {measured.reasons[0]}"
-        )
-    if by_clock:
-        cheap = measured.level in ("A", config.env_level)
-        return _made_at(config, measured.level if cheap else "C"), "D"
-    made: Level = "C" if measured.level == "D" else measured.level
-    return _made_at(config, made), measured.level
+    streams = rng.capture_global()
+    began = time.perf_counter()
+    try:
+        with _counting() as others:
+            found = [_examine_once(config, restarts)]
+        hints = [*others(), *_hints(config)]
+        brief = time.perf_counter() - began < BRIEF_S
+        if others() or (hints and brief):
+            for again in range(1, TIMES):
+                with heard_by(_with_pauses(again)):
+                    found.append(_examine_once(config, restarts))
+    finally:
+        rng.restore_global(streams)
+    weakest = max(found, key=lambda one: one.level)
+    if weakest.level == found[0].level:
+        return found[0]
+    why = f"measured {len(found)} times, as it has {' and '.join(dict.fromkeys(hints))}: "
+    reasons = (*weakest.reasons[:-1], why + weakest.reasons[-1])
+    return Measured(weakest.level, reasons, weakest.left_out)
 
 
-def _made_at(config: EnvironmentConfig, level: Level) -> EnvironmentConfig:
-    return EnvironmentConfig(**{**dict(config), "env_level": level})
+def _examine_once(config: EnvironmentConfig, restarts: bool) -> Measured:
+    rng.seed_global(SEED, "measure")
+    return _measure(config, restarts)
 
 
-def measure(config: EnvironmentConfig, restarts: bool = False) -> Measured:
-    """The level of an environment; measured once in each process.
+def _with_pauses(which: int) -> Callable[[], None]:
+    """At each beat a pause of another length, which is the same whenever one measures."""
+    lengths = random.Random(which)  # noqa: S311 our own, and no secret
 
-    With `env_level` A or B only that level is tried. Nothing of a training is touched: all copies
-    are made for the purpose and the global streams are put back.
-    """
-    key = repr(({**dict(config), "env_replay_limit": None}, restarts))
-    if key not in _measured:
-        streams = rng.capture_global()
-        rng.seed_global(SEED, "measure")
-        began = time.perf_counter()
-        try:
-            _measured[key] = _measure(config, restarts)
-        finally:
-            rng.restore_global(streams)
-        _tell_if_slow(config, _measured[key].level, time.perf_counter() - began)
-    return _measured[key]
+    def pause() -> None:
+        time.sleep(lengths.random() * PAUSE_S)
+
+    return pause
 
 
-def _tell_if_slow(config: EnvironmentConfig, level: Level, seconds: float) -> None:
-    if seconds < SLOW_S:
-        return
-    one = f"env_level: {level} measures only that, " if level in EXACT else ""
-    logger.warning(
-        "%s is slow: it took %.0f s to measure that it comes back at level %s, which every process "
-        "does once; %senv_level: C nothing",
-        *(config.env, seconds, level, one),
-    )
+@contextlib.contextmanager
+def _counting() -> Iterator[Callable[[], list[str]]]:
+    """Tells, also afterwards, whether threads or child processes began meanwhile."""
+    before, most = (threading.active_count(), _children()), [0, 0]
+    beats = itertools.count()
+
+    def look() -> None:
+        most[0] = max(most[0], threading.active_count())
+        if next(beats) % SELDOM == 0:
+            most[1] = max(most[1], _children())
+
+    with heard_by(look):
+        yield lambda: [
+            name
+            for name, count, first in zip(("threads", "processes"), most, before, strict=True)
+            if count > first
+        ]
+
+
+def _children() -> int:
+    """How many child processes there are, where the system says it."""
+    try:
+        tasks = list(Path("/proc/self/task").iterdir())
+        return sum(len((task / "children").read_text().split()) for task in tasks)
+    except OSError:
+        return 0
+
+
+def _hints(config: EnvironmentConfig) -> list[str]:
+    beat()
+    env = make.make_env(config)
+    try:
+        return traces.hints_of_chance(env)
+    finally:
+        env.close()
 
 
 def _measure(config: EnvironmentConfig, restarts: bool) -> Measured:

@@ -7,7 +7,7 @@ the module registers; ``env_config`` becomes its keyword arguments, or its one a
 for its dotted path.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property, partial
 from typing import Annotated, Any, Literal
@@ -31,9 +31,24 @@ from trainables.envs.registry import EnvContext
 from trainables.envs.single import Single
 from trainables.errors import ConfigError, nearest
 from trainables.importing import load, load_module
-from trainables.settings import Section
+from trainables.settings import LONGEST_WAIT_S, Section
 
 Env = gymnasium.Env[Any, Any]
+
+#: How ids begin that packages register when they are imported, and the package's module.
+PACKAGES: Mapping[str, str] = {
+    "MiniGrid-": "minigrid",
+    "BabyAI-": "minigrid",
+    "MiniWorld-": "miniworld",
+    **dict.fromkeys(
+        ("highway-", "merge-", "roundabout-", "parking-", "intersection-", "racetrack-"),
+        "highway_env",
+    ),
+    **dict.fromkeys(
+        ("Fetch", "Hand", "Adroit", "AntMaze_", "PointMaze_", "FrankaKitchen-"),
+        "gymnasium_robotics",
+    ),
+}
 
 
 class EnvironmentConfig(Section):
@@ -72,6 +87,14 @@ class EnvironmentConfig(Section):
         gt=0,
         description="Level B: steps of the longest episode that is replayed; a longer one is "
         "dropped on restore.",
+    )
+    env_measure_timeout_s: float = Field(
+        default=60.0,
+        gt=0,
+        le=LONGEST_WAIT_S,
+        description="Seconds that one call of the environment (making it, reset, step) may take "
+        "while it is measured, in a process of its own; one that takes longer hangs, and the trial "
+        "ends with an error that names it.",
     )
 
 
@@ -130,6 +153,7 @@ def make_raw_env(
     if context is None:
         context = EnvContext(config.env_config)
     env = _made(config, context, learning=learning)
+    _refuse_many_agents(config, env)
     if not isinstance(env, gymnasium.Env):
         raise ConfigError("env", config.env, "a gymnasium.Env", f"it made a {type(env).__name__}")
     for name in ("observation_space", "action_space"):
@@ -138,6 +162,21 @@ def make_raw_env(
             hint = f"its {name} is missing or no gymnasium.spaces.Space"
             raise ConfigError("env", config.env, "an environment that says its spaces", hint)
     return env
+
+
+def _refuse_many_agents(config: EnvironmentConfig, env: Any) -> None:
+    """PettingZoo's two interfaces are known by their names: its package need not be there."""
+    if not (hasattr(env, "possible_agents") and callable(getattr(env, "observation_space", None))):
+        return
+    kind = "one agent after the other" if hasattr(env, "agent_iter") else "all agents at once"
+    raise ConfigError(
+        "env",
+        config.env,
+        "an environment of one agent",
+        f"{type(env).__name__} is a PettingZoo environment ({kind}), and several agents are not "
+        "trained yet: name a function that makes a gymnasium.Env in which one of them acts and the "
+        "others are part of the world, env: package.module:function",
+    )
 
 
 def make_vector(config: EnvironmentConfig, num_envs: int) -> VectorEnv[Any, Any, Any]:
@@ -192,19 +231,6 @@ def for_children(config: EnvironmentConfig) -> EnvironmentConfig:
     return config.model_copy(update={"env": registry.portable(config.env)})
 
 
-def read_spaces(config: EnvironmentConfig) -> EnvSpaces:
-    """The spaces of the environment that the settings name; one is made and closed for it.
-
-    Raises:
-        ConfigError: no such environment, or spaces that are not supported.
-    """
-    env = make_env(config)
-    try:
-        return checked_spaces(config, env.observation_space, env.action_space)
-    finally:
-        env.close()
-
-
 def checked_spaces(
     config: EnvironmentConfig, observation: spaces.Space[Any], action: spaces.Space[Any]
 ) -> EnvSpaces:
@@ -212,6 +238,14 @@ def checked_spaces(
     raw = observation.original if isinstance(observation, FlatObservations) else observation
     taken = action.original if isinstance(action, FlatActions) else action
     found = EnvSpaces(NoPreprocessor(observation).observation_space, taken, raw)
+    if not all(found.observation_shape):
+        raise ConfigError(
+            "env",
+            config.env,
+            "observations with at least one number",
+            f"its observation space is {raw}, which holds none: for a task without observations "
+            "let a wrapper give a constant, for example numpy.zeros(1)",
+        )
     try:
         _ = found.layout
     except ConfigError as error:
@@ -228,6 +262,18 @@ def _with_arrays(config: EnvironmentConfig, env: Env) -> Env:
     if config.preprocessor_pref is None:
         NoPreprocessor(env.observation_space)  # refuses it
     return Preprocessed(env)
+
+
+def _from_package(env: str) -> str:
+    """What to write for an id that another package registers; empty: it is none we know."""
+    found = (module for start, module in PACKAGES.items() if env.startswith(start))
+    module = next(found, "")
+    if not module:
+        return ""
+    return (
+        f"it comes with the package {module}, which registers it when it is imported: write "
+        f"{module}:{env} (after pip install {module.replace('_', '-')})"
+    )
 
 
 def deepmind(config: EnvironmentConfig) -> bool:
@@ -255,7 +301,8 @@ def _creator(
         more = {} if num_envs is None else {"num_envs": num_envs}
         return partial(registry.call, found, context, **more)
     if env not in gymnasium.registry:
-        hint = nearest(config.env, [*registry.registered(), *gymnasium.registry]).removeprefix("; ")
+        near = nearest(config.env, [*registry.registered(), *gymnasium.registry]).removeprefix("; ")
+        hint = _from_package(env) or near
         raise ConfigError(
             "env",
             config.env,

@@ -14,7 +14,7 @@ import numpy as np
 from gymnasium import spaces
 from numpy.typing import NDArray
 
-from trainables.envs.leaves import inner, named_leaves
+from trainables.envs.leaves import count_choices, inner, named_leaves
 from trainables.errors import ConfigError, EnvError, NotFiniteError
 
 Array = NDArray[Any]
@@ -22,6 +22,8 @@ Write = Callable[[Any, Array], None]
 Read = Callable[[Array], Any]
 Leaf = spaces.Discrete | spaces.MultiDiscrete | spaces.MultiBinary | spaces.Box
 PIXEL = 255.0
+#: A choice is read as one feature for each of its values.
+MOST_FEATURES = 2**20
 NAMES: Mapping[type[spaces.Space[Any]], str] = {
     spaces.Dict: "DictFlatteningPreprocessor",
     spaces.Tuple: "TupleFlatteningPreprocessor",
@@ -90,6 +92,7 @@ class FlatteningPreprocessor:
 
     def __init__(self, space: spaces.Space[Any]) -> None:
         _require_numbers(space)
+        _require_few(space)
         self.space = space
         self._write, self._read, size = _plan(space, 0)
         self.observation_space = FlatObservations(space, size)
@@ -206,6 +209,21 @@ def _require_numbers(space: spaces.Space[Any]) -> None:
                 "makes the environment and wraps it, env: package.module:function, in a wrapper "
                 "that leaves this part out (gymnasium.wrappers.FilterObservation) or turns it into "
                 "numbers (minigrid's FlatObsWrapper)",
+            )
+
+
+def _require_few(space: spaces.Space[Any]) -> None:
+    """Refuse choices that would be more features than a network reads."""
+    for name, leaf in named_leaves(space, "observation").items():
+        chosen = isinstance(leaf, spaces.Discrete | spaces.MultiDiscrete)
+        if chosen and count_choices(leaf) > MOST_FEATURES:
+            raise ConfigError(
+                "env",
+                str(leaf),
+                f"at most {MOST_FEATURES} choices of an observation",
+                f"{name} is {leaf}, and a policy reads one number for each of its "
+                f"{count_choices(leaf)} choices: give it as numbers or digits instead, a Box or a "
+                "MultiDiscrete, in a gymnasium.ObservationWrapper",
             )
 
 

@@ -5,6 +5,7 @@ from trainables.envs import mujoco_state
 from trainables.envs.comparison import drawing_failure
 from trainables.envs.make import Env, EnvironmentConfig, make_env, make_raw_env
 from trainables.envs.rendering import MODE, draw, frames_per_second, picture, rendered
+from trainables.envs.watching import beat, watched
 from trainables.errors import ConfigError
 
 
@@ -19,12 +20,20 @@ def check_pictures(config: EnvironmentConfig, key: str, value: bool | str) -> fl
     Raises:
         ConfigError: it cannot draw, or does something else while it is drawn.
     """
+    with watched(config):
+        return _check_pictures(config, key, value)
+
+
+def _check_pictures(config: EnvironmentConfig, key: str, value: bool | str) -> float:
     _check_mode(config, key, value)
     streams = rng.capture_global()
     try:
+        beat()
         env = make_env(rendered(config))
         try:
+            beat()
             env.reset(seed=0)
+            beat()
             _check_picture(env, config, key, value)
             fps = frames_per_second(env)
         finally:

@@ -19,6 +19,7 @@ from trainables.envs.make import Env, EnvironmentConfig, make_env
 from trainables.envs.plain import decode, encode, fingerprint
 from trainables.envs.registry import EnvContext
 from trainables.envs.state import KeepsState, seed_spaces
+from trainables.envs.watching import beat
 
 
 class Replayed(gymnasium.Wrapper[Any, Any, Any, Any], KeepsState):
@@ -107,6 +108,7 @@ class Replayed(gymnasium.Wrapper[Any, Any, Any, Any], KeepsState):
     def _play(self, state: Mapping[str, Any]) -> None:
         actions, lives = _unpack(state["actions"]), set(state["lives"])
         for i, action in enumerate(actions):
+            beat()
             if i in lives:
                 self._next_life(None)
             self.step(action)

@@ -24,6 +24,13 @@ MAX_DEPTH = 6
 
 #: Its modules hold the registry of all environments, and none of its environments writes to them.
 LIBRARY = "gymnasium"
+#: What of python's own lets something else than a seed decide: clocks, threads, other processes.
+CHANCE = frozenset(
+    {
+        *("asyncio", "concurrent", "datetime", "multiprocessing", "queue", "secrets", "selectors"),
+        *("socket", "subprocess", "_thread", "threading", "time", "uuid"),
+    }
+)
 NO_TRACE = (
     *CODE,
     functools.partial,
@@ -59,9 +66,23 @@ def outside(unit: Any) -> Traces:
                 "trainables",
             ):
                 walk.down(kind.__qualname__, _data(vars(kind)))
+                for names in _carried(kind):
+                    walk.down(str(names["__name__"]), _data(names))
     for name in sorted(_modules(unit)):
         walk.down(name, _data(vars(sys.modules[name])))
     return walk.found
+
+
+def hints_of_chance(unit: Any) -> list[str]:
+    """What else may decide in the modules of an environment's package: a clock, threads, others."""
+    found = set[str]()
+    for name in _modules(unit):
+        for value in list(vars(sys.modules[name]).values()):
+            module = isinstance(value, types.ModuleType)
+            origin = value.__name__ if module else getattr(value, "__module__", None)
+            if isinstance(origin, str) and _package(origin) in CHANCE:
+                found.add(_package(origin).lstrip("_"))
+    return sorted(found)
 
 
 def changed(before: Traces, after: Traces) -> list[str]:
@@ -76,6 +97,19 @@ def _all_layers(unit: Any) -> Iterator[Any]:
             yield layer
             continue
         yield from _all_layers(getattr(layer, "env", None))
+
+
+def _carried(kind: type[Any]) -> Iterator[Mapping[str, Any]]:
+    """Global names of a class that came from another process with its functions, not its module."""
+    seen = list[Any]()
+    for value in list(vars(kind).values()):
+        names = getattr(value, "__globals__", None)
+        if not isinstance(names, dict) or any(names is one for one in seen):
+            continue
+        seen.append(names)
+        home = sys.modules.get(str(names.get("__name__")))
+        if "__name__" in names and (home is None or vars(home) is not names):
+            yield names
 
 
 def _modules(unit: Any) -> set[str]:
