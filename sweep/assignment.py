@@ -88,3 +88,5 @@ class SliceOutcome:
     exactness: str = ""
     why: str = ""
     """What ended the trial, in words."""
+    instead: str = ""
+    """What stood where the metric is looked for, in words, if that was no number."""

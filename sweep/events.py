@@ -222,6 +222,8 @@ class Closed:
     saved: tuple[Saved, ...] = ()
     dropped: tuple[str, ...] = ()
     """Digests of older checkpoints that nothing needs from now on."""
+    instead: str = ""
+    """What stood where the metric is looked for, in words, if that was no number."""
     rows: tuple[Row, ...] = ()
     """Its results; they have a table of their own."""
 

@@ -24,9 +24,12 @@ def differences(where: Where) -> Iterator[str]:
     with closing(Storage(where.folder.optuna.absolute(), only_read=True)) as storage:
         study = storage.find(where.name)
         standing = [] if study is None else storage.trials(study)
+        metric = None if study is None else storage.attribute(study, "metric")
     if study is None:
         yield f"has no study {where.name}"
         return
+    if metric != where.spec.metric:
+        yield f"is of the metric {metric}, the sweep is compared by {where.spec.metric}"
     if len(standing) != len(history.trials):
         yield f"has {len(standing)} trials, the ledger has {len(history.trials)}"
     for old, trial in zip(standing, history.trials, strict=False):

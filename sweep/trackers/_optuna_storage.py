@@ -66,6 +66,10 @@ class Storage:
             self._rdb.set_study_user_attr(study, key, value)
         return study
 
+    def attribute(self, study: int, key: str) -> object:
+        """What `create` was given under `key`; None: nothing."""
+        return self._rdb.get_study_user_attrs(study).get(key)
+
     def replace(self, old: int, new: int, name: str) -> None:
         """Let the study `new` take the name of `old`, at one instant, and delete `old`."""
         with self._rdb.engine.begin() as connection:
