@@ -43,6 +43,7 @@ from sweep.space import widening
 from sweep.spec import Override, SweepSpec, space_file
 from sweep.wishes import Changed, Measured
 from trainables.errors import nearest, shorten
+from trainables.function import FunctionTrainable
 from trainables.trainable import Trainable
 
 
@@ -74,10 +75,12 @@ def resolve(spec: SweepSpec, paths: Sequence[str]) -> Resolved:
     with _written_at(spec, "trainable"):
         trainable = plugins.find_trainable(spec.trainable, paths)
     if scheduler.pauses and not trainable.can_save():
+        lacks = "has no save_checkpoint(); add it"
+        if issubclass(trainable, FunctionTrainable):
+            lacks = "never calls report(..., checkpoint=...); do"
         raise UsageError(
-            f"scheduler: '{spec.scheduler.name}' pauses trials, but {trainable.__name__} has no "
-            f"save_checkpoint(); add it, or use one that pauses none: fifo, median, or "
-            f"{{name: asha, type: stopping}}"
+            f"scheduler: '{spec.scheduler.name}' pauses trials, but {trainable.__name__} {lacks}, "
+            f"or use one that pauses none: fifo, median, or {{name: asha, type: stopping}}"
         )
     searcher = searcher_class(options)
     with _written_at(spec, "searcher"):

@@ -50,6 +50,7 @@ def judge(
         if outcome.end is End.DIVERGED:
             status = Status.FAILED if limits.not_finite == "fail" else Status.PRUNED
         reason = _reason(replica, outcome) + _missing_metric(replica, outcome)
+        reason += never_waited(replica, outcome)
     return Closed(
         outcome.trial,
         outcome.replica,
@@ -175,6 +176,21 @@ def _missing_metric(replica: Replica, outcome: SliceOutcome) -> str:
         return ""
     names = sorted({*replica.names, *numbers(row.metrics for row in rows)})
     return f"; {_without(metric, names, outcome.instead)}"
+
+
+def never_waited(replica: Replica, came: SliceOutcome | Closed) -> str:
+    """A note when a trial ran past its rung to its end, having nothing to wait there with."""
+    at, time_attr = replica.goal.at, replica.objective.time_attr
+    if came.end is not End.DONE or at is None or came.saved or replica.checkpoints:
+        return ""
+    before = [number(row.metrics.get(time_attr)) for row in came.rows[:-1]]
+    if not any(time is not None and time >= at for time in before):
+        return ""
+    return (
+        f"; it ran past its rung at {time_attr} {at:g}, as it reported no checkpoint to wait with: "
+        f"call report(..., checkpoint=...), or use a scheduler that pauses none, such as "
+        f"{{name: asha, type: stopping}}"
+    )
 
 
 # ---- a metric that nobody reports -----------------------------------------------------------
