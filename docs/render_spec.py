@@ -25,6 +25,10 @@ Every key of a sweep's YAML file, with its default. The file is YAML 1.2 (`1e-5`
 `on` is text); a key that is not listed here is refused, with the nearest one that is. Times are
 seconds; paths into results use `/`, paths into settings use dots.
 
+`package.module:Name`, wherever it may stand, is looked for among what is installed, then in the
+folder of the spec file, then in the folder where the sweep was started: in every process of the
+sweep, and when it is resumed.
+
 ## The sweep
 """
 

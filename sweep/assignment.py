@@ -94,3 +94,5 @@ class SliceOutcome:
     """What ended the trial, in words."""
     remembered: Mapping[str, Any] = field(default_factory=dict)
     """What the trainable has found out, but for what the slice was told."""
+    instead: str = ""
+    """What stood where the metric is looked for, in words, if that was no number."""

@@ -21,7 +21,7 @@ from sweep import capacity, control, disk_budget, outcomes, planning, verdicts
 from sweep.assignment import SliceOutcome
 from sweep.budget import Purse
 from sweep.control import Decision, Desk
-from sweep.errors import OutsideError
+from sweep.errors import OutsideError, SweepError
 from sweep.events import EpochEnded, Event, Moved, Opened, Recorded, Status
 from sweep.guard import Guard
 from sweep.history import Replica
@@ -59,10 +59,12 @@ class Driver:
         self._purse = Purse(parts.spec, time.monotonic())
         self._why = ""
         """What is used up; nothing new begins then."""
+        self._unmeasured: SweepError | None = None
+        """That no trial has the metric; nothing new begins then."""
         self._guard = Guard(parts)
         self._asks: list[float] = []
         """When it was asked to stop, on the monotonic clock."""
-        self._refusal: OutsideError | None = None
+        self._refusal: SweepError | None = None
         """Why the sweep cannot go on for now."""
 
     def ask_to_stop(self) -> None:
@@ -78,6 +80,7 @@ class Driver:
 
         Raises:
             OutsideError: the disk is full; everything is saved that could be.
+            UnknownMetric: no trial has what they are compared by; everything is saved.
             NotOurs: somebody else has taken the sweep; nothing was written since.
         """
         for _ in self.turns():
@@ -91,6 +94,8 @@ class Driver:
             while not self._finished():
                 self._collect()
                 yield
+        if self._refusal is None and not self._asks:
+            self._refusal = self._missing_metric(at_end=not self._why)
         if self._refusal is not None:
             with contextlib.suppress(OutsideError):
                 self._record(self._ending("failed", str(self._refusal)))
@@ -110,7 +115,7 @@ class Driver:
             return not self._running or len(self._asks) > 1 or late
         if self.history.suspended:
             return False
-        if self._spent():
+        if self._spent() or self._blind():
             return not self._running
         self._decide()
         self._submit()
@@ -192,7 +197,7 @@ class Driver:
     def _hold_back(self) -> None:
         """Let slices save and end while nothing may run, and take back what did not begin."""
         file = self.parts.folder.stop_file(self.history.epoch)
-        if self._asks or self.history.suspended or self._why:
+        if self._asks or self.history.suspended or self._why or self._unmeasured:
             file.touch()
         else:
             file.unlink(missing_ok=True)
@@ -206,6 +211,19 @@ class Driver:
                 self._hold_back()
         return bool(self._why)
 
+    def _blind(self) -> bool:
+        """Whether no trial has the metric; with `deterministic` only looked at after a batch."""
+        if not (self.parts.spec.deterministic and self._busy()):
+            before, self._unmeasured = self._unmeasured, self._missing_metric()
+            if bool(before) != bool(self._unmeasured):
+                self._hold_back()
+        return self._unmeasured is not None
+
+    def _missing_metric(self, at_end: bool = False) -> SweepError | None:
+        scheduler, name = self.parts.scheduler, self.parts.folder.name
+        rungs = bool(scheduler.levels) or scheduler.pauses  # a pruner's looks may come too early
+        return verdicts.without_metric(self.history, name, rungs, at_end)
+
     def _busy(self) -> bool:
         return bool(self._running or self._queue or any(r.unfinished for r in self._paused()))
 
@@ -214,8 +232,9 @@ class Driver:
 
     def _withdraw(self) -> None:
         """Take back slices that were opened and not submitted, of trials that shall not run."""
-        trials, all_of_them = self.history.trials, self.history.suspended or self._why
-        why = self._why or "a person paused it"
+        why = self._why or ("no trial has the metric" if self._unmeasured else "")
+        trials, all_of_them = self.history.trials, bool(self.history.suspended or why)
+        why = why or "a person paused it"
         kept = [o for o in self._queue if not (all_of_them or trials[o.trial].held)]
         back = [opened for opened in self._queue if opened not in kept]
         self._queue = deque(kept)

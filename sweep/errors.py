@@ -3,6 +3,7 @@
     SweepError                  our own error                                        exit code 5
     ├── UsageError              the user's mistake, nothing was written              exit code 2
     │   ├── NameTaken               there is a sweep of this name
+    │   ├── UnknownMetric           no result has the metric: what was trained is kept
     │   ├── UnknownName             no such searcher, sweep, file: the names that are known
     │   └── BadConfig               a setting that cannot work: place, value, allowed, hint, line
     │       └── BadSpace                the same, inside the search space
@@ -78,6 +79,10 @@ class UsageError(SweepError):
 
 class NameTaken(UsageError):
     """There is a sweep of this name."""
+
+
+class UnknownMetric(UsageError):
+    """No result has what trials are compared by; what was trained is kept."""
 
 
 class UnknownName(UsageError):

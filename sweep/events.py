@@ -224,6 +224,8 @@ class Closed:
     """Digests of older checkpoints that nothing needs from now on."""
     remembered: Mapping[str, Any] = field(default_factory=dict)
     """What its trainable has found out for all trials (`Trainable.remembers`): name → data."""
+    instead: str = ""
+    """What stood where the metric is looked for, in words, if that was no number."""
     rows: tuple[Row, ...] = ()
     """Its results; they have a table of their own."""
 

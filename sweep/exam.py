@@ -49,6 +49,9 @@ class Examiner(Driver):
         """The budget is the search's."""
         return False
 
+    def _missing_metric(self, at_end: bool = False) -> None:
+        """The search has chosen by it."""
+
     def _ending(self, how: str, why: str) -> list[Event]:
         """Those that run are interrupted; the search is where it was."""
         running = self.history.tests(Status.RUNNING)

@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Any
 
 from sweep import plugins, reading
-from sweep import spec as specs
 from sweep.errors import BadConfig, UsageError
 from sweep.events import Saved
 from sweep.folder import Folder, arriving
@@ -48,7 +47,7 @@ def export_model(folder: Folder, choice: Choice, out: Path) -> dict[str, Any]:
     _check_free(out)
     with contextlib.closing(Ledger(folder.ledger)) as ledger:
         history = reading.history(ledger)
-        spec = specs.from_json(ledger.spec)
+        spec = reading.spec_of(ledger)
         provenance = ledger.provenance
     trial = _find_trial(history, folder.name, choice.trial)
     replica = trial.leader

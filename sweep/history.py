@@ -27,11 +27,12 @@ from sweep.events import (
     Warmed,
     Widened,
 )
+from sweep.metrics import numbers
 from sweep.objective import Objective
 from sweep.replica import Point, Replica
 from sweep.seeds import FIRST_TEST, is_test
 from sweep.trial import Rest, Trial, rank_key
-from sweep.wishes import Changed, Dropped, Held, Hold, Suspended, Wish
+from sweep.wishes import Changed, Dropped, Held, Hold, Measured, Suspended
 
 __all__ = ["History", "Objective", "Point", "Replica", "Rest", "Trial", "rank_key"]
 
@@ -103,6 +104,11 @@ class History:
         return comparison.front(self.trials, self.objective)
 
     @property
+    def reported(self) -> bool:
+        """Whether a result of any trial ever had the metric."""
+        return any(replica.reported for trial in self.trials for replica in trial.replicas)
+
+    @property
     def to_create(self) -> int:
         """How many searched settings are still to be proposed."""
         return 0 if self.exhausted else max(0, self.wanted - self.searched)
@@ -148,6 +154,8 @@ class History:
                 self._supply(event)
             case Held() | Suspended() | Changed() | Dropped():
                 self._wish(event)
+            case Measured():
+                self._value_anew()
             case _:
                 self._apply(event, record)
                 if isinstance(event, Created) or not is_test(event.replica):
@@ -174,7 +182,7 @@ class History:
         self.why = ""
         self._span = (record.at, record.at)
 
-    def _wish(self, event: Wish) -> None:
+    def _wish(self, event: Held | Suspended | Changed | Dropped) -> None:
         match event:
             case Held():
                 for replica in self.trials[event.trial].replicas:
@@ -189,6 +197,12 @@ class History:
                 checkpoints = self.replica(event.trial, event.replica).checkpoints
                 for digest in event.digests:
                     checkpoints.pop(digest, None)
+
+    def _value_anew(self) -> None:
+        """Checkpoints are worth what the curves say, which are of the newest metric from k = 1."""
+        for trial in self.trials:
+            for replica in (*trial.replicas, *trial.tests):
+                replica.value_anew()
 
     def _supply(self, event: Warmed | Widened | SpaceExhausted) -> None:
         """What searchers find beside the sweep's own trials."""
@@ -262,7 +276,12 @@ class History:
 
     def _close(self, replica: Replica, event: Closed, record: Recorded) -> None:
         replica.forget_after(event.source)
-        replica.curve += [Point.of(row, self.objective) for row in event.rows]
+        points = [Point.of(row, self.objective) for row in event.rows]
+        replica.curve += points
+        replica.reported = replica.reported or any(p.value is not None for p in points)
+        names = () if replica.reported else numbers(row.metrics for row in event.rows)
+        replica.names = tuple(sorted({*replica.names, *names}))
+        replica.instead = event.instead or replica.instead
         replica.seconds = estimates.total(point.seconds for point in replica.curve)
         replica.steps = estimates.total(point.steps for point in replica.curve)
         if event.rows:

@@ -39,10 +39,11 @@ from sweep.pools import Pool
 from sweep.requests import Answer, Requests, answering
 from sweep.schedulers import Scheduler
 from sweep.searchers import Searcher
-from sweep.space import Space, widening
-from sweep.spec import SweepSpec, space_file
-from sweep.wishes import Changed
+from sweep.space import widening
+from sweep.spec import Override, SweepSpec, space_file
+from sweep.wishes import Changed, Measured
 from trainables.errors import nearest, shorten
+from trainables.function import FunctionTrainable
 from trainables.trainable import Trainable
 
 
@@ -74,10 +75,12 @@ def resolve(spec: SweepSpec, paths: Sequence[str]) -> Resolved:
         with _written_at(spec, "trackers", index):
             plugins.check("sweep.trackers", tracker, "tracker")
     if scheduler.pauses and not trainable.can_save():
+        lacks = "has no save_checkpoint(); add it"
+        if issubclass(trainable, FunctionTrainable):
+            lacks = "never calls report(..., checkpoint=...); do"
         raise UsageError(
-            f"scheduler: '{spec.scheduler.name}' pauses trials, but {trainable.__name__} has no "
-            f"save_checkpoint(); add it, or use one that pauses none: fifo, median, or "
-            f"{{name: asha, type: stopping}}"
+            f"scheduler: '{spec.scheduler.name}' pauses trials, but {trainable.__name__} {lacks}, "
+            f"or use one that pauses none: fifo, median, or {{name: asha, type: stopping}}"
         )
     searcher = searcher_class(options)
     with _written_at(spec, "searcher"):
@@ -156,6 +159,14 @@ def _widen(launch: "Launch", spec: SweepSpec) -> SweepSpec:
     return spec.model_copy(update={"space": space})
 
 
+def _measured(launch: "Launch", ledger: Ledger, spec: SweepSpec) -> SweepSpec:
+    """The spec with the metric that was asked for."""
+    if launch.metric in (None, spec.metric):
+        return spec
+    asked = Override.of_option("metric", launch.metric)
+    return spec.model_copy(update={"metric": specs.from_json(ledger.spec, [asked]).metric})
+
+
 @dataclass(frozen=True)
 class Launch:
     """What a person asked for when starting or resuming a sweep."""
@@ -169,6 +180,8 @@ class Launch:
     strict: bool = False
     space: Path | None = None
     """A file with a wider space; None: as before."""
+    metric: str | None = None
+    """What trials are compared by from now on; None: as before."""
     budget: Mapping[str, float | None] = field(default_factory=dict)
     """Keys of the spec's budget that get another value."""
     max_disk: int | None = None
@@ -199,7 +212,7 @@ def opened(
         contextlib.closing(Ledger(launch.folder.ledger)) as ledger,
     ):
         before = reading.spec_of(ledger)
-        spec = _widen(launch, before)
+        spec = _measured(launch, ledger, _widen(launch, before))
         paths = tuple(ledger.provenance["paths"])
         resolved = resolve(spec, paths)
         changes = provenance.changes(ledger.provenance, provenance.of(resolved.trainable))
@@ -207,7 +220,7 @@ def opened(
             raise UsageError(f"--strict: {'; '.join(changes)}")
         warnings = [f"{change}; resumed trials may not be exact" for change in changes]
         history = reading.history(ledger, resolved.objective)
-        _take_over(ledger, held.epoch, history, launch, None if spec is before else spec.space)
+        _take_over(ledger, held.epoch, history, launch, _respecified(history, before, spec))
         _tidy(launch.folder, history)
         with contextlib.closing(make_pool(launch.slots)) as pool:
             capacity.check_pool(spec, pool.blocks)
@@ -234,7 +247,11 @@ def opened(
 
 
 def _take_over(
-    ledger: Ledger, epoch: int, history: History, launch: Launch, wider: Space | None
+    ledger: Ledger,
+    epoch: int,
+    history: History,
+    launch: Launch,
+    respecified: Sequence[Widened | Measured],
 ) -> None:
     """Begin the new epoch and put every trial where the new driver can go on with it."""
     running = [*history.replicas(Status.RUNNING), *history.tests(Status.RUNNING)]
@@ -250,15 +267,25 @@ def _take_over(
             f"it is the total, give at least that"
         )
     changes, answers = _asked_before(ledger, history) if launch.changes else ([], {})
-    if wanted > history.wanted > 0 or launch.budget or changes:
+    measured = any(isinstance(event, Measured) for event in respecified)
+    if wanted > history.wanted > 0 or launch.budget or changes or measured:
         events += verdicts.topped_up(history)
     if launch.retry_failed:
         events += verdicts.tried_again(history, events)
     if launch.budget or launch.max_disk or changes:  # the newest word holds
         events += [*changes, Changed(launch.trials, launch.budget, launch.max_disk)]
-    if wider is not None:
-        events.append(Widened(wider.raw, len(history.trials)))
+    events += respecified
     history.extend(ledger.begin_epoch([began, *events], epoch, answering(answers)))
+
+
+def _respecified(history: History, before: SweepSpec, spec: SweepSpec) -> list[Widened | Measured]:
+    """The events by which the spec of `before` becomes `spec`."""
+    events: list[Widened | Measured] = []
+    if spec.space is not before.space:
+        events.append(Widened(spec.space.raw, len(history.trials)))
+    if spec.metric != before.metric:
+        events.append(Measured(spec.metric))
+    return events
 
 
 def _asked_before(ledger: Ledger, history: History) -> tuple[list[Changed], dict[int, Answer]]:

@@ -39,12 +39,13 @@ def load(package: str, name: str, what: str) -> ModuleType:
 
 
 def find_trainable(name: str, paths: Iterable[str]) -> type[Trainable]:
-    """The trainable that a spec names.
+    """The trainable that a spec names; from then on what its settings name is found there too.
 
     Args:
         name: a file in ``trainables/algorithms``, or ``package.module:Name``.
         paths: folders in which modules are looked for after everything installed.
     """
+    add_paths(paths)
     if ":" in name:
         return _as_trainable(import_object(name, paths, "trainable"), name)
     module = load("trainables.algorithms", name, "trainable")
@@ -61,7 +62,10 @@ def find_trainable(name: str, paths: Iterable[str]) -> type[Trainable]:
 
 
 def add_paths(paths: Iterable[str]) -> None:
-    """Append folders to the import path, so that nothing installed is ever hidden by them."""
+    """Append folders to the import path, so that nothing installed is ever hidden by them.
+
+    Children inherit it: rollout workers, environments of their own, evaluation workers.
+    """
     for path in paths:
         if path not in sys.path:
             sys.path.append(path)

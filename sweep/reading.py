@@ -15,6 +15,7 @@ from sweep.ledger import Ledger, iterate
 from sweep.space import Space
 from sweep.spec import SweepSpec
 from sweep.spec.objectives import read_constraints
+from sweep.wishes import Measured
 
 
 @dataclass(frozen=True)
@@ -38,12 +39,15 @@ def outline(ledger: Ledger) -> Outline:
 
 
 def spec_of(ledger: Ledger) -> SweepSpec:
-    """The spec of a sweep with the space that holds now."""
+    """The spec of a sweep with the space and the metric that hold now."""
     spec = specs.from_json(ledger.spec)
-    widened = ledger.newest(Widened.kind)
-    if not isinstance(widened, Widened):
-        return spec
-    return spec.model_copy(update={"space": Space.parse(widened.space, forbid=spec.forbid)})
+    changed: dict[str, object] = {}
+    widened, measured = ledger.newest(Widened.kind), ledger.newest(Measured.kind)
+    if isinstance(widened, Widened):
+        changed["space"] = Space.parse(widened.space, forbid=spec.forbid)
+    if isinstance(measured, Measured):
+        changed["metric"] = measured.metric
+    return spec.model_copy(update=changed) if changed else spec
 
 
 def objective_of(spec: SweepSpec, time_attr: str) -> Objective:
@@ -57,7 +61,7 @@ def objective_of(spec: SweepSpec, time_attr: str) -> Objective:
 
 def objective(ledger: Ledger) -> Objective:
     """What the trials of a sweep are compared by."""
-    return objective_of(specs.from_json(ledger.spec), outline(ledger).time_attr)
+    return objective_of(spec_of(ledger), outline(ledger).time_attr)
 
 
 def history(ledger: Ledger, compared: Objective | None = None) -> History:

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from sweep.events import FINISHED, Birth, Goal, Metrics, Row, Saved, Status
 from sweep.objective import Objective
@@ -73,6 +73,12 @@ class Replica:
     error: str = ""
     """The newest traceback."""
     exactness: str = ""
+    reported: bool = False
+    """Whether a result ever had the metric; one that was lost again counts too."""
+    names: tuple[str, ...] = ()
+    """Under which names its results had numbers, while none was the metric; sorted."""
+    instead: str = ""
+    """What stood in its results where the metric is looked for, if that was no number."""
     started_at: float | None = None
     ended_at: float | None = None
     seconds: float = 0.0
@@ -113,6 +119,15 @@ class Replica:
     def forget_after(self, iteration: int) -> None:
         """Drop the curve behind an iteration from which it is trained again."""
         self.curve[:] = [point for point in self.curve if point.iteration <= iteration]
+
+    def value_anew(self) -> None:
+        """Read off the curve, which may be of another metric now, what checkpoints are worth."""
+        values = {point.iteration: point.value for point in self.curve}
+        for digest, saved in self.checkpoints.items():
+            value = values.get(saved.iteration)
+            finite = value if value is not None and math.isfinite(value) else None
+            self.checkpoints[digest] = replace(saved, value=finite)
+        self.instead = ""
 
     def reached(self, level: float) -> bool:
         """Whether ``time_attr`` has been at least `level`."""

@@ -17,7 +17,7 @@ from typing import Any
 from sweep import launch as launching
 from sweep import sending
 from sweep.driver import Driver
-from sweep.errors import SweepError
+from sweep.errors import SweepError, UnknownMetric
 from sweep.events import Recorded
 from sweep.exam import Examiner
 from sweep.folder import Folder
@@ -107,6 +107,9 @@ class _Session:
                 with self.signals:
                     how = self.driver.run()
                 unsent = self._drain(how)
+        except UnknownMetric:
+            self.outbox.close(SHORT_PATIENCE_S)
+            raise
         except BaseException:
             self.outbox.close(0.0)
             raise

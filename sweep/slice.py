@@ -19,7 +19,7 @@ from sweep.assignment import SliceOutcome, SliceSpec
 from sweep.beginning import Beginning
 from sweep.endings import FINAL, ending, met
 from sweep.events import End, Metrics, Row
-from sweep.metrics import flatten, number
+from sweep.metrics import flatten, instead_of_number, number
 from sweep.saving import DiskRefuses, Saving
 from trainables import failpoints
 from trainables.errors import TrainableError, WorkerDied, shorten
@@ -62,6 +62,7 @@ class _Slice:
         self.source = self.beginning.iteration
         self.exactness = ""
         self.remembered: Mapping[str, Any] = {}
+        self.instead = ""
         self.end_at = time.monotonic() + spec.slice_s
         self.noted_at = 0.0
 
@@ -140,7 +141,9 @@ class _Slice:
         self.bounds = self.spec.bounds(self.source)
         best = max((self._signed(s.value) for s in self.spec.sources), default=float("-inf"))
         while True:
-            metrics = flatten(trainable.train())
+            result = trainable.train()
+            metrics = flatten(result)
+            self.instead = instead_of_number(result, self.spec.metric)
             self.exactness = trainable.exactness  # it may have become a weaker one
             iteration = trainable.iteration
             self.rows.append(Row(iteration, metrics))
@@ -224,6 +227,7 @@ class _Slice:
             exactness=self.exactness,
             why=self._why(end),
             remembered=self.remembered,
+            instead=self.instead,
             **more,
         )
 

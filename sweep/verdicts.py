@@ -2,20 +2,21 @@
 
 A lost worker is retried from the last checkpoint, `max_failures` times in a row. An exception is
 retried once; when it repeats at the same iteration the trial is FAILED at once, since an exact
-resume repeats it for ever. A disk that takes no checkpoint is no trial's fault: the sweep ends, and
-can be resumed.
+resume repeats it for ever. A disk that takes no checkpoint is no trial's fault, and a metric that
+nobody reports is none either: the sweep ends, and can be resumed.
 """
 
+import difflib
+import shlex
 from collections.abc import Sequence
 
 from sweep.assignment import SliceOutcome
-from sweep.errors import LimitPassed
-from sweep.events import FINISHED, Closed, End, Event, Moved, Opened, Row, Status
-from sweep.history import History, Replica
+from sweep.errors import LimitPassed, UnknownMetric
+from sweep.events import FINISHED, Closed, End, Event, Moved, Opened, Status
+from sweep.history import History, Replica, Trial
+from sweep.metrics import NOTHING, number, numbers
 from sweep.spec import Limits
 from sweep.wishes import Hold
-from trainables.errors import nearest
-from trainables.results import VOLATILE_KEYS
 
 _WHY = {
     End.GOAL: "waits at its rung",
@@ -27,6 +28,11 @@ _WHY = {
 }
 #: How a slice ended → where its trial stands then, if it does not go on.
 _STATUS = {End.DONE: Status.COMPLETED, End.LIMIT: Status.STOPPED}
+#: Names of results that a message lists.
+MOST_NAMES = 30
+#: Of those that could be meant.
+MOST_NEAR = 3
+_END = "its end"
 
 
 def judge(
@@ -44,6 +50,7 @@ def judge(
         if outcome.end is End.DIVERGED:
             status = Status.FAILED if limits.not_finite == "fail" else Status.PRUNED
         reason = _reason(replica, outcome) + _missing_metric(replica, outcome)
+        reason += never_waited(replica, outcome)
     return Closed(
         outcome.trial,
         outcome.replica,
@@ -59,6 +66,7 @@ def judge(
         outcome.saved,
         dropped,
         outcome.remembered,
+        outcome.instead,
         outcome.rows,
     )
 
@@ -163,10 +171,121 @@ def _crashed(replica: Replica, outcome: SliceOutcome, max_failures: int) -> tupl
 def _missing_metric(replica: Replica, outcome: SliceOutcome) -> str:
     """A note when the trial has no score yet, with the names that did appear."""
     metric = replica.objective.metric
-    seen = replica.score_at() is not None or any(metric in row.metrics for row in outcome.rows)
-    rows: tuple[Row, ...] = outcome.rows
+    rows = outcome.rows
+    seen = replica.reported or any(number(row.metrics.get(metric)) is not None for row in rows)
     if seen or not rows or outcome.end is End.TIME or outcome.end is End.ASKED:
         return ""
-    names = sorted(name for name in rows[-1].metrics if name.split("/")[0] not in VOLATILE_KEYS)
-    have = f"they have: {', '.join(names)}{nearest(metric, names)}"
-    return f"; its results had no metric '{metric}', {have}"
+    names = sorted({*replica.names, *numbers(row.metrics for row in rows)})
+    return f"; {_without(metric, names, outcome.instead)}"
+
+
+def never_waited(replica: Replica, came: SliceOutcome | Closed) -> str:
+    """A note when a trial ran past its rung to its end, having nothing to wait there with."""
+    at, time_attr = replica.goal.at, replica.objective.time_attr
+    if came.end is not End.DONE or at is None or came.saved or replica.checkpoints:
+        return ""
+    before = [number(row.metrics.get(time_attr)) for row in came.rows[:-1]]
+    if not any(time is not None and time >= at for time in before):
+        return ""
+    return (
+        f"; it ran past its rung at {time_attr} {at:g}, as it reported no checkpoint to wait with: "
+        f"call report(..., checkpoint=...), or use a scheduler that pauses none, such as "
+        f"{{name: asha, type: stopping}}"
+    )
+
+
+# ---- a metric that nobody reports -----------------------------------------------------------
+
+
+def without_metric(
+    history: History, name: str, rungs: bool, at_end: bool = False
+) -> UnknownMetric | None:
+    """Why the sweep cannot go on, if no trial has ever had the metric and one should have had it.
+
+    That is one that has come to its first rung or, where there are none, to its end. It is a
+    function of the history alone, so a sweep that was killed and resumed ends where the other does.
+
+    Args:
+        history: so far.
+        name: the sweep's.
+        rungs: whether goals on the way are where trials are compared and one without a score
+            loses.
+        at_end: nothing more would be trained, so that whoever waits for an evaluation waits in
+            vain.
+    """
+    if history.reported:
+        return None
+    for trial in history.trials:
+        for replica in trial.replicas:
+            where = _where(trial, replica, rungs)
+            if where and (at_end or _due(trial, replica)):
+                return _unknown_metric(name, replica, where)
+    return None
+
+
+def _where(trial: Trial, replica: Replica, rungs: bool) -> str:
+    """Where a replica stands that should have had the metric, in words; empty: it need not."""
+    if not replica.curve:
+        return ""
+    if _is_over(trial, replica):
+        return _END
+    at, rests = replica.goal.at, replica.status in (Status.PAUSED, Status.PRUNED)
+    if rungs and rests and at is not None and replica.reached(at):
+        return f"its rung at {replica.objective.time_attr} {at:g}"
+    return ""
+
+
+def _is_over(trial: Trial, replica: Replica) -> bool:
+    """Whether it came to its end: what crashed, diverged or was stopped by others did not."""
+    if replica.status is Status.COMPLETED:
+        return True
+    cut = bool(trial.held) or any(r.ended_early for r in trial.replicas)
+    return replica.status is Status.STOPPED and not cut
+
+
+def _due(trial: Trial, replica: Replica) -> bool:
+    """Whether the metric had to be there by now.
+
+    An evaluation brings its results at its interval, maybe an iteration later; a mean over episodes
+    comes when one has ended. Whoever reports None under its name knows it, and has none yet.
+    """
+    if replica.instead == NOTHING:
+        return False
+    if not replica.objective.metric.startswith("evaluation/"):
+        return replica.last.get("episodes_total") != 0
+    interval = trial.config.get("evaluation_interval")
+    if isinstance(interval, int) and interval >= 1:
+        return replica.iteration // interval >= 2
+    return _is_over(trial, replica)
+
+
+def _unknown_metric(name: str, replica: Replica, where: str) -> UnknownMetric:
+    metric = replica.objective.metric
+    close = _near(metric, replica.names)
+    other = shlex.quote(close[0]) if close else "NAME"
+    instead = replica.instead or ("a text" if isinstance(replica.last.get(metric), str) else "")
+    found = _without(metric, replica.names, instead)
+    then = " W" if found.endswith("?") else "; w"
+    later = "" if where == _END else "; one that comes later needs a later first rung"
+    return UnknownMetric(
+        f"metric: trial {replica.trial} came to {where}, and {found}{then}hat was trained is kept: "
+        f"`sweep resume {name} --metric {other}` goes on with it{later}"
+    )
+
+
+def _without(metric: str, names: Sequence[str], instead: str) -> str:
+    """That results have no such number, and which they have: `names`, and the nearest of them."""
+    has = f"its results had no metric '{metric}'"
+    if not instead and any(name.startswith(f"{metric}/") for name in names):
+        instead = "a nested dict"
+    if instead:
+        has = f"in its results '{metric}' is {instead}, and no number"
+    close = " or ".join(f"'{key}'" for key in _near(metric, names))
+    shown = ", ".join(names[:MOST_NAMES]) + (", …" if len(names) > MOST_NAMES else "")
+    return f"{has}, they have: {shown or 'no numbers'}" + (f"; did you mean {close}?" * bool(close))
+
+
+def _near(metric: str, names: Sequence[str]) -> list[str]:
+    """The names that could be meant: what stands within it, else what is written alike."""
+    within = [name for name in names if name.startswith(f"{metric}/")]
+    return within[:MOST_NEAR] or difflib.get_close_matches(metric, names, MOST_NEAR, cutoff=0.6)

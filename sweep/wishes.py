@@ -60,4 +60,15 @@ class Dropped:
     digests: tuple[str, ...]
 
 
-Wish = Held | Suspended | Changed | Dropped
+@dataclass(frozen=True)
+class Measured:
+    """Trials are compared by another metric, also for what they did before: results hold them all.
+
+    The objective that a history is folded with is that of the newest such event.
+    """
+
+    kind: ClassVar[str] = "metric"
+    metric: str
+
+
+Wish = Held | Suspended | Changed | Dropped | Measured

@@ -16,10 +16,15 @@ they stood when the checkpoint was reported, so what is drawn before that call, 
 changes nothing after it: build first, then call it.
 """
 
+import ast
 import copy
+import functools
+import inspect
+import textwrap
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, ClassVar
+from types import CodeType, FunctionType
+from typing import Any, ClassVar, TypeGuard
 
 from trainables.errors import StateError
 from trainables.function_thread import Checkpoint, FunctionThread, TrainingFunction, current
@@ -70,6 +75,11 @@ class FunctionTrainable(Trainable):
     #: The function.
     function: ClassVar[TrainingFunction]
     exactness: ClassVar[str] = "as the function saves"
+
+    @classmethod
+    def can_save(cls) -> bool:
+        """Whether its reports have checkpoints, as far as that can be seen before it runs."""
+        return not never_saves(cls.function)
 
     def setup(self, config: dict[str, Any]) -> None:
         """Nothing runs before the first `step`, so that a checkpoint can be restored first."""
@@ -144,3 +154,87 @@ class FunctionTrainable(Trainable):
     def lingers(self) -> bool:
         """Whether the function did not leave: it may draw from the global streams for ever."""
         return self._lingers
+
+
+# ---- what can be seen before it runs ------------------------------------------------------------
+
+
+@functools.cache
+def never_saves(function: TrainingFunction) -> bool:
+    """Whether it is sure that no report of `function` has a checkpoint; False where it is not.
+
+    The source of the function is looked at, and that of the functions and classes of its module
+    that it names. Whoever reports in other ways (a second name for `report`, ``**more``, a helper
+    in another module) may save.
+    """
+    if not isinstance(function, FunctionType) or function.__name__ == "<lambda>":
+        return False
+    known, calls = {function.__name__: function}, list[ast.Call]()
+    waiting: list[Any] = [function]
+    try:
+        while waiting:
+            part = waiting.pop()
+            tree = ast.parse(textwrap.dedent(inspect.getsource(part)))
+            if not _is_plain(tree):
+                return False
+            calls += (node for node in ast.walk(tree) if _is_call_of_report(node))
+            for name, its in _named(part, function).items():
+                if name not in known:
+                    known[name] = its
+                    waiting.append(its)
+    except (OSError, TypeError, SyntaxError):  # no source, or none that stands alone
+        return False
+    ours = all(_is_ours(call.func, function.__globals__) for call in calls)
+    return bool(calls) and ours and not any(_may_save(call) for call in calls)
+
+
+def _is_plain(tree: ast.Module) -> bool:
+    """Whether `report` is only called, and nothing else is handed a ``checkpoint``."""
+    nodes = list(ast.walk(tree))
+    handed = any(isinstance(node, ast.keyword) and node.arg == "checkpoint" for node in nodes)
+    return not handed and sum(map(_is_report, nodes)) == sum(map(_is_call_of_report, nodes))
+
+
+def _is_call_of_report(node: ast.AST) -> TypeGuard[ast.Call]:
+    return isinstance(node, ast.Call) and _is_report(node.func)
+
+
+def _is_ours(called: ast.expr, names: Mapping[str, Any]) -> bool:
+    """Whether it is `report`, by its name or as that of a module."""
+    if isinstance(called, ast.Attribute) and isinstance(called.value, ast.Name):
+        return getattr(names.get(called.value.id), called.attr, None) is report
+    return isinstance(called, ast.Name) and names.get(called.id) is report
+
+
+def _is_report(node: ast.AST) -> bool:
+    word = node.attr if isinstance(node, ast.Attribute) else getattr(node, "id", "")
+    return word == report.__name__
+
+
+def _may_save(call: ast.Call) -> bool:
+    starred = any(isinstance(argument, ast.Starred) for argument in call.args)
+    named = any(keyword.arg is None for keyword in call.keywords)  # **more may have one
+    return starred or named or len(call.args) > 1
+
+
+def _named(part: Any, function: FunctionType) -> dict[str, Any]:
+    """The functions and classes of the function's module that `part` names."""
+    found = {name: function.__globals__.get(name) for name in _names(part)}
+    return {
+        name: value
+        for name, value in found.items()
+        if isinstance(value, FunctionType | type) and value.__module__ == function.__module__
+    }
+
+
+def _names(part: Any) -> set[str]:
+    """The global names in a function, or in the methods of a class."""
+    if isinstance(part, type):
+        methods = [m for m in vars(part).values() if isinstance(m, FunctionType)]
+        return set().union(*(_names(method) for method in methods))
+    names, waiting = set[str](), [part.__code__]
+    while waiting:
+        code: CodeType = waiting.pop()
+        names |= set(code.co_names)
+        waiting += [inner for inner in code.co_consts if isinstance(inner, CodeType)]
+    return names

@@ -54,6 +54,8 @@ class FunctionThread:
         self.at_checkpoint = False
         self._function = function
         self._config = config
+        self._unasked = checkpoint is not None
+        """Whether it was restored and has not looked at its checkpoint yet."""
         self._streams = streams  # the first get_checkpoint restores them
         self._folders = contextlib.ExitStack()
         self._turn = threading.Semaphore(0)
@@ -109,6 +111,7 @@ class FunctionThread:
 
     def _end(self, returned: Mapping[str, Any] | None) -> None:
         """The result after the function's last report: what it returned, or its last metrics."""
+        self._refuse_a_new_beginning()
         self.at_checkpoint = False
         if returned is None:
             last = self.metrics.items()
@@ -121,6 +124,7 @@ class FunctionThread:
         """Give the turn back, and wait for the next one."""
         if self._leaving:
             raise _Leave
+        self._refuse_a_new_beginning()
         self.metrics = _mapping(metrics, "report() was given")
         if checkpoint is not None:
             self.checkpoint = _captured(self.metrics, checkpoint)
@@ -133,7 +137,7 @@ class FunctionThread:
 
     def get_checkpoint(self) -> Any:
         """A copy of the last checkpoint; the first call puts the global streams back too."""
-        saved = self.checkpoint
+        saved, self._unasked = self.checkpoint, False
         if saved is None:
             return None
         if self._streams is not None:
@@ -144,6 +148,18 @@ class FunctionThread:
         folder = self._folders.enter_context(temporary_folder(self.context.logdir))
         write_files(Path(folder), saved.files)
         return folder
+
+    def _refuse_a_new_beginning(self) -> None:
+        """Raise TrainableError where the function was restored and trains from the beginning."""
+        if self._unasked:
+            name = getattr(self._function, "__name__", "the function")
+            raise TrainableError(
+                f"{name}() goes on from a checkpoint and did not ask for it, so it trains from the "
+                f"beginning and its iterations are numbered wrongly; begin it with two lines: "
+                f"`start = get_checkpoint()` and "
+                f'`first = 0 if start is None else start["i"] + 1`, where report(..., '
+                f'checkpoint={{"i": i, ...}}) saved that'
+            )
 
 
 class _Here(threading.local):

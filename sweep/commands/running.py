@@ -80,6 +80,11 @@ def run(space: str, **given: Any) -> int:
     metavar="FILE",
     help="A wider search space from now on: the key space of a spec, or a space alone.",
 )
+@click.option(
+    "--metric",
+    metavar="NAME",
+    help="Compare trials by another result from now on, also by what they have reported so far.",
+)
 @click.option("--strict", is_flag=True, help="Refuse if code or library versions have changed.")
 @json_option
 def resume(name: str, **given: Any) -> int:
@@ -102,6 +107,7 @@ def resume(name: str, **given: Any) -> int:
             given["retry_failed"],
             given["strict"],
             given["space"],
+            given["metric"],
             say=say,
             **read_budget(given),
         )

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
+from sweep import verdicts
 from sweep.events import Closed, Created, End, Goal, Moved, Opened, Recorded, SpaceExhausted, Status
 from sweep.history import History, Replica
 from sweep.seeds import FIRST_TEST, is_test
@@ -65,6 +66,7 @@ class Narrator:
         self._history = history
         self._waits = waits
         self._warned = False
+        self._told_unsaved = False
         self._goals: dict[int, Goal] = {t.number: t.goal for t in history.trials if t.slices}
 
     def tell(self, records: Sequence[Recorded]) -> list[Line]:
@@ -108,6 +110,7 @@ class Narrator:
         reason, standing = printable(event.reason), self._standing(event)
         if event.end in (End.GOAL, End.DONE):
             yield from self._without_metric(event)
+            yield from self._never_waited(event)
         if event.status is not Status.PAUSED:
             kind, word = _ENDED[event.status]
             yield Line(kind, event.trial, f"{whose}{word}{standing}: {reason}")
@@ -119,6 +122,14 @@ class Narrator:
             yield Line(Kind.RETRIED, event.trial, f"{whose}is tried again: {reason}")
         elif event.end is End.ASKED:
             yield Line(Kind.SAVED, event.trial, f"{whose}is saved{standing}")
+
+    def _never_waited(self, event: Closed) -> Iterable[Line]:
+        """Says once that nothing can be ended early."""
+        note = verdicts.never_waited(self._replica(event), event)
+        if note and not self._told_unsaved:
+            self._told_unsaved = True
+            said = note.removeprefix("; it ")
+            yield Line(Kind.NOTICE, event.trial, f"cannot be ended early: it {printable(said)}")
 
     def _without_metric(self, event: Closed) -> Iterable[Line]:
         """Says once that no trial has what they are compared by."""

@@ -21,7 +21,7 @@ from sweep.assignment import SliceOutcome, SliceSpec
 from sweep.endings import ending
 from sweep.errors import UsageError, WorkerLost
 from sweep.events import End, Row, Saved
-from sweep.metrics import flatten, number
+from sweep.metrics import flatten, instead_of_number, number
 from sweep.testing.curves import SECONDS, Curve, Moment
 from trainables.results import Counters
 
@@ -131,6 +131,7 @@ class _Play:
         self.rows: list[Row] = []
         self.saved: list[Saved] = []
         self.seconds = 0.0
+        self.instead = ""
         self.bounds = spec.bounds(self.began)
 
     def play(self) -> SliceOutcome | WorkerLost:
@@ -166,6 +167,7 @@ class _Play:
         self.seconds += seconds
         self.result = self.counters.complete(told, seconds, {})
         metrics = flatten(self.result)
+        self.instead = instead_of_number(self.result, spec.metric)
         self.rows.append(Row(iteration, metrics))
         end = self.bounds.ending(metrics, iteration)
         end = end or ending(metrics, spec.goal, spec.time_attr, spec.stop)
@@ -199,6 +201,7 @@ class _Play:
             tuple(self.saved),
             exactness="simulated",
             why=self.bounds.why,
+            instead=self.instead,
             **more,
         )
 

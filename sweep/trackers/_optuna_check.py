@@ -24,12 +24,11 @@ def differences(where: Where) -> Iterator[str]:
     with closing(Storage(where.folder.optuna.absolute(), only_read=True)) as storage:
         study = storage.find(where.name)
         standing = [] if study is None else storage.trials(study)
-        named = None if study is None else storage.metrics(study)
+        of_study = [] if study is None else list(_of_study(where, storage, study))
     if study is None:
         yield f"has no study {where.name}"
         return
-    if named != (due := metrics(where)):
-        yield f"its metrics are called {named}, should be {due}"
+    yield from of_study
     if len(standing) != len(history.trials):
         yield f"has {len(standing)} trials, the ledger has {len(history.trials)}"
     for old, trial in zip(standing, history.trials, strict=False):
@@ -48,3 +47,11 @@ def _compare(old: FrozenTrial, new: FrozenTrial) -> str:
     if wrong_attributes := values.user_attrs.keys() | attributes.user_attrs.keys():
         return f"the attributes {', '.join(sorted(wrong_attributes))} differ"
     return ""
+
+
+def _of_study(where: Where, storage: Storage, study: int) -> Iterator[str]:
+    """What the study says of itself that is not so."""
+    if (named := storage.metrics(study)) != (due := metrics(where)):
+        yield f"its metrics are called {named}, should be {due}"
+    if (metric := storage.attribute(study, "metric")) != where.spec.metric:
+        yield f"is of the metric {metric}, the sweep is compared by {where.spec.metric}"

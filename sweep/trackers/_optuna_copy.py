@@ -84,6 +84,8 @@ class Copy:
     def _can_become(self, wanted: Iterable[FrozenTrial]) -> bool:
         """Whether adding to the study makes it equal to the history."""
         known = self._trials
+        if self._storage.attribute(self._study, "metric") != self._where.spec.metric:
+            return False
         return len(known) <= len(self.history.trials) and all(
             _may_become(known[trial.number], trial) for trial in wanted if trial.number < len(known)
         )

@@ -77,6 +77,10 @@ class Storage:
         """Let the values of a study's trials be called so, as `Study.set_metric_names` does."""
         self._rdb.set_study_system_attr(study, METRIC_NAMES, names)
 
+    def attribute(self, study: int, key: str) -> object:
+        """What `create` was given under `key`; None: nothing."""
+        return self._rdb.get_study_user_attrs(study).get(key)
+
     def replace(self, old: int, new: int, name: str) -> None:
         """Let the study `new` take the name of `old`, at one instant, and delete `old`."""
         with self._rdb.engine.begin() as connection:

@@ -12,6 +12,8 @@ MLflow takes nothing back. Where iterations are run again after a crash, the row
 stand; an exact trainable gives the same ones. When a trial goes on after it had ended (a top-up, a
 retry) its run is RUNNING again, and its old end time stays until the next one. Rows to which an
 earlier release gave dates of its own keep them, until `sweep verify --repair` makes their run anew.
+Where the sweep is compared by another metric from now on, everything is sent again by that one; a
+run in which rows of the old one stand in its way is deleted and made anew.
 """
 
 import math
@@ -36,6 +38,7 @@ from sweep.trackers._mlflow_content import (
     run_name,
 )
 from sweep.trackers._mlflow_store import PARENT, connect, name_of, search
+from sweep.wishes import Measured
 
 if TYPE_CHECKING:
     from mlflow.entities import Run
@@ -58,10 +61,23 @@ class Tracker:
     def publish(self, records: Sequence[Recorded]) -> None:
         """Copy events; after a failure everything known of the store is looked up again."""
         copy, self._copy = self._copy, None
-        if copy is None or copy.k != records[0].k - 1:
-            copy = _Copy(self._where, records[0].k - 1)
+        first = records[0].k
+        if first > 1 and any(isinstance(record.event, Measured) for record in records):
+            copy = self._anew(first - 1)
+        elif copy is None or copy.k != first - 1:
+            copy = _Copy(self._where, first - 1)
         copy.publish(records)
         self._copy = copy
+
+    def _anew(self, k: int) -> "_Copy":
+        """The copy up to event `k` by the metric that holds now: what was sent by another one."""
+        from sweep.trackers._mlflow_check import Check
+
+        Check(self._where).set_aside()
+        copy = _Copy(self._where, 0)
+        for records in self._where.earlier(k):
+            copy.publish(records)
+        return copy
 
     def close(self) -> None:
         """Forget the store."""

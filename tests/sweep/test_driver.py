@@ -9,6 +9,7 @@ import pytest
 
 from sweep import launch
 from sweep.driver import Driver
+from sweep.errors import UnknownMetric
 from sweep.events import Closed, Opened, Recorded, Status
 from sweep.folder import Folder
 from sweep.ledger import Ledger
@@ -85,7 +86,8 @@ def test_a_trial_that_raises_twice_at_one_iteration_fails_and_the_sweep_goes_on(
 
 def test_a_metric_that_never_appears_is_reported_with_the_names_that_did(tmp_path: Path) -> None:
     folder = sweeps.make(tmp_path, metric="los", scheduler="fifo", trials=1)
-    sweeps.run(folder)
+    with pytest.raises(UnknownMetric, match="no metric 'los', they have: "):
+        sweeps.run(folder)
     (trial,) = sweeps.history(folder).trials
     assert "no metric 'los', they have: " in trial.reason
     assert "did you mean 'loss'" in trial.reason

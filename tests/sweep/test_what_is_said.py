@@ -3,7 +3,10 @@
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from sweep import preparation
+from sweep.errors import UnknownMetric
 from sweep.events import Closed, Recorded
 from sweep.history import History
 from sweep.launch import Launch, opened
@@ -74,7 +77,8 @@ def tell(records: list[Recorded], history: Any) -> list[str]:
 
 def test_a_sweep_whose_metric_never_comes_says_so_once_at_the_first_rung(tmp_path: Path) -> None:
     folder = sweeps.make(tmp_path, metric="los")
-    sweeps.run(folder)
+    with pytest.raises(UnknownMetric):
+        sweeps.run(folder)
     with opened(Launch(folder, 1, "inline")) as (parts, _):
         said = tell(parts.ledger.read(), parts.history)
     assert len(said) == 1

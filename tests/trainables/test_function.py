@@ -328,6 +328,7 @@ def test_what_is_drawn_to_build_a_model_changes_nothing_after_a_restore(tmp_path
 
 def test_after_a_report_the_streams_are_not_put_back(tmp_path: Path) -> None:
     def train(config: dict[str, Any]) -> None:
+        get_checkpoint()
         for _ in range(4):
             report({"x": random.random()}, checkpoint={})  # noqa: S311
             get_checkpoint()
@@ -418,3 +419,99 @@ def test_an_interrupted_wait_can_be_taken_up_again(monkeypatch: pytest.MonkeyPat
     assert trainable.train()["loss"] == expected_loss(CONFIG, 2, 7)
     assert trainable.train()["loss"] == expected_loss(CONFIG, 3, 7)
     trainable.stop()
+
+
+# ---- without checkpoints ------------------------------------------------------------------------
+
+
+def without(config: dict[str, Any]) -> None:
+    for i in range(4):
+        report({"x": i})
+
+
+def by_a_helper(config: dict[str, Any]) -> None:
+    report({"x": 0})
+    _reports_with_one()
+
+
+def _reports_with_one() -> None:
+    report({"x": 1}, checkpoint={"i": 1})
+
+
+def by_position(config: dict[str, Any]) -> None:
+    report({"x": 1}, {"i": 1})
+
+
+def by_keywords(config: dict[str, Any]) -> None:
+    report({"x": 1}, **config)
+
+
+def by_another_name(config: dict[str, Any]) -> None:
+    tell = report
+    report({"x": 0})
+    tell({"x": 1}, {"i": 1})
+
+
+def by_a_class(config: dict[str, Any]) -> None:
+    report({"x": 0})
+    _Reporter().tell()
+
+
+class _Reporter:
+    def tell(self) -> None:
+        trainables.report({"x": 1}, checkpoint={})
+
+
+def through_the_module(config: dict[str, Any]) -> None:
+    trainables.report({"x": 1})
+
+
+def reports_elsewhere(config: dict[str, Any]) -> None:
+    by_position(config)
+
+
+@pytest.mark.parametrize("function", [without, through_the_module])
+def test_a_function_whose_reports_have_no_checkpoint_cannot_save(function: Any) -> None:
+    assert not wrap(function).can_save()
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        *(quadratic_function, by_a_helper, by_position, by_keywords, by_another_name, by_a_class),
+        *(reports_elsewhere, lambda config: report({"x": 1})),
+    ],
+)
+def test_where_that_is_not_sure_it_may_save(function: Any) -> None:
+    assert wrap(function).can_save()
+
+
+def forgetful(config: dict[str, Any]) -> None:
+    for i in range(6):
+        with contextlib.suppress(ValueError):
+            report({"x": i}, checkpoint={"i": i})
+
+
+def ends_at_once(config: dict[str, Any]) -> None:
+    if config.get("reports"):
+        report({"x": 1}, checkpoint={})
+
+
+@pytest.mark.parametrize("function", [forgetful, ends_at_once])
+def test_a_restored_function_that_does_not_ask_for_its_checkpoint_is_refused(
+    function: Any, tmp_path: Path
+) -> None:
+    trainable = wrap(function)({"reports": True}, CONTEXT)
+    trainable.train()
+    path = trainable.save(tmp_path)
+    trainable.stop()
+    again = wrap(function)({}, CONTEXT)
+    again.restore(path)
+    with pytest.raises(TrainableError) as caught:
+        again.train()
+    again.stop()
+    said = str(caught.value)
+    assert said.startswith(
+        f"{function.__name__}() goes on from a checkpoint and did not ask for it"
+    )
+    assert '`start = get_checkpoint()` and `first = 0 if start is None else start["i"] + 1`' in said
