@@ -137,7 +137,7 @@ def create(
             "time_attr": resolved.scheduler.time_attr,
             "levels": list(resolved.scheduler.levels),
         }
-        text = specs.canonical_json(resolved.spec)
+        text = specs.canonical_json(racing.settled(resolved.spec, paths))
         with contextlib.closing(Ledger.create(draft.ledger, folder.name, text, recorded)) as ledger:
             if warmed is not None:
                 ledger.begin_epoch([warmed])

@@ -26,6 +26,11 @@ from sweep.space import Space
 from trainables.errors import printable
 
 PACKAGE = __name__
+#: Why a scheduler has no option ``finish_best``.
+NOBODY_WAITS = (
+    "it is about trials that wait for a promotion when all else is done, and here none does; "
+    "{name: asha, type: promotion} has it"
+)
 
 
 @dataclass(frozen=True)
@@ -126,6 +131,15 @@ class Scheduler(Protocol):
     """Whether trials wait for others, while others take their slots; they must be able to save."""
 
     def __init__(self, options: BaseModel, frame: Frame) -> None: ...
+
+    @classmethod
+    def settle(cls, options: Mapping[str, Any]) -> Mapping[str, Any]:
+        """The options as a new sweep keeps them, with the defaults that its ledger must name.
+
+        A ledger without them is of a sweep that was created before there were such options: what
+        `Options` says of a key that is absent is what such a sweep did.
+        """
+        return options
 
     def plan(self, history: History, free: int) -> Plan:
         """What to do with `free` slots; an empty plan while nothing runs ends the sweep."""
