@@ -110,6 +110,12 @@ def read_spec(folder: Folder) -> tuple[SweepSpec, tuple[str, ...]]:
         return reading.spec_of(ledger), tuple(ledger.provenance["paths"])
 
 
+def read_history(folder: Folder) -> History:
+    """The sweep's history alone."""
+    with contextlib.closing(Ledger(folder.ledger)) as ledger:
+        return reading.history(ledger)
+
+
 def read_log(folder: Folder, trial: Trial) -> str:
     """What a trial printed, seed by seed; empty: nothing."""
     texts = []
