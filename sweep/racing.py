@@ -90,6 +90,7 @@ class Scheduler(schedulers.Scheduler):
         self.time_attr = within.time_attr
         self.levels = within.levels
         self.pauses = within.pauses
+        self.spares = within.spares
 
     def plan(self, history: History, free: int) -> Plan:
         """Seeds for those that race, then what the scheduler within wants of the rest."""
@@ -102,9 +103,9 @@ class Scheduler(schedulers.Scheduler):
         held |= {seed.trial for seed in wanted}  # until it counts, its trial stands where it is
         return replace(self._within.plan(_holding(history, held), left), seeds=tuple(wanted))
 
-    def work(self, trials: int) -> float | None:
-        """What the scheduler within says of its trials."""
-        return self._within.work(trials)
+    def rest(self, history: History) -> float | None:
+        """What the scheduler within says of its trials; further seeds come on top."""
+        return self._within.rest(history)
 
 
 @dataclass(frozen=True)

@@ -129,6 +129,8 @@ class Scheduler(Protocol):
     """The rungs, ascending; empty without rungs. Searchers compare trials there."""
     pauses: bool
     """Whether trials wait for others, while others take their slots; they must be able to save."""
+    spares: int | None = None
+    """How many trials are completed before it ends any early, for progress; None: it ends none."""
 
     def __init__(self, options: BaseModel, frame: Frame) -> None: ...
 
@@ -145,8 +147,11 @@ class Scheduler(Protocol):
         """What to do with `free` slots; an empty plan while nothing runs ends the sweep."""
         ...
 
-    def work(self, trials: int) -> float | None:
-        """Units of ``time_attr`` that so many trials take, for progress; None: by the rungs."""
+    def rest(self, history: History) -> float | None:
+        """Units of ``time_attr`` that trials will still be trained, about, for progress.
+
+        None: as much as follows from how long those lasted that have ended.
+        """
         return None
 
 

@@ -20,17 +20,27 @@ A rung's value is the score at the first iteration at or past it; a missing scor
 
 import functools
 import itertools
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, ClassVar, Literal
 
 from pydantic import BaseModel, Field
 
 from sweep.errors import BadConfig
-from sweep.events import Goal, Status
+from sweep.events import FINISHED, Goal, Status
 from sweep.history import History, Trial
 from sweep.schedulers import NOBODY_WAITS, Frame, Fresh, Plan, Resume
 from sweep.schedulers._looks import Looks, Verdict
-from sweep.schedulers._rungs import RungOptions, evidence, ranked_at, top_rung, waits, worth
+from sweep.schedulers._rungs import (
+    RungOptions,
+    climbs,
+    evidence,
+    ranked_at,
+    to_climb,
+    top_rung,
+    waits,
+    worth,
+)
 
 PROMOTION: Literal["promotion"] = "promotion"
 #: How many of the best trials a new sweep trains to the top rung, if its spec does not say.
@@ -87,6 +97,45 @@ class Scheduler(Looks):
         plan = Plan(resume=resume, fresh=(Fresh(goal, why),) * fresh)
         return plan or Plan(resume=tuple(itertools.islice(self._finishing(history), free)))
 
+    # ---- how much is left -------------------------------------------------------------------
+
+    def rest(self, history: History) -> float:
+        """What is left when as many go on from each rung as so far, or as chance lets go on."""
+        trials = history.trials
+        to_come = sum(not t.reached(self.levels[0]) and t.status not in FINISHED for t in trials)
+        finals = [float(sum(t.reached(self.levels[0]) for t in trials) + to_come)]
+        finals[0] += max(0, history.to_create - len(history.waiting))
+        for level, following in itertools.pairwise(self.levels):
+            there = [trial for trial in trials if trial.reached(level)]
+            went_on = sum(_has_left(trial, level) for trial in there)
+            reached = sum(trial.reached(following) for trial in there)
+            final = self._leaving(there, went_on, finals[-1])
+            finals.append(min(finals[-1], max(float(reached), final)))
+        missing = min(max(0.0, self.finish_best - finals[-1]), finals[0])
+        finals = [max(final, finals[-1] + missing) for final in finals]
+        return to_climb(self.levels, trials, finals)
+
+    def _leaving(self, there: Sequence[Trial], went_on: int, final: float) -> float:
+        """How many leave a rung to which `final` come; of those `there`, `went_on` have left it."""
+        if self.pauses:
+            more = self._promoted(final) - self._promoted(len(there))
+            return max(went_on + more, final // self.eta)
+        judged = sum(trial.status in FINISHED for trial in there) + went_on
+        expected = self._let_go_on(judged)
+        luck = (went_on + 1) / (expected + 1)
+        return went_on + luck * (self._let_go_on(int(final)) - expected)
+
+    def _promoted(self, count: float) -> float:
+        """How many of so many, in the order of chance, are promoted; some that later fall back."""
+        return max(count // self.eta, count / self.eta + 0.35 * math.sqrt(count) - 0.5, 0.0)
+
+    def _let_go_on(self, count: int) -> float:
+        """How many of so many, in the order of chance, go on at once."""
+        return math.fsum(
+            1.0 if place < self.eta else (place // self.eta) / place
+            for place in range(1, count + 1)
+        )
+
     # ---- promotion --------------------------------------------------------------------------
 
     def _promotions(self, history: History) -> Iterator[Resume]:
@@ -111,7 +160,7 @@ class Scheduler(Looks):
 
         While somebody may still begin, or come to a lower rung, promotions may follow.
         """
-        under_way = [t for t in history.trials if t.status is Status.RUNNING or t.unfinished]
+        under_way = [trial for trial in history.trials if climbs(trial)]
         top = self._goal(len(self.levels) - 1)
         if history.to_create or any(trial.goal != top for trial in under_way):
             return
@@ -154,6 +203,12 @@ class Scheduler(Looks):
         equal = f", equal to place {best}" if best < place <= going_on else ""
         why = f"{what}: {value} is place {place} of {of}{few}{equal} at rung {level:g}"
         return Verdict(place <= going_on, why, evidence(level, ranking, place, going_on))
+
+
+def _has_left(trial: Trial, level: float) -> bool:
+    """Whether it was sent on from a level, or is past it."""
+    goal = trial.goal.at
+    return trial.time > level or (goal is not None and goal > level)
 
 
 def _going_on(scores: Sequence[float | None], eta: int) -> tuple[int, int]:

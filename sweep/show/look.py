@@ -88,7 +88,7 @@ def read(folder: Folder) -> Sweep:
         scheduler = reading.outline(ledger)
         history = reading.history(ledger)
         records = tuple(record for batch in iterate(ledger) for record in batch)
-        aim = Aim(scheduler.levels, spec.stop, scheduler.work)
+        aim = Aim.of(scheduler, spec)
         created_at = ledger.created_at
     return Sweep(folder, spec, aim, history, records, state(folder, history), created_at)
 
