@@ -7,6 +7,7 @@ import json
 import sys
 import types
 import typing
+from collections.abc import Mapping
 from typing import Any
 
 from pydantic import BaseModel
@@ -64,7 +65,11 @@ def main() -> None:
 def render() -> str:
     """The page as Markdown."""
     parts = [INTRODUCTION, _table(SweepSpec), SPACE, "## Schedulers\n"]
-    parts += _plugins(schedulers.PACKAGE, lambda name: schedulers.find(name).Options)
+    parts += _plugins(
+        schedulers.PACKAGE,
+        lambda name: schedulers.find(name).Options,
+        lambda name: schedulers.find(name).settle({}),
+    )
     parts.append("## Searchers\n")
     parts += _plugins(searchers.PACKAGE, lambda name: searchers.find(name).Options)
     parts += ["## Settings of PPO\n", "Keys of `config` and `space` with `trainable: ppo`.\n"]
@@ -72,24 +77,37 @@ def render() -> str:
     return "\n".join(parts)
 
 
-def _plugins(package: str, options: typing.Callable[[str], type[BaseModel]]) -> list[str]:
+def _plugins(
+    package: str,
+    options: typing.Callable[[str], type[BaseModel]],
+    settled: typing.Callable[[str], Mapping[str, Any]] = lambda _name: {},
+) -> list[str]:
+    """The table of each plugin; `settled` are defaults of new sweeps that its model has not."""
     parts = []
     for name in plugins.names(package):
         model = options(name)
-        parts += [f"### {name}\n", _table(model) if model.model_fields else "No settings.\n"]
+        table = _table(model, settled(name)) if model.model_fields else "No settings.\n"
+        parts += [f"### {name}\n", table]
     return parts
 
 
-def _table(model: type[BaseModel]) -> str:
-    lines = ["| key | default | meaning |", "| --- | --- | --- |", *_rows(model, "")]
+def _table(model: type[BaseModel], settled: Mapping[str, Any] | None = None) -> str:
+    rows = _rows(model, "", settled=settled or {})
+    lines = ["| key | default | meaning |", "| --- | --- | --- |", *rows]
     return "\n".join(lines) + "\n"
 
 
-def _rows(model: type[BaseModel], prefix: str, preset: object = None) -> list[str]:
-    """One row per key; `preset`, where it is a model, holds the defaults."""
+def _rows(
+    model: type[BaseModel],
+    prefix: str,
+    preset: object = None,
+    settled: Mapping[str, Any] = types.MappingProxyType({}),
+) -> list[str]:
+    """One row per key; `preset`, where it is a model, holds the defaults, `settled` newer ones."""
     rows: list[str] = []
     for name, field in model.model_fields.items():
-        inner, default = _model_in(field.annotation), _value(field, name, preset)
+        inner = _model_in(field.annotation)
+        default = settled.get(name, _value(field, name, preset))
         if inner is not None and issubclass(inner, Section):
             rows += _rows(inner, prefix, default)
             continue

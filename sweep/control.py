@@ -127,10 +127,11 @@ class Desk:
         if max_disk is not None:
             told.append(f"checkpoints of {in_words(max_disk)} at most")
         if told:
-            events = [*topped_up(self.history), Changed(trials, budget, max_disk)]
+            events += topped_up(self.history)
         if jobs is not None:
             self._check_term(request)
             told.append(f"{jobs} at once")
+        events.append(Changed(trials, budget, max_disk, jobs))
         return Decision(Answer(True, ", ".join(told)), tuple(events), jobs=jobs)
 
     # ---- parts --------------------------------------------------------------------------

@@ -9,9 +9,10 @@ from dataclasses import asdict, replace
 from typing import Any, get_args
 
 from sweep import typed
-from sweep.events import Closed, Created, Event, Row, Saved
+from sweep.events import Closed, Created, EpochBegan, Event, ExamBegan, Row, Saved
 from sweep.spec import replication
 from sweep.typed import Misfit
+from sweep.wishes import Changed
 
 _KINDS: Mapping[str, type[Any]] = {cls.kind: cls for cls in get_args(Event)}
 _SCALARS = frozenset({bool, int, float, str})
@@ -42,6 +43,8 @@ def from_body(kind: object, body: object, rows: tuple[Row, ...] = ()) -> Event:
         return replace(event, rows=rows) if rows else event
     if isinstance(event, Created):
         _check_created(event)
+    if isinstance(event, EpochBegan | ExamBegan | Changed) and event.jobs == 0:
+        raise Misfit("jobs: 0, not at least 1")
     return event
 
 

@@ -135,6 +135,12 @@ class EpochBegan:
     pid: int
     trials: int
     """The total of searched settings wanted from now on."""
+    jobs: int | None = None
+    """How many slots its pool has; None: written before this was recorded."""
+    jobs_given: bool = False
+    """Whether a person said how many; otherwise they follow from the machine and the trials."""
+    pool: str = ""
+    """The name of its pool; empty: written before this was recorded."""
 
 
 @dataclass(frozen=True)
@@ -151,6 +157,9 @@ class ExamBegan:
     """The best trials, best first."""
     seeds: int
     """How many tests each of them shall have in all."""
+    jobs: int | None = None
+    """How many slots its pool has, which is no word about the search's; None: not recorded."""
+    pool: str = ""
 
 
 @dataclass(frozen=True)

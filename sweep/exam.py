@@ -30,10 +30,10 @@ class Exam:
     top: int
     """How many of the best trials are tested."""
 
-    def begin(self, history: History) -> ExamBegan:
-        """The event that begins it."""
+    def begin(self, history: History, jobs: int, pool: str) -> ExamBegan:
+        """The event that begins it, with so many slots of that pool."""
         best = tuple(trial.number for trial in history.ranked()[: self.top])
-        return ExamBegan(socket.gethostname(), os.getpid(), best, self.seeds)
+        return ExamBegan(socket.gethostname(), os.getpid(), best, self.seeds, jobs, pool)
 
 
 class Examiner(Driver):

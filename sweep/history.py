@@ -7,6 +7,7 @@ read-only.
 
 import copy
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from sweep import comparison, estimates
@@ -67,6 +68,12 @@ class History:
         self._span: tuple[float, float] | None = None
         self.remembered: dict[str, Any] = {}
         """What trials have found out for all (`Trainable.remembers`); the first word stands."""
+        self.jobs: int | None = None
+        """How many slots the search was run with last; None: not recorded."""
+        self.jobs_given = False
+        """Whether a person said so."""
+        self.pool = ""
+        """The pool that the search was run with last; empty: not recorded."""
         self.exam: ExamBegan | None = None
         """What the newest epoch trains under test seeds; None: it searches."""
 
@@ -178,6 +185,8 @@ class History:
             self.exam = event
             return
         self.wanted, self.ended = event.trials, ""
+        if event.jobs is not None:
+            self.jobs, self.jobs_given, self.pool = event.jobs, event.jobs_given, event.pool
         self.began_at = self.began_at or record.at
         self.why = ""
         self._span = (record.at, record.at)
@@ -193,6 +202,7 @@ class History:
                 self.wanted = event.trials or self.wanted
                 self.changed.update(event.budget)
                 self.max_disk = event.max_disk or self.max_disk
+                self._resize(event.jobs)
             case Dropped():
                 checkpoints = self.replica(event.trial, event.replica).checkpoints
                 for digest in event.digests:
@@ -203,6 +213,13 @@ class History:
         for trial in self.trials:
             for replica in (*trial.replicas, *trial.tests):
                 replica.value_anew()
+
+    def _resize(self, jobs: int | None) -> None:
+        """So many slots from now on, of the exam if there is one; None: as before."""
+        if jobs is not None and self.exam is not None:
+            self.exam = replace(self.exam, jobs=jobs)
+        elif jobs is not None:
+            self.jobs, self.jobs_given = jobs, True
 
     def _supply(self, event: Warmed | Widened | SpaceExhausted) -> None:
         """What searchers find beside the sweep's own trials."""

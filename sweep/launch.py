@@ -140,7 +140,7 @@ def create(
             "time_attr": resolved.scheduler.time_attr,
             "levels": list(resolved.scheduler.levels),
         }
-        text = specs.canonical_json(resolved.spec)
+        text = specs.canonical_json(racing.settled(resolved.spec, paths))
         with contextlib.closing(Ledger.create(draft.ledger, folder.name, text, recorded)) as ledger:
             if warmed is not None:
                 ledger.begin_epoch([warmed])
@@ -187,6 +187,8 @@ class Launch:
     max_disk: int | None = None
     exam: Exam | None = None
     """What is trained under test seeds; None: the search goes on."""
+    jobs_given: bool = False
+    """Whether a person said how many slots, now or before."""
     say: Callable[[str], None] = lambda _text: None
     """Told what happens before the driver begins."""
 
@@ -257,10 +259,13 @@ def _take_over(
     running = [*history.replicas(Status.RUNNING), *history.tests(Status.RUNNING)]
     events: list[Event] = [verdicts.interrupted(r, "its driver was gone") for r in running]
     if launch.exam is not None:
-        history.extend(ledger.begin_epoch([launch.exam.begin(history), *events], epoch))
+        begun = launch.exam.begin(history, launch.slots, launch.pool)
+        history.extend(ledger.begin_epoch([begun, *events], epoch))
         return
     wanted = launch.trials or history.wanted or specs.from_json(ledger.spec).trials
-    began = EpochBegan(socket.gethostname(), os.getpid(), wanted)
+    began = EpochBegan(
+        socket.gethostname(), os.getpid(), wanted, launch.slots, launch.jobs_given, launch.pool
+    )
     if wanted < history.searched:
         raise UsageError(
             f"--trials: {wanted} is less than the {history.searched} trials that exist; "

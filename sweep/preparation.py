@@ -10,6 +10,7 @@ from sweep import capacity, holding, launch, plugins, pools, samples, warm_start
 from sweep import spec as specs
 from sweep.errors import NameTaken
 from sweep.folder import Folder
+from sweep.history import History
 from sweep.launch import Resolved
 from sweep.spec import Override, SweepSpec
 from trainables.errors import printable
@@ -93,6 +94,21 @@ def slots(asked: int | None, spec: SweepSpec, paths: Sequence[str], trials: int)
     per_trial = cores_per_trial(spec, plugins.find_trainable(spec.trainable, paths))
     cores = spec.machine.cpu or joblib.cpu_count()
     return max(1, min(int(cores // per_trial), trials, most))
+
+
+def slots_again(
+    asked: int | None, history: History, spec: SweepSpec, paths: Sequence[str], trials: int | None
+) -> tuple[int, bool]:
+    """How many run at once when a sweep goes on, and whether a person has said so.
+
+    It is what the sweep was run with last, unless something else is asked. Where nobody ever asked,
+    a new total of `trials` is given as many as the processor cores can take.
+    """
+    given = asked is not None or history.jobs_given
+    more = not given and trials is not None and trials > history.wanted
+    if asked is None and not more:
+        asked = history.jobs
+    return slots(asked, spec, paths, trials or history.wanted or spec.trials), given
 
 
 def cores_per_trial(spec: SweepSpec, trainable: type[Trainable]) -> float:

@@ -36,7 +36,7 @@ from sweep.estimates import Spread
 from sweep.events import Evidence, Status, group_status
 from sweep.history import History, Trial, rank_key
 from sweep.schedulers import AddSeed, Plan
-from sweep.spec import SweepSpec
+from sweep.spec import Plugin, SweepSpec
 
 #: How sure it must be that a trial is not the best before it gets no more seeds.
 CONFIDENCE = 0.95
@@ -53,10 +53,29 @@ def build(
         fixed: settings that no child of a trial may change (`Trainable.fixed_keys`).
     """
     cls = schedulers.find(spec.scheduler.name, paths)
+    _check_finishing(spec, cls)
     options = specs.build(cls.Options, spec.scheduler, "scheduler", spec.source)
     frame = schedulers.Frame(spec.stop, spec.trials, spec.space, spec.seed, fixed)
     scheduler = cls(options, frame)
     return Scheduler(scheduler, spec.replicas) if spec.racing else scheduler
+
+
+def _check_finishing(spec: SweepSpec, cls: type[schedulers.Scheduler]) -> None:
+    """Refuse ``finish_best`` with the reason where one of our schedulers does not have it."""
+    key, name = "finish_best", spec.scheduler.name
+    given = spec.scheduler.options
+    if key in given and not schedulers.is_foreign(name) and key not in cls.Options.model_fields:
+        place = ("scheduler", key)
+        raise spec.source.refuse(
+            place, given[key], f"no such key with {name}", schedulers.NOBODY_WAITS
+        )
+
+
+def settled(spec: SweepSpec, paths: Sequence[str] = ()) -> SweepSpec:
+    """`spec` as the ledger of a new sweep keeps it: see `schedulers.Scheduler.settle`."""
+    plugin = spec.scheduler
+    options = schedulers.find(plugin.name, paths).settle(plugin.options)
+    return spec.model_copy(update={"scheduler": Plugin(name=plugin.name, options=dict(options))})
 
 
 class Scheduler(schedulers.Scheduler):
@@ -75,6 +94,7 @@ class Scheduler(schedulers.Scheduler):
         self.time_attr = within.time_attr
         self.levels = within.levels
         self.pauses = within.pauses
+        self.spares = within.spares
 
     def plan(self, history: History, free: int) -> Plan:
         """Seeds for those that race, then what the scheduler within wants of the rest."""
@@ -87,9 +107,9 @@ class Scheduler(schedulers.Scheduler):
         held |= {seed.trial for seed in wanted}  # until it counts, its trial stands where it is
         return replace(self._within.plan(_holding(history, held), left), seeds=tuple(wanted))
 
-    def work(self, trials: int) -> float | None:
-        """What the scheduler within says of its trials."""
-        return self._within.work(trials)
+    def rest(self, history: History) -> float | None:
+        """What the scheduler within says of its trials; further seeds come on top."""
+        return self._within.rest(history)
 
 
 @dataclass(frozen=True)

@@ -24,8 +24,10 @@ class Outline:
 
     time_attr: str
     levels: tuple[float, ...]
-    work: Callable[[int], float | None] = lambda _trials: None
-    """See `Scheduler.work`; one of somebody's own is not asked."""
+    rest: Callable[[History], float | None] = lambda _history: None
+    """See `Scheduler.rest`; one of somebody's own is not asked."""
+    spares: int | None = None
+    """See `Scheduler.spares`."""
 
 
 def outline(ledger: Ledger) -> Outline:
@@ -35,7 +37,7 @@ def outline(ledger: Ledger) -> Outline:
         recorded = ledger.provenance
         return Outline(recorded["time_attr"], recorded["levels"])
     scheduler = racing.build(spec)
-    return Outline(scheduler.time_attr, scheduler.levels, scheduler.work)
+    return Outline(scheduler.time_attr, scheduler.levels, scheduler.rest, scheduler.spares)
 
 
 def spec_of(ledger: Ledger) -> SweepSpec:

@@ -40,7 +40,7 @@ class Suspended:
 
 @dataclass(frozen=True)
 class Changed:
-    """The sweep was given another end; what is None or absent stays as it was."""
+    """The sweep was given another end or size; what is None or absent stays as it was."""
 
     kind: ClassVar[str] = "set"
     trials: int | None = None
@@ -48,6 +48,8 @@ class Changed:
     budget: Mapping[str, float | None] = field(default_factory=dict)
     """Key of the spec's ``budget`` → its new value."""
     max_disk: int | None = None
+    jobs: int | None = None
+    """How many slots the search has, for later drivers too; in an exam, how many that has."""
 
 
 @dataclass(frozen=True)

@@ -94,8 +94,7 @@ class Oracle:
             self._follow(record)
             self.mirror.extend([record])
             self.records.append(record)
-            if isinstance(record.event, Closed):
-                self._rungs.rank(self.mirror)
+            self._rungs.rank(self.mirror)
         if found:
             self._files()
             self._rungs.check(self.mirror)

@@ -21,7 +21,10 @@ _RUNGS = st.fixed_dictionaries({"grace_period": st.just(1), "reduction_factor": 
 _OPTIONS: dict[str, st.SearchStrategy[Spec]] = {
     "fifo": st.just({}),
     "asha": st.builds(
-        lambda rungs, kind: {**rungs, "type": kind}, _RUNGS, st.sampled_from(["promotion"])
+        lambda rungs, kind, best: {**rungs, "type": kind, "finish_best": best},
+        _RUNGS,
+        st.sampled_from(["promotion"]),
+        st.integers(0, 2),
     ),
     "asha stopping": _RUNGS.map(lambda rungs: {**rungs, "type": "stopping"}),
     "hyperband": st.fixed_dictionaries({"reduction_factor": st.integers(2, 3)}),

@@ -46,7 +46,7 @@ jobs_option = click.option(
     "--jobs",
     type=click.IntRange(min=1),
     metavar="SLOTS",
-    help="Trials at once; default: as many as the processor cores can take.",
+    help="Trials at once; default: as the sweep was run before, or as many as the cores can take.",
 )
 timeout_option = click.option(
     "--timeout",
@@ -70,7 +70,9 @@ def wait_option(seconds: float, what: str) -> Callable[[F], F]:
 
 
 pool_option = click.option(
-    "--pool", default="loky", metavar="NAME", help="loky (processes) or inline (this process)."
+    "--pool",
+    metavar="NAME",
+    help="loky (processes) or inline (this process); default: as before, or loky.",
 )
 set_option = click.option(
     "--set",

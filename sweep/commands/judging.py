@@ -18,6 +18,7 @@ from sweep.commands import (
 if TYPE_CHECKING:
     from sweep.exam import Exam
     from sweep.folder import Folder
+    from sweep.history import History
 
 #: Trials that are tested unless `--top` says another number: the best, and whom it must beat.
 TOP = 2
@@ -50,8 +51,9 @@ def best(name: str, **given: Any) -> int:
         if given["test_seeds"] is None:
             _refuse_without_tests(given)
         else:
-            views.best_trial(look.read(folder).history, name)
-            code = _test(folder, Exam(given["test_seeds"], given["top"] or TOP), given)
+            past = look.read_history(folder)
+            views.best_trial(past, name)
+            code = _test(folder, Exam(given["test_seeds"], given["top"] or TOP), given, past)
         answer(views.best(look.read(folder)), render_trial.best)
     return code
 
@@ -59,16 +61,16 @@ def best(name: str, **given: Any) -> int:
 def _refuse_without_tests(given: dict[str, Any]) -> None:
     from sweep.errors import BadConfig
 
-    for option in ("top", "jobs", "timeout"):
+    for option in ("top", "jobs", "pool", "timeout"):
         if given[option] is not None:
             hint = "or say under how many seeds: --test-seeds 10"
             problem = f"{given[option]} is about test seeds, and none are asked for"
             raise BadConfig(f"--{option}", given[option], "no such option", hint, problem=problem)
 
 
-def _test(folder: "Folder", exam: "Exam", given: dict[str, Any]) -> int:
-    """Run the exam; returns the exit code."""
-    from sweep import preparation, session
+def _test(folder: "Folder", exam: "Exam", given: dict[str, Any], past: "History") -> int:
+    """Run the exam, with what the search was run with; returns the exit code."""
+    from sweep import pools, preparation, session
     from sweep.events import Status
     from sweep.launch import Launch
     from sweep.show import look
@@ -76,8 +78,10 @@ def _test(folder: "Folder", exam: "Exam", given: dict[str, Any]) -> int:
     from sweep.show.terminal import terminal
 
     spec, paths = look.read_spec(folder)
-    slots = preparation.slots(given["jobs"], spec, paths, exam.seeds * exam.top)
-    launch = Launch(folder, slots, given["pool"], exam=exam, say=say)
+    jobs = given["jobs"] or (past.jobs if past.jobs_given else None)
+    slots = preparation.slots(jobs, spec, paths, exam.seeds * exam.top)
+    pool = given["pool"] or past.pool or pools.DEFAULT
+    launch = Launch(folder, slots, pool, exam=exam, say=say)
     order = session.Order(launch, given["timeout"])
     ended = session.conduct(order, make_view(terminal()))
     if ended.signal is not None and ended.how != "finished":

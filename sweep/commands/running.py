@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 @json_option
 def run(space: str, **given: Any) -> int:
     """Start a sweep. SPACE is a YAML file, or the name of a shipped one such as quickstart."""
-    from sweep import preparation, tracking
+    from sweep import pools, preparation, tracking
     from sweep.folder import Folder
     from sweep.launch import Launch
     from sweep.session import Order
@@ -58,9 +58,10 @@ def run(space: str, **given: Any) -> int:
         slots = preparation.slots(given["jobs"], spec, prepared.paths, spec.trials)
         if given["tracking_uri"] is not None:
             tracking.check(given["tracking_uri"], spec)
-        for said in preparation.create(prepared, folder, given["pool"], given["tracking_uri"]):
+        pool = given["pool"] or pools.DEFAULT
+        for said in preparation.create(prepared, folder, pool, given["tracking_uri"]):
             say(said)
-        launch = Launch(folder, slots, given["pool"], say=say)
+        launch = Launch(folder, slots, pool, jobs_given=given["jobs"] is not None, say=say)
         return _conduct(Order(launch, given["timeout"]), answer)
 
 
@@ -89,7 +90,7 @@ def run(space: str, **given: Any) -> int:
 @json_option
 def resume(name: str, **given: Any) -> int:
     """Go on with a sweep, however it ended; with --trials, add trials to it."""
-    from sweep import holding, preparation
+    from sweep import holding, pools, preparation
     from sweep.launch import Launch
     from sweep.session import Order
     from sweep.show import look
@@ -98,16 +99,20 @@ def resume(name: str, **given: Any) -> int:
         folder = find_sweep(given["root"], name)
         holding.upgrade(folder, say)
         spec, paths = look.read_spec(folder)
-        slots = preparation.slots(given["jobs"], spec, paths, given["trials"] or spec.trials)
+        past = look.read_history(folder)
+        slots, jobs_given = preparation.slots_again(
+            given["jobs"], past, spec, paths, given["trials"]
+        )
         launch = Launch(
             folder,
             slots,
-            given["pool"],
+            given["pool"] or past.pool or pools.DEFAULT,
             given["trials"],
             given["retry_failed"],
             given["strict"],
             given["space"],
             given["metric"],
+            jobs_given=jobs_given,
             say=say,
             **read_budget(given),
         )

@@ -17,6 +17,8 @@ from sweep.assignment import SliceOutcome, SliceSpec
 from sweep.errors import SweepError
 
 PACKAGE = __name__
+#: The pool of a sweep that is not told another one.
+DEFAULT = "loky"
 
 
 class Pool(Protocol):

@@ -26,6 +26,11 @@ from sweep.space import Space
 from trainables.errors import printable
 
 PACKAGE = __name__
+#: Why a scheduler has no option ``finish_best``.
+NOBODY_WAITS = (
+    "it is about trials that wait for a promotion when all else is done, and here none does; "
+    "{name: asha, type: promotion} has it"
+)
 
 
 @dataclass(frozen=True)
@@ -126,15 +131,29 @@ class Scheduler(Protocol):
     """The rungs, ascending; empty without rungs. Searchers compare trials there."""
     pauses: bool
     """Whether trials wait for others, while others take their slots; they must be able to save."""
+    spares: int | None = None
+    """How many trials are completed before it ends any early, for progress; None: it ends none."""
 
     def __init__(self, options: BaseModel, frame: Frame) -> None: ...
+
+    @classmethod
+    def settle(cls, options: Mapping[str, Any]) -> Mapping[str, Any]:
+        """The options as a new sweep keeps them, with the defaults that its ledger must name.
+
+        A ledger without them is of a sweep that was created before there were such options: what
+        `Options` says of a key that is absent is what such a sweep did.
+        """
+        return options
 
     def plan(self, history: History, free: int) -> Plan:
         """What to do with `free` slots; an empty plan while nothing runs ends the sweep."""
         ...
 
-    def work(self, trials: int) -> float | None:
-        """Units of ``time_attr`` that so many trials take, for progress; None: by the rungs."""
+    def rest(self, history: History) -> float | None:
+        """Units of ``time_attr`` that trials will still be trained, about, for progress.
+
+        None: as much as follows from how long those lasted that have ended.
+        """
         return None
 
 

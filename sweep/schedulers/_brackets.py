@@ -23,7 +23,15 @@ from sweep.errors import BadConfig
 from sweep.events import FINISHED, Goal, Status
 from sweep.history import History, Trial
 from sweep.schedulers import Frame, Fresh, Plan, Resume, Stop
-from sweep.schedulers._rungs import RungOptions, evidence, ranked_at, top_rung, waits, worth
+from sweep.schedulers._rungs import (
+    RungOptions,
+    evidence,
+    ranked_at,
+    to_climb,
+    top_rung,
+    waits,
+    worth,
+)
 
 #: Rounding that is forgiven where the top rung is a power of the factor times the grace period.
 _HAIR = 1e-9
@@ -81,13 +89,21 @@ class Brackets(schedulers.Scheduler):
                     yield Bracket(s, first, min(size, trials - first), self.levels[place:])
                 first += size
 
-    def work(self, trials: int) -> float:
-        """What all brackets take, if nobody ends early."""
-        return math.fsum(
-            level * (self._count(bracket, rung) - self._count(bracket, rung + 1))
-            for bracket in self.brackets(trials)
-            for rung, level in enumerate(bracket.rungs)
-        )
+    def rest(self, history: History) -> float:
+        """What the brackets still take; who ends before a rung takes nobody's place."""
+        trials, left = history.trials, 0.0
+        for bracket in self.brackets(len(trials) + history.to_create - len(history.waiting)):
+            members = trials[bracket.first : bracket.first + bracket.size]
+            missing = bracket.size - len(members)
+            finals = []
+            for rung, level in enumerate(bracket.rungs):
+                below = [trial for trial in members if not trial.reached(level)]
+                done = sum(trial.status is Status.COMPLETED for trial in below)
+                ended = sum(trial.status in FINISHED for trial in below)
+                most = bracket.size - ended if missing or rung else len(members) - ended
+                finals.append(min(self._count(bracket, rung) - done, most))
+            left += to_climb(bracket.rungs, members, finals)
+        return left
 
     def _count(self, bracket: Bracket, rung: int) -> int:
         """How many of a bracket come to a rung; none go on from the top."""

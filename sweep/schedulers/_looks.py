@@ -29,6 +29,7 @@ class Looks(schedulers.Scheduler):
     """Judges trials one by one."""
 
     pauses = False
+    spares = 0
 
     @abstractmethod
     def judge(self, history: History) -> Callable[[Trial], Verdict]:

@@ -56,6 +56,8 @@ class Pruned(Looks):
         self.time_attr = options.time_attr
         self.interval = options.interval
         self.levels: tuple[float, ...] = ()
+        startup = getattr(options, "n_startup_trials", 0)
+        self.spares = startup if isinstance(startup, int) else 0
         self._arguments = options.model_dump(exclude=set(PrunerOptions.model_fields))
         check_reached("scheduler.interval", options.interval, options.time_attr, frame)
 

@@ -103,6 +103,25 @@ def ranked_at(trials: Sequence[Trial], level: float) -> list[tuple[Trial, float 
     return sorted(scored, key=lambda pair: rank_key(*pair))
 
 
+def to_climb(levels: Sequence[float], trials: Sequence[Trial], finals: Sequence[float]) -> float:
+    """What is left to train where so many of `trials` come to each level in all, about."""
+    left = bottom = 0.0
+    for level, final in zip(levels, finals, strict=True):
+        left += max(0.0, final - sum(t.reached(level) for t in trials)) * (level - bottom)
+        bottom = level
+    begun = (
+        trial.time - max((level for level in levels if level <= trial.time), default=0.0)
+        for trial in trials
+        if climbs(trial)
+    )
+    return max(0.0, left - sum(begun))
+
+
+def climbs(trial: Trial) -> bool:
+    """Whether it is on its way to a goal."""
+    return trial.status is Status.RUNNING or trial.unfinished
+
+
 def evidence(
     level: float, ranking: Sequence[tuple[Trial, float | None]], place: int, going_on: int
 ) -> Evidence:

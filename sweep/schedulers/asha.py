@@ -4,7 +4,9 @@
 algorithm 2. A trial that reaches a rung is paused with its checkpoint. A free slot promotes first:
 from the highest rung downwards, the best trial among the top ``1 / reduction_factor`` of those that
 reached the rung, if it still waits there; it goes on from where it stood to the next rung. Only
-when none can be promoted a fresh trial starts.
+when none can be promoted a fresh trial starts. When there is none to start either, and nobody is on
+the way to a rung, those of the best ``finish_best`` trials that wait go on to the top rung: so the
+winner is trained to its end, also where a rung was reached by too few for a promotion.
 
 ``type: stopping``: Klein et al., Model-based Asynchronous Hyperparameter and Neural Architecture
 Search, 2020, section 3. A trial that reaches a rung goes on at once if it is among the top
@@ -18,24 +20,45 @@ A rung's value is the score at the first iteration at or past it; a missing scor
 
 import functools
 import itertools
-from collections.abc import Callable, Iterator, Sequence
-from typing import ClassVar, Literal
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, ClassVar, Literal
 
 from pydantic import BaseModel, Field
 
-from sweep.events import Goal, Status
+from sweep.errors import BadConfig
+from sweep.events import FINISHED, Goal, Status
 from sweep.history import History, Trial
-from sweep.schedulers import Frame, Fresh, Plan, Resume
+from sweep.schedulers import NOBODY_WAITS, Frame, Fresh, Plan, Resume
 from sweep.schedulers._looks import Looks, Verdict
-from sweep.schedulers._rungs import RungOptions, evidence, ranked_at, top_rung, worth
+from sweep.schedulers._rungs import (
+    RungOptions,
+    climbs,
+    evidence,
+    ranked_at,
+    to_climb,
+    top_rung,
+    waits,
+    worth,
+)
+
+PROMOTION: Literal["promotion"] = "promotion"
+#: How many of the best trials a new sweep trains to the top rung, if its spec does not say.
+FINISH_BEST = 1
 
 
 class Options(RungOptions):
     """How the rungs stand, and what happens at them."""
 
     type: Literal["promotion", "stopping"] = Field(
-        "promotion",
+        PROMOTION,
         description="Whether trials wait at rungs to be promoted, or go on at once or end there.",
+    )
+    finish_best: int = Field(
+        0,
+        ge=0,
+        description="How many of the best trials are trained to the top rung at the end, whoever "
+        "waits of them; with type: promotion.",
     )
 
 
@@ -50,17 +73,68 @@ class Scheduler(Looks):
         self.time_attr = options.time_attr
         self.eta = options.reduction_factor
         self.levels = _levels(options.grace_period, top_rung(options, frame), self.eta)
-        self.pauses = options.type == "promotion"
+        self.pauses = options.type == PROMOTION
+        self.finish_best = options.finish_best
+        if self.finish_best and not self.pauses:
+            raise BadConfig(
+                "scheduler.finish_best", self.finish_best, "0, or no such key", NOBODY_WAITS
+            )
+
+    @classmethod
+    def settle(cls, options: Mapping[str, Any]) -> Mapping[str, Any]:
+        """With the number of trials that are trained to the top rung at the end."""
+        promotes = options.get("type", PROMOTION) == PROMOTION
+        return {"finish_best": FINISH_BEST, **options} if promotes else options
 
     def plan(self, history: History, free: int) -> Plan:
-        """Promote, then start fresh trials; or judge whoever came to a rung."""
+        """Promote, then start fresh trials, then finish; or judge whoever came to a rung."""
         if not self.pauses:
             return super().plan(history, free)
         resume = tuple(itertools.islice(self._promotions(history), free))
         fresh = min(free - len(resume), history.to_create)
         goal = self._goal(0)
         why = f"no trial could be promoted; to rung {goal.at:g}"
-        return Plan(resume=resume, fresh=(Fresh(goal, why),) * fresh)
+        plan = Plan(resume=resume, fresh=(Fresh(goal, why),) * fresh)
+        return plan or Plan(resume=tuple(itertools.islice(self._finishing(history), free)))
+
+    # ---- how much is left -------------------------------------------------------------------
+
+    def rest(self, history: History) -> float:
+        """What is left when as many go on from each rung as so far, or as chance lets go on."""
+        trials = history.trials
+        to_come = sum(not t.reached(self.levels[0]) and t.status not in FINISHED for t in trials)
+        finals = [float(sum(t.reached(self.levels[0]) for t in trials) + to_come)]
+        finals[0] += max(0, history.to_create - len(history.waiting))
+        for level, following in itertools.pairwise(self.levels):
+            there = [trial for trial in trials if trial.reached(level)]
+            went_on = sum(_has_left(trial, level) for trial in there)
+            reached = sum(trial.reached(following) for trial in there)
+            final = self._leaving(there, went_on, finals[-1])
+            finals.append(min(finals[-1], max(float(reached), final)))
+        missing = min(max(0.0, self.finish_best - finals[-1]), finals[0])
+        finals = [max(final, finals[-1] + missing) for final in finals]
+        return to_climb(self.levels, trials, finals)
+
+    def _leaving(self, there: Sequence[Trial], went_on: int, final: float) -> float:
+        """How many leave a rung to which `final` come; of those `there`, `went_on` have left it."""
+        if self.pauses:
+            more = self._promoted(final) - self._promoted(len(there))
+            return max(went_on + more, final // self.eta)
+        judged = sum(trial.status in FINISHED for trial in there) + went_on
+        expected = self._let_go_on(judged)
+        luck = (went_on + 1) / (expected + 1)
+        return went_on + luck * (self._let_go_on(int(final)) - expected)
+
+    def _promoted(self, count: float) -> float:
+        """How many of so many, in the order of chance, are promoted; some that later fall back."""
+        return max(count // self.eta, count / self.eta + 0.35 * math.sqrt(count) - 0.5, 0.0)
+
+    def _let_go_on(self, count: int) -> float:
+        """How many of so many, in the order of chance, go on at once."""
+        return math.fsum(
+            1.0 if place < self.eta else (place // self.eta) / place
+            for place in range(1, count + 1)
+        )
 
     # ---- promotion --------------------------------------------------------------------------
 
@@ -80,6 +154,26 @@ class Scheduler(Looks):
                         f"promoted to rung {goal.at:g}: {why}",
                         evidence(level, ranking, place, going_on),
                     )
+
+    def _finishing(self, history: History) -> Iterator[Resume]:
+        """The best trials go on to the top, where they wait; those on the way there count.
+
+        While somebody may still begin, or come to a lower rung, promotions may follow.
+        """
+        under_way = [trial for trial in history.trials if climbs(trial)]
+        top = self._goal(len(self.levels) - 1)
+        if history.to_create or any(trial.goal != top for trial in under_way):
+            return
+        rest = [t for t in history.trials if t.status is Status.COMPLETED or waits(t)]
+        ranking = [(trial, trial.score) for trial in history.ranked(rest)]
+        count = max(0, self.finish_best - len(under_way))
+        for place, (trial, score) in enumerate(ranking[:count], start=1):
+            if waits(trial):
+                value = worth(history, score)
+                why = f"finished: {value} is place {place} of {len(ranking)} that wait or are done"
+                told = dict(evidence(trial.time, ranking, place, self.finish_best))
+                del told["rung"]  # they are compared wherever they are
+                yield Resume(trial.number, top, f"{why}, and nothing else is left to do", told)
 
     def _waits_at(self, trial: Trial, rung: int) -> bool:
         return trial.status is Status.PAUSED and not trial.reached(self.levels[rung + 1])
@@ -109,6 +203,12 @@ class Scheduler(Looks):
         equal = f", equal to place {best}" if best < place <= going_on else ""
         why = f"{what}: {value} is place {place} of {of}{few}{equal} at rung {level:g}"
         return Verdict(place <= going_on, why, evidence(level, ranking, place, going_on))
+
+
+def _has_left(trial: Trial, level: float) -> bool:
+    """Whether it was sent on from a level, or is past it."""
+    goal = trial.goal.at
+    return trial.time > level or (goal is not None and goal > level)
 
 
 def _going_on(scores: Sequence[float | None], eta: int) -> tuple[int, int]:

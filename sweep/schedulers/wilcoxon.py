@@ -8,6 +8,7 @@ from typing import ClassVar
 
 from pydantic import BaseModel, Field
 
+from sweep.schedulers import Frame
 from sweep.schedulers._pruners import Pruned, PrunerOptions
 
 
@@ -27,3 +28,7 @@ class Scheduler(Pruned):
 
     Options: ClassVar[type[BaseModel]] = Options
     pruner: ClassVar[str] = "WilcoxonPruner"
+
+    def __init__(self, options: BaseModel, frame: Frame) -> None:
+        super().__init__(options, frame)
+        self.spares = 1  # trials are compared with the best that is completed

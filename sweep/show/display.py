@@ -120,7 +120,7 @@ class LiveView:
         """Draw the first picture."""
         self._parts = parts
         self._narrator = Narrator(parts.history, parts.scheduler.pauses)
-        self._aim = Aim(parts.scheduler.levels, parts.spec.stop, parts.scheduler.work)
+        self._aim = Aim.of(parts.scheduler, parts.spec)
         self._began_at = time.monotonic()
         self._measure = progress.exam_fraction if parts.history.exam else progress.fraction
         self._began_with = self._measure(parts.history, self._aim)

@@ -88,7 +88,7 @@ def read(folder: Folder) -> Sweep:
         scheduler = reading.outline(ledger)
         history = reading.history(ledger)
         records = tuple(record for batch in iterate(ledger) for record in batch)
-        aim = Aim(scheduler.levels, spec.stop, scheduler.work)
+        aim = Aim.of(scheduler, spec)
         created_at = ledger.created_at
     return Sweep(folder, spec, aim, history, records, state(folder, history), created_at)
 
@@ -108,6 +108,12 @@ def read_spec(folder: Folder) -> tuple[SweepSpec, tuple[str, ...]]:
     """The sweep's spec, and the folders in which its trainable's module is looked for."""
     with contextlib.closing(Ledger(folder.ledger)) as ledger:
         return reading.spec_of(ledger), tuple(ledger.provenance["paths"])
+
+
+def read_history(folder: Folder) -> History:
+    """The sweep's history alone."""
+    with contextlib.closing(Ledger(folder.ledger)) as ledger:
+        return reading.history(ledger)
 
 
 def read_log(folder: Folder, trial: Trial) -> str:

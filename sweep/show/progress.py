@@ -1,22 +1,35 @@
 """How far a sweep is, from its history and from the notes that running slices leave.
 
-Progress is work, counted in the scheduler's ``time_attr``: a trial that only waits at a rung has
-done its share. Notes are lossy and nothing is decided by them. Durations are seconds.
+Progress is work: what was trained, of that and what is left. What is left is the scheduler's to say
+where it knows; elsewhere it follows from how long trials lasted that have ended, so that a sweep in
+which many end early is as far as it will turn out to have been. Notes are lossy and nothing is
+decided by them. Durations are seconds.
 """
 
+import itertools
 import json
+import math
+from bisect import bisect_left, bisect_right
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
 
 from sweep.events import FINISHED, Metrics, Status
 from sweep.folder import Folder
 from sweep.history import History, Replica, Trial
 from sweep.metrics import number
+from sweep.reading import Outline
+from sweep.schedulers import Scheduler
+from sweep.spec import SweepSpec
 from sweep.spec.stopping import COUNTERS
 
 #: Least share of the work after which an estimate of the rest is shown.
 _LEAST = 0.02
+#: Share of the work beyond which a sweep in which something is still to be done never is.
+_MOST = 0.99
+#: How much of a trial is expected where a scheduler may end it early, before any has ended, and how
+#: many trials that counts as; where none does, one that has ended counts as much as a whole one.
+_EARLY, _EARLY_WEIGHT = 0.5, 5
 
 
 @dataclass(frozen=True)
@@ -26,8 +39,18 @@ class Aim:
     levels: tuple[float, ...]
     """The scheduler's rungs, in units of ``time_attr``; empty without rungs."""
     stop: Mapping[str, float]
-    work: Callable[[int], float | None] = lambda _trials: None
-    """What the scheduler expects of so many trials, in units of ``time_attr``."""
+    rest: Callable[[History], float | None] = lambda _history: None
+    """What the scheduler expects to be left, in units of ``time_attr``; see `Scheduler.rest`."""
+    spares: int | None = None
+    """How many trials are completed before any is ended early; None: none ever is."""
+    seeds: int = 0
+    """How many seeds a trial has at most that begins with one; 0: all begin together."""
+
+    @classmethod
+    def of(cls, scheduler: Scheduler | Outline, spec: SweepSpec) -> "Aim":
+        """What a sweep of `spec` is measured against."""
+        seeds = spec.replicas if spec.racing else 0
+        return cls(scheduler.levels, spec.stop, scheduler.rest, scheduler.spares, seeds)
 
 
 @dataclass(frozen=True)
@@ -73,18 +96,168 @@ def _read_note(folder: Folder, replica: Replica) -> Note | None:
 
 
 def fraction(history: History, aim: Aim, notes: Notes | None = None) -> float:
-    """The share of the expected work that is done, from 0 to 1; a trial's is its seeds' mean."""
+    """The share of the expected work that is done, from 0 to 1; a trial's is its seeds' mean.
+
+    1 is for what has ended: while a trial is to come, or runs, it is at most `_MOST`.
+    """
     if history.ended == "finished":
         return 1.0
-    expected = float(history.wanted)
-    if aim.levels:
-        expected = aim.work(history.wanted) or _expected(aim.levels) * history.wanted
-    measure = _climbed if aim.levels else _share
-    done = 0.0
-    for trial in history.trials if aim.levels else _members(history):
-        shares = [measure(replica, aim, notes or {}) for replica in trial.replicas]
-        done += sum(shares) / len(shares)
-    return min(1.0, done / expected) if expected > 0 else 0.0
+    work = _Work(history.for_scheduler(), aim, notes or {})
+    done, rest = work.done, work.rest
+    share = done / (done + rest) if done > 0 else 0.0
+    return min(share, _MOST) if work.open else share
+
+
+class _Work:
+    """What was trained, and what still will be: units of ``time_attr``, or shares of a trial.
+
+    The history is as schedulers see it: a held trial has ended, a clone that waits is to come.
+    """
+
+    def __init__(self, history: History, aim: Aim, notes: Notes) -> None:
+        self._history, self._aim, self._notes = history, aim, notes
+        self._levels = bool(aim.levels)
+        self._trials = history.trials if self._levels else _members(history)
+        self._full = aim.levels[-1] if self._levels else 1.0
+        self._at = {trial.number: self._position(trial, notes) for trial in self._trials}
+        self._later = [r for t in self._trials for r in t.replicas if r.joined_at is not None]
+
+    @property
+    def open(self) -> bool:
+        """Whether a trial is to come or on its way."""
+        live = any(trial.status not in FINISHED and _climbs(trial) for trial in self._trials)
+        return live or self._history.to_create > 0 or bool(self._history.waiting)
+
+    @property
+    def done(self) -> float:
+        """What was trained, seeds that joined their trials later included."""
+        return math.fsum(self._at.values()) + self._joined
+
+    @property
+    def rest(self) -> float:
+        """What is left: of the first seeds, and about as much more for later ones as so far."""
+        rest = self._aim.rest(self._history)
+        if rest is None:
+            rest = self._by_lengths()
+        else:
+            rest -= math.fsum(
+                self._at[trial.number] - self._position(trial, {}) for trial in self._trials
+            )
+        rest = max(0.0, rest)
+        return rest + self._catching_up + self._seeds_to_come(rest) if self._aim.seeds else rest
+
+    def _position(self, trial: Trial, notes: Notes) -> float:
+        first = [replica for replica in trial.replicas if replica.joined_at is None]
+        return math.fsum(self._measured(replica, notes) for replica in first) / len(first)
+
+    def _measured(self, replica: Replica, notes: Notes) -> float:
+        if self._levels:
+            return min(_time(replica, notes), self._full)
+        return _share(replica, self._aim, notes)
+
+    # ---- later seeds ------------------------------------------------------------------------
+
+    @property
+    def _joined(self) -> float:
+        return math.fsum(self._measured(replica, self._notes) for replica in self._later)
+
+    @property
+    def _catching_up(self) -> float:
+        """What is left of seeds on the way to where their trials stand."""
+        left = 0.0
+        for replica in self._later:
+            if replica.status not in FINISHED:
+                goal = replica.goal.at if self._levels and replica.goal.at else self._full
+                left += max(0.0, goal - self._measured(replica, self._notes))
+        return left
+
+    def _seeds_to_come(self, rest: float) -> float:
+        """What seeds will take that join later: as much as so far, and all that a winner has."""
+        joined = self._joined + self._catching_up
+        first = math.fsum(self._at.values())
+        as_before = rest * joined / (first + self._full)
+        return max(as_before, (self._aim.seeds - 1) * self._full - joined, 0.0)
+
+    # ---- by how long trials last ------------------------------------------------------------
+
+    def _by_lengths(self) -> float:
+        """What is left where only those that have ended tell how long trials last.
+
+        Those that began before enough were completed tell nothing: nobody would have ended them.
+        """
+        history, spares = self._history, self._aim.spares
+        ended = [trial for trial in self._trials if trial.status in FINISHED]
+        completed = sorted(t.rests[-1].k for t in ended if t.status is Status.COMPLETED and t.rests)
+        needed = spares or 0
+        since = completed[needed - 1] if 0 < needed <= len(completed) else 0
+        live = [t for t in self._trials if t.status not in FINISHED]
+        if self._levels:  # whoever waits at a level has gone as far as it was let go
+            ended += [trial for trial in live if not _climbs(trial)]
+            live = [trial for trial in live if _climbs(trial)]
+        lengths = _Lengths(
+            [self._at[t.number] / self._full for t in ended if t.seen >= since],
+            [self._at[t.number] / self._full for t in live if t.seen >= since],
+            (1.0, 1) if spares is None else (_EARLY, _EARLY_WEIGHT),
+        )
+        to_spare = max(0, needed - len(completed))
+        positions = sorted((self._at[t.number] / self._full for t in live), reverse=True)
+        positions += [0.0] * max(0, history.to_create - len(history.waiting))
+        shares = [
+            1.0 - at if place < to_spare else lengths.beyond(at)
+            for place, at in enumerate(positions)
+        ]
+        return math.fsum(shares) * self._full
+
+
+class _Lengths:
+    """How much of a whole trial trials last, by those that have ended and those that still run.
+
+    Kaplan and Meier, Nonparametric Estimation from Incomplete Observations, 1958, with a prior.
+
+    Args:
+        ended: the lengths of those that have ended.
+        running: how long the others are so far.
+        prior: the share of what is left to it that a trial is expected to last, before any ended,
+            and as how many trials that counts.
+    """
+
+    def __init__(
+        self, ended: Sequence[float], running: Sequence[float], prior: tuple[float, int]
+    ) -> None:
+        everybody = sorted([*ended, *running])
+        self._ended = sorted(ended)
+        self._prior, self._weight = prior
+        steps, survival = [(0.0, 1.0)], 1.0
+        for length, count in sorted(Counter(ended).items()):
+            there = len(everybody) - bisect_left(everybody, length)
+            survival *= 1 - count / there
+            steps.append((length, survival))
+        self._steps = steps
+        ends = [*(length for length, _ in steps[1:]), 1.0]
+        areas = [
+            survival * max(0.0, end - length)
+            for (length, survival), end in zip(steps, ends, strict=True)
+        ]
+        self._area = [*itertools.accumulate(reversed(areas))][::-1]
+        """From each step to the end."""
+
+    def beyond(self, at: float) -> float:
+        """How much further one lasts that has come so far."""
+        if at >= 1.0:
+            return 0.0
+        known = len(self._ended) - bisect_left(self._ended, at)
+        expected = self._prior * (1.0 - at)
+        step = max(0, bisect_right(self._steps, at, key=lambda step: step[0]) - 1)
+        length, survival = self._steps[step]
+        if survival <= 0:
+            return expected
+        found = self._area[step] / survival - (at - length)
+        return (known * max(0.0, found) + self._weight * expected) / (known + self._weight)
+
+
+def _climbs(trial: Trial) -> bool:
+    """Whether it is on its way to a goal, or has not begun."""
+    return trial.status in (Status.RUNNING, Status.WAITING) or trial.unfinished
 
 
 def _members(history: History) -> list[Trial]:
@@ -105,27 +278,11 @@ def exam_fraction(history: History, aim: Aim, notes: Notes | None = None) -> flo
 
 
 def _tested(test: Replica, aim: Aim, notes: Notes) -> float:
-    if test.status in FINISHED or not test.goal.at:
+    if test.status in FINISHED:
+        return 1.0
+    if not test.goal.at:
         return _share(test, aim, notes)
     return min(1.0, _time(test, notes) / test.goal.at)
-
-
-def _expected(levels: Sequence[float]) -> float:
-    """Work per trial under successive halving: each rung is reached by the share that it leaves."""
-    first = levels[0]
-    return first + sum(
-        (high - low) * first / low / _ratio(levels) for low, high in pairwise(levels)
-    )
-
-
-def _ratio(levels: Sequence[float]) -> float:
-    return levels[1] / levels[0] if len(levels) > 1 else 1.0
-
-
-def _climbed(replica: Replica, aim: Aim, notes: Notes) -> float:
-    if replica.status is Status.COMPLETED:
-        return aim.levels[-1]
-    return min(_time(replica, notes), aim.levels[-1])
 
 
 def _time(replica: Replica, notes: Notes) -> float:
@@ -134,16 +291,16 @@ def _time(replica: Replica, notes: Notes) -> float:
 
 
 def _share(replica: Replica, aim: Aim, notes: Notes) -> float:
-    if replica.status in FINISHED:
-        return 1.0
+    """How far a replica is, or was when it ended, on its way to the nearest stop."""
     born = {replica.objective.time_attr: replica.time, "training_iteration": replica.iteration}
     reached = {**born, **replica.last}
     note = notes.get((replica.trial, replica.index))
     if note is not None:
         reached["training_iteration"] = note.iteration
-    return max(
-        (_towards(reached, key, aim.stop[key]) for key in COUNTERS if key in aim.stop), default=0
-    )
+    ways = [_towards(reached, key, aim.stop[key]) for key in COUNTERS if key in aim.stop]
+    share = max(ways, default=0.0)
+    over = replica.status is Status.COMPLETED or not ways
+    return 1.0 if replica.status in FINISHED and over and not share else share
 
 
 def _towards(reached: Metrics, key: str, goal: float) -> float:

@@ -122,10 +122,18 @@ def standing(data: Data) -> str:
         wording.started(data["trials"], data["bred"], data["wanted"]),
         in_words(data["counts"]),
         f"{data['fraction']:.0%} of the work" if data["state"] != "finished" else "",
+        _run_with(data),
     ]
     if data["left_s"] is not None:
         parts.append(f"about {wording.duration(data['left_s'])} left")
     return " · ".join(part for part in parts if part)
+
+
+def _run_with(data: Data) -> str:
+    """``2 jobs (loky)``; empty: it was not recorded."""
+    if data["jobs"] is None:
+        return ""
+    return f"{wording.plural(data['jobs'], 'job')} ({printable(data['pool'] or '?')})"
 
 
 def in_words(counts: Mapping[str, int]) -> str:

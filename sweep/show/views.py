@@ -62,6 +62,7 @@ def status(sweep: Sweep, notes: Notes, now: float) -> Data:
         "scheduler": sweep.spec.scheduler.name,
         "time_attr": sweep.history.objective.time_attr,
         "rungs": list(sweep.aim.levels),
+        **_run_with(sweep.history, testing),
         "counts": counts(sweep.history),
         "fraction": share,
         "elapsed_s": elapsed,
@@ -73,6 +74,12 @@ def status(sweep: Sweep, notes: Notes, now: float) -> Data:
             if running
         ],
     }
+
+
+def _run_with(history: History, testing: bool) -> Data:
+    """How many slices run at once, in which pool; null where it was not recorded."""
+    newest = history.exam if testing and history.exam else history
+    return {"jobs": newest.jobs, "pool": newest.pool or None}
 
 
 def running_replica(

@@ -1,10 +1,17 @@
+import contextlib
 import math
+import sqlite3
+from typing import Any
 
 import pytest
 
 from sweep.errors import BadConfig
-from sweep.events import Goal, Status
+from sweep.events import EpochBegan, Goal, Status
+from sweep.ledger import Ledger
 from sweep.schedulers import Frame, asha
+from sweep.testing import Course, Moment, Simulation, check_kills, simulate
+from sweep.verdicts import topped_up
+from sweep.wishes import Changed, Hold
 from tests.support.trials import history, trial
 
 PAUSED, RUNNING = Status.PAUSED, Status.RUNNING
@@ -165,3 +172,196 @@ def test_a_promotion_carries_the_places_and_scores_that_it_was_based_on() -> Non
     assert told["places"] == [1, 2, 3, 9, 10, 11]
     assert told["trials"] == [29, 28, 27, 21, 20, 19]
     assert told["scores"] == [29.0, 28.0, 27.0, 21.0, 20.0, 19.0]
+
+
+# ---- finishing the best ---------------------------------------------------------------------
+
+SMALL: dict[str, Any] = {
+    "trials": 4,
+    "scheduler": "asha",
+    "stop": {"training_iteration": 9},
+    "limits": {"slice_s": 1.0},
+}
+
+
+def finisher(best: int = 1) -> asha.Scheduler:
+    return asha.Scheduler(asha.Options(max_t=9, finish_best=best), Frame())
+
+
+def rising(at: Moment) -> dict[str, Any]:
+    return {"score": (at.trial * 37) % 11 + at.iteration / 10, "timesteps_this_iter": 1.0}
+
+
+def finished(course: Course) -> list[int]:
+    """The trials that were sent to the top at the end, in order."""
+    why = [(d.trial, d.what["why"]) for d in course.decisions if d.kind == "slice"]
+    return list(dict.fromkeys(trial for trial, text in why if text.startswith("finished:")))
+
+
+def unfinished(course: Course, best: int) -> list[int]:
+    """Those of the best trials that are not COMPLETED."""
+    ranked = course.history.ranked()[:best]
+    return [trial.number for trial in ranked if trial.status is not Status.COMPLETED]
+
+
+@pytest.mark.parametrize("trials", [1, 2, 4, 6, 12])
+@pytest.mark.parametrize("best", [None, 1, 2])
+def test_however_few_trials_there_are_the_best_are_trained_to_the_top(
+    trials: int, best: int | None
+) -> None:
+    scheduler = {"name": "asha"} if best is None else {"name": "asha", "finish_best": best}
+    course = simulate({**SMALL, "trials": trials, "scheduler": scheduler}, rising, slots=2)
+    assert unfinished(course, best or 1) == []
+    completed = [trial.iteration for trial in course.history.of(Status.COMPLETED)]
+    assert len(completed) >= min(trials, best or 1)
+    assert set(completed) == {9}
+
+
+def test_without_it_the_winner_of_a_small_sweep_waits_for_ever() -> None:
+    course = simulate({**SMALL, "scheduler": {"name": "asha", "finish_best": 0}}, rising)
+    assert course.history.of(Status.COMPLETED) == []
+    assert course.history.ranked()[0].reason == "the sweep ended while it waited at rung 3"
+
+
+def test_the_decision_says_why_and_carries_the_ranking() -> None:
+    four = [trial(0, PAUSED, [1.0]), trial(1, PAUSED, [5.0] * 3)]
+    four += [trial(2, Status.COMPLETED, [3.0] * 9), trial(3, Status.FAILED, [9.0])]
+    for one, goal in zip(four, (1, 3), strict=False):
+        one.replicas[0].goal = Goal(goal, top=9)
+    (resume,) = finisher().plan(history(four, wanted=4), free=3).resume
+    assert (resume.trial, resume.goal) == (1, Goal(9, top=9))
+    assert resume.why.startswith("finished: score 5 is place 1 of 3 that wait or are done")
+    assert resume.evidence["trials"] == [1, 2, 0]
+    assert resume.evidence["scores"] == [5.0, 3.0, 1.0]
+
+
+def test_the_best_go_on_in_the_order_of_their_rank() -> None:
+    two = [trial(n, PAUSED, [float(n)] * 3) for n in range(2)]
+    for one in two:
+        one.replicas[0].goal = Goal(3, top=9)
+    plan = finisher(best=3).plan(history(two, wanted=2), free=8)
+    assert [resume.trial for resume in plan.resume] == [1, 0]
+    assert [r.trial for r in finisher(3).plan(history(two, wanted=2), free=1).resume] == [1]
+
+
+def test_nobody_is_finished_while_others_climb_or_begin() -> None:
+    two = [trial(n, PAUSED, [float(n)]) for n in range(2)]
+    for one in two:
+        one.replicas[0].goal = Goal(1, top=9)
+    climbing = trial(2, RUNNING)
+    climbing.replicas[0].goal = Goal(1, top=9)
+    assert not finisher().plan(history([*two, climbing], wanted=3), free=2)
+    assert not finisher().plan(history(two, wanted=3), free=2).resume
+    climbing.replicas[0].goal = Goal(9, top=9)  # it is on the way to the top already
+    assert not finisher().plan(history([*two, climbing], wanted=3), free=2)
+    plan = finisher(best=2).plan(history([*two, climbing], wanted=3), free=2)
+    assert [resume.trial for resume in plan.resume] == [1]
+
+
+def test_who_ends_worse_than_one_that_waits_is_not_the_winner() -> None:
+    """Trial 2 falls behind trial 1 on its way to the top, so that one is finished too."""
+    course = simulate(
+        SMALL, lambda at: {"score": at.trial - (5.0 if (at.trial, at.iteration) > (3, 3) else 0)}
+    )
+    assert finished(course) == [3, 2]
+    assert unfinished(course, 1) == []
+    statuses = [trial.status.value for trial in course.history.trials]
+    assert statuses == ["PRUNED", "PRUNED", "COMPLETED", "COMPLETED"]
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        {},
+        {"deterministic": {"batch": 2}},
+        {"replicas": 2},
+        {"replicas": 2, "racing": True},
+        {"also": {"cost": "min"}, "searcher": "nsga2"},
+        {"scheduler": {"name": "asha", "finish_best": 3}},
+    ],
+)
+def test_who_is_finished_is_the_same_however_the_driver_is_killed(more: dict[str, Any]) -> None:
+    def noisy(at: Moment) -> dict[str, Any]:
+        luck = (at.trial * 5 + at.replica * 3) % 7 / 5
+        return {"score": rising(at)["score"] + luck, "cost": float(at.trial % 3)}
+
+    spec = {**SMALL, "trials": 3, **more}
+    course = check_kills(spec, noisy, slots=2)
+    best = 3 if "scheduler" in more else 1
+    assert unfinished(course, best) == []
+    assert finished(course)
+
+
+def test_in_batches_the_same_are_finished_whatever_the_number_of_slots() -> None:
+    scheduler = {"name": "asha", "finish_best": 3}
+    spec = {**SMALL, "trials": 6, "scheduler": scheduler, "deterministic": {"batch": 2}}
+    one, three = (simulate(spec, rising, slots=slots) for slots in (1, 3))
+    assert one.decisions == three.decisions
+    assert len(finished(one)) == 3
+
+
+def test_a_budget_ends_the_sweep_before_the_best_is_finished_and_more_finishes_it() -> None:
+    with Simulation({**SMALL, "budget": {"timesteps": 7.0}}, rising) as simulation:
+        course = simulation.run()
+        assert "budget.timesteps" in course.history.why
+        assert course.history.of(Status.COMPLETED) == []
+        with contextlib.closing(Ledger(simulation.folder.ledger)) as ledger:
+            more = [Changed(None, {"timesteps": None})]
+            ledger.begin_epoch([EpochBegan("host", 1, 4), *topped_up(course.history), *more])
+        assert unfinished(simulation.run(), 1) == []
+
+
+def test_a_top_up_goes_on_with_what_waits_and_finishes_the_new_best() -> None:
+    with Simulation(SMALL, rising) as simulation:
+        first = simulation.run()
+        course = simulation.run(trials=9)
+    assert [t.number for t in first.history.of(Status.COMPLETED)] == [2]
+    assert course.history.searched == 9
+    assert course.history.ranked()[0].number == 8
+    assert unfinished(course, 1) == []
+
+
+def test_a_held_trial_is_not_finished_and_the_next_best_is() -> None:
+    one, two = trial(0, PAUSED, [5.0]), trial(1, PAUSED, [3.0])
+    for each in (one, two):
+        each.replicas[0].goal = Goal(1, top=9)
+    one.replicas[0].held = Hold.PAUSE
+    plan = finisher().plan(history([one, two], wanted=2).for_scheduler(), free=2)
+    assert [resume.trial for resume in plan.resume] == [1]
+
+
+def test_a_new_sweep_writes_down_how_many_and_one_without_it_goes_on_as_before() -> None:
+    def kept(simulation: Simulation) -> str:
+        with contextlib.closing(Ledger(simulation.folder.ledger)) as ledger:
+            return ledger.spec
+
+    with Simulation(SMALL, rising) as simulation:
+        assert '"scheduler":{"name":"asha","finish_best":1}' in kept(simulation)
+    own = {"name": "asha", "finish_best": 0}
+    with Simulation({**SMALL, "scheduler": own}, rising) as simulation:
+        assert '"scheduler":{"name":"asha","finish_best":0}' in kept(simulation)
+    with Simulation(SMALL, rising) as simulation:
+        before = kept(simulation).replace(',"finish_best":1', "")
+        with contextlib.closing(sqlite3.connect(simulation.folder.ledger)) as database, database:
+            database.execute("UPDATE sweep SET spec = ?", (before,))
+        assert simulation.run().history.of(Status.COMPLETED) == []
+    stopping = {"name": "asha", "type": "stopping"}
+    with Simulation({**SMALL, "scheduler": stopping}, rising) as simulation:
+        assert "finish_best" not in kept(simulation)
+
+
+@pytest.mark.parametrize(
+    "scheduler",
+    [
+        {"name": "asha", "type": "stopping", "finish_best": 1},
+        {"name": "hyperband", "finish_best": 1},
+        {"name": "fifo", "finish_best": 0},
+        {"name": "optuna", "pruner": "MedianPruner", "finish_best": 1},
+    ],
+)
+def test_where_nobody_waits_at_the_end_it_is_refused_with_the_reason(
+    scheduler: dict[str, Any],
+) -> None:
+    with pytest.raises(BadConfig, match="trials that wait for a promotion") as refused:
+        simulate({**SMALL, "scheduler": scheduler}, rising)
+    assert refused.value.place == "scheduler.finish_best"

@@ -9,7 +9,9 @@ from sweep import launch
 from sweep.driver import Driver
 from sweep.events import Closed, End, Goal, Moved, Opened, Recorded, Status
 from sweep.folder import Folder
+from sweep.history import Trial
 from sweep.launch import Launch
+from sweep.schedulers import Frame, asha
 from sweep.show import progress
 from sweep.show.display import LiveView, PlainView, make_view
 from sweep.show.narration import Kind, Narrator
@@ -169,12 +171,20 @@ def test_a_skipped_checkpoint_is_told() -> None:
 
 # ---- progress -------------------------------------------------------------------------------
 
-ASHA = Aim((1.0, 3.0, 9.0), {"training_iteration": 9})
+PROMOTING = asha.Scheduler(asha.Options(max_t=9), Frame())
+ASHA = Aim(PROMOTING.levels, {"training_iteration": 9}, PROMOTING.rest)
 FIFO = Aim((), {"training_iteration": 10})
 
 
+def waiting(number: int, rung: int) -> Trial:
+    """A trial that waits at a rung."""
+    made = trials.trial(number, Status.PAUSED, [0.0] * rung)
+    made.replicas[0].goal = Goal(rung, top=9)
+    return made
+
+
 def test_work_at_rungs_counts_although_no_trial_has_ended() -> None:
-    past = trials.history([trials.trial(n, Status.PAUSED, [0.0]) for n in range(9)], 9)
+    past = trials.history([waiting(n, 1) for n in range(9)], 9)
     half_way = progress.fraction(past, ASHA)
     assert 0.2 < half_way < 0.6
     past.trials[0] = trials.trial(0, Status.COMPLETED, [0.0] * 9)
@@ -183,8 +193,7 @@ def test_work_at_rungs_counts_although_no_trial_has_ended() -> None:
 
 def test_a_whole_asha_sweep_comes_near_to_one_and_finished_is_one() -> None:
     lengths = [9] + [3] * 2 + [1] * 6
-    past = trials.history([trials.trial(n, Status.PAUSED, [0.0] * k) for n, k in
-                           enumerate(lengths)], 9)  # fmt: skip
+    past = trials.history([waiting(n, length) for n, length in enumerate(lengths)], 9)
     assert progress.fraction(past, ASHA) == pytest.approx(1.0)
     past.ended = "finished"
     assert progress.fraction(past, ASHA) == 1.0
@@ -192,7 +201,7 @@ def test_a_whole_asha_sweep_comes_near_to_one_and_finished_is_one() -> None:
 
 def test_without_rungs_running_trials_count_by_their_way_to_the_stop() -> None:
     running = trials.trial(1, Status.RUNNING)
-    past = trials.history([trials.trial(0, Status.COMPLETED, [1.0]), running], 4)
+    past = trials.history([trials.trial(0, Status.COMPLETED, [1.0] * 10), running], 4)
     notes = {(1, 0): Note(5, 5.0, None)}
     assert progress.fraction(past, FIFO, notes) == pytest.approx((1 + 0.5) / 4)
     assert progress.fraction(past, Aim((), {}), notes) == pytest.approx(1 / 4)

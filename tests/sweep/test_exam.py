@@ -176,7 +176,9 @@ def test_while_it_runs_the_status_says_so(swept: Folder) -> None:
         Examiner(parts, lambda _: None)._decide()
         sweep = look.read(swept)
         assert sweep.state is State.TESTING
-        assert exams.standing(sweep.history, THREE.begin(sweep.history)).startswith("0 of 6 tests")
+        assert exams.standing(sweep.history, THREE.begin(sweep.history, 1, "inline")).startswith(
+            "0 of 6 tests"
+        )
     assert look.read(swept).state is State.FINISHED
 
 

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from sweep.errors import BadConfig
-from sweep.events import Goal, Opened, Status
-from sweep.history import Trial
+from sweep.events import Closed, Goal, Opened, Status
+from sweep.history import History, Trial
 from sweep.schedulers import Frame, bohb, hyperband
 from sweep.schedulers._rungs import RungOptions
 from sweep.testing import Course, Moment, Simulation, check_kills, simulate
@@ -207,8 +207,14 @@ def test_who_was_promoted_among_fewer_stays_promoted_when_the_bracket_grows() ->
     assert sorted(resume.trial for resume in plan.resume) == [6, 7, 8]
 
 
-def test_its_work_is_what_the_trials_train() -> None:
+def test_what_it_says_to_be_left_is_what_the_trials_still_train() -> None:
     scheduler = hyperband.Scheduler(RungOptions(max_t=9), Frame())
     for trials in (2, 9, 12, 17, 30):
-        trained = sum(lengths(simulate(spec(trials), curve, slots=3)).values())
-        assert scheduler.work(trials) == trained
+        course = simulate(spec(trials), curve, slots=3)
+        trained = sum(lengths(course).values())
+        past = History(course.history.objective)
+        for record in course.records:
+            past.extend([record])
+            if past.wanted and isinstance(record.event, Opened | Closed):
+                done = sum(trial.iteration for trial in past.trials)
+                assert scheduler.rest(past.for_scheduler()) == trained - done
