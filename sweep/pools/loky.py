@@ -22,7 +22,6 @@ from multiprocessing import connection, resource_tracker
 from pathlib import Path
 from typing import Any, ClassVar
 
-import psutil
 from joblib.externals.loky.process_executor import BrokenProcessPool, ProcessPoolExecutor
 
 from sweep import pools, warm
@@ -34,6 +33,7 @@ from trainables.processes import (
     Parent,
     die_with_parent,
     ignore_terminal_signals,
+    kill_family,
     this_process,
 )
 
@@ -124,12 +124,7 @@ class Pool(pools.Pool):
         if slot is None or slot.process is None:
             return
         slot.error = error
-        with contextlib.suppress(psutil.Error):
-            worker = psutil.Process(slot.process.pid)
-            family = [worker, *worker.children(recursive=True)]
-            for process in family:
-                with contextlib.suppress(psutil.Error):
-                    process.kill()
+        kill_family(slot.process.pid)
 
     def _of(self, running: Future[SliceOutcome]) -> _Slot | None:
         return next((s for s in self._slots if s.busy and s.outcome is running), None)
