@@ -28,6 +28,7 @@ from sweep import pools, warm
 from sweep.assignment import SliceOutcome, SliceSpec
 from sweep.errors import SweepError, WorkerLost
 from sweep.slice import run_slice
+from trainables import disk
 from trainables.processes import (
     TERMINAL_SIGNALS,
     Parent,
@@ -214,15 +215,12 @@ def _prepare_worker(parent: Parent) -> None:
     ignore_terminal_signals()
 
 
-#: A link in the log's place would have others' files written to.
-_APPEND = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC
-
-
 def _run_logged(spec: SliceSpec) -> SliceOutcome:
     """Run the slice with this process's output, and that of its children, in the trial's log."""
     sys.stdout.flush()
     sys.stderr.flush()
-    log = os.open(Path(spec.folder) / "log.txt", _APPEND, 0o600)
+    appending = os.O_WRONLY | os.O_CREAT | os.O_APPEND
+    log = disk.open_file(Path(spec.folder) / "log.txt", appending, mode=0o600)
     kept = [os.dup(1), os.dup(2)]
     try:
         os.dup2(log, 1)

@@ -5,10 +5,13 @@ done its share. Notes are lossy and nothing is decided by them. Durations are se
 """
 
 import json
+import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
+from sweep import folder as folders
+from sweep.errors import UsageError
 from sweep.events import FINISHED, Metrics, Status
 from sweep.folder import Folder
 from sweep.history import History, Replica, Trial
@@ -17,6 +20,8 @@ from sweep.spec.stopping import COUNTERS
 
 #: Least share of the work after which an estimate of the rest is shown.
 _LEAST = 0.02
+#: Bytes of a note that are read; a longer one is torn.
+_LONGEST_NOTE = 2**16
 
 
 @dataclass(frozen=True)
@@ -61,14 +66,15 @@ def running(history: History) -> list[Replica]:
 def _read_note(folder: Folder, replica: Replica) -> Note | None:
     try:
         lies = folder.trial(replica.trial, replica.index)
-        raw = json.loads((lies / "progress.json").read_text(encoding="utf-8"))
+        with folders.reading(lies / "progress.json") as (file, _size):
+            raw = json.loads(os.pread(file, _LONGEST_NOTE, 0))
         objective = replica.objective
         return Note(
             int(raw["training_iteration"]),
             number(raw.get(objective.time_attr)),
             number(raw.get(objective.metric)),
         )
-    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+    except (OSError, UsageError, ValueError, KeyError, TypeError, AttributeError):
         return None
 
 
