@@ -7,18 +7,16 @@ that is free; others go where the last slice ended longest ago. So whoever has c
 not looked at yet, is not driven out by a newcomer.
 """
 
-import contextlib
 import itertools
 import os
-import signal
 import sys
 import threading
 import time
 import warnings
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from concurrent.futures import Future, wait
 from dataclasses import dataclass
-from multiprocessing import connection, resource_tracker
+from multiprocessing import connection
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -37,6 +35,7 @@ from trainables.processes import (
     kill_family,
     this_process,
 )
+from trainables.starting import blocked, child_context, start_trackers
 
 #: One thread per worker, set before any library reads it: trials are the parallelism.
 THREADS = dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"), "1") | {
@@ -151,11 +150,8 @@ class Pool(pools.Pool):
         return slot
 
     def _start(self, slot: _Slot, spec: SliceSpec, outcome: Future[SliceOutcome]) -> None:
-        # Python's helper process is started first: starting it lets signals through again.
-        with _blocked(*TERMINAL_SIGNALS):
-            resource_tracker.ensure_running()
-        # Until a worker has handlers of its own, and for loky's own helper process for good.
-        with _blocked(*TERMINAL_SIGNALS):
+        start_trackers()
+        with blocked(*TERMINAL_SIGNALS):  # until a worker has handlers of its own
             if not slot.alive:
                 _end(slot)  # if its worker died while it was idle, that costs nobody anything
                 slot.executor = _start_worker(self._variables(slot.number))
@@ -190,20 +186,11 @@ def _end(slot: _Slot) -> None:
         executor.shutdown(wait=False, kill_workers=True)
 
 
-@contextlib.contextmanager
-def _blocked(*numbers: signal.Signals) -> Iterator[None]:
-    """While it is entered, signals wait; in processes started in it, until they are unblocked."""
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, numbers)
-    try:
-        yield
-    finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
-
-
 def _start_worker(variables: Mapping[str, str]) -> ProcessPoolExecutor:
     return ProcessPoolExecutor(
         max_workers=1,
         timeout=None,
+        context=child_context(),
         initializer=_prepare_worker,
         initargs=(this_process(),),
         env={**THREADS, **variables},

@@ -15,8 +15,6 @@ from multiprocessing import connection
 from pathlib import Path
 from typing import Any, Final
 
-from joblib.externals.loky.backend import get_context
-
 from sweep import plugins, samples
 from sweep.errors import UsageError
 from sweep.metrics import flatten, number
@@ -34,6 +32,7 @@ from trainables.processes import (
     this_process,
 )
 from trainables.results import VOLATILE_KEYS
+from trainables.starting import child_context
 from trainables.trainable import Trainable, TrialContext
 
 #: Iterations that a trainable has to come to a checkpoint.
@@ -172,7 +171,7 @@ class _Watch:
         self.began = self.since = clock()
         self.word = _Word(doing="starting its process")
         self.pipe, theirs = connection.Pipe(duplex=False)
-        self.process = get_context("loky").Process(
+        self.process = child_context().Process(
             target=_serve, args=(theirs, task, this_process()), name="validate", env=THREADS
         )
         self.process.start()
