@@ -24,6 +24,7 @@ from pathlib import Path
 
 from sweep.errors import NameTaken, NotOurs, OutsideError, UnknownName, UsageError
 from sweep.seeds import replica_name
+from trainables import disk
 
 #: The file that is locked; the kernel lets go of it with the process.
 LOCK = "run.lock"
@@ -190,6 +191,24 @@ def plain(path: Path) -> None:
     if not stat.S_ISREG(mode):
         kind = "a link" if stat.S_ISLNK(mode) else "no file"
         raise UsageError(f"{path}: {kind}, where sweeps have a file of their own; move it away")
+
+
+@contextmanager
+def reading(path: Path) -> Iterator[tuple[int, int]]:
+    """Descriptor and size, bytes, of a file of a trial.
+
+    Raises:
+        UsageError: something else lies in its place, or the trial's folder is a link.
+        OSError: as the system says.
+    """
+    if leads_elsewhere(path.parent):
+        raise UsageError(f"{path.parent}: a link; a trial's folder must lie in that of its sweep")
+    plain(path)
+    try:
+        with disk.reading(path) as found:
+            yield found
+    except disk.NotRegular:  # since just now
+        raise UsageError(f"{path}: no file") from None
 
 
 def leads_elsewhere(trial: Path) -> bool:

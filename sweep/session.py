@@ -5,6 +5,7 @@ once; after it the signals do again what they did before. Whatever happens, the 
 """
 
 import contextlib
+import os
 import signal
 import threading
 import time
@@ -26,6 +27,7 @@ from sweep.launch import Launch
 from sweep.outbox import Outbox
 from sweep.parts import Parts
 from sweep.show.display import View
+from trainables import disk
 
 #: Signals that ask a driver to stop.
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
@@ -193,5 +195,10 @@ def _own_errors(folder: Folder) -> Iterator[None]:
         raise
     except Exception as error:
         path = folder.path / "error.txt"
-        path.write_text("".join(traceback.format_exception(error)), encoding="utf-8")
+        text = "".join(traceback.format_exception(error))
+        flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC
+        with contextlib.suppress(disk.NotRegular):
+            file = disk.open_file(path, flags)
+            with os.fdopen(file, "w", encoding="utf-8", errors="backslashreplace") as opened:
+                opened.write(text)
         raise OwnError(error, path) from error

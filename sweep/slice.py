@@ -8,6 +8,7 @@ its end and on its way.
 """
 
 import json
+import os
 import time
 import traceback
 from collections.abc import Mapping
@@ -21,12 +22,13 @@ from sweep.endings import FINAL, ending, met
 from sweep.events import End, Metrics, Row
 from sweep.metrics import flatten, instead_of_number, number
 from sweep.saving import DiskRefuses, Saving
-from trainables import failpoints
+from trainables import disk, failpoints
 from trainables.errors import TrainableError, WorkerDied, shorten
 from trainables.trainable import Trainable, TrialContext
 
 #: Seconds between two progress notes of a slice.
 PROGRESS_S = 0.3
+_WRITE_ANEW = os.O_WRONLY | os.O_CREAT | os.O_TRUNC
 
 
 def run_slice(spec: SliceSpec) -> SliceOutcome:
@@ -196,9 +198,9 @@ class _Slice:
         }
         path = self.folder / "progress.json"
         try:
-            if not path.is_symlink():  # what it leads to is not ours to write
-                path.write_text(json.dumps(note))
-        except OSError:
+            with disk.closing(disk.open_file(path, _WRITE_ANEW)) as file:
+                os.write(file, json.dumps(note).encode())
+        except (OSError, disk.NotRegular):  # what lies there is not ours to write
             return
 
     # ---- the end ----------------------------------------------------------------------------

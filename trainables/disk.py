@@ -27,9 +27,9 @@ TEMP_PATTERN: Final = re.compile(r"\.tmp-(?P<epoch>[0-9]+)-(?P<pid>[0-9]+)-[0-9a
 ROOM: Final = 2
 
 _CREATE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-_OPEN = os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK  # a FIFO must not block
 _OPEN_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
-_NO_FILE = frozenset({errno.ELOOP, errno.ENXIO, errno.ENODEV})  # links, sockets, devices
+_SAFELY = os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK  # a FIFO must not block
+_NO_FILE = frozenset({errno.ELOOP, errno.ENXIO, errno.ENODEV, errno.EISDIR})  # links, sockets, …
 
 
 class NotRegular(Exception):
@@ -123,6 +123,25 @@ def _write_all(file: int, piece: Piece) -> None:
         rest = rest[os.write(file, rest) :]
 
 
+def open_file(path: str | Path, flags: int, parent: int | None = None, mode: int = 0o666) -> int:
+    """A descriptor of a regular file that is no link, opened as by `os.open`.
+
+    Raises:
+        NotRegular: it is something else, which is neither followed nor waited for.
+        OSError: as the system says.
+    """
+    try:
+        file = os.open(path, flags | _SAFELY, mode, dir_fd=parent)
+    except OSError as error:
+        if error.errno in _NO_FILE:
+            raise NotRegular(f"{path}: no regular file") from error
+        raise
+    if not stat.S_ISREG(os.fstat(file).st_mode):
+        os.close(file)
+        raise NotRegular(f"{path}: no regular file")
+    return file
+
+
 # ---- reading ----------------------------------------------------------------------------------
 
 
@@ -134,17 +153,8 @@ def reading(path: str | Path, parent: int | None = None) -> Iterator[tuple[int, 
         NotRegular: it is something else.
         OSError: as the system says.
     """
-    try:
-        descriptor = os.open(path, _OPEN, dir_fd=parent)
-    except OSError as error:
-        if error.errno in _NO_FILE:
-            raise NotRegular from error
-        raise
-    with closing(descriptor) as file:
-        status = os.fstat(file)
-        if not stat.S_ISREG(status.st_mode):
-            raise NotRegular
-        yield file, status.st_size
+    with closing(open_file(path, os.O_RDONLY, parent)) as file:
+        yield file, os.fstat(file).st_size
 
 
 def fill(file: int, buffer: memoryview) -> bool:

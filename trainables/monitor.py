@@ -6,12 +6,14 @@ a trial that is restored cuts off what came after and writes it again.
 """
 
 import json
+import os
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from pydantic import Field
 
+from trainables import disk
 from trainables.rollout.metrics import RolloutMetrics
 from trainables.rollout.sample import Sample
 from trainables.settings import Section
@@ -53,7 +55,8 @@ class EpisodeRecord:
         text = "".join(f"{json.dumps(line)}\n" for line in lines).encode()
         path = Path(self._folder()) / FILE
         path.parent.mkdir(parents=True, exist_ok=True)
-        with path.open("ab") as file:
+        appending = os.O_WRONLY | os.O_CREAT | os.O_APPEND
+        with os.fdopen(disk.open_file(path, appending), "ab") as file:
             file.truncate(min(self._bytes, file.tell()))
             file.write(text)
             self._bytes = file.tell()

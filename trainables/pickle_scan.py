@@ -4,10 +4,11 @@ A pickle is a program of opcodes for a stack machine. `trainables.state` writes 
 constants, containers and numbered arrays. Opcodes that import, call, build or remember (the memo
 lets a few bytes grow to gigabytes) are not in the table below, and what is not in the table is
 refused. The scan runs the machine on descriptions of values (kind, depth) in place of values, so
-it allocates nothing that the bytes ask for. Opcodes and their arguments: CPython,
-Lib/pickletools.py.
+it allocates nothing that the bytes ask for, and adds up what loading them would take. Opcodes and
+their arguments: CPython, Lib/pickletools.py.
 """
 
+import functools
 from collections.abc import Callable
 from typing import Final, NamedTuple, NoReturn
 
@@ -17,13 +18,30 @@ MAX_BYTES: Final = 64 * 2**20
 MAX_DEPTH: Final = 64
 #: Most opcodes.
 MAX_OPCODES: Final = 2_000_000
+#: Most memory, in bytes, that everything but the arrays may take while it is loaded.
+MAX_MEMORY: Final = 256 * 2**20
+#: What one byte of a pickle may cost, at most: an empty set does.
+MEMORY_PER_BYTE: Final = 252
 
+# What loading takes, in bytes, on CPython 3.11 for 64 bits: never less than it really is.
+_PLACE = 28  # of each value: in the loader's stack, and in the container that it ends in
+_NUMBER = 48
+_TEXT = 80  # and its characters
+_PER_BYTE = 2  # of texts and the like: it is read, then made
+_PER_WIDE_BYTE = 6  # of a text that is not ASCII: one character may make all four bytes wide
+_SET_BYTES, _PER_ITEM = MEMORY_PER_BYTE - _PLACE, 136
+_DICT_BYTES, _FILLED, _PER_PAIR = 80, 176, 96
+_LIST_BYTES, _TUPLE_BYTES = 72, 56
 _PREAMBLE = b"\x80\x04"  # PROTO 4
 _INT64_BYTES = 8
 
 
 class Refused(ValueError):
     """The bytes are not a pickle of plain data; the message names the byte and the reason."""
+
+
+class TooMuch(Refused):
+    """Plain data, but more of it than may be loaded."""
 
 
 class _Value(NamedTuple):
@@ -39,20 +57,38 @@ _LIST = _Value("list", 1)
 _DICT = _Value("dict", 1)
 _SET = _Value("set", 1)
 _TUPLE = _Value("tuple", 1)
+_FROZENSET = _Value("frozenset", 1)
 
 
-def scan(pickled: bytes, arrays: int) -> None:
-    """Raise `Refused` unless `pickled` is plain data with `arrays` numbered arrays."""
+@functools.cache
+def _value(kind: str, depth: int) -> _Value:
+    return _Value(kind, depth)
+
+
+def scan(pickled: bytes, arrays: int, most: int = MAX_MEMORY) -> int:
+    """What loading takes, in bytes, at most; none of it is the arrays'.
+
+    Args:
+        pickled: the bytes.
+        arrays: how many numbered arrays they mention.
+        most: bytes of memory that loading may take.
+
+    Raises:
+        TooMuch: it would take more.
+        Refused: they are not plain data, or mention other arrays.
+    """
     if len(pickled) > MAX_BYTES:
-        raise Refused(f"the pickle has {len(pickled)} bytes; at most {MAX_BYTES} are allowed")
-    _Machine(pickled).run(arrays)
+        raise TooMuch(f"the pickle has {len(pickled)} bytes; at most {MAX_BYTES} are allowed")
+    return _Machine(pickled, most).run(arrays)
 
 
 class _Machine:
     """The stack machine of pickle, on kinds and depths."""
 
-    def __init__(self, pickled: bytes) -> None:
+    def __init__(self, pickled: bytes, most: int) -> None:
         self.pickled = pickled
+        self.most = most
+        self.memory = 0  # what has been executed takes so much
         self.position = 0  # of the opcode that is executed
         self.stack: list[_Value] = []
         self.marks: list[int] = []
@@ -60,14 +96,15 @@ class _Machine:
         self.integer = (0, 0)  # the last small int: its value, and where it ends
         self.stopped = False
 
-    def run(self, arrays: int) -> None:
-        """Execute all opcodes; raises `Refused`."""
+    def run(self, arrays: int) -> int:
+        """Execute all opcodes; returns what loading takes, or raises `Refused`."""
         try:
             self._run()
         except Refused as refusal:
-            raise Refused(f"byte {self.position}: {refusal}") from None
+            raise type(refusal)(f"byte {self.position}: {refusal}") from None
         if self.arrays != arrays:
             raise Refused(f"{self.arrays} arrays are mentioned, {arrays} are there")
+        return self.memory
 
     def _run(self) -> None:
         pickled, push = self.pickled, self.stack.append
@@ -78,6 +115,7 @@ class _Machine:
             effect = _EFFECTS[pickled[position]] if position < end else None
             if type(effect) is _Value:  # the shortest way for the most frequent opcodes
                 push(effect)
+                self.memory += _MEMORY[pickled[position]]
                 position += 1
             else:
                 position = self._execute(effect, position)
@@ -90,13 +128,18 @@ class _Machine:
         if not isinstance(effect, _Operation):
             self._refuse_opcode()
         width, counted, act = effect
+        self.memory += _MEMORY[pickled[position]]
         position += 1
         end = position + width
         argument = int.from_bytes(pickled[position:end], "little")
         if counted:
-            end += argument
+            begin, end = end, end + argument
+            wide = act is _KEY and not pickled[begin:end].isascii()
+            self.memory += argument * (_PER_WIDE_BYTE if wide else _PER_BYTE)
         if end > len(pickled):
             raise Refused("an argument reaches beyond the end")
+        if self.memory > self.most:
+            raise TooMuch(f"loading it would take more than {self.most} bytes of memory")
         if isinstance(act, _Value):
             self.stack.append(act)
         else:
@@ -131,7 +174,7 @@ class _Machine:
         if depth > MAX_DEPTH:
             raise Refused(f"nested deeper than {MAX_DEPTH}")
         if depth != container.depth:
-            container = _Value(container.kind, depth)
+            container = _value(container.kind, depth)
         self.stack.append(container)
 
     def _grow(self, kind: str, values: list[_Value]) -> None:
@@ -196,18 +239,20 @@ class _Machine:
         for key in pairs[::2]:
             if key is not _KEY:
                 raise Refused(f"a {key.kind} as a key")
+        self.memory += _FILLED + len(pairs) // 2 * _PER_PAIR
         self._grow(_DICT.kind, pairs)
 
     def add_items(self, _: int) -> None:
         self._grow(_SET.kind, self._hashable(self._pop_to_mark()))
 
     def frozen_set(self, _: int) -> None:
-        self._put(_SET._replace(kind="frozenset"), self._hashable(self._pop_to_mark()))
+        self._put(_FROZENSET, self._hashable(self._pop_to_mark()))
 
     def _hashable(self, items: list[_Value]) -> list[_Value]:
         for item in items:
             if item is not _KEY and item is not _ATOM:
                 raise Refused(f"a {item.kind} in a set")
+        self.memory += len(items) * _PER_ITEM
         return items
 
     def tuple_1(self, _: int) -> None:
@@ -271,3 +316,16 @@ ALLOWED: Final[dict[str, _Value | _Operation]] = {
     "\x91": _Operation(0, False, _Machine.frozen_set),  # FROZENSET
 }
 _EFFECTS: Final[list[_Effect]] = [ALLOWED.get(chr(code)) for code in range(256)]
+_MEMORY: Final[list[int]] = [0] * 256
+"""What each opcode takes, without what depends on its argument."""
+for _codes, _taken in (
+    ("N\x88\x89Q", 0),
+    ("GKMJ", _NUMBER),
+    ("\x8a\x8cXCB", _TEXT),
+    ("]", _LIST_BYTES),
+    ("}", _DICT_BYTES),
+    (")\x85\x86\x87t", _TUPLE_BYTES),
+    ("\x8f\x91", _SET_BYTES),
+):
+    for _code in _codes:
+        _MEMORY[ord(_code)] = _PLACE + _taken

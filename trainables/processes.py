@@ -7,6 +7,7 @@ is lost on fork; a watching thread cannot run while C code holds the interpreter
 """
 
 import atexit
+import contextlib
 import ctypes
 import os
 import select
@@ -78,6 +79,17 @@ def _kill_children() -> None:
 
 _children: "weakref.WeakSet[BaseProcess]" = weakref.WeakSet()
 util.Finalize(None, _kill_children, exitpriority=10)  # before multiprocessing waits for them
+
+
+def kill_family(pid: int) -> None:
+    """Kill a process with all its descendants; those that are gone already are passed over."""
+    import psutil  # not at the top: children that start set what ends them first
+
+    with contextlib.suppress(psutil.Error):
+        head = psutil.Process(pid)
+        for process in (head, *head.children(recursive=True)):
+            with contextlib.suppress(psutil.Error):
+                process.kill()
 
 
 def ignore_terminal_signals() -> None:

@@ -16,6 +16,7 @@ refuses such bytes before they are loaded.
 
 import io
 import pickle  # noqa: TID251 the one place that may; what it loads has been scanned
+import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, NoReturn
@@ -25,11 +26,17 @@ from numpy.typing import NDArray
 
 from trainables import tagged
 from trainables.errors import CorruptCheckpoint, StateError, TrainableError, WrongFormat, printable
-from trainables.normal_form import MAX_VALUES, Normaliser, normalise
-from trainables.pickle_scan import MAX_BYTES, scan
+from trainables.normal_form import MAX_VALUES, Normaliser, Path, normalise, parts_of, written
+from trainables.pickle_scan import MAX_MEMORY, MEMORY_PER_BYTE, TooMuch, scan
 from trainables.tagged import OPAQUE, TAG, state_type
 
 __all__ = ["MAX_VALUES", "Packed", "normalise", "pack", "state_type", "unpack"]
+
+
+#: What may hold tagged dicts.
+_CONTAINERS = frozenset({dict, list, tuple})
+#: Most parts of one container that are weighed to say which of them is too large.
+_MOST_WEIGHED = 1000
 
 
 @dataclass(frozen=True)
@@ -48,14 +55,43 @@ def pack(state: Any, path: str = "state") -> Packed:
     Raises:
         StateError: something that cannot stand in a checkpoint, or too much of it.
     """
+    normaliser = Normaliser()
+    normal = normaliser.visit(state, (None, path), 0)
+    pickled, arrays = _pickled(normal)
+    try:
+        # What is this small cannot swell to more than its reader takes.
+        if len(pickled) > MAX_MEMORY // MEMORY_PER_BYTE:
+            scan(pickled, len(arrays))
+    except TooMuch as refused:
+        found = f"too much outside arrays ({refused})"
+        where = written(_heaviest(normal, (None, path)))
+        raise StateError(where, found, "hold large data in numpy arrays or bytes") from refused
+    return Packed(pickled, arrays, normaliser.opaque)
+
+
+def _pickled(normal: Any) -> tuple[bytes, list[NDArray[Any]]]:
     buffer = io.BytesIO()
-    pickler, normaliser = _Pickler(buffer), Normaliser()
-    pickler.dump(normaliser.visit(state, (None, path), 0))
-    pickled = buffer.getvalue()
-    if len(pickled) > MAX_BYTES:
-        found = f"{len(pickled)} bytes outside arrays (at most {MAX_BYTES})"
-        raise StateError(path, found, "hold large data in numpy arrays or bytes")
-    return Packed(pickled, pickler.arrays, normaliser.opaque)
+    pickler = _Pickler(buffer)
+    pickler.dump(normal)
+    return buffer.getvalue(), pickler.arrays
+
+
+def _heaviest(value: Any, path: Path) -> Path:
+    """Where most lies in a normal form: as deep down as one part weighs more than all others."""
+    parts = parts_of(value, path)
+    if not 0 < len(parts) <= _MOST_WEIGHED:
+        return path
+    weights = [_weight(part) for part, _ in parts]
+    heaviest = max(range(len(parts)), key=weights.__getitem__)
+    return _heaviest(*parts[heaviest]) if 2 * weights[heaviest] > sum(weights) else path
+
+
+def _weight(normal: Any) -> int:
+    pickled, arrays = _pickled(normal)
+    try:
+        return scan(pickled, len(arrays), sys.maxsize)
+    except TooMuch:  # the pickle is too long
+        return len(pickled) * MEMORY_PER_BYTE
 
 
 def unpack(
@@ -137,14 +173,18 @@ class _Restorer:
         self.vouch = vouch
 
     def visit(self, value: Any) -> Any:
-        """`value`, decoded."""
+        """`value`, decoded; containers are changed in place, as memory is bounded."""
         kind = type(value)
         if kind is dict:
-            restored = {key: self.visit(item) for key, item in value.items()}
-            return self._decoded(restored) if TAG in restored else restored
+            for key, item in value.items():
+                if type(item) in _CONTAINERS:
+                    value[key] = self.visit(item)
+            return self._decoded(value) if TAG in value else value
         if kind is list:
-            return [self.visit(item) for item in value]
-        return tuple(self.visit(item) for item in value) if kind is tuple else value
+            for index, item in enumerate(value):
+                if type(item) in _CONTAINERS:
+                    value[index] = self.visit(item)
+        return tuple(map(self.visit, value)) if kind is tuple else value
 
     def _decoded(self, fields: dict[str, Any]) -> Any:
         if self.vouch is not None and fields[TAG] == OPAQUE:

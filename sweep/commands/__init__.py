@@ -22,9 +22,10 @@ Answer = Callable[[Any, Callable[[Any], Any]], None]
 """``answer(data, renderer)`` prints data as JSON or as the renderer's text."""
 
 
-def _waitable(
+def waitable(
     _context: click.Context, _option: click.Parameter, value: float | None
 ) -> float | None:
+    """Refuse as an option's value what no timer takes."""
     if value is not None and not value <= threading.TIMEOUT_MAX:  # NaN is within every range
         longest = f"at most {threading.TIMEOUT_MAX:.0f}"
         raise click.BadParameter(f"{value:g} is no number of seconds that one can wait, {longest}.")
@@ -51,7 +52,7 @@ jobs_option = click.option(
 timeout_option = click.option(
     "--timeout",
     type=click.FloatRange(min=0, min_open=True),
-    callback=_waitable,
+    callback=waitable,
     metavar="SECONDS",
     help="Save and stop after this long; the sweep can be resumed.",
 )
@@ -62,7 +63,7 @@ def wait_option(seconds: float, what: str) -> Callable[[F], F]:
     return click.option(
         "--wait",
         type=click.FloatRange(min=0),
-        callback=_waitable,
+        callback=waitable,
         default=seconds,
         metavar="SECONDS",
         help=f"How long to wait for {what}; default: {seconds:g}.",

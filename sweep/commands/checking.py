@@ -1,5 +1,8 @@
 """The commands that try something out and keep nothing of it: validate, check-env."""
 
+import contextlib
+import sys
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -12,13 +15,28 @@ from sweep.commands import (
     override_options,
     overrides,
     root_option,
+    say,
+    waitable,
 )
+
+#: Seconds between two lines about what goes on; on a terminal, one line is redrawn.
+_EVERY_S, _REDRAWN_EVERY_S = 2.0, 0.5
 
 
 @click.command()
 @click.argument("space")
 @override_options
 @jobs_option
+@click.option(
+    "--for",
+    "longest_s",
+    type=click.FloatRange(min=0, min_open=True),
+    callback=waitable,
+    default=60.0,
+    metavar="SECONDS",
+    help="How long the trainable may be tried out; what was not tried by then is named, "
+    "and is no error; default: 60.",
+)
 @root_option
 @json_option
 def validate(space: str, **given: Any) -> None:
@@ -29,8 +47,28 @@ def validate(space: str, **given: Any) -> None:
     with answering(given["as_json"]) as answer:
         prepared = preparation.prepare(space, overrides(given))
         warmed = preparation.taken_over(prepared, given["root"])
-        seen = preview.validation(prepared, given["jobs"])
+        with _telling() as (tell, every_s):
+            seen = preview.validation(prepared, given["jobs"], given["longest_s"], tell, every_s)
         answer({**seen, "warm_start": warmed}, render_preview.preview)
+
+
+@contextlib.contextmanager
+def _telling() -> Iterator[tuple[Callable[[str], None], float]]:
+    """What tells a person on standard error what goes on, and how often, seconds.
+
+    One line that is redrawn on a terminal, a line from time to time elsewhere.
+    """
+    from rich.text import Text
+
+    from sweep.show.terminal import Terminal
+    from trainables.errors import printable
+
+    console = Terminal(sys.stderr)
+    if not console.live:
+        yield lambda text: say(printable(text)), _EVERY_S
+        return
+    with console.status("") as status:
+        yield lambda text: status.update(Text(printable(text))), _REDRAWN_EVERY_S
 
 
 @click.command("check-env")

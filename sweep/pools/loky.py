@@ -7,35 +7,35 @@ that is free; others go where the last slice ended longest ago. So whoever has c
 not looked at yet, is not driven out by a newcomer.
 """
 
-import contextlib
 import itertools
 import os
-import signal
 import sys
 import threading
 import time
 import warnings
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from concurrent.futures import Future, wait
 from dataclasses import dataclass
-from multiprocessing import connection, resource_tracker
+from multiprocessing import connection
 from pathlib import Path
 from typing import Any, ClassVar
 
-import psutil
 from joblib.externals.loky.process_executor import BrokenProcessPool, ProcessPoolExecutor
 
 from sweep import pools, warm
 from sweep.assignment import SliceOutcome, SliceSpec
 from sweep.errors import SweepError, WorkerLost
 from sweep.slice import run_slice
+from trainables import disk
 from trainables.processes import (
     TERMINAL_SIGNALS,
     Parent,
     die_with_parent,
     ignore_terminal_signals,
+    kill_family,
     this_process,
 )
+from trainables.starting import blocked, child_context, start_trackers
 
 #: One thread per worker, set before any library reads it: trials are the parallelism.
 THREADS = dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"), "1") | {
@@ -124,12 +124,7 @@ class Pool(pools.Pool):
         if slot is None or slot.process is None:
             return
         slot.error = error
-        with contextlib.suppress(psutil.Error):
-            worker = psutil.Process(slot.process.pid)
-            family = [worker, *worker.children(recursive=True)]
-            for process in family:
-                with contextlib.suppress(psutil.Error):
-                    process.kill()
+        kill_family(slot.process.pid)
 
     def _of(self, running: Future[SliceOutcome]) -> _Slot | None:
         return next((s for s in self._slots if s.busy and s.outcome is running), None)
@@ -155,11 +150,8 @@ class Pool(pools.Pool):
         return slot
 
     def _start(self, slot: _Slot, spec: SliceSpec, outcome: Future[SliceOutcome]) -> None:
-        # Python's helper process is started first: starting it lets signals through again.
-        with _blocked(*TERMINAL_SIGNALS):
-            resource_tracker.ensure_running()
-        # Until a worker has handlers of its own, and for loky's own helper process for good.
-        with _blocked(*TERMINAL_SIGNALS):
+        start_trackers()
+        with blocked(*TERMINAL_SIGNALS):  # until a worker has handlers of its own
             if not slot.alive:
                 _end(slot)  # if its worker died while it was idle, that costs nobody anything
                 slot.executor = _start_worker(self._variables(slot.number))
@@ -194,20 +186,11 @@ def _end(slot: _Slot) -> None:
         executor.shutdown(wait=False, kill_workers=True)
 
 
-@contextlib.contextmanager
-def _blocked(*numbers: signal.Signals) -> Iterator[None]:
-    """While it is entered, signals wait; in processes started in it, until they are unblocked."""
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, numbers)
-    try:
-        yield
-    finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
-
-
 def _start_worker(variables: Mapping[str, str]) -> ProcessPoolExecutor:
     return ProcessPoolExecutor(
         max_workers=1,
         timeout=None,
+        context=child_context(),
         initializer=_prepare_worker,
         initargs=(this_process(),),
         env={**THREADS, **variables},
@@ -219,15 +202,12 @@ def _prepare_worker(parent: Parent) -> None:
     ignore_terminal_signals()
 
 
-#: A link in the log's place would have others' files written to.
-_APPEND = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC
-
-
 def _run_logged(spec: SliceSpec) -> SliceOutcome:
     """Run the slice with this process's output, and that of its children, in the trial's log."""
     sys.stdout.flush()
     sys.stderr.flush()
-    log = os.open(Path(spec.folder) / "log.txt", _APPEND, 0o600)
+    appending = os.O_WRONLY | os.O_CREAT | os.O_APPEND
+    log = disk.open_file(Path(spec.folder) / "log.txt", appending, mode=0o600)
     kept = [os.dup(1), os.dup(2)]
     try:
         os.dup2(log, 1)

@@ -38,7 +38,7 @@ def estimate(resolved: Resolved, rehearsal: Rehearsal, jobs: int) -> dict[str, A
         "iterations_per_trial": longest,
         "most_steps": _times(longest, runs, steps),
         "most_s": _times(longest, math.ceil(runs / jobs), rehearsal.seconds),
-        "most_bytes": runs * (kept + 1) * rehearsal.size,
+        "most_bytes": None if rehearsal.size is None else runs * (kept + 1) * rehearsal.size,
         "about_steps": _times(longest, runs, steps, share),
         "about_s": _times(longest, runs / jobs, rehearsal.seconds, share),
     }

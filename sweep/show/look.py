@@ -24,6 +24,9 @@ from sweep.show.progress import Aim, exam_fraction, fraction
 from sweep.spec import SweepSpec
 from trainables.errors import printable
 
+#: What is read of a log and shown of it, at most: its end.
+LOG_BYTES, LOG_LINES = 2**20, 2000
+
 
 class State(StrEnum):
     """What a sweep does now."""
@@ -117,15 +120,44 @@ def read_history(folder: Folder) -> History:
 
 
 def read_log(folder: Folder, trial: Trial) -> str:
-    """What a trial printed, seed by seed; empty: nothing."""
+    """The end of what a trial printed, seed by seed; empty: nothing.
+
+    Raises:
+        UsageError: something else lies in the place of a log.
+    """
     texts = []
     for replica in [*trial.replicas, *trial.tests]:
         name = replica_name(replica.trial, replica.index)
-        path = folder.trial(replica.trial, replica.index) / "log.txt"
-        text = path.read_text(encoding="utf-8", errors="replace") if path.exists() else ""
+        text = _log_of(folder.trial(replica.trial, replica.index) / "log.txt")
         alone = len(trial.replicas) + len(trial.tests) == 1
         texts.append(text if alone else f"==> {name} <==\n{text}")
     return "\n".join(texts)
+
+
+def _log_of(path: Path) -> str:
+    """The last lines of a log, headed by how much was left out before them; empty: no log."""
+    try:
+        with folders.reading(path) as (file, size):
+            read = os.pread(file, LOG_BYTES, max(0, size - LOG_BYTES))
+    except FileNotFoundError:
+        return ""
+    shown = _last_lines(read, LOG_LINES)
+    if len(read) < size and len(shown) == len(read) and b"\n" in read.rstrip(b"\n"):
+        shown = read.partition(b"\n")[2]  # the first line is not whole
+    before = size - len(shown)
+    text = shown.decode(errors="replace")
+    if before == 0:
+        return text
+    return f"({before} bytes before this are left out; all of it is in {path})\n{text}"
+
+
+def _last_lines(text: bytes, most: int) -> bytes:
+    start = len(text.rstrip(b"\n"))
+    for _ in range(most):
+        start = text.rfind(b"\n", 0, start)
+        if start < 0:
+            return text
+    return text[start + 1 :]
 
 
 def read_results(folder: Folder, replica: Replica) -> list[Row]:

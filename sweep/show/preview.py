@@ -1,5 +1,7 @@
 """What a sweep would do, before anything is written: `sweep validate`, `sweep run --dry-run`."""
 
+import dataclasses
+from collections.abc import Callable
 from typing import Any
 
 from sweep import preparation, samples
@@ -32,13 +34,29 @@ def preview(prepared: Prepared, jobs: int | None) -> dict[str, Any]:
     }
 
 
-def validation(prepared: Prepared, jobs: int | None) -> dict[str, Any]:
-    """The same, and what came of trying the trainable out."""
+def validation(
+    prepared: Prepared,
+    jobs: int | None,
+    longest_s: float,
+    tell: Callable[[str], None],
+    every_s: float,
+) -> dict[str, Any]:
+    """The same, and what came of trying the trainable out for so long at most.
+
+    Args:
+        prepared: the spec and its plugins.
+        jobs: slots; None: as many as fit.
+        longest_s: seconds that trying it out may take.
+        tell: is told what it is at.
+        every_s: how often.
+    """
     seen = preview(prepared, jobs)
-    rehearsal = rehearse(prepared.resolved)
+    rehearsal = rehearse(prepared, longest_s, tell, every_s)
+    ended = rehearsal.cut_short
     return {
         **seen,
         "doubts": [*seen["doubts"], *suspicions.find(prepared.resolved, rehearsal)],
         "costs": costs.estimate(prepared.resolved, rehearsal, seen["jobs"]),
         "restore": rehearsal.differences,
+        "cut_short": None if ended is None else dataclasses.asdict(ended),
     }

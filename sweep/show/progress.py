@@ -9,11 +9,14 @@ decided by them. Durations are seconds.
 import itertools
 import json
 import math
+import os
 from bisect import bisect_left, bisect_right
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
+from sweep import folder as folders
+from sweep.errors import UsageError
 from sweep.events import FINISHED, Metrics, Status
 from sweep.folder import Folder
 from sweep.history import History, Replica, Trial
@@ -30,6 +33,8 @@ _MOST = 0.99
 #: How much of a trial is expected where a scheduler may end it early, before any has ended, and how
 #: many trials that counts as; where none does, one that has ended counts as much as a whole one.
 _EARLY, _EARLY_WEIGHT = 0.5, 5
+#: Bytes of a note that are read; a longer one is torn.
+_LONGEST_NOTE = 2**16
 
 
 @dataclass(frozen=True)
@@ -84,14 +89,15 @@ def running(history: History) -> list[Replica]:
 def _read_note(folder: Folder, replica: Replica) -> Note | None:
     try:
         lies = folder.trial(replica.trial, replica.index)
-        raw = json.loads((lies / "progress.json").read_text(encoding="utf-8"))
+        with folders.reading(lies / "progress.json") as (file, _size):
+            raw = json.loads(os.pread(file, _LONGEST_NOTE, 0))
         objective = replica.objective
         return Note(
             int(raw["training_iteration"]),
             number(raw.get(objective.time_attr)),
             number(raw.get(objective.metric)),
         )
-    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+    except (OSError, UsageError, ValueError, KeyError, TypeError, AttributeError):
         return None
 
 

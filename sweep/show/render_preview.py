@@ -37,7 +37,11 @@ def preview(data: Data) -> RenderableType:
     ]
     shown: list[RenderableType] = [Text("\n".join(facts)), _samples(data["samples"])]
     return Group(
-        *shown, *_doubts(data["doubts"]), *_costs(data.get("costs")), *_restore(data.get("restore"))
+        *shown,
+        *_doubts(data["doubts"]),
+        *_costs(data.get("costs")),
+        *_restore(data.get("restore")),
+        *_cut_short(data.get("cut_short")),
     )
 
 
@@ -55,17 +59,17 @@ def _costs(costs: Data | None) -> list[RenderableType]:
     steps = costs["steps_per_iteration"]
     measured = f"{costs['iteration_s']:.3g} s"
     measured += "" if steps is None else f" and {wording.count(steps)} steps"
-    lines = [
-        Text(),
-        Text(f"an iteration takes {measured}, a checkpoint {_size(costs['checkpoint_bytes'])}"),
-    ]
+    size = costs["checkpoint_bytes"]
+    measured += "" if size is None else f", a checkpoint {_size(size)}"
+    lines = [Text(), Text(f"an iteration takes {measured}")]
     if per_trial is None:
         lines.append(Text("at most    no bound: stop names nothing that is counted"))
     else:
         lines.append(Text(f"at most    {_total(costs, 'most')}, {per_trial} iterations a trial"))
         if costs["about_s"] < costs["most_s"]:
             lines.append(Text(f"about      {_total(costs, 'about')}"))
-    lines.append(Text(f"disk       at most {_size(costs['most_bytes'])}"))
+    if size is not None:
+        lines.append(Text(f"disk       at most {_size(costs['most_bytes'])}"))
     return list(lines)
 
 
@@ -106,3 +110,17 @@ def _restore(differences: Sequence[str] | None) -> list[RenderableType]:
         return [Text(), Text("save and restore: the next iteration is the same, to the bit")]
     lines = [f"  {printable(line)}" for line in differences]
     return [Text(), Text("save and restore:", style="yellow"), Text("\n".join(lines))]
+
+
+def _cut_short(ended: Data | None) -> list[RenderableType]:
+    """What was not tried, since the time was up."""
+    if ended is None:
+        return []
+    doing, after = printable(ended["doing"]), f"{ended['after_s']:g}"
+    lines = [
+        f"  ended after {after} s, {ended['doing_s']:.0f} s into: {doing}",
+        f"  not tried: {'; '.join(ended['untried'])}",
+        f"  `--for SECONDS` allows it longer than {after} s",
+    ]
+    head = Text("the trainable was not tried to the end", style="yellow")
+    return [Text(), head, Text("\n".join(lines))]

@@ -42,6 +42,10 @@ class Override:
         if not equals or not all(path.split(".")):
             hint = f"for example {option} {example}"
             raise BadConfig(option, text, "key=value", hint, at=At(said))
+        if path.count(".") >= yaml_source.DEEPEST:
+            found = f"{path.count('.') + 1} names with dots between them"
+            few = f"at most {yaml_source.DEEPEST}"
+            raise BadConfig(option, path, few, at=At(said), problem=found)
         return cls(path, yaml_source.read_value(value, said, tuple(path.split("."))), said)
 
     @classmethod

@@ -6,6 +6,7 @@ import os
 import socket
 import sqlite3
 import threading
+import tracemalloc
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from hashlib import sha256
@@ -15,8 +16,10 @@ import pytest
 
 from sweep import ledger_check, tables, tracking
 from sweep.errors import OutsideError
+from sweep.events import Status
 from sweep.folder import Folder
-from tests.support import sweeps
+from sweep.show import look, progress
+from tests.support import sweeps, trials
 from tests.support.command_line import Here
 
 LOOKS = [("ls",), ("status", "demo"), ("verify", "demo")]
@@ -246,3 +249,95 @@ def test_a_tracking_uri_that_is_none_is_refused_in_one_line(
         code, _, err = here(command, "demo")
         assert (code, len(err.splitlines())) == (2, 1)
         assert told in err
+
+
+# ---- a trial's files ---------------------------------------------------------------------------
+
+
+def link_to_a_secret(path: Path) -> None:
+    secret = path.parents[3] / "secret"
+    secret.write_text("hunter2")
+    path.symlink_to(secret)
+
+
+@pytest.mark.parametrize("make", [link_to_a_secret, os.mkfifo, Path.mkdir])
+def test_a_log_that_is_no_file_is_neither_followed_nor_waited_for(
+    make: Callable[[Path], None], folder: Folder, here: Here
+) -> None:
+    log = folder.trial(0) / "log.txt"
+    log.unlink(missing_ok=True)
+    make(log)
+    code, out, err = here("show", "demo", 0, "--log")
+    assert (code, out) == (2, "")
+    assert "log.txt: " in err
+    assert "where sweeps have a file of their own; move it away" in err
+
+
+def test_a_log_in_a_trials_folder_that_is_a_link_is_not_read(folder: Folder, here: Here) -> None:
+    moved = folder.root.parent / "moved"
+    folder.trial(0).rename(moved)
+    (moved / "log.txt").write_text("hunter2")
+    folder.trial(0).symlink_to(moved)
+    code, out, err = here("show", "demo", 0, "--log")
+    assert (code, out) == (2, "")
+    assert "a link; a trial's folder must lie in that of its sweep" in err
+
+
+def test_of_a_large_log_the_end_alone_is_read(folder: Folder, here: Here) -> None:
+    log = folder.trial(0) / "log.txt"
+    with log.open("wb") as file:
+        file.truncate(3 * 2**30)
+        file.seek(0, os.SEEK_END)
+        file.write(b"\n" + b"".join(b"line %d\n" % number for number in range(5000)))
+    tracemalloc.start()
+    code, out, _ = here("show", "demo", 0, "--log")
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    head, *shown = out.splitlines()
+    assert code == 0
+    assert shown == [f"line {number}" for number in range(3000, 5000)]
+    left_out = log.stat().st_size - sum(len(line) + 1 for line in shown)
+    assert head == f"({left_out} bytes before this are left out; all of it is in {log})"
+    assert peak < 64 * 2**20
+
+
+@pytest.mark.parametrize(
+    ("written", "shown"),
+    [
+        (b"", ""),
+        (b"one\ntwo", "one\ntwo"),
+        (b"x" * (look.LOG_BYTES + 1), "x" * look.LOG_BYTES),
+        (b"x" * look.LOG_BYTES + b"\n" + b"whole\n", "whole\n"),
+        (b"a\n" * look.LOG_LINES, "a\n" * look.LOG_LINES),
+        (b"b\n" + b"a\n" * look.LOG_LINES, "a\n" * look.LOG_LINES),
+    ],
+)
+def test_lines_are_shown_whole_and_what_is_left_out_is_counted(
+    written: bytes, shown: str, folder: Folder
+) -> None:
+    (folder.trial(0) / "log.txt").write_bytes(written)
+    told = look.read_log(folder, look.read(folder).history.trials[0])
+    left_out = len(written) - len(shown)
+    assert told.startswith(f"({left_out} bytes before this are left out") == (left_out > 0)
+    assert (told.partition("\n")[2] if left_out else told) == shown
+
+
+@pytest.mark.parametrize("make", [link_to_a_secret, os.mkfifo, Path.mkdir])
+@pytest.mark.parametrize("name", ["progress.json", "log.txt"])
+def test_a_trial_writes_into_nothing_but_files(
+    name: str, make: Callable[[Path], None], folder: Folder, here: Here
+) -> None:
+    odd = folder.make_trial(3) / name
+    make(odd)
+    assert here("resume", "demo", "--trials", "4")[0] in (0, 1)
+    if odd.is_symlink():
+        assert odd.read_text() == "hunter2"
+    assert here("status", "demo")[0] == 0
+
+
+@pytest.mark.parametrize("make", [link_to_a_secret, os.mkfifo, Path.mkdir])
+def test_a_note_that_is_no_file_is_no_note(make: Callable[[Path], None], tmp_path: Path) -> None:
+    folder = sweeps.make(tmp_path / "sweeps")
+    make(folder.make_trial(0) / "progress.json")
+    past = trials.history([trials.trial(0, Status.RUNNING)], 1)
+    assert progress.read_notes(folder, past) == {}

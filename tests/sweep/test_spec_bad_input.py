@@ -19,7 +19,7 @@ from sweep.errors import (
     WorkerLost,
 )
 from sweep.spec import Override, build, load, parse
-from sweep.spec.yaml_source import LARGEST_FILE, MOST_NODES, read
+from sweep.spec.yaml_source import DEEPEST, LARGEST_FILE, MOST_NODES, read
 
 SPEC = """\
 name: tiny
@@ -377,6 +377,21 @@ def test_a_wrong_override_is_answered_with_what_was_typed(
     assert allowed in error.allowed
     if override != "scheduler.name=3":
         assert str(error).startswith(f"--set {override}: {place}: ")
+
+
+@pytest.mark.parametrize("option", ["--set", "--budget"])
+@pytest.mark.parametrize("start", ["config", "space", "budget"])
+def test_a_path_of_more_names_than_anybody_nests_is_refused_at_once(
+    start: str, option: str
+) -> None:
+    deep = ".".join([start, *["x"] * (DEEPEST - 1)])
+    assert Override.parse(f"{deep}=1", option).path == deep
+    for names in (1, 50_000, 500_000):
+        with pytest.raises(BadConfig) as caught:
+            Override.parse(deep + ".x" * names + "=1", option)
+        found = f"{DEEPEST + names} names with dots between them; expected at most {DEEPEST}"
+        assert found in str(caught.value)
+        assert len(str(caught.value)) < 400
 
 
 class Options(BaseModel):

@@ -1,18 +1,30 @@
 """`sweep validate`: the expanded space, what is doubtful in it, and what a sweep costs."""
 
+import json
 import math
+import os
+import re
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 
-from sweep.preparation import prepare
+from sweep.preparation import Prepared, prepare
 from sweep.show import costs
 from sweep.show.preview import preview
-from sweep.show.rehearsal import Rehearsal, rehearse
+from sweep.show.rehearsal import STEPS, Rehearsal, rehearse
 from sweep.space import Space, doubts
-from tests.support.command_line import Here, write_spec
+from tests.support.command_line import Here, start, write_spec
 from tests.support.quadratic import TIMESTEPS_PER_STEP
+from tests.support.waiting import wait_until
+from trainables.trainable import Trainable
 
 
 @pytest.fixture
@@ -22,8 +34,8 @@ def here(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> Here:
 
 def estimate(tmp_path: Path, jobs: int = 2, **changes: Any) -> dict[str, Any]:
     """Costs with an iteration of 2 s and a checkpoint of 100 bytes."""
-    resolved = prepare(str(write_spec(tmp_path, **changes)), ()).resolved
-    measured = rehearse(resolved)
+    prepared = prepare(str(write_spec(tmp_path, **changes)), ())
+    resolved, measured = prepared.resolved, rehearse(prepared)
     rehearsal = Rehearsal(measured.differences, 2.0, 100, measured.advance)
     found = costs.estimate(resolved, rehearsal, jobs)
     assert found is not None
@@ -96,6 +108,131 @@ def test_a_trainable_that_cannot_save_is_not_measured(here: Here, tmp_path: Path
     told = here.json("validate", spec)
     assert told["costs"] is None
     assert "cannot be resumed" in told["restore"][0]
+
+
+# ---- trying out takes its time ---------------------------------------------------------------
+
+
+class Slow(Trainable):
+    """Its iteration `stuck` never ends."""
+
+    def step(self) -> dict[str, Any]:
+        """One iteration."""
+        sys.stdout.write("no part of the answer\n")
+        if self.iteration + 1 == self.config["stuck"]:
+            self._fail()
+        return {"loss": 1.0, "timesteps_total": 10 * (self.iteration + 1)}
+
+    def _fail(self) -> None:
+        threading.Event().wait()
+
+    def save_checkpoint(self, checkpoint_dir: str) -> dict[str, Any]:
+        """Nothing decides the future."""
+        return {}
+
+    def load_checkpoint(self, checkpoint: Any) -> None:
+        """Nothing to take back."""
+
+
+class Dying(Slow):
+    """The process ends in iteration `stuck`."""
+
+    def _fail(self) -> None:
+        os.kill(os.getpid(), signal.SIGSEGV)
+
+
+class Parent(Slow):
+    """Starts a process beside it, in which nobody looks after its parent."""
+
+    def _fail(self) -> None:
+        child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(1000)"])
+        Path(self.config["told"]).write_text(str(child.pid))
+        super()._fail()
+
+
+def prepared_with(trainable: str, tmp_path: Path, **config: Any) -> Prepared:
+    """A spec of one of the trainables above, which do not search anything."""
+    name = f"tests.sweep.test_validate:{trainable}"
+    spec = write_spec(tmp_path, trainable=name, config=config, metric="loss", scheduler="fifo")
+    return prepare(str(spec), ())
+
+
+class Jump:
+    """A clock that goes far ahead once `happened`."""
+
+    def __init__(self, happened: Callable[[str], bool]) -> None:
+        self.happened = happened
+        self.ahead = 0.0
+        self.told = ""
+
+    def tell(self, text: str) -> None:
+        """Take a word about what goes on."""
+        self.told = text
+        self.ahead = 1e6 if self.happened(text) else 0.0
+
+    def __call__(self) -> float:
+        """Seconds."""
+        return time.monotonic() + self.ahead
+
+
+@pytest.mark.parametrize(
+    ("stuck", "timed", "untried"), [(1, False, STEPS), (2, True, STEPS[2:])], ids=["first", "next"]
+)
+def test_a_trainable_that_takes_too_long_is_ended_inside_its_step(
+    stuck: int, timed: bool, untried: Sequence[str], tmp_path: Path
+) -> None:
+    prepared = prepared_with("Slow", tmp_path, stuck=stuck)
+    clock = Jump(lambda text: f"iteration {stuck}" in text)
+    found = rehearse(prepared, 1000.0, clock.tell, 0.05, clock)
+    assert found.cut_short is not None
+    assert found.cut_short.doing == f"iteration {stuck}"
+    assert found.cut_short.untried == tuple(untried)
+    assert found.differences is None
+    assert (found.seconds is not None) == (found.size is not None) == timed
+    assert (found.advance or {}).get("timesteps_total") == (10 if timed else None)
+    assert "of at most 1000 s" in clock.told
+    assert costs.estimate(prepared.resolved, found, 1) is not None or not timed
+
+
+def test_what_a_trainable_started_ends_with_it(tmp_path: Path) -> None:
+    told = tmp_path / "told"
+    clock = Jump(lambda _: told.exists() and bool(told.read_text()))
+    rehearse(
+        prepared_with("Parent", tmp_path, stuck=1, told=str(told)), 1e3, clock.tell, 0.05, clock
+    )
+    wait_until(lambda: not psutil.pid_exists(int(told.read_text())))
+
+
+def test_validate_says_what_it_is_at_and_what_it_did_not_try(here: Here, tmp_path: Path) -> None:
+    prepared_with("Slow", tmp_path, stuck=1)
+    code, out, err = here("validate", tmp_path / "spec.yaml", "--for", "5")
+    assert code == 0
+    assert re.search(r"sweep: trying \S+:Slow out: .+ for \d s; \d of at most 5 s\n", err)
+    assert "the trainable was not tried to the end" in out
+    assert "ended after 5 s" in out
+    assert "restoring" in out
+    assert "no part of the answer" not in out
+
+
+def test_what_a_trainable_prints_is_no_part_of_the_answer(here: Here, tmp_path: Path) -> None:
+    prepared_with("Slow", tmp_path, stuck=0)
+    done = start("validate", tmp_path / "spec.yaml", "--json", cwd=tmp_path)
+    out, err = done.communicate()
+    assert json.loads(out)["cut_short"] is None
+    assert json.loads(out)["restore"] == []
+    assert err.count("no part of the answer") == 3
+
+
+def test_a_trainable_whose_process_dies_is_named(here: Here, tmp_path: Path) -> None:
+    prepared_with("Dying", tmp_path, stuck=2)
+    code, _, err = here("validate", tmp_path / "spec.yaml")
+    assert code == 2
+    assert "died with exit code -11 in: iteration 2" in err
+
+
+@pytest.mark.parametrize("seconds", ["0", "-1", "nan", "1e300", "soon"])
+def test_a_time_that_nobody_can_wait_is_refused(seconds: str, here: Here, tmp_path: Path) -> None:
+    assert here("validate", write_spec(tmp_path), "--for", seconds)[0] == 2
 
 
 # ---- doubts ----------------------------------------------------------------------------------

@@ -7,6 +7,7 @@ import pickletools
 import subprocess
 import sys
 import time
+import tracemalloc
 from collections import Counter, OrderedDict, defaultdict, deque, namedtuple
 from enum import Enum, IntEnum
 from pathlib import Path
@@ -22,7 +23,16 @@ from hypothesis.extra import numpy as hnp
 from tests.support.attacks import CANARY, PICKLES, PROTO, Calls, u32
 from trainables import rng
 from trainables.errors import CorruptCheckpoint, StateError, WrongFormat
-from trainables.pickle_scan import MAX_BYTES, MAX_DEPTH, MAX_OPCODES, Refused, scan
+from trainables.pickle_scan import (
+    MAX_BYTES,
+    MAX_DEPTH,
+    MAX_MEMORY,
+    MAX_OPCODES,
+    MEMORY_PER_BYTE,
+    Refused,
+    TooMuch,
+    scan,
+)
 from trainables.state import MAX_VALUES, normalise, pack, state_type, unpack
 from trainables.tagged import DTYPES, TAG
 
@@ -58,7 +68,7 @@ def _same_array(first: Any, second: Any) -> bool:
 
 # ---- what comes back ----------------------------------------------------------------------------
 
-_keys = st.text() | st.integers(-(2**63), 2**63 - 1)
+_keys = st.text().filter(lambda key: key != TAG) | st.integers(-(2**63), 2**63 - 1)
 _constants = (
     st.none()
     | st.booleans()
@@ -306,6 +316,8 @@ REFUSED: dict[str, Any] = {
     "float8 tensor": torch.zeros(2, dtype=torch.float8_e4m3fn),
     "torch module": torch.nn.Linear(1, 1),
     "set of a long int": {2**63},
+    "set of an int of 50 MB": {1 << 400_000_000},
+    "key of 50 MB": {1 << 400_000_000: 1},
     "set of long bytes": {b"x" * 1000},
     "set of a tuple": {(1, 2)},
     "key None": {None: 1},
@@ -386,6 +398,28 @@ def test_whatever_is_written_can_be_read(unit: Any) -> None:
         assert opcodes - 100 <= MAX_OPCODES / MAX_VALUES * counted
 
 
+@pytest.mark.parametrize(
+    ("state", "path"),
+    [
+        ({"a": 1, "b": {"c": [2, "é" + "x" * 45_000_000]}}, "state.b.c[1]"),
+        ({"a": "é" * 10_000_000, "b": deque(["é" * 13_000_000])}, "state.b[0]"),
+    ],
+    ids=["text", "in a deque"],
+)
+def test_what_its_reader_would_refuse_is_refused_by_path(state: Any, path: str) -> None:
+    with pytest.raises(StateError, match="bytes of memory") as refusal:
+        pack(state)
+    assert refusal.value.path == path
+
+
+def test_as_many_values_of_any_kind_as_are_written_can_be_read() -> None:
+    units: list[Any] = [set(), {}, [], 0.5, "é"]
+    for unit in units:
+        counted = 1 if isinstance(unit, (float, str)) else 2
+        packed = pack([unit] * ((MAX_VALUES - 1) // counted))
+        assert scan(packed.pickled, 0) <= MAX_MEMORY
+
+
 def _values(value: Any) -> int:
     if isinstance(value, dict):
         return 1 + sum(1 + _values(item) for item in value.values())
@@ -462,6 +496,100 @@ def test_attacks_need_little_memory() -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
+
+
+def _list_of(unit: bytes, count: int) -> bytes:
+    return PROTO + b"](" + unit * count + b"e."
+
+
+def _text(text: bytes) -> bytes:
+    return b"X" + u32(len(text)) + text
+
+
+#: The opcodes of one value that swells.
+SWELLING = {
+    "set": b"\x8f",
+    "set of one": b"\x8f(N\x90",
+    "set of five": b"\x8f(K\x01K\x02K\x03K\x04K\x05\x90",
+    "frozenset": b"(\x91",
+    "dict": b"}",
+    "dict of one": b"}K\x01Ns",
+    "dict of many": b"}(" + b"".join(b"M" + bytes([n, 1]) + b"N" for n in range(11)) + b"u",
+    "list": b"]",
+    "list of one": b"]Na",
+    "nested lists": b"](](]ee",
+    "tuple": b")\x85",
+    "float": b"G" + bytes(7) + b"\1",
+    "int": b"J\xff\xff\xff\x7f",
+    "long int": b"\x8a\xff" + b"\x01" * 255,
+    "text": _text(b"ab"),
+    "wide text": _text(b"abc" + "\N{SNOWMAN}".encode()),
+    "bytes": b"C\x01a",
+    "deque": b"}(" + _text(TAG.encode()) + _text(b"deque") + _text(b"items") + b"]"
+    + _text(b"maxlen") + b"Nu",
+    "array": b"}(" + _text(TAG.encode()) + _text(b"array") + _text(b"dtype") + _text(b"|u1")
+    + _text(b"shape") + b"K\x01\x85" + _text(b"data") + b"C\x01au",
+}  # fmt: skip
+
+
+def _peak_of_reading(pickled: bytes) -> int:
+    tracemalloc.start()
+    try:
+        unpack(pickled, [])
+        return tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+
+
+@pytest.mark.parametrize("unit", SWELLING.values(), ids=SWELLING.keys())
+def test_reading_takes_no_more_memory_than_the_scan_has_counted(unit: bytes) -> None:
+    for count in (1, 700, 20_000):
+        pickled = _list_of(unit, count)
+        counted = scan(pickled, 0)
+        assert counted <= MEMORY_PER_BYTE * len(pickled)
+        assert _peak_of_reading(pickled) <= counted + 2**16
+
+
+@pytest.mark.parametrize("count", [1, 30, 700, 5462, 43_691])
+def test_one_large_container_takes_no_more_than_was_counted(count: int) -> None:
+    keys = b"".join(b"J" + u32(number) for number in range(count))
+    pairs = b"".join(b"J" + u32(number) + b"N" for number in range(count))
+    for pickled in (
+        PROTO + b"(" + keys + b"t.",
+        PROTO + b"](" + keys + b"e.",
+        PROTO + b"}(" + pairs + b"u.",
+        PROTO + b"\x8f(" + keys + b"\x90.",
+        PROTO + b"(" + keys + b"\x91.",
+        PROTO + _text(b"a" * 30 * count) + b".",
+        PROTO + _text(b"a" * 30 * count + "\N{GRINNING FACE}".encode()) + b".",
+    ):
+        assert _peak_of_reading(pickled) <= scan(pickled, 0) + 2**16
+
+
+@settings(deadline=None)
+@given(_plain)
+def test_whatever_is_written_swells_no_more_than_its_scan_says(value: Any) -> None:
+    packed = pack(value)
+    counted = scan(packed.pickled, len(packed.arrays))
+    assert counted <= MEMORY_PER_BYTE * len(packed.pickled)
+    with pytest.raises(TooMuch):
+        scan(packed.pickled, len(packed.arrays), counted - 1)
+
+
+def test_what_would_swell_is_refused_before_anything_is_made() -> None:
+    attack = _list_of(SWELLING["set"], MAX_OPCODES - 10)
+    tracemalloc.start()
+    with pytest.raises(CorruptCheckpoint, match=f"more than {MAX_MEMORY} bytes of memory"):
+        unpack(attack, [])
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < MAX_MEMORY / 8  # the scan's own
+
+
+def test_a_text_that_one_character_makes_wide_is_counted_as_wide() -> None:
+    attack = PROTO + _text(b"a" * (62 * 2**20) + "\N{GRINNING FACE}".encode()) + b"."
+    with pytest.raises(CorruptCheckpoint, match="bytes of memory"):
+        unpack(attack, [])
 
 
 _TAGGED: dict[str, dict[str, Any]] = {

@@ -13,8 +13,6 @@ from multiprocessing import connection
 from multiprocessing.reduction import send_handle
 from typing import Any
 
-from joblib.externals.loky.backend import get_context
-
 from trainables.envs.contract import Breach, Outcome
 from trainables.envs.make import Env
 from trainables.envs.remote_child import Pipe, serve
@@ -23,6 +21,7 @@ from trainables.envs.restarts import Fault, Gone
 from trainables.envs.shared import Shared, Spaces, allocate
 from trainables.errors import WorkerError
 from trainables.processes import kill_at_exit, limit_standstill, this_process
+from trainables.starting import child_context
 
 STOP_TIMEOUT_S = 5.0
 #: What a process gets on top of its time while it starts and makes its environment.
@@ -68,7 +67,7 @@ class RemoteSeat:
     def start(self, seed: int) -> None:
         """Start the process and ask it to make the environment."""
         self._pipe, theirs = connection.Pipe()
-        self._process = get_context("loky").Process(
+        self._process = child_context().Process(
             target=serve,
             args=(theirs, self._make, this_process()),
             name=f"environment-{self._name}",

@@ -14,8 +14,6 @@ from collections.abc import Mapping
 from multiprocessing import connection
 from typing import Any, NamedTuple
 
-from joblib.externals.loky.backend import get_context
-
 from trainables.errors import (
     CallbackError,
     EnvError,
@@ -27,6 +25,7 @@ from trainables.errors import (
 )
 from trainables.processes import ONE_THREAD, kill_at_exit, limit_standstill, this_process
 from trainables.rollout.child import ChildSpec, Pipe, serve
+from trainables.starting import child_context
 
 STOP_TIMEOUT_S = 5.0
 #: How long a child that hangs is listened to for the next part of its stack.
@@ -63,7 +62,7 @@ class WorkerProcess:
         self._timeout_key = spec.timeout_key
         self._pipe, theirs = connection.Pipe()
         self._stack, their_stack = connection.Pipe(duplex=False)
-        self._process = get_context("loky").Process(
+        self._process = child_context().Process(
             target=serve,
             args=(theirs, their_stack, spec, this_process()),
             name=self._name.replace(" ", "-"),
