@@ -23,7 +23,8 @@ from tests.sweep.test_pbt import SPEC, curve
 
 def doubts(tmp_path: Path, **changes: Any) -> list[str]:
     prepared = preparation.prepare(str(tmp_path / write_spec(tmp_path, **changes)), [])
-    found: list[str] = preview.validation(prepared, 1)["doubts"]
+    seen = preview.validation(prepared, 1, longest_s=60.0, tell=lambda _: None, every_s=5.0)
+    found: list[str] = seen["doubts"]
     return found
 
 
