@@ -55,6 +55,7 @@ ALWAYS: Mapping[str, tuple[Any, str]] = {
 WHY_NOT: Mapping[str, str] = {
     "env_level": "no environment of it is saved",
     "env_replay_limit": "no environment of it is saved",
+    "env_measure_timeout_s": "no environment of it is measured",
     "no_done_at_end": "none of its steps is stored",
     "rollout_fragment_length": _WHOLE,
     "observation_filter": _LEARNT_SO,

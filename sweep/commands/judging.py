@@ -80,7 +80,7 @@ def _test(folder: "Folder", exam: "Exam", given: dict[str, Any], past: "History"
     spec, paths = look.read_spec(folder)
     jobs = given["jobs"] or (past.jobs if past.jobs_given else None)
     slots = preparation.slots(jobs, spec, paths, exam.seeds * exam.top)
-    pool = given["pool"] or past.pool or pools.DEFAULT
+    pool = pools.again(given["pool"], past.pool)
     launch = Launch(folder, slots, pool, exam=exam, say=say)
     order = session.Order(launch, given["timeout"])
     ended = session.conduct(order, make_view(terminal()))

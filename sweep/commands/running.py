@@ -58,7 +58,7 @@ def run(space: str, **given: Any) -> int:
         slots = preparation.slots(given["jobs"], spec, prepared.paths, spec.trials)
         if given["tracking_uri"] is not None:
             tracking.check(given["tracking_uri"], spec)
-        pool = given["pool"] or pools.DEFAULT
+        pool = pools.again(given["pool"])
         for said in preparation.create(prepared, folder, pool, given["tracking_uri"]):
             say(said)
         launch = Launch(folder, slots, pool, jobs_given=given["jobs"] is not None, say=say)
@@ -106,7 +106,7 @@ def resume(name: str, **given: Any) -> int:
         launch = Launch(
             folder,
             slots,
-            given["pool"] or past.pool or pools.DEFAULT,
+            pools.again(given["pool"], past.pool),
             given["trials"],
             given["retry_failed"],
             given["strict"],

@@ -59,3 +59,8 @@ def find(name: str) -> type[Pool]:
     """The class ``Pool`` in file ``sweep/pools/<name>.py``."""
     pool: type[Pool] = plugins.load(PACKAGE, name, "pool").Pool
     return pool
+
+
+def again(asked: str | None, before: str = "") -> str:
+    """The pool that a person asked for, else the one that the sweep was run with, else ours."""
+    return (before or DEFAULT) if asked is None else asked

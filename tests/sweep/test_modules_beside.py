@@ -135,5 +135,5 @@ def test_who_comes_later_finds_it_too(
     anew("export-model", "demo", "--out", tmp_path / "out")
     anew("clone", "demo", 0)
     before = seen("env")
-    anew("best", "demo", "--test-seeds", 2, "--top", 1, "--jobs", 1)
+    anew("best", "demo", "--test-seeds", 2, "--top", 1, "--jobs", 1, "--pool", "loky")
     assert seen("env") - before  # a worker of the pool

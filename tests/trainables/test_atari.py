@@ -164,7 +164,7 @@ def test_P9_evaluation_cuts_a_game_off_at_the_horizon_wherever_it_is_played(work
 
 def test_games_that_are_not_installed_name_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
-    with pytest.raises(ConfigError, match=r"ALE/Pong-v9.*sweep\[atari\]"):
+    with pytest.raises(ConfigError, match=r"ALE/Pong-v9.*sweep-rl\[atari\]"):
         PPO.check_config({"env": "ALE/Pong-v9"})
 
 
