@@ -8,10 +8,11 @@ import fcntl
 import logging
 import os
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
+from http import HTTPStatus
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import sqlalchemy as sa
 
@@ -32,7 +33,7 @@ ENVIRONMENT = {
     "MLFLOW_DISABLE_TELEMETRY": "true",
 }
 #: Loggers that say on standard error what the outbox says once, in one sentence.
-NOISY = ("mlflow.store", "alembic", "urllib3.connectionpool")
+NOISY = ("mlflow.store", "alembic", "urllib3.connection", "urllib3.connectionpool")
 #: MLflow's tag that names the run above one.
 PARENT = "mlflow.parentRunId"
 #: For the MLflow page: what is in the experiment, so that it need not guess.
@@ -81,10 +82,28 @@ def _prepare() -> None:
     """Import MLflow, with the settings and the silence that it is to have in this process."""
     for name, value in ENVIRONMENT.items():
         os.environ.setdefault(name, value)
-    import mlflow  # noqa: F401
+    from mlflow.utils import rest_utils
 
     for name in NOISY:
         logging.getLogger(name).setLevel(logging.CRITICAL)
+    if rest_utils.verify_rest_response is not _whole:
+        _verified.append(rest_utils.verify_rest_response)
+        rest_utils.verify_rest_response = _whole
+
+
+_verified: list[Callable[..., Any]] = []
+"""MLflow's own check of an answer."""
+
+
+def _whole(response: Any, endpoint: str, *args: Any, **options: Any) -> Any:
+    """Refuse an answer without a body, which MLflow takes for an empty one.
+
+    A connection that is cut within the headers leaves such an answer: a search would find no runs,
+    and they would be made a second time. MLflow's own answers have a body at least of ``{}``.
+    """
+    if response.status_code == HTTPStatus.OK and not response.content:
+        raise ConnectionError(f"the answer of {endpoint} was cut off")
+    return _verified[-1](response, endpoint, *args, **options)
 
 
 def _experiment(client: "MlflowClient", name: str, artifacts: str | None) -> str:

@@ -14,7 +14,7 @@ from sweep.folder import Folder
 from sweep.ledger import Ledger
 from sweep.outbox import Outbox
 from sweep.trackers import Comparable
-from sweep.trackers._mlflow_store import store_url
+from sweep.trackers._mlflow_store import open_client, search, store_url
 from tests.support import sweeps
 from tests.support.command_line import Here
 from tests.support.faulty_proxy import Fault, FaultyProxy
@@ -96,6 +96,17 @@ def test_faults_that_come_and_go_while_trials_train_leave_every_row_once(
     proxy.fault = Fault.NONE
     assert box.close(PATIENCE_S) == []
     assert differences(folder) == []
+
+
+def test_an_answer_that_was_cut_to_nothing_is_not_taken_for_an_empty_one(
+    tmp_path: Path, proxy: FaultyProxy
+) -> None:
+    folder = make(tmp_path, proxy)
+    client = open_client(sending.where(folder))
+    assert list(search(client, "0", "nobody")) == []
+    proxy.fault = Fault.CUT
+    with pytest.raises(Exception, match="cut off"):
+        list(search(client, "0", "nobody"))
 
 
 # ---- the command --------------------------------------------------------------------------------
