@@ -17,7 +17,7 @@ from pydantic_core import PydanticUndefined
 from sweep import plugins, schedulers, searchers
 from sweep.spec import SweepSpec
 from trainables.algorithms.ppo import Config
-from trainables.settings import Section
+from trainables.core.settings import Section
 
 INTRODUCTION = """\
 # The spec

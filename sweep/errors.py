@@ -13,15 +13,16 @@
     ├── LedgerError             the history refuses: this driver stops, nothing is lost
     │   ├── DamagedLedger           what stands in it no driver wrote                exit code 4
     │   ├── IllegalMove             a status that may not follow the other
-    │   └── NotOurs                 another driver holds the sweep                   exit code 3
-    └── OutsideError            disk full, database away: run again when it is back  exit code 4
+    │   └── SweepLocked                 another driver holds the sweep                   exit code 3
+    └── StorageError            disk full, database away: run again when it is back  exit code 4
 
 A checkpoint that cannot be used is `trainables.errors.CheckpointError`: checkpoints are written and
 read without a sweep. Times are seconds, memory is bytes.
 """
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 from typing import Any, ClassVar, NamedTuple
 
 from trainables.errors import nearest, printable, shorten
@@ -203,7 +204,7 @@ class IllegalMove(LedgerError):
         super().__init__(f"trial {trial}: {before} may not become {after}")
 
 
-class NotOurs(LedgerError):
+class SweepLocked(LedgerError):
     """The sweep is held by another driver; `holder` says by whom, for example host and pid."""
 
     exit_code = 3
@@ -214,7 +215,60 @@ class NotOurs(LedgerError):
         super().__init__(f"{sweep} is active elsewhere: {holder} holds it; {hint}")
 
 
-class OutsideError(SweepError):
+class StorageError(SweepError):
     """The outside failed, for example a disk or a database: what was attempted, and why not."""
 
     exit_code = 4
+
+
+# -------------------------------------------------------------------------------------------------
+# Where each setting was written, so that a mistake is answered with its place.
+#
+# A path is a tuple of mapping keys and list indices, from the top of the spec. A key of the
+# search space is one element even where it has dots: ``("space", "model.hidden", "choice", 1)``.
+# Lines count from 1.
+
+KeyPath = tuple[str | int, ...]
+#: Characters of one key that a place shows.
+LONGEST_PART = 200
+_OF_THE_SPACE = (("space",), ("forbid",), ("initial",))
+
+
+@dataclass(frozen=True)
+class Source:
+    """The text that settings were read from; two sources never differ, only what they say does."""
+
+    file: str = field(default="", compare=False)
+    """The file as the user named it; empty: not read from a file."""
+    marks: Mapping[KeyPath, At] = field(default_factory=dict, compare=False, repr=False)
+    """Path → where its key (or list item) stands."""
+    above: KeyPath = field(default=(), compare=False)
+    """The path that all others are relative to."""
+
+    def below(self, *parts: str | int) -> "Source":
+        """The same text, seen from one of its parts."""
+        return Source(self.file, self.marks, (*self.above, *parts))
+
+    def at(self, path: KeyPath) -> At:
+        """Where `path` is written, or the nearest thing around it that is."""
+        full = (*self.above, *path)
+        for end in range(len(full), -1, -1):
+            if full[:end] in self.marks:
+                return self.marks[full[:end]]
+        return At(self.file)
+
+    def place(self, path: KeyPath) -> str:
+        """`path` in words, for example ``space.lr.loguniform[0]``."""
+        text = ""
+        for part in (*self.above, *path):
+            if isinstance(part, str) and len(part) > LONGEST_PART:
+                part = f"{part[: LONGEST_PART - 1]}…"  # noqa: PLW2901 the same part, shorter
+            text += f"[{part}]" if isinstance(part, int) else f".{part}" if text else part
+        return text or "the spec"
+
+    def refuse(
+        self, path: KeyPath, value: object, allowed: str, hint: str = "", problem: str = ""
+    ) -> BadConfig:
+        """The error for a mistake at `path`."""
+        kind = BadSpace if (*self.above, *path)[:1] in _OF_THE_SPACE else BadConfig
+        return kind(self.place(path), value, allowed, hint, at=self.at(path), problem=problem)

@@ -30,7 +30,7 @@ def named_tests(text: str) -> Iterator[tuple[str, str]]:
 
 
 def paths_of(file: str) -> list[Path]:
-    return [path for path in (TESTS / file, TESTS.parent / file) if path.is_file()]
+    return sorted(TESTS.parent.rglob(Path(file).name)) if file else []
 
 
 def functions(path: Path) -> list[str]:
@@ -63,7 +63,7 @@ def test_the_tests_of_an_item_are_there(item: str, row: str) -> None:
         assert any(matches(pattern, name) for name in found), f"{item}: {file}::{pattern}"
 
 
-@pytest.mark.parametrize("path", sorted(TESTS.glob("test_*.py")), ids=lambda path: path.stem)
+@pytest.mark.parametrize("path", sorted(TESTS.rglob("test_*.py")), ids=lambda path: path.stem)
 def test_a_test_that_bears_an_items_name_stands_in_its_row(path: Path) -> None:
     for name in functions(path):
         items = ITEM_OF_TEST.findall(name)

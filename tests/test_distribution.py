@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from sweep import __version__, provenance
+from sweep import __version__
+from sweep.driver import launch
 from tests.support.command_line import environment
 from trainables.trainable import Trainable
 
@@ -54,13 +55,13 @@ def version(name):
         raise metadata.PackageNotFoundError(name)
     return found(name)
 metadata.version = version
-from sweep.cli import commands
+from sweep.cli.main import commands
 commands(["--version"])
 """
     command = [sys.executable, "-c", script]
     told = subprocess.run(command, env=environment(), capture_output=True, text=True, check=True)
     assert told.stdout == f"{__version__}\n"
-    assert provenance.of(Trainable)["versions"]["sweep"] == __version__
+    assert launch.provenance_of(Trainable)["versions"]["sweep"] == __version__
 
 
 @pytest.mark.parametrize("package", ["sweep", "trainables"])

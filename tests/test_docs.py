@@ -19,7 +19,7 @@ from tests.support.command_line import start, write_spec
 from tests.support.waiting import wait_until
 
 HERE = Path(__file__).parents[1]
-PAGES = [HERE / "README.md", HERE / "CONTRIBUTING.md", *sorted((HERE / "docs").glob("*.md"))]
+PAGES = [HERE / "README.md", HERE / "CONTRIBUTING.md", *sorted((HERE / "docs").rglob("*.md"))]
 BIN = Path(sys.executable).parent
 FENCE = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
@@ -56,7 +56,7 @@ def test_every_link_leads_somewhere(page: Path) -> None:
 
 
 @pytest.fixture(scope="module")
-def desk(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def handler(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with the files that the README shows, in which its commands run in their order."""
     folder = tmp_path_factory.mktemp("desk")
     for language in ("python", "yaml"):
@@ -68,27 +68,33 @@ def desk(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def call(desk: Path, words: list[str]) -> subprocess.CompletedProcess[str]:
+def call(handler: Path, words: list[str]) -> subprocess.CompletedProcess[str]:
     environment = {**os.environ, "PATH": f"{BIN}{os.pathsep}{os.environ['PATH']}"}
     return subprocess.run(
-        words, cwd=desk, env=environment, capture_output=True, text=True, timeout=280, check=False
+        words,
+        cwd=handler,
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=280,
+        check=False,
     )
 
 
-def test_every_command_of_the_readme_works_in_its_order(desk: Path) -> None:
+def test_every_command_of_the_readme_works_in_its_order(handler: Path) -> None:
     """The long one is only prepared, and the page is opened by the test below."""
     for command in README:
         words = command.split()
         if words[0] == "make" or words[1] == "ui":
             continue
-        done = call(desk, [*words, "--dry-run"] if "cartpole_ppo" in words else words)
+        done = call(handler, [*words, "--dry-run"] if "cartpole_ppo" in words else words)
         assert done.returncode == 0, f"{command}\n{done.stdout}\n{done.stderr}"
         assert "Traceback" not in done.stderr
-    assert (desk / "winner" / "policy.onnx").is_file()
+    assert (handler / "winner" / "policy.onnx").is_file()
 
 
-def test_the_trainer_works_alone_as_the_readme_shows(desk: Path) -> None:
-    done = call(desk, [sys.executable, "alone.py"])
+def test_the_trainer_works_alone_as_the_readme_shows(handler: Path) -> None:
+    done = call(handler, [sys.executable, "alone.py"])
     assert done.returncode == 0, done.stderr
 
 

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from sweep.cli import main
-from sweep.events import Status
-from sweep.folder import Folder
+from sweep.cli.main import main
+from sweep.history.events import Status
+from sweep.ledger.folder import Folder
 from tests.support import sweeps
 from tests.support.command_line import start
 from tests.support.waiting import wait_until

@@ -9,14 +9,16 @@ import pytest
 
 from sweep import plugins, schedulers
 from sweep.errors import BadConfig
-from sweep.schedulers import Frame, hyperband
-from sweep.schedulers._rungs import RungOptions
+from sweep.schedulers import SchedulerContext, hyperband
+from sweep.schedulers._shared.rungs import RungOptions
 from sweep.space import Space
 from sweep.spec import yaml_source
 from trainables.algorithms.ppo import PPO
 
 PAGE = (Path(__file__).parents[1] / "docs/schedulers.md").read_text()
-FRAME = Frame({"training_iteration": 100}, 8, Space.parse({"x": {"uniform": [0.0, 1.0]}}))
+FRAME = SchedulerContext(
+    {"training_iteration": 100}, 8, Space.parse({"x": {"uniform": [0.0, 1.0]}})
+)
 EXAMPLES = sorted(set(re.findall(r"`scheduler: (\{.*?\})`", PAGE)))
 WRITTEN = sorted(set(re.findall(r"`(\{name: [^`…]*\})`", PAGE)))
 
@@ -47,7 +49,11 @@ def test_every_scheduler_has_an_example_and_no_other_is_named() -> None:
 
 
 def test_every_option_that_the_page_names_exists() -> None:
-    every = set(Frame.__dataclass_fields__) | {"mean_last", "score", "time_attr"} | PPO.fixed_keys
+    every = (
+        set(SchedulerContext.__dataclass_fields__)
+        | {"mean_last", "score", "time_attr"}
+        | PPO.fixed_keys
+    )
     for name in plugins.names(schedulers.PACKAGE):
         every |= set(schedulers.find(name).Options.model_fields)
     ours = PAGE.partition("## Names elsewhere")[0]
@@ -63,5 +69,5 @@ def test_every_pruner_of_optuna_is_mapped() -> None:
 
 
 def test_a_round_of_hyperband_is_as_large_as_the_page_says() -> None:
-    sizes = hyperband.Scheduler(RungOptions(max_t=81), Frame()).sizes
+    sizes = hyperband.Scheduler(RungOptions(max_t=81), SchedulerContext()).sizes
     assert f"{' + '.join(map(str, sizes))} = {sum(sizes)} trials" in PAGE

@@ -27,11 +27,19 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any, ClassVar
 
-from trainables import checkpoint_file, rng, unsafe_pickle
+from trainables.checkpoint import file
+from trainables.checkpoint import opaque as unsafe_pickle
+from trainables.checkpoint.opaque import (
+    fresh_path,
+    path_in,
+    read_files,
+    temporary_folder,
+    write_files,
+)
+from trainables.core import rng
+from trainables.core.result_logger import LoggerCreator, ResultLog
+from trainables.core.results import Counters
 from trainables.errors import StateError, TrainableError, WrongFormat, printable, shorten
-from trainables.folder import fresh_path, path_in, read_files, temporary_folder, write_files
-from trainables.result_logger import LoggerCreator, ResultLog
-from trainables.results import Counters
 
 
 @dataclass(frozen=True)
@@ -237,11 +245,11 @@ class Trainable:
         header = {"trainable": type(self).__name__, "exactness": self.exactness}
         step = int(state["counters"]["training_iteration"])
         folder = Path(checkpoint_dir or self.logdir)
-        return checkpoint_file.write(folder, step, header, state).path
+        return file.write(folder, step, header, state).path
 
     def restore(self, checkpoint: str | Path) -> None:
         """Continue from a file that `save` wrote; raises CheckpointError when it cannot be used."""
-        state = checkpoint_file.read(Path(checkpoint)).state
+        state = file.read(Path(checkpoint)).state
         self._continue_from(state, checkpoint, self.adapted)
 
     def adapted(self, state: Mapping[str, Any]) -> Mapping[str, Any]:

@@ -22,13 +22,17 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.chaos.store_cases import Cases, Failed, main
-from sweep import cli, launch, ledger_check, reading
 from sweep import spec as specs
-from sweep.events import EpochBegan, Status
-from sweep.folder import Folder
-from sweep.ledger import Ledger
+from sweep.cli import main as cli
+from sweep.driver import launch
+from sweep.history.events import Status, TermBegan
+from sweep.ledger.folder import Folder
+from sweep.ledger.ledger import Ledger
+from sweep.operations import ledger_check
+from sweep.views import reading
 from tests.support.other_machine import become
-from trainables import Trainable, rng
+from trainables import Trainable
+from trainables.core import rng
 
 #: What races: two `sweep run` of one name; two `sweep resume`, of a sweep that was never driven,
 #: whose driver was killed here, on two machines, and there after the driver on a third one died.
@@ -104,11 +108,11 @@ class End:
 def _race(orders: Connection) -> None:
     """A racer's life: it runs each command that it is told, at the moment that it is told."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
-    from sweep import folder, holding, lease
+    from sweep.ledger import folder, hold, lease
 
-    alone = (lease.this_host, folder.LOCK, holding.LEASE_S, holding.RENEW_S)
+    alone = (lease.this_host, folder.LOCK, hold.LEASE_S, hold.RENEW_S)
     while (start := orders.recv()) is not None:
-        lease.this_host, folder.LOCK, holding.LEASE_S, holding.RENEW_S = alone
+        lease.this_host, folder.LOCK, hold.LEASE_S, hold.RENEW_S = alone
         if start.machine:
             become(start.machine, start.lease_s, RENEW_S)
         said = io.StringIO()
@@ -227,7 +231,7 @@ def _judge(
     with contextlib.closing(Ledger(folder.ledger)) as ledger:
         events = [record.event for record in ledger.read()]
         history = reading.history(ledger)
-    terms = [event for event in events if isinstance(event, EpochBegan)]
+    terms = [event for event in events if isinstance(event, TermBegan)]
     if [event.pid for event in terms] != [both.pids[winner]] or history.ended != "finished":
         raise Failed(f"it was begun by {terms} and {history.ended}")
     if [trial.status for trial in history.trials] != [Status.COMPLETED]:

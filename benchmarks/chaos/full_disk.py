@@ -17,11 +17,11 @@ from pathlib import Path
 
 from benchmarks.chaos.store_cases import Cases, Failed, main
 from benchmarks.chaos.victims import REPOSITORY
-from sweep.events import Status
-from sweep.folder import Folder
+from sweep.history.events import Status
+from sweep.ledger.folder import Folder
 from tests.support import sweeps
 from tests.support.quadratic import expected_loss
-from trainables import rng
+from trainables.core import rng
 
 _IN_A_NAMESPACE = ("unshare", "--map-root-user", "--mount")
 _SPEC = """
@@ -45,7 +45,7 @@ set -u
 mkdir disk
 mount -t tmpfs -o size=400k tmpfs disk
 head -c "$BALLAST" /dev/zero > disk/ballast
-call() { "$PYTHON" -m sweep.cli "$@" --jobs 2 --root disk >> told 2>&1; echo $? >> codes; }
+call() { "$PYTHON" -m sweep.cli.main "$@" --jobs 2 --root disk >> told 2>&1; echo $? >> codes; }
 call run spec.yaml
 call resume demo
 mount -o remount,ro disk

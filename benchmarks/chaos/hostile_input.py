@@ -14,7 +14,7 @@ from benchmarks.chaos.hostile_specs import fuzzed, shipped
 from benchmarks.chaos.store_cases import Cases, main
 from benchmarks.chaos.strangers import Jail, survived
 from tests.support.hostile_texts import SPECS
-from trainables import rng
+from trainables.core import rng
 
 JAIL = Jail("benchmarks.chaos.hostile_reader", memory_mib=200, limit_s=1200.0)
 #: Specs and ledgers of one round, and of one process.

@@ -8,16 +8,19 @@ import contextlib
 from pathlib import Path
 
 from benchmarks.chaos.jail import Reader, serve
-from sweep import launch, ledger_check, plugins, preparation, reading, schedulers, searchers
+from sweep import plugins, schedulers, searchers
 from sweep import spec as specs
-from sweep.errors import LedgerError, OutsideError, UsageError
-from sweep.ledger import Ledger
+from sweep.driver import launch, prepare
+from sweep.errors import LedgerError, StorageError, UsageError
+from sweep.ledger.ledger import Ledger
+from sweep.operations import ledger_check
+from sweep.views import reading
 from trainables.errors import printable
 
 #: Importing reads and compiles; the rest of what is noted no spec may do.
 _IMPORTING = ("import ", "exec ", "compile ", "os.putenv", "os.listdir")
 #: Modules whose import does something by itself; of a trainable there only the text is read.
-OTHERS = ("this:", "antigravity:", "sweep.cli:", "builtins:")
+OTHERS = ("this:", "antigravity:", "sweep.cli.main:", "builtins:")
 
 
 def _read(path: Path) -> None:
@@ -48,8 +51,8 @@ def _warm_up() -> None:
     for name in plugins.names(searchers.PACKAGE):
         searchers.find(name)
     for space in ("quickstart", "cartpole_ppo"):
-        preparation.prepare(space, ())
+        prepare.prepare(space, ())
 
 
 if __name__ == "__main__":
-    serve(Reader(_read, (UsageError, LedgerError, OutsideError), _IMPORTING), _warm_up)
+    serve(Reader(_read, (UsageError, LedgerError, StorageError), _IMPORTING), _warm_up)

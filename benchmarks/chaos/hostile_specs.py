@@ -21,7 +21,7 @@ trainable: tests.support.quadratic:Quadratic
 metric: loss
 mode: min
 score: {mean_last: 3}
-also: {size: min, speed/max: max}
+objectives: {size: min, speed/max: max}
 constraints: {size: "<= 2"}
 aggregate: {lower_bound: 0.9}
 replicas: 3
@@ -74,7 +74,17 @@ _WORDS = (
     *("..", "../../etc/passwd", "/dev/zero", "CON", "-rf", "a" * 300, "x" * 3000, "%s{0}%n"),
     *("$(id)", "`id`", "'; drop table trials; --'", "'{{7*7}}'", "a\\0b", '"\\u202e"', '"\\e[2J"'),
     *("é", "e\u0301", "\u202e", "\u2066x", "\ufeff", "\u0000", "\x1b[31m", "😀", "\ud7ff", "\x85"),
-    *("os:system", "builtins:eval", "a.b:c", "this:x", "sweep.cli:main", ":", "ppo", "tpe", "asha"),
+    *(
+        "os:system",
+        "builtins:eval",
+        "a.b:c",
+        "this:x",
+        "sweep.cli.main:main",
+        ":",
+        "ppo",
+        "tpe",
+        "asha",
+    ),
     *("lr", "lr.x", "_x", "a..b", "model", "filter", "'1 + '", "'(' * 99", "'9**9**9'", "'1/0'"),
     *("'lr if lr else lr'", "'__import__(1)'", "'a.b.c'", "'lr in [1]'", "'not 1'", "'(lr)(lr)'"),
     *("[low, high]", "[1, 0]", "[0, 0]", "[0, 1e400]", "[-1, 1]", "[1, 2, 3]", "[a, b]", "[1]"),

@@ -25,8 +25,8 @@ from benchmarks.chaos import oracle
 from benchmarks.chaos.store_cases import Cases, Failed, main
 from benchmarks.chaos.victims import PATIENCE_S, Sweep, Victim
 from benchmarks.chaos.workload import JOBS, KINDS, TRAINERS
-from sweep.folder import Folder
-from trainables import rng
+from sweep.ledger.folder import Folder
+from trainables.core import rng
 
 #: Of one sweep.
 KILLS = 5

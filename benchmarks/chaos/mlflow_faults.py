@@ -18,11 +18,12 @@ from functools import partial
 from pathlib import Path
 
 from benchmarks.chaos.store_cases import Cases, Failed, main
-from sweep import sending, trackers, tracking
-from sweep.folder import Folder
-from sweep.outbox import Outbox
+from sweep import trackers
+from sweep.driver import sync
+from sweep.driver.outbox import Outbox
+from sweep.ledger.folder import Folder
 from sweep.trackers import Comparable
-from sweep.trackers._mlflow_store import store_url
+from sweep.trackers._shared.mlflow_store import store_url
 from tests.support import sweeps
 from tests.support.faulty_proxy import Fault, FaultyProxy
 from tests.support.mlflow_server import free_port, serving
@@ -59,14 +60,14 @@ def under(fault: Fault, proxy: FaultyProxy) -> dict[str, float]:
         plain = sweeps.make(Path(name) / "plain", trackers=[], **_SWEEP)
         alone = _seconds(lambda: sweeps.run(plain))
         folder = sweeps.make(Path(name) / "tracked", trackers=["mlflow"], **_SWEEP)
-        tracking.keep(folder.tracking_uri, f"http://127.0.0.1:{proxy.port}")
+        sync.keep(folder.tracking_uri, f"http://127.0.0.1:{proxy.port}")
         proxy.fault = fault
-        box = Outbox(folder.ledger, sending.made(sending.where(folder)), lambda _text: None)
+        box = Outbox(folder.ledger, sync.made(sync.where(folder)), lambda _text: None)
         beside = _seconds(lambda: sweeps.run(folder, watch=lambda _records: box.notify()))
         proxy.fault = Fault.NONE
         box.close(0.0)
         _await_senders()
-        (sent,) = sending.send(folder, lambda _text: None, PATIENCE_S)
+        (sent,) = sync.send(folder, lambda _text: None, PATIENCE_S)
         wrong = _differences(folder)
         if sent.missing or wrong:
             raise Failed(f"{sent.missing} events are missing; {wrong[:3]}")
@@ -90,7 +91,7 @@ def _await_senders() -> None:
 
 
 def _differences(folder: Folder) -> list[str]:
-    tracker = trackers.find("mlflow")(sending.where(folder))
+    tracker = trackers.find("mlflow")(sync.where(folder))
     if not isinstance(tracker, Comparable):
         raise TypeError(f"{tracker} cannot be compared")
     return tracker.differences()

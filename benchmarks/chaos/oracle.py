@@ -9,11 +9,11 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from benchmarks.chaos.workload import Step
-from sweep import verify
-from sweep.events import FINISHED, Closed, End, EpochBegan, Recorded, Status
-from sweep.folder import Folder
-from sweep.ledger import Ledger
-from sweep.seeds import replica_name
+from sweep.history.events import FINISHED, Closed, End, Recorded, Status, TermBegan
+from sweep.history.seeds import replica_name
+from sweep.ledger.folder import Folder
+from sweep.ledger.ledger import Ledger
+from sweep.operations import verify
 from tests.support import sweeps
 
 #: The process that a reason names.
@@ -60,7 +60,7 @@ def _numbers(folder: Folder) -> Iterator[str]:
 
 def _ledger(folder: Folder) -> Iterator[str]:
     """Epochs that never go back: who is dead writes nothing."""
-    epochs = [record.epoch for record in read(folder)]
+    epochs = [record.term for record in read(folder)]
     if epochs != sorted(epochs):
         yield f"an epoch wrote after its successor: {epochs}"
 
@@ -77,7 +77,7 @@ def _files(folder: Folder) -> Iterator[str]:
 def _memory(folder: Folder) -> Iterator[str]:
     """No semaphore of any of its drivers."""
     for record in read(folder):
-        if isinstance(record.event, EpochBegan):
+        if isinstance(record.event, TermBegan):
             left = list(Path("/dev/shm").glob(f"sem.loky-{record.event.pid}-*"))  # noqa: S108
             if left:
                 yield f"driver {record.event.pid} left {len(left)} semaphores"

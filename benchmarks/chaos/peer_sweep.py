@@ -16,12 +16,14 @@ from typing import Any
 
 from benchmarks.chaos.peer_curve import ITERATIONS, JOBS, SLICE_S, TRIALS, Curve
 from benchmarks.chaos.peer_saver import Way, serve
-from sweep import checkpoints, reading
-from sweep.events import Status
-from sweep.folder import Folder
-from sweep.ledger import Ledger
-from sweep.trial import Trial
-from trainables import Trainable, checkpoint_file
+from sweep.history.events import Status
+from sweep.history.trial import Trial
+from sweep.ledger.folder import Folder
+from sweep.ledger.ledger import Ledger
+from sweep.slices import retention
+from sweep.views import reading
+from trainables import Trainable
+from trainables.checkpoint import file
 from trainables.errors import CheckpointError
 
 NAME = "demo"
@@ -70,7 +72,7 @@ def run(folder: Path) -> None:
     (folder / "spec.yaml").write_text(json.dumps(spec))
     words = ["resume", NAME] if begun else ["run", str(folder / "spec.yaml")]
     options = ["--jobs", str(JOBS), "--root", str(folder / "results")]
-    os.execv(sys.executable, [sys.executable, "-m", "sweep.cli", *words, *options])  # noqa: S606
+    os.execv(sys.executable, [sys.executable, "-m", "sweep.cli.main", *words, *options])  # noqa: S606
 
 
 def read(folder: Path) -> list[dict[str, Any]]:
@@ -86,7 +88,7 @@ def _trial(folder: Folder, ledger: Ledger, trial: Trial) -> dict[str, Any]:
     if replica.newest is not None:
         try:
             path = folder.trial(trial.number) / replica.newest.file
-            final = checkpoint_file.read(path, replica.newest.digest).state["trainable"]["data"]
+            final = file.read(path, replica.newest.digest).state["trainable"]["data"]
         except CheckpointError as error:
             final = {"error": str(error)}
     return {
@@ -111,15 +113,15 @@ def _save(prepared: tuple[Path, Curve, list[str]], k: int) -> list[str]:
     folder, curve, kept = prepared
     while curve.iteration < k:
         curve.step()
-    saved = checkpoint_file.write(folder, k, {}, curve.state())
+    saved = file.write(folder, k, {}, curve.state())
     kept.insert(0, saved.path.name)
     with contextlib.suppress(OSError):  # it is swept up at the next occasion
-        checkpoints.sweep_up(folder, kept[: checkpoints.ALWAYS_KEPT])
+        retention.sweep_up(folder, kept[: retention.ALWAYS_KEPT])
     return [saved.path.name, saved.digest]
 
 
 def _load(folder: str, token: list[str]) -> Any:
-    return checkpoint_file.read(Path(folder) / "trial" / token[0], token[1]).state
+    return file.read(Path(folder) / "trial" / token[0], token[1]).state
 
 
 if __name__ == "__main__":

@@ -19,7 +19,7 @@ from typing import Any
 from benchmarks.chaos import peer_curve, peers_oracle
 from benchmarks.chaos.peers_processes import POLL_S, Launched, Tool, kill, left_behind
 from benchmarks.chaos.store_cases import Failed
-from trainables import rng
+from trainables.core import rng
 
 KINDS = ("group", "driver", "worker")
 #: Kills come after so many of all iterations at least, and so many are left.

@@ -8,14 +8,14 @@ from typing import Any
 
 from benchmarks.chaos.scheduling_stage import Stage
 from benchmarks.chaos.scheduling_world import claim
-from sweep.events import FINISHED, Status
-from sweep.requests import Verb
-from sweep.show import explanation, look, render_explanation
-from sweep.testing.course import decisions
-from sweep.verify import look_at
-from sweep.wishes import Changed, Held, Hold
+from sweep.cli import trial_tables
+from sweep.history.events import FINISHED, Changed, HoldChanged, Status, UserHold
+from sweep.ledger.requests import Verb
+from sweep.operations.verify import look_at
+from sweep.testing.simulation import decisions
+from sweep.views import explanation, lookup
 
-_HOLDS = {Verb.STOP: Hold.STOP, Verb.PAUSE: Hold.PAUSE, Verb.UNPAUSE: Hold.NONE}
+_HOLDS = {Verb.STOP: UserHold.STOP, Verb.PAUSE: UserHold.PAUSE, Verb.UNPAUSE: UserHold.NONE}
 
 
 def check(stage: Stage, spec: Mapping[str, Any]) -> None:
@@ -40,7 +40,7 @@ def _statuses(stage: Stage) -> None:
         done = bool(history.exhausted) or history.searched == history.wanted
         claim(done, f"it is finished with {history.searched} of {history.wanted} trials")
     for replica in history.replicas(*Status):
-        waits = replica.held is Hold.PAUSE or (
+        waits = replica.held is UserHold.PAUSE or (
             replica.status is Status.WAITING and bool(history.why)
         )
         ended = replica.status in FINISHED or waits
@@ -69,14 +69,14 @@ def _requests(stage: Stage) -> None:
     done: Counter[Any] = Counter()
     for record in stage.oracle.records:
         event = record.event
-        if isinstance(event, Held):
+        if isinstance(event, HoldChanged):
             done[event.trial, event.hold] += 1
         elif isinstance(event, Changed) and event.trials:
             done["trials", event.trials] += 1
     for trial in stage.oracle.mirror.trials:
         if trial.clone_of is not None:
             done[trial.number, "clone"] += 1
-        ended = trial.held is not Hold.STOP or trial.status in FINISHED
+        ended = trial.held is not UserHold.STOP or trial.status in FINISHED
         claim(ended, f"trial {trial.number} was to be stopped")
     claim(due == done, f"granted: {due}; done: {done}")
 
@@ -97,11 +97,11 @@ def _granted(stage: Stage) -> Counter[Any]:
 
 def _explained(stage: Stage) -> None:
     """`sweep explain` has something to say of each trial."""
-    sweep = look.read(stage.folder)
+    sweep = lookup.read(stage.folder)
     for trial in sweep.history.trials:
         data = explanation.explain(sweep, trial.number)
         json.dumps(data, allow_nan=False)
-        render_explanation.explanation(data)
+        trial_tables.explanation(data)
         begun = any(replica.slices for replica in trial.replicas)
         claim(len(data["decisions"]) > begun, f"trial {trial.number} is not explained")
 

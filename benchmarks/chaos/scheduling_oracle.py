@@ -12,27 +12,31 @@ from dataclasses import dataclass, field
 from benchmarks.chaos.scheduling_rungs import Rungs
 from benchmarks.chaos.scheduling_walk import Known
 from benchmarks.chaos.scheduling_world import Place, claim
-from sweep import launch, racing, reading
-from sweep.assignment import SliceOutcome
+from sweep.driver import launch
 from sweep.errors import WorkerLost
-from sweep.events import (
+from sweep.history.events import (
     FINISHED,
+    Changed,
     Closed,
     Created,
+    Dropped,
     End,
-    EpochBegan,
     Moved,
     Opened,
     Recorded,
     Saved,
     Status,
+    TermBegan,
 )
-from sweep.folder import Folder
-from sweep.history import History, Replica
-from sweep.ledger import Ledger
+from sweep.history.history import History
+from sweep.history.replica import Replica
+from sweep.ledger.folder import Folder
+from sweep.ledger.ledger import Ledger
+from sweep.schedulers._shared import racing
+from sweep.slices.messages import SliceOutcome
 from sweep.spec import SweepSpec
-from sweep.wishes import Changed, Dropped
-from trainables import checkpoint_file
+from sweep.views import reading
+from trainables.checkpoint import file as checkpoint_file
 
 #: Epoch, trial, replica, slice.
 Handed = tuple[int, int, int, int]
@@ -90,7 +94,7 @@ class Oracle:
         found = self.reader.read(self.mirror.k)
         for record in found:
             claim(record.k == self.mirror.k + 1, f"event {record.k} follows {self.mirror.k}")
-            claim(record.epoch >= self.mirror.epoch, f"event {record.k} is of an older epoch")
+            claim(record.term >= self.mirror.term, f"event {record.k} is of an older term")
             self._follow(record)
             self.mirror.extend([record])
             self.records.append(record)
@@ -101,7 +105,7 @@ class Oracle:
 
     def compare(self, history: History, whole: bool = False) -> None:
         """The driver's own history is the one that the ledger holds."""
-        for name in ("k", "epoch", "wanted", "ended", "exhausted", "suspended", "why", "max_disk"):
+        for name in ("k", "term", "wanted", "ended", "exhausted", "suspended", "why", "max_disk"):
             one, other = getattr(history, name), getattr(self.mirror, name)
             claim(one == other, f"the driver's {name} is {one!r}, the ledger says {other!r}")
         claim(history.changed == self.mirror.changed, "the driver's budget is another one")
@@ -115,7 +119,7 @@ class Oracle:
 
     def _follow(self, record: Recorded) -> None:
         match record.event:
-            case EpochBegan():
+            case TermBegan():
                 self.handed.clear()
             case Created() as event:
                 self._create(event)
@@ -162,7 +166,7 @@ class Oracle:
         claim(event.slice == seen.slice, f"{name}: slice {event.slice}, not {seen.slice}")
         answer = None
         if event.end is not End.INTERRUPTED:
-            key = (record.epoch, event.trial, event.replica, event.slice)
+            key = (record.term, event.trial, event.replica, event.slice)
             answer = self.handed.pop(key, None)
             claim(answer is not None, f"{name}: {event.end} is recorded, and nothing came back")
         if isinstance(answer, SliceOutcome):

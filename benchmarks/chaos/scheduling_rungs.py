@@ -7,10 +7,10 @@ to a lower rung and no trial was still to begin.
 from collections.abc import Iterator
 
 from benchmarks.chaos.scheduling_world import claim
-from sweep.events import Goal, Status
-from sweep.history import History
+from sweep.history.events import Goal, Status
+from sweep.history.history import History
 from sweep.schedulers import Scheduler, asha
-from sweep.schedulers._rungs import ranked_at
+from sweep.schedulers._shared.rungs import ranked_at
 
 
 class Rungs:

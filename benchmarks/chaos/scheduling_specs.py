@@ -6,7 +6,7 @@ from typing import Any
 from hypothesis import strategies as st
 
 from benchmarks.chaos.scheduling_way import Trouble
-from sweep.requests import Verb
+from sweep.ledger.requests import Verb
 
 Spec = dict[str, Any]
 Wish = tuple[Verb, dict[str, Any]]

@@ -11,15 +11,15 @@ from typing import Any
 from benchmarks.chaos.scheduling_oracle import Oracle
 from benchmarks.chaos.scheduling_way import Died, Trouble
 from benchmarks.chaos.scheduling_world import Killed, Pool, Slice, World, claim
-from sweep import launch, lease
 from sweep import spec as specs
-from sweep.driver import Driver
-from sweep.errors import NotOurs, OutsideError
-from sweep.events import Closed, Created, Status
-from sweep.folder import Folder
-from sweep.launch import Launch
-from sweep.requests import Requests, Verb
-from sweep.wishes import Changed
+from sweep.driver import launch
+from sweep.driver.driver import Driver
+from sweep.driver.launch import Launch
+from sweep.errors import StorageError, SweepLocked
+from sweep.history.events import Changed, Closed, Created, Status
+from sweep.ledger import lease
+from sweep.ledger.folder import Folder
+from sweep.ledger.requests import Requests, Verb
 
 #: Turns in which an undisturbed sweep must come to its end.
 MOST_TURNS = 500
@@ -109,7 +109,7 @@ class Stage:
             with self.world.driving():
                 self.term = Term(request, self.world)
             self.finished = False
-        except (Killed, OutsideError) as error:
+        except (Killed, StorageError) as error:
             self.ended.append(type(error).__name__)
         begun = self.oracle.reader.read(after=before)
         if "trials" in more and any(isinstance(record.event, Changed) for record in begun):
@@ -129,9 +129,9 @@ class Stage:
             self.ended.append(term.driver.history.ended)
             self.look()
             self.oracle.compare(term.driver.history, whole=True)
-            with self.world.driving(), contextlib.suppress(Killed, OutsideError):
+            with self.world.driving(), contextlib.suppress(Killed, StorageError):
                 term.stack.close()  # what fails here fails behind the sweep's last event
-        except (Killed, OutsideError) as error:
+        except (Killed, StorageError) as error:
             self.gone(error)
         self.look()
         if self.term is not None:
@@ -159,17 +159,17 @@ class Stage:
         try:
             with launch.opened(Launch(self.folder, 1), lambda slots: Pool(slots, self.world)):
                 claim(self.term is None, "two drivers at once")
-        except NotOurs:
+        except SweepLocked:
             claim(self.term is not None, "refused, and nobody drives it")
 
     def usurp(self) -> None:
         """The lock's file is deleted and another driver takes over; the first does not know."""
         self.older.append(self.now)
-        before = lease.look(self.folder.ledger).epoch
+        before = lease.look(self.folder.ledger).term
         (self.folder.path / "run.lock").unlink()
         self.term = None
         self.resume()
-        if lease.look(self.folder.ledger).epoch == before:
+        if lease.look(self.folder.ledger).term == before:
             self.resume()  # it was stopped before the sweep was its own
 
     def old_driver(self) -> None:
@@ -182,8 +182,8 @@ class Stage:
         try:
             for _ in range(20):
                 next(term.turns)
-        except (NotOurs, StopIteration) as error:
-            claim(isinstance(error, NotOurs), "a driver ended the sweep of another")
+        except (SweepLocked, StopIteration) as error:
+            claim(isinstance(error, SweepLocked), "a driver ended the sweep of another")
             self.older.remove(term)
             term.leave(error)
         self.look()
@@ -199,7 +199,7 @@ class Stage:
         """A slice comes back."""
         answer = self.world.play(one, trouble)
         self.now.pool.under_way.remove(one)
-        key = (one.spec.epoch, one.spec.trial, one.spec.replica, one.spec.number)
+        key = (one.spec.term, one.spec.trial, one.spec.replica, one.spec.number)
         self.oracle.handed[key] = answer
         self._answer(one, answer)
 

@@ -10,8 +10,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from sweep.history import History, Replica
-from sweep.seeds import seed_of
+from sweep.history.history import History
+from sweep.history.replica import Replica
+from sweep.history.seeds import seed_of
 from trainables import Trainable
 
 #: Called at the beginning of each iteration, with the seconds that it takes; may raise.

@@ -4,7 +4,7 @@ import itertools
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from sweep.assignment import SliceSpec
+from sweep.slices.messages import SliceSpec
 
 
 class Died(BaseException):
@@ -92,7 +92,7 @@ class Way:
             self.passed += 1
             if self.passed == self.trouble.dies:
                 if place == "checkpoint half written":
-                    (self.folder / f".tmp-{self.spec.epoch}-1-{self.passed:016x}").touch()
+                    (self.folder / f".tmp-{self.spec.term}-1-{self.passed:016x}").touch()
                 raise Died
         if place == "checkpoint half written" and self.refused < self.trouble.refused:
             self.refused += 1

@@ -19,25 +19,27 @@ from unittest import mock
 
 import sqlalchemy as sa
 
-import sweep.budget
-import sweep.driver
-import sweep.guard
-import sweep.holding
-import sweep.ledger
-import sweep.requests
-import sweep.saving
-import sweep.slice
+import sweep.driver.driver
+import sweep.driver.limits
+import sweep.ledger.hold
+import sweep.ledger.ledger
+import sweep.ledger.requests
+import sweep.slices.checkpoints
+import sweep.slices.slice
 import trainables.trainable
 from benchmarks.chaos.scheduling_walk import Here
 from benchmarks.chaos.scheduling_way import Clock, Died, Trouble, Way
 from benchmarks.chaos.store_cases import Failed
-from sweep import clock, pools, provenance, warm
-from sweep.assignment import SliceOutcome, SliceSpec
+from sweep import pools
+from sweep.driver import launch
 from sweep.errors import WorkerLost
-from trainables import failpoints
+from sweep.ledger import ledger as clock
+from sweep.slices import cache
+from sweep.slices.messages import SliceOutcome, SliceSpec
+from trainables.core import failpoints
 
 #: The same for all, and slow to find out.
-_provenance = functools.cache(provenance.of)
+_provenance = functools.cache(launch.provenance_of)
 #: What a `Fuse` may be at: each failpoint that a driver passes; just before a commit; a statement
 #: that fails; a commit that does.
 FUSES = (
@@ -145,19 +147,25 @@ class World:
         """Whoever asks for the time, sleeps, waits or passes a failpoint asks this world."""
         driver, worker = self.clock, self.worker_clock
         with contextlib.ExitStack() as stack:
-            for module in (sweep.driver, sweep.budget, sweep.requests, sweep.ledger, sweep.guard):
+            for module in (
+                sweep.driver.driver,
+                sweep.driver.limits,
+                sweep.ledger.requests,
+                sweep.ledger.ledger,
+                sweep.driver.limits,
+            ):
                 stack.enter_context(mock.patch.object(module, "time", driver))
-            for module in (sweep.slice, sweep.saving, trainables.trainable):
+            for module in (sweep.slices.slice, sweep.slices.checkpoints, trainables.trainable):
                 stack.enter_context(mock.patch.object(module, "time", worker))
             # Signs of life are given by a thread on the real clock: here nobody hears any.
             never = threading.TIMEOUT_MAX
-            stack.enter_context(mock.patch.object(sweep.holding, "RENEW_S", never))
+            stack.enter_context(mock.patch.object(sweep.ledger.hold, "RENEW_S", never))
             stack.enter_context(mock.patch.object(clock, "now", driver.time))
-            stack.enter_context(mock.patch.object(sweep.driver, "wait", self._wait))
+            stack.enter_context(mock.patch.object(sweep.driver.driver, "wait", self._wait))
             stack.enter_context(mock.patch.object(failpoints, "reach", self._reach))
-            stack.enter_context(mock.patch.object(provenance, "of", _provenance))
+            stack.enter_context(mock.patch.object(launch, "of", _provenance))
             stack.enter_context(mock.patch.object(Here, "beside", self._beside))
-            stack.enter_context(mock.patch.object(warm, "_here", warm._Process()))
+            stack.enter_context(mock.patch.object(cache, "_here", cache._Process()))
             listeners = (("before_cursor_execute", self._statement), ("commit", self._commit))
             for name, listener in listeners:
                 sa.event.listen(sa.Engine, name, listener)
@@ -211,11 +219,11 @@ class World:
         """Run a slice to its end, and hand over what came of it."""
         way = Way(one.spec, trouble, self.folder, self.worker_clock)
         known = None if trouble.cold else self.processes.get(one.place)
-        warm._here = known or warm._Process()
+        cache._here = known or cache._Process()
         self._way = way
         try:
-            outcome: SliceOutcome | WorkerLost = sweep.slice.run_slice(way.spec)
-            self.processes[one.place] = warm._here
+            outcome: SliceOutcome | WorkerLost = sweep.slices.slice.run_slice(way.spec)
+            self.processes[one.place] = cache._here
         except Died:
             self.processes.pop(one.place, None)
             outcome = WorkerLost(-9, 1)

@@ -24,8 +24,9 @@ import numpy as np
 
 from benchmarks.chaos.store_cases import Cases, Failed, main
 from benchmarks.chaos.store_disk import Op, Recorder, State, states
-from sweep import checkpoints
-from trainables import checkpoint_file, rng, segments
+from sweep.slices import retention as checkpoints
+from trainables.checkpoint import file, segments
+from trainables.core import rng
 from trainables.errors import CheckpointError
 
 #: Arrays of so many bytes lie in segments here, and segments are so long.
@@ -91,9 +92,9 @@ def _saves(recorder: Recorder, folder: Path, variants: Sequence[int], fails: int
         if number == fails:
             recorder.before = _full_disk()
             with contextlib.suppress(OSError):
-                checkpoint_file.write(folder, number, {}, state_of(variant))
+                file.write(folder, number, {}, state_of(variant))
             recorder.before = lambda _: None
-        saved = checkpoint_file.write(folder, number, {}, state_of(variant))
+        saved = file.write(folder, number, {}, state_of(variant))
         path = saved.path.relative_to(recorder.root)
         named = [(str(path), saved.digest, variant), *named][: checkpoints.ALWAYS_KEPT]
         recorder.mark(Named(tuple(named)))
@@ -139,7 +140,7 @@ def bad_states(ops: Sequence[Op]) -> Iterator[str | None]:
 
 
 def _is_read(name: str) -> bool:
-    return checkpoint_file.parse_name(name) is not None or bool(segments.PATTERN.fullmatch(name))
+    return file.parse_name(name) is not None or bool(segments.PATTERN.fullmatch(name))
 
 
 def _named_at(ops: Sequence[Op], count: int) -> Named:
@@ -159,7 +160,7 @@ def what_is_lost(root: Path, named: Iterable[tuple[str, str, int]]) -> str:
     """What of (path, digest, variant) below `root` cannot be read or is another state, if any."""
     for path, digest, variant in named:
         try:
-            found = checkpoint_file.read(root / path, digest).state
+            found = file.read(root / path, digest).state
         except CheckpointError as error:
             return str(error)
         expected = state_of(variant)

@@ -18,10 +18,10 @@ from pathlib import Path
 
 from benchmarks.chaos.store_cases import Cases, Failed, main
 from benchmarks.chaos.store_crashes import fast_folder, small_segments, state_of
-from sweep.beginning import Beginning
-from sweep.events import Saved
-from trainables import checkpoint_file
+from sweep.history.events import Saved
+from sweep.slices.checkpoints import Beginning
 from trainables.algorithms.ppo import PPO
+from trainables.checkpoint import file as checkpoint_file
 from trainables.errors import CorruptCheckpoint
 from trainables.trainable import TrialContext
 

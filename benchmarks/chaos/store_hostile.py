@@ -18,9 +18,9 @@ import numpy as np
 from benchmarks.chaos.store_cases import Cases, main
 from benchmarks.chaos.strangers import Jail, survived
 from tests.support.attacks import FILES, PICKLES, PROTO, crafted, sealed, section, with_header
-from trainables import rng
-from trainables.pickle_scan import ALLOWED
-from trainables.state import pack
+from trainables.checkpoint.pickle_scan import ALLOWED
+from trainables.checkpoint.state import pack
+from trainables.core import rng
 
 JAIL = Jail("benchmarks.chaos.store_reader", memory_mib=600, limit_s=300.0)
 #: Files of one round, and of one process.

@@ -4,13 +4,13 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.chaos.jail import Reader, serve
-from trainables import checkpoint_file
+from trainables.checkpoint import file
+from trainables.checkpoint.state import pack
 from trainables.errors import CheckpointError
-from trainables.state import pack
 
 
 def _read(path: Path) -> Any:
-    return checkpoint_file.read(path).state
+    return file.read(path).state
 
 
 def _warm_up() -> None:

@@ -15,8 +15,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 from benchmarks.chaos.store_crashes import small_segments, state_of
-from sweep import checkpoints
-from trainables import checkpoint_file
+from sweep.slices import retention
+from trainables.checkpoint import file
 
 SAVES = 4
 
@@ -29,15 +29,15 @@ def save(folder: Path, say: Callable[[Named | None], None]) -> None:
     for number in range(SAVES):
         variant = number % 3
         try:
-            saved = checkpoint_file.write(folder, number, {}, state_of(variant))
+            saved = file.write(folder, number, {}, state_of(variant))
         except OSError:
             say(None)
             continue
-        kept = [(saved.path.name, saved.digest, variant), *named][: checkpoints.ALWAYS_KEPT]
+        kept = [(saved.path.name, saved.digest, variant), *named][: retention.ALWAYS_KEPT]
         named = kept
         say(named)
         try:
-            checkpoints.sweep_up(folder, [name for name, *_ in named])
+            retention.sweep_up(folder, [name for name, *_ in named])
         except OSError:
             continue
 

@@ -18,7 +18,7 @@ import psutil
 
 from benchmarks.chaos.store_cases import Failed
 from benchmarks.chaos.workload import JOBS, STEPS, Step, read_steps
-from sweep.folder import Folder
+from sweep.ledger.folder import Folder
 
 REPOSITORY = Path(__file__).parents[2]
 #: Seconds that anything may take on a busy machine; who is dead is late long before.
@@ -65,7 +65,7 @@ class Sweep:
     def _command(self, *words: str) -> "subprocess.Popen[bytes]":
         with (self.root / "said").open("ab") as said:
             return subprocess.Popen(  # noqa: S603 our own command line
-                [sys.executable, "-m", "sweep.cli", *words],
+                [sys.executable, "-m", "sweep.cli.main", *words],
                 cwd=self.root,
                 env={**os.environ, "PYTHONPATH": str(REPOSITORY), STEPS: str(self._steps)},
                 stdout=subprocess.DEVNULL,

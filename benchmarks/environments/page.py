@@ -79,7 +79,15 @@ def sections(rows: Sequence[tuple[str, Row]], batch_modes: Sequence[str]) -> lis
     """Title and table of each group that has rows."""
     lines: list[str] = []
     modes = [f"sampled, {mode}" for mode in batch_modes]
-    titles = ["environment", "level", "steps/s", "in 8 lanes", "saved bytes", *modes, "resumed"]
+    titles = [
+        "environment",
+        "level",
+        "steps/s",
+        "in 8 environments",
+        "saved bytes",
+        *modes,
+        "resumed",
+    ]
     for group in (*GROUPS.values(), OTHERS):
         mine = [row for name, row in rows if name == group]
         if mine:

@@ -18,9 +18,9 @@ SIZES: Mapping[bool, dict[str, Any]] = {
 
 def measure(env: str, batch_modes: Sequence[str]) -> Row:
     """All cells of one row; a cell that failed says why."""
-    from trainables import env_check
+    from trainables.envs import check
 
-    row: Row = env_check.check(env, steps=400)
+    row: Row = check.check(env, steps=400)
     if not row["unsupported"]:
         slow = (row["steps_per_s"] or 0.0) < SLOW
         for mode in batch_modes:
@@ -60,7 +60,7 @@ def _resume(settings: Mapping[str, Any]) -> str:
     """
     import copy
 
-    from trainables.results import VOLATILE_KEYS
+    from trainables.core.results import VOLATILE_KEYS
 
     def on(trainer: Any) -> list[str]:
         try:

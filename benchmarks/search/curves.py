@@ -29,9 +29,9 @@ import numpy as np
 
 from benchmarks.search.game import ITERATIONS
 from benchmarks.search.tabulated import SPACE, TABLE
-from sweep.samples import draw
+from sweep.driver.launch import draw_samples
 from sweep.space import Space
-from trainables import rng
+from trainables.core import rng
 
 SETTINGS, SEEDS = 200, 3
 #: Environment → environment steps per iteration.
@@ -58,7 +58,7 @@ def runs() -> Iterator[Run]:
 
 def settings() -> list[dict[str, Any]]:
     """The settings of the table, drawn from the game's space."""
-    return [point.searched for point in draw(Space.parse(_spec()), 0, SETTINGS)]
+    return [point.searched for point in draw_samples(Space.parse(_spec()), 0, SETTINGS)]
 
 
 def _spec() -> dict[str, Any]:

@@ -7,8 +7,8 @@ from typing import Any
 
 from benchmarks.search.game import ITERATIONS, Game, Settings
 from benchmarks.search.trace import Report, Trace
-from sweep.events import Closed
-from sweep.testing import Moment, simulate
+from sweep.history.events import Closed
+from sweep.testing import CurvePoint, simulate
 
 ETA = 3
 LOOKS: Mapping[str, Any] = {"grace_period": 1, "reduction_factor": ETA}
@@ -41,7 +41,7 @@ def search(
 ) -> Trace:
     """One search; `settings` are tried first, if there are any."""
 
-    def curve(at: Moment) -> Mapping[str, Any]:
+    def curve(at: CurvePoint) -> Mapping[str, Any]:
         before = {k.removeprefix("state/"): v for k, v in at.before.items() if k[:6] == "state/"}
         value, state = game.play(_flat(game, at.config), at.iteration, before)
         return {"value": value, **{f"state/{k}": v for k, v in state.items()}}

@@ -5,7 +5,7 @@
 
 A pool has a fixed number of slots and is never given more slices than that at once. A slice whose
 process dies fails its own future with `sweep.errors.WorkerLost`, and no other; one whose process
-must not be used any more fails it with `sweep.warm.StaleProcess`.
+must not be used any more fails it with `sweep.slices.cache.StaleProcess`.
 """
 
 from collections.abc import Callable, Mapping
@@ -13,8 +13,8 @@ from concurrent.futures import Future
 from typing import ClassVar, Protocol
 
 from sweep import plugins
-from sweep.assignment import SliceOutcome, SliceSpec
 from sweep.errors import SweepError
+from sweep.slices.messages import SliceOutcome, SliceSpec
 
 PACKAGE = __name__
 #: The pool of a sweep that is not told another one.

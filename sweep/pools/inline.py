@@ -3,9 +3,10 @@
 from concurrent.futures import Future
 from typing import ClassVar
 
-from sweep import pools, warm
-from sweep.assignment import SliceOutcome, SliceSpec
-from sweep.slice import run_slice
+from sweep import pools
+from sweep.slices import cache
+from sweep.slices.messages import SliceOutcome, SliceSpec
+from sweep.slices.slice import run_slice
 
 
 class Pool(pools.Pool):
@@ -24,4 +25,4 @@ class Pool(pools.Pool):
 
     def close(self) -> None:
         """Let go of the trainable that is kept in memory."""
-        warm.forget()
+        cache.forget()

@@ -22,12 +22,13 @@ from typing import Any, ClassVar
 
 from joblib.externals.loky.process_executor import BrokenProcessPool, ProcessPoolExecutor
 
-from sweep import pools, warm
-from sweep.assignment import SliceOutcome, SliceSpec
+from sweep import pools
 from sweep.errors import SweepError, WorkerLost
-from sweep.slice import run_slice
-from trainables import disk
-from trainables.processes import (
+from sweep.slices import cache
+from sweep.slices.messages import SliceOutcome, SliceSpec
+from sweep.slices.slice import run_slice
+from trainables.checkpoint import disk
+from trainables.core.processes import (
     TERMINAL_SIGNALS,
     Parent,
     die_with_parent,
@@ -35,7 +36,7 @@ from trainables.processes import (
     kill_family,
     this_process,
 )
-from trainables.starting import blocked, child_context, start_trackers
+from trainables.core.starting import blocked, child_context, start_trackers
 
 #: One thread per worker, set before any library reads it: trials are the parallelism.
 THREADS = dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"), "1") | {
@@ -63,7 +64,7 @@ class _Slot:
     error: SweepError | None = None
     """Why its process was ended."""
     retired: bool = False
-    """Whether its process ends when it is idle, since there are too many."""
+    """Whether the slot is closed once it is idle, because the pool was made smaller."""
     free_since: float = 0.0
     """When its newest slice ended, by the monotonic clock; 0: it has had none."""
 
@@ -132,7 +133,7 @@ class Pool(pools.Pool):
     def close(self) -> None:
         """Let idle workers end what they keep in memory, then kill all; slices there are lost."""
         slots = [slot for slot in self._slots if slot.alive]
-        idle = [slot.executor.submit(warm.forget) for slot in slots if not slot.busy]
+        idle = [slot.executor.submit(cache.forget) for slot in slots if not slot.busy]
         wait(idle, timeout=FORGET_S)
         for slot in self._slots:
             _end(slot)

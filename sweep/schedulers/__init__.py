@@ -20,8 +20,8 @@ from pydantic import BaseModel
 
 from sweep import plugins
 from sweep.errors import UsageError
-from sweep.events import Evidence, Goal, Status
-from sweep.history import History
+from sweep.history.events import Evidence, Goal, Status
+from sweep.history.history import History
 from sweep.space import Space
 from trainables.errors import printable
 
@@ -45,7 +45,7 @@ class Resume:
 
 
 @dataclass(frozen=True)
-class Fresh:
+class NewTrial:
     """Start a trial with settings that the searcher will propose."""
 
     goal: Goal
@@ -56,7 +56,7 @@ class Fresh:
 
 
 @dataclass(frozen=True)
-class Breed:
+class Exploit:
     """Start a trial from the newest checkpoint of another one, with settings of its own.
 
     It is a trial with a parent and does not count among the searched ones.
@@ -71,7 +71,7 @@ class Breed:
 
 
 @dataclass(frozen=True)
-class AddSeed:
+class AddReplica:
     """Train a trial that waits, or is done, under one seed more, from the beginning to `goal`."""
 
     trial: int
@@ -98,16 +98,16 @@ class Plan:
 
     stop: tuple[Stop, ...] = ()
     resume: tuple[Resume, ...] = ()
-    breed: tuple[Breed, ...] = ()
-    fresh: tuple[Fresh, ...] = ()
-    seeds: tuple[AddSeed, ...] = ()
+    breed: tuple[Exploit, ...] = ()
+    fresh: tuple[NewTrial, ...] = ()
+    seeds: tuple[AddReplica, ...] = ()
 
     def __bool__(self) -> bool:
         return bool(self.stop or self.resume or self.breed or self.fresh or self.seeds)
 
 
 @dataclass(frozen=True)
-class Frame:
+class SchedulerContext:
     """What a scheduler is told of the sweep that it is made for."""
 
     stop: Mapping[str, float] = field(default_factory=dict)
@@ -134,7 +134,7 @@ class Scheduler(Protocol):
     spares: int | None = None
     """How many trials are completed before it ends any early, for progress; None: it ends none."""
 
-    def __init__(self, options: BaseModel, frame: Frame) -> None: ...
+    def __init__(self, options: BaseModel, frame: SchedulerContext) -> None: ...
 
     @classmethod
     def settle(cls, options: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -158,7 +158,7 @@ class Scheduler(Protocol):
 
 
 def is_foreign(name: str) -> bool:
-    """Whether it is the path of a class, and no plugin of ours."""
+    """Whether `name` is the dotted path of a class, not the name of a plugin."""
     return ":" in name
 
 

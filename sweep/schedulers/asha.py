@@ -27,11 +27,11 @@ from typing import Any, ClassVar, Literal
 from pydantic import BaseModel, Field
 
 from sweep.errors import BadConfig
-from sweep.events import FINISHED, Goal, Status
-from sweep.history import History, Trial
-from sweep.schedulers import NOBODY_WAITS, Frame, Fresh, Plan, Resume
-from sweep.schedulers._looks import Looks, Verdict
-from sweep.schedulers._rungs import (
+from sweep.history.events import FINISHED, Goal, Status
+from sweep.history.history import History
+from sweep.history.trial import Trial
+from sweep.schedulers import NOBODY_WAITS, NewTrial, Plan, Resume, SchedulerContext
+from sweep.schedulers._shared.rungs import (
     RungOptions,
     climbs,
     evidence,
@@ -41,6 +41,7 @@ from sweep.schedulers._rungs import (
     waits,
     worth,
 )
+from sweep.schedulers._shared.stopping import PerTrialStopping, Verdict
 
 PROMOTION: Literal["promotion"] = "promotion"
 #: How many of the best trials a new sweep trains to the top rung, if its spec does not say.
@@ -62,12 +63,12 @@ class Options(RungOptions):
     )
 
 
-class Scheduler(Looks):
+class Scheduler(PerTrialStopping):
     """Lets the best third (say) of each rung go on to the next."""
 
     Options: ClassVar[type[BaseModel]] = Options
 
-    def __init__(self, options: BaseModel, frame: Frame) -> None:
+    def __init__(self, options: BaseModel, frame: SchedulerContext) -> None:
         if not isinstance(options, Options):
             raise TypeError(f"expected {Options}, got {type(options)}")
         self.time_attr = options.time_attr
@@ -94,7 +95,7 @@ class Scheduler(Looks):
         fresh = min(free - len(resume), history.to_create)
         goal = self._goal(0)
         why = f"no trial could be promoted; to rung {goal.at:g}"
-        plan = Plan(resume=resume, fresh=(Fresh(goal, why),) * fresh)
+        plan = Plan(resume=resume, fresh=(NewTrial(goal, why),) * fresh)
         return plan or Plan(resume=tuple(itertools.islice(self._finishing(history), free)))
 
     # ---- how much is left -------------------------------------------------------------------
@@ -206,7 +207,7 @@ class Scheduler(Looks):
 
 
 def _has_left(trial: Trial, level: float) -> bool:
-    """Whether it was sent on from a level, or is past it."""
+    """Whether the trial was promoted from this rung, or is past it."""
     goal = trial.goal.at
     return trial.time > level or (goal is not None and goal > level)
 

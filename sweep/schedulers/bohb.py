@@ -4,7 +4,7 @@ Falkner et al., BOHB: Robust and Efficient Hyperparameter Optimization at Scale,
 trials are halved exactly as Hyperband does, and proposed by ``searcher: bohb``.
 """
 
-from sweep.schedulers._brackets import Brackets
+from sweep.schedulers._shared.brackets import Brackets
 
 
 class Scheduler(Brackets):

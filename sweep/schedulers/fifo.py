@@ -5,9 +5,9 @@ from typing import ClassVar
 from pydantic import BaseModel, ConfigDict
 
 from sweep import schedulers
-from sweep.events import Goal
-from sweep.history import History
-from sweep.schedulers import Frame, Fresh, Plan
+from sweep.history.events import Goal
+from sweep.history.history import History
+from sweep.schedulers import NewTrial, Plan, SchedulerContext
 
 
 class Options(BaseModel):
@@ -22,11 +22,11 @@ class Scheduler(schedulers.Scheduler):
     Options: ClassVar[type[BaseModel]] = Options
     pauses = False
 
-    def __init__(self, options: BaseModel, frame: Frame) -> None:
+    def __init__(self, options: BaseModel, frame: SchedulerContext) -> None:
         self.time_attr = "training_iteration"
         self.levels: tuple[float, ...] = ()
 
     def plan(self, history: History, free: int) -> Plan:
         """Fill the free slots with fresh trials."""
         count = min(free, history.to_create)
-        return Plan(fresh=(Fresh(Goal(), "a slot was free"),) * count)
+        return Plan(fresh=(NewTrial(Goal(), "a slot was free"),) * count)

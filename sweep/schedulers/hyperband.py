@@ -1,6 +1,6 @@
-"""Hyperband: brackets of synchronous successive halving; see `sweep.schedulers._brackets`."""
+"""Hyperband: `sweep.schedulers._shared.brackets` of synchronous successive halving."""
 
-from sweep.schedulers._brackets import Brackets
+from sweep.schedulers._shared.brackets import Brackets
 
 
 class Scheduler(Brackets):

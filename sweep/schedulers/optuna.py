@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, ClassVar
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from sweep.schedulers import Frame
-from sweep.schedulers._pruners import Pruned, PrunerOptions
+from sweep.schedulers import SchedulerContext
+from sweep.schedulers._shared.pruners import Pruned, PrunerOptions
 
 if TYPE_CHECKING:
     from optuna.pruners import BasePruner
@@ -29,13 +29,13 @@ class Scheduler(Pruned):
 
     Options: ClassVar[type[BaseModel]] = Options
 
-    def __init__(self, options: BaseModel, frame: Frame) -> None:
+    def __init__(self, options: BaseModel, frame: SchedulerContext) -> None:
         super().__init__(options, frame)
         self._top = frame.stop.get(self.time_attr)
         self.make_pruner()
 
     def make_pruner(self) -> "BasePruner":
         """Optuna's."""
-        from sweep.schedulers import _pruning
+        from sweep.schedulers._shared import pruners
 
-        return _pruning.make_asked(self._arguments, "scheduler", self._top)
+        return pruners.make_asked(self._arguments, "scheduler", self._top)

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from pydantic import BaseModel, Field
 
-from sweep.schedulers import Frame
-from sweep.schedulers._pruners import Pruned, PrunerOptions
+from sweep.schedulers import SchedulerContext
+from sweep.schedulers._shared.pruners import Pruned, PrunerOptions
 
 if TYPE_CHECKING:
     from optuna.pruners import BasePruner
@@ -29,7 +29,7 @@ class Scheduler(Pruned):
 
     Options: ClassVar[type[BaseModel]] = Options
 
-    def __init__(self, options: BaseModel, frame: Frame) -> None:
+    def __init__(self, options: BaseModel, frame: SchedulerContext) -> None:
         super().__init__(options, frame)
         self._wrapped = self._arguments.pop("wrapped")
         self._top = frame.stop.get(self.time_attr)
@@ -38,10 +38,10 @@ class Scheduler(Pruned):
 
     def make_pruner(self) -> "BasePruner":
         """Optuna's."""
-        from sweep.schedulers import _pruning
+        from sweep.schedulers._shared import pruners
 
         inner = None
         if self._wrapped is not None:
             asked = {"pruner": "", **self._wrapped}
-            inner = _pruning.make_asked(asked, "scheduler.wrapped", self._top)
-        return _pruning.make("PatientPruner", {**self._arguments, "wrapped_pruner": inner})
+            inner = pruners.make_asked(asked, "scheduler.wrapped", self._top)
+        return pruners.make("PatientPruner", {**self._arguments, "wrapped_pruner": inner})

@@ -15,12 +15,12 @@ from typing import Any, ClassVar
 import numpy as np
 from pydantic import BaseModel
 
-from sweep.history import History, Trial
-from sweep.schedulers import Frame
-from sweep.schedulers._bandit import Array, Bandit
-from sweep.schedulers._generation import born_at
-from sweep.schedulers._mutation import Exploration, stream_of
-from sweep.schedulers._population import Population, PopulationOptions
+from sweep.history.history import History
+from sweep.history.trial import Trial
+from sweep.schedulers import SchedulerContext
+from sweep.schedulers._shared.bandit import Array, Bandit
+from sweep.schedulers._shared.mutation import Exploration, stream_of
+from sweep.schedulers._shared.population import Population, PopulationOptions, born_at
 from sweep.space import Float, Int
 
 Settings = Mapping[str, Any]
@@ -31,7 +31,7 @@ class Scheduler(Population):
 
     Options: ClassVar[type[BaseModel]] = PopulationOptions
 
-    def __init__(self, options: BaseModel, frame: Frame) -> None:
+    def __init__(self, options: BaseModel, frame: SchedulerContext) -> None:
         super().__init__(options, frame)
         domains = frame.space.domains
         self._numbers: dict[str, Float | Int] = {

@@ -1,9 +1,9 @@
 """Population-based training.
 
 Jaderberg et al., Population Based Training of Neural Networks, 2017. The population is ``trials``;
-see `sweep.schedulers._population`. A child's setting is drawn anew with `resample_probability`,
-otherwise multiplied by one of `perturbation_factors`, inside its domain; a choice moves to a
-neighbour in the order of the spec.
+see `sweep.schedulers._shared.population`. A child's setting is drawn anew with
+`resample_probability`, otherwise multiplied by one of `perturbation_factors`, inside its domain; a
+choice moves to a neighbour in the order of the spec.
 """
 
 from collections.abc import Mapping, Sequence
@@ -11,10 +11,11 @@ from typing import Annotated, Any, ClassVar
 
 from pydantic import BaseModel, Field
 
-from sweep.history import History, Trial
-from sweep.schedulers import Frame
-from sweep.schedulers._mutation import Exploration, stream_of
-from sweep.schedulers._population import Population, PopulationOptions
+from sweep.history.history import History
+from sweep.history.trial import Trial
+from sweep.schedulers import SchedulerContext
+from sweep.schedulers._shared.mutation import Exploration, stream_of
+from sweep.schedulers._shared.population import Population, PopulationOptions
 
 
 class Options(PopulationOptions):
@@ -33,7 +34,7 @@ class Scheduler(Population):
 
     Options: ClassVar[type[BaseModel]] = Options
 
-    def __init__(self, options: BaseModel, frame: Frame) -> None:
+    def __init__(self, options: BaseModel, frame: SchedulerContext) -> None:
         super().__init__(options, frame)
         if not isinstance(options, Options):
             raise TypeError(f"expected {Options}, got {type(options)}")

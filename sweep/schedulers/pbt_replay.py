@@ -18,13 +18,13 @@ from typing import Annotated, Any, ClassVar
 from pydantic import BaseModel, ConfigDict, Field
 
 from sweep import schedulers
-from sweep.errors import BadConfig
-from sweep.events import Goal, Status
-from sweep.history import History, Trial
-from sweep.schedulers import Breed, Frame, Fresh, Plan, Stop
-from sweep.schedulers._mutation import changes
-from sweep.schedulers._rungs import SETTINGS, TimeOptions, waits
-from sweep.source import Source
+from sweep.errors import BadConfig, Source
+from sweep.history.events import Goal, Status
+from sweep.history.history import History
+from sweep.history.trial import Trial
+from sweep.schedulers import Exploit, NewTrial, Plan, SchedulerContext, Stop
+from sweep.schedulers._shared.mutation import changes
+from sweep.schedulers._shared.rungs import SETTINGS, TimeOptions, waits
 from sweep.spec import text_of, yaml_source
 from sweep.spec.validation import validate
 
@@ -67,7 +67,7 @@ class Scheduler(schedulers.Scheduler):
     Options: ClassVar[type[BaseModel]] = Options
     pauses = True
 
-    def __init__(self, options: BaseModel, frame: Frame) -> None:
+    def __init__(self, options: BaseModel, frame: SchedulerContext) -> None:
         if not isinstance(options, Options):
             raise TypeError(f"expected {Options}, got {type(options)}")
         self.time_attr = options.time_attr
@@ -81,9 +81,9 @@ class Scheduler(schedulers.Scheduler):
         chain = [trial for trial in history.trials if trial.clone_of is None]
         if not chain:
             why = "the first step of the schedule"
-            return Plan(fresh=(Fresh(self._goal(0), why, given=self.steps[0].settings),))
+            return Plan(fresh=(NewTrial(self._goal(0), why, given=self.steps[0].settings),))
         plan = self._go_on(chain)
-        clone = Fresh(Goal(), "it keeps its settings to its end")
+        clone = NewTrial(Goal(), "it keeps its settings to its end")
         clones = min(free - len(plan.breed), len(history.waiting))
         return replace(plan, fresh=(clone,) * clones)
 
@@ -95,7 +95,7 @@ class Scheduler(schedulers.Scheduler):
         why = f"step {done + 1} of {len(self.steps)} of the schedule, from {step.start:g}"
         said = f"{why}: {changes(last.searched, step.settings)}"
         stop = Stop(last.number, Status.PRUNED, f"its child goes on with {why}")
-        return Plan((stop,), breed=(Breed(last.number, step.settings, self._goal(done), said),))
+        return Plan((stop,), breed=(Exploit(last.number, step.settings, self._goal(done), said),))
 
     def _goal(self, step: int) -> Goal:
         following = self.steps[step + 1 : step + 2]
@@ -121,7 +121,7 @@ def _read(file: str, time_attr: str) -> Sequence[Step]:
     return written.schedule
 
 
-def _check(steps: Sequence[Step], frame: Frame) -> None:
+def _check(steps: Sequence[Step], frame: SchedulerContext) -> None:
     """Refuse steps that cannot follow each other, or settings that the space does not have."""
     place = "scheduler.schedule"
     if frame.trials != 1:
@@ -135,7 +135,7 @@ def _check(steps: Sequence[Step], frame: Frame) -> None:
     _check_settings(steps, frame, place)
 
 
-def _check_settings(steps: Sequence[Step], frame: Frame, place: str) -> None:
+def _check_settings(steps: Sequence[Step], frame: SchedulerContext, place: str) -> None:
     domains = frame.space.domains
     for name in sorted(frame.fixed):
         values = [step.settings[name] for step in steps if name in step.settings]

@@ -8,7 +8,7 @@ from typing import ClassVar
 
 from pydantic import BaseModel, Field
 
-from sweep.schedulers._pruners import Pruned, StartupOptions
+from sweep.schedulers._shared.pruners import Pruned, StartupOptions
 
 
 class Options(StartupOptions):

@@ -5,8 +5,8 @@ from typing import ClassVar
 from pydantic import BaseModel, Field
 
 from sweep.errors import BadConfig
-from sweep.schedulers import Frame
-from sweep.schedulers._pruners import Pruned, PrunerOptions
+from sweep.schedulers import SchedulerContext
+from sweep.schedulers._shared.pruners import Pruned, PrunerOptions
 
 
 class Options(PrunerOptions):
@@ -25,7 +25,7 @@ class Scheduler(Pruned):
     Options: ClassVar[type[BaseModel]] = Options
     pruner: ClassVar[str] = "ThresholdPruner"
 
-    def __init__(self, options: BaseModel, frame: Frame) -> None:
+    def __init__(self, options: BaseModel, frame: SchedulerContext) -> None:
         super().__init__(options, frame)
         lower, upper = self._arguments["lower"], self._arguments["upper"]
         if lower is None and upper is None:

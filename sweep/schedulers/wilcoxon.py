@@ -8,8 +8,8 @@ from typing import ClassVar
 
 from pydantic import BaseModel, Field
 
-from sweep.schedulers import Frame
-from sweep.schedulers._pruners import Pruned, PrunerOptions
+from sweep.schedulers import SchedulerContext
+from sweep.schedulers._shared.pruners import Pruned, PrunerOptions
 
 
 class Options(PrunerOptions):
@@ -29,6 +29,6 @@ class Scheduler(Pruned):
     Options: ClassVar[type[BaseModel]] = Options
     pruner: ClassVar[str] = "WilcoxonPruner"
 
-    def __init__(self, options: BaseModel, frame: Frame) -> None:
+    def __init__(self, options: BaseModel, frame: SchedulerContext) -> None:
         super().__init__(options, frame)
         self.spares = 1  # trials are compared with the best that is completed

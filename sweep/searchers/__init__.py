@@ -17,7 +17,8 @@ from typing import ClassVar, Protocol
 from pydantic import BaseModel, ConfigDict, Field
 
 from sweep import plugins
-from sweep.history import Objective, Trial
+from sweep.history.objective import Objective
+from sweep.history.trial import Trial
 from sweep.space import Settings, Space
 
 PACKAGE = __name__

@@ -15,12 +15,13 @@ import numpy as np
 from pydantic import Field
 
 from sweep import searchers
-from sweep.events import Status
-from sweep.history import Trial, rank_key
-from sweep.searchers import Request, SearcherOptions, Supports, _cube
-from sweep.searchers._kernels import Density, Points
+from sweep.history.events import Status
+from sweep.history.trial import Trial, rank_key
+from sweep.searchers import Request, SearcherOptions, Supports
+from sweep.searchers._shared import points
+from sweep.searchers._shared.kernels import Density, Points
 from sweep.space import Choice, Domain, Settings, Space, choice_key
-from trainables import rng
+from trainables.core import rng
 
 
 class Options(SearcherOptions):
@@ -119,7 +120,7 @@ def _points(trials: Sequence[Trial], domains: dict[str, Domain]) -> Points:
 def _place(domain: Domain, value: object) -> float:
     if isinstance(domain, Choice):
         return float(domain.index[choice_key(value)])
-    return _cube.quantile(domain, value)
+    return points.quantile(domain, value)
 
 
 def _value(domain: Domain, place: float) -> object:

@@ -3,7 +3,8 @@
 from typing import ClassVar
 
 from sweep import searchers
-from sweep.searchers import Request, SearcherOptions, Supports, _points
+from sweep.searchers import Request, SearcherOptions, Supports
+from sweep.searchers._shared import points
 from sweep.space import Settings, Space
 
 
@@ -28,11 +29,11 @@ class Searcher(searchers.Searcher):
 
     def __init__(self, options: SearcherOptions) -> None:
         self.options = options
-        self._points = _points.Enumeration()
+        self._points = points.Enumeration()
 
     def check(self, space: Space) -> None:
         """Every parameter must have few values."""
-        _points.check(space, "brute_force")
+        points.check(space, "brute_force")
 
     def suggest(self, request: Request) -> Settings:
         """The next point."""

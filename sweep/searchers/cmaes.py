@@ -12,10 +12,11 @@ import numpy as np
 from pydantic import Field
 
 from sweep import searchers
-from sweep.history import Trial
-from sweep.searchers import Request, SearcherOptions, Supports, _cube, _past
+from sweep.history.trial import Trial
+from sweep.searchers import Request, SearcherOptions, Supports
+from sweep.searchers._shared import evolution, points
 from sweep.space import Domain, Settings, Space
-from trainables import rng
+from trainables.core import rng
 
 
 class Options(SearcherOptions):
@@ -87,9 +88,9 @@ class Searcher(searchers.Searcher):
             if generations[number] == strategy.generation:
                 ready.append(number)
 
-        arrivals = _past.Arrivals(request.trials)
+        arrivals = evolution.Arrivals(request.trials)
         for number in range(request.number + 1):
-            k = _past.seen_by(request.trials, number)
+            k = evolution.seen_by(request.trials, number)
             arrivals.upto(k, take)
             if len(ready) >= strategy.population_size:
                 first = sorted(ready)[: strategy.population_size]
@@ -115,10 +116,10 @@ class Searcher(searchers.Searcher):
     ) -> None:
         told = []
         for trial in trials:
-            rest = _past.rest_of(trial, k)
+            rest = evolution.rest_of(trial, k)
             # One that failed since it had a score is the worst of its generation.
             score = -np.inf if rest is None else trial.objective.sign * (rest.score or 0.0)
-            values = [_cube.quantile(d, trial.searched[name]) for name, d in domains.items()]
+            values = [points.quantile(d, trial.searched[name]) for name, d in domains.items()]
             told.append((np.array(values), -score))
         strategy.tell(told)
 
@@ -128,5 +129,5 @@ def modelled(space: Space) -> dict[str, Domain]:
     return {
         name: domain
         for name, domain in space.domains.items()
-        if _cube.is_ordered(domain) and not space.parameters[name].needs and domain.size() != 1
+        if points.is_ordered(domain) and not space.parameters[name].needs and domain.size() != 1
     }

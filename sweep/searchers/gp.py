@@ -13,8 +13,9 @@ import torch
 from pydantic import Field
 
 from sweep import searchers
-from sweep.searchers import Request, SearcherOptions, Supports, _study
-from sweep.searchers._views import AsComplete
+from sweep.searchers import Request, SearcherOptions, Supports
+from sweep.searchers._shared import study
+from sweep.searchers._shared.study import AsComplete
 from sweep.space import Settings, Space
 
 
@@ -45,7 +46,7 @@ class Searcher(searchers.Searcher):
     def __init__(self, options: SearcherOptions) -> None:
         self.options = options
         self._settings = options.model_dump(exclude={"duplicates"})
-        self._cache = _study.Cache()
+        self._cache = study.Cache()
 
     def check(self, space: Space) -> None:
         """Every space can be modelled."""
@@ -53,12 +54,12 @@ class Searcher(searchers.Searcher):
     def suggest(self, request: Request) -> Settings:
         """Settings from a process that is fitted anew: one that is kept would remember."""
         known = self._cache.bring_up(request, AsComplete())
-        with _study.quiet():
+        with study.quiet():
             sampler = optuna.samplers.GPSampler(
                 seed=request.seed % 2**30, warn_independent_sampling=False, **self._settings
             )
         with _one_thread():
-            return _study.suggest(request, sampler, known)
+            return study.suggest(request, sampler, known)
 
 
 @contextmanager

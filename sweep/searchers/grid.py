@@ -5,7 +5,8 @@ from typing import ClassVar
 from pydantic import Field
 
 from sweep import searchers
-from sweep.searchers import Request, SearcherOptions, Supports, _points
+from sweep.searchers import Request, SearcherOptions, Supports
+from sweep.searchers._shared import points
 from sweep.space import Settings, Space
 
 
@@ -36,11 +37,11 @@ class Searcher(searchers.Searcher):
         if not isinstance(options, Options):
             raise TypeError(f"expected {Options}, got {type(options)}")
         self.options: Options = options
-        self._points = _points.Enumeration()
+        self._points = points.Enumeration()
 
     def check(self, space: Space) -> None:
         """Every parameter must have few values."""
-        _points.check(space, "grid")
+        points.check(space, "grid")
 
     def suggest(self, request: Request) -> Settings:
         """The next point."""

@@ -6,7 +6,7 @@ Deb et al., A Fast and Elitist Multiobjective Genetic Algorithm: NSGA-II, 2002.
 from typing import ClassVar
 
 from sweep.searchers import SearcherOptions, Supports
-from sweep.searchers._evolution import EvolutionOptions, Evolving, Nsga2, Sampler
+from sweep.searchers._shared.evolution import EvolutionOptions, Evolving, Nsga2, Sampler
 
 
 class Options(EvolutionOptions):

@@ -9,7 +9,7 @@ from typing import ClassVar
 from pydantic import Field
 
 from sweep.searchers import SearcherOptions, Supports
-from sweep.searchers._evolution import EvolutionOptions, Evolving, Nsga3, Sampler
+from sweep.searchers._shared.evolution import EvolutionOptions, Evolving, Nsga3, Sampler
 
 
 class Options(EvolutionOptions):

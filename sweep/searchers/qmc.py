@@ -15,7 +15,7 @@ from scipy.stats import qmc
 from sweep import searchers
 from sweep.searchers import Request, SearcherOptions, Supports
 from sweep.space import Settings, Space
-from trainables import rng
+from trainables.core import rng
 
 #: Points of a stretch: more than a sweep may have trials.
 STRETCH = 2**20

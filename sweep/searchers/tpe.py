@@ -10,8 +10,9 @@ from pydantic import Field
 
 from sweep import searchers
 from sweep.errors import BadConfig
-from sweep.searchers import Request, SearcherOptions, Supports, _study
-from sweep.searchers._views import AsComplete, WithRungs
+from sweep.searchers import Request, SearcherOptions, Supports
+from sweep.searchers._shared import study
+from sweep.searchers._shared.study import AsComplete, WithRungs
 from sweep.space import Settings, Space
 
 
@@ -55,7 +56,7 @@ class Searcher(searchers.Searcher):
             raise TypeError(f"expected {Options}, got {type(options)}")
         self.options: Options = options
         self._settings = options.model_dump(exclude={"duplicates"})
-        self._cache = _study.Cache()
+        self._cache = study.Cache()
 
     def check(self, space: Space) -> None:
         """Every space can be modelled; a group is one of parameters that are modelled together."""
@@ -67,6 +68,6 @@ class Searcher(searchers.Searcher):
         several = len(request.objective.signs) > 1  # then Optuna compares complete trials only
         view = AsComplete() if several else WithRungs(request.levels)
         known = self._cache.bring_up(request, view)
-        with _study.quiet():
+        with study.quiet():
             sampler = optuna.samplers.TPESampler(seed=request.seed % 2**32, **self._settings)
-        return _study.suggest(request, sampler, known)
+        return study.suggest(request, sampler, known)

@@ -4,8 +4,23 @@
     found = space.resolve(lambda name, domain: sample(domain, generator))
     config = space.nest(found.settings, {"env": "CartPole-v1"})
 
-The words of the language stand in `sweep.space.reader`. A name's dots reach into nested
+The words of the language stand in `sweep.space.syntax.reader`. A name's dots reach into nested
 settings. A parameter is settled after those that it needs, in an order that the file alone decides.
+
+domains      what may be proposed, and how chance is spread over it
+normal       normal and log-normal numbers
+grids        evenly spaced numbers
+parameters   what one parameter is: proposed, fixed or derived
+conditions   when a parameter is there
+clauses      combinations that may not be
+expressions  values derived from other parameters
+groups       names with a common beginning
+values       when two values are the same
+checks       whether a whole space fits together
+initial      settings that are given, to be tried first
+enumeration  the points of a finite space by index
+widening     whether one space contains another
+syntax       how all of it is written
 """
 
 import copy
@@ -18,17 +33,16 @@ from typing import Any
 
 import numpy as np
 
-from sweep.errors import At, BadSpace, SweepError
-from sweep.source import Source
-from sweep.space import checks, conditions, groups, reader
-from sweep.space.checks import Forbidden
-from sweep.space.clauses import Clause, read_clauses
+from sweep.errors import At, BadSpace, Source, SweepError
+from sweep.space import checks, conditions, groups
+from sweep.space.clauses import Clause, Forbidden, read_clauses
 from sweep.space.domains import Choice, Domain, Float, Int, Ordinal, canonical, sample
-from sweep.space.grammar import ExpressionError
 from sweep.space.normal import Normal
 from sweep.space.parameters import Derived, Fixed, Parameter
+from sweep.space.syntax import reader
+from sweep.space.syntax.grammar import ExpressionError
 from sweep.space.values import choice_key
-from trainables import rng
+from trainables.core import rng
 from trainables.errors import shorten
 
 __all__ = [

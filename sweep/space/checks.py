@@ -1,39 +1,40 @@
 """Checks of a whole space: names, needs, conditions, and that something is left of it."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from graphlib import CycleError
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
-from sweep.errors import BadSpace
-from sweep.source import KeyPath, Source
+from sweep.errors import KeyPath, Source
 from sweep.space.conditions import Compared, Condition, OneOf
+from sweep.space.domains import Domain
 from sweep.space.parameters import Derived, Fixed, Parameter
 from sweep.space.values import choice_key
-from trainables.errors import nearest, shorten
-
-if TYPE_CHECKING:
-    from sweep.space import Space
-    from sweep.space.clauses import Clause
+from trainables.errors import nearest
 
 #: How many names of the space a message lists.
 _SHOWN = 20
 
 
-class Forbidden(BadSpace):
-    """A point that a clause of ``forbid`` takes out of the space."""
+class Checkable(Protocol):
+    """What the checks read of a space."""
 
-    def __init__(self, clause: "Clause", values: Mapping[str, Any]) -> None:
-        given = ", ".join(f"{n} = {shorten(values[n], 30)}" for n in dict.fromkeys(clause.names))
-        super().__init__(
-            clause.where.place(clause.place),
-            clause.describe(),
-            "a point that is not forbidden",
-            at=clause.where.at(clause.place),
-            problem=f"{clause.describe()} is forbidden, at {given}",
-        )
+    @property
+    def parameters(self) -> Mapping[str, Parameter]:
+        """Parameters by name."""
+
+    @property
+    def where(self) -> Source:
+        """The source of the key ``space``."""
+
+    @property
+    def order(self) -> tuple[str, ...]:
+        """Names in an order in which each follows what it depends on."""
+
+    def resolve(self, suggest: Callable[[str, Domain], Any]) -> object:
+        """One point of the space."""
 
 
-def check(space: "Space") -> None:
+def check(space: Checkable) -> None:
     """Raise BadSpace where parameters do not fit together."""
     for parameter in space.parameters.values():
         _check_needs(space, parameter)
@@ -73,7 +74,7 @@ def check_name(
     raise where.refuse(path, name, f"a parameter of this space: {known}{more}", hint)
 
 
-def _check_needs(space: "Space", parameter: Parameter) -> None:
+def _check_needs(space: Checkable, parameter: Parameter) -> None:
     path = parameter.path
     if isinstance(parameter.role, Derived):
         for name in parameter.role.expression.names:
@@ -117,7 +118,7 @@ def _can_compare(parameter: Parameter, condition: Compared) -> bool:
     return any(condition.holds({parameter.name: value}) for value in values)
 
 
-def _check_order(space: "Space") -> None:
+def _check_order(space: Checkable) -> None:
     try:
         space.order  # noqa: B018 computing it is the check
     except CycleError as error:
@@ -130,7 +131,7 @@ def _check_order(space: "Space") -> None:
         ) from error
 
 
-def _check_names(space: "Space") -> None:
+def _check_names(space: Checkable) -> None:
     for name, parameter in space.parameters.items():
         parts = name.split(".")
         for end in range(1, len(parts)):
@@ -141,13 +142,13 @@ def _check_names(space: "Space") -> None:
                 raise space.where.refuse(parameter.path, name, f"no name inside {outer.name}", hint)
 
 
-def _check_corners(space: "Space") -> None:
+def _check_corners(space: Checkable) -> None:
     """Try the lowest and the highest values at once: no expression may fail there."""
     space.resolve(lambda _, domain: domain.at(0.0))
     space.resolve(lambda _, domain: domain.at(1.0))
 
 
-def check_against(space: "Space", config: Mapping[str, Any]) -> None:
+def check_against(space: Checkable, config: Mapping[str, Any]) -> None:
     """Raise BadConfig where `config` sets what the space sets too, or bars its way."""
     whole = Source(space.where.file, space.where.marks)
     for name, parameter in space.parameters.items():

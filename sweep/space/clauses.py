@@ -9,13 +9,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from sweep.source import KeyPath, Source
+from sweep.errors import BadSpace, KeyPath, Source
 from sweep.space import conditions
 from sweep.space.checks import check_known
 from sweep.space.conditions import Condition
-from sweep.space.grammar import ExpressionError
 from sweep.space.parameters import Parameter
-from sweep.space.reading import plain
+from sweep.space.syntax.grammar import ExpressionError
+from sweep.space.syntax.reading import plain
+from trainables.errors import shorten
 
 MOST_CLAUSES = 1000
 
@@ -54,6 +55,20 @@ class Clause:
     def describe(self) -> str:
         """In words."""
         return " and ".join(condition.describe() for condition in self.conditions)
+
+
+class Forbidden(BadSpace):
+    """A point that a clause of ``forbid`` takes out of the space."""
+
+    def __init__(self, clause: Clause, values: Mapping[str, Any]) -> None:
+        given = ", ".join(f"{n} = {shorten(values[n], 30)}" for n in dict.fromkeys(clause.names))
+        super().__init__(
+            clause.where.place(clause.place),
+            clause.describe(),
+            "a point that is not forbidden",
+            at=clause.where.at(clause.place),
+            problem=f"{clause.describe()} is forbidden, at {given}",
+        )
 
 
 def read_clauses(

@@ -14,9 +14,9 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from sweep.source import KeyPath, Source
+from sweep.errors import KeyPath, Source
 from sweep.space.expressions import Expression
-from sweep.space.grammar import ALLOWED, LONGEST, ExpressionError
+from sweep.space.syntax.grammar import ALLOWED, LONGEST, ExpressionError
 from sweep.space.values import same
 from trainables.errors import nearest, shorten
 

@@ -2,8 +2,8 @@
 
 Numbers, quoted text, True, False and None, names of parameters (dots allowed), ``+ - * / // % **``,
 comparisons, ``in (…)``, ``and or not``, ``a if c else b``, and functions of numbers. Nothing else
-is read: the text is parsed, checked node by node (`sweep.space.grammar`) and walked; it is never
-compiled or run.
+is read: the text is parsed, checked node by node (`sweep.space.syntax.grammar`) and walked; it is
+never compiled or run.
 """
 
 import ast
@@ -12,7 +12,7 @@ import operator
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from sweep.space.grammar import FUNCTIONS, ExpressionError, dotted, operands, parse
+from sweep.space.syntax.grammar import FUNCTIONS, ExpressionError, dotted, operands, parse
 from trainables.errors import shorten
 
 _LARGEST_POWER_BITS = 1024
@@ -102,7 +102,7 @@ class Expression:
         return value
 
     def holds(self, values: Mapping[str, Any]) -> bool:
-        """Whether it is true; only what can be true or false is.
+        """Evaluate a condition; a value that is neither true nor false is an error.
 
         Raises:
             ExpressionError: it has no value, or one of another kind.

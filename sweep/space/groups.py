@@ -15,7 +15,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from sweep.source import KeyPath, Source
+from sweep.errors import KeyPath, Source
 from trainables.errors import shorten
 
 MOST_PARAMETERS = 1000

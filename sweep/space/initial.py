@@ -11,8 +11,7 @@ turn, and every combination of the values of several such parameters.
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from sweep.errors import BadSpace
-from sweep.source import KeyPath, Source
+from sweep.errors import BadSpace, KeyPath, Source
 from sweep.space import Space
 from sweep.space.parameters import Derived, Fixed
 from trainables.errors import nearest, shorten

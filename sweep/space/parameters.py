@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Any
 
-from sweep.source import KeyPath
+from sweep.errors import KeyPath
 from sweep.space.conditions import Condition
 from sweep.space.domains import Domain
 from sweep.space.expressions import Expression
@@ -38,7 +38,7 @@ class Parameter:
 
     @property
     def hidden(self) -> bool:
-        """Whether it is for expressions only and not passed on."""
+        """Whether the parameter serves expressions only and is not a setting of the trainable."""
         return any(part.startswith("_") for part in self.name.split("."))
 
     @property

@@ -5,11 +5,20 @@
 
 Paths into results use ``/``, paths into settings use dots. Times are seconds. A key that is not
 known is refused, never ignored.
+
+yaml_source  YAML text as plain data with the line of every key
+validation   plain data checked by models, each mistake with its place
+overrides    settings of the command line
+names        names of sweeps and results
+sections     small settings that stand under one key each
+searching    the keys that say what is searched
+objective    the keys that say what trials are compared by
+stopping     the key `stop`
 """
 
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from importlib import resources
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
@@ -23,17 +32,20 @@ from pydantic import (
     PrivateAttr,
 )
 
-from sweep.errors import At, BadConfig, UnknownName
-from sweep.source import Source
-from sweep.space import initial
-from sweep.spec import replication, yaml_source
-from sweep.spec.aggregate import Aggregate, AggregateField
-from sweep.spec.budget import Budget
-from sweep.spec.budget import check as check_budget
+from sweep.errors import At, BadConfig, Source, UnknownName
+from sweep.space import Space, initial
+from sweep.spec import sections, yaml_source
 from sweep.spec.names import check_name, check_result_path
-from sweep.spec.objectives import LimitText, check_single
+from sweep.spec.objective import (
+    Aggregate,
+    AggregateField,
+    LimitText,
+    Mode,
+    Score,
+    check_single,
+    read_score,
+)
 from sweep.spec.overrides import Override, apply_overrides
-from sweep.spec.score import Mode, Score, read_score
 from sweep.spec.searching import (
     ForbidField,
     InitialField,
@@ -44,6 +56,7 @@ from sweep.spec.searching import (
 )
 from sweep.spec.sections import (
     SETTINGS,
+    Budget,
     CheckpointPolicy,
     Deterministic,
     Limits,
@@ -52,6 +65,7 @@ from sweep.spec.sections import (
     Resources,
     read_plugin,
 )
+from sweep.spec.sections import check_budget as check_budget
 from sweep.spec.stopping import Stop, StopField
 from sweep.spec.validation import validate
 
@@ -117,7 +131,7 @@ class SweepSpec(BaseModel):
     score: Annotated[Score, BeforeValidator(read_score), PlainSerializer(Score.written)] = Field(
         Score(), description="How a learning curve of the metric becomes one number."
     )
-    also: dict[ResultPath, Mode] = Field(
+    objectives: dict[ResultPath, Mode] = Field(
         default_factory=dict,
         description="Further objectives: result → whether its least or greatest value is best.",
     )
@@ -149,7 +163,7 @@ class SweepSpec(BaseModel):
         Plugin(name="fifo"), description="What decides which trials run, and how far."
     )
     replicas: int = Field(
-        1, ge=1, le=replication.MOST, description="How many seeds each trial is trained under."
+        1, ge=1, le=sections.MOST, description="How many seeds each trial is trained under."
     )
     aggregate: AggregateField = Field(
         Aggregate(), description="What the scores of a trial's replicas count as together."
@@ -175,13 +189,15 @@ class SweepSpec(BaseModel):
         """Remember the text, and check the parts against each other."""
         self._source = source_of(context)
         self.space.check_against(self.config)
-        if self.metric in self.also:
-            raise self._source.refuse(("also", self.metric), self.metric, "not the metric again")
+        if self.metric in self.objectives:
+            raise self._source.refuse(
+                ("objectives", self.metric), self.metric, "not the metric again"
+            )
         initial.check(self.space, self.initial, self._source)
         check_number(self.initial, self.trials, self._source)
         check_budget(self.budget, self.stop, self._source)
-        alone = not (self.also or self.constraints)
-        replication.check(self.replicas, self.aggregate, self.racing, alone, self._source)
+        alone = not (self.objectives or self.constraints)
+        sections.check_replication(self.replicas, self.aggregate, self.racing, alone, self._source)
 
     @property
     def replicas_at_first(self) -> int:
@@ -236,8 +252,11 @@ def canonical_json(spec: SweepSpec) -> str:
 
 
 def from_json(text: str, overrides: Sequence[str | Override] = ()) -> SweepSpec:
-    """The spec that `canonical_json` wrote."""
-    return validate(SweepSpec, *apply_overrides(json.loads(text), Source(), overrides))
+    """The spec that `canonical_json` wrote, here or in an earlier version."""
+    raw = json.loads(text)
+    if isinstance(raw, dict) and "also" in raw:  # what the key was called in earlier ledgers
+        raw["objectives"] = raw.pop("also")
+    return validate(SweepSpec, *apply_overrides(raw, Source(), overrides))
 
 
 def build(model: type[M], plugin: Plugin, place: str, source: Source) -> M:
@@ -279,3 +298,21 @@ def text_of(path: Path) -> str:
     except (OSError, UnicodeDecodeError) as error:
         reason = error.strerror if isinstance(error, OSError) else str(error)
         raise BadConfig("the spec", str(path), allowed, f"{reason}", at=at) from error
+
+
+# -------------------------------------------------------------------------------------------------
+# The space of a YAML file: a whole spec's key ``space``, or a file that is nothing but a space.
+
+
+def read(path: Path, spec: SweepSpec) -> Space:
+    """The space in `path`, without what `spec` forbids.
+
+    Raises:
+        UsageError: it cannot be read, or it cannot work.
+    """
+    raw, source = yaml_source.read(text_of(path), str(path))
+    inner = raw.get("space")
+    if isinstance(inner, Mapping) and ("trainable" in raw or len(raw) == 1):
+        return Space.parse(inner, source, spec.forbid)
+    marks = {("space", *place): at for place, at in source.marks.items()}
+    return Space.parse(raw, Source(source.file, marks), spec.forbid)

@@ -9,8 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from sweep.errors import At, BadConfig
-from sweep.source import KeyPath, Source
+from sweep.errors import At, BadConfig, KeyPath, Source
 from sweep.spec import yaml_source
 
 #: Characters of an option that messages repeat, at most.

@@ -5,7 +5,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, BeforeValidator, Field, InstanceOf, PlainSerializer, ValidationInfo
 
-from sweep.source import Source
+from sweep.errors import Source
 from sweep.space import Space
 from sweep.spec.sections import SETTINGS
 

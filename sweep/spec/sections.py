@@ -1,11 +1,83 @@
 """The sections of a spec: small settings that stand under one key each. Times are seconds."""
 
+import re
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
 
-from sweep.spec.sizes import Size
+from sweep.errors import Source
+from sweep.spec.objective import Aggregate
+from sweep.spec.validation import validate
+
+# -------------------------------------------------------------------------------------------------
+# Sizes in bytes, as people write and read them: ``4GB``, ``1.5GiB``, ``4.2 GB``.
+
+_UNITS = {"": 1, "B": 1}
+_UNITS |= {f"{letter}B": 1000**n for n, letter in enumerate("KMGT", start=1)}
+_UNITS |= {f"{letter}IB": 1024**n for n, letter in enumerate("KMGT", start=1)}
+#: SQL has whole numbers of 64 bits.
+_LARGEST = 2**63
+_SIZE = re.compile(r"\s*([0-9]+(?:\.[0-9]+)?)\s*([A-Za-z]*)\s*")
+
+
+def _read_size(raw: Any) -> Any:
+    if raw is None:
+        return raw
+    whole = isinstance(raw, int) and not isinstance(raw, bool)
+    match = _SIZE.fullmatch(raw) if isinstance(raw, str) else None
+    size = raw if whole else float(match[1]) * _UNITS.get(match[2].upper(), 0) if match else 0
+    if not 0.5 < size < _LARGEST:
+        raise ValueError("a size such as 4GB, 512MB or 1.5GiB")
+    return round(size)
+
+
+def in_words(size: float) -> str:
+    """Bytes with the largest unit of which there is at least one: ``4.2 GB``."""
+    for unit in ("TB", "GB", "MB", "KB"):
+        if size >= _UNITS[unit]:
+            return f"{size / _UNITS[unit]:.3g} {unit}"
+    return f"{size:.0f} B"
+
+
+Size = Annotated[int | None, BeforeValidator(_read_size)]
+
+
+# -------------------------------------------------------------------------------------------------
+# What `replicas`, `aggregate` and `racing` must be beside each other.
+
+#: Seeds that one trial may have.
+MOST = 1000
+
+
+def check_replication(
+    replicas: int, aggregate: Aggregate, racing: bool, alone: bool, source: Source
+) -> None:
+    """Raises BadConfig where they cannot work together; `alone`: the metric alone decides."""
+    if aggregate.kind == "lower_bound" and replicas < 2:
+        problem = "a bound needs the spread of at least two seeds"
+        raise source.refuse(
+            ("aggregate",), aggregate.written(), "mean", "or set replicas: 3", problem
+        )
+    if racing:
+        _check_race(replicas, aggregate, alone, source)
+
+
+def _check_race(replicas: int, aggregate: Aggregate, alone: bool, source: Source) -> None:
+    if not alone:
+        problem = "racing compares the metric alone, and also or constraints are set"
+        raise source.refuse(("racing",), True, "false", "or remove them", problem)
+    if replicas < 2:
+        problem = "with replicas: 1 there are no seeds to add"
+        raise source.refuse(("racing",), True, "false", "or set replicas: 3", problem)
+    if not aggregate.fair:
+        problem = (
+            f"'{aggregate.kind}' changes with the number of seeds, and racing compares few with "
+            f"many"
+        )
+        allowed = "mean, iqm or median beside racing"
+        raise source.refuse(("aggregate",), aggregate.written(), allowed, problem=problem)
+
 
 SETTINGS = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False)
 
@@ -116,3 +188,55 @@ class Deterministic(BaseModel):
     batch: int = Field(
         ge=1, le=10_000, description="Slices that must be done before the next are decided."
     )
+
+
+# -------------------------------------------------------------------------------------------------
+# What a sweep may cost: the key ``budget`` of a spec. Times are seconds.
+
+
+class Budget(BaseModel):
+    """What ends a sweep before all its trials have ended; whichever comes first."""
+
+    model_config = SETTINGS
+
+    time_s: float | None = Field(
+        None, gt=0, description="Seconds that its drivers have run, restarts included."
+    )
+    cpu_hours: float | None = Field(
+        None, gt=0, description="Hours of training of all trials together, times resources.cpu."
+    )
+    timesteps: float | None = Field(
+        None, gt=0, description="Environment steps of all trials together."
+    )
+    target: float | None = Field(
+        None, description="A trial's score that is good enough: so much, or so little with min."
+    )
+    patience: int | None = Field(
+        None, ge=1, description="Trials that may end in a row without a better score than before."
+    )
+    min_delta: float = Field(
+        0.0, ge=0, description="With patience: by how much a better score has to be better."
+    )
+
+    @property
+    def is_set(self) -> bool:
+        """Whether anything of it can be used up."""
+        keys = ("time_s", "cpu_hours", "timesteps", "target", "patience")
+        return any(getattr(self, key) is not None for key in keys)
+
+    def changed(self, changes: Mapping[str, Any], source: Source | None = None) -> "Budget":
+        """It with other values; BadConfig if they cannot work."""
+        raw = {**self.model_dump(), **changes}
+        return validate(Budget, raw, (source or Source()).below("budget"))
+
+
+def check_budget(budget: Budget, stop: Mapping[str, float], source: Source) -> None:
+    """Raise BadConfig for a budget that contradicts itself or the stopping criteria."""
+    if budget.min_delta and budget.patience is None:
+        hint = "set budget.patience, or remove it"
+        raise source.refuse(("budget", "min_delta"), budget.min_delta, "no value", hint)
+    least = stop.get("timesteps_total")
+    if least is not None and budget.timesteps is not None and budget.timesteps < least:
+        problem = f"{budget.timesteps:g} steps for all trials are less than one trial takes"
+        allowed = f"at least stop.timesteps_total: {least:g}"
+        raise source.refuse(("budget", "timesteps"), budget.timesteps, allowed, problem=problem)

@@ -19,9 +19,9 @@ from pydantic import (
     ValidationInfo,
 )
 
-from sweep.source import Source
+from sweep.errors import Source
 from sweep.spec.names import RESULT_PATH, RESULT_PATH_ALLOWED
-from sweep.spec.score import Mode
+from sweep.spec.objective import Mode
 from sweep.spec.searching import source_of
 from sweep.spec.sections import SETTINGS
 from sweep.spec.validation import validate
@@ -74,7 +74,7 @@ class Stop(dict[str, int | float]):
 
     @property
     def ends_every_trial(self) -> bool:
-        """Whether it ends a trial sooner or later however good its results are."""
+        """Whether some criterion ends every trial, however good its results are."""
         return self.plateau is not None or any(key in COUNTERS for key in self)
 
     def written(self) -> dict[str, Any]:

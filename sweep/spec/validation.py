@@ -11,8 +11,7 @@ from typing import Any, TypeVar
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
-from sweep.errors import BadConfig
-from sweep.source import KeyPath, Source
+from sweep.errors import BadConfig, KeyPath, Source
 from trainables.errors import nearest, shorten
 
 M = TypeVar("M", bound=BaseModel)
@@ -42,6 +41,7 @@ _ELSEWHERE = {
     "points_to_evaluate": "initial",
     "enqueue": "initial",
     "forbidden": "forbid",
+    "also": "objectives",
 }
 
 

@@ -24,8 +24,7 @@ from ruamel.yaml.events import (
     StreamEndEvent,
 )
 
-from sweep.errors import At, BadConfig
-from sweep.source import KeyPath, Source
+from sweep.errors import At, BadConfig, KeyPath, Source
 from trainables.errors import shorten
 
 LARGEST_FILE = 1_000_000

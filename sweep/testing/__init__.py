@@ -7,19 +7,21 @@
 
 Driver, ledger, scheduler and searcher are the real ones; only slices are played instead of run, on
 a clock of their own. `docs/testing-schedulers.md` shows how to use it. Times are simulated seconds.
+
+simulation  a sweep on a simulated pool, and what came of it
+pool        a pool whose slices are played on a clock of its own
+curves      what simulated trials report
 """
 
-from sweep.testing.course import Course, Decision
-from sweep.testing.curves import Curve, Moment, Table
-from sweep.testing.kills import check_kills
-from sweep.testing.simulation import Simulation, simulate
+from sweep.testing.curves import Curve, CurvePoint, Table
+from sweep.testing.simulation import Decision, Simulation, SimulationResult, check_kills, simulate
 
 __all__ = [
-    "Course",
     "Curve",
+    "CurvePoint",
     "Decision",
-    "Moment",
     "Simulation",
+    "SimulationResult",
     "Table",
     "check_kills",
     "simulate",

@@ -12,7 +12,7 @@ SECONDS = "time_this_iter_s"
 
 
 @dataclass(frozen=True)
-class Moment:
+class CurvePoint:
     """One iteration that is about to be played."""
 
     trial: int
@@ -28,7 +28,7 @@ class Moment:
 #: Returns one iteration's result. It is asked again for iterations that a crash or a kill lost, so
 #: it must not keep anything. What it raises is a crash of the trial; `sweep.errors.WorkerLost` is
 #: the death of its worker. ``done: True`` ends the trial.
-Curve = Callable[[Moment], Mapping[str, Any]]
+Curve = Callable[[CurvePoint], Mapping[str, Any]]
 #: Trial → iteration → result; a trial is done at the end of its row.
 Table = Sequence[Sequence[Mapping[str, Any]]]
 
@@ -42,7 +42,7 @@ def as_curve(given: Curve | Table) -> Curve:
 class _TableCurve:
     table: Table
 
-    def __call__(self, at: Moment) -> Mapping[str, Any]:
+    def __call__(self, at: CurvePoint) -> Mapping[str, Any]:
         row = self.table[at.trial] if at.trial < len(self.table) else ()
         if at.iteration > len(row):
             raise UsageError(

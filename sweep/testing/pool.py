@@ -16,14 +16,15 @@ from concurrent.futures import Future
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar
 
-from sweep import checkpoints, pools
-from sweep.assignment import SliceOutcome, SliceSpec
-from sweep.endings import ending
+from sweep import pools
 from sweep.errors import UsageError, WorkerLost
-from sweep.events import End, Row, Saved
-from sweep.metrics import flatten, instead_of_number, number
-from sweep.testing.curves import SECONDS, Curve, Moment
-from trainables.results import Counters
+from sweep.history.events import End, Row, Saved
+from sweep.history.results import flatten, instead_of_number, number
+from sweep.slices import retention
+from sweep.slices.messages import SliceOutcome, SliceSpec
+from sweep.slices.stopping import ending
+from sweep.testing.curves import SECONDS, Curve, CurvePoint
+from trainables.core.results import Counters
 
 Replica = tuple[int, int]
 
@@ -51,7 +52,7 @@ class _Under:
 
 
 @dataclass
-class World:
+class SimulatedClock:
     """What a kill of the driver does not touch."""
 
     curve: Curve
@@ -64,10 +65,10 @@ class World:
     live: dict[Replica, _Stand] = field(default_factory=dict)
     """What cannot save and is kept in its process, until its driver is gone."""
 
-    def copy(self) -> "World":
+    def copy(self) -> "SimulatedClock":
         """A world that goes on from here by itself, its driver being gone."""
         under_way = {key: replace(under, future=None) for key, under in self.under_way.items()}
-        return World(self.curve, self.saves, self.now, dict(self.disk), under_way)
+        return SimulatedClock(self.curve, self.saves, self.now, dict(self.disk), under_way)
 
     def advance(self) -> None:
         """Let the clock run until the next slices end, and hand over what came of them."""
@@ -93,7 +94,7 @@ class Pool(pools.Pool):
 
     blocks: ClassVar[bool] = False
 
-    def __init__(self, slots: int, world: World) -> None:
+    def __init__(self, slots: int, world: SimulatedClock) -> None:
         self.slots = slots
         self._world = world
 
@@ -120,7 +121,7 @@ class Pool(pools.Pool):
 class _Play:
     """The course of one slice."""
 
-    def __init__(self, spec: SliceSpec, world: World) -> None:
+    def __init__(self, spec: SliceSpec, world: SimulatedClock) -> None:
         self.spec = spec
         self.world = world
         begin = self._begin()
@@ -161,7 +162,7 @@ class _Play:
 
     def _step(self) -> End | None:
         spec, iteration = self.spec, self.counters.iteration + 1
-        moment = Moment(spec.trial, spec.replica, iteration, spec.config, self.result)
+        moment = CurvePoint(spec.trial, spec.replica, iteration, spec.config, self.result)
         told = dict(self.world.curve(moment))
         seconds = float(told.get(SECONDS, 1.0))
         self.seconds += seconds
@@ -186,7 +187,7 @@ class _Play:
         self.world.disk[digest] = _Stand(iteration, self.result, counters)
         finite = value if value is not None and math.isfinite(value) else None
         self.saved.append(Saved(iteration, digest, f"simulated-{iteration}", 0, finite))
-        spare = checkpoints.expendable(self.saved, spec.policy, spec.sign)
+        spare = retention.expendable(self.saved, spec.policy, spec.sign)
         self.saved = [saved for saved in self.saved if saved not in spare]
 
     def _outcome(self, end: End, **more: Any) -> SliceOutcome:

@@ -7,22 +7,78 @@ import os
 import shutil
 import tempfile
 from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from sweep import launch, reading
 from sweep import spec as specs
-from sweep.driver import Driver
+from sweep.driver import launch
+from sweep.driver.context import DriverContext
+from sweep.driver.driver import Driver
+from sweep.driver.launch import Launch
 from sweep.errors import SweepError
-from sweep.events import Recorded
-from sweep.folder import Folder
-from sweep.launch import Launch
-from sweep.ledger import Ledger, iterate
-from sweep.parts import Parts
-from sweep.testing.course import Course
+from sweep.history.events import Created, Goal, Moved, Opened, Recorded
+from sweep.history.history import History
+from sweep.ledger.codec import to_body
+from sweep.ledger.folder import Folder
+from sweep.ledger.ledger import Ledger, iterate
 from sweep.testing.curves import Curve, Table, as_curve
-from sweep.testing.pool import Pool, World
+from sweep.testing.pool import Pool, SimulatedClock
+from sweep.views import reading
+
+# -------------------------------------------------------------------------------------------------
+# What came of a simulated sweep.
+
+
+@dataclass(frozen=True)
+class Decision:
+    """One thing that was decided; equal for two sweeps that decided the same."""
+
+    kind: str
+    """``trial``: it was created. ``slice``: it got a new goal. ``move``: it was ended."""
+    trial: int
+    what: dict[str, Any]
+    """The event's other fields."""
+
+
+@dataclass(frozen=True)
+class SimulationResult:
+    """A simulated sweep at its end."""
+
+    how: str
+    """``finished``."""
+    history: History
+    records: tuple[Recorded, ...]
+    """All its events."""
+    seconds: float
+    """How long it took, simulated seconds."""
+    kills: int
+    """How often its driver was killed on the way."""
+
+    @property
+    def decisions(self) -> list[Decision]:
+        """What was decided, in order; that something interrupted goes on is no decision."""
+        return decisions(self.records)
+
+
+def decisions(records: Sequence[Recorded]) -> list[Decision]:
+    """The decisions among the events, without the numbers that a kill moves."""
+    goals: dict[tuple[int, int], Goal] = {}
+    found = []
+    for record in records:
+        event = record.event
+        if isinstance(event, Opened):
+            replica = (event.trial, event.replica)
+            if goals.get(replica) == event.goal:
+                continue
+            goals[replica] = event.goal
+        if isinstance(event, Created | Opened | Moved):
+            moved_by_kills = ("trial", "seen", "slice")
+            what = {k: v for k, v in to_body(event).items() if k not in moved_by_kills}
+            found.append(Decision(event.kind, event.trial, what))
+    return found
+
 
 #: What a spec says where it is not told otherwise; the trainable is always simulated.
 DEFAULTS: Mapping[str, Any] = {
@@ -48,7 +104,11 @@ class _Driver(Driver):
     """Waits for the simulated clock."""
 
     def __init__(
-        self, parts: Parts, world: World, kills: set[int], seen: Callable[[int], None]
+        self,
+        parts: DriverContext,
+        world: SimulatedClock,
+        kills: set[int],
+        seen: Callable[[int], None],
     ) -> None:
         super().__init__(parts, self._recorded)
         self._world = world
@@ -89,7 +149,7 @@ class Simulation:
         self, spec: Mapping[str, Any], curves: Curve | Table, slots: int = 1, saves: bool = True
     ) -> None:
         self.slots = slots
-        self.world = World(as_curve(curves), saves)
+        self.world = SimulatedClock(as_curve(curves), saves)
         self.killed = 0
         stand_in = "Played" if saves else "PlayedWithoutSaving"
         raw = {**DEFAULTS, **spec, "trainable": f"sweep.testing.curves:{stand_in}"}
@@ -121,7 +181,7 @@ class Simulation:
         kills: Collection[int] = (),
         trials: int | None = None,
         seen: Callable[[int], None] = lambda _k: None,
-    ) -> Course:
+    ) -> SimulationResult:
         """Run it to its end, from wherever it is.
 
         Args:
@@ -137,7 +197,9 @@ class Simulation:
             except _Killed:
                 self.killed += 1
 
-    def _term(self, kills: set[int], trials: int | None, seen: Callable[[int], None]) -> Course:
+    def _term(
+        self, kills: set[int], trials: int | None, seen: Callable[[int], None]
+    ) -> SimulationResult:
         """One driver's term."""
         request = Launch(self.folder, self.slots, trials=trials)
         with launch.opened(request, lambda slots: Pool(slots, self.world)) as (parts, _warnings):
@@ -145,7 +207,7 @@ class Simulation:
         with contextlib.closing(Ledger(self.folder.ledger)) as ledger:
             records = tuple(record for batch in iterate(ledger) for record in batch)
             history = reading.history(ledger)
-        return Course(how, history, records, self.world.now, self.killed)
+        return SimulationResult(how, history, records, self.world.now, self.killed)
 
 
 def _place() -> tempfile.TemporaryDirectory[str]:
@@ -159,7 +221,45 @@ def simulate(
     slots: int = 1,
     kills: Collection[int] = (),
     saves: bool = True,
-) -> Course:
+) -> SimulationResult:
     """Run a simulated sweep to its end; see `Simulation`."""
     with Simulation(spec, curves, slots, saves) as simulation:
         return simulation.run(kills)
+
+
+# -------------------------------------------------------------------------------------------------
+# The check that a killed driver loses nothing: whatever was decided is decided again.
+
+
+def check_kills(
+    spec: Mapping[str, Any], curves: Curve | Table, slots: int = 1, saves: bool = True
+) -> SimulationResult:
+    """Run a sweep; for each of its transactions, kill a copy of it there and resume that one.
+
+    Returns:
+        The sweep that was not killed.
+
+    Raises:
+        AssertionError: a killed and resumed sweep decided otherwise; says after which event.
+    """
+    with contextlib.ExitStack() as stack:
+        straight = stack.enter_context(Simulation(spec, curves, slots, saves))
+        killed: list[tuple[int, Simulation]] = []
+        course = straight.run(
+            seen=lambda k: killed.append((k, stack.enter_context(straight.copy())))
+        )
+        for k, copy in killed:
+            _compare(course.decisions, copy.run().decisions, k)
+    return course
+
+
+def _compare(expected: Sequence[Decision], found: Sequence[Decision], k: int) -> None:
+    for number, (one, other) in enumerate(zip(expected, found, strict=False)):
+        if one != other:
+            raise AssertionError(
+                f"killed after event {k}, decision {number} became {other}; it was {one}"
+            )
+    if len(found) != len(expected):
+        raise AssertionError(
+            f"killed after event {k}, it took {len(found)} decisions, not {len(expected)}"
+        )

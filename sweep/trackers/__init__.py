@@ -1,6 +1,6 @@
 """Trackers copy a sweep's history to where people look at it; one file each.
 
-The loop that calls one, in a thread of its own (`sweep.outbox`):
+The loop that calls one, in a thread of its own (`sweep.driver.outbox`):
 
     tracker = find("mlflow")(where)
     while records := ledger.read(after=published):
@@ -19,17 +19,17 @@ from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
 
 from sweep import plugins
-from sweep.events import Recorded
-from sweep.folder import Folder
-from sweep.history import Objective
-from sweep.ledger import Ledger, iterate
+from sweep.history.events import Recorded
+from sweep.history.objective import Objective
+from sweep.ledger.folder import Folder
+from sweep.ledger.ledger import Ledger, iterate
 from sweep.spec import SweepSpec
 
 PACKAGE = __name__
 
 
 @dataclass(frozen=True)
-class Where:
+class TrackerContext:
     """The sweep that is copied, and where to."""
 
     folder: Folder
@@ -44,7 +44,7 @@ class Where:
     tracking_uri: str | None = None
     """An MLflow server or database; None: the file of the sweep's root."""
     uri_is_own: bool = True
-    """Whether whoever runs this has set it, see `sweep.tracking`."""
+    """Whether whoever runs this has set it, see `sweep.driver.sync`."""
 
     def earlier(self, k: float) -> Iterator[list[Recorded]]:
         """Events 1 to `k` (infinite: all) from the ledger, in order, in batches."""
@@ -58,7 +58,7 @@ class Where:
 class Tracker(Protocol):
     """One verb: `publish`."""
 
-    def __init__(self, where: Where) -> None:
+    def __init__(self, where: TrackerContext) -> None:
         """Cheap: nothing is opened, nothing heavy is imported."""
         ...
 

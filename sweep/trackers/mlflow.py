@@ -1,12 +1,12 @@
 """MLflow: one experiment per sweep name, one run for the sweep, and below it one run per trial.
 
 Where trials have several seeds, a trial's run has their aggregate as its curve and its score at
-every event, and each seed a run below it; so has each test of an exam.
+every event, and each seed a run below it; so has each test of a final evaluation.
 
-What stands there is `sweep.trackers._mlflow_content`'s; this writes it, in batches, through the
-client alone: no active run, no global tracking URI. A run is known by its tags ``sweep.id``,
-``sweep.trial`` and ``sweep.run``, so one that was created just before a crash is found again. A run
-that a person has deleted is left alone.
+What stands there is `sweep.trackers._shared.mlflow_content`'s; this writes it, in batches, through
+the client alone: no active run, no global tracking URI. A run is known by its tags ``sweep.id``,
+``sweep.history.trial`` and ``sweep.run``, so one that was created just before a crash is found
+again. A run that a person has deleted is left alone.
 
 MLflow takes nothing back. Where iterations are run again after a crash, the rows that came first
 stand; an exact trainable gives the same ones. When a trial goes on after it had ended (a top-up, a
@@ -21,13 +21,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, TypeVar
 
-from sweep import tables
-from sweep.errors import OutsideError
-from sweep.events import Recorded
-from sweep.history import Replica, Trial
-from sweep.seeds import is_test
-from sweep.trackers import Where
-from sweep.trackers._mlflow_content import (
+from sweep.errors import StorageError
+from sweep.history.events import Measured, Recorded
+from sweep.history.replica import Replica
+from sweep.history.seeds import is_test
+from sweep.history.trial import Trial
+from sweep.ledger import tables
+from sweep.trackers import TrackerContext
+from sweep.trackers._shared.mlflow_content import (
     STATUS,
     SWEEP_STATUS,
     WHOLE,
@@ -37,8 +38,7 @@ from sweep.trackers._mlflow_content import (
     parameters,
     run_name,
 )
-from sweep.trackers._mlflow_store import PARENT, connect, name_of, search
-from sweep.wishes import Measured
+from sweep.trackers._shared.mlflow_store import PARENT, connect, name_of, search
 
 if TYPE_CHECKING:
     from mlflow.entities import Run
@@ -54,7 +54,7 @@ PARAMETERS_AT_ONCE = 20
 class Tracker:
     """Copies a sweep's history to MLflow."""
 
-    def __init__(self, where: Where) -> None:
+    def __init__(self, where: TrackerContext) -> None:
         self._where = where
         self._copy: _Copy | None = None
 
@@ -71,7 +71,7 @@ class Tracker:
 
     def _anew(self, k: int) -> "_Copy":
         """The copy up to event `k` by the metric that holds now: what was sent by another one."""
-        from sweep.trackers._mlflow_check import Check
+        from sweep.trackers._shared.mlflow_check import Check
 
         Check(self._where).set_aside()
         copy = _Copy(self._where, 0)
@@ -93,13 +93,13 @@ class Tracker:
         """Where the copy differs from the whole ledger.
 
         Raises:
-            OutsideError: somebody else has named the server; it would be told one's credentials.
+            StorageError: somebody else has named the server; it would be told one's credentials.
         """
-        from sweep.trackers._mlflow_check import Check
+        from sweep.trackers._shared.mlflow_check import Check
 
         where = self._where
         if not where.uri_is_own:
-            raise OutsideError("somebody else has set its server (tracking-uri); see `sweep sync`")
+            raise StorageError("somebody else has set its server (tracking-uri); see `sweep sync`")
         if where.tracking_uri is None and not tables.has(where.folder.mlflow, "experiments"):
             return [f"has no experiment {where.name}"]
         return [difference.text for difference in Check(self._where).differences()]
@@ -108,14 +108,14 @@ class Tracker:
         """Take away what sending everything again would not put right.
 
         Raises:
-            OutsideError: it is the file of all sweeps that is damaged.
+            StorageError: it is the file of all sweeps that is damaged.
         """
-        from sweep.trackers._mlflow_check import Check
+        from sweep.trackers._shared.mlflow_check import Check
 
         file = self._where.folder.mlflow
         problem = self.unreadable()
         if problem and file.exists():
-            raise OutsideError(
+            raise StorageError(
                 f"{problem}; it holds the copies of all sweeps in {file.parent}: move it away, "
                 f"then `sweep verify --repair` fills a new one, for each sweep"
             )
@@ -139,7 +139,7 @@ class _Run:
 class _Copy:
     """The sweep's runs, brought up to event `k` and then kept up to date."""
 
-    def __init__(self, where: Where, k: int) -> None:
+    def __init__(self, where: TrackerContext, k: int) -> None:
         self._where = where
         self._created_ms = milliseconds(where.created_at)
         """An earlier release dated rows by their numbers, a millisecond each from here on."""
@@ -192,7 +192,9 @@ class _Copy:
         tags = {PARENT: trial.id, **self._content.replica_tags(replica)}
         started = replica.started_at or self._where.created_at
         test = is_test(replica.index)
-        title = f"trial {replica.trial}, {'test' if test else 'seed'} {tags['sweep.replica']}"
+        title = (
+            f"trial {replica.trial}, {'test' if test else 'seed'} {tags['sweep.history.replica']}"
+        )
         run = self._run(run_name(replica.trial, replica.index), title, tags, started)
         self._write(run, rows, tags, {})
         self._set_status(run, STATUS[replica.status], replica.ended_at)

@@ -3,33 +3,33 @@
 The study has the sweep's name and its trials have the sweep's numbers. A trial is RUNNING until it
 is finished, paused or not; its intermediate values are the metric over ``time_attr``, and the last
 one is the value of a pruned trial, as Optuna's own have it. Choices stand there as they are where
-Optuna can hold them and tell them apart, otherwise as canonical JSON (`sweep.study`); the attribute
-``settings`` always holds the real values. Nothing is ever read from this copy to decide anything. A
-study that an earlier release wrote is written anew with the next events. Optuna is imported with
-the first events.
+Optuna can hold them and tell them apart, otherwise as canonical JSON
+(`sweep.history.optuna_terms`); the attribute ``settings`` always holds the real values. Nothing is
+ever read from this copy to decide anything. A study that an earlier release wrote is written anew
+with the next events. Optuna is imported with the first events.
 """
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from sweep import tables
-from sweep.events import Recorded
-from sweep.trackers import Where
+from sweep.history.events import Recorded
+from sweep.ledger import tables
+from sweep.trackers import TrackerContext
 
 if TYPE_CHECKING:
-    from sweep.trackers._optuna_copy import Copy
+    from sweep.trackers._shared.optuna_copy import Copy
 
 
 class Tracker:
     """Copies a sweep's history to a study."""
 
-    def __init__(self, where: Where) -> None:
+    def __init__(self, where: TrackerContext) -> None:
         self._where = where
         self._copy: Copy | None = None
 
     def publish(self, records: Sequence[Recorded]) -> None:
         """Copy events; after a failure everything known of the study is looked up again."""
-        from sweep.trackers._optuna_copy import Copy
+        from sweep.trackers._shared.optuna_copy import Copy
 
         if self._copy is not None and self._copy.history.k != records[0].k - 1:
             self.close()
@@ -53,7 +53,7 @@ class Tracker:
 
     def differences(self) -> list[str]:
         """Where the copy differs from the whole ledger."""
-        from sweep.trackers._optuna_check import differences
+        from sweep.trackers._shared.optuna_copy import differences
 
         return list(differences(self._where))
 

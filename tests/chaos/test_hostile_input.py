@@ -9,12 +9,12 @@ from benchmarks.chaos import hostile_input, strangers
 from benchmarks.chaos.hostile_ledgers import broken, sample
 from benchmarks.chaos.hostile_specs import fuzzed, shipped
 from benchmarks.chaos.store_cases import Failed
-from sweep.cli import main
+from sweep.cli.main import main
 from sweep.errors import without_password
 from tests.support.command_line import Here, write_spec
 from tests.support.hostile_texts import NAMES, SPECS
 from tests.support.mishaps import Counter
-from trainables import rng
+from trainables.core import rng
 from trainables.errors import WrongFormat
 from trainables.trainable import TrialContext
 

@@ -15,14 +15,14 @@ import optuna
 import psutil
 import pytest
 
-from sweep.events import Closed, End, Status
-from sweep.folder import Folder
-from sweep.ledger import Ledger
+from sweep.history.events import Closed, End, Status
+from sweep.ledger.folder import Folder
+from sweep.ledger.ledger import Ledger
 from tests.support import sweeps
 from tests.support.quadratic import expected_loss
 from tests.support.waiting import wait_until
-from trainables import rng
-from trainables.failpoints import PLACES
+from trainables.core import rng
+from trainables.core.failpoints import PLACES
 
 SWEEP = Path(sys.executable).parent / "sweep"
 #: Place → how often a sweep passes it at least; kills are drawn from these.
@@ -80,7 +80,7 @@ class Runner:
     def resume(self, pool: str = "loky") -> int:
         return self._call(["resume", "demo", "--jobs", "2", "--pool", pool], None)
 
-    def examine(self, failpoint: str | None = None) -> int:
+    def evaluate_finally(self, failpoint: str | None = None) -> int:
         return self._call(["best", "demo", "--test-seeds", "3", "--jobs", "2"], failpoint)
 
     def _call(self, arguments: list[str], failpoint: str | None) -> int:
@@ -202,9 +202,9 @@ seed: 7
 
 @pytest.fixture(scope="module")
 def raced(tmp_path_factory: pytest.TempPathFactory) -> Folder:
-    """A sweep of trials with several seeds, and its exam, that nobody killed."""
+    """A sweep of trials with several seeds, and its final evaluation, that nobody killed."""
     runner = Runner(tmp_path_factory.mktemp("raced"))
-    assert (runner.run(SEEDS), runner.examine()) == (0, 0)
+    assert (runner.run(SEEDS), runner.evaluate_finally()) == (0, 0)
     return runner.folder
 
 
@@ -223,18 +223,18 @@ def seed_by_seed(folder: Folder) -> list[tuple[int, int, Status, object, object]
 
 
 @pytest.mark.parametrize(
-    ("search", "exam"),
+    ("search", "final_evaluation"),
     [("decided:3:self", "submitted:3:self"), ("stepping:15:parent", "checkpoint whole:9:parent")],
 )
 def test_trials_of_several_seeds_and_their_exam_are_killed_and_resumed_to_the_bit(
-    runner: Runner, raced: Folder, search: str, exam: str
+    runner: Runner, raced: Folder, search: str, final_evaluation: str
 ) -> None:
     assert runner.run(SEEDS, search) == -signal.SIGKILL
     wait_until(lambda: not processes_of(runner.root), seconds=10)
     assert runner.resume() == 0
-    assert runner.examine(exam) == -signal.SIGKILL
+    assert runner.evaluate_finally(final_evaluation) == -signal.SIGKILL
     wait_until(lambda: not processes_of(runner.root), seconds=10)
-    assert runner.examine() == 0
+    assert runner.evaluate_finally() == 0
     assert seed_by_seed(runner.folder) == seed_by_seed(raced)
     assert_left_clean(runner.folder)
 
@@ -298,9 +298,9 @@ def assert_mlflow_agrees(folder: Folder) -> None:
     client = mlflow.MlflowClient(f"sqlite:///{folder.mlflow}")
     experiment = client.get_experiment_by_name("demo")
     runs = {
-        int(run.data.tags["sweep.trial"]): run
+        int(run.data.tags["sweep.history.trial"]): run
         for run in client.search_runs([experiment.experiment_id])
-        if "sweep.trial" in run.data.tags
+        if "sweep.history.trial" in run.data.tags
     }
     words: Mapping[Status, str] = {Status.COMPLETED: "FINISHED", Status.PRUNED: "KILLED"}
     trials = sweeps.history(folder).trials

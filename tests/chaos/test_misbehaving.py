@@ -3,9 +3,9 @@
 from pathlib import Path
 from typing import Any
 
-from sweep.events import Status
-from sweep.folder import Folder
-from sweep.history import Trial
+from sweep.history.events import Status
+from sweep.history.trial import Trial
+from sweep.ledger.folder import Folder
 from tests.support import sweeps
 from tests.support.misbehaving import SETTINGS
 

@@ -6,7 +6,7 @@ import pytest
 
 from benchmarks.chaos import scheduling
 from benchmarks.chaos.store_cases import Cases, Failed
-from sweep import checkpoints
+from sweep.slices import retention
 
 
 @pytest.mark.parametrize("seed", range(10))  # 200 sweeps, in parts that run side by side
@@ -28,7 +28,7 @@ def test_R18_each_case_leaves_a_line_of_what_happened(
 def test_R18_a_false_claim_is_found_and_its_example_replays(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(checkpoints, "ALWAYS_KEPT", 1)
+    monkeypatch.setattr(retention, "ALWAYS_KEPT", 1)
     with pytest.raises(Failed, match="lets go of iterations") as found:
         scheduling.case(1, 25, shrinks=False)
     with pytest.raises(Failed, match="lets go of iterations"):

@@ -8,7 +8,7 @@ import pytest
 from benchmarks.chaos import store_crashes, store_damage, store_faults, store_hostile, strangers
 from benchmarks.chaos.store_cases import Cases, Failed
 from tests.support.attacks import FILES, PICKLES
-from trainables import rng
+from trainables.core import rng
 
 
 def test_whatever_a_power_cut_leaves_holds_what_was_acknowledged_and_every_fsync_is_needed(

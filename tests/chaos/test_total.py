@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from sweep.events import Status
-from sweep.folder import Folder
+from sweep.history.events import Status
+from sweep.ledger.folder import Folder
 from tests.support import sweeps
 from tests.support.command_line import start, write_spec
 

@@ -14,9 +14,9 @@ import pytest
 
 from sweep import plugins, pools
 from sweep.errors import WorkerLost
-from sweep.events import End, Goal
+from sweep.history.events import End, Goal
 from sweep.pools import Pool, loky
-from sweep.warm import StaleProcess
+from sweep.slices.cache import StaleProcess
 from tests.support.quadratic import expected_loss
 from tests.support.slices import slice_spec
 from tests.support.waiting import wait_until

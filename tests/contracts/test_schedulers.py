@@ -7,15 +7,15 @@ from typing import Any
 
 import pytest
 
-from sweep import plugins, reading, schedulers
-from sweep.events import FINISHED, Closed, Opened, Status
-from sweep.history import History
-from sweep.ledger import Ledger
-from sweep.requests import Requests, Verb
-from sweep.schedulers import Frame, Scheduler
+from sweep import plugins, schedulers
+from sweep.history.events import FINISHED, Closed, HoldChanged, Opened, Status
+from sweep.history.history import History
+from sweep.ledger.ledger import Ledger
+from sweep.ledger.requests import Requests, Verb
+from sweep.schedulers import Scheduler, SchedulerContext
 from sweep.space import Space
-from sweep.testing import Course, Moment, Simulation, simulate
-from sweep.wishes import Held
+from sweep.testing import CurvePoint, Simulation, SimulationResult, simulate
+from sweep.views import reading
 from tests.support.trials import history
 
 NAMES = plugins.names(schedulers.PACKAGE)
@@ -47,7 +47,10 @@ def trials(name: str) -> int:
 def build(name: str) -> Scheduler:
     cls = schedulers.find(name)
     options = cls.Options.model_validate(NEEDED.get(name, {}))
-    return cls(options, Frame({"training_iteration": 9}, trials(name), Space.parse(SPACE), seed=3))
+    return cls(
+        options,
+        SchedulerContext({"training_iteration": 9}, trials(name), Space.parse(SPACE), seed=3),
+    )
 
 
 def spec(name: str, **more: Any) -> dict[str, Any]:
@@ -61,7 +64,7 @@ def spec(name: str, **more: Any) -> dict[str, Any]:
     }
 
 
-def curve(at: Moment) -> dict[str, Any]:
+def curve(at: CurvePoint) -> dict[str, Any]:
     return {
         "score": (at.trial * 37) % 11 + at.iteration / 10,
         "time_this_iter_s": 1 + (at.trial * 7) % 5 / 3,
@@ -69,7 +72,7 @@ def curve(at: Moment) -> dict[str, Any]:
 
 
 @functools.cache
-def course(name: str, slots: int) -> Course:
+def course(name: str, slots: int) -> SimulationResult:
     return simulate(spec(name), curve, slots)
 
 
@@ -131,7 +134,7 @@ def test_every_decision_about_a_trial_that_ran_says_why(name: str) -> None:
     assert all(decision.what.get("why", "x") for decision in course(name, 3).decisions)
 
 
-def _lengths(found: Course) -> list[int]:
+def _lengths(found: SimulationResult) -> list[int]:
     return [trial.iteration for trial in found.history.trials]
 
 
@@ -147,7 +150,7 @@ def test_more_trials_can_be_asked_for_when_it_is_done(name: str) -> None:
 def test_a_held_trial_is_run_by_nobody_and_the_others_come_to_their_end(
     name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("sweep.driver.TICK_S", 0.0)
+    monkeypatch.setattr("sweep.driver.driver.TICK_S", 0.0)
     chosen: list[int] = []
     with Simulation(spec(name), curve, 2) as simulation:
         path = simulation.folder.ledger
@@ -162,7 +165,7 @@ def test_a_held_trial_is_run_by_nobody_and_the_others_come_to_their_end(
 
         course = simulation.run(seen=hold_one)
     events = [record.event for record in course.records]
-    held = next(place for place, event in enumerate(events) if isinstance(event, Held))
+    held = next(place for place, event in enumerate(events) if isinstance(event, HoldChanged))
     opened = [event.trial for event in events[held:] if isinstance(event, Opened)]
     assert chosen[0] not in opened
     assert (course.how, course.history.to_create) == ("finished", 0)
@@ -173,7 +176,7 @@ def test_a_held_trial_is_run_by_nobody_and_the_others_come_to_their_end(
 # ---- several seeds ------------------------------------------------------------------------------
 
 
-def noisy(at: Moment) -> dict[str, Any]:
+def noisy(at: CurvePoint) -> dict[str, Any]:
     """Settings differ by 1, seeds by up to 1.2; they take different times."""
     luck = (at.trial * 5 + at.replica * 3) % 7 / 5
     result = curve(at)

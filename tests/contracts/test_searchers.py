@@ -12,8 +12,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from sweep import plugins, searchers
-from sweep.events import Created, Status
-from sweep.history import History
+from sweep.history.events import Created, Status
+from sweep.history.history import History
 from sweep.space import Space
 from tests.support.searches import FINITE, FRESH, MIXED, Search
 from tests.support.trials import objective

@@ -5,9 +5,9 @@ from typing import Any
 import pytest
 
 from sweep import plugins, searchers
-from sweep.history import Trial
+from sweep.history.trial import Trial
 from sweep.space import Space
-from sweep.testing import Moment, simulate
+from sweep.testing import CurvePoint, simulate
 
 NAMES = plugins.names(searchers.PACKAGE)
 SPACE: dict[str, Any] = {
@@ -30,7 +30,7 @@ WHOLE = {
 }
 
 
-def curve(at: Moment) -> dict[str, Any]:
+def curve(at: CurvePoint) -> dict[str, Any]:
     return {"score": at.config["float"] - abs(at.config["normal"] - 0.5)}
 
 

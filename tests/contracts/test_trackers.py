@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from sweep import plugins, trackers
-from sweep.ledger import Ledger
+from sweep.ledger.ledger import Ledger
 from tests.support.events import Story, tell_everything
 
 NAMES = plugins.names(trackers.PACKAGE)

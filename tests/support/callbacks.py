@@ -120,7 +120,7 @@ class Senses(Callbacks):
             }
 
     def on_episode_step(self, *, worker: Any, episode: Any) -> None:
-        for env in worker.lanes.units if worker.in_evaluation else []:
+        for env in worker.envs.sub_envs if worker.in_evaluation else []:
             sent = float(np.abs(env.unwrapped.sent[-1]).max())
             most = episode.custom_metrics.get("sent", 0.0)
             episode.custom_metrics["sent"] = max(most, sent)

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from sweep.cli import main
+from sweep.cli.main import main
 from tests.support.sweeps import QUADRATIC
 
 REPOSITORY = Path(__file__).resolve().parents[2]
@@ -50,7 +50,7 @@ class Here:
 
 def start(*arguments: object, cwd: Path, **options: Any) -> "subprocess.Popen[str]":
     """A process of its own, with its output in pipes."""
-    command = [sys.executable, "-m", "sweep.cli", *(str(argument) for argument in arguments)]
+    command = [sys.executable, "-m", "sweep.cli.main", *(str(argument) for argument in arguments)]
     pipes: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, **options}
     return subprocess.Popen(command, cwd=cwd, env=environment(), text=True, **pipes)
 

@@ -417,18 +417,19 @@ UNSEEDED = np.random.default_rng()
 
 
 class Awaits(Counting):
-    """In its third step ever, lane 0 waits until lane 1 has made `steps`; files tell of them."""
+    """In its third step ever, environment 0 waits until environment 1 has made `steps`; files tell
+    of them."""
 
     def __init__(self, env_config: Any) -> None:
         super().__init__(length=env_config.get("length", 7), truncates=False)
-        self.folder, self.lane = Path(env_config["folder"]), env_config.vector_index
+        self.folder, self.env_index = Path(env_config["folder"]), env_config.vector_index
         self.until = self.folder / f"1-{env_config['steps']}"
         self.ever = 0
 
     def step(self, action: Any) -> Outcome:
         self.ever += 1
-        (self.folder / f"{self.lane}-{self.ever}").touch()
-        if (self.lane, self.ever) == (0, 3):
+        (self.folder / f"{self.env_index}-{self.ever}").touch()
+        if (self.env_index, self.ever) == (0, 3):
             wait_until(self.until.exists)
         return super().step(action)
 

@@ -6,29 +6,29 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from sweep import reading
 from sweep import spec as specs
-from sweep.events import (
-    Birth,
+from sweep.history.events import (
     Closed,
     Created,
     End,
-    EpochBegan,
-    EpochEnded,
     Event,
     Goal,
     Moved,
     Opened,
+    ParentCheckpoint,
     Recorded,
     Row,
     Saved,
     Scalar,
     Status,
+    TermBegan,
+    TermEnded,
 )
-from sweep.folder import Folder
-from sweep.history import History
-from sweep.ledger import Ledger
-from sweep.trackers import Tracker, Where
+from sweep.history.history import History
+from sweep.ledger.folder import Folder
+from sweep.ledger.ledger import Ledger
+from sweep.trackers import Tracker, TrackerContext
+from sweep.views import reading
 
 SPEC = """
 name: {name}
@@ -74,9 +74,9 @@ def row(trial: int, iteration: int, **more: Scalar) -> Row:
 class Story:
     """A sweep that is told event by event, in a real ledger."""
 
-    where: Where
+    where: TrackerContext
     ledger: Ledger
-    epoch: int = 0
+    term: int = 0
     slices: dict[int, int] = field(default_factory=dict)
 
     @classmethod
@@ -87,7 +87,9 @@ class Story:
         text = specs.canonical_json(spec)
         ledger = Ledger.create(folder.ledger, name, text, {"versions": {}, "paths": []})
         objective = reading.history(ledger).objective
-        where = Where(folder, ledger.sweep_id, name, ledger.created_at, spec, objective, uri)
+        where = TrackerContext(
+            folder, ledger.sweep_id, name, ledger.created_at, spec, objective, uri
+        )
         return cls(where, ledger)
 
     @property
@@ -101,11 +103,11 @@ class Story:
         return history
 
     def begin(self, trials: int = 5) -> None:
-        (record,) = self.ledger.begin_epoch([EpochBegan("host", 1, trials)])
-        self.epoch = record.epoch
+        (record,) = self.ledger.begin_term([TermBegan("host", 1, trials)])
+        self.term = record.term
 
     def tell(self, *events: Event) -> list[Recorded]:
-        return self.ledger.append(self.epoch, events)
+        return self.ledger.append(self.term, events)
 
     def start(self, trial: int, **settings: Any) -> None:
         searched = {**SETTINGS, **settings}
@@ -115,7 +117,7 @@ class Story:
         """Start a trial that begins from its parent's newest checkpoint."""
         leader = self.history.trials[parent].leader
         assert leader.newest is not None
-        birth = Birth(parent, 0, leader.time, leader.newest)
+        birth = ParentCheckpoint(parent, 0, leader.time, leader.newest)
         self.tell(Created(trial, SETTINGS, SETTINGS, 0, births=(birth,)), self._opened(trial))
 
     def go_on(self, trial: int) -> None:
@@ -151,7 +153,7 @@ class Story:
         self.tell(Moved(trial, status, f"moved to {status}"))
 
     def end(self, how: str = "finished") -> None:
-        self.tell(EpochEnded(how))
+        self.tell(TermEnded(how))
 
     def _opened(self, trial: int) -> Opened:
         number = self.slices.setdefault(trial, 0)

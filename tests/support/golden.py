@@ -10,7 +10,7 @@ import tempfile
 from contextlib import closing
 from pathlib import Path
 
-from sweep import schema
+from sweep.ledger import upgrade
 from tests.support.events import Story, tell_everything
 
 FOLDER = Path(__file__).parents[1] / "golden"
@@ -38,4 +38,4 @@ def write(path: Path) -> None:
 
 
 if __name__ == "__main__":
-    write(FOLDER / f"ledger-{schema.known()[-1]}.sql")
+    write(FOLDER / f"ledger-{upgrade.known()[-1]}.sql")

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from benchmarks.chaos import store_reader
-from trainables import checkpoint_file
+from trainables.checkpoint import file
 
 
 def _wait() -> None:
@@ -35,11 +35,11 @@ _DEEDS: dict[bytes, Callable[[], object]] = {
 }
 
 
-def _read(path: Path, *_: object) -> checkpoint_file.Loaded:
+def _read(path: Path, *_: object) -> file.Loaded:
     _DEEDS[path.read_bytes()]()
-    return checkpoint_file.Loaded({}, {})
+    return file.Loaded({}, {})
 
 
 if __name__ == "__main__":
-    vars(checkpoint_file)["read"] = _read
+    vars(file)["read"] = _read
     store_reader.main()

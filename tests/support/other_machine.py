@@ -8,17 +8,18 @@ for a sign of life.
 
 import sys
 
-from sweep import cli, folder, holding, lease
-from sweep.lease import Host
+from sweep.cli import main
+from sweep.ledger import folder, hold, lease
+from sweep.ledger.lease import Host
 
 
 def become(name: str, lease_s: float, renew_s: float) -> None:
     """Make this process one of another machine."""
     lease.this_host = lambda: Host(name, f"kernel of {name}")
     folder.LOCK = f"run.lock.{name}"
-    holding.LEASE_S, holding.RENEW_S = lease_s, renew_s
+    hold.LEASE_S, hold.RENEW_S = lease_s, renew_s
 
 
 if __name__ == "__main__":
     become(sys.argv[1], float(sys.argv[2]), 0.1)
-    sys.exit(cli.main(sys.argv[3:]))
+    sys.exit(main.main(sys.argv[3:]))

@@ -17,7 +17,8 @@ from typing import Any
 
 import numpy as np
 
-from trainables import Trainable, get_checkpoint, get_context, report, rng
+from trainables import Trainable, get_checkpoint, get_context, report
+from trainables.core import rng
 
 TIMESTEPS_PER_STEP = 10
 

@@ -3,11 +3,11 @@
 import contextlib
 from collections.abc import Callable
 
-from sweep import reading
-from sweep.history import History
-from sweep.ledger import Ledger
-from sweep.requests import Requests, Verb
+from sweep.history.history import History
+from sweep.ledger.ledger import Ledger
+from sweep.ledger.requests import Requests, Verb
 from sweep.testing import Simulation
+from sweep.views import reading
 
 
 def asks(

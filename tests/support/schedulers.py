@@ -6,9 +6,9 @@ from typing import ClassVar
 from pydantic import BaseModel, ConfigDict
 
 from sweep import schedulers
-from sweep.events import Goal, Status
-from sweep.history import History
-from sweep.schedulers import Frame, Fresh, Plan, Resume
+from sweep.history.events import Goal, Status
+from sweep.history.history import History
+from sweep.schedulers import NewTrial, Plan, Resume, SchedulerContext
 
 
 class Options(BaseModel):
@@ -25,7 +25,7 @@ class FirstPast(schedulers.Scheduler):
     Options: ClassVar[type[BaseModel]] = Options
     pauses = True
 
-    def __init__(self, options: BaseModel, frame: Frame) -> None:
+    def __init__(self, options: BaseModel, frame: SchedulerContext) -> None:
         assert isinstance(options, Options)
         self.time_attr = "training_iteration"
         self.levels: tuple[float, ...] = (options.first,)
@@ -37,21 +37,23 @@ class FirstPast(schedulers.Scheduler):
             resume = [Resume(there[0].number, Goal(), "it was the first")]
         fresh = min(free - len(resume), history.to_create)
         return Plan(
-            resume=tuple(resume), fresh=(Fresh(Goal(self.levels[0]), "a slot was free"),) * fresh
+            resume=tuple(resume), fresh=(NewTrial(Goal(self.levels[0]), "a slot was free"),) * fresh
         )
 
 
 class Forgetful(FirstPast):
     """Keeps something between calls, which a kill loses: a mistake."""
 
-    def __init__(self, options: BaseModel, frame: Frame) -> None:
+    def __init__(self, options: BaseModel, frame: SchedulerContext) -> None:
         super().__init__(options, frame)
         self.called = 0
 
     def plan(self, history: History, free: int) -> Plan:
         self.called += 1
         plan = super().plan(history, free)
-        return replace(plan, fresh=tuple(Fresh(f.goal, f"call {self.called}") for f in plan.fresh))
+        return replace(
+            plan, fresh=tuple(NewTrial(f.goal, f"call {self.called}") for f in plan.fresh)
+        )
 
 
 class NoScheduler:

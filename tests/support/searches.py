@@ -8,28 +8,20 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from sweep import reading, searchers
+from sweep import searchers
 from sweep import spec as specs
-from sweep.event_bodies import from_body, to_body
-from sweep.events import (
-    Closed,
-    End,
-    EpochBegan,
-    Event,
-    Goal,
-    Opened,
-    Recorded,
-    Row,
-    Status,
-)
-from sweep.history import History, Objective
-from sweep.proposals import Proposer
-from sweep.schedulers import Fresh
+from sweep.driver.proposals import Proposer
+from sweep.history.events import Closed, End, Event, Goal, Opened, Recorded, Row, Status, TermBegan
+from sweep.history.history import History
+from sweep.history.objective import Objective
+from sweep.ledger.codec import from_body, to_body
+from sweep.schedulers import NewTrial
 from sweep.searchers import Searcher
 from sweep.spec import SweepSpec
+from sweep.views import reading
 
 LEVELS = (1.0, 3.0)
-FRESH = Fresh(Goal(), "a slot is free")
+FRESH = NewTrial(Goal(), "a slot is free")
 #: What every searcher that samples can search.
 MIXED: Mapping[str, Any] = {
     "lr": {"loguniform": [1e-5, 1e-1]},
@@ -106,7 +98,7 @@ class Search:
         self.ends: Sequence[Status] = ENDS
         self.quality: Callable[[Mapping[str, Any]], float | None] = quality
         self.beside: Callable[[Mapping[str, Any]], Mapping[str, float]] = lambda _settings: {}
-        for record in records or [Recorded(1, 1, 0.0, EpochBegan("host", 1, 1000))]:
+        for record in records or [Recorded(1, 1, 0.0, TermBegan("host", 1, 1000))]:
             self._take(record)
 
     def run(self, trials: int, finish: bool = True) -> "Search":

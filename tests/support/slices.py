@@ -4,8 +4,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from sweep.assignment import SliceSpec
-from sweep.events import Goal, Saved
+from sweep.history.events import Goal, Saved
+from sweep.slices.messages import SliceSpec
 from sweep.spec import CheckpointPolicy
 
 
@@ -19,7 +19,7 @@ def slice_spec(
     folder.mkdir(parents=True, exist_ok=True)
     values: dict[str, Any] = {
         "sweep_id": "s" * 32,
-        "epoch": 1,
+        "term": 1,
         "trial": 0,
         "replica": 0,
         "number": 0,

@@ -8,17 +8,20 @@ from typing import Any
 
 import numpy as np
 
-from sweep import launch, reading, schedulers, trackers
+from sweep import schedulers, trackers
 from sweep import spec as specs
-from sweep.driver import Driver
-from sweep.events import Recorded, Row
-from sweep.folder import Folder
-from sweep.history import History, Replica
-from sweep.launch import Launch
-from sweep.ledger import Ledger
-from sweep.trackers import Where
-from trainables import checkpoint_file
-from trainables.results import VOLATILE_KEYS
+from sweep.driver import launch
+from sweep.driver.driver import Driver
+from sweep.driver.launch import Launch
+from sweep.history.events import Recorded, Row
+from sweep.history.history import History
+from sweep.history.replica import Replica
+from sweep.ledger.folder import Folder
+from sweep.ledger.ledger import Ledger
+from sweep.trackers import TrackerContext
+from sweep.views import reading
+from trainables.checkpoint import file
+from trainables.core.results import VOLATILE_KEYS
 
 Watch = Callable[[Sequence[Recorded]], None]
 
@@ -90,7 +93,7 @@ def copy_to_optuna(folder: Folder) -> None:
     """Bring the copy in Optuna's tables up to the ledger."""
     with launch.opened(Launch(folder, 1, "inline")) as (parts, _warnings):
         ledger, objective = parts.ledger, parts.history.objective
-        where = Where(folder, ledger.sweep_id, ledger.name, 0.0, parts.spec, objective)
+        where = TrackerContext(folder, ledger.sweep_id, ledger.name, 0.0, parts.spec, objective)
         with contextlib.closing(trackers.find("optuna")(where)) as tracker:
             tracker.publish(ledger.read(after=ledger.published("optuna")))
             ledger.set_published("optuna", parts.history.k)
@@ -133,7 +136,7 @@ def final_state(folder: Folder, replica: Replica) -> tuple[int, Any]:
     if newest is None:
         return (0, None)
     lies = folder.trial(replica.trial, replica.index)
-    loaded = checkpoint_file.read(lies / newest.file, newest.digest)
+    loaded = file.read(lies / newest.file, newest.digest)
     state = {key: loaded.state[key] for key in ("trainable", "streams")}
     return (newest.iteration, plain(state))
 

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from trainables.algorithms.ppo import PPO
-from trainables.results import VOLATILE_KEYS
+from trainables.core.results import VOLATILE_KEYS
 from trainables.trainable import TrialContext
 
 SMALL: dict[str, Any] = {

@@ -2,9 +2,12 @@
 
 from collections.abc import Mapping, Sequence
 
-from sweep.events import Status
-from sweep.history import History, Objective, Point, Trial
-from sweep.spec.score import Mode, Score
+from sweep.history.events import Status
+from sweep.history.history import History
+from sweep.history.objective import Objective
+from sweep.history.replica import Point
+from sweep.history.trial import Trial
+from sweep.spec.objective import Mode, Score
 
 
 def objective(mode: Mode = "max", time_attr: str = "training_iteration") -> Objective:

@@ -16,10 +16,10 @@ from tests.support.quadratic import Quadratic, RayStyle, expected_loss, quadrati
 from tests.support.trainers import SMALL, differences, make, stable
 from trainables import Trainable
 from trainables.algorithms.ppo import PPO
+from trainables.checkpoint.signing import Opaque
+from trainables.core.results import TRAINERS_OWN, VOLATILE_KEYS
 from trainables.errors import CheckpointError, ConfigError, StateError, TrainableError
 from trainables.function import wrap
-from trainables.results import TRAINERS_OWN, VOLATILE_KEYS
-from trainables.signing import Opaque
 from trainables.trainable import TrialContext
 
 CONFIG = {"noise": 0.3, "lr": 0.05}
@@ -144,12 +144,12 @@ def test_the_equality_fails_when_the_global_streams_are_left_out() -> None:
 
 
 def test_random_draws_in_saving_change_nothing() -> None:
-    class Drawing(RayStyle):
+    class ActionDistribution(RayStyle):
         def save_checkpoint(self, checkpoint_dir: str) -> None:
             random.random()  # noqa: S311
             super().save_checkpoint(checkpoint_dir)
 
-    trainable, losses = Drawing(CONFIG, CONTEXT), []
+    trainable, losses = ActionDistribution(CONFIG, CONTEXT), []
     for _ in range(3):
         losses.append(trainable.train()["loss"])
         trainable.get_state()

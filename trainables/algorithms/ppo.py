@@ -15,18 +15,18 @@ from numpy.typing import NDArray
 from pydantic import Field
 from torch import Tensor
 
-from trainables.config import TrainerConfig
-from trainables.data_parallel import for_ranks
 from trainables.errors import ConfigError
+from trainables.learners.returns import generalized_advantages, next_values
+from trainables.learners.schedules import learning_rate
+from trainables.learners.sequences import SequenceBatch, in_sequences
 from trainables.policies.networks import ActorCritic, replay_of
 from trainables.policies.torch_policy import build_policy
-from trainables.returns import generalized_advantages, next_values
 from trainables.rollout.batch import Fragment, TrainBatch, rows
-from trainables.rollout.rank import LearnerSpec
-from trainables.rollout.sampling import SamplingConfig
-from trainables.rollout.sequences import SequenceBatch, in_sequences
-from trainables.schedules import learning_rate
-from trainables.trainer import Trainer
+from trainables.rollout.config import SamplingConfig
+from trainables.rollout.worker_spec import LearnerSpec
+from trainables.trainer.config import TrainerConfig
+from trainables.trainer.data_parallel import for_ranks
+from trainables.trainer.trainer import Trainer
 
 logger = logging.getLogger(__name__)
 STATS = ("policy_loss", "vf_loss", "entropy", "kl", "clip_fraction")
@@ -78,9 +78,9 @@ class PPO(Trainer):
     settings: Config
 
     @classmethod
-    def check_fit(cls, settings: TrainerConfig) -> None:
+    def validate_config(cls, settings: TrainerConfig) -> None:
         """Also: a minibatch is no larger than the batch."""
-        super().check_fit(settings)
+        super().validate_config(settings)
         if isinstance(settings, Config) and settings.minibatch_size > settings.batch_size:
             raise ConfigError(
                 "sgd_minibatch_size",
@@ -100,7 +100,7 @@ class PPO(Trainer):
         """The valid rows of all fragments, with advantages; in sequences for an LSTM."""
         gamma, lambda_ = self.settings.gamma, self.settings.lambda_
         batches = [to_rows(fragment, gamma, lambda_) for fragment in fragments]
-        self.telling.postprocessed(self.policy, fragments, batches)
+        self.reporter.postprocessed(self.policy, fragments, batches)
         if self.architecture.lstm:
             pairs = zip(fragments, batches, strict=True)
             longest = self.settings.longest_sequence
@@ -150,7 +150,7 @@ class PPO(Trainer):
         if len(batch) == 0:
             logger.warning("no valid row in this iteration; nothing is learnt from it")
             return {}
-        self.telling.log("training batch", batch)
+        self.reporter.log("training batch", batch)
         rate = learning_rate(settings.schedule, self.progress.timesteps)
         stats: list[Tensor] = []
         norms: list[float] = []

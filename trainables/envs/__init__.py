@@ -1,1 +1,13 @@
-"""Environments: made, stepped in lanes, their state captured and put back."""
+"""Environments: made, checked, stepped side by side, saved and restored.
+
+make       makes the environment that the settings name
+registry   environments by name
+contract   what reset and step may return
+spaces     observations and actions as flat rows
+vector     many environments stepped side by side
+state      the state of an environment, captured and put back
+exactness  how exactly an environment comes back
+atari      DeepMind's wrappers
+rendering  pictures
+check      what an environment is and costs
+"""

@@ -1,7 +1,7 @@
 """What an environment may return from reset and step; the first breach is told in full.
 
 O is the shape of one observation. Whether numbers are finite is checked by the sampler, for all
-lanes at once.
+environments at once.
 """
 
 from typing import Any
@@ -17,11 +17,11 @@ Array = NDArray[Any]
 Outcome = tuple[Any, float, bool, bool, dict[str, Any]]
 
 
-class Breach(Exception):
+class EnvContractError(Exception):
     """What was returned and what had to be; whoever knows the place makes an EnvError of it."""
 
 
-class Contract:
+class EnvChecker:
     """Checks what one environment returns.
 
     Args:
@@ -59,12 +59,12 @@ class Contract:
     def reset(self, given: Any) -> Any:
         """The observation that `reset` returned beside its info."""
         if given is None:
-            raise Breach(
+            raise EnvContractError(
                 "reset() returned nothing, expected (observation, info): every episode begins with "
                 "reset(), also after one that a horizon cut off, so the environment needs one"
             )
         if not isinstance(given, tuple) or len(given) != 2 or not isinstance(given[1], dict):
-            raise Breach(
+            raise EnvContractError(
                 f"reset() returned {shorten(given)}, expected (observation, info) with a dict as "
                 "info, as gymnasium has it; an observation alone is the older gym interface"
             )
@@ -76,15 +76,15 @@ class Contract:
         try:
             array = np.asarray(observation)
         except ValueError as error:
-            raise Breach(
+            raise EnvContractError(
                 f"{method}() returned the observation {shorten(observation)}, which is no array "
                 f"({error}); expected {expected}"
             ) from error
         seen = f"{method}() returned an observation of shape {array.shape} and dtype {array.dtype}"
         if array.shape != self._shape:
-            raise Breach(f"{seen}; expected {expected}")
+            raise EnvContractError(f"{seen}; expected {expected}")
         if self._dtype is not None and not np.can_cast(array.dtype, self._dtype, "same_kind"):
-            raise Breach(
+            raise EnvContractError(
                 f"{seen}, {shorten(observation)}, which cannot be cast safely; expected {expected}"
             )
         return array
@@ -95,24 +95,24 @@ def is_plain(space: spaces.Space[Any]) -> bool:
     return space.shape is not None and space.dtype is not None and space.dtype.kind in "biuf"
 
 
-def refused_seed(error: TypeError) -> Breach | None:
+def refused_seed(error: TypeError) -> EnvContractError | None:
     """The breach behind a TypeError of ``reset(seed=…)``; None if it is about something else."""
     if "seed" not in str(error):
         return None
-    return Breach(
+    return EnvContractError(
         f"reset(seed=…) raised TypeError: {error}; expected a reset that takes a seed, "
         "reset(self, *, seed=None, options=None): without one no training could be repeated"
     )
 
 
-def _wrong_step(given: Any) -> Breach:
+def _wrong_step(given: Any) -> EnvContractError:
     count = f"{len(given)} values" if isinstance(given, tuple) else f"a {type(given).__name__}"
     older = (
         "; four values are the older gym interface, whose done must be split in two"
         if isinstance(given, tuple) and len(given) == 4
         else ""
     )
-    return Breach(
+    return EnvContractError(
         f"step() returned {count}, {shorten(given)}; expected the five "
         f"(observation, reward, terminated, truncated, info){older}"
     )
@@ -123,7 +123,7 @@ def _real(reward: Any) -> float:
         np.asarray(reward) if isinstance(reward, int | np.number | np.bool | np.ndarray) else None
     )
     if array is None or array.size != 1 or array.dtype.kind not in "biuf":
-        raise Breach(
+        raise EnvContractError(
             f"step() returned the reward {shorten(reward)}, a {type(reward).__name__}; "
             "expected one real number"
         )
@@ -132,7 +132,7 @@ def _real(reward: Any) -> float:
 
 def _flag(flag: Any, name: str) -> bool:
     if not isinstance(flag, bool | np.bool):
-        raise Breach(
+        raise EnvContractError(
             f"step() returned {name} = {shorten(flag)}, a {type(flag).__name__}; "
             "expected True or False"
         )
@@ -141,7 +141,7 @@ def _flag(flag: Any, name: str) -> bool:
 
 def _info(info: Any, method: str) -> dict[str, Any]:
     if not isinstance(info, dict):
-        raise Breach(
+        raise EnvContractError(
             f"{method}() returned the info {shorten(info)}, a {type(info).__name__}; "
             "expected a dict, which may be empty"
         )

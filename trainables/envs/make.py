@@ -15,23 +15,22 @@ from typing import Annotated, Any, Literal
 import gymnasium
 import numpy as np
 from gymnasium import spaces
-from gymnasium.vector import VectorEnv
+from gymnasium.vector import AutoresetMode, VectorEnv
 from pydantic import BeforeValidator, Field
 
+from trainables.core.importing import load, load_module
+from trainables.core.settings import LONGEST_WAIT_S, Section
 from trainables.envs import atari, registry
-from trainables.envs.actions import ActionLayout, FlatActions, Unflattened, layout_of
 from trainables.envs.atari import is_atari
-from trainables.envs.preprocessors import (
+from trainables.envs.registry import EnvContext
+from trainables.envs.spaces.actions import ActionLayout, FlatActions, Unflattened, layout_of
+from trainables.envs.spaces.observations import (
     FlatObservations,
     NoPreprocessor,
     Preprocessed,
     is_image,
 )
-from trainables.envs.registry import EnvContext
-from trainables.envs.single import Single
 from trainables.errors import ConfigError, nearest
-from trainables.importing import load, load_module
-from trainables.settings import LONGEST_WAIT_S, Section
 
 Env = gymnasium.Env[Any, Any]
 
@@ -317,5 +316,43 @@ def _creator(
         return partial(
             gymnasium.make_vec, env, num_envs, vectorization_mode=mode, **config.env_config
         )
-    # The passive checker costs a call per step; the lanes check what they are given themselves.
+    # The passive checker costs a call per step; the vector environment checks what it is given.
     return partial(gymnasium.make, env, disable_env_checker=True, **config.env_config)
+
+
+# -------------------------------------------------------------------------------------------------
+# A native vector environment of one environment as a plain environment, for reading and evaluating.
+
+
+class Single(gymnasium.Env[Any, Any]):
+    """One environment; after an end it has to be reset, as any environment.
+
+    Args:
+        vector: of one environment, in any autoreset mode.
+    """
+
+    def __init__(self, vector: VectorEnv[Any, Any, Any]) -> None:
+        self.vector = vector
+        self.observation_space = vector.single_observation_space
+        self.action_space = vector.single_action_space
+        self.spec = vector.spec
+
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[Any, dict[str, Any]]:
+        """Start an episode."""
+        super().reset(seed=seed)
+        return self.vector.reset(seed=seed, options=options)[0][0], {}
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        """One step; where the vector has already begun anew, the true last observation."""
+        observations, rewards, terminated, truncated, infos = self.vector.step(np.asarray([action]))
+        observation = observations[0]
+        if terminated[0] or truncated[0]:
+            at_once = self.vector.metadata.get("autoreset_mode") is AutoresetMode.SAME_STEP
+            observation = infos["final_obs"][0] if at_once else observation
+        return observation, float(rewards[0]), bool(terminated[0]), bool(truncated[0]), {}
+
+    def close(self) -> None:
+        """Let go of the vector."""
+        self.vector.close()

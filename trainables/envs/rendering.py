@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from trainables import rng
+from trainables.core import rng
 from trainables.envs.make import EnvironmentConfig
 from trainables.errors import ConfigError
 

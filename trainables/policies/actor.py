@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from trainables.envs.actions import ActionLayout
-from trainables.envs.preprocessors import PIXEL
+from trainables.envs.spaces.actions import ActionLayout
+from trainables.envs.spaces.observations import PIXEL
 from trainables.policies.architecture import Activation, Architecture
-from trainables.policies.drawing import Drawing
+from trainables.policies.distributions import ActionDistribution
 
 if TYPE_CHECKING:
     from trainables.policies.layers import ActingTrunk
@@ -52,7 +52,7 @@ class Actor:
     """Arrays of one size that make up a memory, as callers keep it."""
 
     def __init__(self, layout: ActionLayout, architecture: Architecture) -> None:
-        self._drawing = Drawing(layout)
+        self._drawing = ActionDistribution(layout)
         self._activation = architecture.activation
         self._flat = len(architecture.shape) == 1
         self._trunk = _make_trunk(architecture)

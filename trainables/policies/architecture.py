@@ -9,8 +9,8 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
+from trainables.core.settings import Settings
 from trainables.errors import ConfigError
-from trainables.settings import Settings
 
 Activation = Literal["tanh", "relu"]
 Size = Annotated[int, Field(gt=0, strict=True)]

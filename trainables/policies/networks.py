@@ -15,9 +15,9 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from trainables.envs.actions import ActionLayout
+from trainables.envs.spaces.actions import ActionLayout
 from trainables.policies.architecture import Architecture
-from trainables.policies.drawing import NO_CHOICE, choice_grid
+from trainables.policies.distributions import NO_CHOICE, choice_grid
 from trainables.policies.layers import HIDDEN_GAIN, Trunk, activate, lstm, perceptron, unit_pixels
 
 POLICY_GAIN = 0.01

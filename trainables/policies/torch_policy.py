@@ -13,12 +13,12 @@ from numpy.typing import NDArray
 from pydantic import Field
 from torch import Tensor
 
-from trainables import rng
-from trainables.envs.actions import ActionLayout
+from trainables.core import rng
+from trainables.core.settings import Settings
+from trainables.envs.spaces.actions import ActionLayout
 from trainables.errors import NotFiniteError
 from trainables.policies.architecture import Architecture
 from trainables.policies.networks import ActorCritic
-from trainables.settings import Settings
 
 Decay = Annotated[float, Field(ge=0, lt=1)]
 

@@ -10,11 +10,11 @@ from typing import Any, TypeVar
 
 import cloudpickle
 
-from trainables import filters as filters_
-from trainables.envs.vector import Lanes
+from trainables.envs.vector.base import VectorEnv
 from trainables.errors import ConfigError, TrainableError
-from trainables.filters import Filter
+from trainables.policies import filters as filters_
 from trainables.policies.actor import Actor, Weights
+from trainables.policies.filters import Filter
 
 DEFAULT_POLICY_ID = "default_policy"
 T = TypeVar("T")
@@ -29,7 +29,7 @@ def require_policy(pid: str) -> None:
 class WorkerAccess:
     """A rollout worker's policy, filters, environments and global variables."""
 
-    lanes: Lanes
+    envs: VectorEnv
     _actor: Actor
     _filters: dict[str, Filter]
     _weights: Weights
@@ -40,9 +40,9 @@ class WorkerAccess:
         return function(self)
 
     def foreach_env(self, function: Callable[[Any], T]) -> list[T]:
-        """``function`` of each unwrapped environment; of the lanes where they have none here."""
-        units = getattr(self.lanes, "units", None) or [self.lanes]
-        return [function(getattr(unit, "unwrapped", unit)) for unit in units]
+        """``function`` of each unwrapped environment, or of the vector where it has none."""
+        sub_envs = getattr(self.envs, "sub_envs", None) or [self.envs]
+        return [function(getattr(sub_env, "unwrapped", sub_env)) for sub_env in sub_envs]
 
     def get_policy(self, policy_id: str = DEFAULT_POLICY_ID) -> Actor | None:
         """The policy with this name, which acts and does not learn; None if there is none."""

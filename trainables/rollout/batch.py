@@ -5,11 +5,15 @@ image; K columns of an action. A `Fragment` is (T, N), as the sampler writes it 
 `TrainBatch` is rows, with advantages. `terminated` and `truncated` stay apart.
 """
 
-from dataclasses import dataclass, fields
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, fields
 from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
+
+from trainables.rollout.episode import Trajectory
+from trainables.rollout.metrics import RolloutMetrics
 
 Array = NDArray[Any]
 Column = tuple[tuple[int, ...], np.dtype[Any]]
@@ -38,8 +42,9 @@ class Fragment:
     """(T, N) V of the final observation where truncated, 0 elsewhere."""
     valid: Array
     """(T, N) False: not to be learnt from (a faulty episode, or ``training_enabled: False``)."""
-    ghost: Array
-    """(T, N) True: no transition at all, in no count (`trainables.envs.vector.Step.restarting`)."""
+    autoreset: Array
+    """(T, N) True: no transition at all, in no count
+    (`trainables.envs.vector.base.Step.restarting`)."""
     memory: Array
     """(T, N, M) with which the policy saw each observation; M is 0 without an LSTM."""
     last_values: Array
@@ -48,7 +53,7 @@ class Fragment:
     @property
     def steps(self) -> int:
         """Transitions."""
-        return self.ghost.size - int(np.count_nonzero(self.ghost))
+        return self.autoreset.size - int(np.count_nonzero(self.autoreset))
 
     @classmethod
     def allocate(
@@ -66,7 +71,7 @@ class Fragment:
             truncated=np.zeros(rows, dtype=np.bool_),
             final_values=np.zeros(rows, dtype=np.float32),
             valid=np.ones(rows, dtype=np.bool_),
-            ghost=np.zeros(rows, dtype=np.bool_),
+            autoreset=np.zeros(rows, dtype=np.bool_),
             memory=np.zeros((*rows, memory), dtype=np.float32),
             last_values=np.zeros((1, num_envs), dtype=np.float32),
         )
@@ -114,3 +119,56 @@ class TrainBatch:
 def rows(column: Array) -> Array:
     """(T, N, …) as (T·N, …)."""
     return column.reshape(-1, *column.shape[2:])
+
+
+# -------------------------------------------------------------------------------------------------
+# What one rollout worker hands to its trainer in one round.
+
+
+@dataclass(frozen=True)
+class Sample:
+    """What one worker collected in one iteration."""
+
+    fragments: list[Fragment]
+    """They may be buffers that the worker writes again in its next `sample`."""
+    episodes: list[RolloutMetrics]
+    """Those that ended, in the order of their end."""
+    deltas: dict[str, Any]
+    """What each filter saw since it was last synchronised."""
+    recent: Array
+    """(≤ 64, D) the latest raw observations of this iteration."""
+    perf: Mapping[str, float] = field(default_factory=dict)
+    """Mean times of the worker's ticks."""
+    trajectories: Sequence[list[Trajectory]] = ()
+    """Of each fragment, its pieces by episode, where a callback looks at them."""
+    index: int = 0
+    """Of the worker."""
+    late: bool = False
+    """Its episodes had not come in time; they come with a later one."""
+
+    @property
+    def count(self) -> int:
+        """Environment steps."""
+        return sum(fragment.steps for fragment in self.fragments)
+
+
+def as_data(sample: Sample | None) -> dict[str, Any] | None:
+    """What a fake sampler gives for ever, as plain data: ``fragments`` and ``recent``."""
+    if sample is None:
+        return None
+    columns = [
+        {name: column.copy() for name, column in vars(fragment).items()}
+        for fragment in sample.fragments
+    ]
+    return {"fragments": columns, "recent": sample.recent.copy()}
+
+
+def from_data(data: Mapping[str, Any] | None, index: int) -> Sample | None:
+    """Take back what `as_data` gave, in the worker of this index."""
+    if data is None:
+        return None
+    fragments = [
+        Fragment(**{name: np.array(column) for name, column in columns.items()})
+        for columns in data["fragments"]
+    ]
+    return Sample(fragments, [], {}, np.array(data["recent"]), index=index)

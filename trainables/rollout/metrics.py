@@ -1,6 +1,6 @@
 """Episodes in flight, episodes finished, and what is told of many of them.
 
-Returns are sums of the environment's own rewards, before any clipping or scaling. N lanes.
+Returns are sums of the environment's own rewards, before any clipping or scaling. N environments.
 """
 
 from collections.abc import Container, Iterable, Mapping
@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from trainables.envs.atari import LIFE_LOST
-from trainables.envs.vector import Step
+from trainables.envs.vector.base import Step
 from trainables.errors import CallbackError, shorten
 
 
@@ -39,7 +39,7 @@ class Written(Protocol):
 
 
 class EpisodesInFlight:
-    """What the running episode of each lane has brought so far.
+    """What the running episode of each environment has brought so far.
 
     Args:
         num_envs: N.
@@ -49,7 +49,7 @@ class EpisodesInFlight:
         self.rewards = np.zeros(num_envs)
         self.lengths = np.zeros(num_envs, dtype=np.int64)
         self.counts = np.zeros(num_envs, dtype=np.int64)
-        """(N,) episodes begun in each lane before the running one."""
+        """(N,) episodes begun in each environment before the running one."""
 
     def step(
         self,
@@ -58,38 +58,39 @@ class EpisodesInFlight:
         odd: tuple[Container[int], NDArray[np.bool_] | None] = ((), None),
         written: Mapping[int, Written] | None = None,
     ) -> list[RolloutMetrics]:
-        """Count one step of each lane; returns the episodes that it ended, in lane order.
+        """Count one step of each environment; returns the episodes that it ended, in order.
 
         Args:
             rewards: (N,).
             ended: (N,).
-            odd: lanes whose episode is faulty and counts in no mean; and (N,) ghosts, the lanes
+            odd: environments whose episode is faulty and counts in no mean; and (N,) autoreset
+            rows, the environments
                 that made no step.
-            written: lane → what callbacks wrote into the episode that ended there.
+            written: environment → what callbacks wrote into the episode that ended there.
         """
-        faulty, ghosts = odd
+        faulty, autoreset_rows = odd
         self.rewards += rewards
-        self.lengths += 1 if ghosts is None else ~ghosts
+        self.lengths += 1 if autoreset_rows is None else ~autoreset_rows
         finished: list[RolloutMetrics] = []
         if not np.count_nonzero(ended):
             return finished
-        for lane in np.flatnonzero(ended):
-            told = written.get(int(lane)) if written else None
-            finished.append(self._finish(int(lane), int(lane) in faulty, told))
+        for env_index in np.flatnonzero(ended):
+            told = written.get(int(env_index)) if written else None
+            finished.append(self._finish(int(env_index), int(env_index) in faulty, told))
         return finished
 
-    def _finish(self, lane: int, faulty: bool, told: Written | None) -> RolloutMetrics:
-        done = RolloutMetrics(float(self.rewards[lane]), int(self.lengths[lane]), faulty)
-        self.drop(lane)
+    def _finish(self, env_index: int, faulty: bool, told: Written | None) -> RolloutMetrics:
+        done = RolloutMetrics(float(self.rewards[env_index]), int(self.lengths[env_index]), faulty)
+        self.drop(env_index)
         if told is None:
             return done
         return done._replace(custom_metrics=told.custom_metrics, hist_data=told.hist_data)
 
-    def drop(self, lane: int) -> None:
-        """Begin the next episode of a lane."""
-        self.rewards[lane] = 0.0
-        self.lengths[lane] = 0
-        self.counts[lane] += 1
+    def drop(self, env_index: int) -> None:
+        """Begin the next episode of an environment."""
+        self.rewards[env_index] = 0.0
+        self.lengths[env_index] = 0
+        self.counts[env_index] += 1
 
     def get_state(self) -> dict[str, Any]:
         """Entries ``rewards``, ``lengths``, ``counts``."""
@@ -109,7 +110,9 @@ class EpisodesInFlight:
 def without_lost_lives(over: NDArray[np.bool_], step: Step) -> NDArray[np.bool_]:
     """The metrics' episode of an Atari game is the whole game, whatever ends what is learnt."""
     lost = [
-        lane for lane, info in step.infos.items() if info.get(LIFE_LOST) and lane not in step.faults
+        env_index
+        for env_index, info in step.infos.items()
+        if info.get(LIFE_LOST) and env_index not in step.faults
     ]
     if not lost:
         return over

@@ -10,32 +10,58 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import fields, replace
 from typing import Any, ClassVar
 
+import numpy as np
 from numpy.typing import NDArray
 
-from trainables import filters as filters_
-from trainables import rng
-from trainables.callbacks import Calls
-from trainables.envs.choice import make_lanes
+from trainables.core import rng
+from trainables.core.logs import OneTimeLog
 from trainables.envs.make import checked_spaces
-from trainables.envs.state import lost_episode
-from trainables.envs.vector import Lanes, Place, Step
+from trainables.envs.state.capture import lost_episode
+from trainables.envs.vector.base import Step, VectorEnv, WorkerContext
+from trainables.envs.vector.factory import make_vector_env
 from trainables.errors import ConfigError, WorkerError
-from trainables.filter_config import make_filters
-from trainables.filters import Filter
-from trainables.logs import OneTimeLog
+from trainables.policies import filters as filters_
 from trainables.policies.actor import Weights
+from trainables.policies.filters import Filter, make_filters
 from trainables.policies.recurrent import make_actor
-from trainables.rollout import samplers
 from trainables.rollout.access import WorkerAccess
-from trainables.rollout.async_sampler import AsyncSampler
-from trainables.rollout.batch import Fragment
-from trainables.rollout.black_hole import BlackHoleSampler
-from trainables.rollout.filming import Film
+from trainables.rollout.batch import Fragment, Sample, as_data, from_data
+from trainables.rollout.callbacks import Calls
+from trainables.rollout.episode import EpisodeTracker
 from trainables.rollout.metrics import RolloutMetrics
-from trainables.rollout.perf import PerfStats
-from trainables.rollout.sample import Sample, as_data, from_data
-from trainables.rollout.spec import WorkerSpec
-from trainables.rollout.watch import EpisodeWatch
+from trainables.rollout.progress import PerfStats
+from trainables.rollout.recording import VideoRecorder
+from trainables.rollout.samplers.background import AsyncSampler, BlackHoleSampler
+from trainables.rollout.samplers.episodes import EpisodeSampler
+from trainables.rollout.samplers.fragments import Sampler
+from trainables.rollout.samplers.polling import PollingSampler
+from trainables.rollout.worker_spec import WorkerSpec
+
+# -------------------------------------------------------------------------------------------------
+# Which sampler a worker has: by its batch mode, by who is waited for, and by where it runs.
+
+_BY_BATCH_MODE: Mapping[str, type[Sampler]] = {
+    "truncate_episodes": Sampler,
+    "complete_episodes": EpisodeSampler,
+}
+
+
+def sampler_class(spec: WorkerSpec) -> type[Sampler]:
+    """The class that collects fragments."""
+    if spec.envs.remote_env_batch_wait_ms > 0:
+        return PollingSampler
+    return _BY_BATCH_MODE[spec.sampling.batch_mode]
+
+
+def in_thread(
+    spec: WorkerSpec, sampler: Sampler, stream: np.random.Generator
+) -> AsyncSampler | None:
+    """The thread that `sampler` collects in; None: the caller's own."""
+    if not spec.sampling.sample_async:
+        return None
+    make = BlackHoleSampler if spec.sampling.blackhole_outputs else AsyncSampler
+    return make(sampler, stream)
+
 
 Array = NDArray[Any]
 logger = logging.getLogger(__name__)
@@ -53,13 +79,13 @@ class RolloutWorker(WorkerAccess):
         self.spec = spec
         self._first: Sample | None = None  # what a fake sampler gives for ever
         film = spec.filming.film() if spec.filming and spec.index == 0 else None
-        place = Place(spec.seed, spec.index, spec.num_workers, is_drawn=film is not None)
-        self.lanes = make_lanes(
-            spec.environment, spec.sampling.num_envs_per_worker, spec.lanes, place
+        place = WorkerContext(spec.seed, spec.index, spec.num_workers, is_drawn=film is not None)
+        self.envs = make_vector_env(
+            spec.environment, spec.sampling.num_envs_per_worker, spec.envs, place
         )
-        self._last_resort = _at_the_end_of(self, self.lanes, film, None)
-        of_lanes = (self.lanes.observation_space, self.lanes.action_space)
-        spaces_ = checked_spaces(spec.environment, *of_lanes)
+        self._last_resort = _at_the_end_of(self, self.envs, film, None)
+        of_envs = (self.envs.observation_space, self.envs.action_space)
+        spaces_ = checked_spaces(spec.environment, *of_envs)
         self._actor = make_actor(spaces_.layout, spec.architecture)
         self._filters: dict[str, Filter] = make_filters(
             spec.filters, spaces_.observation_shape, concurrent=spec.sampling.sample_async
@@ -67,10 +93,10 @@ class RolloutWorker(WorkerAccess):
         self._weights: Weights = {}
         self._global_vars: Mapping[str, Any] = {}
         self._stream = rng.generator(spec.seed, "policy", spec.index)
-        parts = (self.lanes, self._actor, self._filters)
+        parts = (self.envs, self._actor, self._filters)
         name = f"worker {spec.index}"
         learning = (spec.gamma, spec.steps)
-        make = samplers.sampler_class(spec)
+        make = sampler_class(spec)
         self._sampler = make(name, spec.effective_sampling, spaces_, parts, learning)
         self._sampler.perf = PerfStats(spec.perf)
         self._episodes: list[RolloutMetrics] = []
@@ -79,13 +105,13 @@ class RolloutWorker(WorkerAccess):
         self._watch(spec.calls)
         self._sampler.film = film
         if film:
-            film.attach(self.lanes)
-        self._async = samplers.in_thread(spec, self._sampler, self._stream)
+            film.attach(self.envs)
+        self._async = in_thread(spec, self._sampler, self._stream)
         self._last_resort.detach()
-        self._last_resort = _at_the_end_of(self, self.lanes, film, self._async)
-        units = range(self.lanes.unit_count)
-        self.lanes.seed_spaces([self._seed(i, "spaces") for i in units])
-        self._sampler.start([self._seed(i) for i in units])
+        self._last_resort = _at_the_end_of(self, self.envs, film, self._async)
+        sub_envs = range(self.envs.sub_env_count)
+        self.envs.seed_spaces([self._seed(i, "spaces") for i in sub_envs])
+        self._sampler.start([self._seed(i) for i in sub_envs])
 
     def sample(self) -> Sample:
         """Exactly, or with whole episodes at least, as many steps as the spec says.
@@ -164,23 +190,23 @@ class RolloutWorker(WorkerAccess):
 
     def _watch(self, calls: Calls | None) -> None:
         if calls:
-            if self.lanes.restarts_unasked:
+            if self.envs.restarts_unasked:
                 raise ConfigError(
                     "native_vector_env",
                     True,
                     "false with callbacks",
                     "this environment begins its next episodes before a callback could be told",
                 )
-            watch = EpisodeWatch(calls, self, self.spec.index, self.lanes.count)
+            watch = EpisodeTracker(calls, self, self.spec.index, self.envs.count)
             self._sampler.watch = watch
             told = weakref.WeakMethod(watch.before_restart)
 
             def before_restart(step: Step) -> None:
-                # The last resort holds the lanes, and must not hold the worker by its callbacks.
+                # The last resort holds the environments; its callbacks must not hold the worker.
                 if (method := told()) is not None:
                     method(step)
 
-            self.lanes.before_restart = before_restart
+            self.envs.before_restart = before_restart
 
     def sync(self, weights: Weights, filters: Mapping[str, Any]) -> None:
         """Adopt the learner's weights, and the merged filters if they are synchronised."""
@@ -210,7 +236,7 @@ class RolloutWorker(WorkerAccess):
             one.sync(filters[name])
 
     def get_state(self) -> dict[str, Any]:
-        """Entries ``stream``, ``sampler``, ``level``, ``environments``, ``lanes``.
+        """Entries ``stream``, ``sampler``, ``level``, ``environments``, ``envs``.
 
         Weights are the trainer's, which gives them to every worker with `sync`. So are filters,
         unless each worker keeps its own: then there is ``filters``. With a fake sampler there is
@@ -226,8 +252,8 @@ class RolloutWorker(WorkerAccess):
             "stream": rng.get_generator_state(self._stream),
             "sampler": self._sampler.get_state(),
             "level": self.spec.environment.env_level,
-            "environments": self.lanes.get_state() if self.spec.keeps_environments else None,
-            "lanes": self.lanes.get_counters(),
+            "environments": self.envs.get_state() if self.spec.keeps_environments else None,
+            "lanes": self.envs.get_counters(),
             **({"filters": filters_.get_state(self._filters)} if own else {}),
             **({"first": as_data(self._first)} if self.spec.sampling.fake_sampler else {}),
             **({"callbacks": watch.get_state()} if watch else {}),
@@ -248,7 +274,7 @@ class RolloutWorker(WorkerAccess):
     def _set_state(self, state: Mapping[str, Any]) -> None:
         rng.set_generator_state(self._stream, state["stream"])
         self._sampler.set_state(state["sampler"])
-        self.lanes.set_counters(state["lanes"])
+        self.envs.set_counters(state["lanes"])
         if self._sampler.watch:
             self._sampler.watch.set_state(state.get("callbacks"), self._sampler.episodes)
         if self.spec.filters.synchronize_filters:
@@ -258,10 +284,10 @@ class RolloutWorker(WorkerAccess):
         self._first = from_data(state.get("first"), self.spec.index)
         level = self.spec.environment.env_level
         if self.spec.keeps_environments and state["level"] == level:
-            self.lanes.set_state(state["environments"])
+            self.envs.set_state(state["environments"])
             lost = self._lost_episodes() if level == "B" else []
         else:
-            lost = list(range(self.lanes.unit_count))
+            lost = list(range(self.envs.sub_env_count))
         self._begin_next_episodes(lost)
         if self._sampler.film:
             running = self._sampler.episodes
@@ -275,7 +301,7 @@ class RolloutWorker(WorkerAccess):
         self._last_resort.detach()
         if self._async:
             self._async.close()
-        _let_go(self.lanes, self._sampler.film)
+        _let_go(self.envs, self._sampler.film)
 
     def _at_rest(self) -> AbstractContextManager[None]:
         """Nothing is stepped meanwhile."""
@@ -283,7 +309,7 @@ class RolloutWorker(WorkerAccess):
 
     def _lost_episodes(self) -> list[int]:
         """Units whose episode could not be played again (level B); each is said."""
-        whys = [lost_episode(unit) for unit in self.lanes.get_state()["units"]]
+        whys = [lost_episode(sub_env) for sub_env in self.envs.get_state()["units"]]
         for i, why in enumerate(whys):
             if why:
                 logger.warning(
@@ -291,45 +317,45 @@ class RolloutWorker(WorkerAccess):
                 )
         return [i for i, why in enumerate(whys) if why]
 
-    def _begin_next_episodes(self, units: Sequence[int]) -> None:
-        per_unit = self.lanes.count // self.lanes.unit_count
-        for i in units:
-            first = i * per_unit
+    def _begin_next_episodes(self, sub_envs: Sequence[int]) -> None:
+        per_sub_env = self.envs.count // self.envs.sub_env_count
+        for i in sub_envs:
+            first = i * per_sub_env
             episode = int(self._sampler.episodes.counts[first]) + 1
-            lanes = range(first, first + per_unit)
+            envs = range(first, first + per_sub_env)
             if self._sampler.watch:
-                self._sampler.watch.create(lanes)
-            restarted = self.lanes.restart(i, self._seed(i, "episode", episode))
-            observations = dict(zip(lanes, restarted, strict=True))
-            for lane in lanes:
-                self._sampler.drop_episode(lane, observations[lane])
+                self._sampler.watch.create(envs)
+            restarted = self.envs.restart(i, self._seed(i, "episode", episode))
+            observations = dict(zip(envs, restarted, strict=True))
+            for env_index in envs:
+                self._sampler.drop_episode(env_index, observations[env_index])
             if self._sampler.watch:
-                self._sampler.watch.start(lanes, observations)
+                self._sampler.watch.start(envs, observations)
 
-    def _seed(self, unit: int, *path: rng.Name) -> int:
+    def _seed(self, sub_env: int, *path: rng.Name) -> int:
         # Some simulators take seeds of 31 bits only.
-        return rng.integer(self.spec.seed, "env", self.spec.index, unit, *path) % 2**31
+        return rng.integer(self.spec.seed, "env", self.spec.index, sub_env, *path) % 2**31
 
 
-def _let_go(lanes: Lanes, film: Film | None) -> None:
+def _let_go(envs: VectorEnv, film: VideoRecorder | None) -> None:
     if film:
         film.discard()
-    lanes.close()
+    envs.close()
 
 
 def _at_the_end_of(
-    worker: RolloutWorker, lanes: Lanes, film: Film | None, thread: AsyncSampler | None
+    worker: RolloutWorker, envs: VectorEnv, film: VideoRecorder | None, thread: AsyncSampler | None
 ) -> "weakref.finalize[..., RolloutWorker]":
     """Let go of these when the worker is collected as garbage; a process that ends needs none."""
-    made = weakref.finalize(worker, _last_resort, lanes, film, thread)
+    made = weakref.finalize(worker, _last_resort, envs, film, thread)
     made.atexit = False
     return made
 
 
-def _last_resort(lanes: Lanes, film: Film | None, thread: AsyncSampler | None) -> None:
+def _last_resort(envs: VectorEnv, film: VideoRecorder | None, thread: AsyncSampler | None) -> None:
     def let_go() -> None:
         try:
-            _let_go(lanes, film)
+            _let_go(envs, film)
         except Exception:
             logger.exception("environments that nobody had closed raised when they were")
 

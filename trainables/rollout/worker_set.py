@@ -9,17 +9,17 @@ from typing import Any, Protocol, TypeVar
 
 from pydantic import Field
 
+from trainables.core.resources import WorkerCount
+from trainables.core.settings import LONGEST_WAIT_S, Section
 from trainables.envs.make import for_children
 from trainables.policies.actor import Actor, Weights
-from trainables.resources import WorkerCount
-from trainables.rollout.child_workers import ChildWorkers, require_as_many
+from trainables.rollout.batch import Sample
 from trainables.rollout.progress import MetricsConfig
-from trainables.rollout.rank_group import RankGroup
-from trainables.rollout.recovery import RecoveryConfig
-from trainables.rollout.sample import Sample
-from trainables.rollout.spec import WorkerSpec
+from trainables.rollout.ranks.group import RankGroup
+from trainables.rollout.remote.recovery import RecoveryConfig
+from trainables.rollout.remote.worker_set import ChildWorkers, require_as_many
 from trainables.rollout.worker import RolloutWorker
-from trainables.settings import LONGEST_WAIT_S, Section
+from trainables.rollout.worker_spec import WorkerSpec
 
 T = TypeVar("T")
 

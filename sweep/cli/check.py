@@ -1,0 +1,183 @@
+"""The commands that try out or check something: validate, check-env, verify, sync."""
+
+import contextlib
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import click
+
+from sweep.cli.options import (
+    answering,
+    find_sweep,
+    jobs_option,
+    json_option,
+    override_options,
+    overrides,
+    root_option,
+    say,
+    wait_option,
+    waitable,
+)
+
+# -------------------------------------------------------------------------------------------------
+# The commands that try something out and keep nothing of it: validate, check-env.
+
+#: Seconds between two lines about what goes on; on a terminal, one line is redrawn.
+_EVERY_S, _REDRAWN_EVERY_S = 2.0, 0.5
+
+
+@click.command()
+@click.argument("space")
+@override_options
+@jobs_option
+@click.option(
+    "--for",
+    "longest_s",
+    type=click.FloatRange(min=0, min_open=True),
+    callback=waitable,
+    default=60.0,
+    metavar="SECONDS",
+    help="How long the trainable may be tried out; what was not tried by then is named, "
+    "and is no error; default: 60.",
+)
+@root_option
+@json_option
+def validate(space: str, **given: Any) -> None:
+    """Check a spec, show what it would run and cost, and try its trainable out."""
+    from sweep.cli import check_tables
+    from sweep.driver import prepare
+    from sweep.operations import validate as preview
+
+    with answering(given["as_json"]) as answer:
+        prepared = prepare.prepare(space, overrides(given))
+        warmed = prepare.taken_over(prepared, given["root"])
+        with _telling() as (tell, every_s):
+            seen = preview.validation(prepared, given["jobs"], given["longest_s"], tell, every_s)
+        answer({**seen, "warm_start": warmed}, check_tables.preview)
+
+
+@contextlib.contextmanager
+def _telling() -> Iterator[tuple[Callable[[str], None], float]]:
+    """What tells a person on standard error what goes on, and how often, seconds.
+
+    One line that is redrawn on a terminal, a line from time to time elsewhere.
+    """
+    from rich.text import Text
+
+    from sweep.cli.terminal import Terminal
+    from trainables.errors import printable
+
+    console = Terminal(sys.stderr)
+    if not console.live:
+        yield lambda text: say(printable(text)), _EVERY_S
+        return
+    with console.status("") as status:
+        yield lambda text: status.update(Text(printable(text))), _REDRAWN_EVERY_S
+
+
+@click.command("check-env")
+@click.argument("env")
+@click.option("--env-config", metavar="YAML", help="What it is made with, such as '{g: 9.0}'.")
+@click.option(
+    "--steps",
+    type=click.IntRange(min=1),
+    default=2000,
+    metavar="N",
+    help="Steps of each measure of speed; default: 2000.",
+)
+@click.option(
+    "--timeout",
+    type=click.FloatRange(min=0, min_open=True, max=1e6),
+    metavar="S",
+    help="Seconds that one call of it may take; default: 60.",
+)
+@json_option
+def check_env(env: str, **given: Any) -> None:
+    """Measure an environment: spaces, speed, faults, and what a checkpoint can hold of it."""
+    from sweep import plugins
+    from sweep.cli import check_tables
+    from trainables.envs import check
+
+    with answering(given["as_json"]) as answer:
+        plugins.add_paths([str(Path.cwd())])
+        config = _read(given["env_config"])
+        answer(check.check(env, config, given["steps"], given["timeout"]), check_tables.env_report)
+
+
+def _read(text: str | None) -> dict[str, Any]:
+    from sweep.errors import At, BadConfig
+    from sweep.spec import yaml_source
+
+    said = f"--env-config {text}"
+    value = {} if text is None else yaml_source.read_value(text, said, ("env_config",))
+    if not isinstance(value, dict):
+        raise BadConfig("--env-config", value, "a mapping", "for example '{g: 9.0}'", at=At(said))
+    return value
+
+
+# -------------------------------------------------------------------------------------------------
+# The commands that look after what lies on the disk and what was sent: verify, sync.
+
+#: Exit code of a sweep in which something is damaged.
+DAMAGED = 6
+#: Exit code where a tracker could not be sent everything.
+AWAY = 4
+#: Seconds that `sync` waits for trackers by default.
+PATIENCE_S = 60.0
+
+
+@click.command()
+@click.argument("name")
+@click.option("--repair", is_flag=True, help="Mend what can be worked out from what is left.")
+@root_option
+@json_option
+def verify(name: str, repair: bool, **given: Any) -> int:
+    """Check every checkpoint, the ledger, its copies and files; exit code 6 tells of damage."""
+    from sweep.cli import check_tables
+    from sweep.operations import repair as repairing
+    from sweep.operations import verify as verifying
+
+    with answering(given["as_json"]) as answer:
+        folder = find_sweep(given["root"], name)
+        done: tuple[str, ...] = ()
+        if repair:
+            mended = repairing.repair(folder, say)
+            done, found = mended.done, mended.left
+        else:
+            found = verifying.verify(folder)
+        data = {
+            "name": name,
+            "checkpoints": found.checkpoints,
+            "damages": [
+                {
+                    "part": damage.part,
+                    "place": damage.place,
+                    "problem": damage.problem,
+                    "remedy": damage.remedy.value,
+                }
+                for damage in found.damages
+            ],
+            "notes": list(found.notes),
+            "repaired": list(done),
+        }
+        answer(data, check_tables.damage_report)
+        return DAMAGED if found.damages else 0
+
+
+@click.command()
+@click.argument("name")
+@wait_option(PATIENCE_S, "a server that is away")
+@root_option
+@json_option
+def sync(name: str, wait: float, **given: Any) -> int:
+    """Send what MLflow and Optuna's tables still miss, without training; exit code 4: not all."""
+    from sweep.cli import check_tables
+    from sweep.driver import sync as sending
+
+    with answering(given["as_json"]) as answer:
+        sent = sending.send(find_sweep(given["root"], name), say, wait)
+        rows = [{"tracker": s.tracker, "sent": s.events, "missing": s.missing} for s in sent]
+        answer({"name": name, "trackers": rows}, check_tables.sent)
+        return AWAY if any(s.missing for s in sent) else 0

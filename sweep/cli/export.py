@@ -1,0 +1,90 @@
+"""The commands that hand something over or accept it: export-model, ui, trust."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import click
+
+from sweep.cli.options import answering, find_sweep, json_option, root_option
+
+# -------------------------------------------------------------------------------------------------
+# The commands that hand over what was found: export-model, ui.
+
+
+@click.command("export-model")
+@click.argument("name")
+@click.option("--trial", default="best", metavar="best|N", help="Which trial; default: best.")
+@click.option(
+    "--checkpoint", default="best", metavar="best|last|STEP", help="Which one of it; default: best."
+)
+@click.option("--format", "form", type=click.Choice(["onnx"]), default="onnx", help="The format.")
+@click.option(
+    "--out", required=True, type=click.Path(path_type=Path), metavar="DIR", help="Where to."
+)
+@root_option
+@json_option
+def export_model(name: str, root: Path, **given: Any) -> None:
+    """Write a trial's model and a card that says what it is into a folder of its own."""
+    from sweep.cli import trial_tables
+    from sweep.operations import export
+
+    with answering(given["as_json"]) as answer:
+        choice = export.Choice(given["trial"], given["checkpoint"], (given["form"],))
+        card = export.export_model(find_sweep(root, name), choice, given["out"])
+        answer({**card, "out": str(given["out"])}, trial_tables.card)
+
+
+@click.command()
+@click.argument("name", required=False)
+@click.option("--port", type=click.IntRange(1, 65535), default=5000, help="Default: 5000.")
+@root_option
+def ui(name: str | None, port: int, root: Path) -> int:
+    """Open the MLflow page of all sweeps, or of one, until Ctrl-C."""
+    from sweep.driver import sync
+    from sweep.errors import without_password
+    from sweep.operations.mlflow_ui import Page
+    from trainables.errors import printable
+
+    folder = None if name is None else find_sweep(root, name)
+    if folder is not None and (kept := sync.recall(folder)):
+        click.echo(printable(f"{name} is recorded at {without_password(kept.uri)}"))
+        return 0
+    page = Page(root, name, port)
+    click.echo(f"{page.url}  (Ctrl-C ends it)")
+    return page.serve()
+
+
+# -------------------------------------------------------------------------------------------------
+# The command that accepts what somebody else signed: trust.
+
+
+@click.command()
+@click.argument("files", nargs=-1, required=True, metavar="FILE…", type=click.Path(path_type=Path))
+@json_option
+def trust(files: tuple[Path, ...], as_json: bool) -> None:
+    """Let checkpoints that somebody else signed be restored: they may run code as you.
+
+    It counts for these very files, wherever they lie, and for you alone.
+    """
+    from trainables.checkpoint import file as checkpoint_file
+    from trainables.checkpoint import signing
+
+    with answering(as_json) as answer:
+        trusted = [_described(file, *checkpoint_file.identify(file)) for file in files]
+        signing.trust(found["digest"] for found in trusted)
+        answer(trusted, _lines)
+
+
+def _described(file: Path, digest: str, header: dict[str, Any]) -> dict[str, Any]:
+    signer = header.get("key")
+    return {"file": str(file), "digest": digest, "step": header["step"], "signed_by": signer}
+
+
+def _lines(trusted: Sequence[dict[str, Any]]) -> str:
+    from trainables.errors import printable
+
+    return "\n".join(
+        printable(f"trusted: {found['file']}, signed by {found['signed_by'] or 'nobody'}")
+        for found in trusted
+    )

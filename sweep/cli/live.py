@@ -1,0 +1,413 @@
+"""What a person sees while a sweep runs: a table that is redrawn, or lines of text in a pipe.
+
+view.begin(parts, warnings)
+view.update(records)           # at every tick of the driver, mostly with nothing
+view.say("…")                  # from any thread
+view.end()
+"""
+
+import time
+from collections import deque
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from enum import StrEnum
+
+from rich.console import Group, RenderableType
+from rich.live import Live
+from rich.progress_bar import ProgressBar
+from rich.table import Table
+from rich.text import Text
+
+from sweep.cli import tables
+from sweep.cli.terminal import Terminal
+from sweep.driver import decisions
+from sweep.driver.context import DriverContext
+from sweep.driver.session import View
+from sweep.history.events import (
+    Closed,
+    Created,
+    End,
+    Goal,
+    Moved,
+    Opened,
+    Recorded,
+    SpaceExhausted,
+    Status,
+)
+from sweep.history.history import History
+from sweep.history.replica import Replica
+from sweep.history.seeds import FIRST_TEST, is_test
+from sweep.ledger import ledger
+from sweep.ledger.folder import Folder
+from sweep.views import formatting, lookup, overview, progress
+from sweep.views.progress import Aim
+from trainables.errors import printable
+
+# -------------------------------------------------------------------------------------------------
+# Events as lines of text: what a person who watches a sweep wants to know, and nothing more.
+#
+# A slice that merely continues is no news. What happens to many trials at once is one line.
+
+#: Moves of one kind in one transaction that are told one by one; of more only their number.
+MOST_MOVES = 3
+
+
+class Kind(StrEnum):
+    """What a line tells."""
+
+    STARTED = "started"
+    WAITS = "waits"
+    PROMOTED = "promoted"
+    SAVED = "saved"
+    RETRIED = "retried"
+    FINISHED = "finished"
+    STOPPED = "stopped"
+    FAILED = "failed"
+    NOTICE = "notice"
+    """What is not about one trial, such as a tracker that is away."""
+
+
+@dataclass(frozen=True)
+class Line:
+    """One line, without its trial's number where it has one."""
+
+    kind: Kind
+    trial: int | None
+    text: str
+
+    def __str__(self) -> str:
+        return self.text if self.trial is None else f"trial {self.trial} {self.text}"
+
+
+_ENDED = {
+    Status.COMPLETED: (Kind.FINISHED, "finished"),
+    Status.PRUNED: (Kind.STOPPED, "pruned"),
+    Status.STOPPED: (Kind.STOPPED, "stopped"),
+    Status.FAILED: (Kind.FAILED, "failed"),
+    Status.PAUSED: (Kind.RETRIED, "goes on"),
+}
+
+
+class Narrator:
+    """Tells what was recorded; remembers each trial's goal, to see that it was given another.
+
+    Args:
+        history: the same one that the driver extends.
+        waits: whether trials wait at rungs; those that are only looked at there are no news.
+    """
+
+    def __init__(self, history: History, waits: bool = True) -> None:
+        self._history = history
+        self._waits = waits
+        self._warned = False
+        self._told_unsaved = False
+        self._goals: dict[int, Goal] = {t.number: t.goal for t in history.trials if t.slices}
+
+    def tell(self, records: Sequence[Recorded]) -> list[Line]:
+        """The lines for records that the history has taken in."""
+        lines: list[Line] = []
+        for record in records:
+            lines += self._line(record)
+        return [*lines, *_moves([r.event for r in records if isinstance(r.event, Moved)])]
+
+    def _line(self, record: Recorded) -> Iterable[Line]:
+        match record.event:
+            case Opened() as opened:
+                return self._opened(opened)
+            case Closed() as closed:
+                return self._closed(closed)
+            case SpaceExhausted(reason):
+                return [Line(Kind.NOTICE, None, f"nothing is left to search: {printable(reason)}")]
+            case Created() | Moved() | _:
+                return ()
+
+    def _opened(self, event: Opened) -> Iterable[Line]:
+        if is_test(event.replica):
+            return
+        joins = event.slice == 0 and self._replica(event).joined_at is not None
+        if joins:
+            why = self._shortly(event.why)
+            yield Line(Kind.PROMOTED, event.trial, f"gets seed {event.replica} {why}")
+        before = self._goals.get(event.trial)
+        self._goals[event.trial] = event.goal
+        if before is None:
+            searched = self._history.trials[event.trial].searched
+            yield Line(Kind.STARTED, event.trial, f"starts: {formatting.settings(searched)}")
+        elif before != event.goal and (self._waits or not event.why.startswith("goes on")):
+            yield Line(Kind.PROMOTED, event.trial, self._shortly(event.why))
+
+    def _closed(self, event: Closed) -> Iterable[Line]:
+        whose = self._whose(event)
+        for skipped in event.skipped:
+            text = f"{whose}skips a checkpoint: {printable(skipped)}"
+            yield Line(Kind.NOTICE, event.trial, text)
+        reason, standing = printable(event.reason), self._standing(event)
+        if event.end in (End.GOAL, End.DONE):
+            yield from self._without_metric(event)
+            yield from self._never_waited(event)
+        if event.status is not Status.PAUSED:
+            kind, word = _ENDED[event.status]
+            yield Line(kind, event.trial, f"{whose}{word}{standing}: {reason}")
+        elif event.end is End.GOAL and self._waits:
+            goal = self._goals.get(event.trial, Goal()).at
+            rung = "" if goal is None else f" at rung {formatting.number(goal)}"
+            yield Line(Kind.WAITS, event.trial, f"{whose}waits{rung}{standing}")
+        elif event.end in (End.CRASHED, End.LOST):
+            yield Line(Kind.RETRIED, event.trial, f"{whose}is tried again: {reason}")
+        elif event.end is End.ASKED:
+            yield Line(Kind.SAVED, event.trial, f"{whose}is saved{standing}")
+
+    def _never_waited(self, event: Closed) -> Iterable[Line]:
+        """Says once that nothing can be ended early."""
+        note = decisions.never_waited(self._replica(event), event)
+        if note and not self._told_unsaved:
+            self._told_unsaved = True
+            said = note.removeprefix("; it ")
+            yield Line(Kind.NOTICE, event.trial, f"cannot be ended early: it {printable(said)}")
+
+    def _without_metric(self, event: Closed) -> Iterable[Line]:
+        """Says once that no trial has what they are compared by."""
+        metric = self._history.objective.metric
+        unseen = not any(metric in row.metrics for row in event.rows)
+        scored = any(trial.score is not None for trial in self._history.trials)
+        if unseen and event.rows and not scored and not self._warned:
+            self._warned = True
+            noted = event.reason.partition("; ")[2] or f"its results had no metric '{metric}'"
+            said = f"{noted}; no trial has it so far, and those without it rank last"
+            yield Line(Kind.NOTICE, event.trial, f"cannot be compared: {printable(said)}")
+
+    def _shortly(self, why: str) -> str:
+        metric = self._history.objective.metric
+        return printable(why.replace(metric, formatting.last_part(metric)))
+
+    def _replica(self, event: Opened | Closed) -> Replica:
+        return self._history.replica(event.trial, event.replica)
+
+    def _whose(self, event: Closed) -> str:
+        """Which seed a line is about, where its trial has several."""
+        if is_test(event.replica):
+            return f"test {event.replica - FIRST_TEST} "
+        several = len(self._history.trials[event.trial].replicas) > 1
+        return f"seed {event.replica} " if several else ""
+
+    def _standing(self, event: Closed) -> str:
+        replica = self._replica(event)
+        after, score = formatting.plural(replica.iteration, "iteration"), replica.score_at()
+        if score is None:
+            return f" after {after}"
+        metric = formatting.last_part(replica.objective.metric)
+        return f" after {after}, {metric} {formatting.number(score)}"
+
+
+def _moves(moves: Sequence[Moved]) -> Iterable[Line]:
+    """One line for each trial; what happens to one happens to all its seeds."""
+    for status in Status:
+        same = list({move.trial: move for move in moves if move.status is status}.values())
+        kind, word = _ENDED.get(status, (Kind.NOTICE, status.lower()))
+        if len(same) > MOST_MOVES:
+            first = f"trial {same[0].trial} because {printable(same[0].reason)}"
+            yield Line(kind, None, f"{len(same)} trials {word}, {first}")
+            continue
+        for move in same:
+            yield Line(kind, move.trial, f"{word}: {printable(move.reason)}")
+
+
+#: Seconds between two pictures.
+REDRAW_S = 0.25
+#: Lines of the log under the table.
+LOG_LINES = 8
+#: Seconds between two looks of `sweep status --watch`.
+WATCH_S = 1.0
+#: Lines of a picture that are not running trials.
+_OTHER_LINES = LOG_LINES + 9
+
+_STYLES = {
+    Kind.PROMOTED: "cyan",
+    Kind.FINISHED: "green",
+    Kind.FAILED: "red",
+    Kind.RETRIED: "yellow",
+    Kind.NOTICE: "yellow",
+}
+
+
+def make_view(console: Terminal) -> View:
+    """A table where lines can be redrawn, plain text elsewhere."""
+    return LiveView(console) if console.live else PlainView(console)
+
+
+class PlainView:
+    """One line per event that is worth it."""
+
+    def __init__(self, console: Terminal) -> None:
+        self._console = console
+        self._said: deque[str] = deque()
+        self._narrator: Narrator | None = None
+
+    def begin(self, parts: DriverContext, warnings: Sequence[str]) -> None:
+        """Say what runs."""
+        self._narrator = Narrator(parts.history, parts.scheduler.pauses)
+        self._console.show(title(parts))
+        for warning in warnings:
+            self.say(f"warning: {warning}")
+        self._flush()
+
+    def update(self, records: Sequence[Recorded]) -> None:
+        """Tell the records."""
+        for line in self._narrator.tell(records) if self._narrator else ():
+            self._console.show(Text(str(line)), soft_wrap=True)
+        self._flush()
+
+    def say(self, text: str) -> None:
+        """Printed at the next tick, by the driver's thread."""
+        self._said.append(text)
+
+    def end(self) -> None:
+        """Print what is left to say."""
+        self._flush()
+
+    def _flush(self) -> None:
+        while self._said:
+            self._console.show(Text(printable(self._said.popleft())), soft_wrap=True)
+
+
+class LiveView:
+    """Running trials, progress, the best so far and the newest events, redrawn in place."""
+
+    def __init__(self, console: Terminal) -> None:
+        self._console = console
+        self._log: deque[Line] = deque(maxlen=LOG_LINES)
+        self._opened_at: dict[tuple[int, int], float] = {}
+        self._drawn_at = 0.0
+        self._live: Live | None = None
+
+    def begin(self, parts: DriverContext, warnings: Sequence[str]) -> None:
+        """Draw the first picture."""
+        self._parts = parts
+        self._narrator = Narrator(parts.history, parts.scheduler.pauses)
+        self._aim = Aim.of(parts.scheduler, parts.spec)
+        self._began_at = time.monotonic()
+        self._measure = (
+            progress.final_evaluation_fraction
+            if parts.history.final_evaluation
+            else progress.fraction
+        )
+        self._began_with = self._measure(parts.history, self._aim)
+        for warning in warnings:
+            self.say(f"warning: {warning}")
+        self._live = Live(console=self._console, auto_refresh=False, transient=True)
+        self._live.start()
+        self._draw()
+
+    def update(self, records: Sequence[Recorded]) -> None:
+        """Take note of records; draw if the last picture is old enough."""
+        for record in records:
+            if isinstance(record.event, Opened):
+                self._opened_at[record.event.trial, record.event.replica] = record.at
+        quiet = (Kind.STARTED, Kind.WAITS)
+        self._log.extend(line for line in self._narrator.tell(records) if line.kind not in quiet)
+        if time.monotonic() - self._drawn_at >= REDRAW_S:
+            self._draw()
+
+    def say(self, text: str) -> None:
+        """Goes into the log, drawn with the next picture."""
+        self._log.append(Line(Kind.NOTICE, None, printable(text)))
+
+    def end(self) -> None:
+        """Leave the newest events on the screen, and what runs no more off it."""
+        if self._live is not None:
+            self._live.stop()
+            self._live = None
+            self._console.show(title(self._parts), *self._log_lines())
+
+    def _draw(self) -> None:
+        self._drawn_at = time.monotonic()
+        if self._live is not None:
+            self._live.update(self._picture(), refresh=True)
+
+    # ---- the picture ------------------------------------------------------------------------
+
+    def _picture(self) -> RenderableType:
+        parts = self._parts
+        notes = progress.read_notes(parts.folder, parts.history)
+        now = ledger.now()
+        rows = [
+            overview.running_replica(
+                parts.history,
+                replica,
+                notes,
+                self._opened_at.get((replica.trial, replica.index)),
+                now,
+            )
+            for replica in progress.running(parts.history)
+        ]
+        share = self._measure(parts.history, self._aim, notes)
+        shown: list[RenderableType] = [title(parts), Text()]
+        shown += self._running(rows)
+        shown += [Text(), self._bar(share, time.monotonic() - self._began_at)]
+        best = overview.best_so_far(parts.history)
+        shown += [tables.best_line(best)] if best else []
+        return Group(*shown, Text(), *self._log_lines())
+
+    def _running(self, rows: list[overview.Data]) -> list[RenderableType]:
+        room = max(1, self._console.height - _OTHER_LINES)
+        objective = self._parts.history.objective
+        shown: list[RenderableType] = [
+            tables.running(rows[:room], objective.metric, objective.time_attr)
+        ]
+        if len(rows) > room:
+            shown.append(Text(f"and {len(rows) - room} more", style="dim"))
+        return shown
+
+    def _bar(self, share: float, elapsed: float) -> RenderableType:
+        history = self._parts.history
+        left = progress.time_left(elapsed, share, self._began_with)
+        rest = "" if left is None else f", about {formatting.duration(left)} left"
+        bar = Table.grid(padding=(0, 2, 0, 0))
+        bar.add_row(
+            ProgressBar(total=1.0, completed=share, width=max(10, self._console.width // 3)),
+            f"{share:.0%}",
+            f"{formatting.duration(elapsed)}{rest}",
+        )
+        counts = tables.in_words(overview.counts(history))
+        bred = len(history.trials) - history.searched
+        started = formatting.started(history.searched, bred, history.wanted)
+        if history.final_evaluation:
+            counts, started = "", overview.standing(history, history.final_evaluation)
+        return Group(bar, Text(f"{started}: {counts}" if counts else started))
+
+    def _log_lines(self) -> list[Text]:
+        return [
+            Text(str(line), style=_STYLES.get(line.kind, ""), no_wrap=True, overflow="ellipsis")
+            for line in self._log
+        ]
+
+
+def title(parts: DriverContext) -> Text:
+    """The sweep's name, how it searches and where it lies."""
+    spec = parts.spec
+    how = f"{spec.searcher.name} · {spec.scheduler.name} · {spec.mode} {printable(spec.metric)}"
+    where = printable(str(parts.folder.path))
+    return Text.assemble((printable(spec.name), "bold"), f"  {how}  ", (where, "dim"))
+
+
+def status_now(folder: Folder) -> overview.Data:
+    """What `sweep status` shows at this moment."""
+    sweep = lookup.read(folder)
+    return overview.status(sweep, progress.read_notes(folder, sweep.history), time.time())
+
+
+def watch(folder: Folder, console: Terminal) -> None:
+    """Show the status until the sweep runs no more, or Ctrl-C; in a pipe only once."""
+    data = status_now(folder)
+    if not console.live:
+        console.show(tables.status(data))
+        return
+    with (
+        suppress(KeyboardInterrupt),
+        Live(tables.status(data), console=console, auto_refresh=False) as live,
+    ):
+        while data["state"] in lookup.DRIVEN:
+            time.sleep(WATCH_S)
+            data = status_now(folder)
+            live.update(tables.status(data), refresh=True)

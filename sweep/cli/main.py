@@ -1,0 +1,166 @@
+"""The command line: arguments in, tables out; with `sweep.cli.options` the only place that prints.
+
+Exit codes: 0 done · 1 some trials failed · 2 the user's mistake, one line · 3 the sweep is active
+elsewhere · 4 the outside failed (disk, database) · 5 our own error · 6 something is damaged ·
+129, 130, 143 ended by SIGHUP, SIGINT, SIGTERM, resumable.
+"""
+
+import contextlib
+import os
+import sys
+import traceback
+from collections.abc import Iterator, Sequence
+
+import click
+
+from sweep import __version__
+from sweep.cli import check, control, export, results, train
+
+MISTAKE, OUTSIDE, OWN_ERROR, INTERRUPTED = 2, 4, 5, 130
+
+
+class _InOrder(click.Group):
+    """Lists its commands in the order in which a person comes to need them."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(self.commands)
+
+
+@click.group(
+    cls=_InOrder,
+    invoke_without_command=True,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+)
+@click.version_option(__version__, message="%(version)s")
+@click.pass_context
+def commands(context: click.Context) -> None:
+    """Find the settings with which a trainer learns best. Everything can be killed and resumed."""
+    if context.invoked_subcommand is None:
+        click.echo(context.get_help())
+
+
+for command in (
+    train.run,
+    train.resume,
+    check.validate,
+    check.check_env,
+    results.ls,
+    results.status,
+    results.results,
+    results.best,
+    results.show,
+    results.explain,
+    results.export_schedule,
+    control.stop,
+    control.pause,
+    control.unpause,
+    control.clone,
+    control.set_,
+    export.export_model,
+    export.ui,
+    check.verify,
+    check.sync,
+    export.trust,
+):
+    commands.add_command(command)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run one command; returns the exit code."""
+    with _open_streams():
+        return _run(arguments)
+
+
+def _run(arguments: Sequence[str] | None) -> int:
+    for stream in (sys.stdout, sys.stderr):
+        reconfigure = getattr(stream, "reconfigure", None)
+        if reconfigure is not None:
+            reconfigure(errors="backslashreplace")
+    try:
+        code = commands.main(
+            None if arguments is None else list(arguments), "sweep", standalone_mode=False
+        )
+        sys.stdout.flush()  # what is only noticed at the interpreter's end has no exit code of ours
+        return code if isinstance(code, int) else 0
+    except click.ClickException as error:
+        return _complain(error.format_message(), MISTAKE)
+    except (KeyboardInterrupt, click.Abort):
+        return _complain("interrupted", INTERRUPTED)
+    except BrokenPipeError:
+        _silence()
+        return 0
+    except Exception as error:  # noqa: BLE001 the last door: every error becomes a code
+        if isinstance(error, OSError):
+            _silence_if_full()
+        return _explain(error)
+
+
+@contextlib.contextmanager
+def _open_streams() -> Iterator[None]:
+    """Standard output and error that go nowhere, in place of those that were closed (``>&-``)."""
+    with contextlib.ExitStack() as until:
+        for name, number in (("stdout", 1), ("stderr", 2)):
+            if getattr(sys, name) is None:
+                file = os.fdopen(_nowhere(number), "w", encoding="utf-8")
+                setattr(sys, name, until.enter_context(file))
+                until.callback(setattr, sys, name, None)
+        yield
+
+
+def _nowhere(number: int) -> int:
+    """A descriptor that takes everything: `number` if it is free, which workers inherit then.
+
+    Otherwise the next file that is opened would have it, and whoever prints would write there.
+    """
+    try:
+        os.fstat(number)
+    except OSError:
+        opened = os.open(os.devnull, os.O_WRONLY)
+        if opened != number:
+            os.dup2(opened, number)
+            os.close(opened)
+        os.set_inheritable(number, True)
+        return number
+    return os.open(os.devnull, os.O_WRONLY)
+
+
+def _silence() -> None:
+    from sweep.cli.terminal import silence
+
+    silence(sys.stdout)
+
+
+def _silence_if_full() -> None:
+    """Let go of what standard output does not take, or the interpreter fails on it once more."""
+    try:
+        sys.stdout.flush()
+    except OSError:
+        _silence()
+
+
+def _explain(error: Exception) -> int:
+    """One line for errors that were foreseen, a traceback for ours."""
+    from sweep.errors import SweepError
+    from trainables.errors import TrainableError
+
+    if isinstance(error, SweepError):
+        return _complain(str(error), error.exit_code)
+    if isinstance(error, TrainableError):
+        return _complain(str(error), MISTAKE)
+    if isinstance(error, OSError):
+        return _complain(str(error), OUTSIDE)
+    click.echo("".join(traceback.format_exception(error)), err=True, nl=False)
+    return _complain(f"internal error: {type(error).__name__}: {error}", OWN_ERROR)
+
+
+def _complain(message: str, code: int) -> int:
+    from sweep.errors import brief
+    from trainables.errors import printable
+
+    with contextlib.suppress(OSError):
+        click.echo(f"sweep: {brief(printable(' '.join(message.split())))}", err=True)
+    return code
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,172 @@
+"""The commands, and the options and the way of answering that several of them have.
+
+Everything heavy is imported inside the commands, so that help is quick.
+"""
+
+import contextlib
+import json
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+if TYPE_CHECKING:
+    from sweep.ledger.folder import Folder
+    from sweep.spec import Override
+
+F = TypeVar("F", bound=Callable[..., Any])
+Answer = Callable[[Any, Callable[[Any], Any]], None]
+"""``answer(data, renderer)`` prints data as JSON or as the renderer's text."""
+
+
+def waitable(
+    _context: click.Context, _option: click.Parameter, value: float | None
+) -> float | None:
+    """Refuse as an option's value what no timer takes."""
+    if value is not None and not value <= threading.TIMEOUT_MAX:  # NaN is within every range
+        longest = f"at most {threading.TIMEOUT_MAX:.0f}"
+        raise click.BadParameter(f"{value:g} is no number of seconds that one can wait, {longest}.")
+    return value
+
+
+root_option = click.option(
+    "--root",
+    type=click.Path(file_okay=False, path_type=Path),
+    default=Path("sweeps"),
+    metavar="DIR",
+    help="Folder of all sweeps; default: ./sweeps.",
+)
+json_option = click.option(
+    "--json", "as_json", is_flag=True, help="Print one JSON document instead."
+)
+jobs_option = click.option(
+    "-j",
+    "--jobs",
+    type=click.IntRange(min=1),
+    metavar="SLOTS",
+    help="Trials at once; default: as the sweep was run before, or as many as the cores can take.",
+)
+timeout_option = click.option(
+    "--timeout",
+    type=click.FloatRange(min=0, min_open=True),
+    callback=waitable,
+    metavar="SECONDS",
+    help="Save and stop after this long; the sweep can be resumed.",
+)
+
+
+def wait_option(seconds: float, what: str) -> Callable[[F], F]:
+    """The option ``--wait`` with `seconds` as its default; `what` is waited for."""
+    return click.option(
+        "--wait",
+        type=click.FloatRange(min=0),
+        callback=waitable,
+        default=seconds,
+        metavar="SECONDS",
+        help=f"How long to wait for {what}; default: {seconds:g}.",
+    )
+
+
+pool_option = click.option(
+    "--pool",
+    metavar="NAME",
+    help="loky (processes) or inline (this process); default: as before, or loky.",
+)
+set_option = click.option(
+    "--set",
+    "settings",
+    multiple=True,
+    metavar="KEY=VALUE",
+    help="Put a setting over the file's, such as config.gamma=0.9.",
+)
+budget_option = click.option(
+    "--budget",
+    "budget",
+    multiple=True,
+    metavar="KEY=NUMBER",
+    help="Give the budget another value, such as time_s=7200.",
+)
+max_disk_option = click.option(
+    "--max-disk", metavar="SIZE", help="Allow checkpoints another size, such as 40GB."
+)
+_OVERRIDES = ("trials", "seed", "name")
+
+
+def override_options(command: F) -> F:
+    """The options that change a spec."""
+    for option in (
+        click.option("--trials", type=int, metavar="N", help="Searched settings, in all."),
+        click.option("--seed", type=int, metavar="S", help="What all chance is made from."),
+        click.option("--name", metavar="NAME", help="Name of the sweep."),
+        set_option,
+    ):
+        command = option(command)
+    return command
+
+
+def overrides(given: dict[str, Any]) -> "list[Override]":
+    """The overrides that the options of `override_options` ask for, ``--set`` first."""
+    from sweep.spec import Override
+
+    named = [Override.of_option(key, given[key]) for key in _OVERRIDES if given[key] is not None]
+    return [*(Override.parse(text) for text in given["settings"]), *named]
+
+
+def read_budget(given: dict[str, Any]) -> dict[str, Any]:
+    """What the options ``--budget`` and ``--max-disk`` ask for: ``budget`` and ``max_disk``."""
+    from sweep.errors import At, Source
+    from sweep.spec import Budget, CheckpointPolicy, Override
+    from sweep.spec.validation import validate
+
+    read = [Override.parse(text, "--budget", "time_s=7200") for text in given["budget"]]
+    changes = {override.path: override.value for override in read}
+    said = Source(marks={(): At("--budget")})
+    Budget().changed(changes, said)
+    size = {"max_disk": given["max_disk"]}
+    policy = validate(CheckpointPolicy, size, Source(marks={(): At("--max-disk")}))
+    return {"budget": changes, "max_disk": policy.max_disk}
+
+
+# ---- output ---------------------------------------------------------------------------------
+
+
+@contextlib.contextmanager
+def answering(as_json: bool) -> Iterator[Answer]:
+    """Gives ``answer(data, renderer)``, which prints data as JSON or as the renderer's text.
+
+    With JSON, whatever else is printed on the way goes to standard error. An answer that does not
+    arrive is an error, unless its reader has gone away.
+    """
+    from sweep.cli.terminal import Terminal
+    from sweep.errors import StorageError
+
+    out = sys.stdout
+
+    def answer(data: Any, renderer: Callable[[Any], Any]) -> None:
+        terminal = Terminal(out)
+        if as_json:
+            terminal.file.write(json.dumps(data, allow_nan=False, indent=2) + "\n")
+            terminal.file.flush()
+        else:
+            terminal.show(renderer(data))
+        if terminal.lost is not None and not isinstance(terminal.lost, BrokenPipeError):
+            raise StorageError(f"the answer could not be written: {terminal.lost.strerror}")
+
+    with contextlib.redirect_stdout(sys.stderr) if as_json else contextlib.nullcontext():
+        yield answer
+
+
+def say(text: str) -> None:
+    """Tell a person something that is no part of the answer, whether or not they still read it."""
+    with contextlib.suppress(OSError):
+        click.echo(f"sweep: {text}", err=True)
+
+
+def find_sweep(root: Path, name: str) -> "Folder":
+    """The folder of an existing sweep; UnknownName otherwise."""
+    from sweep.ledger import folder
+
+    return folder.find(root, name)

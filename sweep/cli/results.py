@@ -1,0 +1,217 @@
+"""The commands that show what was found and decided: ls, status, results, show, best, explain."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from sweep.cli.options import (
+    answering,
+    find_sweep,
+    jobs_option,
+    json_option,
+    pool_option,
+    root_option,
+    say,
+    timeout_option,
+)
+
+if TYPE_CHECKING:
+    from sweep.driver.final_evaluation import FinalEvaluation
+    from sweep.history.history import History
+    from sweep.ledger.folder import Folder
+
+
+# -------------------------------------------------------------------------------------------------
+# The commands that only look: ls, status, results, show.
+
+
+@click.command()
+@root_option
+@json_option
+def ls(root: Path, as_json: bool) -> None:
+    """List the sweeps."""
+    import time
+
+    from sweep.cli import tables
+    from sweep.views import lookup, overview
+
+    with answering(as_json) as answer:
+        sweeps, problems = lookup.read_all(root)
+        for problem in problems:
+            click.echo(f"sweep: {problem}", err=True)
+        rows = [overview.overview(sweep, time.time()) for sweep in sweeps]
+        answer(rows, lambda data: tables.overviews(data, str(root)))
+
+
+@click.command()
+@click.argument("name")
+@click.option("--watch", is_flag=True, help="Redraw every second until the sweep stops.")
+@root_option
+@json_option
+def status(name: str, watch: bool, root: Path, as_json: bool) -> None:
+    """Show how far a sweep is."""
+    from sweep.cli import live, tables
+    from sweep.cli.terminal import terminal
+
+    folder = find_sweep(root, name)
+    with answering(as_json) as answer:
+        if watch and not as_json:
+            live.watch(folder, terminal())
+        else:
+            answer(live.status_now(folder), tables.status)
+
+
+@click.command()
+@click.argument("name")
+@root_option
+@json_option
+def results(name: str, root: Path, as_json: bool) -> None:
+    """List all trials, best first."""
+    from sweep.cli import tables
+    from sweep.views import lookup, overview
+
+    with answering(as_json) as answer:
+        answer(overview.results(lookup.read(find_sweep(root, name))), tables.results)
+
+
+@click.command()
+@click.argument("name")
+@click.argument("trial", type=int)
+@click.option("--log", is_flag=True, help="Print what the trial printed.")
+@root_option
+@json_option
+def show(name: str, trial: int, log: bool, root: Path, as_json: bool) -> None:
+    """Show everything about one trial."""
+    from sweep.cli import trial_tables
+    from sweep.views import lookup, overview
+
+    with answering(as_json) as answer:
+        folder = find_sweep(root, name)
+        sweep = lookup.read(folder)
+        found = overview.find_trial(sweep.history, name, trial)
+        if log:
+            answer({"log": lookup.read_log(folder, found)}, trial_tables.log)
+        else:
+            answer(
+                overview.show(sweep, trial, lookup.read_results(folder, found.leader)),
+                trial_tables.show,
+            )
+
+
+# -------------------------------------------------------------------------------------------------
+# The command that says which trial is best, and whether it is: best.
+
+#: Trials that are tested unless `--top` says another number: the best, and whom it must beat.
+TOP = 2
+
+
+@click.command()
+@click.argument("name")
+@click.option(
+    "--test-seeds",
+    type=click.IntRange(2, 10_000),
+    metavar="N",
+    help="First train the best trials from the beginning under N seeds that no decision has seen.",
+)
+@click.option(
+    "--top", type=click.IntRange(min=1), metavar="K", help=f"How many of them; default: {TOP}."
+)
+@jobs_option
+@pool_option
+@timeout_option
+@root_option
+@json_option
+def best(name: str, **given: Any) -> int:
+    """Show the best trial: score, settings as YAML, checkpoint, and what test seeds say of it."""
+    from sweep.cli import trial_tables
+    from sweep.driver.final_evaluation import FinalEvaluation
+    from sweep.views import lookup, overview
+
+    with answering(given["as_json"]) as answer:
+        folder = find_sweep(given["root"], name)
+        code = 0
+        if given["test_seeds"] is None:
+            _refuse_without_tests(given)
+        else:
+            past = lookup.read_history(folder)
+            overview.best_trial(past, name)
+            code = _test(
+                folder, FinalEvaluation(given["test_seeds"], given["top"] or TOP), given, past
+            )
+        answer(overview.best(lookup.read(folder)), trial_tables.best)
+    return code
+
+
+def _refuse_without_tests(given: dict[str, Any]) -> None:
+    from sweep.errors import BadConfig
+
+    for option in ("top", "jobs", "pool", "timeout"):
+        if given[option] is not None:
+            hint = "or say under how many seeds: --test-seeds 10"
+            problem = f"{given[option]} is about test seeds, and none are asked for"
+            raise BadConfig(f"--{option}", given[option], "no such option", hint, problem=problem)
+
+
+def _test(
+    folder: "Folder", final_evaluation: "FinalEvaluation", given: dict[str, Any], past: "History"
+) -> int:
+    """Run the final evaluation, with what the search was run with; returns the exit code."""
+    from sweep import pools
+    from sweep.cli.live import make_view
+    from sweep.cli.terminal import terminal
+    from sweep.driver import prepare, session
+    from sweep.driver.launch import Launch
+    from sweep.history.events import Status
+    from sweep.views import lookup
+
+    spec, paths = lookup.read_spec(folder)
+    jobs = given["jobs"] or (past.jobs if past.jobs_given else None)
+    slots = prepare.slots(jobs, spec, paths, final_evaluation.seeds * final_evaluation.top)
+    pool = pools.again(given["pool"], past.pool)
+    launch = Launch(folder, slots, pool, final_evaluation=final_evaluation, say=say)
+    order = session.RunRequest(launch, given["timeout"])
+    ended = session.run_driver(order, make_view(terminal()))
+    if ended.signal is not None and ended.how != "finished":
+        return 128 + ended.signal
+    return 1 if ended.history.tests(Status.FAILED) else 0
+
+
+# -------------------------------------------------------------------------------------------------
+# The commands that tell what was decided: explain, export-schedule.
+
+
+@click.command()
+@click.argument("name")
+@click.argument("trial", type=int)
+@root_option
+@json_option
+def explain(name: str, trial: int, root: Path, as_json: bool) -> None:
+    """Tell why a trial was paused, promoted, stopped or bred, with the numbers compared."""
+    from sweep.cli import trial_tables
+    from sweep.views import explanation, lookup
+
+    with answering(as_json) as answer:
+        data = explanation.explain(lookup.read(find_sweep(root, name)), trial)
+        answer(data, trial_tables.explanation)
+
+
+@click.command("export-schedule")
+@click.argument("name")
+@click.option("--trial", default="best", metavar="best|N", help="Which trial; default: best.")
+@click.option("--out", type=click.Path(path_type=Path), metavar="FILE", help="Where to write it.")
+@root_option
+@json_option
+def export_schedule(name: str, trial: str, out: Path | None, root: Path, as_json: bool) -> None:
+    """Write the settings of a trial's ancestors and when each began, for pbt_replay."""
+    from rich.text import Text
+
+    from sweep.views import explanation, lookup
+
+    with answering(as_json) as answer:
+        data = explanation.schedule(lookup.read(find_sweep(root, name)), trial)
+        written = explanation.text(data)
+        if out is not None:
+            out.write_text(written, encoding="utf-8")
+            written = f"{len(data['schedule'])} steps in {out}"
+        answer(data, lambda _data: Text(written.rstrip("\n")))

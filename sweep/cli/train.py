@@ -1,0 +1,152 @@
+"""The commands that train: run, resume."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from sweep.cli.options import (
+    Answer,
+    answering,
+    budget_option,
+    find_sweep,
+    jobs_option,
+    json_option,
+    max_disk_option,
+    override_options,
+    overrides,
+    pool_option,
+    read_budget,
+    root_option,
+    say,
+    timeout_option,
+)
+
+if TYPE_CHECKING:
+    from sweep.driver.session import RunRequest, RunResult
+
+
+@click.command()
+@click.argument("space")
+@override_options
+@jobs_option
+@root_option
+@pool_option
+@timeout_option
+@click.option("--dry-run", is_flag=True, help="Show what would be run; write nothing.")
+@click.option("--tracking-uri", metavar="URI", help="MLflow server instead of ROOT/mlflow.db.")
+@json_option
+def run(space: str, **given: Any) -> int:
+    """Start a sweep. SPACE is a YAML file, or the name of a shipped one such as quickstart."""
+    from sweep import pools
+    from sweep.cli import check_tables
+    from sweep.driver import prepare, sync
+    from sweep.driver.launch import Launch
+    from sweep.driver.session import RunRequest
+    from sweep.ledger.folder import Folder
+    from sweep.operations import validate
+
+    with answering(given["as_json"]) as answer:
+        prepared = prepare.prepare(space, overrides(given))
+        for warning in prepare.endless(prepared.resolved):
+            say(f"warning: {warning}")
+        if given["dry_run"]:
+            data = validate.preview(prepared, given["jobs"])
+            data["warm_start"] = prepare.taken_over(prepared, given["root"])
+            answer(data, check_tables.preview)
+            return 0
+        spec = prepared.resolved.spec
+        folder = Folder(given["root"], spec.name)
+        slots = prepare.slots(given["jobs"], spec, prepared.paths, spec.trials)
+        if given["tracking_uri"] is not None:
+            sync.check(given["tracking_uri"], spec)
+        pool = pools.again(given["pool"])
+        for said in prepare.create(prepared, folder, pool, given["tracking_uri"]):
+            say(said)
+        launch = Launch(folder, slots, pool, jobs_given=given["jobs"] is not None, say=say)
+        return _conduct(RunRequest(launch, given["timeout"]), answer)
+
+
+@click.command()
+@click.argument("name")
+@click.option("--trials", type=click.IntRange(min=1), metavar="TOTAL", help="The new total.")
+@jobs_option
+@root_option
+@pool_option
+@timeout_option
+@budget_option
+@max_disk_option
+@click.option("--retry-failed", is_flag=True, help="Try failed trials again.")
+@click.option(
+    "--space",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="A wider search space from now on: the key space of a spec, or a space alone.",
+)
+@click.option(
+    "--metric",
+    metavar="NAME",
+    help="Compare trials by another result from now on, also by what they have reported so far.",
+)
+@click.option("--strict", is_flag=True, help="Refuse if code or library versions have changed.")
+@json_option
+def resume(name: str, **given: Any) -> int:
+    """Go on with a sweep, however it ended; with --trials, add trials to it."""
+    from sweep import pools
+    from sweep.driver import prepare
+    from sweep.driver.launch import Launch
+    from sweep.driver.session import RunRequest
+    from sweep.ledger import hold
+    from sweep.views import lookup
+
+    with answering(given["as_json"]) as answer:
+        folder = find_sweep(given["root"], name)
+        hold.upgrade(folder, say)
+        spec, paths = lookup.read_spec(folder)
+        past = lookup.read_history(folder)
+        slots, jobs_given = prepare.slots_again(given["jobs"], past, spec, paths, given["trials"])
+        launch = Launch(
+            folder,
+            slots,
+            pools.again(given["pool"], past.pool),
+            given["trials"],
+            given["retry_failed"],
+            given["strict"],
+            given["space"],
+            given["metric"],
+            jobs_given=jobs_given,
+            say=say,
+            **read_budget(given),
+        )
+        return _conduct(RunRequest(launch, given["timeout"]), answer)
+
+
+def _conduct(order: "RunRequest", answer: Answer) -> int:
+    from sweep import plugins
+    from sweep.cli import tables
+    from sweep.cli.live import make_view
+    from sweep.cli.terminal import terminal
+    from sweep.driver import session
+    from sweep.views import lookup, overview
+
+    ended = session.run_driver(order, make_view(terminal()))
+    spec, paths = lookup.read_spec(order.launch.folder)
+    data = {
+        **overview.summary(ended.history, order.launch.folder.name),
+        "root": str(order.launch.folder.root),
+        "how": ended.how,
+        "seconds": ended.seconds,
+        "unsent": list(ended.unsent),
+        "trackers": list(spec.trackers),
+        "exports": plugins.find_trainable(spec.trainable, paths).can_export(),
+    }
+    answer(data, tables.summary)
+    return _exit_code(ended)
+
+
+def _exit_code(ended: "RunResult") -> int:
+    from sweep.history.events import Status
+
+    if ended.signal is not None and ended.how != "finished":
+        return 128 + ended.signal
+    return 1 if ended.history.of(Status.FAILED) else 0

@@ -1,0 +1,248 @@
+"""One trial as text: what `sweep best`, `show` and `export-model` print."""
+
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from rich.console import Group, RenderableType
+from rich.padding import Padding
+from rich.table import Table
+from rich.text import Text
+
+from sweep.cli.tables import front_line, table, word
+from sweep.stats import LEVEL
+from sweep.views import formatting
+from trainables.errors import printable
+
+# -------------------------------------------------------------------------------------------------
+# What `sweep best` says of a trial's seeds and of its final evaluation, one remark per line.
+
+Data = Mapping[str, Any]
+
+
+def final_evaluation_remarks(data: Data) -> Iterator[str]:
+    """The lines, without what marks them as comments."""
+    several = [formatting.number(score) for score in data["scores"]]
+    if len(several) > 1:
+        how = data["aggregate"] if isinstance(data["aggregate"], str) else "lower bound"
+        yield f"{how} of {len(several)} seeds: {', '.join(several)}"
+    if data["final_evaluation"] is not None:
+        yield from _final_evaluation(data, data["final_evaluation"])
+    elif len(several) == 1 and data["trials"] > 1:
+        yield (
+            f"the best of {data['trials']} scores of one seed each is partly luck; "
+            f"sweep best {printable(data['name'])} --test-seeds 10 trains it anew"
+        )
+
+
+def _final_evaluation(data: Data, final_evaluation: Data) -> Iterator[str]:
+    yield f"under test seeds ({final_evaluation['estimates']}, {LEVEL:.0%} interval):"
+    for tested in final_evaluation["trials"]:
+        yield "  " + _tested(tested)
+    found = final_evaluation["comparison"]
+    if found is not None:
+        yield (
+            f"a run of trial {found['first']} beats one of trial {found['second']} with "
+            f"probability {found['value']:.2f} [{found['low']:.2f}, {found['high']:.2f}]"
+        )
+    if final_evaluation["done"] < final_evaluation["wanted"]:
+        options = f"--test-seeds {final_evaluation['seeds']} --top {len(final_evaluation['asked'])}"
+        yield (
+            f"{final_evaluation['done']} of {final_evaluation['wanted']} tests have ended; "
+            "go on with: "
+            f"sweep best {printable(data['name'])} {options}"
+        )
+
+
+def _tested(tested: Data) -> str:
+    interval, ended, missing = tested["estimate"], tested["ended"], tested["without_score"]
+    if interval is None:
+        none = "no score" if ended else "no score yet"
+        found = ", ".join(formatting.number(score) for score in tested["scores"]) or none
+    else:
+        low, high = (formatting.number(interval[end]) for end in ("low", "high"))
+        found = f"{formatting.number(interval['value'])} [{low}, {high}]"
+    without = f", {missing} of {ended} without a score" if missing else ""
+    return (
+        f"trial {tested['trial']}: {found} of {formatting.plural(len(tested['scores']), 'seed')}"
+        f"{without}; {formatting.number(tested['score'])} in the search"
+    )
+
+
+def best(data: Data) -> RenderableType:
+    """`sweep best`: a line of facts, and the settings as YAML that can stand in a spec."""
+    facts = (
+        f"trial {data['trial']} of {printable(data['name'])}: {printable(data['metric'])} "
+        f"{formatting.number(data['score'])} after "
+        f"{formatting.plural(data['iterations'], 'iteration')}, {data['status'].lower()}"
+    )
+    saved = data["checkpoint"]
+    where = "no checkpoint" if saved is None else checkpoint_line(saved)
+    others = [
+        f"# {printable(k)} {formatting.number(v)}" for k, v in data.get("objectives", {}).items()
+    ]
+    others += [f"# breaks {printable(path)}" for path in data.get("breaks", [])]
+    others += [f"# {line.plain}" for line in front_line(data["front"])]
+    remarks = [f"# {remark}" for remark in final_evaluation_remarks(data)]
+    config = ["config:", *formatting.yaml_lines(data["config"], 2)]
+    lines = [f"# {facts}", *others, f"# {where}", *remarks, *config]
+    return Text("\n".join(lines), no_wrap=True, overflow="ignore")
+
+
+def checkpoint_line(saved: Data) -> str:
+    """A checkpoint on one line."""
+    value = "" if saved["value"] is None else f", {formatting.number(saved['value'])}"
+    return f"iteration {saved['iteration']}{value}: {saved['file']} ({saved['size']:,} bytes)"
+
+
+def show(data: Data) -> RenderableType:
+    """`sweep show`."""
+    head = Text.assemble(
+        (f"trial {data['trial']}", "bold"),
+        " of ",
+        printable(data["name"]),
+        "  ",
+        word(data["status"]),
+    )
+    score = f"{printable(data['metric'])} {formatting.number(data['score'])} ({data['mode']})"
+    steps = "" if data["steps"] is None else f", {formatting.count(data['steps'])} steps"
+    facts = [
+        f"{score} after {formatting.plural(data['iterations'], 'iteration')}{steps}",
+        printable(data["reason"]),
+        f"a restored trial is: {printable(data['exactness'])}" if data["exactness"] else "",
+    ]
+    shown: list[RenderableType] = [head, *(Text(fact) for fact in facts if fact)]
+    shown += _section("settings", formatting.yaml_lines(data["settings"]))
+    if len(data["replicas"]) > 1:
+        shown += [Text(), Text("seeds", style="bold"), _replicas(data["replicas"])]
+    shown += _curve(data)
+    if data["checkpoints"]:
+        shown += [Text(), Text("checkpoints", style="bold"), _checkpoints(data["checkpoints"])]
+    if data["decisions"]:
+        shown += [Text(), Text("what happened", style="bold"), _decisions(data["decisions"])]
+    shown += _section("newest error", _lines(data["error"]))
+    return Group(*shown)
+
+
+def _section(title: str, lines: Sequence[str]) -> list[RenderableType]:
+    if not lines:
+        return []
+    return [Text(), Text(title, style="bold"), Text("\n".join(f"  {line}" for line in lines))]
+
+
+def _lines(text: str) -> list[str]:
+    return [printable(line) for line in text.rstrip().splitlines()]
+
+
+def _curve(data: Data) -> list[RenderableType]:
+    values = [point["value"] for point in data["curve"] if point["value"] is not None]
+    if not values:
+        return []
+    ends = f"first {formatting.number(values[0])}, last {formatting.number(values[-1])}, "
+    extremes = f"least {formatting.number(min(values))}, greatest {formatting.number(max(values))}"
+    title = f"{formatting.last_part(data['metric'])}, {formatting.plural(len(values), 'value')}"
+    return _section(title, [formatting.sparkline(values), ends + extremes])
+
+
+def _checkpoints(rows: Sequence[Data]) -> Table:
+    return table(
+        [("  iter", "r"), ("value", "r"), ("bytes", "r"), ("SHA-256", "cut")],
+        [
+            (
+                str(row["iteration"]),
+                formatting.number(row["value"]),
+                formatting.count(row["size"]),
+                row["digest"][:16],
+            )
+            for row in rows
+        ],
+    )
+
+
+def _replicas(rows: Sequence[Data]) -> Table:
+    return table(
+        [("  trial", "r"), ("status", "l"), ("score", "r"), ("iter", "r"), ("seed", "cut")],
+        [
+            (
+                row["name"],
+                word(row["status"]),
+                formatting.number(row["score"]),
+                str(row["iterations"]),
+                str(row["seed"]),
+            )
+            for row in rows
+        ],
+    )
+
+
+def _decisions(rows: Sequence[Data]) -> Table:
+    return table(
+        [("", "l"), ("", "wrap"), ("", "wrap")],
+        [
+            (
+                "  " + time.strftime("%m-%d %H:%M:%S", time.localtime(row["at"])),
+                Text(row["what"].lower()),
+                Text(printable(row["why"])),
+            )
+            for row in rows
+        ],
+        head=False,
+    )
+
+
+def log(data: Data) -> RenderableType:
+    """`sweep show --log`."""
+    return Text("\n".join(_lines(data["log"])) or "it printed nothing")
+
+
+def card(data: Data) -> RenderableType:
+    """`sweep export-model`."""
+    score = f"{printable(data['metric'])} {formatting.number(data['checkpoint']['value'])}"
+    out = printable(data["out"])
+    lines = [
+        f"trial {data['trial']} of {printable(data['sweep'])}, {score}, iteration "
+        f"{data['checkpoint']['iteration']}"
+        + (f", seed {data['replica']}, the best of {data['seeds']}" if data["seeds"] > 1 else ""),
+        *(f"{name:<5} {out}/{printable(file)}" for name, file in data["files"].items()),
+        f"card  {out}/card.md",
+    ]
+    return Text("\n".join(lines))
+
+
+# -------------------------------------------------------------------------------------------------
+# What `sweep explain` prints.
+
+
+def explanation(data: Data) -> RenderableType:
+    """The decisions in their order, each with its numbers under it."""
+    head = Text.assemble(
+        (f"trial {data['trial']}", "bold"),
+        f" of {printable(data['name'])}  ",
+        word(data["status"]),
+    )
+    aim = f"{data['mode']} of {data['metric']}; {data['scheduler']} counts {data['time_attr']}"
+    shown: list[RenderableType] = [head, Text(printable(aim))]
+    if data["children"]:
+        shown.append(Text(f"children: {', '.join(map(str, data['children']))}"))
+    for step in data["decisions"]:
+        at = time.strftime("%m-%d %H:%M:%S", time.localtime(step["at"]))
+        shown += [Text(), Text.assemble((f"{at}  {step['what']}", "bold"))]
+        shown.append(Padding(Text(printable(step["why"])), (0, 0, 0, 2)))
+        shown += [Padding(_numbers(numbers), (0, 0, 0, 4)) for numbers in step["tables"]]
+    if data["stands"] is not None:
+        facts = data["stands"]["facts"]
+        where = f"now: place {facts['place']} of {facts['of']} that came to {facts['rung']:g}"
+        shown += [Text(), Text(where, style="bold")]
+        shown += [Padding(_numbers(t), (0, 0, 0, 4)) for t in data["stands"]["tables"]]
+    return Group(*shown)
+
+
+def _numbers(data: Data) -> RenderableType:
+    columns = [(printable(name), "r") for name in data["columns"]]
+    return table(columns, [[_cell(cell) for cell in row] for row in data["rows"]])
+
+
+def _cell(value: Any) -> str:
+    if value is None or isinstance(value, float):
+        return formatting.number(value)
+    return printable(str(value))

@@ -1,0 +1,100 @@
+"""What a driver is made of, and what it tells a worker."""
+
+import itertools
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from sweep.history.events import Opened
+from sweep.history.history import History
+from sweep.history.replica import Replica
+from sweep.history.results import number
+from sweep.history.seeds import seed_of
+from sweep.ledger.folder import Folder
+from sweep.ledger.ledger import Ledger
+from sweep.pools import Pool
+from sweep.schedulers import Scheduler
+from sweep.searchers import Searcher
+from sweep.slices.messages import SliceSpec
+from sweep.spec import SweepSpec
+from trainables.checkpoint import signing
+
+#: A slice is told only the newest of what trials have found out; its checkpoint has its own.
+MOST_REMEMBERED = 100
+
+
+@dataclass(frozen=True)
+class DriverContext:
+    """What a driver is made of."""
+
+    spec: SweepSpec
+    folder: Folder
+    ledger: Ledger
+    history: History
+    scheduler: Scheduler
+    searcher: Searcher
+    pool: Pool
+    complete: Callable[[Mapping[str, Any]], dict[str, Any]]
+    """Adds the settings that follow from the stopping criteria."""
+    paths: tuple[str, ...]
+    """Folders in which workers find the trainable's module."""
+    saves: bool = True
+    """Whether the trainable can be paused."""
+    check_held: Callable[[], None] = lambda: None
+    """Raises SweepLocked when somebody else has taken the sweep."""
+    fixed: Collection[str] = ()
+    """Settings that no child of a trial may change."""
+
+    def slice(self, opened: Opened) -> SliceSpec:
+        """All that a worker needs to know for a slice that was opened."""
+        spec, folder = self.spec, self.folder
+        trial = self.history.trials[opened.trial]
+        replica = self.history.replica(opened.trial, opened.replica)
+        kept = sorted(replica.checkpoints.values(), key=lambda saved: -saved.iteration)
+        birth, limits = replica.birth, spec.limits
+        return SliceSpec(
+            sweep_id=self.ledger.sweep_id,
+            term=self.history.term,
+            trial=trial.number,
+            replica=replica.index,
+            number=opened.slice,
+            trainable=spec.trainable,
+            paths=self.paths,
+            config=trial.config,
+            seed=seed_of(spec.seed, trial.number, replica.index),
+            sources=tuple(kept),
+            birth=birth,
+            iteration=replica.iteration,
+            goal=opened.goal,
+            time_attr=self.history.objective.time_attr,
+            stop=spec.stop,
+            metric=spec.metric,
+            sign=self.history.objective.sign,
+            policy=spec.checkpoint,
+            slice_s=limits.slice_s,
+            folder=str(folder.make_trial(trial.number, replica.index)),
+            birth_folder=str(folder.trial(birth.trial, birth.replica)) if birth else "",
+            stop_file=str(folder.stop_file(self.history.term)),
+            not_finite_ends=limits.not_finite != "go_on",
+            trial_s=limits.trial_s,
+            spent=_spent(replica) if limits.trial_s is not None else (),
+            watched=self._watched(replica),
+            remembered=dict(itertools.islice(self.history.remembered.items(), MOST_REMEMBERED)),
+            shared_folder=str(folder.shared),
+            trust=signing.local_if_possible(),
+            own_stop_file=str(folder.stop_file(self.history.term, trial.number)),
+        )
+
+    def _watched(self, replica: Replica) -> tuple[tuple[int, float | None], ...]:
+        """The curve of what a plateau watches, as far as it is known."""
+        plateau = self.spec.stop.plateau
+        if plateau is None:
+            return ()
+        if plateau.metric == self.spec.metric:
+            return tuple((point.iteration, point.value) for point in replica.curve)
+        rows = self.ledger.results(replica.trial, replica.index)
+        return tuple((row.iteration, number(row.metrics.get(plateau.metric))) for row in rows)
+
+
+def _spent(replica: Replica) -> tuple[tuple[int, float], ...]:
+    return tuple((point.iteration, point.seconds) for point in replica.curve)

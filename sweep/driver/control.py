@@ -1,0 +1,237 @@
+"""What becomes of a person's request: a function of the request and the history.
+
+A request that cannot be granted as a whole changes nothing. Trials that wait are moved in the same
+transaction as the answer; those that run are asked, through a file that their slices look for, to
+save and end, and are moved when they have.
+"""
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+from sweep.driver.decisions import topped_up
+from sweep.driver.proposals import Proposer
+from sweep.errors import UsageError
+from sweep.history.events import (
+    FINISHED,
+    Changed,
+    Event,
+    HoldChanged,
+    Moved,
+    Status,
+    Suspended,
+    UserHold,
+)
+from sweep.history.history import History
+from sweep.history.replica import Replica
+from sweep.history.trial import Trial
+from sweep.ledger.requests import Answer, Request, Verb
+from sweep.spec.sections import in_words
+
+STOPPED = "stopped by a person"
+
+
+@dataclass(frozen=True)
+class Response:
+    """What is recorded, and what the driver does after that."""
+
+    answer: Answer
+    events: tuple[Event, ...] = ()
+    asked: tuple[int, ...] = ()
+    """Trials whose slices shall save and end."""
+    let_go: tuple[int, ...] = ()
+    """Trials whose slices need not any more."""
+    leave: bool = False
+    """Whether the driver shall end as after Ctrl-C."""
+    jobs: int | None = None
+    """Slots that the pool shall have."""
+
+
+@dataclass(frozen=True)
+class RequestHandler:
+    """What requests are decided with."""
+
+    history: History
+    proposer: Proposer | None = None
+    """What makes clones; None where none are made."""
+    saves: bool = True
+    """Whether the trainable can be paused."""
+    driven: bool = True
+    """Whether a driver runs."""
+
+    def decide(self, request: Request) -> Response:
+        """What becomes of `request`; one that cannot be granted is answered with the reason."""
+        try:
+            return _VERBS[request.verb](self, request)
+        except UsageError as error:
+            return Response(Answer(False, str(error)))
+
+    # ---- one verb each ------------------------------------------------------------------
+
+    def stop(self, request: Request) -> Response:
+        """End trials, or the driver's term."""
+        if not (numbers := _numbers(request)):
+            self._check_term(request)
+            again = "resume" if self.history.final_evaluation is None else "best --test-seeds"
+            text = f"slices save and end; go on with `sweep {again}`"
+            return Response(Answer(True, text), leave=True)
+        trials = [self._open_trial(number) for number in numbers]
+        held = [HoldChanged(number, UserHold.STOP) for number in numbers]
+        return self._asking(trials, held, "stopped", _stopped(trials))
+
+    def pause(self, request: Request) -> Response:
+        """Hold trials, or all of them."""
+        if not self.saves:
+            raise UsageError(
+                "pause: the trainable has no save_checkpoint(); stop the trial instead"
+            )
+        if not (numbers := _numbers(request)):
+            self._check_term(request)
+            text = "nothing new begins, and slices save and end; `sweep unpause` goes on"
+            return Response(Answer(True, text), (Suspended(True),))
+        trials = [self._open_trial(number) for number in numbers]
+        for trial in trials:
+            if trial.held:
+                raise UsageError(f"trial {trial.number}: is held already ({trial.held.value})")
+        return self._asking(
+            trials, [HoldChanged(number, UserHold.PAUSE) for number in numbers], "paused"
+        )
+
+    def unpause(self, request: Request) -> Response:
+        """Let held trials go, or the whole sweep."""
+        if not (numbers := _numbers(request)):
+            self._check_term(request)
+            if not self.history.suspended:
+                raise UsageError("unpause: the sweep is not paused; name the trials that are")
+            return Response(Answer(True, "it goes on"), (Suspended(False),))
+        for number in numbers:
+            if (
+                self._trial(number).held is not UserHold.PAUSE
+            ):  # also one that ended while it was held
+                raise UsageError(f"trial {number}: is not held, so there is nothing to let go")
+        events = tuple(HoldChanged(number, UserHold.NONE) for number in numbers)
+        return Response(Answer(True, f"{_listed(numbers)} let go", numbers), events, let_go=numbers)
+
+    def clone(self, request: Request) -> Response:
+        """Make a trial with the settings of another, some of them changed."""
+        (number,) = _numbers(request)
+        body, parent = request.body, self._trial(number)
+        if self.proposer is None:
+            raise UsageError("clone: nothing here makes trials")
+        made = self.proposer.clone(
+            self.history, parent, body.get("settings", {}), body.get("from_checkpoint", False)
+        )
+        text = f"trial {made.trial} is a clone of {number}; it takes the next free place"
+        return Response(Answer(True, text, (made.trial,)), (made,))
+
+    def set(self, request: Request) -> Response:
+        """Give the sweep another end, or the pool another size."""
+        trials, jobs = request.body.get("trials"), request.body.get("jobs")
+        if trials is not None and trials < self.history.searched:
+            raise UsageError(
+                f"--trials: {trials} is less than the {self.history.searched} trials that exist; "
+                f"it is the total, give at least that"
+            )
+        told: list[str] = []
+        events: list[Event] = []
+        budget, max_disk = request.body.get("budget", {}), request.body.get("max_disk")
+        if trials is not None:
+            told.append(f"{trials} trials in all")
+        told += [f"budget.{key}: {json.dumps(value)}" for key, value in budget.items()]
+        if max_disk is not None:
+            told.append(f"checkpoints of {in_words(max_disk)} at most")
+        if told:
+            events += topped_up(self.history)
+        if jobs is not None:
+            self._check_term(request)
+            told.append(f"{jobs} at once")
+        events.append(Changed(trials, budget, max_disk, jobs))
+        return Response(Answer(True, ", ".join(told)), tuple(events), jobs=jobs)
+
+    # ---- parts --------------------------------------------------------------------------
+
+    def _asking(
+        self,
+        trials: Sequence[Trial],
+        held: Sequence[HoldChanged],
+        done: str,
+        moves: Sequence[Moved] = (),
+    ) -> Response:
+        running = tuple(t.number for t in trials if t.status is Status.RUNNING)
+        numbers = tuple(trial.number for trial in trials)
+        text = f"{_listed(numbers)} {done}"
+        if running:
+            text += f"; {_listed(running)} at the next checkpoint"
+        return Response(Answer(True, text, numbers), (*held, *moves), asked=running)
+
+    def _trial(self, number: int) -> Trial:
+        trials = self.history.trials
+        if not 0 <= number < len(trials):
+            has = f"trials 0 to {len(trials) - 1}" if trials else "no trials yet"
+            raise UsageError(f"trial: {number} does not exist; the sweep has {has}")
+        return trials[number]
+
+    def _open_trial(self, number: int) -> Trial:
+        trial = self._trial(number)
+        if trial.status in FINISHED:
+            raise UsageError(f"trial {number}: has ended ({trial.status}); `sweep clone` copies it")
+        return trial
+
+    def _check_term(self, request: Request) -> None:
+        """Refuse what is about a driver's term if that driver has gone."""
+        if request.term != self.history.term or not self.driven:
+            raise UsageError(
+                f"{request.verb}: no driver runs; without trials this is about a running one"
+            )
+
+
+_VERBS: Mapping[Verb, Callable[[RequestHandler, Request], Response]] = {
+    Verb.STOP: RequestHandler.stop,
+    Verb.PAUSE: RequestHandler.pause,
+    Verb.UNPAUSE: RequestHandler.unpause,
+    Verb.CLONE: RequestHandler.clone,
+    Verb.SET: RequestHandler.set,
+}
+
+
+def changed_before(
+    history: History, requests: Sequence[Request]
+) -> tuple[list[Changed], dict[int, Answer]]:
+    """What `sweep set` asked for before a driver begins that was told something newer.
+
+    Returns:
+        The changes, to be recorded before the newer word, and the answers by request; what was
+        pruned by the end is not brought back yet.
+    """
+    handler = RequestHandler(history, driven=False)
+    decided = {r.number: handler.decide(r) for r in requests if r.verb is Verb.SET}
+    events = [event for decision in decided.values() for event in decision.events]
+    changes = [event for event in events if isinstance(event, Changed)]
+    return changes, {number: decision.answer for number, decision in decided.items()}
+
+
+def settled(history: History) -> list[Moved]:
+    """What becomes of trials that were to be stopped and run no more."""
+    return _stopped([trial for trial in history.trials if trial.held is UserHold.STOP])
+
+
+def _stopped(trials: Sequence[Trial]) -> list[Moved]:
+    return [
+        Moved(trial.number, Status.STOPPED, STOPPED, replica.index)
+        for trial in trials
+        for replica in trial.replicas
+        if _waits(replica)
+    ]
+
+
+def _waits(replica: Replica) -> bool:
+    return replica.status not in FINISHED and replica.status is not Status.RUNNING
+
+
+def _numbers(request: Request) -> tuple[int, ...]:
+    return tuple(dict.fromkeys(request.body.get("trials_named", ())))
+
+
+def _listed(numbers: Sequence[int]) -> str:
+    word = "trial" if len(numbers) == 1 else "trials"
+    return f"{word} {', '.join(map(str, numbers))}"

@@ -1,0 +1,317 @@
+"""The driver: history → plan → slices → history.
+
+    resume what was interrupted on its way to a goal
+    plan    = scheduler.plan(history, free slots)
+    decide    one transaction: new trials with their settings, slices opened, reasons
+    submit    only after that
+    record    one transaction: results, checkpoints, status
+
+It is the ledger's only writer, knows no plugin by name and keeps nothing that the ledger does not
+hold: killed at any instant, the next driver goes on from the history alone.
+"""
+
+import contextlib
+import math
+import time
+from collections import deque
+from collections.abc import Callable, Generator, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, wait
+
+from sweep.driver import capacity, control, decisions, limits
+from sweep.driver.context import DriverContext
+from sweep.driver.control import RequestHandler, Response
+from sweep.driver.limits import BudgetTracker, Guard
+from sweep.driver.proposals import Proposer
+from sweep.errors import StorageError, SweepError
+from sweep.history.events import Event, Moved, Opened, Recorded, Status, TermEnded
+from sweep.history.replica import Replica
+from sweep.ledger.ledger import InTransaction
+from sweep.ledger.requests import Requests, answering
+from sweep.schedulers import Plan
+from sweep.slices.messages import SliceOutcome
+from trainables.core import failpoints
+
+#: Seconds between two looks at the clock and at what a person asked.
+TICK_S = 0.2
+#: Seconds that slices have to save and end when they are asked to.
+GRACE_S = 30.0
+
+
+class Driver:
+    """Runs a sweep to its end, or until it is asked to stop.
+
+    Args:
+        parts: what it is made of.
+        watch: called with what was recorded, and at every tick with nothing.
+    """
+
+    def __init__(self, parts: DriverContext, watch: Callable[[Sequence[Recorded]], None]) -> None:
+        self.parts = parts
+        self.history = parts.history
+        self._watch = watch
+        self._proposer = Proposer(
+            parts.spec, parts.searcher, parts.scheduler.levels, parts.complete, parts.fixed
+        )
+        self._running: dict[Future[SliceOutcome], Opened] = {}
+        self._queue: deque[Opened] = deque()
+        self._requests = Requests(parts.ledger.path)
+        self._budget_tracker = BudgetTracker(parts.spec, time.monotonic())
+        self._why = ""
+        """What is used up; nothing new begins then."""
+        self._unmeasured: SweepError | None = None
+        """That no trial has the metric; nothing new begins then."""
+        self._guard = Guard(parts)
+        self._asks: list[float] = []
+        """When it was asked to stop, on the monotonic clock."""
+        self._refusal: SweepError | None = None
+        """Why the sweep cannot go on for now."""
+
+    def ask_to_stop(self) -> None:
+        """First call: slices save and end. Second: end at once. Safe in a signal handler."""
+        self._asks.append(time.monotonic())
+        with contextlib.suppress(OSError):  # on a disk that is full they end when they can
+            self.parts.folder.stop_file(self.history.term).touch()
+        if len(self._asks) > 1 and self.parts.pool.blocks:
+            raise KeyboardInterrupt
+
+    def run(self) -> str:
+        """Returns how it ended: ``finished`` or ``stopped``.
+
+        Raises:
+            StorageError: the disk is full; everything is saved that could be.
+            UnknownMetric: no trial has what they are compared by; everything is saved.
+            SweepLocked: somebody else has taken the sweep; nothing was written since.
+        """
+        for _ in self.turns():
+            pass
+        return "stopped" if self._asks else "finished"
+
+    def turns(self) -> Generator[None, None, None]:
+        """`run` in steps, for who wants something to happen between two of them."""
+        self._settle()
+        with contextlib.closing(self._requests):
+            while not self._finished():
+                self._collect()
+                yield
+        if self._refusal is None and not self._asks:
+            self._refusal = self._missing_metric(at_end=not self._why)
+        if self._refusal is not None:
+            with contextlib.suppress(StorageError):
+                self._record(self._ending("failed", str(self._refusal)))
+            raise self._refusal
+        how, why = ("stopped", "") if self._asks else ("finished", self._why)
+        self._record(self._ending(how, why))
+
+    # ---- one turn ---------------------------------------------------------------------------
+
+    def _finished(self) -> bool:
+        """Whether nothing runs and nothing is left to do; starts what there is to do."""
+        if not self._asks:
+            self._handle_requests()
+        if self._asks:
+            self._queue.clear()
+            late = time.monotonic() > self._asks[0] + GRACE_S
+            return not self._running or len(self._asks) > 1 or late
+        if self.history.suspended:
+            return False
+        if self._spent() or self._blind():
+            return not self._running
+        self._decide()
+        self._submit()
+        return not self._running
+
+    def _decide(self) -> None:
+        """Resume what was interrupted, then ask the scheduler."""
+        self._resume_interrupted(self._paused())
+        self._follow(self._plan())
+
+    def _collect(self) -> None:
+        """Wait for slices and record what came of them, in the order of their trials."""
+        self.parts.check_held()
+        if not self._running:
+            time.sleep(TICK_S)
+        done, _ = wait(self._running, timeout=TICK_S, return_when=FIRST_COMPLETED)
+        closed = []
+        for future in sorted(
+            done, key=lambda f: (self._running[f].trial, self._running[f].replica)
+        ):
+            closed.append(decisions.outcome_event(self.parts, self._running.pop(future), future))
+        if closed:
+            self._record(closed)
+            for event in closed:
+                decisions.let_go(self.parts, event)
+            if refusal := decisions.disk_refused(closed, self.parts.folder.path):
+                self._give_up(refusal)
+            self._save_disk()
+            self._settle()
+        self._guard.look(self._running)
+        self._watch(())
+
+    def _settle(self) -> None:
+        """End what waits of trials that go on no more."""
+        patient = self.parts.spec.deterministic is not None
+        given_up = decisions.given_up(self.history, patient)
+        self._record([*given_up, *control.settled(self.history)])
+
+    def _save_disk(self) -> None:
+        """Let go of checkpoints that are cheap to make again, if all together are too large."""
+        most = self.history.max_disk or self.parts.spec.checkpoint.max_disk
+        dropped, refusal = limits.to_drop(self.history, most)
+        self._record(dropped)
+        for event in dropped:
+            decisions.let_go(self.parts, event)
+        if refusal:
+            self._give_up(refusal)
+
+    def _give_up(self, why: str) -> None:
+        """Let slices save what they can, then end with exit code 4."""
+        self._refusal = self._refusal or StorageError(why)
+        if not self._asks:
+            self.ask_to_stop()
+
+    # ---- what people ask ----------------------------------------------------------------
+
+    def _handle_requests(self) -> None:
+        """Follow the requests of other processes, each in one transaction with its answer."""
+        for request in self._requests.news(TICK_S):
+            handler = RequestHandler(self.history, self._proposer, self.parts.saves)
+            decision = handler.decide(request)
+            failpoints.reach("asked")
+            self._record(decision.events, answering({request.number: decision.answer}))
+            failpoints.reach("answered")
+            self._carry_out(decision)
+
+    def _carry_out(self, decision: Response) -> None:
+        folder, term = self.parts.folder, self.history.term
+        for number in decision.asked:
+            folder.stop_file(term, number).touch()
+        for number in decision.let_go:
+            folder.stop_file(term, number).unlink(missing_ok=True)
+        if decision.jobs is not None:
+            self.parts.pool.resize(min(decision.jobs, capacity.most_at_once(self.parts.spec)))
+        if decision.leave:
+            self.ask_to_stop()
+        self._hold_back()
+
+    def _hold_back(self) -> None:
+        """Let slices save and end while nothing may run, and take back what did not begin."""
+        file = self.parts.folder.stop_file(self.history.term)
+        if self._asks or self.history.suspended or self._why or self._unmeasured:
+            file.touch()
+        else:
+            file.unlink(missing_ok=True)
+        self._withdraw()
+
+    def _spent(self) -> bool:
+        """Whether the budget is used up; with `deterministic` only looked at after a batch."""
+        if not (self.parts.spec.deterministic and self._busy()):
+            before, self._why = self._why, self._budget_tracker.used_up(self.history)
+            if bool(before) != bool(self._why):
+                self._hold_back()
+        return bool(self._why)
+
+    def _blind(self) -> bool:
+        """Whether no trial has the metric; with `deterministic` only looked at after a batch."""
+        if not (self.parts.spec.deterministic and self._busy()):
+            before, self._unmeasured = self._unmeasured, self._missing_metric()
+            if bool(before) != bool(self._unmeasured):
+                self._hold_back()
+        return self._unmeasured is not None
+
+    def _missing_metric(self, at_end: bool = False) -> SweepError | None:
+        scheduler, name = self.parts.scheduler, self.parts.folder.name
+        rungs = bool(scheduler.levels) or scheduler.pauses  # a pruner's looks may come too early
+        return decisions.without_metric(self.history, name, rungs, at_end)
+
+    def _busy(self) -> bool:
+        return bool(self._running or self._queue or any(r.unfinished for r in self._paused()))
+
+    def _paused(self) -> list[Replica]:
+        return self.history.replicas(Status.PAUSED)
+
+    def _withdraw(self) -> None:
+        """Take back slices that were opened and not submitted, of trials that shall not run."""
+        why = self._why or ("no trial has the metric" if self._unmeasured else "")
+        trials, all_of_them = self.history.trials, bool(self.history.suspended or why)
+        why = why or "a person paused it"
+        kept = [o for o in self._queue if not (all_of_them or trials[o.trial].held)]
+        back = [opened for opened in self._queue if opened not in kept]
+        self._queue = deque(kept)
+        self._record([decisions.interrupted(self._replica(o), why) for o in back])
+        self._record(control.settled(self.history))
+
+    def _replica(self, opened: Opened) -> Replica:
+        return self.history.replica(opened.trial, opened.replica)
+
+    # ---- decisions --------------------------------------------------------------------------
+
+    @property
+    def _free(self) -> int:
+        return self.parts.pool.slots - len(self._running) - len(self._queue)
+
+    def _resume_interrupted(self, paused: Sequence[Replica]) -> None:
+        """Continue those on their way to a goal, who waited longest first: no new decision."""
+        batch = self.parts.spec.deterministic
+        interrupted = [replica for replica in paused if replica.unfinished]
+        interrupted.sort(key=lambda replica: replica.since)
+        free = len(interrupted) if batch else self._free
+        opened = [
+            Opened(r.trial, r.index, r.slices, r.goal, f"goes on: {r.reason}")
+            for r in interrupted[: max(0, free)]
+        ]
+        self._start(opened)
+
+    def _start(self, opened: Sequence[Opened]) -> None:
+        self._record(opened)
+        self._queue.extend(opened)
+
+    def _plan(self) -> Plan:
+        """What the scheduler wants; with `deterministic` only when a whole batch is done."""
+        batch = self.parts.spec.deterministic
+        if batch:
+            busy = self._running or self._queue
+            free = 0 if busy else batch.batch
+        else:
+            free = math.ceil(self._free / self.parts.spec.replicas_at_first)
+        return self.parts.scheduler.plan(self.history.for_scheduler(), free) if free > 0 else Plan()
+
+    def _follow(self, plan: Plan) -> None:
+        if not plan:
+            return
+        decided, exhausted = decisions.follow(plan, self.history, self._proposer)
+        self._record(decided)
+        self._queue.extend(event for event in decided if isinstance(event, Opened))
+        failpoints.reach("decided")
+        if exhausted:
+            self._follow(self._plan())
+
+    def _submit(self) -> None:
+        while self._queue and len(self._running) < self.parts.pool.slots:
+            opened = self._queue.popleft()
+            self._running[self.parts.pool.submit(self.parts.slice(opened))] = opened
+            failpoints.reach("submitted")
+
+    # ---- the ledger -------------------------------------------------------------------------
+
+    def _record(self, events: Sequence[Event], in_transaction: InTransaction | None = None) -> None:
+        if not events and in_transaction is None:
+            return
+        recorded = self.parts.ledger.append(self.history.term, events, in_transaction)
+        self.history.extend(recorded)
+        failpoints.reach("recorded")
+        self._watch(recorded)
+
+    def _ending(self, how: str, why: str) -> list[Event]:
+        """Trials that wait are pruned when the sweep is done; those that run are interrupted."""
+        if how == "finished":
+            waited = (_waited(r, self._why) for r in self._paused() if not r.held)
+            return [*waited, TermEnded(how, why)]
+        running = self.history.replicas(Status.RUNNING)
+        stopped = (decisions.interrupted(r, "the driver was stopped") for r in running)
+        return [*stopped, TermEnded(how, why)]
+
+
+def _waited(replica: Replica, spent: str) -> Moved:
+    where = "" if replica.goal.at is None else f" at rung {replica.goal.at:g}"
+    why = spent or f"the sweep ended while it waited{where}"
+    return Moved(replica.trial, Status.PRUNED, why, replica.index, waited=True)

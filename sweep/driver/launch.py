@@ -1,0 +1,392 @@
+"""From a spec, or the name of a sweep, to a driver that is ready to run.
+
+Everything that can be wrong with a spec is found here, before anything is written.
+"""
+
+import contextlib
+import functools
+import importlib.metadata
+import inspect
+import os
+import platform
+import socket
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+from sweep import __version__, plugins, pools, searchers
+from sweep import spec as space_file
+from sweep import spec as specs
+from sweep.driver import capacity, control, decisions, sync, warm_start
+from sweep.driver.context import DriverContext
+from sweep.driver.final_evaluation import FinalEvaluation
+from sweep.errors import BadConfig, Source, UnknownName, UsageError
+from sweep.history.events import Changed, Event, Measured, Status, TermBegan, Widened
+from sweep.history.history import History
+from sweep.history.objective import Objective
+from sweep.ledger import hold
+from sweep.ledger.folder import Folder
+from sweep.ledger.ledger import Ledger
+from sweep.ledger.requests import Answer, Requests, answering
+from sweep.pools import Pool
+from sweep.schedulers import Scheduler
+from sweep.schedulers._shared import racing
+from sweep.searchers import Searcher
+from sweep.slices import retention
+from sweep.space import Settings, Space, initial, widening
+from sweep.spec import Override, SweepSpec
+from sweep.views import reading
+from trainables.core import rng
+from trainables.errors import ConfigError, nearest, printable, shorten
+from trainables.function import FunctionTrainable
+from trainables.trainable import Trainable
+
+
+@dataclass(frozen=True)
+class Resolved:
+    """A spec together with the plugins that it names."""
+
+    spec: SweepSpec
+    trainable: type[Trainable]
+    scheduler: Scheduler
+    searcher: Searcher
+
+    @property
+    def objective(self) -> Objective:
+        """What its trials are compared by."""
+        return reading.objective_of(self.spec, self.scheduler.time_attr)
+
+
+def resolve(spec: SweepSpec, paths: Sequence[str]) -> Resolved:
+    """Find the plugins of `spec` and check all settings; every mistake is a UsageError."""
+    with _written_at(spec, "trainable"):
+        trainable = plugins.find_trainable(spec.trainable, paths)
+    with _written_at(spec, "scheduler"):
+        scheduler = racing.build(spec, paths, trainable.fixed_keys)
+    with _written_at(spec, "searcher"):
+        searcher_class = searchers.find(spec.searcher.name)
+    options = specs.build(searcher_class.Options, spec.searcher, "searcher", spec.source)
+    for index, tracker in enumerate(spec.trackers):
+        with _written_at(spec, "trackers", index):
+            plugins.check("sweep.trackers", tracker, "tracker")
+    if scheduler.pauses and not trainable.can_save():
+        lacks = "has no save_checkpoint(); add it"
+        if issubclass(trainable, FunctionTrainable):
+            lacks = "never calls report(..., checkpoint=...); do"
+        raise UsageError(
+            f"scheduler: '{spec.scheduler.name}' pauses trials, but {trainable.__name__} {lacks}, "
+            f"or use one that pauses none: fifo, median, or {{name: asha, type: stopping}}"
+        )
+    searcher = searcher_class(options)
+    with _written_at(spec, "searcher"):
+        searcher.check(spec.space)
+    if spec.objectives and not searcher.supports.objectives:
+        able = [
+            n for n in plugins.names(searchers.PACKAGE) if searchers.find(n).supports.objectives
+        ]
+        raise spec.source.refuse(
+            ("objectives",),
+            dict(spec.objectives),
+            f"no key, as searcher {spec.searcher.name} knows one objective",
+            f"these know several: {', '.join(able)}",
+        )
+    check_samples(spec, lambda c: trainable.check_config(trainable.complete_config(c, spec.stop)))
+    return Resolved(spec, trainable, scheduler, searcher)
+
+
+@contextlib.contextmanager
+def _written_at(spec: SweepSpec, *path: str | int) -> Iterator[None]:
+    """A mistake that a plugin finds is answered with the place in the spec."""
+    try:
+        yield
+    except UnknownName as error:
+        problem = f"unknown {error.kind} {shorten(error.name)}"
+        known = f"one of {', '.join(error.known)}"
+        hint = nearest(error.name, error.known)
+        raise spec.source.refuse(path, error.name, known, hint, problem) from error
+    except BadConfig as error:
+        if error.file:
+            raise
+        at = spec.source.at(tuple(error.place.split(".")) if error.place else path)
+        told = (error.place, error.value, error.allowed, error.hint)
+        raise BadConfig(*told, at=at, problem=error.problem) from error
+
+
+def create(
+    folder: Folder,
+    resolved: Resolved,
+    source: str,
+    paths: Sequence[str],
+    tracking_uri: str | None = None,
+) -> list[str]:
+    """Make the folder and the ledger of a new sweep, whole or not at all; returns what to say.
+
+    The tracking URI stands beside the ledger, for whoever resumes.
+    """
+    warmed = warm_start.read(resolved.spec, resolved.objective, folder.root)
+    folder.root.mkdir(parents=True, exist_ok=True)
+    with folder.creating() as draft:
+        if tracking_uri is not None:
+            sync.keep(draft.tracking_uri, tracking_uri)
+        draft.spec.write_text(source, encoding="utf-8")
+        recorded = {
+            **provenance_of(resolved.trainable),
+            "paths": list(paths),
+            "time_attr": resolved.scheduler.time_attr,
+            "levels": list(resolved.scheduler.levels),
+        }
+        text = specs.canonical_json(racing.settled(resolved.spec, paths))
+        with contextlib.closing(Ledger.create(draft.ledger, folder.name, text, recorded)) as ledger:
+            if warmed is not None:
+                ledger.begin_term([warmed])
+    return [] if warmed is None else warm_start.describe(warmed)
+
+
+def _widen(launch: "Launch", spec: SweepSpec) -> SweepSpec:
+    """The spec with the wider space that was asked for."""
+    if launch.space is None:
+        return spec
+    space = space_file.read(launch.space, spec)
+    if space.raw == spec.space.raw:
+        return spec
+    widening.check(spec.space, space)
+    space.check_against(spec.config)
+    return spec.model_copy(update={"space": space})
+
+
+def _measured(launch: "Launch", ledger: Ledger, spec: SweepSpec) -> SweepSpec:
+    """The spec with the metric that was asked for."""
+    if launch.metric in (None, spec.metric):
+        return spec
+    asked = Override.of_option("metric", launch.metric)
+    return spec.model_copy(update={"metric": specs.from_json(ledger.spec, [asked]).metric})
+
+
+@dataclass(frozen=True)
+class Launch:
+    """What a person asked for when starting or resuming a sweep."""
+
+    folder: Folder
+    slots: int
+    pool: str = "loky"
+    trials: int | None = None
+    """The total of searched settings; None: as before."""
+    retry_failed: bool = False
+    strict: bool = False
+    space: Path | None = None
+    """A file with a wider space; None: as before."""
+    metric: str | None = None
+    """What trials are compared by from now on; None: as before."""
+    budget: Mapping[str, float | None] = field(default_factory=dict)
+    """Keys of the spec's budget that get another value."""
+    max_disk: int | None = None
+    final_evaluation: FinalEvaluation | None = None
+    """What is trained under test seeds; None: the search goes on."""
+    jobs_given: bool = False
+    """Whether a person said how many slots, now or before."""
+    say: Callable[[str], None] = lambda _text: None
+    """Told what happens before the driver begins."""
+
+    @property
+    def changes(self) -> bool:
+        """Whether this launch changes a value that `sweep set` can change, too."""
+        return bool(self.trials or self.budget or self.max_disk)
+
+
+@contextlib.contextmanager
+def opened(
+    launch: Launch, make_pool: Callable[[int], Pool] | None = None
+) -> Iterator[tuple[DriverContext, list[str]]]:
+    """The parts of a driver for an existing sweep, under its lock, in a new term; and warnings.
+
+    What an earlier driver left running is closed as interrupted, and files that no row names are
+    deleted. The pool is closed at the end; `make_pool` makes another one than is named, from the
+    number of slots.
+    """
+    make_pool = make_pool or pools.find(launch.pool)
+    with (
+        hold.hold(launch.folder, launch.say) as held,
+        contextlib.closing(Ledger(launch.folder.ledger)) as ledger,
+    ):
+        before = reading.spec_of(ledger)
+        spec = _measured(launch, ledger, _widen(launch, before))
+        paths = tuple(ledger.provenance["paths"])
+        resolved = resolve(spec, paths)
+        changes = provenance_changes(ledger.provenance, provenance_of(resolved.trainable))
+        if changes and launch.strict:
+            raise UsageError(f"--strict: {'; '.join(changes)}")
+        warnings = [f"{change}; resumed trials may not be exact" for change in changes]
+        history = reading.history(ledger, resolved.objective)
+        _take_over(ledger, held.term, history, launch, _respecified(history, before, spec))
+        _tidy(launch.folder, history)
+        with contextlib.closing(make_pool(launch.slots)) as pool:
+            capacity.check_pool(spec, pool.blocks)
+            pool.equip(functools.partial(capacity.variables, spec))
+            yield (
+                DriverContext(
+                    spec,
+                    launch.folder,
+                    ledger,
+                    history,
+                    resolved.scheduler,
+                    resolved.searcher,
+                    pool,
+                    lambda config: resolved.trainable.complete_config(config, spec.stop),
+                    paths,
+                    resolved.trainable.can_save(),
+                    held.check,
+                    resolved.trainable.fixed_keys,
+                ),
+                warnings,
+            )
+        ledger.check(held.term)
+        _tidy(launch.folder, history)
+
+
+def _take_over(
+    ledger: Ledger,
+    term: int,
+    history: History,
+    launch: Launch,
+    respecified: Sequence[Widened | Measured],
+) -> None:
+    """Begin the new term and put every trial where the new driver can go on with it."""
+    running = [*history.replicas(Status.RUNNING), *history.tests(Status.RUNNING)]
+    events: list[Event] = [decisions.interrupted(r, "its driver was gone") for r in running]
+    if launch.final_evaluation is not None:
+        begun = launch.final_evaluation.begin(history, launch.slots, launch.pool)
+        history.extend(ledger.begin_term([begun, *events], term))
+        return
+    wanted = launch.trials or history.wanted or specs.from_json(ledger.spec).trials
+    began = TermBegan(
+        socket.gethostname(), os.getpid(), wanted, launch.slots, launch.jobs_given, launch.pool
+    )
+    if wanted < history.searched:
+        raise UsageError(
+            f"--trials: {wanted} is less than the {history.searched} trials that exist; "
+            f"it is the total, give at least that"
+        )
+    changes, answers = _asked_before(ledger, history) if launch.changes else ([], {})
+    measured = any(isinstance(event, Measured) for event in respecified)
+    if wanted > history.wanted > 0 or launch.budget or changes or measured:
+        events += decisions.topped_up(history)
+    if launch.retry_failed:
+        events += decisions.tried_again(history, events)
+    if launch.budget or launch.max_disk or changes:  # the newest word holds
+        events += [*changes, Changed(launch.trials, launch.budget, launch.max_disk)]
+    events += respecified
+    history.extend(ledger.begin_term([began, *events], term, answering(answers)))
+
+
+def _respecified(history: History, before: SweepSpec, spec: SweepSpec) -> list[Widened | Measured]:
+    """The events by which the spec of `before` becomes `spec`."""
+    events: list[Widened | Measured] = []
+    if spec.space is not before.space:
+        events.append(Widened(spec.space.raw, len(history.trials)))
+    if spec.metric != before.metric:
+        events.append(Measured(spec.metric))
+    return events
+
+
+def _asked_before(ledger: Ledger, history: History) -> tuple[list[Changed], dict[int, Answer]]:
+    with contextlib.closing(Requests(ledger.path)) as requests:
+        return control.changed_before(history, requests.pending())
+
+
+def _tidy(folder: Folder, history: History) -> None:
+    for stale in folder.path.glob(".stop-*"):
+        stale.unlink(missing_ok=True)
+    for replica in [*history.replicas(*Status), *history.tests(*Status)]:
+        named = {saved.file for saved in replica.checkpoints.values()}
+        retention.sweep_up(folder.trial(replica.trial, replica.index), named)
+        retention.remove_temporary_folders(folder.trial(replica.trial, replica.index))
+
+
+# -------------------------------------------------------------------------------------------------
+# A few points of a spec's space, to see before anything runs whether the trainable takes them.
+
+#: How many points are looked at.
+SAMPLES = 10
+
+
+def draw_samples(space: Space, seed: int, count: int = SAMPLES) -> list[Settings]:
+    """Independent random points of the space; values of grids in turn, as trials take them."""
+    return [
+        initial.space_of(space, (), number).draw(rng.integer(seed, "samples", number))
+        for number in range(count)
+    ]
+
+
+def check_samples(spec: SweepSpec, check_config: Callable[[Mapping[str, Any]], None]) -> None:
+    """Show the trainable some points of the space.
+
+    Raises:
+        BadConfig: it refused one; says where in the spec that setting stands.
+    """
+    for point in draw_samples(spec.space, spec.seed):
+        try:
+            check_config(spec.space.nest(point.settings, spec.config))
+        except ConfigError as error:
+            raise _refusal(error, spec.source, spec.space) from None
+
+
+def _refusal(error: ConfigError, source: Source, space: Space) -> Exception:
+    """The trainable's refusal with its place in the spec: in ``space`` if the key is searched."""
+    parts = error.place.split(".")
+    for end in range(len(parts), 0, -1):
+        name = ".".join(parts[:end])
+        if name in space.parameters:
+            path = ("space", *space.parameters[name].path)
+            return source.refuse(path, error.value, error.allowed, error.hint)
+    return source.refuse(("config", *parts), error.value, error.allowed, error.hint)
+
+
+# -------------------------------------------------------------------------------------------------
+# What results depend on beside the spec: versions, the trainable's source, the processor.
+
+#: Distributions whose versions decide, beside ours, whether a resumed trial can be exact.
+RECORDED = ("torch", "numpy", "gymnasium", "optuna")
+_PROCESSORS = Path("/proc/cpuinfo")
+
+
+def provenance_of(trainable: type[Trainable]) -> dict[str, Any]:
+    """Entries ``versions``, ``source`` (a digest), and ``processor``."""
+    versions = {"python": platform.python_version()}
+    versions |= {name: importlib.metadata.version(name) for name in RECORDED}
+    versions["sweep"] = __version__
+    return {
+        "versions": versions,
+        "source": _source_digest(trainable),
+        "processor": _processor(),
+    }
+
+
+def _processor() -> str:
+    """What the processor calls itself: on another type the same sums are rounded otherwise."""
+    try:
+        lines = _PROCESSORS.read_text(encoding="utf-8", errors="replace").splitlines()
+    except OSError:
+        lines = []
+    named = (line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
+    return next(named, platform.machine())
+
+
+def _source_digest(trainable: type[Trainable]) -> str:
+    file = inspect.getsourcefile(inspect.unwrap(trainable))
+    return sha256(Path(file).read_bytes()).hexdigest() if file else ""
+
+
+def provenance_changes(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
+    """What differs between two answers of `of`, in words."""
+    changed = [
+        f"{name} was {before['versions'].get(name)}, is {version}"
+        for name, version in now["versions"].items()
+        if before["versions"].get(name) != version
+    ]
+    if before["source"] != now["source"]:
+        changed.append("the trainable's source file has changed")
+    if before["processor"] not in ("", now["processor"]):
+        changed.append(f"the processor was {printable(before['processor'])}, is {now['processor']}")
+    return changed

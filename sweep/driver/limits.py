@@ -1,0 +1,311 @@
+"""What a sweep may use: its budget, its disk space, and the hard limits of slices that run."""
+
+import math
+import time
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass
+from pathlib import Path
+
+import psutil
+
+from sweep import stats
+from sweep.driver.context import DriverContext
+from sweep.errors import LimitPassed, SweepError, WorkerLost
+from sweep.history.events import FINISHED, Dropped, Opened, Saved, Status
+from sweep.history.history import History
+from sweep.history.replica import Replica
+from sweep.history.seeds import is_test
+from sweep.history.trial import Trial
+from sweep.slices.messages import SliceOutcome
+from sweep.slices.retention import ALWAYS_KEPT, needed_by_children
+from sweep.spec import Budget, SweepSpec
+from sweep.spec.sections import in_words
+
+# -------------------------------------------------------------------------------------------------
+# Whether a sweep has used up what it may cost: a function of its history.
+#
+# Training time and steps are what the results say, each iteration once, so that a sweep that was
+# killed and resumed ends where the other would have. Only ``time_s`` looks at a clock: seconds of
+# earlier drivers stand in the ledger, those of this one are counted by it. Times are seconds.
+
+
+def in_force(spec: SweepSpec, history: History) -> Budget:
+    """The spec's budget with what was changed since."""
+    return spec.budget.changed(history.changed) if history.changed else spec.budget
+
+
+class BudgetTracker:
+    """The budget of a sweep as its driver sees it; judged anew when the history has grown.
+
+    Args:
+        spec: the sweep's.
+        began: when this driver began, on the monotonic clock.
+    """
+
+    def __init__(self, spec: SweepSpec, began: float) -> None:
+        self._spec = spec
+        self._began = began
+        self._k = -1
+        self._why = ""
+
+    def used_up(self, history: History) -> str:
+        """What is used up, in words; empty: nothing is."""
+        budget = in_force(self._spec, history)
+        if not budget.is_set:
+            return ""
+        spent = history.spent_s + time.monotonic() - self._began
+        if budget.time_s is not None and spent >= budget.time_s:
+            return f"budget.time_s: {budget.time_s:g} seconds are over"
+        if self._k != history.k:
+            self._k = history.k
+            self._why = next(_used_up(history, budget, self._spec.resources.cpu), "")
+        return self._why
+
+
+def _used_up(history: History, budget: Budget, cores: float) -> Iterator[str]:
+    replicas = [replica for trial in history.trials for replica in trial.replicas]
+    if budget.cpu_hours is not None:
+        hours = stats.total(r.seconds for r in replicas) * cores / 3600
+        if hours >= budget.cpu_hours:
+            yield f"budget.cpu_hours: {hours:.3g} of {budget.cpu_hours:g} hours are used up"
+    if budget.timesteps is not None:
+        steps = stats.total(r.steps for r in replicas)
+        if steps >= budget.timesteps:
+            yield f"budget.timesteps: {steps:,.0f} of {budget.timesteps:,.0f} steps are used up"
+    if budget.target is not None:
+        yield from _on_target(history, budget.target)
+    if budget.patience is not None:
+        yield from _stagnant(history, budget.patience, budget.min_delta)
+
+
+def _on_target(history: History, target: float) -> Iterator[str]:
+    best, sign = next(iter(history.ranked()), None), history.objective.sign
+    score = None if best is None else best.score
+    if best is not None and score is not None and sign * (score - target) >= 0:
+        yield f"budget.target: trial {best.number} has {score:.6g}, {target:g} was wanted"
+
+
+def _stagnant(history: History, patience: int, min_delta: float) -> Iterator[str]:
+    """Trials that ended, in the order of their numbers, since the last that was better."""
+    sign, best, since = history.objective.sign, -math.inf, 0
+    for trial in history.trials:
+        if trial.status not in FINISHED:
+            continue
+        score = trial.score
+        value = -math.inf if score is None or math.isnan(score) else sign * score
+        if value > best + (min_delta if math.isfinite(best) else 0.0):
+            best, since = value, 0
+        else:
+            since += 1
+    if since >= patience and math.isfinite(best):
+        yield f"budget.patience: {since} trials in a row were no better than {sign * best:.6g}"
+
+
+# -------------------------------------------------------------------------------------------------
+# Which checkpoints go when all of a sweep's together are too large: a function of its history.
+#
+# Kept is what somebody needs: of a replica that may go on its newest two and its best, what
+# trials bred from it would fall back to, and the best of the best trial; of a test that has ended
+# nothing. Of the others the one goes first that takes the fewest seconds of training to make
+# again. Sizes are bytes; a file that two checkpoints share counts for both.
+
+
+def to_drop(history: History, most: int | None) -> tuple[list[Dropped], str]:
+    """What goes so that the rest is at most `most`; and in words why that is not enough, or ""."""
+    if most is None:
+        return [], ""
+    everyone = [*history.replicas(*Status), *history.tests(*Status)]
+    over = sum(saved.size for r in everyone for saved in r.checkpoints.values()) - most
+    if over <= 0:
+        return [], ""
+    best = next(iter(history.ranked()), None)
+    spare = [one for replica in everyone if (one := _Spare(history, replica, best)).left]
+    gone: dict[tuple[int, int], list[str]] = defaultdict(list)
+    while over > 0 and spare:
+        cheapest = min(spare, key=lambda one: one.first)
+        saved = cheapest.drop()
+        gone[cheapest.replica.trial, cheapest.replica.index].append(saved.digest)
+        over -= saved.size
+        if not cheapest.left:
+            spare.remove(cheapest)
+    dropped = [Dropped(*place, tuple(digests)) for place, digests in sorted(gone.items())]
+    return dropped, _refusal(over + most, most) if over > 0 else ""
+
+
+def _refusal(left: int, most: int) -> str:
+    return (
+        f"checkpoint.max_disk: {in_words(left)} of checkpoints are needed to go on, "
+        f"{in_words(most)} are allowed; `sweep resume` with --max-disk goes on with more"
+    )
+
+
+class _Spare:
+    """What may go of one replica's checkpoints.
+
+    Args:
+        history: of the sweep.
+        replica: one of its replicas.
+        best: the best trial.
+    """
+
+    def __init__(self, history: History, replica: Replica, best: Trial | None) -> None:
+        self.replica = replica
+        self._kept = dict(replica.checkpoints)
+        self._needed = _needed(history, replica, best)
+        self.left: list[tuple[float, int, str]] = []
+        """Seconds to make it again, iteration and digest of each, the first to go first."""
+        self._look()
+
+    @property
+    def first(self) -> tuple[float, int, int, int]:
+        """The first to go, as it is compared with those of others."""
+        seconds, iteration, _ = self.left[0]
+        return seconds, self.replica.trial, self.replica.index, iteration
+
+    def drop(self) -> Saved:
+        """Let the first go."""
+        saved = self._kept.pop(self.left[0][-1])
+        self._look()
+        return saved
+
+    def _look(self) -> None:
+        kept = [*self._kept.values()]
+        self.left = sorted(
+            (_seconds(self.replica, saved, kept), saved.iteration, saved.digest)
+            for saved in kept
+            if saved.digest not in self._needed
+        )
+
+
+def _seconds(replica: Replica, saved: Saved, kept: Sequence[Saved]) -> float:
+    """Training from the checkpoint before, or from the beginning, to this one."""
+    before = max((s.iteration for s in kept if s.iteration < saved.iteration), default=0)
+    span = range(before + 1, saved.iteration + 1)
+    return stats.total(p.seconds for p in replica.curve if p.iteration in span)
+
+
+def _needed(history: History, replica: Replica, best: Trial | None) -> set[str]:
+    """Digests that stay; all of a replica that runs, whose slice may rely on any."""
+    if replica.status is Status.RUNNING:
+        return set(replica.checkpoints)
+    if is_test(replica.index) and replica.status in FINISHED:
+        return set()
+    kept: list[Saved | None] = []
+    trial = history.trials[replica.trial]
+    if trial.may_go_on(replica):
+        by_age = sorted(replica.checkpoints.values(), key=lambda saved: saved.iteration)
+        kept += [*by_age[-ALWAYS_KEPT:], replica.best_checkpoint]
+    if trial is best:
+        kept.append(replica.best_checkpoint)
+    found = {saved.digest for saved in kept if saved is not None}
+    return found | needed_by_children(history, replica)
+
+
+# -------------------------------------------------------------------------------------------------
+# Hard limits of slices that run: memory, time and standstill, watched from outside.
+#
+# A slice ends itself at `limits.trial_s` after the iteration in which it passes it; one whose
+# iteration does not end is ended here. Only the process of that slice is ended, with its
+# children, and only its trial is charged. Times are seconds on the monotonic clock, memory is
+# bytes.
+
+#: Seconds between two measurements of memory.
+MEASURE_S = 1.0
+#: Seconds that an iteration may go on after its trial's time is over.
+GRACE_S = 30.0
+
+
+@dataclass
+class _Seen:
+    """What is known of a slice on its way."""
+
+    began: float
+    note: int = 0
+    """When its note of progress was last written, on the file system's clock."""
+    moved: float = 0.0
+    """When that was seen to change."""
+
+
+class Guard:
+    """Ends slices that pass a hard limit."""
+
+    def __init__(self, parts: DriverContext) -> None:
+        self._parts = parts
+        self._limits = parts.spec.limits
+        self._seen: dict[Future[SliceOutcome], _Seen] = {}
+        self._measured_at = float("-inf")
+
+    def look(self, running: Mapping[Future[SliceOutcome], Opened]) -> None:
+        """Look at all slices; their futures fail with the reason where a limit was passed."""
+        limits = self._limits
+        if limits.trial_s is None and limits.trial_memory is None and limits.no_progress_s is None:
+            return
+        now = time.monotonic()
+        self._seen = {future: self._seen.get(future, _Seen(now, moved=now)) for future in running}
+        measures = now - self._measured_at >= MEASURE_S
+        if measures:
+            self._measured_at = now
+        for future, opened in running.items():
+            replica = self._parts.history.replica(opened.trial, opened.replica)
+            pid = None if future.done() else self._parts.pool.pid(future)
+            if pid is None:
+                continue
+            found = next(self._passed(self._seen[future], replica, now, pid, measures), None)
+            if found is not None:
+                self._parts.pool.end(future, found)
+
+    def _passed(
+        self, seen: _Seen, replica: Replica, now: float, pid: int, measures: bool
+    ) -> Iterator[SweepError]:
+        limits = self._limits
+        if limits.trial_s is not None:
+            left = limits.trial_s - _kept_seconds(replica)
+            if now - seen.began > max(0.0, left) + GRACE_S:
+                yield LimitPassed(
+                    f"limits.trial_s: {limits.trial_s:g} s of training are over, and its "
+                    f"iteration did not end within {GRACE_S:g} s"
+                )
+        if limits.no_progress_s is not None:
+            self._note(seen, self._parts.folder.trial(replica.trial, replica.index), now)
+            if now - seen.moved > limits.no_progress_s:
+                yield WorkerLost(None, pid, f"no progress for {limits.no_progress_s:g} s")
+        if limits.trial_memory is not None and measures:
+            used = _memory(pid)
+            if used > limits.trial_memory:
+                allowed = in_words(limits.trial_memory)
+                why = f"limits.trial_memory: {in_words(used)} used, {allowed} allowed"
+                yield WorkerLost(None, pid, why)
+
+    @staticmethod
+    def _note(seen: _Seen, folder: Path, now: float) -> None:
+        try:
+            note = (folder / "progress.json").stat().st_mtime_ns
+        except OSError:
+            return
+        if note != seen.note:
+            seen.note, seen.moved = note, now
+
+
+def _kept_seconds(replica: Replica) -> float:
+    """Training up to the newest checkpoint; what came after it may be done again."""
+    saved = replica.newest.iteration if replica.newest else 0
+    return stats.total(p.seconds for p in replica.curve if p.iteration <= saved)
+
+
+def _memory(pid: int) -> int:
+    """Resident memory of a process and all its descendants, those that are gone left out."""
+    try:
+        process = psutil.Process(pid)
+        family = [process, *process.children(recursive=True)]
+    except psutil.Error:
+        return 0
+    return sum(_resident(member) for member in family)
+
+
+def _resident(process: psutil.Process) -> int:
+    try:
+        return int(process.memory_info().rss)
+    except psutil.Error:
+        return 0

@@ -1,0 +1,202 @@
+"""New trials: with settings that the searcher proposes, or bred from a trial that exists.
+
+Each proposal sees the trials before it, those of the same decision included, and draws from the
+sweep's seed and its own number alone.
+"""
+
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from sweep.errors import BadConfig, BadSpace, SweepError, UnknownName, UsageError
+from sweep.history.events import Created, Goal, ParentCheckpoint, SpaceExhausted
+from sweep.history.history import History
+from sweep.history.trial import Trial
+from sweep.schedulers import Exploit, NewTrial
+from sweep.searchers import Exhausted, Request, Searcher
+from sweep.searchers._shared import points as _points
+from sweep.space import Domain, Settings, Space, initial
+from sweep.spec import SweepSpec
+from trainables.core import rng
+
+
+@dataclass(frozen=True)
+class Proposer:
+    """Makes the events of new trials; records nothing."""
+
+    spec: SweepSpec
+    searcher: Searcher
+    levels: tuple[float, ...]
+    """The scheduler's rungs."""
+    complete: Callable[[Mapping[str, Any]], dict[str, Any]]
+    """Adds the settings that follow from the stopping criteria."""
+    fixed: Collection[str] = ()
+    """Settings that a trial has as its parent had them, where it begins from its checkpoint."""
+
+    def search(
+        self, history: History, wanted: Sequence[NewTrial]
+    ) -> tuple[list[Created], list[SpaceExhausted]]:
+        """Trials with proposed settings, each seeing those before it; fewer at the space's end."""
+        choose = Chooser(self.spec, self.searcher, history, self.levels)
+        known = list(history.trials)
+        created: list[Created] = []
+        for fresh in wanted:
+            try:
+                proposed = choose(known, fresh.given)
+            except Exhausted as error:
+                return created, [SpaceExhausted(str(error))]
+            config = self._config(proposed.settings)
+            created.append(
+                Created(
+                    len(known), proposed.searched, config, history.k, self.spec.replicas_at_first
+                )
+            )
+            trial = Trial.new(len(known), dict(proposed.searched), config, history.objective)
+            trial.seen = history.k
+            known.append(trial)
+        return created, []
+
+    def breed(self, history: History, wanted: Sequence[Exploit], first: int) -> list[Created]:
+        """Trials that begin from their parents' newest checkpoints, numbered from `first`."""
+        return [
+            self._bred(history.trials[breed.parent], breed, number, history.k)
+            for number, breed in enumerate(wanted, start=first)
+        ]
+
+    def clone(
+        self, history: History, parent: Trial, changes: Mapping[str, Any], from_checkpoint: bool
+    ) -> Created:
+        """A trial with the settings of `parent` but for `changes`, as a person wants it.
+
+        Raises:
+            UsageError: a change is not one that the space allows, or there is no checkpoint.
+        """
+        domains, number = self.spec.space.domains, len(history.trials)
+        for name, value in changes.items():
+            if name not in domains:
+                raise UnknownName("searched setting", name, domains)
+            if not domains[name].contains(value):
+                raise BadConfig(f"--set {name}", value, domains[name].describe())
+            if from_checkpoint and name in self.fixed and value != parent.searched.get(name):
+                was = f"{parent.searched.get(name)}, as trial {parent.number} has it"
+                hint = f"its checkpoint holds {name}; without --from-checkpoint it may be changed"
+                raise BadConfig(f"--set {name}", value, was, hint)
+        searched = {**parent.searched, **changes}
+        if from_checkpoint:
+            if any(replica.newest is None for replica in parent.replicas):
+                raise UsageError(f"trial {parent.number}: has no checkpoint to begin from")
+            wish = Exploit(parent.number, searched, Goal(), "")
+            return replace(self._bred(parent, wish, number, history.k), clone_of=parent.number)
+        found = self._point(searched)
+        config, seeds = self._config(found.settings), self.spec.replicas
+        return Created(number, found.searched, config, history.k, seeds, clone_of=parent.number)
+
+    def _bred(self, parent: Trial, breed: Exploit, number: int, seen: int) -> Created:
+        births = []
+        for replica in parent.replicas:
+            saved = replica.newest
+            if saved is None:
+                raise SweepError(f"trial {parent.number}: has no checkpoint to breed from")
+            point = replica.value_at(saved.iteration)
+            time = replica.time if point is None else point.time
+            births.append(ParentCheckpoint(parent.number, replica.index, time, saved))
+        found = self._point(breed.searched)
+        config = self._config(found.settings)
+        return Created(number, found.searched, config, seen, len(births), tuple(births))
+
+    def _point(self, searched: Mapping[str, Any]) -> Settings:
+        """The point of the space with these values; those that they make inactive are left out."""
+        space = self.spec.space
+
+        def given(name: str, _domain: Domain) -> Any:
+            if name not in searched:
+                raise space.where.refuse((name,), None, "a value, since it is active here")
+            return searched[name]
+
+        return space.resolve(given)
+
+    def _config(self, settings: Mapping[str, Any]) -> dict[str, Any]:
+        return self.complete(self.spec.space.nest(settings, self.spec.config))
+
+
+# -------------------------------------------------------------------------------------------------
+# From a searcher's word to the settings of a new trial: a point that exists and is no earlier
+# one.
+#
+# A proposal is turned down where it does not belong to the space, and where an earlier trial has
+# the same searched settings. The searcher is asked again, then chance, then, in a space that can
+# be enumerated, one of the points that are left. All of it follows from the request alone.
+# Settings that a person gave are taken as they are.
+
+#: Proposals in a row that a searcher may be asked for.
+ASKED = 4
+#: Random points that are tried after them.
+DRAWN = 100
+
+
+@dataclass(frozen=True)
+class Chooser:
+    """Finds settings for the next trial of a sweep."""
+
+    spec: SweepSpec
+    searcher: Searcher
+    history: History
+    levels: tuple[float, ...]
+    """The scheduler's rungs."""
+
+    def __call__(self, trials: Sequence[Trial], given: Mapping[str, Any]) -> Settings:
+        """Settings of the trial after `trials`; those `given` stand fast.
+
+        Raises:
+            Exhausted: there is no further point.
+            BadSpace: no point that belongs to the space was found.
+        """
+        index = sum(trial.counts for trial in trials)
+        space = initial.space_of(self.spec.space, self.spec.initial, index).pin(given)
+        if not space.domains:
+            return space.draw(0)  # everything is given: there is nothing to ask for
+        told = bool(given) or index < len(self.spec.initial)
+        any_will_do = self.searcher.options.duplicates or told
+        for found in self._proposals(space, trials):
+            if any_will_do or _is_new(found, trials):
+                return found
+        return self._left(space, trials)
+
+    def _proposals(self, space: Space, trials: Sequence[Trial]) -> Iterator[Settings]:
+        for attempt in range(ASKED):
+            request = Request(
+                space,
+                self.history.objective,
+                trials,
+                self.levels,
+                self._seed(len(trials), attempt),
+                self.spec.seed,
+                self.history.earlier,
+                attempt,
+            )
+            try:
+                yield self.searcher.suggest(request)
+            except (BadSpace, Exhausted):
+                continue
+        for attempt in range(ASKED, ASKED + DRAWN):
+            yield space.draw(self._seed(len(trials), attempt))
+
+    def _seed(self, number: int, attempt: int) -> int:
+        path = ("search", number, attempt) if attempt else ("search", number)
+        return rng.integer(self.spec.seed, *path)
+
+    def _left(self, space: Space, trials: Sequence[Trial]) -> Settings:
+        """One of the points that no trial has."""
+        points = _points.countable(space)
+        if points is None:
+            raise Exhausted(f"of {ASKED + DRAWN} proposals each has a trial already")
+        left = list(_points.untried(points, trials, range(points.count)))
+        if not left:
+            raise Exhausted(f"each of the {points.count} points of the space has a trial")
+        stream = rng.generator(self.spec.seed, "search", len(trials), "left")
+        return left[int(stream.integers(len(left)))]
+
+
+def _is_new(found: Settings, trials: Sequence[Trial]) -> bool:
+    """Whether no searched trial has these settings; bred ones count as little as elsewhere."""
+    return all(trial.searched != found.searched or trial.parent is not None for trial in trials)

@@ -1,0 +1,223 @@
+"""One driver's term: its signals, its trackers and its view; how it ended.
+
+The first SIGINT, SIGTERM or SIGHUP asks the driver to stop: slices save and end. The second ends at
+once; after it the signals do again what they did before. Whatever happens, the sweep is resumable.
+"""
+
+import contextlib
+import os
+import signal
+import threading
+import time
+import traceback
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from types import FrameType
+from typing import Any, Protocol
+
+from sweep.driver import launch as launching
+from sweep.driver import sync
+from sweep.driver.context import DriverContext
+from sweep.driver.driver import Driver
+from sweep.driver.final_evaluation import FinalEvaluator
+from sweep.driver.launch import Launch
+from sweep.driver.outbox import Outbox
+from sweep.errors import SweepError, UnknownMetric
+from sweep.history.events import Recorded
+from sweep.history.history import History
+from sweep.ledger.folder import Folder
+from trainables.checkpoint import disk
+
+#: Signals that ask a driver to stop.
+SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+#: Seconds that trackers have to take the rest after a sweep that is done.
+PATIENCE_S = 60.0
+#: The same after one that was asked to stop.
+SHORT_PATIENCE_S = 5.0
+
+_NOTICE = "stopping: slices save and end; the same signal again (Ctrl-C) ends at once"
+
+
+class View(Protocol):
+    """Shows a driver's work."""
+
+    def begin(self, parts: DriverContext, warnings: Sequence[str]) -> None:
+        """The driver is about to run."""
+        ...
+
+    def update(self, records: Sequence[Recorded]) -> None:
+        """The history has taken in `records`; none at an idle tick."""
+        ...
+
+    def say(self, text: str) -> None:
+        """Something that is not in the history; may be called from any thread."""
+        ...
+
+    def end(self) -> None:
+        """The driver has ended; nothing is redrawn any more."""
+        ...
+
+
+@dataclass(frozen=True)
+class RunRequest:
+    """What a person asked for."""
+
+    launch: Launch
+    timeout_s: float | None = None
+    """Seconds after which the driver is asked to stop."""
+
+
+@dataclass(frozen=True)
+class RunResult:
+    """How it ended."""
+
+    how: str
+    """``finished`` or ``stopped``."""
+    signal: int | None
+    """The first signal that came."""
+    seconds: float
+    unsent: tuple[str, ...]
+    """Trackers that still miss something; the next driver sends it."""
+    history: History
+
+
+class OwnError(SweepError):
+    """A mistake of this program; its traceback is in a file of the sweep's folder."""
+
+    def __init__(self, error: BaseException, where: object) -> None:
+        super().__init__(
+            f"internal error: {type(error).__name__}: {error}; the traceback is in {where}; the "
+            f"sweep can be resumed"
+        )
+
+
+def run_driver(order: RunRequest, view: View) -> RunResult:
+    """Run the driver of an existing sweep until it ends.
+
+    Raises:
+        SweepError: it could not begin, or was ended by the outside; see ``exit_code``.
+    """
+    folder = order.launch.folder
+    with _own_errors(folder), launching.opened(order.launch) as (parts, warnings):
+        return _Session(order, parts, view).run(warnings)
+
+
+class _Session:
+    """The course of one term."""
+
+    def __init__(self, order: RunRequest, parts: DriverContext, view: View) -> None:
+        self.view = view
+        self.parts = parts
+        self.began = time.monotonic()
+        self.timer = threading.Timer(order.timeout_s or 0.0, self.time_is_up)
+        self.timer.daemon = True
+        self.timed = order.timeout_s is not None
+        driver = FinalEvaluator if order.launch.final_evaluation is not None else Driver
+        self.driver = driver(parts, self.watch)
+        self.signals = _Signals(self.driver.ask_to_stop)
+        folder = parts.folder
+        made = sync.made(sync.where(folder))
+        self.outbox = Outbox(folder.ledger, made, view.say, parts.history.term)
+        self.told = False
+
+    def run(self, warnings: Sequence[str]) -> RunResult:
+        if self.timed:
+            self.timer.start()
+        try:
+            with self._shown(warnings):
+                with self.signals:
+                    how = self.driver.run()
+                unsent = self._drain(how)
+        except UnknownMetric:
+            self.outbox.close(SHORT_PATIENCE_S)
+            raise
+        except BaseException:
+            self.outbox.close(0.0)
+            raise
+        finally:
+            self.timer.cancel()
+        seconds = time.monotonic() - self.began
+        return RunResult(how, self.signals.first, seconds, unsent, self.parts.history)
+
+    def time_is_up(self) -> None:
+        """A wish to stop, from a thread of its own, since a slice may run in this one."""
+        if not self.signals.received:
+            self.view.say("--timeout is over: slices save and end")
+            self.driver.ask_to_stop()
+
+    def watch(self, records: Sequence[Recorded]) -> None:
+        """The driver's ticks."""
+        if records:
+            self.outbox.notify()
+        if self.signals.received and not self.told:
+            self.told = True
+            self.view.say(_NOTICE)
+        self.view.update(records)
+
+    def _drain(self, how: str) -> tuple[str, ...]:
+        """Let the trackers take the rest; Ctrl-C leaves it to the next driver."""
+        patience = PATIENCE_S if how == "finished" else SHORT_PATIENCE_S
+        if names := self.parts.spec.trackers:
+            what = "sweep" if self.parts.history.final_evaluation is None else "final evaluation"
+            self.view.say(f"the {what} is {how}; the last results go to {' and '.join(names)}")
+            self.view.update(())
+        try:
+            return tuple(self.outbox.close(0.0 if len(self.signals.received) > 1 else patience))
+        except KeyboardInterrupt:
+            return tuple(self.outbox.close(0.0))
+
+    @contextlib.contextmanager
+    def _shown(self, warnings: Sequence[str]) -> Iterator[None]:
+        self.view.begin(self.parts, warnings)
+        try:
+            yield
+        finally:
+            self.view.end()
+
+
+class _Signals:
+    """While it is entered, signals are counted and passed on as wishes."""
+
+    def __init__(self, ask: Callable[[], None]) -> None:
+        self.received: list[int] = []
+        self._ask = ask
+        self._before: dict[int, Any] = {}
+
+    @property
+    def first(self) -> int | None:
+        return self.received[0] if self.received else None
+
+    def __enter__(self) -> "_Signals":
+        for number in SIGNALS:
+            if signal.getsignal(number) is not signal.SIG_IGN:  # as under nohup
+                self._before[number] = signal.signal(number, self._handle)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        while self._before:
+            number, handler = self._before.popitem()
+            signal.signal(number, handler)
+
+    def _handle(self, number: int, _frame: FrameType | None) -> None:
+        self.received.append(number)
+        self._ask()
+        if len(self.received) > 1:
+            self.__exit__()
+
+
+@contextlib.contextmanager
+def _own_errors(folder: Folder) -> Iterator[None]:
+    """Puts the traceback of an error that nobody planned into the sweep's folder."""
+    try:
+        yield
+    except (SweepError, OSError):
+        raise
+    except Exception as error:
+        path = folder.path / "error.txt"
+        text = "".join(traceback.format_exception(error))
+        flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC
+        with contextlib.suppress(disk.NotRegular):
+            file = disk.open_file(path, flags)
+            with os.fdopen(file, "w", encoding="utf-8", errors="backslashreplace") as opened:
+                opened.write(text)
+        raise OwnError(error, path) from error

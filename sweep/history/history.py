@@ -1,0 +1,341 @@
+"""The history of a sweep in memory: a fold over its events, and what schedulers and searchers read.
+
+The same fold runs when the driver records an event and when a ledger is read, so a resumed driver
+sees exactly what the first one saw. Schedulers and searchers treat what they are handed as
+read-only.
+"""
+
+import copy
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from sweep import stats
+from sweep.errors import DamagedLedger
+from sweep.history import ranking
+from sweep.history.events import (
+    FINISHED,
+    Changed,
+    Closed,
+    Created,
+    Dropped,
+    End,
+    FinalEvaluationBegan,
+    HoldChanged,
+    Measured,
+    Moved,
+    Opened,
+    Recorded,
+    SpaceExhausted,
+    Status,
+    Suspended,
+    TermBegan,
+    TermEnded,
+    UserHold,
+    Warmed,
+    Widened,
+)
+from sweep.history.objective import Objective
+from sweep.history.replica import Point, Replica
+from sweep.history.results import numbers
+from sweep.history.seeds import FIRST_TEST, is_test
+from sweep.history.trial import Milestone, Trial, rank_key
+
+__all__ = ["History", "Milestone", "Objective", "Point", "Replica", "Trial", "rank_key"]
+
+
+class History:
+    """All trials of a sweep up to event ``k``."""
+
+    def __init__(self, objective: Objective) -> None:
+        self.objective = objective
+        self.trials: list[Trial] = []
+        self.k = 0
+        self.term = 0
+        self.wanted = 0
+        """The total of searched settings."""
+        self.ended = ""
+        """How the newest term ended; empty while it runs."""
+        self.began_at = 0.0
+        self.exhausted = ""
+        """Why there is no further point; empty while there may be one."""
+        self.earlier: list[Trial] = []
+        """Trials of another sweep, for searchers; they have numbers below 0."""
+        self.suspended = False
+        """Whether a person paused the whole sweep."""
+        self.why = ""
+        """Why it finished before all trials did."""
+        self.changed: dict[str, float | None] = {}
+        """Keys of the spec's budget that were given another value."""
+        self.max_disk: int | None = None
+        """The size of all checkpoints that is allowed, if that was changed."""
+        self.spent_s = 0.0
+        """Seconds of the epochs before this one, from their first event to their last."""
+        self._span: tuple[float, float] | None = None
+        self.remembered: dict[str, Any] = {}
+        """What trials have found out for all (`Trainable.remembers`); the first word stands."""
+        self.jobs: int | None = None
+        """How many slots the search was run with last; None: not recorded."""
+        self.jobs_given = False
+        """Whether a person said so."""
+        self.pool = ""
+        """The pool that the search was run with last; empty: not recorded."""
+        self.final_evaluation: FinalEvaluationBegan | None = None
+        """What the newest term trains under test seeds; None: it searches."""
+
+    def of(self, *statuses: Status) -> list[Trial]:
+        """The trials with one of these statuses, by number."""
+        return [trial for trial in self.trials if trial.status in statuses]
+
+    def replicas(self, *statuses: Status) -> list[Replica]:
+        """The replicas with one of these statuses, by trial and index."""
+        everyone = (replica for trial in self.trials for replica in trial.replicas)
+        return [replica for replica in everyone if replica.status in statuses]
+
+    def tests(self, *statuses: Status) -> list[Replica]:
+        """The tests with one of these statuses, by trial and index."""
+        everyone = (test for trial in self.trials for test in trial.tests)
+        return [test for test in everyone if test.status in statuses]
+
+    def replica(self, trial: int, index: int) -> Replica:
+        """One replica or test that exists."""
+        its = self.trials[trial]
+        return its.tests[index - FIRST_TEST] if is_test(index) else its.replicas[index]
+
+    def children(self, parent: int) -> list[Trial]:
+        """The trials that were bred from `parent`, by number."""
+        return [trial for trial in self.trials if trial.parent == parent]
+
+    def ranked(self, trials: Iterable[Trial] | None = None) -> list[Trial]:
+        """Trials with a score, best first."""
+        chosen = self.trials if trials is None else trials
+        scored = [trial for trial in chosen if trial.score is not None]
+        return ranking.ranked(scored, self.objective)
+
+    def front(self) -> list[Trial]:
+        """The trials that none is better than in every objective, best in the metric first."""
+        return ranking.front(self.trials, self.objective)
+
+    @property
+    def reported(self) -> bool:
+        """Whether a result of any trial ever had the metric."""
+        return any(replica.reported for trial in self.trials for replica in trial.replicas)
+
+    @property
+    def to_create(self) -> int:
+        """How many searched settings are still to be proposed."""
+        return 0 if self.exhausted else max(0, self.wanted - self.searched)
+
+    @property
+    def searched(self) -> int:
+        """How many trials have searched settings; bred ones and clones do not count."""
+        return sum(trial.counts for trial in self.trials)
+
+    @property
+    def waiting(self) -> list[Trial]:
+        """Clones that were made and have not begun, by number."""
+        return [trial for trial in self.of(Status.WAITING) if not trial.held]
+
+    def for_scheduler(self) -> "History":
+        """What schedulers see: a held trial has ended, and for a clone one more may begin."""
+        waiting = len(self.waiting)
+        if not waiting and not any(trial.held for trial in self.trials):
+            return self
+        seen = copy.copy(self)
+        seen.trials = [trial.without_the_held() for trial in self.trials]
+        if waiting:
+            seen.wanted, seen.exhausted = self.searched + self.to_create + waiting, ""
+        return seen
+
+    # ---- the fold ---------------------------------------------------------------------------
+
+    def extend(self, recorded: Sequence[Recorded]) -> None:
+        """Take in events in the order of their numbers."""
+        for record in recorded:
+            try:
+                self._take_in(record)
+            except (LookupError, TypeError, ValueError, ArithmeticError) as error:
+                found = f"event {record.k} does not follow from those before it"
+                raise DamagedLedger("the ledger", f"{found} ({error!r})") from error
+
+    def _take_in(self, record: Recorded) -> None:
+        event = record.event
+        match event:
+            case TermBegan() | FinalEvaluationBegan() | TermEnded():
+                self._turn(event, record)
+            case Warmed() | Widened() | SpaceExhausted():
+                self._supply(event)
+            case HoldChanged() | Suspended() | Changed() | Dropped():
+                self._wish(event)
+            case Measured():
+                self._value_anew()
+            case _:
+                self._apply(event, record)
+                if isinstance(event, Created) or not is_test(event.replica):
+                    self._note(self.trials[event.trial], record.k)
+        self.k = record.k
+        if self._span and record.term == self.term:  # others write where nobody drives
+            self._span = (self._span[0], record.at)
+
+    def _turn(self, event: TermBegan | FinalEvaluationBegan | TermEnded, record: Recorded) -> None:
+        if isinstance(event, TermEnded):
+            self.ended, self.why = event.how, event.reason
+            return
+        self.term, self.final_evaluation = record.term, None
+        first, last = self._span or (0.0, 0.0)
+        self.spent_s += max(0.0, last - first)
+        self._span, self.suspended = None, False
+        if isinstance(event, FinalEvaluationBegan):
+            if strange := [n for n in event.trials if n >= len(self.trials)]:
+                raise ValueError(
+                    f"a final evaluation of trials {strange}, and there are {len(self.trials)}"
+                )
+            self.final_evaluation = event
+            return
+        self.wanted, self.ended = event.trials, ""
+        if event.jobs is not None:
+            self.jobs, self.jobs_given, self.pool = event.jobs, event.jobs_given, event.pool
+        self.began_at = self.began_at or record.at
+        self.why = ""
+        self._span = (record.at, record.at)
+
+    def _wish(self, event: HoldChanged | Suspended | Changed | Dropped) -> None:
+        match event:
+            case HoldChanged():
+                for replica in self.trials[event.trial].replicas:
+                    replica.held = event.hold
+            case Suspended():
+                self.suspended = event.on
+            case Changed():
+                self.wanted = event.trials or self.wanted
+                self.changed.update(event.budget)
+                self.max_disk = event.max_disk or self.max_disk
+                self._resize(event.jobs)
+            case Dropped():
+                checkpoints = self.replica(event.trial, event.replica).checkpoints
+                for digest in event.digests:
+                    checkpoints.pop(digest, None)
+
+    def _value_anew(self) -> None:
+        """Checkpoints are worth what the curves say, which are of the newest metric from k = 1."""
+        for trial in self.trials:
+            for replica in (*trial.replicas, *trial.tests):
+                replica.value_anew()
+
+    def _resize(self, jobs: int | None) -> None:
+        """So many slots from now on, of the final evaluation if there is one; None: as before."""
+        if jobs is not None and self.final_evaluation is not None:
+            self.final_evaluation = replace(self.final_evaluation, jobs=jobs)
+        elif jobs is not None:
+            self.jobs, self.jobs_given = jobs, True
+
+    def _supply(self, event: Warmed | Widened | SpaceExhausted) -> None:
+        """What searchers find beside the sweep's own trials."""
+        if isinstance(event, Warmed):
+            self.earlier = [self._warm(place, taken) for place, taken in enumerate(event.trials)]
+            return
+        self.exhausted = event.reason if isinstance(event, SpaceExhausted) else ""
+
+    def _apply(self, event: Created | Opened | Closed | Moved, record: Recorded) -> None:
+        match event:
+            case Created():
+                self._create(event)
+            case Opened():
+                self._open(self._joined(event), event, record)
+            case Closed():
+                self._close(self.replica(event.trial, event.replica), event, record)
+            case Moved():
+                replica = self.replica(event.trial, event.replica)
+                replica.waited = event.waited
+                self._move(replica, event.status, event.reason, record.at)
+
+    def _note(self, trial: Trial, k: int) -> None:
+        """Remember that something happened to a trial, and what it is worth if it rests now."""
+        trial.k = k
+        status = trial.status
+        if status not in (Status.WAITING, Status.RUNNING) and not trial.unfinished:
+            trial.rests.append(Milestone(k, status, trial.score, trial.others, trial.violations))
+
+    def _create(self, event: Created) -> None:
+        if event.trial != len(self.trials):
+            raise ValueError(f"trial {event.trial}, and there are {len(self.trials)} before it")
+        searched, config = dict(event.searched), dict(event.config)
+        births = event.births or (None,) * event.replicas
+        trial = Trial.new(event.trial, searched, config, self.objective, births)
+        trial.seen, trial.clone_of = event.seen, event.clone_of
+        for replica, birth in zip(trial.replicas, event.births, strict=False):
+            replica.inherited = self.trials[birth.trial].replicas[birth.replica].last
+        self.trials.append(trial)
+
+    def _warm(self, place: int, taken: Mapping[str, Any]) -> Trial:
+        number, curves = -1 - place, taken["curves"]
+        trial = Trial.new(
+            number, dict(taken["searched"]), {}, self.objective, (None,) * len(curves)
+        )
+        for replica, curve in zip(trial.replicas, curves, strict=True):
+            replica.curve = [
+                Point(point[0], point[1], point[2], tuple(point[3:])) for point in curve
+            ]
+            replica.status = Status(taken["status"])
+        trial.rests = [Milestone(0, trial.status, trial.score, trial.others, trial.violations)]
+        return trial
+
+    def _joined(self, event: Opened) -> Replica:
+        """The replica that is opened; one that is new is added to its trial."""
+        trial = self.trials[event.trial]
+        siblings, index = trial.replicas, event.replica
+        if is_test(index):
+            siblings, index = trial.tests, index - FIRST_TEST
+        if index == len(siblings):
+            new = Replica(trial.number, event.replica, self.objective, joined_at=event.goal)
+            new.held = UserHold.NONE if is_test(event.replica) else trial.held
+            siblings.append(new)
+        return siblings[index]
+
+    def _open(self, replica: Replica, event: Opened, record: Recorded) -> None:
+        replica.goal = event.goal
+        replica.slices = event.slice + 1
+        replica.since = record.k
+        replica.started_at = replica.started_at or record.at
+        self._move(replica, Status.RUNNING, event.why, record.at)
+
+    def _close(self, replica: Replica, event: Closed, record: Recorded) -> None:
+        replica.forget_after(event.source)
+        points = [Point.of(row, self.objective) for row in event.rows]
+        replica.curve += points
+        replica.reported = replica.reported or any(p.value is not None for p in points)
+        names = () if replica.reported else numbers(row.metrics for row in event.rows)
+        replica.names = tuple(sorted({*replica.names, *names}))
+        replica.instead = event.instead or replica.instead
+        replica.seconds = stats.total(point.seconds for point in replica.curve)
+        replica.steps = stats.total(point.steps for point in replica.curve)
+        if event.rows:
+            replica.last = event.rows[-1].metrics
+        for saved in event.saved:
+            replica.checkpoints[saved.digest] = saved
+        for digest in event.dropped:
+            replica.checkpoints.pop(digest, None)
+        replica.error = event.error or replica.error
+        replica.exactness = event.exactness or replica.exactness
+        if event.remembered:
+            self.remembered = {**event.remembered, **self.remembered}
+        self._charge(replica, event)
+        if event.end is not End.INTERRUPTED:
+            replica.since = record.k
+        self._move(replica, event.status, event.reason, record.at)
+
+    def _charge(self, replica: Replica, event: Closed) -> None:
+        """Count what the replica is to blame for; a slice that ended well clears lost workers."""
+        if event.end is End.LOST:
+            replica.lost += 1
+        elif event.end is not End.INTERRUPTED:
+            replica.lost = 0
+        replica.crashes = [at for at in replica.crashes if at > replica.iteration]
+        if event.end is End.CRASHED:
+            replica.crashes.append(event.error_at)
+
+    def _move(self, replica: Replica, status: Status, reason: str, at: float) -> None:
+        if replica.status is Status.FAILED:
+            replica.lost, replica.crashes = 0, []
+        replica.status, replica.reason = status, reason
+        replica.ended_at = at if status in FINISHED else None

@@ -1,0 +1,48 @@
+"""What the trials of a sweep are compared by."""
+
+import math
+from dataclasses import dataclass, field
+from functools import cached_property
+
+from sweep.spec.objective import Aggregate, Constraint, Mode, Objectives, Score
+
+
+@dataclass(frozen=True)
+class Objective:
+    """What is compared, in which direction, and against which time."""
+
+    metric: str
+    mode: Mode
+    score: Score
+    time_attr: str = "training_iteration"
+    aggregate: Aggregate = field(default_factory=Aggregate)
+    """What several replicas count as."""
+    objectives: Objectives = ()
+    """Further objectives: result → mode."""
+    constraints: tuple[Constraint, ...] = ()
+
+    @property
+    def sign(self) -> float:
+        """+1 where more is better, -1 where less is."""
+        return 1.0 if self.mode == "max" else -1.0
+
+    @property
+    def signs(self) -> tuple[float, ...]:
+        """The sign of every objective, the metric's first."""
+        return (self.sign, *(1.0 if mode == "max" else -1.0 for _, mode in self.objectives))
+
+    @cached_property
+    def other_results(self) -> tuple[str, ...]:
+        """The results beside the metric that are compared."""
+        return (*(path for path, _ in self.objectives), *(c.path for c in self.constraints))
+
+    @property
+    def is_simple(self) -> bool:
+        """Whether the metric alone decides."""
+        return not (self.objectives or self.constraints)
+
+
+def rank(objective: Objective, score: float | None, number: int) -> tuple[bool, float, int]:
+    """Sorts best first; a missing score or NaN is last; of equals the lower number is first."""
+    missing = score is None or math.isnan(score)
+    return (missing, 0.0 if missing else -objective.sign * (score or 0.0), number)

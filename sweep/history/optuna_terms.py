@@ -1,0 +1,131 @@
+"""Optuna's words for a sweep's objective and space, for searchers and for the copy in its tables.
+
+    value = ask(trial, name, domain, view)           let a sampler propose
+    encode(domain, value, view)                      a value as it stands in a study
+
+A domain stands in a study in one of two views:
+
+    modelled   for samplers: choices as canonical JSON strings, without weights, since a model finds
+               out by itself which of them do well; ordered ones as their places, normal numbers as
+               quantiles, on a log scale with a step as any number
+    shown      for people (the copy in Optuna's tables): the values themselves, and lists and
+               mappings as canonical JSON, since Optuna's tables hold none
+
+A sampler's choices are strings since Optuna compares them with ``==`` and takes 1, 1.0 and True for
+the same. A parameter with two such choices stands in JSON for people too.
+"""
+
+from typing import Any, Literal
+
+import optuna
+from optuna.distributions import (
+    BaseDistribution,
+    CategoricalDistribution,
+    FloatDistribution,
+    IntDistribution,
+)
+
+from sweep.history.objective import Objective
+from sweep.space import Choice, Domain, Float, Int, Normal, Ordinal, choice_key
+
+View = Literal["modelled", "shown"]
+
+
+Direction = Literal["maximize", "minimize"]
+
+
+def direction(objective: Objective) -> Direction:
+    """Optuna's word for the mode of the metric."""
+    return directions(objective)[0]
+
+
+def directions(objective: Objective) -> list[Direction]:
+    """Optuna's words for the modes of all objectives, the metric's first."""
+    return ["maximize" if sign > 0 else "minimize" for sign in objective.signs]
+
+
+def distribution(domain: Domain, view: View = "modelled") -> BaseDistribution:
+    """Optuna's distribution of a domain."""
+    match _stand_in(domain, view):
+        case Float(low=low, high=high, log=log, step=step):
+            return FloatDistribution(low, high, log=log, step=step)
+        case Int(low=low, high=high, log=log, step=step):
+            return IntDistribution(low, high, log=log, step=step)
+        case Choice() as choice:
+            return CategoricalDistribution(_coded(choice, view))
+
+
+def _stand_in(domain: Domain, view: View) -> Float | Int | Choice:
+    """A domain of those kinds that Optuna knows."""
+    match domain:
+        case Float() | Int() if domain.rounded:
+            return Float(*domain.edges, log=True)
+        case Ordinal():
+            shown = view == "shown"
+            return Choice(domain.values) if shown else Int(0, len(domain.values) - 1)
+        case Normal():
+            shown = view == "shown"
+            return Float(domain.at(0.0), domain.at(1.0), domain.log) if shown else _QUANTILE
+    return domain
+
+
+_QUANTILE = Float(0.0, 1.0)
+
+
+def encode(domain: Domain, value: Any, view: View = "modelled") -> Any:
+    """A value as it stands in the study; always one that `distribution` contains."""
+    match domain:
+        case Float() | Int() if domain.rounded:
+            return float(value)
+        case Ordinal() if view != "shown":
+            return domain.index[choice_key(value)]
+        case Normal() if view == "shown":
+            return min(max(value, domain.at(0.0)), domain.at(1.0))
+        case Normal():
+            return domain.quantile(value)
+        case Choice() | Ordinal() if view == "shown":
+            return _coded(domain, view)[domain.index[choice_key(value)]]
+        case Choice():
+            return choice_key(value)
+    return value
+
+
+def _coded(domain: Choice | Ordinal, view: View) -> list[Any]:
+    """The choices as they stand in a study, in their order, no two of them equal."""
+    if view == "shown":
+        shown = [
+            value if value is None or isinstance(value, str | int | float) else choice_key(value)
+            for value in domain.values
+        ]
+        if len(set(shown)) == len(shown):
+            return shown
+    return list(domain.by_key)
+
+
+def decode(domain: Domain, coded: Any, view: View = "modelled") -> Any:
+    """The value that stands in the study as `coded`, or rounds to it."""
+    match domain:
+        case Float():
+            return domain.snap(coded)
+        case Int():
+            return domain.snap(coded) if domain.rounded else coded
+        case Ordinal() if view != "shown":
+            return domain.values[coded]
+        case Normal():
+            return domain.snap(coded) if view == "shown" else domain.at(coded)
+        case Choice() | Ordinal() if view == "shown":
+            return domain.values[_coded(domain, view).index(coded)]
+        case Choice() | Ordinal():
+            return domain.by_key[coded]
+
+
+def ask(trial: optuna.Trial, name: str, domain: Domain, view: View = "modelled") -> Any:
+    """The value that the trial's sampler proposes."""
+    match distribution(domain, view):
+        case FloatDistribution(low=low, high=high, log=log, step=step):
+            coded: Any = trial.suggest_float(name, low, high, log=log, step=step)
+        case IntDistribution(low=low, high=high, log=log, step=step):
+            coded = trial.suggest_int(name, low, high, log=log, step=step)
+        case CategoricalDistribution(choices=choices):
+            coded = trial.suggest_categorical(name, choices)
+    return decode(domain, coded, view)

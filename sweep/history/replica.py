@@ -1,0 +1,211 @@
+"""A replica in memory: a trial under one seed, with its slices, its curve and its checkpoints."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+
+from sweep.history.events import (
+    FINISHED,
+    Goal,
+    Metrics,
+    ParentCheckpoint,
+    Row,
+    Saved,
+    Status,
+    UserHold,
+)
+from sweep.history.objective import Objective
+
+
+@dataclass(frozen=True)
+class Point:
+    """One iteration on a curve; `time` is the value of ``time_attr``; None: not reported there."""
+
+    iteration: int
+    time: float
+    value: float | None
+    others: tuple[float | None, ...] = ()
+    """The results that `Objective.also` names, then those of the constraints."""
+    seconds: float = 0.0
+    """What the iteration took."""
+    steps: float = 0.0
+    """Environment steps of the iteration."""
+
+    @classmethod
+    def of(cls, row: Row, objective: Objective) -> "Point":
+        """What of a result is compared."""
+        metrics = row.metrics
+        time = _number(metrics.get(objective.time_attr))
+        return cls(
+            row.iteration,
+            float(row.iteration) if time is None else time,
+            _number(metrics.get(objective.metric)),
+            tuple(_number(metrics.get(path)) for path in objective.other_results),
+            _amount(metrics.get("time_this_iter_s")),
+            _amount(metrics.get("timesteps_this_iter")),
+        )
+
+
+@dataclass
+class Replica:
+    """A trial under one seed and everything that happened to it."""
+
+    trial: int
+    index: int
+    objective: Objective
+    birth: ParentCheckpoint | None = None
+    """The parent's checkpoint that it began from; None: from the beginning."""
+    joined_at: Goal | None = None
+    """Where its trial stood when this seed was added to it; None: it was there from the first."""
+    status: Status = Status.WAITING
+    reason: str = ""
+    waited: bool = False
+    """Whether it was pruned only because the sweep ended while it waited."""
+    held: UserHold = UserHold.NONE
+    """What a person wants of it; it is not run while it is held."""
+    goal: Goal = field(default_factory=Goal)
+    curve: list[Point] = field(default_factory=list)
+    last: Metrics = field(default_factory=dict)
+    """The newest result, all its keys; to look at, nothing is decided by it."""
+    inherited: Metrics = field(default_factory=dict)
+    """The parent's newest result when it was bred: what it counts on from."""
+    checkpoints: dict[str, Saved] = field(default_factory=dict)
+    """Digest → checkpoint, oldest first; only those that are still kept."""
+    slices: int = 0
+    since: int = 0
+    """The event since which it waits for a slot or has one; an interruption does not count."""
+    lost: int = 0
+    """Slices lost to a dead worker since the last one that ended well."""
+    crashes: list[int] = field(default_factory=list)
+    """Iterations ahead at which the trainable raised, in order."""
+    error: str = ""
+    """The newest traceback."""
+    exactness: str = ""
+    reported: bool = False
+    """Whether a result ever had the metric; one that was lost again counts too."""
+    names: tuple[str, ...] = ()
+    """Under which names its results had numbers, while none was the metric; sorted."""
+    instead: str = ""
+    """What stood in its results where the metric is looked for, if that was no number."""
+    started_at: float | None = None
+    ended_at: float | None = None
+    seconds: float = 0.0
+    """Training so far; iterations that were lost and done again count once."""
+    steps: float = 0.0
+    """Environment steps so far."""
+
+    @property
+    def ended_early(self) -> bool:
+        """Whether this replica failed or diverged, which ends its whole trial."""
+        return self.status in (Status.FAILED, Status.PRUNED) and not self.waited
+
+    @property
+    def catching_up(self) -> bool:
+        """Whether this replica was added later and has not caught up with its trial."""
+        over = self.status in FINISHED and not self.waited
+        if self.joined_at is None or over:
+            return False
+        return self.joined_at.at is None or not self.reached(self.joined_at.at)
+
+    @property
+    def name(self) -> str:
+        """What the trainable is told that it is called."""
+        return f"{self.trial:05d}_{self.index}"
+
+    @property
+    def iteration(self) -> int:
+        """Iterations finished, those of its ancestors included."""
+        born_at = self.birth.saved.iteration if self.birth else 0
+        return self.curve[-1].iteration if self.curve else born_at
+
+    @property
+    def time(self) -> float:
+        """The newest value of ``time_attr``."""
+        born_at = self.birth.time if self.birth else 0.0
+        return self.curve[-1].time if self.curve else born_at
+
+    def forget_after(self, iteration: int) -> None:
+        """Drop the curve behind an iteration from which it is trained again."""
+        self.curve[:] = [point for point in self.curve if point.iteration <= iteration]
+
+    def value_anew(self) -> None:
+        """Read off the curve, which may be of another metric now, what checkpoints are worth."""
+        values = {point.iteration: point.value for point in self.curve}
+        for digest, saved in self.checkpoints.items():
+            value = values.get(saved.iteration)
+            finite = value if value is not None and math.isfinite(value) else None
+            self.checkpoints[digest] = replace(saved, value=finite)
+        self.instead = ""
+
+    def reached(self, level: float) -> bool:
+        """Whether ``time_attr`` has been at least `level`."""
+        return self.time >= level
+
+    def score_at(self, level: float = math.inf) -> float | None:
+        """The score over the curve up to the first iteration at or past `level`; None: none yet."""
+        values: list[float] = []
+        for point in self.curve:
+            if point.value is not None:
+                values.append(point.value)
+            if point.time >= level:
+                break
+        return self.objective.score.reduce(values, self.objective.mode)
+
+    def scores_at(self, levels: Sequence[float]) -> list[float | None]:
+        """`score_at` each of some ascending levels, reading the curve once."""
+        scores, values, points = [], list[float](), iter(self.curve)
+        past = -math.inf
+        for level in levels:
+            while past < level and (point := next(points, None)) is not None:
+                past = point.time
+                if point.value is not None:
+                    values.append(point.value)
+            scores.append(self.objective.score.reduce(values, self.objective.mode))
+        return scores
+
+    @property
+    def unfinished(self) -> bool:
+        """Whether this replica was interrupted before its goal; False if a person holds the trial.
+
+        A clone may begin past its first goal; it is there when it has trained at all.
+        """
+        on_the_way = self.goal.at is None or not self.reached(self.goal.at) or not self.curve
+        return self.status is Status.PAUSED and on_the_way and not self.held
+
+    @property
+    def newest(self) -> Saved | None:
+        """The newest checkpoint that is kept."""
+        return max(self.checkpoints.values(), key=lambda saved: saved.iteration, default=None)
+
+    @property
+    def best_checkpoint(self) -> Saved | None:
+        """The checkpoint with the best value; of equals the newest; without values the newest."""
+        valued = [saved for saved in self.checkpoints.values() if saved.value is not None]
+        sign = self.objective.sign
+        return max(
+            valued, key=lambda s: (sign * (s.value or 0.0), s.iteration), default=self.newest
+        )
+
+    def series(self, place: int) -> list[float]:
+        """The values of one of `Point.others`, oldest first; iterations without one left out."""
+        values = (point.others[place] for point in self.curve if point.others)
+        return [value for value in values if value is not None]
+
+    def value_at(self, iteration: int) -> Point | None:
+        """The point of one iteration; None: its curve has none."""
+        return next((point for point in self.curve if point.iteration == iteration), None)
+
+
+def _number(value: object) -> float | None:
+    if not isinstance(value, int | float):
+        return None
+    try:
+        return float(value)
+    except OverflowError:  # a whole number of more than 308 digits
+        return math.inf if value > 0 else -math.inf
+
+
+def _amount(value: object) -> float:
+    """What adds up over iterations; nothing, where it is not a finite number."""
+    number = _number(value)
+    return number if number is not None and math.isfinite(number) else 0.0

@@ -1,0 +1,76 @@
+"""Results as the ledger holds them: one level of scalars, paths joined with ``/``."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from sweep.history.events import Metrics, Scalar
+from trainables.core.results import VOLATILE_KEYS
+from trainables.errors import printable, shorten
+
+#: Characters of a text value that are kept.
+LONGEST_TEXT = 200
+#: What `instead_of_number` calls a result that is there and has no value yet.
+NOTHING = "None"
+
+
+def flatten(result: Mapping[str, Any], prefix: str = "") -> dict[str, Scalar]:
+    """Nested results as one level with ``/`` between; only scalars, and no settings."""
+    flat: dict[str, Scalar] = {}
+    for key, value in result.items():
+        path = f"{prefix}{key}"
+        if path == "config":
+            continue
+        if isinstance(value, Mapping):
+            flat |= flatten(value, f"{path}/")
+        elif (scalar := _scalar(value)) is not None:
+            flat[path] = scalar
+    return flat
+
+
+def _scalar(value: Any) -> Scalar | None:
+    if hasattr(value, "item") and getattr(value, "shape", None) == ():
+        value = value.item()
+    if isinstance(value, str):
+        return value[:LONGEST_TEXT]
+    return value if isinstance(value, bool | int | float) else None
+
+
+def instead_of_number(result: Mapping[str, Any], path: str, prefix: str = "") -> str:
+    """What stands at `path` of a nested result, in words, if it is no number; else empty."""
+    for key, value in result.items():
+        here = f"{prefix}{key}"
+        if here == path:
+            return _described(value)
+        if isinstance(value, Mapping) and path.startswith(f"{here}/"):
+            return instead_of_number(value, path, f"{here}/")
+    return ""
+
+
+def _described(value: Any) -> str:
+    if number(_scalar(value)) is not None:
+        return ""
+    if isinstance(value, str):
+        return f"a text, {shorten(value, 40)}"
+    if isinstance(value, Mapping):
+        return f"a nested dict with {', '.join(printable(str(key)) for key in value) or 'nothing'}"
+    shape = getattr(value, "shape", None)
+    if shape is not None:
+        return f"an array of shape {tuple(shape)}"
+    if isinstance(value, Sequence):
+        return f"a {type(value).__name__} of {len(value)}"
+    return NOTHING if value is None else f"of type {type(value).__name__}"
+
+
+def numbers(results: Iterable[Metrics]) -> set[str]:
+    """The names under which results have numbers, without times, dates and the like."""
+    return {
+        name
+        for metrics in results
+        for name, value in metrics.items()
+        if name.split("/")[0] not in VOLATILE_KEYS and not isinstance(value, bool | str)
+    }
+
+
+def number(value: Scalar | None) -> float | None:
+    """The value as a float; None if there is none, or if it is text."""
+    return float(value) if isinstance(value, int | float) else None

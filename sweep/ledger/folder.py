@@ -1,0 +1,271 @@
+"""Where a sweep lies on disk, and who may drive it.
+
+ROOT/mlflow.db                      all sweeps, for one MLflow page
+ROOT/NAME/sweep.yaml                the spec as it was given
+          sweep.db  optuna.db       the ledger, and its copy in Optuna's tables
+          tracking-uri              where its runs are tracked, if not in mlflow.db
+          run.lock                  held by the one driver
+          shared/                   what trials that run at once find out together; not needed again
+          trials/N/{ckpt-*, log.txt, progress.json}
+"""
+
+import contextlib
+import fcntl
+import glob
+import json
+import os
+import shutil
+import socket
+import stat
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from sweep.errors import NameTaken, StorageError, SweepLocked, UnknownName, UsageError
+from sweep.history.seeds import replica_name
+from trainables.checkpoint import disk
+
+#: The file that is locked; the kernel lets go of it with the process.
+LOCK = "run.lock"
+#: Seconds that whoever takes the lock has to write down who it is.
+SIGN_S = 1.0
+
+
+class Folder:
+    """One sweep's folder, by root and name."""
+
+    def __init__(self, root: Path, name: str) -> None:
+        self.root = root
+        self.name = name
+        self.path = root / name
+
+    @property
+    def ledger(self) -> Path:
+        """The ledger's file."""
+        return self.path / "sweep.db"
+
+    @property
+    def optuna(self) -> Path:
+        """The file of the copy in Optuna's tables."""
+        return self.path / "optuna.db"
+
+    @property
+    def mlflow(self) -> Path:
+        """The MLflow database of all sweeps of this root."""
+        return self.root / "mlflow.db"
+
+    @property
+    def spec(self) -> Path:
+        """The spec as it was given."""
+        return self.path / "sweep.yaml"
+
+    @property
+    def tracking_uri(self) -> Path:
+        """Where the sweep's runs are tracked, if not in `mlflow`."""
+        return self.path / "tracking-uri"
+
+    @property
+    def shared(self) -> Path:
+        """Where trials that run at once find something out together."""
+        return self.path / "shared"
+
+    def require_plain(self) -> None:
+        """Refuse a folder in which something else lies than a sweep puts there; see `plain`."""
+        for database in (self.ledger, self.optuna, self.mlflow):
+            for suffix in ("", "-wal", "-shm"):
+                plain(database.with_name(f"{database.name}{suffix}"))
+        for path in (self.tracking_uri, self.path / LOCK):
+            plain(path)
+
+    def trial(self, number: int, replica: int = 0) -> Path:
+        """The folder of one replica: ``trials/12``, ``trials/12.1``, ``trials/12.test0``."""
+        return self.path / "trials" / replica_name(number, replica)
+
+    def make_trial(self, number: int, replica: int = 0) -> Path:
+        """The folder of one replica, made durable if it was not there.
+
+        Raises:
+            UsageError: a link lies in its place, so that files would go elsewhere.
+        """
+        folder = self.trial(number, replica)
+        if leads_elsewhere(folder):
+            raise UsageError(f"{folder}: a link; a trial's folder must lie in that of its sweep")
+        if not folder.is_dir():
+            folder.mkdir(parents=True, exist_ok=True)
+            for made in (folder.parent, self.path):
+                fsync(made)
+        return folder
+
+    def stop_file(self, term: int, trial: int | None = None) -> Path:
+        """The file at whose sight the slices of `term` end, or those of one trial."""
+        of_trial = "" if trial is None else f"-{trial}"
+        return self.path / f".stop-{term}{of_trial}"
+
+    @contextmanager
+    def lock(self) -> Iterator[None]:
+        """Be the one driver of this sweep on this host; SweepLocked if another is.
+
+        The lock goes with the process, however it ends.
+        """
+        path = self.path / LOCK
+        plain(path)
+        flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
+        descriptor = os.open(path, flags, 0o600)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            holder = _holder(descriptor)
+            os.close(descriptor)
+            raise SweepLocked(self.name, holder) from None
+        try:
+            me = {"pid": os.getpid(), "host": socket.gethostname(), "since": time.time()}
+            os.ftruncate(descriptor, 0)
+            os.pwrite(descriptor, json.dumps(me).encode(), 0)
+            yield
+        finally:
+            os.close(descriptor)
+
+    @contextmanager
+    def creating(self) -> Iterator["Folder"]:
+        """A folder that becomes this one when everything in it is written.
+
+        Raises:
+            NameTaken: there is one of this name.
+        """
+        if self.path.exists():
+            raise self._taken()
+        try:
+            with arriving(self.path) as draft:
+                yield Folder(self.root, draft.name)
+        except StorageError as error:
+            if isinstance(error.__cause__, OSError) and self.ledger.exists():
+                raise self._taken() from error  # somebody else was quicker
+            raise
+
+    def _taken(self) -> NameTaken:
+        return NameTaken(
+            f"name: the sweep '{self.name}' exists already in {self.root}; go on with "
+            f"`sweep resume {self.name}`, or give another --name"
+        )
+
+
+@contextmanager
+def arriving(path: Path) -> Iterator[Path]:
+    """A new folder beside `path` that takes its name when everything in it is written.
+
+    What processes left there that were killed before is deleted.
+
+    Raises:
+        StorageError: the disk does not let it be written.
+    """
+    path = path.resolve()
+    draft = path.parent / f".{path.name}.new-{os.getpid()}"
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        _remove_drafts(path)
+        draft.mkdir()
+        yield draft
+        fsync(draft)
+        draft.rename(path)
+        fsync(path.parent)
+    except OSError as error:
+        why = error.strerror or str(error)
+        raise StorageError(f"making {path}: {why}: {error.filename or draft}") from error
+    finally:
+        shutil.rmtree(draft, ignore_errors=True)
+
+
+def plain(path: Path) -> None:
+    """Refuse what is neither a file nor nothing.
+
+    A link leads what is read and written elsewhere, and a pipe holds it up for ever.
+
+    Raises:
+        UsageError: it is something else.
+    """
+    try:
+        mode = path.lstat().st_mode
+    except OSError:
+        return
+    if not stat.S_ISREG(mode):
+        kind = "a link" if stat.S_ISLNK(mode) else "no file"
+        raise UsageError(f"{path}: {kind}, where sweeps have a file of their own; move it away")
+
+
+@contextmanager
+def reading(path: Path) -> Iterator[tuple[int, int]]:
+    """Descriptor and size, bytes, of a file of a trial.
+
+    Raises:
+        UsageError: something else lies in its place, or the trial's folder is a link.
+        OSError: as the system says.
+    """
+    if leads_elsewhere(path.parent):
+        raise UsageError(f"{path.parent}: a link; a trial's folder must lie in that of its sweep")
+    plain(path)
+    try:
+        with disk.reading(path) as found:
+            yield found
+    except disk.NotRegular:  # since just now
+        raise UsageError(f"{path}: no file") from None
+
+
+def leads_elsewhere(trial: Path) -> bool:
+    """Whether a trial's folder, or the one above it, is a link."""
+    return trial.is_symlink() or trial.parent.is_symlink()
+
+
+def _remove_drafts(path: Path) -> None:
+    for draft in path.parent.glob(f".{glob.escape(path.name)}.new-*"):
+        if not _is_alive(draft.name.rpartition("-")[2]):
+            shutil.rmtree(draft, ignore_errors=True)
+
+
+def _is_alive(pid: str) -> bool:
+    return Path(f"/proc/{pid}").exists()
+
+
+def fsync(folder: Path) -> None:
+    """Make the names in `folder` durable."""
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def existing(root: Path) -> list[str]:
+    """The names of the sweeps in `root`."""
+    return sorted(path.parent.name for path in root.glob("[!.]*/sweep.db"))
+
+
+def find(root: Path, name: str) -> Folder:
+    """The folder of an existing sweep.
+
+    Raises:
+        UnknownName: there is none; with the nearest one.
+        UsageError: something else lies in it than a sweep puts there.
+    """
+    names = existing(root)
+    if name not in names:
+        hint = f"looked in {root}; `sweep run` starts one, --root looks elsewhere"
+        raise UnknownName("sweep", name, names, hint)
+    found = Folder(root, name)
+    found.require_plain()
+    return found
+
+
+def _holder(descriptor: int) -> str:
+    """The holder of the lock, as text; a new holder is given a moment to write its name."""
+    deadline = time.monotonic() + SIGN_S
+    while True:
+        text = os.pread(descriptor, 1000, 0).decode(errors="replace")
+        with contextlib.suppress(ValueError, KeyError, TypeError):
+            who = json.loads(text)
+            if who["host"] != socket.gethostname() or _is_alive(str(who["pid"])):
+                since = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(who["since"]))
+                return f"process {who['pid']} on {who['host']}, since {since},"
+        if time.monotonic() > deadline:
+            return "another process"
+        time.sleep(0.01)

@@ -1,0 +1,162 @@
+"""Holding a sweep: nobody else drives, mends or sends it, and its tables are today's.
+
+On one machine the lock file decides at once. A sweep whose lease is of another machine is watched
+for a whole `LEASE_S`, and taken when there was no sign of life. Who holds it gives one every
+`RENEW_S`, from a thread of its own, since a slice may run in the driver's. Times are seconds on
+the monotonic clock of whoever measures them.
+"""
+
+import contextlib
+import threading
+import time
+from collections.abc import Callable, Iterator
+
+import sqlalchemy as sa
+
+from sweep.errors import StorageError, SweepLocked
+from sweep.ledger import lease, tables
+from sweep.ledger import upgrade as schema
+from sweep.ledger.folder import Folder
+from sweep.ledger.lease import Lease
+from trainables.core.processes import forget_semaphores
+
+Say = Callable[[str], None]
+
+#: Between two signs of life of a holder.
+RENEW_S = 5.0
+#: Without one for so long a holder on another machine is taken for dead.
+LEASE_S = 30.0
+#: Between two looks for one.
+LOOK_S = 0.2
+#: Between two words to a person who waits.
+TELL_S = 10.0
+
+
+class Hold:
+    """A sweep that is ours, as long as nobody took it.
+
+    Args:
+        folder: the sweep's.
+        term: in which everything is written.
+    """
+
+    def __init__(self, folder: Folder, term: int) -> None:
+        self.term = term
+        self.upgraded = ""
+        """How the ledger's tables were upgraded, as a sentence; empty if they were current."""
+        self._folder = folder
+        self._lost: SweepLocked | None = None
+        self._ended = threading.Event()
+        self._engine = tables.connect(folder.ledger)
+        self._thread = threading.Thread(target=self._renew, name="lease", daemon=True)
+        self._thread.start()
+
+    def check(self) -> None:
+        """Raises SweepLocked as soon as it is known that somebody else has taken the sweep."""
+        if self._lost is not None:
+            raise self._lost
+
+    def close(self) -> None:
+        """Give it back."""
+        self._ended.set()
+        self._thread.join()
+        with (
+            contextlib.suppress(StorageError),  # then others wait until it is over
+            tables.outside(self._folder.ledger),
+            tables.writing(self._engine) as connection,
+        ):
+            lease.give_back(connection, self.term)
+        self._engine.dispose()
+
+    def _renew(self) -> None:
+        while not self._ended.wait(RENEW_S):
+            try:
+                with (
+                    tables.outside(self._folder.ledger),
+                    tables.writing(self._engine) as connection,
+                ):
+                    lease.renew(connection, self.term)
+            except SweepLocked as error:
+                self._lost = error
+                return
+            except StorageError:
+                continue  # a disk that is full; whatever is written says whose the sweep is
+
+
+@contextlib.contextmanager
+def hold(folder: Folder, say: Say) -> Iterator[Hold]:
+    """Hold the sweep in `folder`; an older ledger is brought to today's tables first.
+
+    Args:
+        folder: the sweep's.
+        say: told what there is to wait for, and what was done.
+
+    Raises:
+        SweepLocked: somebody else holds it.
+        UsageError: its ledger is of a newer program.
+        StorageError: the disk or the database refused.
+    """
+    with folder.lock():
+        is_old = schema.is_old(folder.ledger)
+        term = _take(folder, say)
+        tables.keep_journal(folder.ledger)
+        with contextlib.closing(Hold(folder, term)) as held:
+            if is_old:
+                held.upgraded = schema.upgrade(folder.ledger, held.term)
+                say(held.upgraded)
+            yield held
+
+
+def upgrade(folder: Folder, say: Say) -> None:
+    """Bring an older ledger to today's tables, before what is only read of it is read.
+
+    Raises:
+        As `hold`.
+    """
+    if schema.is_old(folder.ledger):
+        with hold(folder, say):
+            return
+
+
+def refuse_if_held(folder: Folder) -> None:
+    """Raises SweepLocked where another process has just made the sweep, or drives it."""
+    found = lease.look(folder.ledger)
+    if found.lives:
+        raise SweepLocked(folder.name, found.describe())
+
+
+def _take(folder: Folder, say: Say) -> int:
+    """The term in which the sweep is ours."""
+    engine = tables.connect(folder.ledger)
+    try:
+        with tables.outside(folder.ledger):
+            with engine.connect() as connection:
+                seen = lease.read(connection)
+            if seen.elsewhere:
+                seen = _watch(folder, engine, seen, say)
+            with tables.writing(engine) as connection:
+                term = lease.take(connection, seen)
+        if seen.host is not None and not (seen.elsewhere or seen.lives):
+            forget_semaphores(seen.pid)
+        return term
+    finally:
+        engine.dispose()
+
+
+def _watch(folder: Folder, engine: sa.Engine, seen: Lease, say: Say) -> Lease:
+    """Wait until a lease of another machine is over; returns it as it was last seen."""
+    began = told = time.monotonic()
+    say(f"{seen.describe()} held {folder.name}: {LEASE_S:g} s are waited for a sign of life")
+    while (left := began + LEASE_S - time.monotonic()) > 0:
+        time.sleep(min(LOOK_S, left))
+        with engine.connect() as connection:
+            now = lease.read(connection)
+        if now != seen:
+            if now.elsewhere:
+                raise SweepLocked(folder.name, now.describe())
+            return now
+        if time.monotonic() - told >= TELL_S:
+            told = time.monotonic()
+            say(f"no sign of life yet; {began + LEASE_S - told:.0f} s are left")
+    say("there was none: the sweep is taken over")
+    return seen

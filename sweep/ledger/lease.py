@@ -1,0 +1,162 @@
+"""The lease of a sweep: one row in its ledger that names its holder and the current term.
+
+    term     grows with every holder; whoever writes in another one is refused
+    host …    who holds it; none: it was given back
+    renewed   a counter to which its holder adds as long as it lives
+
+On one machine the lock file decides, since the kernel knows who lives. The lease is for others: to
+them a holder is dead when its counter stands still for so long on *their* monotonic clock. No date
+is compared with another, so no clock that is set, anywhere, ends a lease.
+"""
+
+import os
+import socket
+import sqlite3
+import time
+from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NamedTuple
+
+import sqlalchemy as sa
+
+from sweep.errors import SweepLocked
+from sweep.ledger import tables
+
+_BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
+_LEFT = "this driver was not heard of for too long and has stopped; every result it wrote is kept"
+
+
+class Host(NamedTuple):
+    """A machine, or a container on one."""
+
+    name: str
+    kernel: str
+    """Containers with the same one share their locks; it is another after each start."""
+
+
+def this_host() -> Host:
+    """Where this process runs."""
+    name = socket.gethostname()
+    return Host(name, _BOOT_ID.read_text().strip() if _BOOT_ID.exists() else name)
+
+
+@dataclass(frozen=True)
+class Lease:
+    """The row, and how far the history was: whatever changes in it is a sign of life."""
+
+    term: int = 0
+    host: str | None = None
+    kernel: str = ""
+    pid: int = 0
+    since: float = 0.0
+    """When it was taken, seconds since 1970; only shown."""
+    renewed: int = 0
+    last: int = 0
+    """The number of the last event."""
+
+    @property
+    def elsewhere(self) -> bool:
+        """Whether the holder is, or was when it was cut off, on another machine."""
+        return self.host is not None and self.kernel != this_host().kernel
+
+    @property
+    def lives(self) -> bool:
+        """Whether the holder is another process that runs, as far as this machine can tell."""
+        here = self.pid != os.getpid() and Path(f"/proc/{self.pid}").exists()
+        return self.elsewhere or (self.host is not None and here)
+
+    def describe(self) -> str:
+        """Who holds it."""
+        if self.host is None:
+            return "another process"
+        since = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(self.since))
+        return f"process {self.pid} on {self.host}, since {since},"
+
+
+# ---- inside a transaction of whoever asks --------------------------------------------------------
+
+
+def read(connection: sa.Connection) -> Lease:
+    """The lease as it is now."""
+    row = connection.execute(sa.select(tables.lease)).first()
+    newest = sa.select(tables.events.c.k).order_by(tables.events.c.k.desc()).limit(1)
+    last = connection.execute(newest).scalar() or 0
+    if row is None:
+        return Lease(last=last)
+    return Lease(row.epoch, row.host, row.kernel, row.pid, row.since, row.renewed, last)
+
+
+def take(connection: sa.Connection, seen: Lease | None = None) -> int:
+    """Make this process the holder, in a new term, which is returned.
+
+    Args:
+        connection: in a transaction that has the write lock.
+        seen: the lease on which that was decided; None: whatever it is.
+
+    Raises:
+        SweepLocked: it is not that one any more.
+    """
+    found = read(connection)
+    if seen not in (None, found):
+        raise SweepLocked(_name(connection), found.describe())
+    newest = connection.execute(sa.select(sa.func.max(tables.events.c.epoch))).scalar() or 0
+    term = max(found.term, newest) + 1
+    _put(connection, term)
+    return term
+
+
+def begin(connection: sa.Connection) -> None:
+    """Make this process the first holder, of a sweep without events."""
+    _put(connection, 0)
+
+
+def check(connection: sa.Connection, term: int) -> None:
+    """Refuse to write in an term that is over.
+
+    Raises:
+        SweepLocked: somebody else has taken the sweep.
+    """
+    if connection.execute(sa.select(tables.lease.c.epoch)).scalar() != term:
+        raise SweepLocked(_name(connection), read(connection).describe(), _LEFT)
+
+
+def renew(connection: sa.Connection, term: int) -> None:
+    """Give a sign of life.
+
+    Raises:
+        SweepLocked: somebody else has taken the sweep.
+    """
+    check(connection, term)
+    connection.execute(tables.lease.update().values(renewed=tables.lease.c.renewed + 1))
+
+
+def give_back(connection: sa.Connection, term: int) -> None:
+    """Hold it no more, if it is still ours."""
+    ours = tables.lease.c.epoch == term
+    connection.execute(tables.lease.update().where(ours).values(host=None))
+
+
+def _put(connection: sa.Connection, term: int) -> None:
+    host, kernel = this_host()
+    row = {"host": host, "kernel": kernel, "pid": os.getpid(), "since": time.time()}
+    connection.execute(tables.lease.delete())
+    connection.execute(tables.lease.insert().values(epoch=term, renewed=0, **row))
+
+
+def _name(connection: sa.Connection) -> str:
+    return str(connection.execute(sa.select(tables.sweep.c.name)).scalar())
+
+
+# ---- from outside --------------------------------------------------------------------------------
+
+
+def look(path: Path) -> Lease:
+    """The lease in the ledger's file `path`, which is only read; nobody's where there is none."""
+    columns = "epoch, host, kernel, pid, since, renewed"
+    try:
+        with closing(tables.reading(path)) as database:
+            row = database.execute(f"SELECT {columns} FROM lease").fetchone()  # noqa: S608 ours
+    except sqlite3.Error:
+        return Lease()
+    return Lease() if row is None else Lease(*row)

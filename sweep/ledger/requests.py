@@ -1,0 +1,131 @@
+"""The door for people while a driver runs: a table in the ledger's file, one row for each request.
+
+Whoever asks inserts a row. The driver, sole writer of everything else, reads it at its tick, does
+what it asks in one transaction of events, and writes its answer into the row in that transaction:
+killed at any instant, a request is followed once or not at all. A row without an answer is read by
+the next driver.
+"""
+
+import json
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from pathlib import Path
+from typing import Any
+
+import sqlalchemy as sa
+
+from sweep.ledger import codec, tables
+
+
+class Verb(StrEnum):
+    """What can be asked for."""
+
+    STOP = "stop"
+    PAUSE = "pause"
+    UNPAUSE = "unpause"
+    CLONE = "clone"
+    SET = "set"
+
+
+@dataclass(frozen=True)
+class Request:
+    """One row, before it is answered."""
+
+    verb: Verb
+    body: Mapping[str, Any]
+    number: int = 0
+    term: int = 0
+    """The term in which it was asked."""
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What the driver wrote into the row."""
+
+    granted: bool
+    text: str
+    """What was done, or why not, in one sentence."""
+    trials: tuple[int, ...] = ()
+    """The trials that it was done to."""
+
+
+@dataclass(frozen=True)
+class _Body:
+    """What the body of a request may hold, whatever it asks for."""
+
+    trials_named: tuple[int, ...] = ()
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    from_checkpoint: bool = False
+    trials: int | None = None
+    jobs: int | None = None
+    budget: Mapping[str, float | None] = field(default_factory=dict)
+    max_disk: int | None = None
+
+
+class Requests:
+    """The requests of one sweep; `path` is its ledger's file."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._engine = tables.connect(path)
+        self._looked_at = float("-inf")
+
+    def close(self) -> None:
+        """Let go of the file."""
+        self._engine.dispose()
+
+    def ask(self, verb: Verb, body: Mapping[str, Any]) -> int:
+        """Insert a row, durable when this returns; its number."""
+        newest = sa.select(sa.func.max(tables.events.c.epoch))
+        with tables.outside(self._path), tables.writing(self._engine) as connection:
+            row = {
+                "epoch": connection.execute(newest).scalar() or 0,
+                "at": time.time(),
+                "verb": verb,
+                "body": json.dumps(dict(body)),
+            }
+            inserted = connection.execute(tables.requests.insert().values(row))
+            return int(inserted.lastrowid)
+
+    def news(self, every_s: float) -> list[Request]:
+        """What is `pending`, looked up once in `every_s` seconds at most."""
+        now = time.monotonic()
+        if now - self._looked_at < every_s:
+            return []
+        self._looked_at = now
+        return self.pending()
+
+    def pending(self) -> list[Request]:
+        """The rows without an answer, in the order of their numbers."""
+        columns = tables.requests.c
+        query = sa.select(tables.requests).where(columns.answer.is_(None)).order_by(columns.number)
+        with tables.outside(self._path), self._engine.connect() as connection:
+            return [_request(row) for row in connection.execute(query)]
+
+    def answer_to(self, number: int) -> Answer | None:
+        """The answer to a request, or None if there is none yet."""
+        query = sa.select(tables.requests.c.answer).where(tables.requests.c.number == number)
+        with tables.outside(self._path), self._engine.connect() as connection:
+            text = connection.execute(query).scalar()
+            return None if text is None else codec.read(Answer, codec.parse(text))
+
+
+def _request(row: sa.Row[Any]) -> Request:
+    body, term = codec.parse(row.body), codec.read(int, row.epoch)
+    codec.read(_Body, body)
+    return Request(codec.read(Verb, row.verb), body, row.number, term)
+
+
+def answering(answers: Mapping[int, Answer]) -> Callable[[sa.Connection], None]:
+    """Writes answers by their requests' numbers, inside the transaction of their events."""
+
+    def write(connection: sa.Connection) -> None:
+        for number, answer in answers.items():
+            raw = {"granted": answer.granted, "text": answer.text, "trials": list(answer.trials)}
+            row = {"answered_at": time.time(), "answer": json.dumps(raw)}
+            this = tables.requests.c.number == number
+            connection.execute(tables.requests.update().where(this).values(row))
+
+    return write

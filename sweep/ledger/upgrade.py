@@ -1,0 +1,165 @@
+"""Which revision of the tables a ledger has, and how an older one is brought to today's.
+
+A revision is a script in `SCRIPTS`, named by its number; a ledger names the one that it has in the
+table `VERSION_TABLE`, a name of our own, since Optuna and MLflow have an ``alembic_version`` too.
+Alembic runs the scripts; it is imported only where there is something to run. A new ledger is made
+from `sweep.ledger.tables` and stamped, which comes to the same (a test compares).
+
+Only who holds the sweep may upgrade it: first a copy is made beside it, then all scripts run in one
+transaction. Killed at any instant, the ledger is the old one or the new one.
+"""
+
+import os
+import sqlite3
+from contextlib import closing
+from pathlib import Path
+
+import sqlalchemy as sa
+
+from sweep.errors import StorageError, UsageError
+from sweep.ledger import lease, tables
+from trainables.checkpoint import disk
+from trainables.core import failpoints
+
+VERSION_TABLE = "sweep_schema"
+#: The scripts, ``r0001_first_tables.py`` and so on: one line of revisions, the last is today's.
+SCRIPTS = Path(__file__).parent / "migrations"
+_version = sa.Table(
+    VERSION_TABLE, sa.MetaData(), sa.Column("version_num", sa.String(32), primary_key=True)
+)
+
+
+def known() -> list[str]:
+    """The revisions that this program knows, oldest first."""
+    return sorted(script.name[1:5] for script in SCRIPTS.glob("r[0-9][0-9][0-9][0-9]_*.py"))
+
+
+def stamp(connection: sa.Connection) -> None:
+    """Write into a new ledger that its tables are today's."""
+    _version.create(connection)
+    connection.execute(_version.insert().values(version_num=known()[-1]))
+
+
+def of(connection: sa.Connection) -> str:
+    """The revision that a ledger says it has; SQLAlchemy's error if it says none."""
+    revision: str = connection.execute(sa.select(_version.c.version_num)).scalar_one()
+    return revision
+
+
+def objection(revision: str, name: str) -> str:
+    """Why this program cannot read a ledger of `revision` as it is, and what to do; empty: it can.
+
+    Args:
+        revision: what it says it has.
+        name: of the sweep.
+    """
+    revisions = known()
+    if revision == revisions[-1]:
+        return ""
+    if revision not in revisions:
+        return (
+            f"has revision {revision}, this program knows up to {revisions[-1]}; use the program "
+            f"that wrote it, or a newer one"
+        )
+    return (
+        f"has revision {revision} of an earlier program, this one works with {revisions[-1]}; "
+        f"`sweep verify {name} --repair` brings it there and keeps a copy, and so does "
+        f"`sweep resume {name}`"
+    )
+
+
+def check(connection: sa.Connection, path: Path) -> None:
+    """Refuse a ledger that is not of today's revision.
+
+    Raises:
+        UsageError: it is older or newer; the message says what to do.
+    """
+    if why := objection(of(connection), path.resolve().parent.name):
+        raise UsageError(f"{path}: {why}")
+
+
+def is_old(path: Path) -> bool:
+    """Whether a ledger is of a revision before today's.
+
+    Raises:
+        UsageError: it is newer.
+        StorageError: it is no ledger.
+    """
+    engine = tables.connect(path)
+    try:
+        with engine.connect() as connection:
+            revision = of(connection)
+    except sa.exc.SQLAlchemyError as error:
+        raise StorageError(f"{path}: is no readable ledger ({tables.reason(error)})") from error
+    finally:
+        engine.dispose()
+    if revision not in known():
+        raise UsageError(f"{path}: {objection(revision, path.resolve().parent.name)}")
+    return revision != known()[-1]
+
+
+def upgrade(path: Path, term: int) -> str:
+    """Bring an old ledger to today's revision, keeping a copy; returns what was done, in words.
+
+    Args:
+        path: the ledger's file.
+        term: in which the caller holds the sweep.
+
+    Raises:
+        SweepLocked: somebody else has taken the sweep.
+        StorageError: the disk or the database refused; the ledger is as it was.
+    """
+    engine = tables.connect(path)
+    try:
+        with tables.outside(path), engine.connect() as connection:
+            before = of(connection)
+        copy = path.with_name(f"{path.name}.{before}")
+        _copy(path, copy)
+        failpoints.reach("ledger copied")
+        with tables.outside(path), tables.writing(engine) as connection:
+            lease.check(connection, term)
+            run_scripts(connection)
+            failpoints.reach("ledger upgraded")
+    finally:
+        engine.dispose()
+    return f"{path.name} went from revision {before} to {known()[-1]}; {copy.name} is as it was"
+
+
+def run_scripts(connection: sa.Connection) -> None:
+    """Run the scripts that are missing, in the transaction that `connection` is in."""
+    from alembic.operations import Operations
+    from alembic.runtime.migration import MigrationContext
+    from alembic.script import ScriptDirectory
+
+    scripts = ScriptDirectory(str(SCRIPTS), version_locations=[str(SCRIPTS)])
+    options = {
+        "version_table": VERSION_TABLE,
+        "fn": lambda revision, _context: scripts._upgrade_revs("head", revision),
+    }
+    context = MigrationContext.configure(connection, opts=options)
+    with Operations.context(context):
+        context.run_migrations()
+
+
+def _copy(path: Path, copy: Path) -> None:
+    """Make `copy` what the ledger in `path` is now, whole or not at all.
+
+    The database itself copies its pages: the file alone is not the ledger while it is in use.
+    """
+    draft = copy.with_name(f".{copy.name}.new")
+    try:
+        draft.unlink(missing_ok=True)  # of a process that was killed
+        with (
+            closing(sqlite3.connect(path, timeout=60.0)) as source,
+            closing(sqlite3.connect(draft)) as target,
+        ):
+            source.backup(target)
+        with disk.opened(path.parent) as folder:
+            with disk.reading(draft.name, folder) as (file, _size):
+                os.fsync(file)
+            draft.replace(copy)
+            disk.sync(folder)
+    except (OSError, sqlite3.Error) as error:
+        raise StorageError(f"{copy}: {error}; the ledger is as it was") from error
+    finally:
+        draft.unlink(missing_ok=True)

@@ -1,0 +1,13 @@
+"""What is done with a sweep beside driving it.
+
+validate        what a sweep would do, cost and stumble over, before anything is written
+smoke_test      a trainable tried out in a child process: does it restore exactly, what does it
+                cost
+verify          whether ledger, checkpoints and copies are whole
+ledger_check    whether a ledger agrees with itself
+repair          mends what can be worked out from what is left
+export          a trial's model in a folder that runs without this program
+control_client  asks the driver of a running sweep for something
+mlflow_ui       the MLflow page of a root's sweeps
+page_server     a server that ends with the process that wanted it
+"""

@@ -1,0 +1,73 @@
+"""Asking a sweep's driver for something from another process, and waiting for its answer.
+
+What would be refused now is refused before anything is written. Where no driver runs, the request
+stands in the ledger until `sweep resume` begins with it. Times are seconds.
+"""
+
+import contextlib
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from sweep.driver import launch
+from sweep.driver.control import RequestHandler
+from sweep.driver.proposals import Proposer
+from sweep.errors import UsageError
+from sweep.ledger.folder import Folder
+from sweep.ledger.ledger import Ledger
+from sweep.ledger.requests import Answer, Request, Requests, Verb
+from sweep.views import lookup, reading
+
+#: Seconds between two looks for an answer.
+LOOK_S = 0.05
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What became of a request."""
+
+    answer: Answer | None
+    """None: no driver has looked at it yet."""
+    driven: bool
+    """Whether a driver ran at the end."""
+
+
+def ask(folder: Folder, verb: Verb, body: Mapping[str, Any], patience_s: float) -> Asked:
+    """Ask for `verb`, and wait for the answer while a driver runs, `patience_s` at most.
+
+    Raises:
+        UsageError: it cannot be granted as the sweep stands; nothing was written, or it was
+            refused.
+    """
+    _check(folder, Request(verb, body))
+    deadline = time.monotonic() + patience_s
+    with contextlib.closing(Requests(folder.ledger)) as requests:
+        number = requests.ask(verb, body)
+        while True:
+            driven = lookup.is_driven(folder)
+            answer = requests.answer_to(number)
+            if answer is not None and not answer.granted:
+                raise UsageError(answer.text)
+            if answer is not None or not driven or time.monotonic() > deadline:
+                return Asked(answer, driven)
+            time.sleep(LOOK_S)
+
+
+def _check(folder: Folder, request: Request) -> None:
+    """Refuse what the driver would refuse, as far as the ledger tells."""
+    with contextlib.closing(Ledger(folder.ledger)) as ledger:
+        history = reading.history(ledger)
+        spec = reading.spec_of(ledger)
+        paths = tuple(ledger.provenance["paths"])
+    driven = lookup.state(folder, history) in lookup.DRIVEN
+    handler = RequestHandler(history, driven=driven)
+    if request.verb in (Verb.CLONE, Verb.PAUSE):  # what else is asked needs no trainable
+        found = launch.resolve(spec, paths)
+        proposer = Proposer(
+            spec, found.searcher, found.scheduler.levels, dict, found.trainable.fixed_keys
+        )
+        handler = RequestHandler(history, proposer, found.trainable.can_save(), driven)
+    answer = handler.decide(replace(request, term=history.term)).answer
+    if not answer.granted:
+        raise UsageError(answer.text)

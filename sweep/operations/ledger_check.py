@@ -1,0 +1,272 @@
+"""Whether a ledger's file is whole and agrees with itself; nothing is written.
+
+The file is opened read-only and read row by row, not through `sweep.ledger.ledger`, which stops at
+the first thing that is wrong. What the statuses and the results must be is worked out from the
+events alone.
+"""
+
+import itertools
+import sqlite3
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import closing
+from dataclasses import dataclass, field
+from enum import StrEnum
+from pathlib import Path
+
+from sweep.errors import StorageError
+from sweep.history.events import (
+    MOVES,
+    Closed,
+    Created,
+    Event,
+    FinalEvaluationBegan,
+    Moved,
+    Opened,
+    Status,
+)
+from sweep.ledger import upgrade
+from sweep.ledger.codec import DecodeError, from_body, read_row, shown
+from sweep.ledger.tables import STRANGE, is_away, reading
+
+# -------------------------------------------------------------------------------------------------
+# What can be wrong with a sweep's files, as plain data that is told, repaired and tested alike.
+
+
+class Remedy(StrEnum):
+    """What would make a damage good."""
+
+    NONE = ""
+    """Nothing that is left says what stood there."""
+    UPGRADE = "upgrade"
+    """The ledger's tables are brought to today's, and a copy is kept."""
+    STATUSES = "statuses"
+    """The statuses are worked out from the events."""
+    DROP = "drop"
+    """The ledger lets go of the checkpoint's name; the trial goes on from an older one."""
+    SWEEP_UP = "sweep up"
+    """The file is deleted."""
+    SEND = "send"
+    """The tracker is sent everything again."""
+
+
+@dataclass(frozen=True)
+class Damage:
+    """One thing that is wrong."""
+
+    part: str
+    """``ledger``, ``schema``, ``results``, ``statuses``, ``checkpoints``, ``files``, or a tracker's
+    name."""
+    place: str
+    """Where in it, for example ``trial 3`` or a file of the sweep's folder."""
+    problem: str
+    remedy: Remedy = Remedy.NONE
+    trial: int = -1
+    """Of a checkpoint or a file: whose it is, with `replica`; -1: it is no trial's."""
+    replica: int = 0
+    digest: str = ""
+    """Of the checkpoint that is lost."""
+
+
+@dataclass(frozen=True)
+class Finding:
+    """All that was found in one part."""
+
+    damages: tuple[Damage, ...] = ()
+    notes: tuple[str, ...] = field(default=())
+    """What could not be compared, and why."""
+
+
+Place = tuple[int, int]
+"""Trial and replica."""
+
+#: What pages that were damaged may read as; more of it says nothing more.
+MOST_PAGES_TOLD = 5
+
+
+class Replayed:
+    """The events once more, with everything in them that cannot be."""
+
+    def __init__(self) -> None:
+        self.damages: list[Damage] = []
+        self.last = 0
+        """The number of the last event."""
+        self.statuses: dict[Place, Status] = {}
+        self.slices: dict[int, Closed] = {}
+        """Event number → the slice that ended there."""
+        self._trials = 0
+        self._births: dict[Place, int] = {}
+        self._term = 0
+
+    def replay(self, rows: Iterable[tuple[int, object, object, object]]) -> None:
+        """Take in (k, term, kind, body) in the order of k."""
+        for k, said, kind, body in rows:
+            term = said if isinstance(said, int) else -1
+            if k != self.last + 1:
+                self._tell(k, f"follows event {self.last}: events between them are missing")
+            if term < self._term:
+                self._tell(k, f"is of term {term}, after term {self._term} had begun")
+            self.last, self._term = k, max(term, self._term)
+            try:
+                event = from_body(kind, body)
+            except DecodeError as error:
+                self._tell(k, f"cannot be read ({error})")
+            else:
+                self._follow(k, event)
+
+    def first_iteration(self, place: Place) -> int:
+        """The first that the replica itself trains."""
+        return self._births.get(place, 0) + 1
+
+    def _follow(self, k: int, event: Event) -> None:
+        match event:
+            case Created():
+                self._create(k, event)
+            case Opened():
+                self._move(k, (event.trial, event.replica), Status.RUNNING)
+            case Closed() | Moved():
+                self._move(k, (event.trial, event.replica), event.status)
+                if isinstance(event, Closed):
+                    self.slices[k] = event
+            case FinalEvaluationBegan():
+                for trial in event.trials:
+                    if (trial, 0) not in self.statuses:
+                        self._tell(k, f"tests trial {trial}, which no event makes")
+
+    def _create(self, k: int, event: Created) -> None:
+        if event.trial != self._trials:
+            self._tell(k, f"makes trial {event.trial}, and there are {self._trials} before it")
+        self._trials = event.trial + 1
+        for index in range(event.replicas):
+            self.statuses[event.trial, index] = Status.WAITING
+        for index, birth in enumerate(event.births):
+            self._births[event.trial, index] = birth.saved.iteration
+
+    def _move(self, k: int, place: Place, status: Status) -> None:
+        was = self.statuses.get(place)
+        if was is None and (place[0], 0) not in self.statuses:
+            self._tell(k, f"is about trial {place[0]}, which no event makes")
+        elif status not in MOVES[was or Status.WAITING]:
+            self._tell(k, f"trial {place[0]}: {was} may not become {status}")
+        self.statuses[place] = status
+
+    def _tell(self, k: int, problem: str) -> None:
+        self.damages.append(Damage("ledger", f"event {k}", problem))
+
+
+def check(path: Path) -> list[Damage]:
+    """What is wrong with the ledger in `path`; empty: it is whole.
+
+    Raises:
+        StorageError: it cannot be looked into.
+    """
+    try:
+        with closing(reading(path)) as database:
+            pages = _pages(database)
+            return pages or _revision(database, path) or list(_content(database))
+    except (sqlite3.Error, UnicodeDecodeError) as error:
+        if is_away(error):
+            raise StorageError(f"the database {path}: {error}") from error
+        return [Damage("ledger", path.name, f"cannot be read ({error})")]
+
+
+def replay(path: Path) -> Replayed:
+    """The events of a ledger whose file is whole."""
+    with closing(reading(path)) as database:
+        return _replay(database)
+
+
+def _pages(database: sqlite3.Connection) -> list[Damage]:
+    for kind, name in database.execute(STRANGE):
+        return [Damage("ledger", name, f"is a {kind}, which no driver makes")]
+    found = [text for (text,) in database.execute(f"PRAGMA integrity_check({MOST_PAGES_TOLD})")]
+    return [] if found == ["ok"] else [Damage("ledger", "pages", text) for text in found]
+
+
+def _revision(database: sqlite3.Connection, path: Path) -> list[Damage]:
+    """Tables of another revision are not looked into."""
+    rows = database.execute(f"SELECT version_num FROM {upgrade.VERSION_TABLE}").fetchall()  # noqa: S608 a name of ours
+    if len(rows) != 1:
+        return [Damage("ledger", "schema", f"{len(rows)} revisions in a file that has one")]
+    ((revision,),) = rows
+    if not (why := upgrade.objection(shown(revision).strip("'"), path.resolve().parent.name)):
+        return []
+    if revision in upgrade.known():
+        return [Damage("schema", path.name, why, Remedy.UPGRADE)]
+    return [Damage("ledger", path.name, why)]
+
+
+def _content(database: sqlite3.Connection) -> Iterator[Damage]:
+    database.execute("BEGIN")  # one moment for all tables, beside a driver that writes
+    (sweeps,) = database.execute("SELECT count(*) FROM sweep").fetchone()
+    if sweeps != 1:
+        yield Damage("ledger", "sweep", f"{sweeps} sweeps in a file that has one")
+    replayed = _replay(database)
+    yield from replayed.damages
+    yield from _statuses(database, replayed)
+    yield from _results(database, replayed)
+    for tracker, k in database.execute("SELECT tracker, k FROM published"):
+        if not isinstance(k, int) or not 0 <= k <= replayed.last:
+            problem = f"is said to have event {shown(k)} of {replayed.last}"
+            yield Damage(tracker, "published", problem, Remedy.SEND)
+
+
+def _replay(database: sqlite3.Connection) -> Replayed:
+    replayed = Replayed()
+    replayed.replay(database.execute("SELECT k, epoch, kind, body FROM events ORDER BY k"))
+    return replayed
+
+
+def _statuses(database: sqlite3.Connection, replayed: Replayed) -> Iterator[Damage]:
+    standing = {(t, r): s for t, r, s in database.execute("SELECT * FROM replicas")}
+    for place in sorted(standing.keys() | replayed.statuses.keys(), key=str):
+        seen, due = standing.get(place), replayed.statuses.get(place)
+        if seen != due:
+            problem = f"stands as {str(seen or 'nothing')[:40]}, its events say {due or 'nothing'}"
+            yield Damage("statuses", _name(place), problem, Remedy.STATUSES)
+
+
+def _results(database: sqlite3.Connection, replayed: Replayed) -> Iterator[Damage]:
+    """Each row must be of a slice that ended, and rows must reach as far as checkpoints do."""
+    present: dict[Place, set[int]] = {}
+    yield from _rows(database, replayed, "superseded", {})
+    yield from _rows(database, replayed, "results", present)
+    yield from _gaps(replayed, present)
+
+
+def _rows(
+    database: sqlite3.Connection, replayed: Replayed, table: str, present: dict[Place, set[int]]
+) -> Iterator[Damage]:
+    """The rows of a table of results, whose iterations go into `present`."""
+    query = f"SELECT trial, replica, iteration, k, metrics FROM {table} ORDER BY 1, 2, 3"  # noqa: S608 ours
+    for trial, replica, iteration, k, metrics in database.execute(query):
+        place, closed = (trial, replica), replayed.slices.get(k)
+        where = f"{_name(place)}, iteration {iteration}"
+        try:
+            row = read_row(iteration, metrics)
+        except DecodeError as error:
+            yield Damage("ledger", where, f"its result cannot be read ({error})")
+            continue
+        present.setdefault(place, set()).add(row.iteration)
+        if closed is None or (closed.trial, closed.replica) != place:
+            yield Damage("results", where, "no slice of this trial ended with it")
+
+
+def _gaps(replayed: Replayed, present: Mapping[Place, set[int]]) -> Iterator[Damage]:
+    """Iterations up to a replica's newest checkpoint, or its newest result, that have none."""
+    reach: dict[Place, int] = {}
+    for closed in replayed.slices.values():
+        place = (closed.trial, closed.replica)
+        reach[place] = max([closed.source, *(saved.iteration for saved in closed.saved)])
+    for place in sorted(reach):
+        first = replayed.first_iteration(place)
+        own = {iteration for iteration in present.get(place, ()) if iteration >= first}
+        missing = max([reach[place], *own]) + 1 - first - len(own)
+        if missing > 0:
+            gap = next(iteration for iteration in itertools.count(first) if iteration not in own)
+            problem = f"{missing} iterations have no result, the first is {gap}"
+            yield Damage("results", _name(place), problem)
+
+
+def _name(place: Place) -> str:
+    trial, replica = place
+    return f"trial {trial}, replica {replica}" if replica else f"trial {trial}"

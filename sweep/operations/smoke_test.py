@@ -1,0 +1,374 @@
+"""A trainable tried out for a few iterations: whether it restores exactly, and what it costs.
+
+Everything happens in a temporary folder and in a process of its own, which says what it is at and
+is ended when its time is up, also inside one long step. Durations are seconds, sizes bytes.
+"""
+
+import contextlib
+import os
+import tempfile
+import time
+import traceback
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from multiprocessing import connection
+from pathlib import Path
+from typing import Any, Final
+
+from sweep import plugins
+from sweep.driver import launch
+from sweep.driver.prepare import Prepared
+from sweep.errors import UsageError
+from sweep.history.results import flatten, number
+from sweep.pools.loky import THREADS
+from sweep.spec.stopping import COUNTERS
+from trainables.core import rng
+from trainables.core.processes import (
+    Parent,
+    die_with_parent,
+    ignore_terminal_signals,
+    kill_family,
+    leave,
+    this_process,
+)
+from trainables.core.results import VOLATILE_KEYS
+from trainables.core.starting import child_context
+from trainables.errors import TrainableError, shorten
+from trainables.trainable import Trainable, TrialContext
+
+#: Iterations that a trainable has to come to a checkpoint.
+MOST_ITERATIONS = 20
+#: Seconds after which no further iteration is begun only to see whether a result comes later.
+LATER_S = 5.0
+#: Seconds that it may take in all.
+LONGEST_S = 60.0
+#: Seconds between two words about what it is at.
+EVERY_S = 1.0
+#: What is tried, in this order.
+STEPS: Final = (
+    "training to a checkpoint",
+    "saving",
+    "an iteration after it",
+    "restoring",
+    "whether the iteration after it is the same",
+    "whether later results have what the first ones lack",
+)
+_TO_A_CHECKPOINT, _SAVING, _ONE_MORE, _RESTORING, _COMPARING, _LATER = range(len(STEPS))
+
+
+@dataclass(frozen=True, kw_only=True)
+class CutShort:
+    """Where it was when its time was up."""
+
+    after_s: float
+    doing: str
+    """What it was in the middle of, such as ``iteration 2``."""
+    doing_s: float
+    """How long it had been at that."""
+    untried: tuple[str, ...]
+    """Those of `STEPS` that were not finished."""
+
+
+@dataclass(frozen=True)
+class SmokeTest:
+    """What came of it."""
+
+    differences: list[str] | None
+    """How the iteration after a restore differs; empty: it is the same, to the bit; None: it did
+    not come so far."""
+    seconds: float | None = None
+    """Of one iteration, the slowest that was timed; None: nothing was measured."""
+    size: int | None = None
+    """Of one checkpoint, with its segments; None: there was none."""
+    advance: Mapping[str, float] | None = None
+    """By how much one iteration advances each counter, and ``time_attr``."""
+    keys: frozenset[str] = frozenset()
+    """What the results have."""
+    results: int = 0
+    """How many were looked at: more than two where something that the spec names was missing."""
+    cut_short: CutShort | None = None
+    """None: it came to its end."""
+
+
+def smoke_test(
+    prepared: Prepared,
+    longest_s: float = LONGEST_S,
+    tell: Callable[[str], None] = lambda _: None,
+    every_s: float = EVERY_S,
+    clock: Callable[[], float] = time.monotonic,
+) -> SmokeTest:
+    """Train, save, train on; restore, train on; compare the two ends.
+
+    Times, dates and the like may differ.
+
+    Args:
+        prepared: the spec and its plugins.
+        longest_s: how long it may take in all.
+        tell: is told what it is at, in words.
+        every_s: how often.
+        clock: seconds.
+
+    Raises:
+        UsageError: the trainable raised, or its process died.
+    """
+    resolved = prepared.resolved
+    if not resolved.trainable.can_save():
+        return SmokeTest(
+            ["it has no save_checkpoint(): its trials run in one piece and cannot be resumed"]
+        )
+    spec = resolved.spec
+    point = launch.draw_samples(spec.space, spec.seed, 1)[0]
+    nested = spec.space.nest(point.settings, spec.config)
+    with tempfile.TemporaryDirectory(prefix="sweep-validate-", ignore_cleanup_errors=True) as made:
+        task = _Task(
+            spec.trainable,
+            prepared.paths,
+            resolved.trainable.complete_config(nested, spec.stop),
+            rng.integer(spec.seed, "validate"),
+            Path(made),
+            tuple(dict.fromkeys((*COUNTERS, resolved.scheduler.time_attr))),
+            frozenset({spec.metric, *spec.stop}),
+        )
+        return _Watch(task, longest_s, clock).follow(tell, every_s)
+
+
+@dataclass(frozen=True)
+class _Task:
+    """What the process is to try."""
+
+    trainable: str
+    paths: tuple[str, ...]
+    config: Mapping[str, Any]
+    seed: int
+    folder: Path
+    counters: tuple[str, ...]
+    named: frozenset[str]
+    """Results that the spec names."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Word:
+    """What the process says when it begins with something, and at its end."""
+
+    doing: str = ""
+    """Empty: it is over."""
+    step: int = _TO_A_CHECKPOINT
+    seen: SmokeTest = field(default_factory=lambda: SmokeTest(None))
+    """What came of it so far."""
+    error: str = ""
+    """What the trainable raised; empty: nothing."""
+
+
+# ---- here: look on, and end it -----------------------------------------------------------------
+
+
+class _Watch:
+    """The process that tries something out, seen from here."""
+
+    def __init__(self, task: _Task, longest_s: float, clock: Callable[[], float]) -> None:
+        self.name = task.trainable
+        self.longest_s = longest_s
+        self.clock = clock
+        self.began = self.since = clock()
+        self.word = _Word(doing="starting its process")
+        self.pipe, theirs = connection.Pipe(duplex=False)
+        self.process = child_context().Process(
+            target=_serve, args=(theirs, task, this_process()), name="validate", env=THREADS
+        )
+        self.process.start()
+        theirs.close()
+
+    def follow(self, tell: Callable[[str], None], every_s: float) -> SmokeTest:
+        """What came of it, at its end or when its time is up."""
+        told = self.began
+        try:
+            while self.word.doing:
+                now = self.clock()
+                if now - self.began >= self.longest_s:
+                    return self._cut_short(now)
+                if now - told >= every_s:
+                    told = now
+                    tell(self._in_words(now))
+                self._listen(min(every_s, self.longest_s - (now - self.began)))
+        finally:
+            kill_family(self.process.pid)
+            self.process.join()
+            self.pipe.close()
+        if self.word.error:
+            raise UsageError(f"validate: {self.name} raised {self.word.error}")
+        return self.word.seen
+
+    def _listen(self, seconds: float) -> None:
+        connection.wait([self.pipe, self.process.sentinel], seconds)
+        ended = not self.process.is_alive()  # asked first: what it said last is in the pipe then
+        if self.pipe.poll():
+            with contextlib.suppress(EOFError):
+                self.word, self.since = self.pipe.recv(), self.clock()
+                return
+        # No end of file comes while a process that it has started holds the pipe open.
+        if ended:
+            raise UsageError(
+                f"validate: the process of {self.name} died with exit code "
+                f"{self.process.exitcode} in: {self.word.doing}"
+            )
+
+    def _cut_short(self, now: float) -> SmokeTest:
+        ended = CutShort(
+            after_s=self.longest_s,
+            doing=self.word.doing,
+            doing_s=now - self.since,
+            untried=STEPS[self.word.step :],
+        )
+        return replace(self.word.seen, cut_short=ended)
+
+    def _in_words(self, now: float) -> str:
+        return (
+            f"trying {self.name} out: {self.word.doing} for {now - self.since:.0f} s; "
+            f"{now - self.began:.0f} of at most {self.longest_s:g} s"
+        )
+
+
+# ---- in the process ----------------------------------------------------------------------------
+
+
+def _serve(pipe: "connection.Connection[Any, Any]", task: _Task, parent: Parent) -> None:
+    """Try it out and say what it is at."""
+    ignore_terminal_signals()
+    die_with_parent(parent)
+    os.dup2(2, 1)  # standard output is for the answer
+    tryout = _Tryout(task, pipe.send)
+    try:
+        tryout.run()
+        last = _Word(seen=tryout.seen)
+    except (Exception, SystemExit) as error:  # noqa: BLE001 whatever it is, a person must hear of it
+        last = _Word(error=_in_short(error))
+    pipe.send(last)
+    leave()
+
+
+class _Tryout:
+    """The course of it, and what came of it so far."""
+
+    def __init__(self, task: _Task, say: Callable[[_Word], None]) -> None:
+        self.task = task
+        self.say = say
+        self.seen = SmokeTest(None)
+        self.step = _TO_A_CHECKPOINT
+        self.last: Mapping[str, Any] = dict.fromkeys(COUNTERS, 0)  # result, of the first of the two
+
+    def run(self) -> None:
+        """Train, save, train on; restore, train on; compare."""
+        self._begin("importing it")
+        cls = plugins.find_trainable(self.task.trainable, self.task.paths)
+        context = TrialContext(self.task.seed, "validate", "validate", self.task.folder)
+        self._begin("setting it up")
+        straight = cls(self.task.config, context)
+        try:
+            first = self._train_to_checkpoint(straight)
+            if first is None:
+                self.seen = SmokeTest([f"it came to no checkpoint in {MOST_ITERATIONS} iterations"])
+                return
+            self._begin("saving", _SAVING)
+            path = straight.save()
+            self.seen = replace(self.seen, size=_size(path))
+            self.step = _ONE_MORE
+            expected = self._train(straight)
+        finally:
+            self._begin("ending it")
+            straight.stop()
+        self._begin("setting it up again", _RESTORING)
+        restored = cls(self.task.config, context)
+        try:
+            self._begin("restoring")
+            restored.restore(path)
+            self.step = _COMPARING
+            found = self._train(restored)
+            differences = _differences(_stable(expected), _stable(found))
+            self.seen, self.step = replace(self.seen, differences=differences), _LATER
+            self._look_later(restored, self.task.named - {*first, *found}, found)
+        finally:
+            self._begin("ending it")
+            restored.stop()
+
+    def _begin(self, doing: str, step: int | None = None) -> None:
+        self.step = self.step if step is None else step
+        self.say(_Word(doing=doing, step=self.step, seen=self.seen))
+
+    def _train_to_checkpoint(self, trainable: Trainable) -> dict[str, Any] | None:
+        """The result at its first checkpoint; None: it came to none."""
+        for _ in range(MOST_ITERATIONS):
+            result = self._train(trainable)
+            if trainable.at_checkpoint:
+                if result.get("done") is True:
+                    raise TrainableError(
+                        "it is done after its first checkpoint; nothing to compare"
+                    )
+                return result
+        return None
+
+    def _train(self, trainable: Trainable) -> dict[str, Any]:
+        self._begin(f"iteration {trainable.iteration + 1}")
+        began = time.perf_counter()
+        result = flatten(trainable.train())
+        self._measure(result, time.perf_counter() - began)
+        reached = max(self.seen.results, trainable.iteration)
+        keys = self.seen.keys | result.keys()
+        self.seen = replace(self.seen, keys=keys, results=reached)
+        return result
+
+    def _measure(self, result: dict[str, Any], seconds: float) -> None:
+        if self.step <= _ONE_MORE:
+            advance = _advance(self.last, result, self.task.counters)
+            self.seen, self.last = replace(self.seen, advance=advance, seconds=seconds), result
+        elif self.step == _COMPARING:  # the slower of the two that are the same
+            slower = max(seconds, self.seen.seconds or 0.0)
+            self.seen = replace(self.seen, seconds=slower)
+
+    def _look_later(
+        self, trainable: Trainable, missing: Iterable[str], last: Mapping[str, Any]
+    ) -> None:
+        """Further results, until they have what is `missing`: an evaluation is not in every one."""
+        lacking, done = set(missing), last.get("done") is True
+        end_at = time.monotonic() + LATER_S
+        while lacking and not done and trainable.iteration < MOST_ITERATIONS:
+            if time.monotonic() >= end_at:
+                return
+            result = self._train(trainable)
+            lacking, done = lacking - result.keys(), result.get("done") is True
+
+
+def _size(path: Path) -> int:
+    return sum(file.stat().st_size for file in (path, *path.parent.glob("seg-*")))
+
+
+def _advance(
+    first: Mapping[str, Any], second: Mapping[str, Any], counters: tuple[str, ...]
+) -> dict[str, float]:
+    found = {}
+    for key in counters:
+        before, after = number(first.get(key)), number(second.get(key))
+        if before is not None and after is not None and after > before:
+            found[key] = after - before
+    return found
+
+
+def _in_short(error: BaseException) -> str:
+    """An exception and where it happened, on one line."""
+    frames = traceback.extract_tb(error.__traceback__)
+    where = f" ({frames[-1].filename}:{frames[-1].lineno})" if frames else ""
+    text = " ".join(str(error).split())
+    return f"{type(error).__name__}: {text}{where}"
+
+
+def _stable(result: Mapping[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in result.items() if key.split("/")[0] not in VOLATILE_KEYS}
+
+
+def _differences(expected: Mapping[str, Any], found: Mapping[str, Any]) -> list[str]:
+    missing = "absent"
+    return [
+        f"{key}: {shorten(expected.get(key, missing))} without, "
+        f"{shorten(found.get(key, missing))} after save and restore"
+        for key in sorted({*expected, *found})
+        if repr(expected.get(key)) != repr(found.get(key))
+    ]

@@ -1,0 +1,256 @@
+"""What a sweep would do, before anything is written: `sweep validate`, `sweep run --dry-run`."""
+
+import contextlib
+import dataclasses
+import math
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import pairwise
+from typing import Any
+
+from sweep.driver import launch, prepare
+from sweep.driver.launch import Resolved
+from sweep.driver.prepare import Prepared
+from sweep.errors import BadSpace
+from sweep.operations.smoke_test import SmokeTest, smoke_test
+from sweep.space import Settings, Space
+from sweep.space.enumeration import Points
+from sweep.space.values import choice_key
+from sweep.views import formatting
+from trainables.core import rng
+from trainables.core.results import VOLATILE_KEYS
+from trainables.errors import nearest, printable, shorten
+
+# -------------------------------------------------------------------------------------------------
+# What a rehearsal makes doubtful in a spec: names that no result had, rungs that are one.
+#
+# Nothing of this is sure: an evaluation may bring a metric later than the rehearsal shows.
+
+#: Names of results that a line lists.
+_SHOWN = 12
+
+
+def result_warnings(resolved: Resolved, smoke: SmokeTest) -> list[str]:
+    """Doubts, in words; empty where nothing was tried out."""
+    if not smoke.keys:
+        return []
+    spec, scheduler = resolved.spec, resolved.scheduler
+    places = {"metric": spec.metric, "scheduler.time_attr": scheduler.time_attr}
+    places |= {f"stop.{name}": name for name in spec.stop}
+    found = [
+        _missing(place, name, smoke) for place, name in places.items() if name not in smoke.keys
+    ]
+    return found + _rungs(resolved, smoke)
+
+
+def _missing(place: str, name: str, smoke: SmokeTest) -> str:
+    known = sorted(key for key in smoke.keys if key.split("/")[0] not in VOLATILE_KEYS)
+    shown = ", ".join(known[:_SHOWN]) + (", …" if len(known) > _SHOWN else "")
+    later = (
+        "; right if it comes later, as an evaluation does" if place != "scheduler.time_attr" else ""
+    )
+    return (
+        f"{place}: the first {smoke.results} results have no {printable(name)}; "
+        f"they have {shown}{nearest(name, known)}{later}"
+    )
+
+
+def _rungs(resolved: Resolved, smoke: SmokeTest) -> list[str]:
+    """Rungs below the first iteration, all of which a trial comes to at once."""
+    scheduler = resolved.scheduler
+    step = (smoke.advance or {}).get(scheduler.time_attr)
+    below = [level for level in scheduler.levels if step is not None and level < step]
+    if step is None or not below:
+        return []
+    names = ", ".join(formatting.number(level) for level in below)
+    return [
+        f"scheduler.grace_period: one iteration brings {scheduler.time_attr} to "
+        f"{formatting.number(step)}; the rungs {names} lie below the first one, so nothing is "
+        f"compared there before it"
+    ]
+
+
+# -------------------------------------------------------------------------------------------------
+# What a person may not have meant: parameters that are never there, points that come twice.
+
+#: The most points that are all looked at; of larger spaces that many are drawn.
+MOST = 2000
+
+
+def count_points(space: Space) -> int | None:
+    """How many points there are; None: infinitely many, or more than can be counted."""
+    try:
+        found = Points(space).count
+    except BadSpace:
+        return None
+    return found if found < 2**63 else None
+
+
+def space_warnings(space: Space, trials: int) -> list[str]:
+    """Doubts in words, one line each.
+
+    Args:
+        space: what is searched.
+        trials: how many points of it are tried.
+    """
+    number = count_points(space)
+    found = []
+    if number is not None and number < trials:
+        found.append(f"{trials} trials are asked for, but the space has only {number} points")
+    if number is not None and number <= MOST:
+        everything = list(_all(space, number))
+        return [*found, *_never(space, everything, "at any point"), *_twice(everything)]
+    if not any(parameter.needs for parameter in space.parameters.values()):
+        return found
+    drawn = [space.draw(rng.integer(0, "doubts", index)) for index in range(MOST)]
+    return [*found, *_never(space, drawn, f"at any of {MOST} points drawn by chance")]
+
+
+def _all(space: Space, number: int) -> Iterator[Settings]:
+    points = Points(space)
+    for index in range(number):
+        with contextlib.suppress(BadSpace):  # an expression has no value: there is no such point
+            yield points.nth(index)
+
+
+def _never(space: Space, points: list[Settings], where: str) -> list[str]:
+    there = {name for point in points for name in (*point.searched, *point.settings)}
+    lines = []
+    for name, parameter in space.parameters.items():
+        if name in there or (parameter.hidden and name not in space.searched):
+            continue
+        when = " and ".join(condition.describe() for condition in parameter.when)
+        cause = f"{when} never holds" if when else "it needs what is not there"
+        lines.append(f"{name} is not there {where}: {cause}")
+    return lines
+
+
+def _twice(points: list[Settings]) -> list[str]:
+    """Points that give the trainable the same settings."""
+    keys = [choice_key(point.settings) for point in points]
+    counts = Counter(keys)
+    more = sum(number - 1 for number in counts.values())
+    if not more:
+        return []
+    key = next(key for key in keys if counts[key] > 1)
+    same = [point.searched for point, own in zip(points, keys, strict=True) if own == key]
+    one, other = (shorten(point) for point in same[:2])
+    return [f"{more} of {len(points)} points repeat another's settings, such as {one} and {other}"]
+
+
+# -------------------------------------------------------------------------------------------------
+# What a sweep costs at most, and about, from two measured iterations of its trainable.
+#
+# At most: every trial runs to its end. About: of the trials at a rung, those that successive
+# halving leaves reach the next. Durations are seconds, sizes bytes.
+
+#: The result in which environment steps are counted.
+STEPS = "timesteps_total"
+
+
+def estimate_costs(resolved: Resolved, smoke: SmokeTest, jobs: int) -> dict[str, Any] | None:
+    """The costs as plain data; None: nothing was measured.
+
+    A number is null where nothing bounds a trial, or its results do not count it.
+    """
+    spec, scheduler = resolved.spec, resolved.scheduler
+    if smoke.seconds is None:
+        return None
+    advance = {"training_iteration": 1.0, **(smoke.advance or {})}
+    advance["time_total_s"] = smoke.seconds
+    runs = spec.trials * spec.replicas
+    longest = _iterations(spec.stop, scheduler.time_attr, scheduler.levels, advance)
+    share = _share(spec.trials, scheduler.levels)
+    steps = advance.get(STEPS)
+    kept = spec.checkpoint.keep_last + spec.checkpoint.keep_best
+    return {
+        "iteration_s": smoke.seconds,
+        "steps_per_iteration": steps,
+        "checkpoint_bytes": smoke.size,
+        "iterations_per_trial": longest,
+        "most_steps": _times(longest, runs, steps),
+        "most_s": _times(longest, math.ceil(runs / jobs), smoke.seconds),
+        "most_bytes": None if smoke.size is None else runs * (kept + 1) * smoke.size,
+        "about_steps": _times(longest, runs, steps, share),
+        "about_s": _times(longest, runs / jobs, smoke.seconds, share),
+    }
+
+
+def _times(*factors: float | None) -> float | None:
+    found = [factor for factor in factors if factor is not None]
+    return math.prod(found) if len(found) == len(factors) else None
+
+
+def _iterations(
+    stop: Mapping[str, float],
+    time_attr: str,
+    levels: Sequence[float],
+    advance: Mapping[str, float],
+) -> int | None:
+    """The iterations of a trial that is never stopped early; None: only its results can end it."""
+    bounds = list(stop.items())
+    if levels:
+        bounds.append((time_attr, levels[-1]))
+    found = [math.ceil(bound / advance[key]) for key, bound in bounds if key in advance]
+    return max(1, min(found)) if found else None
+
+
+def _share(trials: int, levels: Sequence[float]) -> float:
+    """The work under successive halving as a share of the work of all trials to their ends."""
+    if not levels or levels[-1] <= 0:
+        return 1.0
+    work = trials * levels[0]
+    for low, high in pairwise(levels):
+        work += max(1.0, math.floor(trials * levels[0] / low / (high / low))) * (high - low)
+    return min(1.0, work / (trials * levels[-1]))
+
+
+def preview(prepared: Prepared, jobs: int | None) -> dict[str, Any]:
+    """The expanded space, the rungs, sample settings and the number of slots."""
+    spec = prepared.resolved.spec
+    return {
+        "name": spec.name,
+        "trials": spec.trials,
+        "trainable": spec.trainable,
+        "metric": spec.metric,
+        "mode": spec.mode,
+        "searcher": spec.searcher.name,
+        "scheduler": spec.scheduler.name,
+        "time_attr": prepared.resolved.scheduler.time_attr,
+        "rungs": list(prepared.resolved.scheduler.levels),
+        "stop": dict(spec.stop),
+        "jobs": prepare.slots(jobs, spec, prepared.paths, spec.trials),
+        "space": spec.space.describe(),
+        "points": count_points(spec.space),
+        "initial": [dict(given) for given in spec.initial],
+        "samples": [point.settings for point in launch.draw_samples(spec.space, spec.seed)],
+        "doubts": space_warnings(spec.space, spec.trials),
+    }
+
+
+def validation(
+    prepared: Prepared,
+    jobs: int | None,
+    longest_s: float,
+    tell: Callable[[str], None],
+    every_s: float,
+) -> dict[str, Any]:
+    """The same, and what came of trying the trainable out for so long at most.
+
+    Args:
+        prepared: the spec and its plugins.
+        jobs: slots; None: as many as fit.
+        longest_s: seconds that trying it out may take.
+        tell: is told what it is at.
+        every_s: how often.
+    """
+    seen = preview(prepared, jobs)
+    smoke = smoke_test(prepared, longest_s, tell, every_s)
+    ended = smoke.cut_short
+    return {
+        **seen,
+        "doubts": [*seen["doubts"], *result_warnings(prepared.resolved, smoke)],
+        "costs": estimate_costs(prepared.resolved, smoke, seen["jobs"]),
+        "restore": smoke.differences,
+        "cut_short": None if ended is None else dataclasses.asdict(ended),
+    }

@@ -1,0 +1,138 @@
+"""Whether everything that a sweep has is whole: its ledger, its checkpoints, its copies, its files.
+
+The ledger comes first, since everything else is compared with it: one that is damaged ends the
+look. Beside a driver that writes, copies and files are not compared, as they change meanwhile.
+"""
+
+import contextlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from sweep.driver import sync
+from sweep.errors import StorageError, without_password
+from sweep.history.events import Saved, Status
+from sweep.history.history import History
+from sweep.history.replica import Replica
+from sweep.ledger.folder import Folder
+from sweep.ledger.ledger import Ledger
+from sweep.operations import ledger_check
+from sweep.operations.ledger_check import Damage, Finding, Remedy
+from sweep.slices import retention as checkpoints
+from sweep.trackers import Comparable, Tracker, TrackerContext
+from sweep.views import lookup, reading
+from trainables.checkpoint import file
+from trainables.errors import CheckpointError, CorruptCheckpoint, MissingCheckpoint, printable
+
+
+@dataclass(frozen=True)
+class Found:
+    """Everything that was found."""
+
+    damages: tuple[Damage, ...]
+    notes: tuple[str, ...]
+    """What could not be compared, and why."""
+    checkpoints: int
+    """How many were hashed, their segments included."""
+
+
+def verify(folder: Folder) -> Found:
+    """Look at everything; nothing is written."""
+    return look_at(folder, lookup.is_driven(folder))
+
+
+def look_at(folder: Folder, driven: bool) -> Found:
+    """`verify`, for who knows whether a driver runs."""
+    damages = ledger_check.check(folder.ledger)
+    if any(damage.part == "ledger" for damage in damages):
+        return Found(tuple(damages), ("nothing else was compared with a damaged ledger",), 0)
+    if any(damage.part == "schema" for damage in damages):
+        return Found(tuple(damages), ("nothing else was compared with a ledger of old tables",), 0)
+    history = read_history(folder)
+    lost = _checkpoints(folder, history)
+    if driven:
+        named = _named(read_history(folder))
+        lost = [d for d in lost if (d.trial, d.replica, d.digest) in named]
+        notes = ("a driver runs: its copies and the files of its slices were not compared",)
+        return Found((*damages, *lost), notes, len(_named(history)))
+    copies = _copies(sync.where(folder))
+    rest = (*lost, *_unnamed(folder, history), *copies.damages)
+    return Found((*damages, *rest), copies.notes, len(_named(history)))
+
+
+# ---- looking ------------------------------------------------------------------------------------
+
+
+def read_history(folder: Folder) -> History:
+    """The history that the ledger holds now."""
+    with contextlib.closing(Ledger(folder.ledger)) as ledger:
+        return reading.history(ledger)
+
+
+def _named(history: History) -> set[tuple[int, int, str]]:
+    return {(r.trial, r.index, digest) for r in everyone(history) for digest in r.checkpoints}
+
+
+def everyone(history: History) -> list[Replica]:
+    """All replicas, and the trials' tests under further seeds."""
+    return [*history.replicas(*Status), *history.tests(*Status)]
+
+
+def _checkpoints(folder: Folder, history: History) -> list[Damage]:
+    """Every checkpoint that the ledger names, hashed."""
+    return [
+        damage
+        for replica in everyone(history)
+        for saved in replica.checkpoints.values()
+        if (damage := _damaged(folder, replica, saved)) is not None
+    ]
+
+
+def _damaged(folder: Folder, replica: Replica, saved: Saved) -> Damage | None:
+    place = f"trials/{folder.trial(replica.trial, replica.index).name}/{saved.file}"
+    whose = (replica.trial, replica.index, saved.digest)
+    try:
+        file.verify(folder.trial(replica.trial, replica.index) / saved.file, saved.digest)
+    except (MissingCheckpoint, CorruptCheckpoint) as error:
+        return Damage("checkpoints", place, error.reason, Remedy.DROP, *whose)
+    except CheckpointError as error:  # it may be good: nothing is derived from not knowing
+        return Damage("checkpoints", place, error.reason, Remedy.NONE, *whose)
+    return None
+
+
+def _unnamed(folder: Folder, history: History) -> Iterator[Damage]:
+    for replica in everyone(history):
+        its = folder.trial(replica.trial, replica.index)
+        for name in checkpoints.left_over(its, files(replica)):
+            place, whose = f"trials/{its.name}/{name}", (replica.trial, replica.index)
+            yield Damage("files", place, "no row names it", Remedy.SWEEP_UP, *whose)
+
+
+def files(replica: Replica) -> set[str]:
+    """The files in a replica's folder that rows name."""
+    return {saved.file for saved in replica.checkpoints.values()}
+
+
+def _copies(where: TrackerContext) -> Finding:
+    """Each tracker's copy, compared where it has everything and can be reached."""
+    damages: list[Damage] = []
+    notes: list[str] = []
+    behind = sync.behind(where)
+    for name, tracker in sync.made(where).items():
+        try:
+            found = _differences(tracker, *behind[name])
+        except Exception as error:  # noqa: BLE001 a store may fail in any way; the rest counts
+            told = without_password(str(error)) or type(error).__name__
+            notes.append(printable(f"{name} was not compared: {told.splitlines()[0]}"))
+        else:
+            damages += [Damage(name, "copy", text, Remedy.SEND) for text in found]
+    return Finding(tuple(damages), tuple(notes))
+
+
+def _differences(tracker: Tracker, had: int, misses: int) -> list[str]:
+    """Where a copy that `had` so many events differs; one that misses some is not looked into."""
+    if not isinstance(tracker, Comparable):
+        raise StorageError("it has no differences()")
+    problem = tracker.unreadable() if had else ""
+    if misses and not problem:
+        raise StorageError(f"it misses {misses} events, `sweep sync`")
+    return [problem] if problem else tracker.differences()

@@ -1,0 +1,161 @@
+"""Hyperband's brackets: synchronous successive halving, from many short trials to few long ones.
+
+Li et al., Hyperband: A Novel Bandit-Based Approach to Hyperparameter Optimization, JMLR 18, 2018,
+algorithm 1. With R the top rung, eta the reduction factor and s_max the most halvings that fit
+above the grace period, bracket s = s_max, …, 0 has ceil((s_max + 1) / (s + 1) · eta^s) trials and
+rungs at R · eta^-s, …, R / eta, R. When all of a bracket's trials have come to a rung, the best
+``1 / eta`` go on and the others end. Trials are dealt to the brackets by their numbers; after
+bracket 0 the next is s_max again. What is decided in a bracket depends on its own trials alone,
+whatever the order in which they arrive; slots that would wait begin the next bracket.
+
+A last bracket that ``trials`` does not fill is halved like the others, to at least one trial.
+"""
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import ClassVar
+
+from pydantic import BaseModel
+
+from sweep import schedulers
+from sweep.errors import BadConfig
+from sweep.history.events import FINISHED, Goal, Status
+from sweep.history.history import History
+from sweep.history.trial import Trial
+from sweep.schedulers import NewTrial, Plan, Resume, SchedulerContext, Stop
+from sweep.schedulers._shared.rungs import (
+    RungOptions,
+    evidence,
+    ranked_at,
+    to_climb,
+    top_rung,
+    waits,
+    worth,
+)
+
+#: Rounding that is forgiven where the top rung is a power of the factor times the grace period.
+_HAIR = 1e-9
+#: The most trials that a bracket may have.
+MOST_TRIALS = 10**12
+
+
+@dataclass(frozen=True)
+class Bracket:
+    """A set of trials that are compared only with each other."""
+
+    s: int
+    """How often it is halved."""
+    first: int
+    """The number of its first trial."""
+    size: int
+    rungs: tuple[float, ...]
+    """Ascending; the last is the top."""
+
+
+class Brackets(schedulers.Scheduler):
+    """Fills one bracket after the other and halves each at its rungs."""
+
+    Options: ClassVar[type[BaseModel]] = RungOptions
+    pauses = True
+
+    def __init__(self, options: BaseModel, frame: SchedulerContext) -> None:
+        if not isinstance(options, RungOptions):
+            raise TypeError(f"expected {RungOptions}, got {type(options)}")
+        self.time_attr = options.time_attr
+        self.eta = options.reduction_factor
+        top = top_rung(options, frame)
+        halvings = 0
+        while top / self.eta ** (halvings + 1) >= options.grace_period * (1 - _HAIR):
+            halvings += 1
+            if self.eta**halvings > MOST_TRIALS:
+                raise BadConfig(
+                    "scheduler.grace_period",
+                    options.grace_period,
+                    f"{top / self.eta**halvings:.3g} or more",
+                    f"the first bracket would have more than {MOST_TRIALS:,} trials",
+                )
+        self.levels = tuple(top / self.eta**s for s in range(halvings, -1, -1))
+        self.sizes = tuple(
+            math.ceil((halvings + 1) * self.eta**s / (s + 1)) for s in range(halvings, -1, -1)
+        )
+
+    def brackets(self, trials: int) -> Iterator[Bracket]:
+        """The brackets of so many trials, in their order."""
+        first = 0
+        while first < trials:
+            for place, size in enumerate(self.sizes):
+                if first < trials:
+                    s = len(self.levels) - 1 - place
+                    yield Bracket(s, first, min(size, trials - first), self.levels[place:])
+                first += size
+
+    def rest(self, history: History) -> float:
+        """What the brackets still take; who ends before a rung takes nobody's place."""
+        trials, left = history.trials, 0.0
+        for bracket in self.brackets(len(trials) + history.to_create - len(history.waiting)):
+            members = trials[bracket.first : bracket.first + bracket.size]
+            missing = bracket.size - len(members)
+            finals = []
+            for rung, level in enumerate(bracket.rungs):
+                below = [trial for trial in members if not trial.reached(level)]
+                done = sum(trial.status is Status.COMPLETED for trial in below)
+                ended = sum(trial.status in FINISHED for trial in below)
+                most = bracket.size - ended if missing or rung else len(members) - ended
+                finals.append(min(self._count(bracket, rung) - done, most))
+            left += to_climb(bracket.rungs, members, finals)
+        return left
+
+    def _count(self, bracket: Bracket, rung: int) -> int:
+        """How many of a bracket come to a rung; none go on from the top."""
+        if rung == len(bracket.rungs):
+            return 0
+        return max(1, bracket.size // int(self.eta**rung))
+
+    def plan(self, history: History, free: int) -> Plan:
+        """Halve the brackets whose trials are all there; then start fresh trials."""
+        stop: list[Stop] = []
+        resume: list[Resume] = []
+        fresh: list[NewTrial] = []
+        trials, to_come = history.trials, history.to_create - len(history.waiting)
+        for bracket in self.brackets(len(trials) + to_come):
+            self._halve(history, bracket, stop, resume)
+            goal = Goal(bracket.rungs[0], top=self.levels[-1])
+            members = trials[bracket.first : bracket.first + bracket.size]
+            missing = bracket.size - sum(t.status is not Status.WAITING for t in members)
+            why = f"bracket {bracket.s} has a place; to rung {goal.at:g}"
+            fresh += [NewTrial(goal, why)] * missing
+        resume = resume[:free]
+        return Plan(tuple(stop), tuple(resume), fresh=tuple(fresh[: free - len(resume)]))
+
+    def _halve(
+        self, history: History, bracket: Bracket, stop: list[Stop], resume: list[Resume]
+    ) -> None:
+        """Decide, rung by rung, which trials are promoted and which end."""
+        alive = history.trials[bracket.first : bracket.first + bracket.size]
+        if len(alive) < bracket.size:
+            return
+        for rung, level in enumerate(bracket.rungs[:-1]):
+            if not all(trial.reached(level) or trial.status in FINISHED for trial in alive):
+                return
+            there = [t for t in alive if t.reached(level) or t.status is Status.COMPLETED]
+            ranking = ranked_at(there, level)
+            count = self._count(bracket, rung + 1)
+            next_level = bracket.rungs[rung + 1]
+            alive = []
+            for place, (trial, score) in enumerate(ranking, start=1):
+                told = {**evidence(level, ranking, place, count), "bracket": bracket.s}
+                why = f"{worth(history, score)} is place {place} of {len(ranking)} at rung "
+                why += f"{level:g} of bracket {bracket.s}, where {count} go on"
+                if place <= count or _has_gone_on(trial, level):
+                    alive.append(trial)
+                    if waits(trial) and not trial.reached(next_level):
+                        goal = Goal(next_level, top=self.levels[-1])
+                        resume.append(Resume(trial.number, goal, f"promoted: {why}", told))
+                elif waits(trial):
+                    stop.append(Stop(trial.number, Status.PRUNED, f"stopped: {why}", told))
+
+
+def _has_gone_on(trial: Trial, level: float) -> bool:
+    """Whether the trial was promoted earlier, when the bracket had fewer trials."""
+    return trial.goal.at is not None and trial.goal.at > level

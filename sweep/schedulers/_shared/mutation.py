@@ -1,0 +1,126 @@
+"""Exploring from one point of a space: a parent's settings, each perturbed or drawn anew.
+
+Jaderberg et al., Population Based Training of Neural Networks, 2017, section 4.1.1 and appendix A.
+"""
+
+import math
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from sweep.errors import BadConfig, BadSpace
+from sweep.schedulers import SchedulerContext
+from sweep.space import Choice, Domain, Float, Int, Normal, Ordinal, Space, choice_key, sample
+from trainables.core import rng
+from trainables.errors import nearest
+
+#: Attempts at a point at which every expression of the space has a value.
+ATTEMPTS = 100
+
+
+@dataclass(frozen=True)
+class Exploration:
+    """How far from the parent."""
+
+    resample_probability: float
+    factors: tuple[float, ...]
+    names: Collection[str]
+    """The parameters that change; the others are inherited."""
+
+    def explore(
+        self, space: Space, searched: dict[str, Any], stream: np.random.Generator
+    ) -> dict[str, Any]:
+        """A child's searched values; a parameter that only the child needs is drawn."""
+
+        def suggest(name: str, domain: Domain) -> Any:
+            if name not in searched or not domain.contains(searched[name]):
+                return sample(domain, stream)
+            return (
+                self._change(domain, searched[name], stream)
+                if name in self.names
+                else searched[name]
+            )
+
+        for _ in range(ATTEMPTS):
+            try:
+                return space.resolve(suggest).searched
+            except BadSpace as error:
+                refusal = error
+        raise refusal
+
+    def _change(self, domain: Domain, value: Any, stream: np.random.Generator) -> Any:
+        if stream.random() < self.resample_probability:
+            return sample(domain, stream)
+        if isinstance(domain, Choice | Ordinal):
+            return _neighbour(domain, value, stream)
+        factor = self.factors[int(stream.integers(len(self.factors)))]
+        return perturbed(domain, value, factor)
+
+
+def _neighbour(domain: Choice | Ordinal, value: Any, stream: np.random.Generator) -> Any:
+    """The value before or after it; the order of a choice is that of the spec."""
+    place = domain.index[choice_key(value)]
+    places = [p for p in (place - 1, place + 1) if 0 <= p < len(domain.values)]
+    return domain.values[places[int(stream.integers(len(places)))]] if places else value
+
+
+def perturbed(domain: Float | Int | Normal, value: float, factor: float) -> float:
+    """`value` times `factor`, inside the domain; on a grid it moves by one step at least."""
+    wanted = value * factor
+    found = domain.snap(wanted)
+    if found == value and domain.step and wanted != value:
+        return domain.snap(value + math.copysign(domain.step, wanted - value))
+    return found
+
+
+def changes(before: dict[str, Any], after: dict[str, Any]) -> str:
+    """What a child changed, in words."""
+    told = [
+        f"{name} {_short(before[name])} → {_short(after[name])}"
+        if name in before
+        else f"{name} {_short(after[name])}"
+        for name in after
+        if name not in before or before[name] != after[name]
+    ]
+    return ", ".join(told) or "the same settings"
+
+
+def _short(value: Any) -> str:
+    return f"{value:.4g}" if isinstance(value, float) else choice_key(value)
+
+
+def check_names(names: Sequence[str] | None, frame: SchedulerContext) -> tuple[str, ...]:
+    """The parameters that children change: those that are named, by default all searched ones.
+
+    Those that a child has to have as its parent are never among them.
+    """
+    searched = tuple(frame.space.domains)
+    if not searched:
+        raise BadConfig("space", "no searched parameter", "one at least", "children change them")
+    open_ = tuple(name for name in searched if name not in frame.fixed)
+    if not open_:
+        hint = f"a child goes on from a checkpoint that holds {', '.join(searched)}"
+        raise BadConfig("space", searched, "a searched parameter that children can change", hint)
+    for name in names or ():
+        if name not in searched:
+            raise BadConfig(
+                "scheduler.hyperparam_mutations",
+                name,
+                f"searched parameters: {', '.join(searched)}",
+                nearest(name, searched),
+            )
+        if name in frame.fixed:
+            raise BadConfig(
+                "scheduler.hyperparam_mutations",
+                name,
+                f"parameters that a child can change: {', '.join(open_)}",
+                f"a child goes on from its parent's checkpoint, which holds {name}; it inherits it",
+            )
+    return tuple(open_ if names is None else names)
+
+
+def stream_of(frame: SchedulerContext, number: int) -> np.random.Generator:
+    """The stream in which the settings of the child with this number are found."""
+    return rng.generator(frame.seed, "explore", number)

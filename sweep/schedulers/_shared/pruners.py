@@ -1,0 +1,263 @@
+"""Schedulers that ask one of Optuna's pruners, every `interval`, whether a trial goes on.
+
+Optuna is imported when the first trial is judged, not where a sweep is only looked at. A missing
+score is no value: the pruner is not asked about a trial that has none at its level.
+"""
+
+import copy
+import functools
+import math
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import optuna
+from optuna.pruners import BasePruner, HyperbandPruner, SuccessiveHalvingPruner
+from optuna.trial import FrozenTrial, TrialState
+from pydantic import BaseModel, Field
+
+from sweep.errors import BadConfig
+from sweep.history.events import Goal, Status
+from sweep.history.history import History
+from sweep.history.optuna_terms import direction
+from sweep.history.trial import Trial
+from sweep.schedulers import SchedulerContext
+from sweep.schedulers._shared.rungs import TimeOptions, check_reached
+from sweep.schedulers._shared.stopping import PerTrialStopping, Verdict
+from trainables.errors import nearest
+
+if TYPE_CHECKING:
+    from optuna.pruners import BasePruner
+
+
+# -------------------------------------------------------------------------------------------------
+# The history as a study in memory, on which Optuna's pruners judge one trial.
+#
+# The study is made anew for each plan. A trial stands there with its score at each of its looks,
+# the multiples of the interval at which it can have come to rest, under that level as its step:
+# its steps are as many as its looks, in whatever units time is counted. Where a pruner compares
+# with completed trials only, these have a score at the looks of those that are judged too, and
+# the others have none. Pruners that remember in the study what they decided before (successive
+# halving, Hyperband) get one in which every trial still runs, and are shown every rung that was
+# come to again, so that they remember the same.
+
+optuna.logging.set_verbosity(optuna.logging.WARNING)
+
+#: The name of every study here; Hyperband deals trials to its brackets by it.
+_NAME = "sweep"
+_STATES = {
+    Status.WAITING: TrialState.RUNNING,
+    Status.RUNNING: TrialState.RUNNING,
+    Status.PAUSED: TrialState.RUNNING,
+    Status.PRUNED: TrialState.PRUNED,
+    Status.STOPPED: TrialState.PRUNED,
+    Status.COMPLETED: TrialState.COMPLETE,
+    Status.FAILED: TrialState.FAIL,
+}
+
+
+class Study:
+    """What Optuna is shown of a sweep at one moment.
+
+    Args:
+        history: the sweep.
+        interval: trials are looked at where they pass a multiple of it.
+        pruner: who will be asked.
+    """
+
+    def __init__(self, history: History, interval: int, pruner: BasePruner) -> None:
+        self._trials, self._interval, self._pruner = history.trials, interval, pruner
+        self._study = optuna.create_study(study_name=_NAME, direction=direction(history.objective))
+        self._remembers = isinstance(pruner, SuccessiveHalvingPruner | HyperbandPruner)
+        judged = {level for trial in history.of(Status.PAUSED) for level in self._looks(trial)}
+        shown = [self._shown(trial, judged) for trial in history.trials]
+        self._completed = [n for n, one in enumerate(shown) if one.state is TrialState.COMPLETE]
+        for one in shown if self._remembers else ():
+            one.state, one.value, one.datetime_complete = TrialState.RUNNING, None, None
+        self._study.add_trials(shown)
+
+    def prunes(self, number: int) -> bool:
+        """Whether the pruner would end the trial with this number, where it stands."""
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of values that it passes over, and experiments
+            if self._remembers:
+                self._remind(number)
+            return bool(self._pruner.prune(self._study, self._frozen(number)))
+
+    def completed_at(self, level: int) -> list[tuple[int, float]]:
+        """Number and value of the completed trials that have one at a level."""
+        there = (number for number in self._completed if self._trials[number].reached(level))
+        found = ((number, self._trials[number].score_at(level)) for number in there)
+        return [(number, value) for number, value in found if value is not None]
+
+    def value_at(self, number: int, level: int) -> float | None:
+        """The value of one trial at a look; None: it has none there."""
+        return self._frozen(number).intermediate_values.get(level)
+
+    def _frozen(self, number: int) -> FrozenTrial:
+        return self._study.get_trials(deepcopy=False)[number]
+
+    def _looks(self, trial: Trial) -> set[int]:
+        """The levels at which it can have been looked at, its newest among them."""
+        longest = max((replica.curve for replica in trial.counted), key=len)
+        times = [*(point.time for point in longest), trial.time]
+        looks = {time // self._interval for time in times}
+        return {int(look) * self._interval for look in looks if look >= 1}
+
+    def _shown(self, trial: Trial, judged: set[int]) -> FrozenTrial:
+        state, score = _STATES[trial.status], trial.score
+        if state is TrialState.COMPLETE and (score is None or not math.isfinite(score)):
+            state = TrialState.FAIL
+        levels = set[int]()
+        if self._remembers or state is TrialState.COMPLETE or trial.status is Status.PAUSED:
+            levels |= self._looks(trial)
+        if state is TrialState.COMPLETE and not self._remembers:
+            levels |= judged
+        reached = [level for level in sorted(levels) if trial.reached(level)]
+        found = zip(reached, trial.scores_at(reached), strict=True)
+        return optuna.trial.create_trial(
+            state=state,
+            value=score if state is TrialState.COMPLETE else None,
+            intermediate_values={level: value for level, value in found if value is not None},
+        )
+
+    def _remind(self, judged: int) -> None:
+        """Show every rung that was come to before; what is decided there is known."""
+        for number in range(len(self._study.get_trials(deepcopy=False))):
+            steps = sorted(self._frozen(number).intermediate_values)
+            for step in self._rungs(steps[:-1] if number == judged else steps):
+                then = copy.copy(self._frozen(number))
+                values = then.intermediate_values
+                then.intermediate_values = {s: v for s, v in values.items() if s <= step}
+                self._pruner.prune(self._study, then)
+
+    def _rungs(self, steps: Sequence[int]) -> list[int]:
+        """The steps at which a trial came to a rung; at the others these pruners do nothing."""
+        found, rung = [], self._pruner._min_resource  # type: ignore[attr-defined] # both have it
+        for step in steps:
+            if step >= rung:
+                found.append(step)
+                while rung <= step:
+                    rung *= self._pruner._reduction_factor  # type: ignore[attr-defined] # likewise
+        return found
+
+
+def make(name: str, arguments: Mapping[str, Any]) -> BasePruner:
+    """A pruner of ``optuna.pruners`` by its class's name."""
+    cls: Callable[..., BasePruner] = getattr(optuna.pruners, name)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
+        return cls(**arguments)
+
+
+def make_asked(given: Mapping[str, Any], place: str, top: float | None) -> BasePruner:
+    """The pruner that a spec asks for: ``pruner``, its class's name, and its arguments.
+
+    Args:
+        given: what stands in the spec at `place`.
+        place: for messages.
+        top: where trials end, in units of ``time_attr``; None: not known.
+
+    Raises:
+        BadConfig: Optuna has no such pruner, or refuses the arguments.
+    """
+    name = given["pruner"]
+    known = [n for n in optuna.pruners.__all__ if n not in ("BasePruner", "PatientPruner")]
+    if name not in known:
+        hint = "use scheduler: patient" if name == "PatientPruner" else nearest(name, known)
+        raise BadConfig(f"{place}.pruner", name, f"one of {', '.join(sorted(known))}", hint)
+    arguments = {key: value for key, value in given.items() if key != "pruner"}
+    if name == "SuccessiveHalvingPruner" and not isinstance(arguments.get("min_resource"), int):
+        raise BadConfig(
+            f"{place}.min_resource",
+            arguments.get("min_resource"),
+            "a whole number",
+            "the lowest rung, in units of time_attr; it is not guessed from the first trials",
+        )
+    if name == "HyperbandPruner" and not isinstance(arguments.get("max_resource"), int):
+        if top is None or "max_resource" in arguments:
+            raise BadConfig(
+                f"{place}.max_resource",
+                arguments.get("max_resource"),
+                "a whole number",
+                "the top rung, in units of time_attr; it is not guessed from the first trials",
+            )
+        arguments["max_resource"] = int(top)
+    try:
+        return make(name, arguments)
+    except (TypeError, ValueError) as error:
+        raise BadConfig(place, arguments, f"arguments of optuna's {name}", str(error)) from error
+
+
+#: Completed trials that a decision remembers.
+_SHOWN = 12
+
+
+class PrunerOptions(TimeOptions):
+    """When trials are looked at."""
+
+    interval: int = Field(
+        1, ge=1, description="Distance between two looks at a trial, in units of time_attr."
+    )
+
+
+class StartupOptions(PrunerOptions):
+    """When pruning begins."""
+
+    n_startup_trials: int = Field(
+        5, ge=0, description="Trials that must be completed before any is ended."
+    )
+    n_warmup_steps: int = Field(
+        0, ge=0, description="A trial is not ended before this, in units of time_attr."
+    )
+
+
+class Pruned(PerTrialStopping):
+    """Looks at each trial every `interval`."""
+
+    pruner: ClassVar[str]
+    """The name of Optuna's class; it takes all options but those of when to look."""
+
+    def __init__(self, options: BaseModel, frame: SchedulerContext) -> None:
+        if not isinstance(options, PrunerOptions):
+            raise TypeError(f"expected {PrunerOptions}, got {type(options)}")
+        self.time_attr = options.time_attr
+        self.interval = options.interval
+        self.levels: tuple[float, ...] = ()
+        startup = getattr(options, "n_startup_trials", 0)
+        self.spares = startup if isinstance(startup, int) else 0
+        self._arguments = options.model_dump(exclude=set(PrunerOptions.model_fields))
+        check_reached("scheduler.interval", options.interval, options.time_attr, frame)
+
+    def make_pruner(self) -> "BasePruner":
+        """One of Optuna's, new each time."""
+        return make(self.pruner, self._arguments)
+
+    def next_goal(self, time: float) -> Goal:
+        """The next multiple of `interval`."""
+        return Goal(float((time // self.interval + 1) * self.interval))
+
+    def judge(self, history: History) -> Callable[[Trial], Verdict]:
+        """Ask the pruner about each trial at its newest level."""
+        pruner = self.make_pruner()
+        name = type(pruner).__name__
+        return functools.partial(self._verdict, Study(history, self.interval, pruner), name)
+
+    def _verdict(self, study: "Study", name: str, trial: Trial) -> Verdict:
+        level = int(trial.time // self.interval) * self.interval
+        metric = trial.objective.metric
+        value = study.value_at(trial.number, level)
+        if value is None:
+            return Verdict(True, f"goes on: no {metric} at {level} yet", {"look": level})
+        others, ends = study.completed_at(level), study.prunes(trial.number)
+        told = {
+            "look": level,
+            "pruner": name,
+            "value": value,
+            "completed": len(others),
+            "trials": [number for number, _ in others[-_SHOWN:]],
+            "values": [value for _, value in others[-_SHOWN:]],
+        }
+        what = "stopped" if ends else "goes on"
+        why = f"{what}: {metric} {value:.6g} at {level} beside {len(others)} completed trials"
+        return Verdict(not ends, f"{why}, says {name}", told)

@@ -1,0 +1,243 @@
+"""Racing: each trial begins with one seed, and gets more only while it could still be the best.
+
+A race is run wherever trials stand still: among those that have reached a rung, by their scores
+there, and among those that are completed, by their final scores. In each race
+
+1. the trial with the best score, the incumbent, is trained under all `replicas` seeds first;
+2. every other one whose mean may yet be as good gets one seed more, until it has as many;
+   it may, unless the means lie further apart than chance explains:
+
+       difference > t(CONFIDENCE, f) · s · √(1 / seeds of the incumbent + 1 / its own seeds)
+
+   where s is the standard deviation between seeds, pooled over the trials of the race that have
+   several, and f its degrees of freedom;
+3. the rest are out of the race, and the incumbent never is.
+
+Racing: Birattari et al., A Racing Algorithm for Configuring Metaheuristics, 2002; López-Ibáñez et
+al., The irace package, 2016, whose t-test variant is this one without pairing, since a seed means
+nothing across settings. The incumbent first: Hutter et al., Sequential Model-Based Optimization for
+General Algorithm Configuration, 2011, section 3.1 (intensification).
+
+It is a function of the history, as a scheduler is, and stands around one. While the incumbent of a
+race is short of seeds, nobody there can be compared: to the scheduler within they all still run.
+"""
+
+import copy
+import math
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass, fields, replace
+from typing import ClassVar
+
+from pydantic import BaseModel
+
+from sweep import schedulers, stats
+from sweep import spec as specs
+from sweep.history.events import Evidence, Status, group_status
+from sweep.history.history import History
+from sweep.history.trial import Trial, rank_key
+from sweep.schedulers import AddReplica, Plan
+from sweep.spec import Plugin, SweepSpec
+from sweep.stats import Spread
+
+#: How sure it must be that a trial is not the best before it gets no more seeds.
+CONFIDENCE = 0.95
+
+
+def build(
+    spec: SweepSpec, paths: Sequence[str] = (), fixed: Collection[str] = ()
+) -> schedulers.Scheduler:
+    """The scheduler that `spec` names, with its options checked; around it a race, if so set.
+
+    Args:
+        spec: of the sweep.
+        paths: folders in which the module of one of one's own is looked for.
+        fixed: settings that no child of a trial may change (`Trainable.fixed_keys`).
+    """
+    cls = schedulers.find(spec.scheduler.name, paths)
+    _check_finishing(spec, cls)
+    options = specs.build(cls.Options, spec.scheduler, "scheduler", spec.source)
+    frame = schedulers.SchedulerContext(spec.stop, spec.trials, spec.space, spec.seed, fixed)
+    scheduler = cls(options, frame)
+    return Scheduler(scheduler, spec.replicas) if spec.racing else scheduler
+
+
+def _check_finishing(spec: SweepSpec, cls: type[schedulers.Scheduler]) -> None:
+    """Refuse ``finish_best`` with the reason where one of our schedulers does not have it."""
+    key, name = "finish_best", spec.scheduler.name
+    given = spec.scheduler.options
+    if key in given and not schedulers.is_foreign(name) and key not in cls.Options.model_fields:
+        place = ("scheduler", key)
+        raise spec.source.refuse(
+            place, given[key], f"no such key with {name}", schedulers.NOBODY_WAITS
+        )
+
+
+def settled(spec: SweepSpec, paths: Sequence[str] = ()) -> SweepSpec:
+    """`spec` as the ledger of a new sweep keeps it: see `schedulers.Scheduler.settle`."""
+    plugin = spec.scheduler
+    options = schedulers.find(plugin.name, paths).settle(plugin.options)
+    return spec.model_copy(update={"scheduler": Plugin(name=plugin.name, options=dict(options))})
+
+
+class Scheduler(schedulers.Scheduler):
+    """A scheduler whose trials race.
+
+    Args:
+        within: decides about trials, of which it sees the seeds that count.
+        seeds: how many a trial has at most.
+    """
+
+    Options: ClassVar[type[BaseModel]] = BaseModel
+
+    def __init__(self, within: schedulers.Scheduler, seeds: int) -> None:
+        self._within = within
+        self._seeds = seeds
+        self.time_attr = within.time_attr
+        self.levels = within.levels
+        self.pauses = within.pauses
+        self.spares = within.spares
+
+    def plan(self, history: History, free: int) -> Plan:
+        """Seeds for those that race, then what the scheduler within wants of the rest."""
+        races = [_Race(members, level, self._seeds) for level, members in _gathered(history)]
+        wanted = [seed for race in races for seed in race.wanted()][:free]
+        left = free - len(wanted)
+        if not left:
+            return Plan(seeds=tuple(wanted))
+        held = {trial.number for race in races if race.open for trial in race.at_rest}
+        held |= {seed.trial for seed in wanted}  # until it counts, its trial stands where it is
+        return replace(self._within.plan(_holding(history, held), left), seeds=tuple(wanted))
+
+    def rest(self, history: History) -> float | None:
+        """What the scheduler within says of its trials; further seeds come on top."""
+        return self._within.rest(history)
+
+
+@dataclass(frozen=True)
+class _Race:
+    """Trials that are compared at one level."""
+
+    members: Sequence[Trial]
+    """With a score there, best first."""
+    level: float
+    """Where, in units of ``time_attr``; infinity: at the end."""
+    seeds: int
+    """How many a trial has at most."""
+
+    @property
+    def at_rest(self) -> list[Trial]:
+        """Trials that wait at this level and can be given another seed."""
+        return [trial for trial in self.members if _rests_at(trial, self.level)]
+
+    @property
+    def open(self) -> bool:
+        """Whether the incumbent is still short of seeds that it can be given here."""
+        incumbent = self.members[0]
+        return _rests_at(incumbent, self.level) and len(incumbent.counted) < self.seeds
+
+    def wanted(self) -> Iterator[AddReplica]:
+        """The seeds that are to be added, in order."""
+        incumbent = self.members[0]
+        if self.open:
+            why = "it is the best so far, and gets all its seeds first"
+            for index in range(len(incumbent.replicas), self.seeds):
+                yield self._more(incumbent, index, why, {})
+            return
+        spread = stats.pooled_spread([self._scores(trial) for trial in self.members])
+        for trial in self.members[1:]:
+            if _rests_at(trial, self.level) and _may_grow(trial, self.seeds):
+                yield from self._challenge(trial, incumbent, spread)
+
+    def _challenge(
+        self, trial: Trial, incumbent: Trial, spread: Spread | None
+    ) -> Iterator[AddReplica]:
+        """Another seed for `trial`, if it could be as good as the incumbent."""
+        own, best = self._scores(trial), self._scores(incumbent)
+        behind = trial.objective.sign * (stats.mean(best) - stats.mean(own))
+        evidence = {"behind": behind, "mean": stats.mean(own), "seeds": len(own)}
+        if spread is None:  # the incumbent can be given no second seed: nothing can be excluded
+            yield self._more(trial, len(trial.replicas), "no spread is known", evidence)
+            return
+        error = spread.deviation * math.sqrt(1 / len(best) + 1 / len(own))
+        reach = stats.t_quantile(CONFIDENCE, spread.freedom) * error
+        if behind <= reach:
+            evidence |= {"reach": reach, "spread": spread.deviation, "freedom": spread.freedom}
+            evidence |= {"incumbent": incumbent.number, "best": stats.mean(best)}
+            why = (
+                f"it could still be the best: {behind:.6g} behind trial {incumbent.number}, "
+                f"chance explains {reach:.6g}"
+            )
+            yield self._more(trial, len(trial.replicas), why, evidence)
+
+    def _more(self, trial: Trial, index: int, why: str, evidence: Evidence) -> AddReplica:
+        where = "at the end" if math.isinf(self.level) else f"at rung {self.level:g}"
+        return AddReplica(trial.number, index, trial.goal, f"{where}: {why}", evidence)
+
+    def _scores(self, trial: Trial) -> list[float]:
+        scores = (replica.score_at(self.level) for replica in trial.counted)
+        return [score for score in scores if score is not None]
+
+
+def _gathered(history: History) -> Iterator[tuple[float, list[Trial]]]:
+    """(level, those that race there, best first), the end first, then from the top rung down."""
+    racing = [
+        trial
+        for trial in history.trials
+        if trial.parent is None
+        and trial.status not in (Status.FAILED, Status.STOPPED)
+        and not trial.held
+        and not any(replica.ended_early for replica in trial.replicas)
+    ]
+    levels = {trial.goal.at for trial in racing if _standing(trial) is Status.PAUSED}
+    for level in sorted({*(at for at in levels if at is not None), math.inf}, reverse=True):
+        there = [trial for trial in racing if _is_at(trial, level)]
+        scored = [
+            (rank_key(t, t.score_at(level)), t) for t in there if t.score_at(level) is not None
+        ]
+        if scored:
+            yield level, [trial for _, trial in sorted(scored, key=lambda pair: pair[0])]
+
+
+def _is_at(trial: Trial, level: float) -> bool:
+    if not math.isinf(level):
+        return trial.reached(level)
+    return _standing(trial) is Status.COMPLETED
+
+
+def _standing(trial: Trial) -> Status:
+    """Where the trial stands, whatever seeds are catching up with it."""
+    return group_status([replica.status for replica in trial.counted])
+
+
+def _rests_at(trial: Trial, level: float) -> bool:
+    """Whether the trial stands still at `level`."""
+    if math.isinf(level):
+        return _standing(trial) is Status.COMPLETED
+    waits = _standing(trial) is Status.PAUSED and trial.goal.at == level
+    return waits and not any(replica.unfinished for replica in trial.counted)
+
+
+def _may_grow(trial: Trial, seeds: int) -> bool:
+    """Whether the trial can be given another seed and is not training one already."""
+    return len(trial.replicas) < seeds and len(trial.counted) == len(trial.replicas)
+
+
+def _holding(history: History, held: set[int]) -> History:
+    """The history as it looks to a scheduler that must not decide about `held` yet."""
+    if not held:
+        return history
+    view = copy.copy(history)
+    view.trials = [_Held.of(t) if t.number in held else t for t in history.trials]
+    return view
+
+
+class _Held(Trial):
+    """A trial that cannot be compared yet: it counts where it has been, and seems to run."""
+
+    @classmethod
+    def of(cls, trial: Trial) -> "_Held":
+        return cls(**{field.name: getattr(trial, field.name) for field in fields(trial)})
+
+    @property
+    def status(self) -> Status:
+        return Status.RUNNING

@@ -1,0 +1,145 @@
+"""What schedulers with rungs share: their options, the top rung, and the numbers of a ranking."""
+
+from collections.abc import Sequence
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from sweep.errors import BadConfig
+from sweep.history.events import Evidence, Status
+from sweep.history.history import History
+from sweep.history.trial import Trial, rank_key
+from sweep.schedulers import SchedulerContext
+
+SETTINGS = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False)
+
+#: Places of a ranking that a decision remembers: its head, and either side of those in question.
+_HEAD, _AROUND = 3, 1
+
+
+class TimeOptions(BaseModel):
+    """In what a scheduler counts."""
+
+    model_config = SETTINGS
+
+    time_attr: str = Field(
+        "training_iteration", description="Result key in which rungs are counted."
+    )
+
+
+class RungOptions(TimeOptions):
+    """Where the rungs begin and end, and how they are spaced."""
+
+    max_t: float | None = Field(
+        None, gt=0, description="Top rung, in units of time_attr; default: stop[time_attr]."
+    )
+    grace_period: float = Field(1, gt=0, description="Lowest rung, in units of time_attr.")
+    reduction_factor: int = Field(
+        3, ge=2, description="Of this many trials at a rung, one goes on; also the rungs' ratio."
+    )
+
+
+def top_rung(options: RungOptions, frame: SchedulerContext) -> float:
+    """Where the top rung is.
+
+    Raises:
+        BadConfig: it is not known, or no trial would ever come to a rung.
+    """
+    attr, end = options.time_attr, frame.stop.get(options.time_attr)
+    top = options.max_t if options.max_t is not None else end
+    if top is None:
+        raise BadConfig(
+            "scheduler.max_t",
+            None,
+            "a number",
+            f"set it, or stop.{attr}, so that the top rung is known",
+        )
+    if end is not None and top > end:
+        raise BadConfig(
+            "scheduler.max_t",
+            top,
+            f"at most stop.{attr}, {end:g}",
+            "trials end there; leave max_t out, or raise the stop",
+        )
+    if options.grace_period > top:
+        raise BadConfig(
+            "scheduler.grace_period", options.grace_period, f"at most the top rung, {top:g}"
+        )
+    check_first("scheduler.grace_period", options.grace_period, attr)
+    return top
+
+
+def check_first(place: str, level: float, time_attr: str) -> None:
+    """Refuse a first level that lies before the end of the first iteration."""
+    if time_attr == "training_iteration" and level < 1:
+        raise BadConfig(
+            place, level, "at least 1", "a slice is at least one iteration; no trial stops earlier"
+        )
+
+
+def check_reached(place: str, level: float, time_attr: str, frame: SchedulerContext) -> None:
+    """Refuse a first level to which no trial comes before a stopping criterion ends it."""
+    end = frame.stop.get(time_attr)
+    if end is not None and level >= end:
+        raise BadConfig(
+            place,
+            level,
+            f"less than stop.{time_attr}, {end:g}",
+            "trials would end before the scheduler looks at them",
+        )
+
+
+def waits(trial: Trial) -> bool:
+    """Whether the trial has reached its goal and waits for a decision."""
+    return trial.status is Status.PAUSED and not trial.unfinished
+
+
+def worth(history: History, score: float | None) -> str:
+    """A score in words."""
+    return "no score" if score is None else f"{history.objective.metric} {score:.6g}"
+
+
+def ranked_at(trials: Sequence[Trial], level: float) -> list[tuple[Trial, float | None]]:
+    """Trials with their scores at a level, best first; a missing score is last."""
+    scored = [(trial, trial.score_at(level)) for trial in trials]
+    return sorted(scored, key=lambda pair: rank_key(*pair))
+
+
+def to_climb(levels: Sequence[float], trials: Sequence[Trial], finals: Sequence[float]) -> float:
+    """What is left to train where so many of `trials` come to each level in all, about."""
+    left = bottom = 0.0
+    for level, final in zip(levels, finals, strict=True):
+        left += max(0.0, final - sum(t.reached(level) for t in trials)) * (level - bottom)
+        bottom = level
+    begun = (
+        trial.time - max((level for level in levels if level <= trial.time), default=0.0)
+        for trial in trials
+        if climbs(trial)
+    )
+    return max(0.0, left - sum(begun))
+
+
+def climbs(trial: Trial) -> bool:
+    """Whether the trial runs, or was interrupted, before its goal."""
+    return trial.status is Status.RUNNING or trial.unfinished
+
+
+def evidence(
+    level: float, ranking: Sequence[tuple[Trial, float | None]], place: int, going_on: int
+) -> Evidence:
+    """The numbers of a decision about the trial at `place`, where the first `going_on` go on.
+
+    Long rankings are told by their head, the cut, and the neighbours of the trial itself.
+    """
+    wanted = {*range(1, _HEAD + 1)}
+    for middle in (place, going_on):
+        wanted |= {*range(middle - _AROUND, middle + _AROUND + 1)}
+    places = [p for p in sorted(wanted | {going_on + 1}) if 1 <= p <= len(ranking)]
+    return {
+        "rung": level,
+        "place": place,
+        "of": len(ranking),
+        "going_on": going_on,
+        "places": places,
+        "trials": [ranking[p - 1][0].number for p in places],
+        "scores": [ranking[p - 1][1] for p in places],
+    }

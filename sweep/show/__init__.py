@@ -1,1 +1,0 @@
-"""What a person sees of a sweep: looked up, worded, drawn, and shown while it runs."""

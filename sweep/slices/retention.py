@@ -1,0 +1,109 @@
+"""Which checkpoints of a trial are kept, and what else may lie in its folder.
+
+A checkpoint counts from the moment that the ledger names it; until then its file is nothing. An
+older one may go only after a newer one is named. The newest two always stay, since the newest may
+turn out to be damaged.
+
+Segments belong to all checkpoints of a folder that name them. Only the driver deletes segments, and
+only of a folder in which no slice runs: a checkpoint that is being written may rely on any of them.
+"""
+
+import shutil
+from collections.abc import Iterable
+from pathlib import Path
+
+from sweep.history.events import Saved
+from sweep.history.history import History
+from sweep.history.replica import Replica
+from sweep.ledger.folder import leads_elsewhere
+from sweep.spec import CheckpointPolicy
+from trainables.checkpoint import disk, file, segments
+from trainables.checkpoint.opaque import TEMPORARY
+from trainables.errors import CheckpointError, MissingCheckpoint
+
+#: Checkpoints that stay whatever the policy says, so that a damaged one costs one interval.
+ALWAYS_KEPT = 2
+
+
+def expendable(checkpoints: Iterable[Saved], policy: CheckpointPolicy, sign: float) -> list[Saved]:
+    """The checkpoints of one trial that nothing needs; `sign` is +1 where more is better."""
+    by_age = sorted(checkpoints, key=lambda saved: saved.iteration)
+    valued = [saved for saved in by_age if saved.value is not None]
+    valued.sort(key=lambda saved: (sign * (saved.value or 0.0), saved.iteration))
+    kept = {saved.digest for saved in by_age[-max(policy.keep_last, ALWAYS_KEPT) :]}
+    if policy.keep_best:
+        kept |= {saved.digest for saved in valued[-policy.keep_best :]}
+    return [saved for saved in by_age if saved.digest not in kept]
+
+
+def needed_by_children(history: History, replica: Replica) -> set[str]:
+    """Digests of its checkpoints that trials bred from it would need if theirs were damaged."""
+    births = [
+        child
+        for trial in history.children(replica.trial)
+        for child in trial.replicas
+        if trial.may_go_on(child) and len(child.checkpoints) < ALWAYS_KEPT
+    ]
+    return {
+        child.birth.saved.digest
+        for child in births
+        if child.birth is not None and child.birth.replica == replica.index
+    }
+
+
+def remove(folder: Path, names: Iterable[str]) -> None:
+    """Delete checkpoint files that nothing needs; their segments stay for `sweep_up`."""
+    for name in names:
+        (folder / name).unlink(missing_ok=True)
+
+
+def sweep_up(folder: Path, named: Iterable[str]) -> list[str]:
+    """Delete what a crash left, and what the ledger no longer names; no slice may run there.
+
+    That is our temporary files, checkpoints that are not in `named`, and segments that none of
+    these needs. Files of other names are left alone, and so is a folder that is only a link.
+    Returns the names that were deleted.
+    """
+    left = left_over(folder, named)
+    remove(folder, left)
+    return left
+
+
+def left_over(folder: Path, named: Iterable[str]) -> list[str]:
+    """The names of the files that `sweep_up` would delete."""
+    if leads_elsewhere(folder):
+        return []
+    keep = set(named)
+    found = [path for path in sorted(folder.glob("*")) if _is_ours(path)]
+    large = [path for path in found if segments.PATTERN.fullmatch(path.name)]
+    if large:
+        keep |= _needed(folder, keep, large)
+    return [path.name for path in found if path.name not in keep]
+
+
+def _needed(folder: Path, named: Iterable[str], large: Iterable[Path]) -> set[str]:
+    """Names of the segments that checkpoints need; all of them while one cannot be read."""
+    needed: set[str] = set()
+    for name in named:
+        try:
+            needed |= file.segments_of(folder / name)
+        except MissingCheckpoint:
+            continue
+        except CheckpointError:
+            return {path.name for path in large}
+    return needed
+
+
+def remove_temporary_folders(folder: Path) -> None:
+    """Delete what trainables that were killed left; none may live."""
+    if leads_elsewhere(folder):
+        return
+    for path in folder.glob(f"{TEMPORARY}*"):
+        shutil.rmtree(path, ignore_errors=True)
+
+
+def _is_ours(path: Path) -> bool:
+    """Whether we may have made it, as its name says; we make no folders."""
+    name, ours = path.name, (disk.TEMP_PATTERN, segments.PATTERN)
+    named = file.parse_name(name) is not None or any(p.fullmatch(name) for p in ours)
+    return named and (path.is_symlink() or not path.is_dir())

@@ -1,0 +1,268 @@
+"""One slice: a stretch of a trial's training, from a checkpoint to a goal.
+
+    (settings, seed, source checkpoints, goal) → (results, checkpoints)
+
+It is the only caller of `Trainable` and runs in any worker process. A slice ends at its goal, when
+a stopping criterion is met, when its time is up, or when it is asked to; it saves a checkpoint at
+its end and on its way.
+"""
+
+import json
+import os
+import time
+import traceback
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from sweep import plugins
+from sweep.history.events import End, Metrics, Row
+from sweep.history.results import flatten, instead_of_number, number
+from sweep.ledger import codec
+from sweep.slices import cache
+from sweep.slices.checkpoints import Beginning, DiskRefuses, Saving
+from sweep.slices.messages import SliceOutcome, SliceSpec
+from sweep.slices.stopping import FINAL, ending, met
+from trainables.checkpoint import disk
+from trainables.core import failpoints
+from trainables.errors import TrainableError, WorkerDied, shorten
+from trainables.trainable import Trainable, TrialContext
+
+#: Seconds between two progress notes of a slice.
+PROGRESS_S = 0.3
+_WRITE_ANEW = os.O_WRONLY | os.O_CREAT | os.O_TRUNC
+
+
+def run_slice(spec: SliceSpec) -> SliceOutcome:
+    """Run one slice to its end; exceptions of the trainable are part of the outcome.
+
+    Raises:
+        StaleProcess: an earlier trial left something running here; call it in another process.
+    """
+    stands = spec.sources[0].digest if spec.sources else _unsaved(spec.iteration)
+    cache.make_room(_key(spec, stands))
+    return _Slice(spec).run()
+
+
+class _Slice:
+    """The course of one slice."""
+
+    def __init__(self, spec: SliceSpec) -> None:
+        self.spec = spec
+        self.folder = Path(spec.folder)
+        self.rows: list[Row] = []
+        self.saving = Saving(self.folder, spec.policy, spec.sign, spec.trust)
+        self.skipped: list[str] = []
+        self.beginning = Beginning(
+            spec.sweep_id,
+            spec.trial,
+            spec.replica,
+            self.folder,
+            spec.sources,
+            spec.birth,
+            Path(spec.birth_folder),
+            spec.trust,
+        )
+        self.source = self.beginning.iteration
+        self.exactness = ""
+        self.remembered: Mapping[str, Any] = {}
+        self.instead = ""
+        self.end_at = time.monotonic() + spec.slice_s
+        self.noted_at = 0.0
+
+    def run(self) -> SliceOutcome:
+        trainable = cache.take()
+        try:
+            if trainable is not None:
+                self.source = trainable.iteration
+            trainable = trainable or self._restored()
+            self.exactness = trainable.exactness
+            self.remembered = self._found_out(trainable)
+            end = self._train(trainable)
+            self.remembered = self._found_out(trainable)
+        except (Exception, SystemExit) as error:  # noqa: BLE001 it costs this trial one slice
+            if trainable is not None:
+                cache.stop_quietly(trainable)
+            return self._refused(error) if isinstance(error, DiskRefuses) else self._crashed(error)
+        self._keep(trainable, end)
+        return self._outcome(end)
+
+    # ---- beginning --------------------------------------------------------------------------
+
+    def _restored(self) -> Trainable:
+        """A new trainable, put where the newest checkpoint that can be used stands."""
+        loaded = self.beginning.load()
+        self.source = loaded.iteration
+        self.skipped += loaded.skipped
+        cls = plugins.find_trainable(self.spec.trainable, self.spec.paths)
+        trainable = cls(self.spec.config, self._context(loaded.state or {}))
+        if loaded.state is not None:
+            trainable.continue_from(loaded.state, f"the checkpoint of iteration {self.source}")
+        return trainable
+
+    def _header(self, iteration: int) -> dict[str, Any]:
+        spec = self.spec
+        return {
+            "sweep": spec.sweep_id,
+            "trial": spec.trial,
+            "replica": spec.replica,
+            "step": iteration,
+            "epoch": spec.term,
+            "exactness": self.exactness,
+        }
+
+    def _context(self, state: Mapping[str, Any]) -> TrialContext:
+        spec = self.spec
+        name = f"{spec.trial:05d}_{spec.replica}"
+        return TrialContext(
+            spec.seed,
+            name,
+            name,
+            self.folder,
+            remembered={**spec.remembered, **state.get("remembered", {})},
+            shared=Path(spec.shared_folder) if spec.shared_folder else None,
+        )
+
+    def _found_out(self, trainable: Trainable) -> dict[str, Any]:
+        """What the trainable remembers, but for what was known before.
+
+        Raises:
+            TrainableError: the ledger cannot hold it.
+        """
+        found: object = trainable.remembers()
+        try:
+            data = codec.read(Mapping[str, Any], codec.parse(json.dumps(found, allow_nan=False)))
+        except (TypeError, ValueError, RecursionError) as error:
+            raise TrainableError(
+                f"{type(trainable).__name__}.remembers() returned {shorten(found)}; expected a "
+                f"dict of names and plain data that JSON can hold ({error})"
+            ) from error
+        return {name: it for name, it in data.items() if name not in self.spec.remembered}
+
+    # ---- the way ----------------------------------------------------------------------------
+
+    def _train(self, trainable: Trainable) -> End:
+        self.bounds = self.spec.bounds(self.source)
+        best = max((self._signed(s.value) for s in self.spec.sources), default=float("-inf"))
+        while True:
+            result = trainable.train()
+            metrics = flatten(result)
+            self.instead = instead_of_number(result, self.spec.metric)
+            self.exactness = trainable.exactness  # it may have become a weaker one
+            iteration = trainable.iteration
+            self.rows.append(Row(iteration, metrics))
+            failpoints.reach("stepping")
+            self._note(metrics)
+            value = self._signed(number(metrics.get(self.spec.metric)))
+            end = self._end(trainable, metrics)
+            if end is End.DIVERGED:
+                return end  # whoever tries it again begins from a state that was good
+            if not trainable.can_save() or not trainable.at_checkpoint:
+                if end in FINAL or (end and not trainable.can_save()):
+                    return end
+                continue
+            new_best = value > best and self.spec.policy.keep_best > 0
+            if end or new_best or iteration % self.spec.policy.every == 0:
+                reached = number(metrics.get(self.spec.metric))
+                header = self._header(iteration)
+                self.saving.save(trainable, header, reached, must=end is not None)
+            best = max(best, value)
+            if end:
+                return end
+
+    def _end(self, trainable: Trainable, metrics: Metrics) -> End | None:
+        """How the slice ends here; None: it goes on."""
+        spec = self.spec
+        end = self.bounds.ending(metrics, trainable.iteration)
+        end = end or ending(metrics, spec.goal, spec.time_attr, spec.stop)
+        if end is not None:
+            return end
+        if spec.own_stop_file and Path(spec.own_stop_file).exists():
+            return End.ASKED
+        if not trainable.can_save():
+            return None
+        if Path(spec.stop_file).exists():
+            return End.ASKED
+        return End.TIME if time.monotonic() >= self.end_at else None
+
+    def _signed(self, value: float | None) -> float:
+        return float("-inf") if value is None or value != value else self.spec.sign * value
+
+    def _note(self, metrics: Metrics) -> None:
+        """Tell whoever watches where the trial is; lost notes do no harm."""
+        now = time.monotonic()
+        if now - self.noted_at < PROGRESS_S:
+            return
+        self.noted_at = now
+        note = {
+            key: metrics.get(key)
+            for key in ("training_iteration", self.spec.time_attr, self.spec.metric)
+        }
+        path = self.folder / "progress.json"
+        try:
+            with disk.closing(disk.open_file(path, _WRITE_ANEW)) as file:
+                os.write(file, json.dumps(note).encode())
+        except (OSError, disk.NotRegular):  # what lies there is not ours to write
+            return
+
+    # ---- the end ----------------------------------------------------------------------------
+
+    def _keep(self, trainable: Trainable, end: End) -> None:
+        """Keep the trainable for the trial's next slice, if there is one and it can go on."""
+        saved = self.saving.saved
+        at_checkpoint = bool(saved) and saved[-1].iteration == trainable.iteration
+        if end in FINAL or not (at_checkpoint or not trainable.can_save()):
+            cache.stop_quietly(trainable)
+            return
+        stands = saved[-1].digest if at_checkpoint else _unsaved(trainable.iteration)
+        cache.keep(_key(self.spec, stands), trainable)
+
+    def _outcome(self, end: End, **more: Any) -> SliceOutcome:
+        spec = self.spec
+        return SliceOutcome(
+            spec.trial,
+            spec.replica,
+            spec.number,
+            end,
+            self.source,
+            tuple(self.rows),
+            tuple(self.saving.saved),
+            skipped=tuple(self.skipped),
+            exactness=self.exactness,
+            why=self._why(end),
+            remembered=self.remembered,
+            instead=self.instead,
+            **more,
+        )
+
+    def _why(self, end: End) -> str:
+        if end is End.DONE and self.rows:
+            return self.bounds.why or met(self.rows[-1].metrics, self.spec.stop)
+        return self.bounds.why if end in FINAL else ""
+
+    def _crashed(self, error: BaseException) -> SliceOutcome:
+        """The outcome of a crash, or of a loss where it was only a process that died."""
+        done = self.rows[-1].iteration if self.rows else self.source
+        self._drop_unsaved_rows()
+        text = "".join(traceback.format_exception(error))
+        end = End.LOST if isinstance(error, WorkerDied) else End.CRASHED
+        return self._outcome(end, error=text, error_at=done + 1)
+
+    def _refused(self, error: DiskRefuses) -> SliceOutcome:
+        """The outcome where the disk took no checkpoint."""
+        self._drop_unsaved_rows()
+        return self._outcome(End.UNSAVED, error=str(error))
+
+    def _drop_unsaved_rows(self) -> None:
+        """Iterations after the last checkpoint will be run again."""
+        upto = self.saving.saved[-1].iteration if self.saving.saved else self.source
+        self.rows = [row for row in self.rows if row.iteration <= upto]
+
+
+def _key(spec: SliceSpec, stands: str) -> cache.Key:
+    return (spec.sweep_id, spec.trial, spec.replica, stands)
+
+
+def _unsaved(iteration: int) -> str:
+    """Stands for a digest where nothing is saved."""
+    return f"unsaved at {iteration}"

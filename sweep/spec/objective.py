@@ -1,0 +1,224 @@
+"""What a spec compares trials by: the score of a curve, seeds together, further objectives."""
+
+import math
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Annotated, Any, Literal, get_args
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PlainSerializer
+
+from sweep import stats
+
+# -------------------------------------------------------------------------------------------------
+# The score of a trial: its learning curve as one number.
+#
+# score: last the newest value score: best the best value so far, by the sweep's mode score:
+# {mean_last: 10} the mean of the newest ten; of fewer, while there are fewer score: area the mean
+# of all values: the area under the curve, per iteration
+
+Mode = Literal["min", "max"]
+
+ALLOWED_SCORES = "last, best, area, or {mean_last: k} with k from 1 to 1000000"
+
+
+class Score(BaseModel):
+    """Which number of the learning curve counts."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
+
+    kind: Literal["last", "best", "mean_last", "area"] = Field(
+        "last", description="How the values of the metric become one number."
+    )
+    k: int = Field(
+        1, ge=1, le=1_000_000, description="With mean_last: how many of the newest values."
+    )
+
+    def reduce(self, values: Sequence[float], mode: Mode) -> float | None:
+        """The score of a curve; None: there is none.
+
+        Args:
+            values: the metric's values, oldest first; iterations without a value left out.
+            mode: whether the least or the greatest value is best.
+
+        Returns:
+            None for no values, or if a value that counts is NaN or infinite; ``best`` passes over
+            such values.
+        """
+        if self.kind == "best":
+            finite = [value for value in values if math.isfinite(value)]
+            return (max if mode == "max" else min)(finite, default=None)
+        counted = {"last": values[-1:], "mean_last": values[-self.k :], "area": values}[self.kind]
+        if not counted or not all(map(math.isfinite, counted)):
+            return None
+        return stats.mean(counted)
+
+    def written(self) -> Any:
+        """The score as it stands in a spec."""
+        return {"mean_last": self.k} if self.kind == "mean_last" else self.kind
+
+
+def read_score(raw: Any) -> Any:
+    """The fields of `Score` for what stands in a spec."""
+    if isinstance(raw, Score):
+        return raw
+    if isinstance(raw, str) and raw in ("last", "best", "area"):
+        return {"kind": raw}
+    if isinstance(raw, Mapping) and list(raw) == ["mean_last"]:
+        k = raw["mean_last"]
+        if isinstance(k, int) and not isinstance(k, bool) and 1 <= k <= 1_000_000:
+            return {"kind": "mean_last", "k": k}
+    raise ValueError(ALLOWED_SCORES)
+
+
+# -------------------------------------------------------------------------------------------------
+# What the scores of a trial's replicas count as together.
+#
+# aggregate: mean the arithmetic mean aggregate: iqm the interquartile mean: of the middle half,
+# its ends counted by their share aggregate: median the middle one; of two middle ones their mean
+# aggregate: worst the least where more is better, the greatest where less is aggregate:
+# {lower_bound: 0.9} what the mean is better than with this confidence (Student's t)
+
+Kind = Literal["mean", "iqm", "median", "worst", "lower_bound"]
+
+ALLOWED_AGGREGATES = (
+    "mean, iqm, median, worst, or {lower_bound: level} with a level from 0.5 to below 1"
+)
+
+
+class Aggregate(BaseModel):
+    """Which number several scores become."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
+
+    kind: Kind = Field("mean", description="How the scores of the replicas become one number.")
+    level: float = Field(
+        0.5, ge=0.5, lt=1, description="With lower_bound: how sure it is that the mean is better."
+    )
+
+    def combine(self, values: Sequence[float], mode: Mode) -> float:
+        """One number for the scores of at least one replica; NaN if one of them is NaN.
+
+        Of one score it is that score, except that a bound needs two: ValueError.
+        """
+        if any(math.isnan(value) for value in values):
+            return math.nan
+        if self.kind == "worst":
+            return min(values) if mode == "max" else max(values)
+        if self.kind == "lower_bound":
+            return stats.confidence_bound(values, self.level, upper=mode == "min")
+        return self.centre(values)
+
+    def centre(self, values: Sequence[float]) -> float:
+        """Where the scores lie: what `combine` is without its caution."""
+        return _CENTRES.get(self.kind, stats.mean)(sorted(values))
+
+    @property
+    def fair(self) -> bool:
+        """Whether trials with unequal numbers of seeds may be compared by this aggregate."""
+        return self.kind in _CENTRES
+
+    def written(self) -> Any:
+        """The aggregate as it stands in a spec."""
+        return {"lower_bound": self.level} if self.kind == "lower_bound" else self.kind
+
+
+def read_aggregate(raw: Any) -> Any:
+    """The fields of `Aggregate` for what stands in a spec."""
+    if isinstance(raw, Aggregate):
+        return raw
+    if isinstance(raw, str) and raw in get_args(Kind) and raw != "lower_bound":
+        return {"kind": raw}
+    if isinstance(raw, Mapping) and list(raw) == ["lower_bound"]:
+        level = raw["lower_bound"]
+        if isinstance(level, float) and 0.5 <= level < 1:
+            return {"kind": "lower_bound", "level": level}
+    raise ValueError(ALLOWED_AGGREGATES)
+
+
+AggregateField = Annotated[
+    Aggregate, BeforeValidator(read_aggregate), PlainSerializer(Aggregate.written)
+]
+
+
+def _median(ordered: Sequence[float]) -> float:
+    middle = len(ordered) // 2
+    return stats.mean((ordered[middle], ordered[-1 - middle]))
+
+
+def interquartile_mean(ordered: Sequence[float]) -> float:
+    """The mean of the middle half of ascending values.
+
+    A value at an end of that half counts by the share of it that lies inside: of five values the
+    second and the fourth count three quarters. Agarwal et al., Deep Reinforcement Learning at the
+    Edge of the Statistical Precipice, 2021, section 4.3, recommend it for few runs.
+    """
+    low, high = len(ordered) / 4, len(ordered) * 3 / 4
+    weights = [max(0.0, min(i + 1, high) - max(i, low)) for i in range(len(ordered))]
+    return stats.weighted_mean(ordered, weights)
+
+
+_CENTRES: Mapping[str, Callable[[Sequence[float]], float]] = {
+    "mean": stats.mean,
+    "iqm": interquartile_mean,
+    "median": _median,
+}
+
+
+# -------------------------------------------------------------------------------------------------
+# What trials are compared by beside the metric: further objectives, and limits on results.
+#
+# also: {time_this_iter_s: min} the metric decides who is promoted; the front is of both
+# constraints: {time_this_iter_s: "<= 2"} a trial that breaks it ranks behind all that do not
+
+#: Result → whether its least or its greatest value is best, in the order of the file.
+Objectives = tuple[tuple[str, Mode], ...]
+
+_LIMIT = re.compile(r"\s*(<=|>=)\s*([-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?)\s*")
+
+
+@dataclass(frozen=True)
+class Constraint:
+    """A limit on one result."""
+
+    path: str
+    sign: float
+    """+1: at most `bound`; -1: at least."""
+    bound: float
+
+    def violation(self, value: float | None) -> float:
+        """How far `value` is past the bound; 0 or less: it holds; infinite: it is not known."""
+        if value is None or math.isnan(value):
+            return math.inf
+        return self.sign * (value - self.bound)
+
+
+def read_constraints(raw: Mapping[str, str]) -> tuple[Constraint, ...]:
+    """The constraints that stand in a spec; texts are `LimitText`."""
+    found = []
+    for path, text in raw.items():
+        kind, bound = _parts(text)
+        found.append(Constraint(path, 1.0 if kind == "<=" else -1.0, bound))
+    return tuple(found)
+
+
+def check_single(metric: object) -> object:
+    """Refuse several metrics where one stands."""
+    if isinstance(metric, list | tuple):
+        raise ValueError("one result; further ones stand under objectives: {result: min}")  # noqa: TRY004
+    return metric
+
+
+def _check_limit(text: object) -> object:
+    _parts(text if isinstance(text, str) else "")
+    return text
+
+
+LimitText = Annotated[str, BeforeValidator(_check_limit)]
+
+
+def _parts(text: str) -> tuple[str, float]:
+    found = _LIMIT.fullmatch(text)
+    if found is None or not math.isfinite(float(found[2])):
+        raise ValueError('a limit such as "<= 2" or ">= 0.5"')
+    return found[1], float(found[2])

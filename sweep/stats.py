@@ -1,0 +1,146 @@
+"""What a few noisy scores say about the settings behind them: intervals and comparisons.
+
+Scores are of independent training runs that differ in their seed alone. Levels are probabilities
+between 0 and 1.
+"""
+
+import math
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+
+#: How sure the intervals are that people are shown.
+LEVEL = 0.95
+#: Resamples of a bootstrap.
+RESAMPLES = 2000
+
+
+@dataclass(frozen=True)
+class Interval:
+    """An estimate, and where the true value lies with probability `LEVEL`."""
+
+    value: float
+    low: float
+    high: float
+
+
+@dataclass(frozen=True)
+class Spread:
+    """How far the scores of one setting lie apart, estimated from one setting or several."""
+
+    deviation: float
+    """Standard deviation."""
+    freedom: int
+    """Degrees of freedom of the estimate: scores less means."""
+
+
+def total(values: Iterable[float]) -> float:
+    """The sum, rounded once; infinite where it is more than a float can be."""
+    terms = list(values)
+    try:
+        return math.fsum(terms)
+    except OverflowError:
+        return math.inf if math.fsum(term / len(terms) for term in terms) > 0 else -math.inf
+
+
+def mean(values: Sequence[float]) -> float:
+    """The arithmetic mean of at least one value; of finite values it is finite."""
+    found = total(values) / len(values)
+    return weighted_mean(values, [1.0] * len(values)) if math.isinf(found) else found
+
+
+def weighted_mean(values: Sequence[float], weights: Sequence[float]) -> float:
+    """The mean of values that count by their weights, of which the sum is positive."""
+    whole = math.fsum(weights)
+    return math.fsum(w / whole * v for w, v in zip(weights, values, strict=True) if w)
+
+
+def t_quantile(level: float, freedom: int) -> float:
+    """The value that Student's t with `freedom` degrees exceeds with probability 1 - `level`."""
+    from scipy import special
+
+    return float(special.stdtrit(freedom, level))
+
+
+def pooled_spread(groups: Sequence[Sequence[float]]) -> Spread | None:
+    """The spread within groups, taken to be the same in all; None: no group has two scores.
+
+    It is infinite where scores lie further apart than a float can say.
+
+    The residual deviation of a one-way layout (Fisher, Statistical Methods for Research Workers,
+    1925, chapter 7).
+    """
+    several = [group for group in groups if len(group) > 1]
+    freedom = sum(len(group) - 1 for group in several)
+    if not freedom:
+        return None
+    distance = math.hypot(*(x - mean(group) for group in several for x in group))
+    return Spread(distance / math.sqrt(freedom), freedom)
+
+
+def confidence_bound(values: Sequence[float], level: float, upper: bool) -> float:
+    """The one-sided Student-t bound of the mean of at least two values."""
+    spread = pooled_spread([values])
+    if spread is None:
+        raise ValueError("one score has no spread")
+    reach = t_quantile(level, spread.freedom) * spread.deviation / math.sqrt(len(values))
+    return mean(values) + (reach if upper else -reach)
+
+
+def mean_interval(values: Sequence[float]) -> Interval:
+    """The mean of at least two scores with its two-sided Student-t interval."""
+    tail = (1.0 + LEVEL) / 2.0
+    low, high = (confidence_bound(values, tail, upper) for upper in (False, True))
+    return Interval(mean(values), low, high)
+
+
+def bootstrap_interval(
+    values: Sequence[float], estimate: Callable[[Sequence[float]], float], seed: int
+) -> Interval:
+    """An estimate of ascending scores with its percentile bootstrap interval.
+
+    Agarwal et al., Deep Reinforcement Learning at the Edge of the Statistical Precipice, 2021,
+    section 4.1, with one task.
+    """
+    from trainables.core import rng
+
+    stream = rng.generator(seed, "bootstrap")
+    count = len(values)
+    drawn = stream.integers(count, size=(RESAMPLES, count))
+    found = sorted(estimate(sorted(values[i] for i in row)) for row in drawn.tolist())
+    tail = (1.0 - LEVEL) / 2.0
+    low, high = found[int(tail * RESAMPLES)], found[math.ceil((1.0 - tail) * RESAMPLES) - 1]
+    return Interval(estimate(sorted(values)), low, high)
+
+
+def improvement(better: Sequence[float], worse: Sequence[float]) -> Interval:
+    """How likely a run of the first beats one of the second; a tie counts as half.
+
+    The Mann-Whitney statistic (Agarwal et al. 2021, section 4.3: probability of improvement) with
+    the interval of Newcombe, Confidence intervals for an effect size measure based on the
+    Mann-Whitney statistic, part 2, 2006, method 5. It stays honest for few runs, where a bootstrap
+    says [1, 1] as soon as none of them overlap. More is better.
+    """
+    wins = sum((x > y) + 0.5 * (x == y) for x in better for y in worse)
+    pairs = len(better) * len(worse)
+    found = wins / pairs
+    runs = (len(better) + len(worse)) / 2
+    z = t_quantile((1.0 + LEVEL) / 2.0, 10**9)
+
+    def too_far(theta: float) -> bool:
+        return abs(theta - found) > z * math.sqrt(_variance(theta, runs, pairs))
+
+    return Interval(found, _edge(found, 0.0, too_far), _edge(found, 1.0, too_far))
+
+
+def _variance(theta: float, runs: float, pairs: int) -> float:
+    """Of the Mann-Whitney statistic, were `theta` the truth (Hanley and McNeil, 1982)."""
+    overlap = (1.0 - theta) / (2.0 - theta) + theta / (1.0 + theta)
+    return theta * (1.0 - theta) * (1.0 + (runs - 1.0) * overlap) / pairs
+
+
+def _edge(inside: float, outside: float, too_far: Callable[[float], bool]) -> float:
+    """Where `too_far` begins between a point and an end of [0, 1]."""
+    for _ in range(60):
+        middle = (inside + outside) / 2.0
+        inside, outside = (inside, middle) if too_far(middle) else (middle, outside)
+    return inside

@@ -1,0 +1,9 @@
+"""What the trackers keep apart from their plugins.
+
+mlflow_store    the MLflow store, its experiment and runs
+mlflow_content  what stands in MLflow, as functions of the history
+mlflow_check    where MLflow's copy differs from the ledger
+optuna_storage  the file with Optuna's tables
+optuna_copy     the study in it, kept equal to the history
+groups          the curve of a trial with several seeds
+"""

@@ -1,0 +1,63 @@
+"""The curve of a trial with several seeds: at each iteration the aggregate of theirs.
+
+An iteration stands there as soon as every seed that counts has finished it, and stands as it is: a
+seed that joins later changes the score, not the rows that came first. The curve goes as far as all
+of its seeds do.
+"""
+
+import math
+from collections.abc import Iterator, Sequence
+
+from sweep.history.events import Closed, Row, Scalar
+from sweep.history.objective import Objective
+from sweep.history.results import number
+from sweep.history.trial import Trial
+
+_STEPS = "timesteps_total"
+
+
+class Curve:
+    """Of one trial; a fold over the ends of its slices."""
+
+    def __init__(self, objective: Objective) -> None:
+        self._objective = objective
+        self._upto = 0
+        """The last iteration that stands there."""
+        self._waiting: dict[int, dict[int, Row]] = {}
+        """Iteration → replica → its result, while others have none."""
+
+    def extend(self, trial: Trial, event: Closed) -> Iterator[Row]:
+        """The rows that stand there from now on, given the trial after the event."""
+        for row in event.rows:
+            if row.iteration > self._upto:
+                self._waiting.setdefault(row.iteration, {})[event.replica] = row
+        counted = [replica.index for replica in trial.counted]
+        for iteration in sorted(self._waiting):
+            its = self._waiting[iteration]
+            if any(index not in its for index in counted):
+                return
+            yield self._row(iteration, [its[index] for index in counted])
+            del self._waiting[iteration]
+            self._upto = iteration
+
+    def _row(self, iteration: int, rows: list[Row]) -> Row:
+        metrics: dict[str, Scalar] = {"training_iteration": iteration}
+        steps = [number(row.metrics.get(_STEPS)) for row in rows]
+        found = [step for step in steps if step is not None]
+        if found:
+            metrics[_STEPS] = max(found)
+        metric = self._objective.metric
+        value = together(self._objective, [number(row.metrics.get(metric)) for row in rows])
+        if value is not None:
+            metrics[metric] = value
+        return Row(iteration, metrics)
+
+
+def together(objective: Objective, values: Sequence[float | None]) -> float | None:
+    """The aggregate of the seeds' values at one iteration; None: one of them has none."""
+    if len(values) == 1:
+        return values[0]
+    finite = [value for value in values if value is not None and math.isfinite(value)]
+    if len(finite) < len(values):
+        return None
+    return objective.aggregate.combine(finite, objective.mode)

@@ -1,0 +1,177 @@
+"""Where MLflow's copy of a sweep differs from its ledger, row by row.
+
+MLflow takes nothing back: where iterations were run again, the rows that came first stand, so there
+only their presence is compared. Runs that a person deleted are passed over. A run with rows that
+are wrong cannot be mended; it is set aside (deleted, no longer this sweep's) and sent anew.
+"""
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, NamedTuple
+
+from sweep.history.events import Closed, End, Recorded
+from sweep.trackers import TrackerContext
+from sweep.trackers._shared.mlflow_content import (
+    STATUS,
+    SWEEP_STATUS,
+    WHOLE,
+    Content,
+    RunKey,
+    Value,
+    parameters,
+    run_name,
+)
+from sweep.trackers._shared.mlflow_store import name_of, open_client, search
+
+if TYPE_CHECKING:
+    from mlflow.entities import Run
+
+#: Slices that ended so were saved at their end; after others iterations may be run again.
+SAVED_AT_ITS_END = frozenset({End.GOAL, End.TIME, End.DONE, End.ASKED})
+
+
+Place = tuple[str, int]
+"""Key and milliseconds: which row it is."""
+
+
+class Difference(NamedTuple):
+    """One run that is not what it should be."""
+
+    text: str
+    wrong: str = ""
+    """The id of a run that sending everything again does not mend; empty: it does."""
+
+
+class Check:
+    """The sweep's runs beside what should stand there."""
+
+    def __init__(self, where: TrackerContext) -> None:
+        self._where = where
+        self._content = Content(where)
+        self._keys: dict[str, RunKey] = {}
+        """Name of each run that should stand there → whose it is; the sweep's own is not named."""
+        self._rows: dict[str, list[Value]] = {"": []}
+        self._sure: dict[str, float] = {}
+        """Name → the last iteration that was run once; absent: all were."""
+        for records in where.earlier(math.inf):
+            self._take(records)
+        self._client = open_client(where)
+        self._runs: dict[str, list[Run]] = {}
+        experiment = self._client.get_experiment_by_name(where.name)
+        found = search(self._client, experiment.experiment_id, where.sweep_id) if experiment else ()
+        for run in found:
+            self._runs.setdefault(name_of(run), []).append(run)
+
+    def differences(self) -> Iterator[Difference]:
+        """Every run that differs, with the first thing in which it does."""
+        names = ["", *self._keys]
+        yield from (
+            Difference(
+                f"the run of trial {name}, of which the ledger knows nothing", run.info.run_id
+            )
+            for name in sorted(self._runs.keys() - set(names))
+            for run in self._runs[name]
+            if run.info.lifecycle_stage == "active"
+        )
+        for name in names:
+            title = f"trial {name}" if name else "the sweep's run"
+            for problem, wrong in self._compare(name):
+                yield Difference(f"{title}: {problem}", wrong)
+
+    def set_aside(self) -> int:
+        """Take the runs away that are wrong; returns how many."""
+        wrong = {difference.wrong for difference in self.differences() if difference.wrong}
+        for run in sorted(wrong):
+            self._client.set_tag(run, "sweep.id", f"{self._where.sweep_id} (set aside)")
+            self._client.delete_run(run)
+        return len(wrong)
+
+    def _take(self, records: Sequence[Recorded]) -> None:
+        changes = self._content.extend(records)
+        for run, rows in changes.runs.items():
+            self._keys[run_name(*run)] = run
+            self._rows.setdefault(run_name(*run), []).extend(rows)
+        self._rows[""] += changes.sweep
+        for closed in (r.event for r in records if isinstance(r.event, Closed)):
+            if closed.end in SAVED_AT_ITS_END and not closed.skipped:
+                continue
+            saved = [] if closed.skipped else [saved.iteration for saved in closed.saved]
+            since = 0 if self._content.grouped else max([closed.source, *saved])
+            for name in (run_name(closed.trial, WHOLE), run_name(closed.trial, closed.replica)):
+                self._sure[name] = min(self._sure.get(name, math.inf), since)
+            self._sure[""] = 0
+
+    def _compare(self, name: str) -> Iterator[tuple[str, str]]:
+        """What is wrong with a trial's run, or with the sweep's, and which run cannot be mended."""
+        runs = self._runs.get(name, [])
+        if not runs:
+            yield "has no run", ""
+        active = [run for run in runs if run.info.lifecycle_stage == "active"]
+        for extra in active[1:]:
+            yield f"has a second run {extra.info.run_id}", extra.info.run_id
+        for run in active[:1]:
+            due, standing = self._due(name), self._standing(run)
+            for problem in (*self._wrong_rows(name, due, standing), *self._settings(name, run)):
+                yield problem, run.info.run_id
+            if lacking := len(self._parameters(name).keys() - run.data.params.keys()):
+                yield f"{lacking} settings are missing", ""
+            if missing := len(due.keys() - standing.keys()):
+                yield f"{missing} rows are missing", ""
+            if run.info.status != (status := self._status(name)):
+                yield f"stands as {run.info.status}, should be {status}", ""
+
+    def _status(self, name: str) -> str:
+        history = self._content.history
+        if not name:
+            return SWEEP_STATUS[history.ended]
+        trial, replica = self._keys[name]
+        its = history.trials[trial] if replica == WHOLE else history.replica(trial, replica)
+        return STATUS[its.status]
+
+    def _settings(self, name: str, run: "Run") -> Iterator[str]:
+        due = self._parameters(name)
+        for setting, seen in sorted(run.data.params.items()):
+            if due.get(setting) != seen:
+                yield f"the setting {setting} is {seen}"
+
+    def _parameters(self, name: str) -> dict[str, str]:
+        trial, replica = self._keys.get(name, (0, 0))
+        return parameters(self._content.history.trials[trial]) if replica == WHOLE else {}
+
+    def _wrong_rows(
+        self, name: str, due: Mapping[Place, Value], standing: Mapping[Place, Sequence[float]]
+    ) -> Iterator[str]:
+        if twice := sum(len(values) > 1 for values in standing.values()):
+            yield f"{twice} rows stand there more than once"
+        ours = {key for key, _ in due}
+        if strange := [place for place in standing if place[0] in ours and place not in due]:
+            first = "{} at {}".format(*min(strange))
+            yield f"{len(strange)} rows stand at times of their own, the first is {first} ms"
+        sure = self._sure.get(name, math.inf)
+        wrong = [
+            row
+            for place, row in due.items()
+            if row.number <= sure
+            and place in standing
+            and not any(_same(row.value, value) for value in standing[place])
+        ]
+        if wrong:
+            first = f"{wrong[0].key} at step {wrong[0].step}"
+            yield f"{len(wrong)} rows have another value, the first is {first}"
+
+    def _due(self, name: str) -> dict[Place, Value]:
+        rows: dict[Place, Value] = {}
+        for row in self._rows.get(name, []):
+            rows.setdefault((row.key, row.time), row)
+        return rows
+
+    def _standing(self, run: "Run") -> dict[Place, list[float]]:
+        standing: dict[Place, list[float]] = {}
+        for metric in sorted(run.data.metrics):
+            for row in self._client.get_metric_history(run.info.run_id, metric):
+                standing.setdefault((metric, row.timestamp), []).append(row.value)
+        return standing
+
+
+def _same(due: float, seen: float) -> bool:
+    return due == seen or (math.isnan(due) and math.isnan(seen))

@@ -1,0 +1,406 @@
+"""What stands in MLflow for a sweep, as functions of its history; nothing here touches MLflow.
+
+A row's step is ``timesteps_total`` where there is one, else the iteration. Its time is when it was
+made, as the ledger has it, so that a row that is sent again is the same row; an iteration that was
+run again keeps the time at which it was run first. NaN stays NaN; ±infinity becomes the largest
+finite number of that sign, since SQL has no infinity.
+"""
+
+import hashlib
+import math
+import posixpath
+import re
+import sys
+from array import array
+from bisect import bisect_left
+from collections import defaultdict
+from collections.abc import Container, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import lru_cache
+from typing import Any
+
+from sweep.history.events import (
+    Closed,
+    Created,
+    Dropped,
+    Event,
+    Moved,
+    Opened,
+    Recorded,
+    Row,
+    Scalar,
+    Status,
+    TermEnded,
+)
+from sweep.history.history import History
+from sweep.history.replica import Replica
+from sweep.history.seeds import FIRST_TEST, is_test, replica_name, seed_of
+from sweep.history.trial import Trial, rank_key
+from sweep.space import choice_key
+from sweep.trackers import TrackerContext
+from sweep.trackers._shared.groups import Curve
+from trainables.core.results import VOLATILE_KEYS
+
+#: First parts of result keys that say nothing as a curve.
+NOT_CURVES = VOLATILE_KEYS - {"time_total_s"} | {"done"}
+
+STATUS: Mapping[Status, str] = {
+    Status.WAITING: "SCHEDULED",
+    Status.RUNNING: "RUNNING",
+    Status.PAUSED: "RUNNING",
+    Status.COMPLETED: "FINISHED",
+    Status.PRUNED: "KILLED",
+    Status.STOPPED: "KILLED",
+    Status.FAILED: "FAILED",
+}
+#: How an term ended → the status of the sweep's run; empty while it runs.
+SWEEP_STATUS = {"": "RUNNING", "finished": "FINISHED", "stopped": "KILLED", "failed": "FAILED"}
+
+LONGEST_KEY = 250
+LONGEST_PARAMETER = 6000
+LONGEST_TAG = 2000
+_LARGEST_STEP = 2**63 - 1
+_KEY = re.compile(r"[\w.\-/ :]+", re.ASCII)
+
+
+@dataclass(frozen=True)
+class Value:
+    """One row of a curve."""
+
+    key: str
+    number: int
+    """Of the iteration, or of the event; with the key it says which row this is."""
+    value: float
+    step: int
+    time: int
+    """Milliseconds since 1970; rows of one key have different ones."""
+
+
+#: The trial of a run, and the replica or test below it; -1: the trial itself.
+RunKey = tuple[int, int]
+WHOLE = -1
+
+
+@dataclass
+class Changes:
+    """What a few events change."""
+
+    runs: dict[RunKey, list[Value]] = field(default_factory=dict)
+    """Run → its new rows; every run that the events are about is named, its trial's too."""
+    sweep: list[Value] = field(default_factory=list)
+    """New rows of the sweep's own run."""
+
+
+class Times:
+    """When the rows of a run were made: number → milliseconds since 1970, no two the same.
+
+    What was told first stands.
+    """
+
+    def __init__(self) -> None:
+        self._numbers, self._times = array("q"), array("q")
+        self._last = 0
+
+    def of(self, number: int) -> int | None:
+        """The time of a row; None: it was not told."""
+        place = bisect_left(self._numbers, number)
+        known = place < len(self._numbers) and self._numbers[place] == number
+        return self._times[place] if known else None
+
+    def tell(self, number: int, milliseconds: int) -> int:
+        """The time of a row that was made then, which is at least 1 ms after those before it."""
+        known = self.of(number)
+        if known is not None:
+            return known
+        self._last = max(milliseconds, self._last + 1)
+        place = bisect_left(self._numbers, number)
+        self._numbers.insert(place, number)
+        self._times.insert(place, self._last)
+        return self._last
+
+
+class Content:
+    """A fold over the events; `extend` says what to add, the rest what stands there now."""
+
+    def __init__(self, where: TrackerContext) -> None:
+        self.history = History(where.objective)
+        self.ended_at = 0.0
+        """When the newest term ended, in seconds since 1970."""
+        self.created_at: dict[int, float] = {}
+        """Trial → when it was created, in seconds since 1970."""
+        self._where = where
+        self._scores: dict[int, float | None] = {}
+        self._curves: dict[int, Curve] = {}
+        """Trial → its curve, where trials have several seeds."""
+        self._began: dict[tuple[int, int], float] = {}
+        """Trial and replica → when its newest slice began."""
+        self._results: dict[RunKey, Times] = defaultdict(Times)
+        """Run → when its iterations were finished."""
+        self._events: dict[RunKey | None, Times] = defaultdict(Times)
+        """Run, or None for the sweep's own → when the events were recorded of which it has rows."""
+
+    @property
+    def grouped(self) -> bool:
+        """Whether a trial has several seeds, each with a run below the trial's."""
+        return self._where.spec.replicas > 1
+
+    def extend(self, records: Sequence[Recorded]) -> Changes:
+        """Take in events in the order of their numbers."""
+        changes = Changes()
+        for record in records:
+            self.history.extend([record])
+            event = record.event
+            for run in self._about(event):
+                changes.runs.setdefault(run, [])
+            if isinstance(event, Created):
+                self.created_at[event.trial] = record.at
+            elif isinstance(event, Opened):
+                self._began[event.trial, event.replica] = record.at
+            elif isinstance(event, Closed):
+                run = self._about(event)[-1]
+                changes.runs[run] += self._rows(run, event, record.at)
+                if not is_test(event.replica):
+                    changes.sweep += self._best(event.trial, record)
+                    changes.runs[event.trial, WHOLE] += self._group(event, record)
+            elif isinstance(event, TermEnded):
+                self.ended_at = record.at
+                changes.sweep += self._counts(record)
+        return changes
+
+    def _rows(self, run: RunKey, event: Closed, ended: float) -> Iterator[Value]:
+        """The results of a slice."""
+        replica = self.history.replica(event.trial, event.replica)
+        earliest = replica.started_at or self._where.created_at
+        began = max(self._began.get((event.trial, event.replica), ended), earliest)
+        for row in event.rows:
+            made = milliseconds(made_at(row, began, ended))
+            yield from values(row, self._results[run].tell(row.iteration, made))
+
+    def _of_event(self, name: str, value: float, record: Recorded, run: RunKey | None) -> Value:
+        """A row that an event brings; its step is the event's number."""
+        time = self._events[run].tell(record.k, milliseconds(record.at))
+        return Value(name, record.k, finite(value), record.k, time)
+
+    def _about(self, event: Event) -> list[RunKey]:
+        """The runs that an event changes, the one that has its results last."""
+        match event:
+            case Created():
+                return [(event.trial, WHOLE)]
+            case Opened() | Closed() | Moved() | Dropped() if self.grouped or is_test(
+                event.replica
+            ):
+                return [(event.trial, WHOLE), (event.trial, event.replica)]
+            case Opened() | Closed() | Moved() | Dropped():
+                return [(event.trial, WHOLE)]
+            case _:
+                return []
+
+    def _group(self, event: Closed, record: Recorded) -> Iterator[Value]:
+        """The aggregate of a trial's seeds by iteration, and its score at each event.
+
+        An iteration is as late as the last of the seeds that have it.
+        """
+        if not self.grouped:
+            return
+        trial = self.history.trials[event.trial]
+        curve = self._curves.setdefault(event.trial, Curve(trial.objective))
+        whole = (trial.number, WHOLE)
+        for row in curve.extend(trial, event):
+            seeds = (self._results[trial.number, r.index].of(row.iteration) for r in trial.replicas)
+            made = max(time for time in seeds if time is not None)
+            yield from values(row, self._results[whole].tell(row.iteration, made))
+        if trial.score is not None:
+            yield self._of_event("sweep/score", trial.score, record, whole)
+
+    def _best(self, number: int, record: Recorded) -> Iterator[Value]:
+        """The best score so far, one row for each slice that ended."""
+        self._scores[number] = self.history.trials[number].score
+        best = self.best
+        score = None if best is None else self._scores[best.number]
+        if score is not None:
+            yield self._of_event(key(f"best/{self._where.spec.metric}"), score, record, None)
+
+    def _counts(self, record: Recorded) -> Iterator[Value]:
+        """How many trials have each status, when a driver leaves."""
+        for status in Status:
+            count = len(self.history.of(status))
+            yield self._of_event(f"trials/{status.lower()}", count, record, None)
+
+    # ---- what stands there ------------------------------------------------------------------
+
+    @property
+    def best(self) -> Trial | None:
+        """The best trial so far; None before there is a score."""
+        trials = self.history.trials
+        if not self.history.objective.is_simple:
+            return next(iter(self.history.ranked()), None)
+        scored = [number for number, score in self._scores.items() if score is not None]
+        ranks = [rank_key(trials[number], self._scores[number]) for number in scored]
+        return trials[min(ranks)[-1]] if ranks else None
+
+    def sweep_tags(self) -> dict[str, str]:
+        """Tags of the sweep's own run."""
+        where, spec = self._where, self._where.spec
+        best = self.best
+        return {
+            "sweep.id": where.sweep_id,
+            "sweep.searcher": spec.searcher.name,
+            "sweep.scheduler": spec.scheduler.name,
+            "sweep.metric": spec.metric,
+            "sweep.mode": spec.mode,
+            "sweep.trials": str(len(self.history.trials)),
+            "sweep.best_trial": "" if best is None else str(best.number),
+            "mlflow.note.content": _note(where),
+        }
+
+    def trial_tags(self, trial: Trial) -> dict[str, str]:
+        """Tags of a trial's run, without the one that names the sweep's run.
+
+        A searched trial has no tag ``sweep.parent``.
+        """
+        bred = {} if trial.parent is None else {"sweep.parent": str(trial.parent)}
+        if not self.grouped:
+            return {**bred, **self._tags(trial.replicas[0])}
+        return {
+            **bred,
+            "sweep.id": self._where.sweep_id,
+            "sweep.history.trial": str(trial.number),
+            "sweep.replicas": str(len(trial.replicas)),
+            "sweep.status": trial.status.value,
+            "sweep.reason": cut(trial.reason, LONGEST_TAG),
+        }
+
+    def replica_tags(self, replica: Replica) -> dict[str, str]:
+        """Tags of a run below a trial's, of one seed or one test."""
+        test = {"sweep.test": "true"} if is_test(replica.index) else {}
+        return {**self._tags(replica), **test, "sweep.run": run_name(replica.trial, replica.index)}
+
+    def _tags(self, replica: Replica) -> dict[str, str]:
+        newest, index = replica.newest, replica.index
+        return {
+            "sweep.id": self._where.sweep_id,
+            "sweep.history.trial": str(replica.trial),
+            "sweep.history.replica": str(index - FIRST_TEST if is_test(index) else index),
+            "sweep.seed": str(seed_of(self._where.spec.seed, replica.trial, index)),
+            "sweep.status": replica.status.value,
+            "sweep.reason": cut(replica.reason, LONGEST_TAG),
+            "sweep.checkpoint": "" if newest is None else newest.file,
+        }
+
+
+def run_name(trial: int, replica: int) -> str:
+    """What tells a run from the sweep's others: ``3``, of a seed ``3.0``, of a test ``3.test0``."""
+    if replica == WHOLE:
+        return str(trial)
+    return replica_name(trial, replica) if replica else f"{trial}.0"
+
+
+# ---- results ------------------------------------------------------------------------------------
+
+
+def values(row: Row, time: int) -> Iterator[Value]:
+    """The numbers of a result that was made at `time` as rows.
+
+    The iteration comes first: where it does not stand in a store, none of the others does.
+    """
+    step = _step(row)
+    names = sorted(row.metrics, key=lambda name: name != "training_iteration")
+    for name, value in ((name, row.metrics[name]) for name in names):
+        if name.split("/")[0] not in NOT_CURVES and not isinstance(value, str):
+            yield Value(key(name), row.iteration, finite(value), step, time)
+
+
+def made_at(row: Row, began: float, ended: float) -> float:
+    """When a result was made, in seconds since 1970: as it says, in the course of its slice.
+
+    One that does not say was there when its slice ended. A trainable may say anything.
+    """
+    said = row.metrics.get("timestamp")
+    made = math.nan if said is None or isinstance(said, str) else finite(said)
+    return max(began, ended if math.isnan(made) else min(made, ended))
+
+
+def milliseconds(seconds: float) -> int:
+    """A time as MLflow keeps it."""
+    return int(seconds * 1000)
+
+
+def _step(row: Row) -> int:
+    steps = row.metrics.get("timesteps_total")
+    if isinstance(steps, int | float) and 0 <= steps <= _LARGEST_STEP:
+        return int(steps)
+    return row.iteration
+
+
+def finite(value: Scalar) -> float:
+    """The value as MLflow's stores keep it; NaN stays."""
+    try:
+        number = float(value)
+    except OverflowError:  # an int beyond the range of float
+        number = math.inf if int(value) > 0 else -math.inf
+    return math.copysign(sys.float_info.max, number) if math.isinf(number) else number
+
+
+# ---- settings -----------------------------------------------------------------------------------
+
+
+def parameters(trial: Trial) -> dict[str, str]:
+    """Every setting of a trial by its dotted name: what was searched, then all that is fixed."""
+    settings = {**trial.searched, **_fixed(trial.config, trial.searched)}
+    return {key(name): parameter(value) for name, value in settings.items()}
+
+
+def _fixed(config: Mapping[str, Any], searched: Container[str], above: str = "") -> dict[str, Any]:
+    """The leaves of the settings that a trainable is given, without those that were searched."""
+    leaves: dict[str, Any] = {}
+    for part, value in config.items():
+        name = f"{above}{part}"
+        if name in searched:
+            continue
+        if isinstance(value, Mapping) and value:
+            leaves |= _fixed(value, searched, f"{name}.")
+        else:
+            leaves[name] = value
+    return leaves
+
+
+# ---- names and texts ----------------------------------------------------------------------------
+
+
+@lru_cache(maxsize=10_000)
+def key(name: str) -> str:
+    """`name` where MLflow takes it; else what is left of it, with a digest that keeps it apart."""
+    normal = posixpath.normpath(name) == name and name[0] not in "./"
+    if normal and len(name) <= LONGEST_KEY and _KEY.fullmatch(name):
+        return name
+    digest = hashlib.sha256(name.encode(errors="surrogatepass")).hexdigest()[:8]
+    readable = re.sub(r"[^\w.\- :]+", "_", name, flags=re.ASCII).strip("./")
+    return f"{readable[: LONGEST_KEY - 9]}-{digest}"
+
+
+def parameter(value: Any) -> str:
+    """A setting as text: strings as they are, everything else as canonical JSON."""
+    return cut(value if isinstance(value, str) else choice_key(value), LONGEST_PARAMETER)
+
+
+def cut(text: str, limit: int) -> str:
+    """`text` as a database takes it, with a note where it was cut."""
+    text = text.encode("utf-8", "backslashreplace").decode()  # half characters of odd file names
+    if len(text) <= limit:
+        return text
+    note = f" … (cut; {len(text)} characters)"
+    return text[: limit - len(note)] + note
+
+
+def _note(where: TrackerContext) -> str:
+    spec = where.spec
+    best = "least" if spec.mode == "min" else "greatest"
+    return (
+        f"**{where.name}**: `{spec.trainable}`, searched by {spec.searcher.name}, scheduled by "
+        f"{spec.scheduler.name}; best is the {best} `{spec.metric}`.\n\n"
+        f"Each trial is a run below this one. This page is a copy: the sweep itself lies in its "
+        f"folder.\n\n"
+        f"    sweep status {where.name}\n"
+        f"    sweep resume {where.name}\n"
+        f"    sweep export-model {where.name} --out DIR\n"
+    )

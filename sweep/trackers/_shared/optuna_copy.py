@@ -1,0 +1,276 @@
+"""The study of a sweep, kept equal to its history.
+
+Optuna's finished trials cannot change and nothing can be taken back from a trial. When the history
+has moved on from what the study holds (a top-up revives a pruned trial), the study is written anew
+under another name and then takes this one's place, so a reader sees a whole study at any time.
+"""
+
+import copy
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import closing
+from datetime import datetime
+from typing import Any
+
+from optuna.trial import FrozenTrial, TrialState, create_trial
+
+from sweep.history import ranking
+from sweep.history.events import Recorded, Status
+from sweep.history.history import History
+from sweep.history.optuna_terms import directions, distribution, encode
+from sweep.history.trial import Trial
+from sweep.ledger import tables
+from sweep.trackers import TrackerContext
+from sweep.trackers._shared.groups import together
+from sweep.trackers._shared.optuna_storage import DRAFT, Storage, unfinished
+
+STATES: Mapping[Status, TrialState] = {
+    Status.WAITING: TrialState.WAITING,
+    Status.RUNNING: TrialState.RUNNING,
+    Status.PAUSED: TrialState.RUNNING,
+    Status.COMPLETED: TrialState.COMPLETE,
+    Status.PRUNED: TrialState.PRUNED,
+    Status.STOPPED: TrialState.PRUNED,
+    Status.FAILED: TrialState.FAIL,
+}
+#: States in which a trial has values in Optuna.
+WITH_VALUES = frozenset({TrialState.COMPLETE, TrialState.PRUNED})
+
+
+class Copy:
+    """The study as it stands, and the history up to event `k`, which `publish` makes it equal."""
+
+    def __init__(self, where: TrackerContext, k: int) -> None:
+        self._where = where
+        self.history = History(where.objective)
+        for records in where.earlier(k):
+            self.history.extend(records)
+        self._storage = Storage(where.folder.optuna.absolute())
+        self._storage.sweep_up(where.name)
+        study = self._storage.find(where.name)
+        self._study = self._create(where.name) if study is None else study
+        if self._storage.metrics(self._study) != metrics(where):
+            self._storage.name_metrics(self._study, metrics(where))
+        self._trials = self._storage.trials(self._study)
+        """What stands in the study, by number."""
+        self._compared = False
+        """Whether every trial was compared with the history, not only those of new events."""
+
+    def close(self) -> None:
+        """Let go of the file."""
+        self._storage.close()
+
+    def publish(self, records: Sequence[Recorded]) -> None:
+        """Bring the study up to the last of `records`."""
+        self.history.extend(records)
+        about = {getattr(record.event, "trial", None) for record in records}
+        trials = [t for t in self.history.trials if not self._compared or t.number in about]
+        wanted = [frozen(self._where, trial) for trial in trials]
+        if self._can_become(wanted):
+            self._grow(wanted)
+        else:
+            self._make_anew()
+        self._compared = True
+
+    def _create(self, name: str) -> int:
+        spec = self._where.spec
+        attributes = {
+            "sweep_id": self._where.sweep_id,
+            "metric": spec.metric,
+            "trainable": spec.trainable,
+            "note": "a copy: written by sweep, read by you",
+        }
+        study = self._storage.create(name, directions(self._where.objective), attributes)
+        self._storage.name_metrics(study, metrics(self._where))
+        return study
+
+    def _can_become(self, wanted: Iterable[FrozenTrial]) -> bool:
+        """Whether adding to the study makes it equal to the history."""
+        known = self._trials
+        if self._storage.attribute(self._study, "metric") != self._where.spec.metric:
+            return False
+        return len(known) <= len(self.history.trials) and all(
+            _may_become(known[trial.number], trial) for trial in wanted if trial.number < len(known)
+        )
+
+    def _grow(self, wanted: Sequence[FrozenTrial]) -> None:
+        """Add what the study lacks of `wanted`; the end of a trial comes after its values."""
+        for trial in wanted:
+            if trial.number == len(self._trials):
+                bare = unfinished(trial)
+                bare._trial_id = self._storage.add(self._study, bare)
+                bare.intermediate_values, bare.user_attrs = {}, {}
+                self._trials.append(bare)
+            trial._trial_id = self._trials[trial.number]._trial_id
+        self._storage.extend([missing(self._trials[trial.number], trial) for trial in wanted])
+        for trial in wanted:
+            if trial.state is not self._trials[trial.number].state:
+                self._storage.set_state(trial)
+            self._trials[trial.number] = trial
+
+    def _make_anew(self) -> None:
+        draft = self._create(DRAFT.format(self._where.name))
+        trials = [frozen(self._where, trial) for trial in self.history.trials]
+        for trial in trials:
+            trial._trial_id = self._storage.add(draft, trial)
+        self._storage.extend(trials)
+        self._storage.replace(self._study, draft, self._where.name)
+        self._study, self._trials = draft, trials
+
+
+# ---- a trial in Optuna's words ------------------------------------------------------------------
+
+
+def metrics(where: TrackerContext) -> list[str]:
+    """What the values of a trial are called."""
+    return [where.spec.metric, *where.spec.objectives]
+
+
+def frozen(where: TrackerContext, trial: Trial) -> FrozenTrial:
+    """`trial` as it shall stand in the study."""
+    space = where.spec.space
+    domains = {name: space.role(name) for name in space.searched}
+    searched = {name: value for name, value in trial.searched.items() if name in domains}
+    state = STATES[trial.status]
+    curve = _curve(trial)
+    values = [score for score in ranking.values(trial) if score is not None]
+    if state is TrialState.PRUNED:
+        values = _last(curve)
+    if len(values) < len(where.objective.signs):
+        values = []
+        if state is TrialState.COMPLETE:
+            state = TrialState.FAIL  # Optuna has no complete trial without its values
+    made = create_trial(
+        state=state,
+        values=values if values and state in WITH_VALUES else None,
+        params={name: encode(domains[name], value, "shown") for name, value in searched.items()},
+        distributions={name: distribution(domains[name], "shown") for name in searched},
+        user_attrs=_attributes(trial),
+        intermediate_values=curve,
+    )
+    made.number = trial.number
+    made.datetime_start = None if state is TrialState.WAITING else _when(trial.started_at)
+    made.datetime_complete = _when(trial.ended_at) if state.is_finished() else None
+    return made
+
+
+def _attributes(trial: Trial) -> dict[str, Any]:
+    newest = trial.leader.newest
+    several = len(trial.replicas) > 1
+    bred = {} if trial.parent is None else {"parent": trial.parent}
+    return {
+        **({"scores": [replica.score_at() for replica in trial.replicas]} if several else {}),
+        **bred,
+        "settings": trial.searched,
+        "status": trial.status.value,
+        "reason": trial.reason,
+        "checkpoint": None if newest is None else newest.file,
+    }
+
+
+def _curve(trial: Trial) -> dict[int, float]:
+    """``time_attr`` → the metric, of several seeds its aggregate; of two at one time the later."""
+    first, *others = ({p.iteration: p for p in replica.curve} for replica in trial.counted)
+    curve = {}
+    for iteration, point in first.items():
+        points = [point, *(other[iteration] for other in others if iteration in other)]
+        value = together(trial.objective, [p.value for p in points])
+        everyone = len(points) == 1 + len(others)
+        if everyone and value is not None and math.isfinite(point.time):
+            curve[int(point.time)] = value
+    return curve
+
+
+def _last(curve: Mapping[int, float]) -> list[float]:
+    """What a pruned trial has as its value: in Optuna the last number that it reported."""
+    value = curve[max(curve)] if curve else math.nan
+    return [] if math.isnan(value) else [value]
+
+
+def _when(seconds: float | None) -> datetime:
+    """A time as Optuna keeps it: local, without a zone."""
+    return datetime.fromtimestamp(seconds or 0.0)
+
+
+# ---- what stands there, and what shall ----------------------------------------------------------
+
+
+def _may_become(old: FrozenTrial, new: FrozenTrial) -> bool:
+    """Whether adding to `old` makes it `new`."""
+    if old.distributions != new.distributions:  # the space was widened
+        return False
+    if old.params != new.params or old.intermediate_values.keys() - new.intermediate_values.keys():
+        return False
+    if not old.state.is_finished():
+        return old.state is new.state or new.state is not TrialState.WAITING
+    rest = missing(old, new)
+    same_end = old.state is new.state and old.values == new.values
+    return same_end and not rest.intermediate_values and not rest.user_attrs
+
+
+def missing(old: FrozenTrial, new: FrozenTrial) -> FrozenTrial:
+    """`new` with only those values and attributes that `old` lacks."""
+    rest = copy.copy(new)
+    rest.intermediate_values = {
+        step: value
+        for step, value in new.intermediate_values.items()
+        if not _same(old.intermediate_values.get(step), value)
+    }
+    rest.user_attrs = {
+        key: value
+        for key, value in new.user_attrs.items()
+        if key not in old.user_attrs or old.user_attrs[key] != value
+    }
+    return rest
+
+
+def _same(old: float | None, new: float) -> bool:
+    return old == new or (old is not None and math.isnan(old) and math.isnan(new))
+
+
+# -------------------------------------------------------------------------------------------------
+# Where the copy in Optuna's tables differs from the ledger; the study is only read.
+
+
+def differences(where: TrackerContext) -> Iterator[str]:
+    """Every trial that differs from the whole ledger, with the first thing in which it does."""
+    if not tables.has(where.folder.optuna, "studies"):
+        yield f"has no study {where.name}"
+        return
+    history = History(where.objective)
+    for records in where.earlier(math.inf):
+        history.extend(records)
+    with closing(Storage(where.folder.optuna.absolute(), only_read=True)) as storage:
+        study = storage.find(where.name)
+        standing = [] if study is None else storage.trials(study)
+        of_study = [] if study is None else list(_of_study(where, storage, study))
+    if study is None:
+        yield f"has no study {where.name}"
+        return
+    yield from of_study
+    if len(standing) != len(history.trials):
+        yield f"has {len(standing)} trials, the ledger has {len(history.trials)}"
+    for old, trial in zip(standing, history.trials, strict=False):
+        if problem := _compare(old, frozen(where, trial)):
+            yield f"trial {trial.number}: {problem}"
+
+
+def _compare(old: FrozenTrial, new: FrozenTrial) -> str:
+    if old.state is not new.state or old.values != new.values:
+        return f"stands as {old.state.name} {old.values}, should be {new.state.name} {new.values}"
+    if old.distributions != new.distributions or old.params != new.params:
+        return f"has other settings: {old.params}"
+    values, attributes = missing(old, new), missing(new, old)
+    if wrong := values.intermediate_values.keys() | attributes.intermediate_values.keys():
+        return f"{len(wrong)} values differ, the first is at {min(wrong)}"
+    if wrong_attributes := values.user_attrs.keys() | attributes.user_attrs.keys():
+        return f"the attributes {', '.join(sorted(wrong_attributes))} differ"
+    return ""
+
+
+def _of_study(where: TrackerContext, storage: Storage, study: int) -> Iterator[str]:
+    """What the study says of itself that is not so."""
+    if (named := storage.metrics(study)) != (due := metrics(where)):
+        yield f"its metrics are called {named}, should be {due}"
+    if (metric := storage.attribute(study, "metric")) != where.spec.metric:
+        yield f"is of the metric {metric}, the sweep is compared by {where.spec.metric}"

@@ -1,0 +1,220 @@
+"""Looking at sweeps without touching them: what a ledger says, and whether a driver holds it.
+
+Nothing here writes, and nothing here needs torch or optuna.
+"""
+
+import contextlib
+import fcntl
+import json
+import os
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+from typing import Any
+
+from sweep.errors import SweepError
+from sweep.history.events import FinalEvaluationBegan, Opened, Recorded, Row, TermBegan
+from sweep.history.history import History
+from sweep.history.replica import Replica
+from sweep.history.seeds import replica_name
+from sweep.history.trial import Trial
+from sweep.ledger import folder as folders
+from sweep.ledger import lease
+from sweep.ledger.folder import Folder
+from sweep.ledger.ledger import Ledger, iterate
+from sweep.spec import SweepSpec
+from sweep.views import reading
+from sweep.views.progress import Aim, final_evaluation_fraction, fraction
+from trainables.errors import printable
+
+#: What is read of a log and shown of it, at most: its end.
+LOG_BYTES, LOG_LINES = 2**20, 2000
+
+
+class State(StrEnum):
+    """What a sweep does now."""
+
+    RUNNING = "running"
+    FINISHED = "finished"
+    STOPPED = "stopped"
+    """Its driver ended it on request; resumable."""
+    PAUSED = "paused"
+    """Its driver waits until a person lets it go on."""
+    INTERRUPTED = "interrupted"
+    """Its driver was killed; resumable."""
+    TESTING = "testing"
+    """Its best trials are trained under test seeds."""
+
+
+#: What a sweep does only while a driver runs.
+DRIVEN = frozenset({State.RUNNING, State.PAUSED, State.TESTING})
+_BEGINNINGS = (TermBegan, FinalEvaluationBegan)
+
+
+@dataclass(frozen=True)
+class Sweep:
+    """All that can be known of a sweep, at one moment."""
+
+    folder: Folder
+    spec: SweepSpec
+    aim: Aim
+    history: History
+    records: tuple[Recorded, ...]
+    state: State
+    created_at: float
+
+    @property
+    def term_began_at(self) -> float | None:
+        """When the newest driver took over, seconds since 1970."""
+        began = [record.at for record in self.records if isinstance(record.event, _BEGINNINGS)]
+        return began[-1] if began else None
+
+    def opened_at(self, replica: Replica) -> float | None:
+        """When the replica's newest slice was opened, seconds since 1970."""
+        its = (replica.trial, replica.index)
+        for record in reversed(self.records):
+            event = record.event
+            if isinstance(event, Opened) and (event.trial, event.replica) == its:
+                return record.at
+        return None
+
+    def fraction_at_term(self) -> float:
+        """How far the sweep, or its final evaluation, was when its newest driver took over."""
+        past = History(self.history.objective)
+        started = max((r.k for r in self.records if isinstance(r.event, _BEGINNINGS)), default=0)
+        past.extend([record for record in self.records if record.k <= started])
+        return (
+            final_evaluation_fraction(past, self.aim)
+            if past.final_evaluation
+            else fraction(past, self.aim)
+        )
+
+
+def read(folder: Folder) -> Sweep:
+    """The sweep in `folder` as it is now."""
+    folder.require_plain()
+    with contextlib.closing(Ledger(folder.ledger)) as ledger:
+        spec = reading.spec_of(ledger)
+        scheduler = reading.outline(ledger)
+        history = reading.history(ledger)
+        records = tuple(record for batch in iterate(ledger) for record in batch)
+        aim = Aim.of(scheduler, spec)
+        created_at = ledger.created_at
+    return Sweep(folder, spec, aim, history, records, state(folder, history), created_at)
+
+
+def read_all(root: Path) -> tuple[list[Sweep], list[str]]:
+    """The sweeps in `root` by name, and in words why others cannot be read."""
+    sweeps, problems = [], []
+    for name in folders.existing(root):
+        try:
+            sweeps.append(read(Folder(root, name)))
+        except SweepError as error:
+            problems.append(f"{printable(name)}: {error}")
+    return sweeps, problems
+
+
+def read_spec(folder: Folder) -> tuple[SweepSpec, tuple[str, ...]]:
+    """The sweep's spec, and the folders in which its trainable's module is looked for."""
+    with contextlib.closing(Ledger(folder.ledger)) as ledger:
+        return reading.spec_of(ledger), tuple(ledger.provenance["paths"])
+
+
+def read_history(folder: Folder) -> History:
+    """The sweep's history alone."""
+    with contextlib.closing(Ledger(folder.ledger)) as ledger:
+        return reading.history(ledger)
+
+
+def read_log(folder: Folder, trial: Trial) -> str:
+    """The end of what a trial printed, seed by seed; empty: nothing.
+
+    Raises:
+        UsageError: something else lies in the place of a log.
+    """
+    texts = []
+    for replica in [*trial.replicas, *trial.tests]:
+        name = replica_name(replica.trial, replica.index)
+        text = _log_of(folder.trial(replica.trial, replica.index) / "log.txt")
+        alone = len(trial.replicas) + len(trial.tests) == 1
+        texts.append(text if alone else f"==> {name} <==\n{text}")
+    return "\n".join(texts)
+
+
+def _log_of(path: Path) -> str:
+    """The last lines of a log, headed by how much was left out before them; empty: no log."""
+    try:
+        with folders.reading(path) as (file, size):
+            read = os.pread(file, LOG_BYTES, max(0, size - LOG_BYTES))
+    except FileNotFoundError:
+        return ""
+    shown = _last_lines(read, LOG_LINES)
+    if len(read) < size and len(shown) == len(read) and b"\n" in read.rstrip(b"\n"):
+        shown = read.partition(b"\n")[2]  # the first line is not whole
+    before = size - len(shown)
+    text = shown.decode(errors="replace")
+    if before == 0:
+        return text
+    return f"({before} bytes before this are left out; all of it is in {path})\n{text}"
+
+
+def _last_lines(text: bytes, most: int) -> bytes:
+    start = len(text.rstrip(b"\n"))
+    for _ in range(most):
+        start = text.rfind(b"\n", 0, start)
+        if start < 0:
+            return text
+    return text[start + 1 :]
+
+
+def read_results(folder: Folder, replica: Replica) -> list[Row]:
+    """All results of one replica."""
+    with contextlib.closing(Ledger(folder.ledger)) as ledger:
+        return ledger.results(replica.trial, replica.index)
+
+
+def state(folder: Folder, history: History) -> State:
+    """What the sweep of this history does now."""
+    if history.final_evaluation and is_driven(folder):
+        return State.PAUSED if history.suspended else State.TESTING
+    if history.ended:
+        return State.FINISHED if history.ended == "finished" else State.STOPPED
+    if not is_driven(folder):
+        return State.INTERRUPTED
+    return State.PAUSED if history.suspended else State.RUNNING
+
+
+def is_driven(folder: Folder) -> bool:
+    """Whether a driver holds the sweep, here or, as far as is known, on another machine."""
+    return _is_locked(folder) or lease.look(folder.ledger).elsewhere
+
+
+def _is_locked(folder: Folder) -> bool:
+    """Whether a process on this machine holds it.
+
+    The lock is only tried where its last holder's process is alive, so that a look never takes it
+    from a driver that starts at that moment.
+    """
+    path = folder.path / folders.LOCK
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    except OSError:
+        return False
+    try:
+        if not _is_alive(os.pread(descriptor, 1000, 0)):
+            return False
+        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    finally:
+        os.close(descriptor)
+    return False
+
+
+def _is_alive(holder: bytes) -> bool:
+    """Whether the process that the lock file names is alive; True where that cannot be read."""
+    try:
+        pid: Any = json.loads(holder)["pid"]
+        return Path(f"/proc/{int(pid)}").exists() or not Path("/proc").is_dir()
+    except (ValueError, KeyError, TypeError):
+        return True

@@ -1,0 +1,453 @@
+"""What the commands show, as plain data: pure functions from a sweep to what ``--json`` prints.
+
+`sweep.cli.tables` makes tables of the same data. A value that is missing or not finite is null.
+Times are seconds; moments are seconds since 1970.
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
+
+from sweep import stats
+from sweep.errors import UsageError
+from sweep.history.events import (
+    FINISHED,
+    Closed,
+    Created,
+    FinalEvaluationBegan,
+    Moved,
+    Opened,
+    Recorded,
+    Row,
+    Saved,
+    Status,
+)
+from sweep.history.history import History
+from sweep.history.replica import Replica
+from sweep.history.results import number
+from sweep.history.seeds import FIRST_TEST, is_test, replica_name, seed_of
+from sweep.history.trial import Trial
+from sweep.spec.objective import Aggregate
+from sweep.views import formatting, progress
+from sweep.views.formatting import finite
+from sweep.views.lookup import DRIVEN, State, Sweep
+from sweep.views.progress import Notes
+
+if TYPE_CHECKING:
+    from sweep.views.lookup import Sweep
+
+
+# -------------------------------------------------------------------------------------------------
+# What happened to one trial, seed by seed and event by event, as plain data.
+
+Data = dict[str, Any]
+
+
+def replica_row(replica: Replica, sweep_seed: int) -> Data:
+    """One seed of a trial."""
+    return {
+        "replica": replica.index,
+        "name": replica_name(replica.trial, replica.index),
+        "seed": seed_of(sweep_seed, replica.trial, replica.index),
+        "status": replica.status.value,
+        "score": finite(replica.score_at()),
+        "iterations": replica.iteration,
+        "reason": replica.reason,
+    }
+
+
+def decision(record: Recorded, number: int) -> Data | None:
+    """What an event decided about trial `number`, and why; None: nothing."""
+    event = record.event
+    if not isinstance(event, Created | Opened | Closed | Moved) or event.trial != number:
+        return None
+    seed = "" if isinstance(event, Created) else _whose(event.replica)
+    match event:
+        case Created(births=(first, *_)):
+            what, why = "bred", f"from trial {first.trial}, iteration {first.saved.iteration}"
+        case Created():
+            what, why = "proposed", f"from the history up to event {event.seen}"
+        case Opened():
+            goal = "the end" if event.goal.at is None else formatting.number(event.goal.at)
+            what, why = f"{seed}slice {event.slice} to {goal}", event.why
+        case Closed():
+            skipped = "".join(f"; skipped {one}" for one in event.skipped)
+            what, why = f"{seed}slice {event.slice} ended: {event.status}", event.reason + skipped
+        case Moved():
+            what, why = f"{seed}{event.status}", event.reason
+    return {"event": record.k, "term": record.term, "at": record.at, "what": what, "why": why}
+
+
+def _whose(replica: int) -> str:
+    if is_test(replica):
+        return f"test {replica - FIRST_TEST}, "
+    return f"seed {replica}, " if replica else ""
+
+
+# -------------------------------------------------------------------------------------------------
+# What a final evaluation has found, as plain data: scores under test seeds, their intervals and
+# one comparison.
+#
+# Scores count as in the search, but without its caution: with ``aggregate: worst`` or a bound it
+# is the mean that is estimated. What failed or has no finite score is left out, and counted.
+
+
+def final_evaluation_report(sweep: "Sweep") -> Data | None:
+    """All trials that were tested, best of the search first; None: none was.
+
+    The comparison is of the first two of them that have two scores each.
+    """
+    history = sweep.history
+    tested = [trial for trial in history.ranked() if trial.tests]
+    if not tested:
+        return None
+    asked = next(
+        r.event for r in reversed(sweep.records) if isinstance(r.event, FinalEvaluationBegan)
+    )
+    several = [trial for trial in tested if len(scores(trial)) > 1]
+    return {
+        "seeds": asked.seeds,
+        "asked": list(asked.trials),
+        "wanted": asked.seeds * len(asked.trials),
+        "done": final_evaluation_done(history, asked),
+        "estimates": _estimated(history.objective.aggregate),
+        "trials": [_tested(trial, sweep.spec.seed) for trial in tested],
+        "comparison": _compared(several[0], several[1]) if len(several) > 1 else None,
+    }
+
+
+def scores(trial: Trial) -> list[float]:
+    """The scores of the tests that ended, at a limit too; of one that failed none counts."""
+    well = (test for test in _ended(trial) if test.status is not Status.FAILED)
+    found = (test.score_at() for test in well)
+    return [score for score in found if score is not None and math.isfinite(score)]
+
+
+def _ended(trial: Trial) -> list[Replica]:
+    return [test for test in trial.tests if test.status in FINISHED]
+
+
+def final_evaluation_done(history: History, final_evaluation: FinalEvaluationBegan) -> int:
+    """How many of the tests that a final evaluation asked for have ended."""
+    tests = [
+        test
+        for number in final_evaluation.trials
+        for test in history.trials[number].tests[: final_evaluation.seeds]
+    ]
+    return sum(test.status in FINISHED for test in tests)
+
+
+def standing(history: History, final_evaluation: FinalEvaluationBegan) -> str:
+    """How far a final evaluation is, in words."""
+    trials = ", ".join(str(number) for number in final_evaluation.trials)
+    wanted = final_evaluation.seeds * len(final_evaluation.trials)
+    return (
+        f"{final_evaluation_done(history, final_evaluation)} of {wanted} tests of trials {trials}"
+    )
+
+
+def _tested(trial: Trial, seed: int) -> Data:
+    found, ended = scores(trial), len(_ended(trial))
+    interval = None
+    if len(found) > 1:
+        interval = asdict(_interval(found, trial.objective.aggregate, seed))
+    return {
+        "trial": trial.number,
+        "score": trial.score,
+        "scores": found,
+        "ended": ended,
+        "without_score": ended - len(found),
+        "estimate": interval,
+    }
+
+
+def _interval(found: Sequence[float], aggregate: Aggregate, seed: int) -> stats.Interval:
+    if _estimated(aggregate) == "mean":
+        return stats.mean_interval(found)
+    return stats.bootstrap_interval(found, aggregate.centre, seed)
+
+
+def _estimated(aggregate: Aggregate) -> str:
+    return aggregate.kind if aggregate.fair else "mean"
+
+
+def _compared(first: Trial, second: Trial) -> Data:
+    sign = first.objective.sign
+    better, worse = ([sign * score for score in scores(trial)] for trial in (first, second))
+    found = stats.improvement(better, worse)
+    return {"first": first.number, "second": second.number, **asdict(found)}
+
+
+#: Trials in the table at the end of a sweep.
+TOP = 10
+#: The result in which environment steps are counted.
+STEPS = "timesteps_total"
+
+
+def overview(sweep: Sweep, now: float) -> Data:
+    """One row of `sweep ls`."""
+    history = sweep.history
+    return {
+        "name": sweep.folder.name,
+        "state": sweep.state.value,
+        "trials": history.searched,
+        "bred": len(history.trials) - history.searched,
+        "done": done(history),
+        "wanted": history.wanted or sweep.spec.trials,
+        "why": history.why,
+        "metric": sweep.spec.metric,
+        "mode": sweep.spec.mode,
+        "best": best_so_far(history),
+        "created_at": sweep.created_at,
+        "age_s": max(0.0, now - sweep.created_at),
+    }
+
+
+def status(sweep: Sweep, notes: Notes, now: float) -> Data:
+    """`sweep status`: counts, running trials, best, and how long the rest may take."""
+    testing = sweep.history.final_evaluation is not None and sweep.state in DRIVEN
+    measure = progress.final_evaluation_fraction if testing else progress.fraction
+    share = measure(sweep.history, sweep.aim, notes)
+    running = sweep.state in (State.RUNNING, State.TESTING)
+    elapsed = max(0.0, now - sweep.term_began_at) if running and sweep.term_began_at else None
+    left = None
+    if elapsed is not None:
+        left = progress.time_left(elapsed, share, sweep.fraction_at_term())
+    return {
+        **overview(sweep, now),
+        "exhausted": sweep.history.exhausted,
+        "searcher": sweep.spec.searcher.name,
+        "scheduler": sweep.spec.scheduler.name,
+        "time_attr": sweep.history.objective.time_attr,
+        "rungs": list(sweep.aim.levels),
+        **_run_with(sweep.history, testing),
+        "counts": counts(sweep.history),
+        "fraction": share,
+        "elapsed_s": elapsed,
+        "left_s": left,
+        "steps": steps(sweep.history),
+        "running": [
+            running_replica(sweep.history, replica, notes, sweep.opened_at(replica), now)
+            for replica in progress.running(sweep.history)
+            if running
+        ],
+    }
+
+
+def _run_with(history: History, testing: bool) -> Data:
+    """How many slices run at once, in which pool; null where it was not recorded."""
+    newest = history.final_evaluation if testing and history.final_evaluation else history
+    return {"jobs": newest.jobs, "pool": newest.pool or None}
+
+
+def running_replica(
+    history: History, replica: Replica, notes: Notes, opened_at: float | None, now: float
+) -> Data:
+    """Where a running replica is, the newest of what the ledger and its note say."""
+    note = notes.get((replica.trial, replica.index))
+    value = next((p.value for p in reversed(replica.curve) if p.value is not None), None)
+    before = number(replica.last.get("time_total_s")) or 0.0
+    if note is not None and note.value is not None:
+        value = note.value
+    return {
+        "trial": replica.trial,
+        "replica": replica.index,
+        "name": replica_name(replica.trial, replica.index),
+        "iteration": replica.iteration if note is None else note.iteration,
+        "time": replica.time if note is None or note.time is None else note.time,
+        "goal": replica.goal.at,
+        "value": finite(value),
+        "seconds": before + (max(0.0, now - opened_at) if opened_at is not None else 0.0),
+        "settings": dict(history.trials[replica.trial].searched),
+    }
+
+
+def results(sweep: Sweep) -> Data:
+    """`sweep results`: every trial, best first, those without a score last."""
+    history = sweep.history
+    ranked = history.ranked()
+    others = [trial for trial in history.trials if trial.score is None]
+    return {
+        "name": sweep.folder.name,
+        "metric": sweep.spec.metric,
+        "mode": sweep.spec.mode,
+        "front": front(history),
+        "trials": [row(trial) for trial in [*ranked, *others]],
+    }
+
+
+def row(trial: Trial) -> Data:
+    """One trial in a table of results."""
+    compared = {} if trial.objective.is_simple else beside(trial)
+    return {
+        **compared,
+        "trial": trial.number,
+        "parent": trial.parent,
+        "status": trial.status.value,
+        "score": finite(trial.score),
+        "scores": [finite(replica.score_at()) for replica in trial.counted],
+        "iterations": trial.iteration,
+        "steps": finite(trial.total(STEPS)),
+        "settings": dict(trial.searched),
+        "config": trial.config,
+        "reason": trial.reason,
+    }
+
+
+def beside(trial: Trial) -> Data:
+    """What a trial is compared by beside the metric."""
+    objective = trial.objective
+    scores = zip(objective.objectives, trial.others, strict=True)
+    limits = zip(objective.constraints, trial.violations, strict=True)
+    return {
+        "objectives": {path: finite(score) for (path, _), score in scores},
+        "breaks": [constraint.path for constraint, violation in limits if violation > 0],
+    }
+
+
+def front(history: History) -> list[int] | None:
+    """The numbers of the trials that none is better than; None: there is one objective."""
+    if not history.objective.objectives:
+        return None
+    return [trial.number for trial in history.front()]
+
+
+def best(sweep: Sweep) -> Data:
+    """`sweep best`: the trial with the best score, and where its best checkpoint lies.
+
+    With several objectives it is the best of the front in the metric.
+    """
+    trial = best_trial(sweep.history, sweep.folder.name)
+    leader = trial.leader
+    saved = leader.best_checkpoint
+    return {
+        "name": sweep.folder.name,
+        "metric": sweep.spec.metric,
+        "mode": sweep.spec.mode,
+        **row(trial),
+        "front": front(sweep.history),
+        "aggregate": sweep.spec.aggregate.written(),
+        "trials": len(sweep.history.trials),
+        "checkpoint": None if saved is None else checkpoint(leader, saved),
+        "final_evaluation": final_evaluation_report(sweep),
+    }
+
+
+def best_trial(history: History, name: str) -> Trial:
+    """The trial with the best score; UsageError if no trial has one."""
+    ranked = history.ranked()
+    if not ranked:
+        metric = history.objective.metric
+        raise UsageError(
+            f"{name}: none of its {formatting.plural(len(history.trials), 'trial')} has a score in "
+            f"'{metric}' yet; see `sweep results {name}`"
+        )
+    return ranked[0]
+
+
+def find_trial(history: History, name: str, number: int) -> Trial:
+    """Trial `number` of the sweep `name`; UsageError if there is none."""
+    if not 0 <= number < len(history.trials):
+        has = f"trials 0 to {len(history.trials) - 1}" if history.trials else "no trials yet"
+        raise UsageError(f"trial: {number} does not exist; {name} has {has}")
+    return history.trials[number]
+
+
+def show(sweep: Sweep, number: int, rows: Sequence[Row]) -> Data:
+    """`sweep show`: everything about one trial; `rows` are its results."""
+    trial = find_trial(sweep.history, sweep.folder.name, number)
+    return {
+        "name": sweep.folder.name,
+        "metric": sweep.spec.metric,
+        "mode": sweep.spec.mode,
+        **row(trial),
+        "goal": {"at": trial.goal.at, "top": trial.goal.top},
+        "time_attr": trial.objective.time_attr,
+        "exactness": trial.leader.exactness,
+        "slices": trial.slices,
+        "replicas": [
+            replica_row(replica, sweep.spec.seed) for replica in [*trial.replicas, *trial.tests]
+        ],
+        "started_at": trial.started_at,
+        "ended_at": trial.ended_at,
+        "curve": [
+            {"iteration": p.iteration, "time": p.time, "value": finite(p.value)}
+            for p in trial.leader.curve
+        ],
+        "last": {key: finite(value) for key, value in (rows[-1].metrics if rows else {}).items()},
+        "leader": trial.leader.index,
+        "decisions": [d for record in sweep.records if (d := decision(record, number))],
+        "checkpoints": [
+            checkpoint(r, saved)
+            for r in [*trial.replicas, *trial.tests]
+            for saved in r.checkpoints.values()
+        ],
+        "error": trial.deciding.error,
+    }
+
+
+def checkpoint(replica: Replica, saved: Saved) -> Data:
+    """A checkpoint; `file` is relative to the sweep's folder."""
+    return {
+        "replica": replica.index,
+        "iteration": saved.iteration,
+        "value": finite(saved.value),
+        "file": f"trials/{replica_name(replica.trial, replica.index)}/{saved.file}",
+        "digest": saved.digest,
+        "size": saved.size,
+    }
+
+
+def summary(history: History, name: str) -> Data:
+    """What is shown when a driver has ended: the best trials, counts and steps."""
+    return {
+        "name": name,
+        "metric": history.objective.metric,
+        "mode": history.objective.mode,
+        "counts": counts(history),
+        "trials": history.searched,
+        "bred": len(history.trials) - history.searched,
+        "wanted": history.wanted,
+        "exhausted": history.exhausted,
+        "why": history.why,
+        "steps": steps(history),
+        "top": [row(trial) for trial in history.ranked()[:TOP]],
+    }
+
+
+# ---- parts ----------------------------------------------------------------------------------
+
+
+def counts(history: History) -> dict[str, int]:
+    """Status → number of trials; only those that occur, in the order of `Status`."""
+    return {status.value: len(found) for status in Status if (found := history.of(status))}
+
+
+def done(history: History) -> int:
+    """How many trials have ended; one in whose place a child goes on has not."""
+    ended = sum(trial.status in FINISHED for trial in history.trials)
+    return ended - sum(trial.parent is not None for trial in history.trials)
+
+
+def best_so_far(history: History) -> Data | None:
+    """Number, score and settings of the best trial; None: no trial has a score."""
+    ranked = history.ranked()
+    if not ranked:
+        return None
+    first = ranked[0]
+    return {
+        "trial": first.number,
+        "score": finite(first.score),
+        "settings": dict(first.searched),
+    }
+
+
+def steps(history: History) -> float | None:
+    """Environment steps of all trials together; None: their results do not count them.
+
+    What a bred trial has from its parent is counted there.
+    """
+    totals = (trial.own(STEPS) for trial in history.trials)
+    found = [total for total in totals if total is not None]
+    return sum(found) if found else None

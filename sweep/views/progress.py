@@ -1,0 +1,333 @@
+"""How far a sweep is, from its history and from the notes that running slices leave.
+
+Progress is work: what was trained, of that and what is left. What is left is the scheduler's to say
+where it knows; elsewhere it follows from how long trials lasted that have ended, so that a sweep in
+which many end early is as far as it will turn out to have been. Notes are lossy and nothing is
+decided by them. Durations are seconds.
+"""
+
+import itertools
+import json
+import math
+import os
+from bisect import bisect_left, bisect_right
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+from sweep.errors import UsageError
+from sweep.history.events import FINISHED, Metrics, Status
+from sweep.history.history import History
+from sweep.history.replica import Replica
+from sweep.history.results import number
+from sweep.history.trial import Trial
+from sweep.ledger import folder as folders
+from sweep.ledger.folder import Folder
+from sweep.schedulers import Scheduler
+from sweep.spec import SweepSpec
+from sweep.spec.stopping import COUNTERS
+from sweep.views.reading import SchedulerInfo
+
+#: Least share of the work after which an estimate of the rest is shown.
+_LEAST = 0.02
+#: Share of the work beyond which a sweep in which something is still to be done never is.
+_MOST = 0.99
+#: How much of a trial is expected where a scheduler may end it early, before any has ended, and how
+#: many trials that counts as; where none does, one that has ended counts as much as a whole one.
+_EARLY, _EARLY_WEIGHT = 0.5, 5
+#: Bytes of a note that are read; a longer one is torn.
+_LONGEST_NOTE = 2**16
+
+
+@dataclass(frozen=True)
+class Aim:
+    """What a sweep's progress is measured against."""
+
+    levels: tuple[float, ...]
+    """The scheduler's rungs, in units of ``time_attr``; empty without rungs."""
+    stop: Mapping[str, float]
+    rest: Callable[[History], float | None] = lambda _history: None
+    """What the scheduler expects to be left, in units of ``time_attr``; see `Scheduler.rest`."""
+    spares: int | None = None
+    """How many trials are completed before any is ended early; None: none ever is."""
+    seeds: int = 0
+    """How many seeds a trial has at most that begins with one; 0: all begin together."""
+
+    @classmethod
+    def of(cls, scheduler: Scheduler | SchedulerInfo, spec: SweepSpec) -> "Aim":
+        """What a sweep of `spec` is measured against."""
+        seeds = spec.replicas if spec.racing else 0
+        return cls(scheduler.levels, spec.stop, scheduler.rest, scheduler.spares, seeds)
+
+
+@dataclass(frozen=True)
+class Note:
+    """Where a running trial is."""
+
+    iteration: int
+    time: float | None
+    value: float | None
+
+
+#: (trial, replica) → its note.
+Notes = Mapping[tuple[int, int], Note]
+
+
+def read_notes(folder: Folder, history: History) -> Notes:
+    """The notes of what runs; what is missing, torn or older than the history is not."""
+    notes = {}
+    for replica in running(history):
+        note = _read_note(folder, replica)
+        if note is not None and note.iteration > replica.iteration:
+            notes[replica.trial, replica.index] = note
+    return notes
+
+
+def running(history: History) -> list[Replica]:
+    """What trains now: replicas, and tests."""
+    return [*history.replicas(Status.RUNNING), *history.tests(Status.RUNNING)]
+
+
+def _read_note(folder: Folder, replica: Replica) -> Note | None:
+    try:
+        lies = folder.trial(replica.trial, replica.index)
+        with folders.reading(lies / "progress.json") as (file, _size):
+            raw = json.loads(os.pread(file, _LONGEST_NOTE, 0))
+        objective = replica.objective
+        return Note(
+            int(raw["training_iteration"]),
+            number(raw.get(objective.time_attr)),
+            number(raw.get(objective.metric)),
+        )
+    except (OSError, UsageError, ValueError, KeyError, TypeError, AttributeError):
+        return None
+
+
+def fraction(history: History, aim: Aim, notes: Notes | None = None) -> float:
+    """The share of the expected work that is done, from 0 to 1; a trial's is its seeds' mean.
+
+    1 is for what has ended: while a trial is to come, or runs, it is at most `_MOST`.
+    """
+    if history.ended == "finished":
+        return 1.0
+    work = _Work(history.for_scheduler(), aim, notes or {})
+    done, rest = work.done, work.rest
+    share = done / (done + rest) if done > 0 else 0.0
+    return min(share, _MOST) if work.open else share
+
+
+class _Work:
+    """What was trained, and what still will be: units of ``time_attr``, or shares of a trial.
+
+    The history is as schedulers see it: a held trial has ended, a clone that waits is to come.
+    """
+
+    def __init__(self, history: History, aim: Aim, notes: Notes) -> None:
+        self._history, self._aim, self._notes = history, aim, notes
+        self._levels = bool(aim.levels)
+        self._trials = history.trials if self._levels else _members(history)
+        self._full = aim.levels[-1] if self._levels else 1.0
+        self._at = {trial.number: self._position(trial, notes) for trial in self._trials}
+        self._later = [r for t in self._trials for r in t.replicas if r.joined_at is not None]
+
+    @property
+    def open(self) -> bool:
+        """Whether a trial is to come or on its way."""
+        live = any(trial.status not in FINISHED and _climbs(trial) for trial in self._trials)
+        return live or self._history.to_create > 0 or bool(self._history.waiting)
+
+    @property
+    def done(self) -> float:
+        """What was trained, seeds that joined their trials later included."""
+        return math.fsum(self._at.values()) + self._joined
+
+    @property
+    def rest(self) -> float:
+        """What is left: of the first seeds, and about as much more for later ones as so far."""
+        rest = self._aim.rest(self._history)
+        if rest is None:
+            rest = self._by_lengths()
+        else:
+            rest -= math.fsum(
+                self._at[trial.number] - self._position(trial, {}) for trial in self._trials
+            )
+        rest = max(0.0, rest)
+        return rest + self._catching_up + self._seeds_to_come(rest) if self._aim.seeds else rest
+
+    def _position(self, trial: Trial, notes: Notes) -> float:
+        first = [replica for replica in trial.replicas if replica.joined_at is None]
+        return math.fsum(self._measured(replica, notes) for replica in first) / len(first)
+
+    def _measured(self, replica: Replica, notes: Notes) -> float:
+        if self._levels:
+            return min(_time(replica, notes), self._full)
+        return _share(replica, self._aim, notes)
+
+    # ---- later seeds ------------------------------------------------------------------------
+
+    @property
+    def _joined(self) -> float:
+        return math.fsum(self._measured(replica, self._notes) for replica in self._later)
+
+    @property
+    def _catching_up(self) -> float:
+        """What is left of seeds on the way to where their trials stand."""
+        left = 0.0
+        for replica in self._later:
+            if replica.status not in FINISHED:
+                goal = replica.goal.at if self._levels and replica.goal.at else self._full
+                left += max(0.0, goal - self._measured(replica, self._notes))
+        return left
+
+    def _seeds_to_come(self, rest: float) -> float:
+        """What seeds will take that join later: as much as so far, and all that a winner has."""
+        joined = self._joined + self._catching_up
+        first = math.fsum(self._at.values())
+        as_before = rest * joined / (first + self._full)
+        return max(as_before, (self._aim.seeds - 1) * self._full - joined, 0.0)
+
+    # ---- by how long trials last ------------------------------------------------------------
+
+    def _by_lengths(self) -> float:
+        """What is left where only those that have ended tell how long trials last.
+
+        Those that began before enough were completed tell nothing: nobody would have ended them.
+        """
+        history, spares = self._history, self._aim.spares
+        ended = [trial for trial in self._trials if trial.status in FINISHED]
+        completed = sorted(t.rests[-1].k for t in ended if t.status is Status.COMPLETED and t.rests)
+        needed = spares or 0
+        since = completed[needed - 1] if 0 < needed <= len(completed) else 0
+        live = [t for t in self._trials if t.status not in FINISHED]
+        if self._levels:  # whoever waits at a level has gone as far as it was let go
+            ended += [trial for trial in live if not _climbs(trial)]
+            live = [trial for trial in live if _climbs(trial)]
+        lengths = _Lengths(
+            [self._at[t.number] / self._full for t in ended if t.seen >= since],
+            [self._at[t.number] / self._full for t in live if t.seen >= since],
+            (1.0, 1) if spares is None else (_EARLY, _EARLY_WEIGHT),
+        )
+        to_spare = max(0, needed - len(completed))
+        positions = sorted((self._at[t.number] / self._full for t in live), reverse=True)
+        positions += [0.0] * max(0, history.to_create - len(history.waiting))
+        shares = [
+            1.0 - at if place < to_spare else lengths.beyond(at)
+            for place, at in enumerate(positions)
+        ]
+        return math.fsum(shares) * self._full
+
+
+class _Lengths:
+    """How much of a whole trial trials last, by those that have ended and those that still run.
+
+    Kaplan and Meier, Nonparametric Estimation from Incomplete Observations, 1958, with a prior.
+
+    Args:
+        ended: the lengths of those that have ended.
+        running: how long the others are so far.
+        prior: the share of what is left to it that a trial is expected to last, before any ended,
+            and as how many trials that counts.
+    """
+
+    def __init__(
+        self, ended: Sequence[float], running: Sequence[float], prior: tuple[float, int]
+    ) -> None:
+        everybody = sorted([*ended, *running])
+        self._ended = sorted(ended)
+        self._prior, self._weight = prior
+        steps, survival = [(0.0, 1.0)], 1.0
+        for length, count in sorted(Counter(ended).items()):
+            there = len(everybody) - bisect_left(everybody, length)
+            survival *= 1 - count / there
+            steps.append((length, survival))
+        self._steps = steps
+        ends = [*(length for length, _ in steps[1:]), 1.0]
+        areas = [
+            survival * max(0.0, end - length)
+            for (length, survival), end in zip(steps, ends, strict=True)
+        ]
+        self._area = [*itertools.accumulate(reversed(areas))][::-1]
+        """From each step to the end."""
+
+    def beyond(self, at: float) -> float:
+        """How much further one lasts that has come so far."""
+        if at >= 1.0:
+            return 0.0
+        known = len(self._ended) - bisect_left(self._ended, at)
+        expected = self._prior * (1.0 - at)
+        step = max(0, bisect_right(self._steps, at, key=lambda step: step[0]) - 1)
+        length, survival = self._steps[step]
+        if survival <= 0:
+            return expected
+        found = self._area[step] / survival - (at - length)
+        return (known * max(0.0, found) + self._weight * expected) / (known + self._weight)
+
+
+def _climbs(trial: Trial) -> bool:
+    """Whether the replica has not begun, or is between two goals."""
+    return trial.status in (Status.RUNNING, Status.WAITING) or trial.unfinished
+
+
+def _members(history: History) -> list[Trial]:
+    """The trials that count: in a population, those in whose place no child goes on."""
+    if all(trial.parent is None for trial in history.trials):
+        return history.trials
+    return [trial for trial in history.trials if trial.status is not Status.PRUNED]
+
+
+def final_evaluation_fraction(history: History, aim: Aim, notes: Notes | None = None) -> float:
+    """The share of a final evaluation that is done, from 0 to 1."""
+    final_evaluation = history.final_evaluation
+    if final_evaluation is None:
+        return 0.0
+    tests = [
+        test
+        for number in final_evaluation.trials
+        for test in history.trials[number].tests[: final_evaluation.seeds]
+    ]
+    done = sum(_tested(test, aim, notes or {}) for test in tests)
+    return done / max(1, final_evaluation.seeds * len(final_evaluation.trials))
+
+
+def _tested(test: Replica, aim: Aim, notes: Notes) -> float:
+    if test.status in FINISHED:
+        return 1.0
+    if not test.goal.at:
+        return _share(test, aim, notes)
+    return min(1.0, _time(test, notes) / test.goal.at)
+
+
+def _time(replica: Replica, notes: Notes) -> float:
+    note = notes.get((replica.trial, replica.index))
+    return replica.time if note is None or note.time is None else note.time
+
+
+def _share(replica: Replica, aim: Aim, notes: Notes) -> float:
+    """How far a replica is, or was when it ended, on its way to the nearest stop."""
+    born = {replica.objective.time_attr: replica.time, "training_iteration": replica.iteration}
+    reached = {**born, **replica.last}
+    note = notes.get((replica.trial, replica.index))
+    if note is not None:
+        reached["training_iteration"] = note.iteration
+    ways = [_towards(reached, key, aim.stop[key]) for key in COUNTERS if key in aim.stop]
+    share = max(ways, default=0.0)
+    over = replica.status is Status.COMPLETED or not ways
+    return 1.0 if replica.status in FINISHED and over and not share else share
+
+
+def _towards(reached: Metrics, key: str, goal: float) -> float:
+    return min(1.0, (number(reached.get(key)) or 0.0) / goal) if goal > 0 else 1.0
+
+
+def time_left(elapsed: float, now: float, start: float = 0.0) -> float | None:
+    """Seconds that the rest takes at the pace so far; None: too early to say.
+
+    Args:
+        elapsed: seconds since this driver began.
+        now: the fraction that is done.
+        start: the fraction that was done when this driver began.
+    """
+    if now >= 1.0:
+        return 0.0
+    done = now - start
+    return elapsed * (1.0 - now) / done if done >= _LEAST else None

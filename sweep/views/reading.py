@@ -1,0 +1,75 @@
+"""What a ledger says of its sweep, for whoever only looks: nothing that it names is imported.
+
+A ledger may come from anywhere, and to import is to run. A scheduler of ours is built from its
+options; what one of somebody's own said of itself when the sweep was created stands in the ledger.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from sweep import schedulers
+from sweep import spec as specs
+from sweep.history.events import Measured, Widened
+from sweep.history.history import History
+from sweep.history.objective import Objective
+from sweep.ledger.ledger import Ledger, iterate
+from sweep.schedulers._shared import racing
+from sweep.space import Space
+from sweep.spec import SweepSpec
+from sweep.spec.objective import read_constraints
+
+
+@dataclass(frozen=True)
+class SchedulerInfo:
+    """What is known of a sweep's scheduler."""
+
+    time_attr: str
+    levels: tuple[float, ...]
+    rest: Callable[[History], float | None] = lambda _history: None
+    """See `Scheduler.rest`; one of somebody's own is not asked."""
+    spares: int | None = None
+    """See `Scheduler.spares`."""
+
+
+def outline(ledger: Ledger) -> SchedulerInfo:
+    """What is known of a sweep's scheduler without importing it."""
+    spec = specs.from_json(ledger.spec)
+    if schedulers.is_foreign(spec.scheduler.name):
+        recorded = ledger.provenance
+        return SchedulerInfo(recorded["time_attr"], recorded["levels"])
+    scheduler = racing.build(spec)
+    return SchedulerInfo(scheduler.time_attr, scheduler.levels, scheduler.rest, scheduler.spares)
+
+
+def spec_of(ledger: Ledger) -> SweepSpec:
+    """The spec of a sweep with the space and the metric that hold now."""
+    spec = specs.from_json(ledger.spec)
+    changed: dict[str, object] = {}
+    widened, measured = ledger.newest(Widened.kind), ledger.newest(Measured.kind)
+    if isinstance(widened, Widened):
+        changed["space"] = Space.parse(widened.space, forbid=spec.forbid)
+    if isinstance(measured, Measured):
+        changed["metric"] = measured.metric
+    return spec.model_copy(update=changed) if changed else spec
+
+
+def objective_of(spec: SweepSpec, time_attr: str) -> Objective:
+    """What the trials of `spec` are compared by."""
+    constraints = read_constraints(spec.constraints)
+    objectives = tuple(spec.objectives.items())
+    return Objective(
+        spec.metric, spec.mode, spec.score, time_attr, spec.aggregate, objectives, constraints
+    )
+
+
+def objective(ledger: Ledger) -> Objective:
+    """What the trials of a sweep are compared by."""
+    return objective_of(spec_of(ledger), outline(ledger).time_attr)
+
+
+def history(ledger: Ledger, compared: Objective | None = None) -> History:
+    """The history of a sweep; its driver says what trials are `compared` by."""
+    past = History(compared or objective(ledger))
+    for records in iterate(ledger):
+        past.extend(records)
+    return past

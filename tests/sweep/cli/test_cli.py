@@ -1,0 +1,528 @@
+"""The commands: what they print, what they write, and their exit codes."""
+
+import contextlib
+import json
+import os
+import socket
+import sqlite3
+import subprocess
+import sys
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sweep.driver import prepare, sync
+from sweep.driver.driver import Driver
+from sweep.ledger.folder import Folder
+from sweep.operations.mlflow_ui import Page
+from sweep.views import lookup
+from tests.support.command_line import Here, environment, start, write_spec
+
+HEAVY = {"pydantic", "sqlalchemy", "rich", "optuna", "torch", "numpy", "mlflow", "joblib"}
+
+
+@pytest.fixture
+def here(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> Here:
+    return Here(capsys, tmp_path / "sweeps")
+
+
+@pytest.fixture
+def spec(tmp_path: Path) -> Path:
+    return write_spec(tmp_path)
+
+
+def imported(*arguments: object, cwd: Path) -> set[str]:
+    """Top-level modules that a command imports."""
+    program = (
+        "import sys; from sweep.cli.main import main; main(sys.argv[1:]); "
+        "print('imported', *{m.split('.')[0] for m in sys.modules})"
+    )
+    command = [sys.executable, "-c", program, *(str(argument) for argument in arguments)]
+    done = subprocess.run(
+        command, cwd=cwd, env=environment(), capture_output=True, text=True, check=True
+    )
+    return set(done.stdout.splitlines()[-1].split()[1:])
+
+
+# ---- help -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("arguments", [["--help"], ["run", "--help"], ["check-env", "-h"], []])
+def test_help_imports_nothing_heavy(arguments: list[str], tmp_path: Path) -> None:
+    assert not imported(*arguments, cwd=tmp_path) & HEAVY
+
+
+def test_looking_at_sweeps_needs_neither_torch_nor_optuna(here: Here, spec: Path) -> None:
+    here("run", spec, "--pool", "inline")
+    for command in (["ls"], ["status", "demo"], ["results", "demo"], ["show", "demo", 0]):
+        found = imported(*command, "--root", here.root, cwd=here.root)
+        assert "sqlalchemy" in found
+        assert not found & {"torch", "optuna", "mlflow", "gymnasium"}
+
+
+# ---- a sweep, from its start to its best trial ----------------------------------------------
+
+
+def test_run_searches_and_says_what_it_found(here: Here, spec: Path) -> None:
+    code, out, err = here("run", spec, "--pool", "inline")
+    assert (code, err) == (0, "")
+    assert "trial 0 starts: lr=" in out
+    assert "promoted to rung 3: loss" in out
+    assert "finished: 9 of 9 trials" in out
+    assert "90 environment steps" not in out  # all trials together, not one
+    assert "sweep export-model" not in out  # a quadratic has nothing to export
+    assert "\x1b" not in out
+    assert Folder(here.root, "demo").spec.read_text() == spec.read_text()
+
+
+def test_what_the_command_line_changes_is_used_and_kept_with_the_spec(
+    here: Here, spec: Path
+) -> None:
+    options = ["--trials", 2, "--seed", 5, "--name", "other", "--set", "config.noise=0.5"]
+    assert here("run", spec, *options, "--pool", "inline")[0] == 0
+    rows = here.json("results", "other")["trials"]
+    assert len(rows) == 2
+    assert {row["config"]["noise"] for row in rows} == {0.5}
+    head = Folder(here.root, "other").spec.read_text().splitlines()[:4]
+    assert head == [
+        "# given on the command line: --set config.noise=0.5",
+        "# given on the command line: --trials 2",
+        "# given on the command line: --seed 5",
+        "# given on the command line: --name other",
+    ]
+
+
+def test_every_table_is_one_json_document_with_json(here: Here, spec: Path) -> None:
+    code, out, err = here("run", spec, "--pool", "inline", "--json")
+    ended = json.loads(out)
+    assert code == 0
+    assert "trial 0 starts" in err
+    assert (ended["how"], ended["trials"]) == ("finished", 9)
+
+    (row,) = here.json("ls")
+    assert (row["name"], row["state"], row["done"], row["wanted"]) == ("demo", "finished", 9, 9)
+    trials = here.json("results", "demo")["trials"]
+    assert sorted(trial["trial"] for trial in trials) == list(range(9))
+    scores = [trial["score"] for trial in trials]
+    assert scores == sorted(scores)
+    best = here.json("best", "demo")
+    assert best["trial"] == trials[0]["trial"] == row["best"]["trial"] == ended["top"][0]["trial"]
+    assert best["score"] == scores[0]
+    assert (here.root / "demo" / best["checkpoint"]["file"]).is_file()
+    shown = here.json("show", "demo", best["trial"])
+    assert shown["curve"][-1]["value"] == best["score"]
+    assert shown["decisions"][0]["what"] == "proposed"
+    assert here.json("status", "demo")["fraction"] == 1.0
+
+
+def test_the_settings_of_the_best_trial_can_stand_in_a_spec(here: Here, spec: Path) -> None:
+    here("run", spec, "--pool", "inline")
+    _, out, _ = here("best", "demo")
+    again = spec.parent / "again.yaml"
+    again.write_text(out + "name: again\ntrials: 1\nmetric: loss\nmode: min\nspace: {}\n"
+        "trainable: tests.support.quadratic:Quadratic\nstop: {training_iteration: 1}\n"
+    )  # fmt: skip
+    assert here("run", again, "--pool", "inline")[0] == 0
+    (trial,) = here.json("results", "again")["trials"]
+    assert trial["config"] == here.json("best", "demo")["config"]
+
+
+def test_looking_writes_nothing(here: Here, spec: Path) -> None:
+    here("run", spec, "--pool", "inline")
+    ledger = Folder(here.root, "demo").ledger
+    before = sha256(ledger.read_bytes()).hexdigest()
+    for command in (["ls"], ["status", "demo"], ["results", "demo"], ["best", "demo"]):
+        assert here(*command)[0] == 0
+    assert here("show", "demo", 0)[0] == 0
+    assert sha256(ledger.read_bytes()).hexdigest() == before
+
+
+def test_resume_adds_trials_up_to_the_new_total(here: Here, spec: Path) -> None:
+    here("run", spec, "--pool", "inline", "--trials", 3)
+    code, out, _ = here("resume", "demo", "--pool", "inline", "--trials", 5)
+    assert code == 0
+    assert "finished: 5 of 5 trials" in out
+    assert len(here.json("results", "demo")["trials"]) == 5
+
+
+def test_failed_trials_make_exit_code_1_and_show_their_traceback(
+    here: Here, tmp_path: Path
+) -> None:
+    broken = write_spec(tmp_path, trials=1, scheduler="fifo", config={"fail_at": 2})
+    code, out, _ = here("run", broken, "--pool", "inline")
+    assert code == 1
+    assert "trial 0 is tried again: iteration 2 raised RuntimeError" in out
+    assert "trial 0 failed after 1 iteration" in out
+    _, shown, _ = here("show", "demo", 0)
+    assert "RuntimeError: fail_at: 2" in shown
+    assert "Traceback" in shown
+
+
+def test_a_dry_run_shows_space_rungs_and_samples_and_writes_nothing(here: Here, spec: Path) -> None:
+    code, out, _ = here("run", spec, "--dry-run", "--jobs", 3)
+    assert code == 0
+    assert "rungs at 1, 3, 9 training_iteration" in out
+    assert "3 at once" in out
+    assert "on a log scale" in out
+    told = here.json("run", spec, "--dry-run")
+    assert (len(told["samples"]), told["rungs"]) == (10, [1, 3, 9])
+    assert told["points"] is None
+    assert not here.root.exists()
+
+
+def test_jobs_default_to_no_more_than_there_are_trials(here: Here, spec: Path) -> None:
+    assert here.json("run", spec, "--dry-run", "--trials", 1)["jobs"] == 1
+
+
+def test_a_time_limit_ends_the_sweep_resumable(here: Here, tmp_path: Path) -> None:
+    endless = write_spec(tmp_path, scheduler="fifo", stop={"training_iteration": 10**9})
+    limits = ["--set", "limits.slice_s=0.01"]
+    code, out, _ = here("run", endless, *limits, "--pool", "inline", "--timeout", 0.05)
+    assert code == 0
+    assert "go on       sweep resume demo" in out
+    assert here.json("status", "demo")["state"] == "stopped"
+
+
+FORGETFUL = """
+from trainables import Trainable
+class Forgetful(Trainable):
+    def setup(self, config): self.x = 0
+    def step(self):
+        self.x += 1
+        return {"loss": self.x}
+    def save_checkpoint(self, folder): return {}
+    def load_checkpoint(self, state): pass
+"""
+
+
+def test_validate_says_what_a_trainable_forgets(here: Here, tmp_path: Path) -> None:
+    (tmp_path / "forgetful.py").write_text(FORGETFUL)
+    forgetful = write_spec(tmp_path, trainable="forgetful:Forgetful")
+    code, out, _ = here("validate", forgetful)
+    assert code == 0
+    assert "loss: 2 without, 1 after save and restore" in out
+
+
+def test_validate_finds_that_a_good_trainable_restores_exactly(here: Here, spec: Path) -> None:
+    code, out, _ = here("validate", spec)
+    assert code == 0
+    assert "the next iteration is the same, to the bit" in out
+    assert not here.root.exists()
+
+
+def test_validate_says_where_a_trainable_raises(here: Here, tmp_path: Path) -> None:
+    code, out, err = here("validate", write_spec(tmp_path, config={"fail_at": 1}))
+    assert (code, out) == (2, "")
+    assert len(err.splitlines()) == 1
+    assert "RuntimeError: fail_at: 1" in err
+    assert "quadratic.py:" in err
+
+
+def test_settings_are_shown_in_the_order_of_the_spec(here: Here, tmp_path: Path) -> None:
+    space = {"lr": {"uniform": [0.1, 0.5]}, "b": {"uniform": [0.0, 1.0]}, "_a": {"randint": [1, 9]}}
+    here("run", write_spec(tmp_path, space=space), "--pool", "inline", "--trials", 1)
+    (trial,) = here.json("results", "demo")["trials"]
+    assert list(trial["settings"]) == ["lr", "b", "_a"]
+
+
+def test_show_prints_what_a_trial_printed(here: Here, spec: Path) -> None:
+    here("run", spec, "--pool", "inline", "--trials", 1)
+    assert here("show", "demo", 0, "--log")[1] == "it printed nothing\n"
+    (here.root / "demo" / "trials" / "0" / "log.txt").write_text("one\n\x1b[2Jtwo\n")
+    assert here("show", "demo", 0, "--log")[1] == "one\n\\x1b[2Jtwo\n"
+
+
+def test_watching_a_sweep_in_a_pipe_is_one_look(here: Here, spec: Path) -> None:
+    here("run", spec, "--pool", "inline", "--trials", 1)
+    assert here("status", "demo", "--watch") == here("status", "demo")
+
+
+@pytest.mark.parametrize("options", [[], ["--json"]])
+def test_an_answer_that_the_disk_does_not_take_is_an_error(
+    here: Here, spec: Path, options: list[str]
+) -> None:
+    here("run", spec, "--pool", "inline", "--trials", 1)
+    with Path("/dev/full").open("w") as full:
+        done = subprocess.run(
+            [
+                sys.executable,
+                "-m",
+                "sweep.cli.main",
+                "results",
+                "demo",
+                "--root",
+                here.root,
+                *options,
+            ],
+            stdout=full,
+            stderr=subprocess.PIPE,
+            text=True,
+            check=False,
+        )
+    assert done.returncode == 4
+    assert "No space left on device" in done.stderr
+    assert len(done.stderr.splitlines()) == 1
+
+
+@pytest.mark.parametrize("options", [[], ["--json"]])
+def test_an_answer_whose_reader_has_gone_is_no_error(
+    here: Here, spec: Path, options: list[str]
+) -> None:
+    here("run", spec, "--pool", "inline", "--trials", 1)
+    reader, writer = os.pipe()
+    os.close(reader)
+    process = start("results", "demo", "--root", here.root, *options, cwd=here.root, stdout=writer)
+    os.close(writer)
+    assert (process.communicate(timeout=60)[1], process.returncode) == ("", 0)
+
+
+def test_a_warning_that_nobody_reads_ends_no_sweep(here: Here, tmp_path: Path) -> None:
+    spec = write_spec(tmp_path, trials=1, scheduler="fifo", stop={})
+    options = ("--pool", "inline", "--timeout", 0.05, "--root", here.root)
+    reader, writer = os.pipe()
+    os.close(reader)
+    process = start("run", spec, *options, cwd=tmp_path, stderr=writer)
+    os.close(writer)
+    out, _ = process.communicate(timeout=60)
+    assert process.returncode == 0
+    assert "demo stopped" in out
+
+
+def test_a_command_whose_streams_were_closed_ends_as_ever(here: Here, tmp_path: Path) -> None:
+    """Worker processes, which inherit what is closed, included."""
+    path = write_spec(tmp_path, trials=1, scheduler="fifo")
+
+    def code(closed: str, *words: object) -> int:
+        program = f'"{sys.executable}" -m sweep.cli.main "$@" {closed}'
+        command = ["bash", "-c", program, "sweep", *map(str, words), "--root", str(here.root)]
+        return subprocess.run(command, cwd=tmp_path, env=environment(), check=False).returncode
+
+    assert code("<&- >&- 2>&-", "run", path, "--jobs", 1) == 0
+    assert here.json("status", "demo")["counts"] == {"COMPLETED": 1}
+    assert code(">&-", "results", "demo", "--json") == 0
+    assert code("2>&-", "show", "demo", 99) == 2
+
+
+def test_streams_that_were_closed_are_closed_again(
+    here: Here, spec: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "stdout", None)
+    assert here("run", spec, "--pool", "inline", "--trials", 1)[0] == 0
+    assert sys.stdout is None
+
+
+# ---- where the runs are recorded ------------------------------------------------------------
+
+
+def test_a_tracking_uri_is_remembered_for_whoever_resumes_and_for_nobody_else(
+    here: Here, spec: Path
+) -> None:
+    uri = "http://user:secret@127.0.0.1:1"
+    folder = Folder(here.root, "demo")
+    prepare.create(prepare.prepare(str(spec), []), folder, "inline", uri)
+    assert sync.recall(folder) == (uri, True)
+    assert (folder.path / "tracking-uri").stat().st_mode & 0o777 == 0o600
+    assert here("ui", "demo")[:2] == (0, "demo is recorded at http://***@127.0.0.1:1\n")
+
+
+@pytest.mark.parametrize(
+    ("trackers", "uri", "words"),
+    [
+        ([], "http://u:secret@127.0.0.1:1", "trackers has no mlflow"),
+        (["mlflow"], "foo://u:secret@127.0.0.1:1", "a URI of http"),
+    ],
+)
+def test_a_tracking_uri_to_which_nothing_would_be_sent_is_refused_without_its_password(
+    here: Here, tmp_path: Path, trackers: list[str], uri: str, words: str
+) -> None:
+    spec = write_spec(tmp_path, trackers=trackers)
+    code, _, err = here("run", spec, "--pool", "inline", "--tracking-uri", uri)
+    assert code == 2
+    assert words in err
+    assert "secret" not in err
+    assert not here.root.exists()
+
+
+def test_a_port_that_is_in_use_is_refused(here: Here, tmp_path: Path) -> None:
+    here.root.mkdir()
+    (here.root / "mlflow.db").touch()
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        code, out, err = here("ui", "--port", port)
+    assert (code, out) == (2, "")
+    assert str(port) in err
+
+
+@pytest.mark.parametrize("name", ["other", None])
+def test_the_page_of_no_sweep_lists_all_experiments(tmp_path: Path, name: str | None) -> None:
+    with contextlib.closing(sqlite3.connect(tmp_path / "mlflow.db")) as database, database:
+        database.execute("CREATE TABLE experiments (experiment_id INTEGER, name TEXT)")
+        database.execute("INSERT INTO experiments VALUES (7, 'demo')")
+    everything = "http://127.0.0.1:5001/#/experiments?workflowType=machine_learning"
+    assert Page(tmp_path, name, 5001).url == everything
+
+
+# ---- mistakes -------------------------------------------------------------------------------
+
+MISTAKES: list[tuple[dict[str, Any], list[str], list[str]]] = [
+    ({"trails": 9}, [], ["'trails'", "trials"]),
+    ({"trials": "nine"}, [], ["trials", "'nine'"]),
+    ({"space": {"lr": {"uniform": [2, 1]}}}, [], ["space.lr", "2"]),
+    ({"space": {"lr": {"loguniform": [0, 1]}}}, [], ["space.lr", "0"]),
+    ({"space": {"lr": {"choice": []}}}, [], ["space.lr.choice"]),
+    ({"trainable": "pppo"}, [], ["spec.yaml:", "'pppo'", "'ppo'"]),
+    ({"trainable": "nowhere.at:All"}, [], ["nowhere.at"]),
+    ({"searcher": "tpee"}, [], ["spec.yaml:", "searcher", "'tpee'", "'tpe'"]),
+    ({"scheduler": "ashaa"}, [], ["spec.yaml:", "scheduler", "'ashaa'", "'asha'"]),
+    ({"scheduler": {"name": "asha", "grace": 1}}, [], ["'grace'", "grace_period"]),
+    ({"trackers": ["mlfow"]}, [], ["spec.yaml:", "trackers[0]", "'mlfow'", "'mlflow'"]),
+    ({"stop": {"x": 1}}, [], ["spec.yaml:", "scheduler.max_t", "stop.training_iteration"]),
+    ({"racing": True}, [], ["spec.yaml:", "racing", "replicas: 3"]),
+    ({"resources": {"gpu": 1}}, [], ["gpu"]),
+    ({}, ["--trials", "0"], ["--trials 0"]),
+    ({}, ["--trials", "x"], ["--trials", "'x'"]),
+    ({}, ["--name", "../up"], ["--name ../up", "lowercase letters"]),
+    ({}, ["--name", "x" * 10_000], [f"--name {'x' * 79}…: name: ", "1 to 100 lowercase"]),
+    ({}, ["--set", "lr"], ["--set lr", "key=value"]),
+    ({}, ["--set", "config.lr=[1"], ["--set config.lr=[1"]),
+    ({}, ["--pool", "lokyy"], ["'lokyy'", "'loky'"]),
+    ({}, ["--jobs", "0"], ["--jobs", "0"]),
+    ({}, ["--timeout", "nan"], ["--timeout", "nan"]),
+    ({}, ["--timeout", "inf"], ["--timeout", "inf"]),
+    ({}, ["--timeout", "1e300"], ["--timeout", "1e+300"]),
+    ({}, ["--timeout", "0"], ["--timeout", "0.0"]),
+    ({}, ["--storage", "x"], ["--storage"]),
+    ({}, ["--trialz", "1"], ["--trialz", "--trials"]),
+]
+
+
+@pytest.mark.parametrize(("changes", "options", "words"), MISTAKES)
+def test_a_mistake_is_one_line_with_exit_code_2_and_nothing_written(
+    here: Here,
+    tmp_path: Path,
+    changes: dict[str, Any],
+    options: list[str],
+    words: list[str],
+) -> None:
+    code, out, err = here("run", write_spec(tmp_path, **changes), *options)
+    assert (code, out) == (2, "")
+    assert len(err.splitlines()) == 1
+    for word in words:
+        assert word in err
+    assert not here.root.exists()
+
+
+@pytest.mark.parametrize(
+    ("command", "words"),
+    [
+        (["run", "quikstart"], ["'quikstart'", "'quickstart'"]),
+        (["resume", "demi"], ["'demi'", "'demo'"]),
+        (["show", "demo", "99"], ["99", "trials 0 to 2"]),
+        (["shw", "demo"], ["shw", "show"]),
+        (["resume", "demo", "--trials", "1"], ["1", "3 trials"]),
+        (["export-model", "demo", "--out", "x", "--format", "mlflow"], ["mlflow", "onnx"]),
+        (["export-model", "demo"], ["--out"]),
+        (["ui"], ["no runs are recorded"]),
+    ],
+)
+def test_a_mistake_about_existing_sweeps_is_one_line(
+    here: Here, spec: Path, command: list[str], words: list[str]
+) -> None:
+    here("run", spec, "--pool", "inline", "--trials", 3)
+    code, out, err = here(*command)
+    assert (code, out) == (2, "")
+    assert len(err.splitlines()) == 1
+    for word in words:
+        assert word in err
+
+
+def test_a_name_that_exists_is_refused_and_left_alone(here: Here, spec: Path) -> None:
+    here("run", spec, "--pool", "inline", "--trials", 3)
+    before = here.json("results", "demo")
+    code, _, err = here("run", spec, "--pool", "inline")
+    assert code == 2
+    assert "sweep resume demo" in err
+    assert here.json("results", "demo") == before
+
+
+def test_a_mistake_on_the_real_command_line(tmp_path: Path) -> None:
+    write_spec(tmp_path, metrik="loss")
+    process = start("run", "spec.yaml", cwd=tmp_path)
+    out, err = process.communicate(timeout=60)
+    assert (process.returncode, out) == (2, "")
+    assert len(err.splitlines()) == 1
+    assert "spec.yaml:" in err
+    assert "'metrik'" in err
+    assert not (tmp_path / "sweeps").exists()
+
+
+def test_control_characters_in_arguments_do_not_reach_the_terminal(
+    here: Here, spec: Path, tmp_path: Path
+) -> None:
+    """A bell, since click itself removes colours where nobody would see them."""
+    here.root = tmp_path / "a\afile"
+    here.root.write_text("")
+    for arguments in (["resume", "\ared"], ["run", spec, "--na\ame", "x"], ["ls"]):
+        code, _, err = here(*arguments)
+        assert code == 2
+        assert "\a" not in err
+        assert "\\x07" in err
+
+
+# ---- other ends -----------------------------------------------------------------------------
+
+
+def test_a_sweep_that_another_driver_holds_is_exit_code_3(here: Here, spec: Path) -> None:
+    here("run", spec, "--pool", "inline", "--trials", 3)
+    with Folder(here.root, "demo").lock():
+        code, _, err = here("resume", "demo", "--pool", "inline")
+    assert code == 3
+    assert "active elsewhere" in err
+    assert len(err.splitlines()) == 1
+
+
+def test_a_disk_that_refuses_is_exit_code_4(here: Here, spec: Path, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    here.root = tmp_path / "file" / "sweeps"
+    code, _, err = here("run", spec, "--pool", "inline")
+    assert code == 4
+    assert len(err.splitlines()) == 1
+
+
+def test_whatever_the_outside_says_is_one_printable_line(
+    here: Here, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(_root: Path) -> None:
+        raise OSError("a bell \a\nand a second line")
+
+    monkeypatch.setattr(lookup, "read_all", refuse)
+    assert here("ls") == (4, "", "sweep: a bell \\x07 and a second line\n")
+
+
+def test_our_own_error_leaves_its_traceback_in_the_sweep_and_is_exit_code_5(
+    here: Here, spec: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(_self: Driver) -> str:
+        raise ValueError("never seen before")
+
+    monkeypatch.setattr(Driver, "run", broken)
+    code, _, err = here("run", spec, "--pool", "inline")
+    assert code == 5
+    assert len(err.splitlines()) == 1
+    assert "never seen before" in err
+    traceback = (here.root / "demo" / "error.txt").read_text()
+    assert "ValueError: never seen before" in traceback
+
+
+def test_a_sweep_that_cannot_be_read_does_not_hide_the_others(here: Here, spec: Path) -> None:
+    here("run", spec, "--pool", "inline", "--trials", 3)
+    (here.root / "broken").mkdir()
+    (here.root / "broken" / "sweep.db").write_text("this is no database")
+    code, out, err = here("ls")
+    assert code == 0
+    assert "demo" in out
+    assert "broken" in err

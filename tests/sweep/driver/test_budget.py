@@ -1,0 +1,167 @@
+"""What ends a sweep before all its trials have ended, and what goes on when there is more."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sweep import spec as specs
+from sweep.errors import UsageError
+from sweep.history.events import Status
+from sweep.history.history import History
+from sweep.ledger.folder import Folder
+from sweep.testing import Simulation, SimulationResult, check_kills
+from tests.support import sweeps
+from tests.support.command_line import Here, write_spec
+
+#: Ten trials of five iterations, a second and ten steps each.
+SPEC: dict[str, Any] = {
+    "trials": 10,
+    "stop": {"training_iteration": 5},
+    "limits": {"slice_s": 1.0},
+}
+
+
+def curve(moment: Any) -> dict[str, float]:
+    return {"score": moment.trial % 4 + moment.iteration / 10, "timesteps_this_iter": 10.0}
+
+
+def spent(course: SimulationResult) -> tuple[float, float]:
+    replicas = [replica for trial in course.history.trials for replica in trial.replicas]
+    return sum(r.seconds for r in replicas), sum(r.steps for r in replicas)
+
+
+@pytest.mark.parametrize(
+    ("budget", "seconds", "words"),
+    [
+        ({"timesteps": 120}, 12, "budget.timesteps: 120 of 120 steps are used up"),
+        ({"cpu_hours": 12 / 3600}, 12, "budget.cpu_hours: 0.00333 of 0.00333333 hours"),
+        ({"target": 2.2}, 12, "budget.target: trial 2 has 2.2, 2.2 was wanted"),
+        ({"patience": 3}, 35, "budget.patience: 3 trials in a row were no better than 3.5"),
+    ],
+)
+def test_a_budget_that_is_used_up_ends_the_sweep_and_says_why(
+    budget: dict[str, Any], seconds: float, words: str
+) -> None:
+    course = check_kills({**SPEC, "budget": budget}, curve)
+    assert course.how == "finished"
+    assert spent(course)[0] == seconds
+    assert words in course.history.why
+    assert course.history.of(Status.RUNNING, Status.PAUSED) == []
+
+
+def test_every_resource_of_a_trial_counts(tmp_path: Path) -> None:
+    budget = {"cpu_hours": 12 / 3600}
+    with Simulation({**SPEC, "budget": budget, "resources": {"cpu": 2}}, curve) as simulation:
+        assert spent(simulation.run())[0] == 6
+
+
+def test_in_batches_the_end_is_the_same_however_many_slots_there_are() -> None:
+    spec = {**SPEC, "budget": {"timesteps": 120}, "deterministic": {"batch": 2}}
+    ends = []
+    for slots in (1, 3):
+        with Simulation(spec, curve, slots) as simulation:
+            course = simulation.run()
+        ends.append([(t.number, t.iteration, t.status) for t in course.history.trials])
+    assert ends[0] == ends[1]
+    assert [iteration for _, iteration, _ in ends[0]] == [5] * 4
+
+
+def test_a_sweep_that_is_given_more_goes_on_where_it_stood(tmp_path: Path) -> None:
+    folder = thin(tmp_path, budget={"timesteps": 120})
+    assert sweeps.run(folder) == "finished"
+    before = sweeps.history(folder)
+    assert [trial.iteration for trial in before.trials] == [9, 3]
+    assert before.trials[1].status is Status.PRUNED
+    assert sweeps.run(folder) == "finished"
+    assert [trial.iteration for trial in sweeps.history(folder).trials] == [9, 3]
+    assert sweeps.run(folder, budget={"timesteps": 10_000}) == "finished"
+    whole = thin(tmp_path / "whole")
+    sweeps.run(whole)
+    assert sweeps.decisions(folder) == sweeps.decisions(whole)
+    assert sweeps.history(folder).why == ""
+
+
+def thin(root: Path, **changes: Any) -> Folder:
+    given = {"scheduler": "fifo", "trials": 3, "deterministic": None, "limits": {"slice_s": 1e-9}}
+    return sweeps.make(root, **{**given, **changes})
+
+
+def test_time_counts_over_all_drivers(tmp_path: Path) -> None:
+    """Each step takes 20 ms; the second driver has what the first left."""
+    folder = thin(
+        tmp_path, config={"step_s": 0.02}, stop={"training_iteration": 500}, budget={"time_s": 1.0}
+    )
+    assert sweeps.run(folder) == "finished"
+    past = sweeps.history(folder)
+    assert past.why == "budget.time_s: 1 seconds are over"
+    assert 0 < past.trials[0].iteration < 60
+    assert sweeps.run(folder, budget={"time_s": 1.5}) == "finished"
+    more = sweeps.history(folder)
+    assert past.trials[0].iteration < more.trials[0].iteration < 100
+    assert more.spent_s >= 0.9
+
+
+def test_the_command_line_shows_the_reason_and_takes_more(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    here = Here(capsys, tmp_path / "sweeps")
+    spec = write_spec(
+        tmp_path, scheduler="fifo", trials=2, deterministic=None, limits={"slice_s": 1e-9}
+    )
+    code, out, _ = here("run", spec, "--pool", "inline", "--set", "budget.timesteps=50")
+    assert code == 0
+    assert "budget.timesteps: 50 of 50 steps are used up" in out
+    assert "sweep resume demo" in out
+    code, _, err = here("resume", "demo", "--budget", "timestep=3")
+    assert (code, "--budget: budget.timestep" in err, "did you mean 'timesteps'" in err) == (
+        2,
+        True,
+        True,
+    )
+    for command in ("set", "resume"):
+        code, _, err = here(command, "demo", "--budget", "foo")
+        assert (code, err.partition(" foo: ")[2].strip()) == (
+            2,
+            "--budget: 'foo' is not allowed; expected key=value; for example --budget time_s=7200",
+        )
+        assert "--set" not in here(command, "demo", "--budget", "time_s=[")[2]
+    assert here("set", "demo", "--budget", "timesteps=80")[0] == 0
+    done = here.json("resume", "demo", "--pool", "inline")
+    assert (done["steps"], done["why"][:22]) == (80, "budget.timesteps: 80 o")
+    done = here.json("resume", "demo", "--pool", "inline", "--budget", "timesteps=null")
+    assert (done["counts"], done["why"]) == ({"COMPLETED": 2}, "")
+
+
+@pytest.mark.parametrize(
+    ("budget", "message"),
+    [
+        ("{min_delta: 1.0}", "budget.min_delta: 1.0 is not allowed; expected no value; set budget"),
+        ("{timesteps: 10}", "expected at least stop.timesteps_total: 100"),
+        ("{time_s: 0}", "budget.time_s: 0 is not allowed; expected a value greater than 0"),
+        ("{times_s: 1}", "did you mean 'time_s'"),
+        ("{patience: 0}", "budget.patience: 0 is not allowed"),
+        ("3", "budget: 3 is not allowed; expected a mapping"),
+    ],
+)
+def test_a_budget_that_cannot_work_is_refused_with_its_place(budget: str, message: str) -> None:
+    text = f"""
+name: demo
+trials: 1
+trainable: ppo
+metric: score
+mode: max
+space: {{lr: 0.1}}
+stop: {{timesteps_total: 100}}
+budget: {budget}
+"""
+    with pytest.raises(UsageError, match=r"^spec\.yaml:9: ") as error:
+        specs.parse(text, "spec.yaml")
+    assert message in str(error.value)
+
+
+def test_an_old_history_has_no_budget() -> None:
+    course = Simulation(SPEC, curve)
+    with course as simulation:
+        history: History = simulation.run().history
+    assert (history.why, len(history.of(Status.COMPLETED))) == ("", 10)

@@ -1,0 +1,35 @@
+"""Which checkpoints a slice's outcome lets go of."""
+
+from concurrent.futures import Future
+from pathlib import Path
+
+from sweep.driver import decisions, launch
+from sweep.driver.launch import Launch
+from sweep.history.events import Closed, Created, End, Event, Goal, Opened, Row, Saved, Status
+from sweep.slices.messages import SliceOutcome
+from tests.support import sweeps
+
+
+def saved(iteration: int, digest: str) -> Saved:
+    return Saved(iteration, digest, f"ckpt-{iteration}-{digest}.swck", 100, None)
+
+
+def test_what_is_saved_again_to_the_bit_behind_a_fall_back_is_kept(tmp_path: Path) -> None:
+    folder = sweeps.make(tmp_path, scheduler="fifo", trials=1)
+    rows = tuple(Row(i, {"loss": 1.0}) for i in (1, 2, 3))
+    before = (saved(1, "aa"), saved(2, "bb"), saved(3, "cc"))
+    told: list[Event] = [
+        Created(0, {"lr": 0.1}, {"lr": 0.1}, 0, 1),
+        Opened(0, 0, 0, Goal(9), ""),
+        Closed(0, 0, 0, End.TIME, Status.PAUSED, "", rows=rows, saved=before),
+        again := Opened(0, 0, 1, Goal(9), ""),
+    ]
+    with launch.opened(Launch(folder, 1, "inline")) as (parts, _):
+        parts.history.extend(parts.ledger.append(parts.history.term, told))
+        future: Future[SliceOutcome] = Future()
+        new = (saved(2, "bb"), saved(3, "other"))
+        future.set_result(SliceOutcome(0, 0, 1, End.TIME, 1, rows[1:], new))
+        closed = decisions.outcome_event(parts, again, future)
+        assert closed.dropped == ("cc", "aa")
+        parts.history.extend(parts.ledger.append(parts.history.term, [closed]))
+        assert set(parts.history.replica(0, 0).checkpoints) == {"bb", "other"}

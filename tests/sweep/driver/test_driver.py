@@ -1,0 +1,326 @@
+"""Whole sweeps over a trainable with a known answer, in the driver's own process."""
+
+import contextlib
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sweep.driver import launch
+from sweep.driver.driver import Driver
+from sweep.errors import UnknownMetric
+from sweep.history.events import Closed, Opened, Recorded, Status
+from sweep.ledger.folder import Folder
+from sweep.ledger.ledger import Ledger
+from tests.support import sweeps
+from tests.support.quadratic import expected_loss
+from trainables.core import rng
+
+
+def test_a_sweep_makes_exactly_as_many_trials_as_were_asked_for(tmp_path: Path) -> None:
+    folder = sweeps.make(tmp_path)
+    assert sweeps.run(folder) == "finished"
+    trials = sweeps.history(folder).trials
+    assert [trial.number for trial in trials] == list(range(9))
+    assert {trial.status for trial in trials} == {Status.COMPLETED, Status.PRUNED}
+
+
+def test_trials_stop_at_rungs_and_only_the_promoted_go_on(tmp_path: Path) -> None:
+    folder = sweeps.make(tmp_path)
+    sweeps.run(folder)
+    trials = sweeps.history(folder).trials
+    lengths = sorted(trial.iteration for trial in trials)
+    assert lengths == [1] * 6 + [3] * 2 + [9]
+    longest = max(trials, key=lambda trial: trial.iteration)
+    assert longest.status is Status.COMPLETED
+
+
+def test_every_curve_is_the_known_answer(tmp_path: Path) -> None:
+    folder = sweeps.make(tmp_path, scheduler="fifo", trials=3)
+    sweeps.run(folder)
+    for trial in sweeps.history(folder).trials:
+        seed = rng.integer(7, "trial", trial.number, 0)
+        losses = [row.metrics["loss"] for row in sweeps.curve(folder, trial.number)]
+        assert losses == [expected_loss(trial.config, k, seed) for k in range(1, 10)]
+
+
+def test_a_deterministic_sweep_is_the_same_every_time(tmp_path: Path) -> None:
+    one, two = sweeps.make(tmp_path / "a"), sweeps.make(tmp_path / "b")
+    sweeps.run(one)
+    sweeps.run(two)
+    assert sweeps.decisions(one) == sweeps.decisions(two)
+
+
+def test_slicing_changes_no_curve(tmp_path: Path) -> None:
+    """With no time at all, each slice is one iteration long."""
+    whole = sweeps.make(tmp_path / "a")
+    thin = sweeps.make(tmp_path / "b", limits={"slice_s": 1e-9})
+    sweeps.run(whole)
+    sweeps.run(thin)
+    assert sweeps.history(thin).trials[0].slices >= sweeps.history(whole).trials[0].slices
+    slices = [sum(trial.slices for trial in sweeps.history(f).trials) for f in (whole, thin)]
+    assert slices[1] > slices[0]
+    assert [d[:5] for d in sweeps.decisions(thin)] == [d[:5] for d in sweeps.decisions(whole)]
+    assert [d[6] for d in sweeps.decisions(thin)] == [d[6] for d in sweeps.decisions(whole)]
+
+
+def test_a_trial_that_raises_twice_at_one_iteration_fails_and_the_sweep_goes_on(
+    tmp_path: Path,
+) -> None:
+    space = {"lr": 0.5, "fail_at": {"choice": [2, 99]}}
+    folder = sweeps.make(tmp_path, scheduler="fifo", trials=4, space=space, searcher="random")
+    assert sweeps.run(folder) == "finished"
+    trials = sweeps.history(folder).trials
+    broken = [trial for trial in trials if trial.searched["fail_at"] == 2]
+    assert broken
+    assert len(broken) < 4
+    for trial in trials:
+        assert trial.status is (Status.FAILED if trial in broken else Status.COMPLETED)
+    for trial in broken:
+        assert trial.replicas[0].crashes == [2, 2]
+        assert trial.iteration == 1
+        assert "Traceback" in trial.replicas[0].error
+        assert "retrying is no use" in trial.reason
+
+
+def test_a_metric_that_never_appears_is_reported_with_the_names_that_did(tmp_path: Path) -> None:
+    folder = sweeps.make(tmp_path, metric="los", scheduler="fifo", trials=1)
+    with pytest.raises(UnknownMetric, match="no metric 'los', they have: "):
+        sweeps.run(folder)
+    (trial,) = sweeps.history(folder).trials
+    assert "no metric 'los', they have: " in trial.reason
+    assert "did you mean 'loss'" in trial.reason
+    assert "hostname" not in trial.reason
+
+
+def test_a_time_that_no_result_has_fails_the_trial_and_says_so(tmp_path: Path) -> None:
+    scheduler = {"name": "asha", "time_attr": "steps", "max_t": 5}
+    folder = sweeps.make(tmp_path, scheduler=scheduler, trials=1)
+    sweeps.run(folder)
+    (trial,) = sweeps.history(folder).trials
+    assert trial.status is Status.FAILED
+    assert "the results have no 'steps'" in trial.replicas[0].error
+
+
+def test_only_checkpoints_that_somebody_needs_stay_on_disk(tmp_path: Path) -> None:
+    folder = sweeps.make(tmp_path, scheduler="fifo", trials=2)
+    sweeps.run(folder)
+    for trial in sweeps.history(folder).trials:
+        named = {saved.file for saved in trial.replicas[0].checkpoints.values()}
+        on_disk = {path.name for path in folder.trial(trial.number).glob("*.swck")}
+        assert named == on_disk
+        assert {8, 9} <= {saved.iteration for saved in trial.replicas[0].checkpoints.values()}
+        assert len(named) <= 3
+
+
+def test_a_finished_sweep_can_be_topped_up_and_its_pruned_trials_take_part(tmp_path: Path) -> None:
+    folder = sweeps.make(tmp_path, searcher="random")
+    sweeps.run(folder)
+    before = sweeps.history(folder)
+    assert sweeps.run(folder, trials=27) == "finished"
+    after = sweeps.history(folder)
+    assert len(after.trials) == 27
+    for old, new in zip(before.trials, after.trials, strict=False):
+        assert new.searched == old.searched
+        assert [p for p in new.replicas[0].curve if p.iteration <= old.iteration] == old.replicas[
+            0
+        ].curve
+    pruned = [trial.number for trial in before.of(Status.PRUNED)]
+    assert any(after.trials[n].iteration > before.trials[n].iteration for n in pruned)
+
+
+def test_resuming_a_finished_sweep_changes_nothing(tmp_path: Path) -> None:
+    folder = sweeps.make(tmp_path)
+    sweeps.run(folder)
+    before = sweeps.decisions(folder)
+    assert sweeps.run(folder) == "finished"
+    assert sweeps.decisions(folder) == before
+
+
+def test_a_failed_trial_is_tried_again_when_asked(tmp_path: Path) -> None:
+    folder = sweeps.make(tmp_path, space={"lr": 0.5, "fail_at": 3}, scheduler="fifo", trials=1)
+    sweeps.run(folder)
+    slices = sweeps.history(folder).trials[0].slices
+    assert sweeps.history(folder).trials[0].status is Status.FAILED
+    sweeps.run(folder, retry_failed=True)
+    trial = sweeps.history(folder).trials[0]
+    assert trial.status is Status.FAILED
+    assert trial.slices == slices + 2
+
+
+def of(name: str, **changes: Any) -> dict[str, Any]:
+    """A sweep of one trial of a trainable among the mishaps."""
+    return {
+        "trainable": f"tests.support.mishaps:{name}",
+        "metric": "value",
+        "mode": "max",
+        "scheduler": "fifo",
+        "trials": 1,
+        **changes,
+    }
+
+
+def test_passing_faults_at_different_iterations_are_all_retried(tmp_path: Path) -> None:
+    folder = sweeps.make(tmp_path, **of("Flaky", config={"at": [2, 3, 4, 5, 6]}))
+    sweeps.run(folder)
+    (trial,) = sweeps.history(folder).trials
+    assert (trial.status, trial.iteration) == (Status.COMPLETED, 9)
+
+
+def test_a_trainable_that_exits_fails_with_its_traceback_and_the_driver_lives(
+    tmp_path: Path,
+) -> None:
+    folder = sweeps.make(tmp_path, **of("Exits"))
+    assert sweeps.run(folder) == "finished"
+    (trial,) = sweeps.history(folder).trials
+    assert trial.status is Status.FAILED
+    assert "SystemExit: bye" in trial.replicas[0].error
+
+
+def test_a_cleanup_that_raises_costs_nobody_anything(tmp_path: Path) -> None:
+    folder = sweeps.make(tmp_path, **of("CleansUpBadly", trials=3))
+    sweeps.run(folder)
+    assert {t.status for t in sweeps.history(folder).trials} == {Status.COMPLETED}
+
+
+def test_a_stopping_criterion_of_zero_is_met_at_zero(tmp_path: Path) -> None:
+    stop = {"value": 0, "training_iteration": 6}
+    folder = sweeps.make(tmp_path, **of("RisesToZero", stop=stop))
+    sweeps.run(folder)
+    assert sweeps.history(folder).trials[0].iteration == 3
+
+
+def test_the_best_checkpoint_stays_when_the_trial_diverges(tmp_path: Path) -> None:
+    folder = sweeps.make(tmp_path, **of("Diverges"))
+    sweeps.run(folder)
+    (trial,) = sweeps.history(folder).trials
+    assert trial.replicas[0].best_checkpoint is not None
+    assert (
+        trial.replicas[0].best_checkpoint.iteration,
+        trial.replicas[0].best_checkpoint.value,
+    ) == (1, 10.0)
+
+
+def test_a_trial_that_jumps_over_the_top_rung_is_completed(tmp_path: Path) -> None:
+    scheduler = {"name": "asha", "time_attr": "timesteps_total", "max_t": 5}
+    folder = sweeps.make(tmp_path, scheduler=scheduler, stop={"training_iteration": 50})
+    assert sweeps.run(folder) == "finished"
+    assert {t.status for t in sweeps.history(folder).trials} == {Status.COMPLETED}
+    assert {t.iteration for t in sweeps.history(folder).trials} == {1}
+
+
+def test_after_a_fall_back_the_trial_goes_on_and_keeps_its_new_checkpoints(tmp_path: Path) -> None:
+    changes = {"limits": {"slice_s": 1e-9}, "checkpoint": {"keep_last": 3}}
+    again = sweeps.make(tmp_path, **of("Counter", stop={"training_iteration": 8}, **changes))
+    interrupt_after(again, iterations=5)
+    (trial,) = sweeps.history(again).trials
+    for saved in sorted(trial.replicas[0].checkpoints.values(), key=lambda saved: -saved.iteration)[
+        :2
+    ]:
+        (again.trial(0) / saved.file).write_bytes(b"SWCK")
+    sweeps.run(again)
+    (trial,) = sweeps.history(again).trials
+    assert (trial.status, trial.iteration) == (Status.COMPLETED, 8)
+    assert [row.metrics["value"] for row in sweeps.curve(again, 0)] == [
+        float(i) for i in range(1, 9)
+    ]
+    assert sorted(saved.iteration for saved in trial.replicas[0].checkpoints.values()) == [6, 7, 8]
+
+
+def interrupt_after(folder: Folder, iterations: int) -> None:
+    """Run until the first trial has come so far, then stop as Ctrl-C does."""
+    with launch.opened(launch.Launch(folder, 1, "inline")) as (parts, _):
+
+        def watch(_records: Sequence[Recorded]) -> None:
+            if parts.history.trials and parts.history.trials[0].iteration >= iterations:
+                driver.ask_to_stop()
+
+        driver = Driver(parts, watch)
+        with contextlib.suppress(KeyboardInterrupt):
+            assert driver.run() == "stopped"
+
+
+def test_a_top_up_that_is_killed_as_it_begins_is_still_a_top_up(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    straight = sweeps.make(tmp_path / "a", searcher="random")
+    sweeps.run(straight)
+    sweeps.run(straight, trials=27)
+    killed = sweeps.make(tmp_path / "b", searcher="random")
+    sweeps.run(killed)
+
+    def die(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
+        patched.setattr(Ledger, "append", die)
+        sweeps.run(killed, trials=27)
+    sweeps.run(killed)
+    assert sweeps.decisions(killed) == sweeps.decisions(straight)
+
+
+def test_where_an_expression_has_no_value_another_point_is_proposed(tmp_path: Path) -> None:
+    """Trial 13 would get n = 37 first."""
+    space = {"n": {"randint": [1, 60]}, "lr": {"value": "0.1 / (n - 37)"}}
+    changes = {"searcher": "random", "trials": 15, "scheduler": "fifo", "seed": 5}
+    folder = sweeps.make(tmp_path, space=space, **changes)
+    assert sweeps.run(folder) == "finished"
+    assert len(sweeps.history(folder).trials) == 15
+    assert 37 not in {trial.searched["n"] for trial in sweeps.history(folder).trials}
+
+
+def test_a_function_with_folders_leaves_nothing_behind(tmp_path: Path) -> None:
+    config = {"scratch": str(tmp_path / "scratch")}
+    folder = sweeps.make(tmp_path / "s", **of("keeps_files", config=config))
+    sweeps.run(folder)
+    assert sweeps.history(folder).trials[0].status is Status.COMPLETED
+    assert not list((tmp_path / "s").rglob(".tmp-*"))
+
+
+def test_a_damaged_checkpoint_costs_one_interval_and_is_named(tmp_path: Path) -> None:
+    scheduler = {"name": "asha", "grace_period": 2}
+    straight = sweeps.make(tmp_path / "a", searcher="random", scheduler=scheduler)
+    sweeps.run(straight)
+    sweeps.run(straight, trials=27)
+
+    damaged = sweeps.make(tmp_path / "b", searcher="random", scheduler=scheduler)
+    sweeps.run(damaged)
+    for trial in sweeps.history(damaged).trials:
+        newest = trial.replicas[0].newest
+        assert newest is not None
+        if len(trial.replicas[0].checkpoints) > 1:
+            path = damaged.trial(trial.number) / newest.file
+            path.write_bytes(path.read_bytes()[:-1] + b"!")
+    sweeps.run(damaged, trials=27)
+    closed = [r.event for r in Ledger(damaged.ledger).read() if isinstance(r.event, Closed)]
+    skipped = [text for event in closed for text in event.skipped]
+    assert skipped
+    assert all("do not give its SHA-256" in text for text in skipped)
+    for number in range(27):
+        assert sweeps.curve(damaged, number) == sweeps.curve(straight, number)
+
+
+def test_every_decision_carries_its_reason(tmp_path: Path) -> None:
+    folder = sweeps.make(tmp_path)
+    sweeps.run(folder)
+    opened = [r.event for r in Ledger(folder.ledger).read() if isinstance(r.event, Opened)]
+    assert all(event.why for event in opened)
+    assert any("promoted to rung 3: loss" in event.why for event in opened)
+
+
+@pytest.mark.parametrize(
+    ("changes", "status"),
+    [
+        ({"stop": {"training_iteration": 4}}, Status.COMPLETED),
+        ({"stop": {"timesteps_total": 30}}, Status.COMPLETED),
+    ],
+)
+def test_any_stopping_criterion_ends_a_trial(
+    tmp_path: Path, changes: dict[str, Any], status: Status
+) -> None:
+    folder = sweeps.make(tmp_path, scheduler="fifo", trials=1, **changes)
+    sweeps.run(folder)
+    (trial,) = sweeps.history(folder).trials
+    assert trial.status is status
+    assert trial.iteration == (4 if "training_iteration" in changes["stop"] else 3)

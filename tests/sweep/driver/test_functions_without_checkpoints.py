@@ -1,0 +1,106 @@
+"""Functions that report no checkpoint, under schedulers that pause trials."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import trainables
+from sweep.cli.live import Kind, Narrator
+from sweep.driver.launch import Launch, opened
+from sweep.errors import UsageError
+from sweep.history.events import Status
+from tests.support import sweeps
+from trainables import get_checkpoint, report
+
+tell = report
+STOPPING = {"name": "asha", "type": "stopping", "grace_period": 1, "reduction_factor": 3}
+
+
+def plain(config: dict[str, Any]) -> None:
+    for i in range(9):
+        report({"loss": config["lr"] / (i + 1)})
+
+
+def hidden(config: dict[str, Any]) -> None:
+    """Nobody can see what it reports before it runs."""
+    for i in range(9):
+        tell({"loss": config["lr"] / (i + 1)})
+
+
+def forgetful(config: dict[str, Any]) -> None:
+    for i in range(9):
+        trainables.report({"loss": config["lr"] / (i + 1)}, checkpoint={"i": i})
+
+
+def mindful(config: dict[str, Any]) -> None:
+    start = get_checkpoint()
+    first = 0 if start is None else start["i"] + 1
+    for i in range(first, 9):
+        report({"loss": config["lr"] / (i + 1)}, checkpoint={"i": i})
+
+
+def named(name: str) -> dict[str, Any]:
+    return {"trainable": f"{__name__}:{name}", "config": {}}
+
+
+@pytest.mark.parametrize("scheduler", ["asha", "hyperband", "pbt"])
+def test_a_scheduler_that_pauses_refuses_one_that_never_saves_before_anything_runs(
+    tmp_path: Path, scheduler: str
+) -> None:
+    changes: dict[str, Any] = {"scheduler": scheduler, "searcher": "random", **named("plain")}
+    if scheduler == "pbt":
+        changes["scheduler"] = {"name": "pbt", "perturbation_interval": 2}
+    with pytest.raises(UsageError) as caught:
+        sweeps.make(tmp_path, **changes)
+    said = str(caught.value)
+    assert f"scheduler: '{scheduler}' pauses trials, but plain never calls" in said
+    assert "report(..., checkpoint=...); do, or use one that pauses none: fifo, median" in said
+    assert "{name: asha, type: stopping}" in said
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_under_one_that_pauses_none_it_is_ended_at_its_rungs(tmp_path: Path) -> None:
+    folder = sweeps.make(tmp_path, scheduler=STOPPING, deterministic=None, **named("plain"))
+    sweeps.run(folder)
+    trials = sweeps.history(folder).trials
+    assert {trial.status for trial in trials} == {Status.COMPLETED, Status.PRUNED}
+    rungs = {1, 3, 9}
+    assert all(trial.iteration in rungs for trial in trials)
+
+
+def test_what_cannot_be_seen_before_is_said_once_when_the_first_slice_ends(tmp_path: Path) -> None:
+    folder = sweeps.make(tmp_path, trials=3, **named("hidden"))
+    sweeps.run(folder)
+    with opened(Launch(folder, 1, "inline")) as (parts, _):
+        lines = Narrator(parts.history).tell(parts.ledger.read())
+    said = [line.text for line in lines if line.kind is Kind.NOTICE]
+    assert len(said) == 1
+    assert said[0].startswith("cannot be ended early: it ran past its rung at training_iteration 1")
+    assert "report(..., checkpoint=...)" in said[0]
+    assert "{name: asha, type: stopping}" in said[0]
+    for trial in sweeps.history(folder).trials:
+        assert trial.status is Status.COMPLETED
+        assert "it ran past its rung" in trial.reason
+
+
+@pytest.mark.parametrize("name", ["forgetful", "mindful"])
+def test_only_a_function_that_goes_on_from_its_checkpoint_is_promoted(
+    tmp_path: Path, name: str
+) -> None:
+    """A promoted trial begins from a checkpoint in a process where another one ran."""
+    folder = sweeps.make(tmp_path, **named(name))
+    sweeps.run(folder)
+    trials = sweeps.history(folder).trials
+    for trial in trials:
+        for row in sweeps.curve(folder, trial.number):
+            assert row.metrics["loss"] == trial.searched["lr"] / row.iteration
+    failed = [trial for trial in trials if trial.status is Status.FAILED]
+    reached = {trial.iteration for trial in trials}
+    if name == "mindful":
+        assert not failed
+        assert reached == {1, 3, 9}
+        assert "ran past" not in " ".join(trial.reason for trial in trials)
+        return
+    assert failed
+    assert all("did not ask for it" in trial.reason for trial in failed)

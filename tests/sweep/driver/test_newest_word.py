@@ -1,0 +1,86 @@
+"""What `sweep resume` is told is newer than what `sweep set` asked for before it, and holds."""
+
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sweep.driver import launch
+from sweep.errors import IllegalMove, UsageError
+from sweep.history.events import Changed, Event, Moved, Status, TermBegan
+from sweep.ledger.folder import Folder
+from sweep.ledger.ledger import Ledger
+from sweep.ledger.requests import Answer, Requests, Verb, answering
+from sweep.operations import control_client
+from tests.support import sweeps
+
+
+def thin(root: Path, **changes: Any) -> Folder:
+    """Slices of one iteration, so that there is a moment between any two."""
+    given = {"scheduler": "fifo", "trials": 3, "deterministic": None, "limits": {"slice_s": 1e-9}}
+    return sweeps.make(root, **{**given, **changes})
+
+
+@pytest.mark.parametrize("killed", [False, True])
+def test_what_resume_is_told_holds_over_what_was_asked_before(tmp_path: Path, killed: bool) -> None:
+    """Also where its driver was killed as soon as it had begun; who says nothing changes nothing.
+
+    The second trial ended with the budget, and both requests would bring it back.
+    """
+    folder = thin(tmp_path, budget={"timesteps": 120})
+    sweeps.run(folder)
+    assert [trial.status for trial in sweeps.history(folder).trials][1:] == [Status.PRUNED]
+    for body in ({"trials": 4, "max_disk": 10**8}, {"budget": {"timesteps": 150, "patience": 9}}):
+        control_client.ask(folder, Verb.SET, body, patience_s=60.0)
+    told: dict[str, Any] = {"trials": 5, "budget": {"timesteps": None}}
+    if killed:
+        with launch.opened(launch.Launch(folder, 1, "inline", **told)):
+            pass
+        sweeps.run(folder)
+    else:
+        sweeps.run(folder, **told)
+    for _ in range(2):
+        past = sweeps.history(folder)
+        assert [trial.status for trial in past.trials] == [Status.COMPLETED] * 5
+        assert (past.wanted, past.max_disk) == (5, 10**8)
+        assert past.changed == {"timesteps": None, "patience": 9}
+        sweeps.run(folder)
+    with closing(Ledger(folder.ledger)) as ledger, closing(Requests(folder.ledger)) as requests:
+        changes = [r.event for r in ledger.read() if isinstance(r.event, Changed)]
+        assert requests.pending() == []
+        assert [(c.trials, dict(c.budget)) for c in changes] == [
+            (4, {}),
+            (None, {"timesteps": 150, "patience": 9}),
+            (5, {"timesteps": None}),
+        ]
+
+
+def test_requests_are_answered_with_the_newer_word_or_not_at_all(tmp_path: Path) -> None:
+    folder = thin(tmp_path)
+    sweeps.run(folder)
+    refused: list[Event] = [
+        TermBegan("host", 1, 6),
+        Changed(4),
+        Moved(0, Status.PAUSED, "it has ended"),
+    ]
+    with closing(Ledger(folder.ledger)) as ledger, closing(Requests(folder.ledger)) as requests:
+        number, last = requests.ask(Verb.SET, {"trials": 4}), ledger.last
+        answers = answering({number: Answer(True, "4 trials in all")})
+        with pytest.raises(IllegalMove):
+            ledger.begin_term(refused, None, answers)
+        assert (ledger.last, requests.answer_to(number)) == (last, None)
+        ledger.begin_term(refused[:2], None, answers)
+        assert (ledger.last, requests.pending()) == (last + 2, [])
+
+
+def test_a_total_that_resume_cannot_have_leaves_requests_as_they_are(tmp_path: Path) -> None:
+    folder = thin(tmp_path)
+    sweeps.run(folder)
+    control_client.ask(folder, Verb.SET, {"trials": 4}, patience_s=60.0)
+    with pytest.raises(UsageError, match="is less than the 3 trials that exist"):
+        sweeps.run(folder, trials=2)
+    with closing(Requests(folder.ledger)) as requests:
+        assert len(requests.pending()) == 1
+    sweeps.run(folder)
+    assert len(sweeps.history(folder).trials) == 4

@@ -1,0 +1,108 @@
+"""A sweep's folder from somebody else: to look at it runs nothing that it names."""
+
+import json
+import sqlite3
+import sys
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from sweep.ledger.folder import Folder
+from sweep.views import lookup
+from tests.support import sweeps
+from tests.support.command_line import Here
+
+CANARY = """
+from pathlib import Path
+from sweep.schedulers.fifo import Scheduler as Fifo
+from tests.support.quadratic import Quadratic
+Path(__file__).with_name("sang").touch()
+
+class Scheduler(Fifo):
+    time_attr = "timesteps_total"
+    levels = (10.0, 30.0)
+
+class Trainable(Quadratic):
+    pass
+"""
+
+
+@pytest.fixture
+def foreign(tmp_path: Path) -> Iterator[Folder]:
+    """A finished sweep whose trainable and scheduler lie in a module that says when it is run."""
+    folder = sweeps.make(tmp_path / "sweeps", trackers=["optuna"])
+    sweeps.run(folder)
+    nest = tmp_path / "nest"
+    nest.mkdir()
+    (nest / "canary.py").write_text(CANARY)
+    with closing(sqlite3.connect(folder.ledger)) as database, database:
+        spec, provenance = map(
+            json.loads, database.execute("SELECT spec, provenance FROM sweep").fetchone()
+        )
+        spec |= {"trainable": "canary:Trainable", "scheduler": {"name": "canary:Scheduler"}}
+        provenance |= {"paths": [str(nest)]}
+        changed = (json.dumps(spec), json.dumps(provenance))
+        database.execute("UPDATE sweep SET spec = ?, provenance = ?", changed)
+    yield folder
+    sys.modules.pop("canary", None)
+    if str(nest) in sys.path:
+        sys.path.remove(str(nest))
+
+
+def has_sung(folder: Folder) -> bool:
+    return (folder.root.parent / "nest" / "sang").exists()
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ("ls",),
+        ("status", "demo"),
+        ("results", "demo"),
+        ("best", "demo"),
+        ("show", "demo", "0"),
+        ("explain", "demo", "0"),
+        ("export-schedule", "demo"),
+        ("verify", "demo"),
+        ("verify", "demo", "--repair"),
+        ("sync", "demo"),
+        ("stop", "demo", "0"),
+        ("unpause", "demo"),
+        ("set", "demo", "--trials", "12"),
+    ],
+    ids=" ".join,
+)
+def test_what_only_looks_imports_nothing_that_a_ledger_names(
+    command: tuple[str, ...], foreign: Folder, capsys: pytest.CaptureFixture[str]
+) -> None:
+    _, out, err = Here(capsys, foreign.root)(*command)
+    assert out or err
+    assert not has_sung(foreign)
+    assert "canary" not in sys.modules
+
+
+def test_who_goes_on_with_it_runs_what_it_names(
+    foreign: Folder, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert Here(capsys, foreign.root)("resume", "demo")[0] == 0
+    assert has_sung(foreign)
+
+
+def test_a_scheduler_of_ones_own_is_looked_at_by_what_it_said_when_the_sweep_was_created(
+    tmp_path: Path,
+) -> None:
+    seen = []
+    for name in ("asha", "tests.support.own_scheduler:Own"):
+        folder = sweeps.make(
+            tmp_path / name[:4],
+            scheduler={"name": name, "grace_period": 10, "time_attr": "timesteps_total"},
+            stop={"timesteps_total": 90},
+        )
+        sweeps.run(folder)
+        looked = lookup.read(folder)
+        scores = [trial.score_at(30) for trial in looked.history.trials]
+        seen.append((looked.aim.levels, looked.history.objective.time_attr, scores))
+    assert seen[0] == seen[1]
+    assert seen[1][:2] == ((10.0, 30.0, 90.0), "timesteps_total")

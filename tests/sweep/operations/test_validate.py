@@ -1,0 +1,276 @@
+"""`sweep validate`: the expanded space, what is doubtful in it, and what a sweep costs."""
+
+import json
+import math
+import os
+import re
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from sweep.driver.prepare import Prepared, prepare
+from sweep.operations import validate
+from sweep.operations.smoke_test import STEPS, SmokeTest, smoke_test
+from sweep.operations.validate import preview
+from sweep.space import Space
+from tests.support.command_line import Here, start, write_spec
+from tests.support.quadratic import TIMESTEPS_PER_STEP
+from tests.support.waiting import wait_until
+from trainables.trainable import Trainable
+
+
+@pytest.fixture
+def here(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> Here:
+    return Here(capsys, tmp_path / "sweeps")
+
+
+def estimate(tmp_path: Path, jobs: int = 2, **changes: Any) -> dict[str, Any]:
+    """Costs with an iteration of 2 s and a checkpoint of 100 bytes."""
+    prepared = prepare(str(write_spec(tmp_path, **changes)), ())
+    resolved, measured = prepared.resolved, smoke_test(prepared)
+    smoke = SmokeTest(measured.differences, 2.0, 100, measured.advance)
+    found = validate.estimate_costs(resolved, smoke, jobs)
+    assert found is not None
+    return found
+
+
+def test_costs_are_those_of_every_trial_run_to_its_end(tmp_path: Path) -> None:
+    found = estimate(tmp_path, scheduler="fifo", trials=7, stop={"training_iteration": 9})
+    assert found["steps_per_iteration"] == TIMESTEPS_PER_STEP
+    assert found["iterations_per_trial"] == 9
+    assert found["most_steps"] == found["about_steps"] == 7 * 9 * TIMESTEPS_PER_STEP
+    assert found["most_s"] == 4 * 9 * 2.0  # seven trials on two slots: four rounds
+    assert found["about_s"] == 7 * 9
+    assert found["most_bytes"] == 7 * (2 + 1 + 1) * 100
+
+
+def test_under_rungs_fewer_trials_go_on(tmp_path: Path) -> None:
+    """Nine trials: 9 to rung 1, 3 on to rung 3, 1 on to rung 9."""
+    found = estimate(tmp_path)
+    assert found["most_steps"] == 9 * 9 * TIMESTEPS_PER_STEP
+    assert math.isclose(found["about_steps"], (9 * 1 + 3 * 2 + 1 * 6) * TIMESTEPS_PER_STEP)
+
+
+@pytest.mark.parametrize(
+    ("stop", "iterations"),
+    [
+        ({"timesteps_total": 45}, 5),
+        ({"time_total_s": 5}, 3),
+        ({"training_iteration": 4, "timesteps_total": 1000}, 4),
+        ({"loss": 0.1}, None),
+    ],
+)
+def test_whichever_count_is_reached_first_bounds_a_trial(
+    tmp_path: Path, stop: dict[str, float], iterations: int | None
+) -> None:
+    found = estimate(tmp_path, scheduler="fifo", stop=stop)
+    assert found["iterations_per_trial"] == iterations
+    assert (found["most_steps"] is None) == (iterations is None)
+
+
+def test_validate_shows_space_costs_and_whether_it_restores(here: Here, tmp_path: Path) -> None:
+    space = {"lr": {"lognormal": [-3, 1], "bounds": [1e-3, 0.9]}, "x0": {"grid": [1, 2]}}
+    spec = write_spec(tmp_path, space=space, initial=[{"lr": 0.5}], forbid=["lr > 0.8"])
+    code, out, _ = here("validate", spec)
+    assert code == 0
+    for line in (
+        "log-normal, mean -3.0 and deviation 1.0 of the logarithm, at least 0.001, at most 0.9",
+        "x0 each of 1, 2 in turn",
+        "never lr > 0.8",
+        "first lr=0.5",
+        "at most 810 steps, ",
+        "about 210 steps, ",
+        "the next iteration is the same, to the bit",
+    ):
+        assert line in " ".join(out.split())
+    told = here.json("validate", spec)
+    assert told["costs"]["most_steps"] == 810
+    assert told["restore"] == []
+    assert told["points"] is None
+    assert told["initial"] == [{"lr": 0.5}]
+    assert len(told["samples"]) == 10
+    assert all(sample["lr"] <= 0.8 for sample in told["samples"])
+    assert not here.root.exists()
+
+
+def test_a_trainable_that_cannot_save_is_not_measured(here: Here, tmp_path: Path) -> None:
+    spec = write_spec(
+        tmp_path, trainable="tests.sweep.unsaveable:Unsaveable", scheduler="fifo", metric="x"
+    )
+    told = here.json("validate", spec)
+    assert told["costs"] is None
+    assert "cannot be resumed" in told["restore"][0]
+
+
+# ---- trying out takes its time ---------------------------------------------------------------
+
+
+class Slow(Trainable):
+    """Its iteration `stuck` never ends."""
+
+    def step(self) -> dict[str, Any]:
+        """One iteration."""
+        sys.stdout.write("no part of the answer\n")
+        if self.iteration + 1 == self.config["stuck"]:
+            self._fail()
+        return {"loss": 1.0, "timesteps_total": 10 * (self.iteration + 1)}
+
+    def _fail(self) -> None:
+        threading.Event().wait()
+
+    def save_checkpoint(self, checkpoint_dir: str) -> dict[str, Any]:
+        """Nothing decides the future."""
+        return {}
+
+    def load_checkpoint(self, checkpoint: Any) -> None:
+        """Nothing to take back."""
+
+
+class Dying(Slow):
+    """The process ends in iteration `stuck`."""
+
+    def _fail(self) -> None:
+        os.kill(os.getpid(), signal.SIGSEGV)
+
+
+class Parent(Slow):
+    """Starts a process beside it, in which nobody looks after its parent."""
+
+    def _fail(self) -> None:
+        child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(1000)"])
+        Path(self.config["told"]).write_text(str(child.pid))
+        super()._fail()
+
+
+def prepared_with(trainable: str, tmp_path: Path, **config: Any) -> Prepared:
+    """A spec of one of the trainables above, which do not search anything."""
+    name = f"tests.sweep.operations.test_validate:{trainable}"
+    spec = write_spec(tmp_path, trainable=name, config=config, metric="loss", scheduler="fifo")
+    return prepare(str(spec), ())
+
+
+class Jump:
+    """A clock that goes far ahead once `happened`."""
+
+    def __init__(self, happened: Callable[[str], bool]) -> None:
+        self.happened = happened
+        self.ahead = 0.0
+        self.told = ""
+
+    def tell(self, text: str) -> None:
+        """Take a word about what goes on."""
+        self.told = text
+        self.ahead = 1e6 if self.happened(text) else 0.0
+
+    def __call__(self) -> float:
+        """Seconds."""
+        return time.monotonic() + self.ahead
+
+
+@pytest.mark.parametrize(
+    ("stuck", "timed", "untried"), [(1, False, STEPS), (2, True, STEPS[2:])], ids=["first", "next"]
+)
+def test_a_trainable_that_takes_too_long_is_ended_inside_its_step(
+    stuck: int, timed: bool, untried: Sequence[str], tmp_path: Path
+) -> None:
+    prepared = prepared_with("Slow", tmp_path, stuck=stuck)
+    clock = Jump(lambda text: f"iteration {stuck}" in text)
+    found = smoke_test(prepared, 1000.0, clock.tell, 0.05, clock)
+    assert found.cut_short is not None
+    assert found.cut_short.doing == f"iteration {stuck}"
+    assert found.cut_short.untried == tuple(untried)
+    assert found.differences is None
+    assert (found.seconds is not None) == (found.size is not None) == timed
+    assert (found.advance or {}).get("timesteps_total") == (10 if timed else None)
+    assert "of at most 1000 s" in clock.told
+    assert validate.estimate_costs(prepared.resolved, found, 1) is not None or not timed
+
+
+def test_what_a_trainable_started_ends_with_it(tmp_path: Path) -> None:
+    told = tmp_path / "told"
+    clock = Jump(lambda _: told.exists() and bool(told.read_text()))
+    smoke_test(
+        prepared_with("Parent", tmp_path, stuck=1, told=str(told)), 1e3, clock.tell, 0.05, clock
+    )
+    wait_until(lambda: not psutil.pid_exists(int(told.read_text())))
+
+
+def test_validate_says_what_it_is_at_and_what_it_did_not_try(here: Here, tmp_path: Path) -> None:
+    prepared_with("Slow", tmp_path, stuck=1)
+    code, out, err = here("validate", tmp_path / "spec.yaml", "--for", "5")
+    assert code == 0
+    assert re.search(r"sweep: trying \S+:Slow out: .+ for \d s; \d of at most 5 s\n", err)
+    assert "the trainable was not tried to the end" in out
+    assert "ended after 5 s" in out
+    assert "restoring" in out
+    assert "no part of the answer" not in out
+
+
+def test_what_a_trainable_prints_is_no_part_of_the_answer(here: Here, tmp_path: Path) -> None:
+    prepared_with("Slow", tmp_path, stuck=0)
+    done = start("validate", tmp_path / "spec.yaml", "--json", cwd=tmp_path)
+    out, err = done.communicate()
+    assert json.loads(out)["cut_short"] is None
+    assert json.loads(out)["restore"] == []
+    assert err.count("no part of the answer") == 3
+
+
+def test_a_trainable_whose_process_dies_is_named(here: Here, tmp_path: Path) -> None:
+    prepared_with("Dying", tmp_path, stuck=2)
+    code, _, err = here("validate", tmp_path / "spec.yaml")
+    assert code == 2
+    assert "died with exit code -11 in: iteration 2" in err
+
+
+@pytest.mark.parametrize("seconds", ["0", "-1", "nan", "1e300", "soon"])
+def test_a_time_that_nobody_can_wait_is_refused(seconds: str, here: Here, tmp_path: Path) -> None:
+    assert here("validate", write_spec(tmp_path), "--for", seconds)[0] == 2
+
+
+# ---- doubts ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("raw", "expected"),
+    [
+        ({"n": {"randint": [1, 5]}, "x": {"choice": [1, 2], "when": {"n": 3}}}, []),
+        (
+            {"n": {"randint": [1, 5]}, "x": {"choice": [1, 2], "when": "n * n == 5"}},
+            ["x is not there at any point: n * n == 5 never holds"],
+        ),
+        (
+            {"n": {"uniform": [1, 5]}, "x": {"choice": [1, 2], "when": "n < 0"}},
+            ["x is not there at any of 2000 points drawn by chance: n < 0 never holds"],
+        ),
+        (
+            {"_n": {"randint": [1, 4]}, "size": {"value": "_n // 2"}},
+            ["1 of 4 points repeat another's settings, such as {'_n': 2} and {'_n': 3}"],
+        ),
+        ({"n": {"randint": [2, 3]}}, ["4 trials are asked for, but the space has only 2 points"]),
+        ({"n": {"randint": [0, 4]}, "x": {"value": "1 / (n - 2)"}}, []),
+        ({f"p{i}": {"randint": [1, 10**9]} for i in range(900)}, []),
+    ],
+)
+def test_what_a_person_may_not_have_meant_is_named(raw: Any, expected: list[str]) -> None:
+    assert validate.space_warnings(Space.parse(raw), 4) == expected
+
+
+def test_points_are_counted_with_their_conditions(tmp_path: Path) -> None:
+    space = {
+        "a": {"choice": ["x", "y"]},
+        "lr": {"uniform": [0.1, 0.4], "step": 0.1, "when": {"a": "x"}},
+    }
+    prepared = prepare(str(write_spec(tmp_path, space=space)), ())
+    assert preview(prepared, 1)["points"] == 5
+    assert (
+        validate.count_points(Space.parse({f"p{i}": {"randint": [1, 10**9]} for i in range(9)}))
+        is None
+    )

@@ -1,0 +1,123 @@
+"""What a person is told of a sweep: what does not fit its results, and how far it is."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sweep.cli.live import Kind, Narrator
+from sweep.driver import prepare
+from sweep.driver.launch import Launch, opened
+from sweep.errors import UnknownMetric
+from sweep.history.events import Closed, Recorded
+from sweep.history.history import History
+from sweep.operations import validate
+from sweep.testing import simulate
+from sweep.views import formatting
+from sweep.views.overview import done, summary
+from sweep.views.progress import Aim, fraction
+from tests.support import sweeps
+from tests.support.command_line import write_spec
+from tests.support.quadratic import Quadratic
+from tests.sweep.schedulers.test_pbt import SPEC, curve
+
+
+def doubts(tmp_path: Path, **changes: Any) -> list[str]:
+    prepared = prepare.prepare(str(tmp_path / write_spec(tmp_path, **changes)), [])
+    seen = validate.validation(prepared, 1, longest_s=60.0, tell=lambda _: None, every_s=5.0)
+    found: list[str] = seen["doubts"]
+    return found
+
+
+def test_validate_says_that_no_result_has_the_metric(tmp_path: Path) -> None:
+    (said,) = doubts(tmp_path, metric="los")
+    assert said.startswith("metric: the first 20 results have no los; they have ")
+    assert "did you mean 'loss'" in said
+
+
+class Evaluated(Quadratic):
+    """Its score comes with every fourth result."""
+
+    def step(self) -> dict[str, Any]:
+        result = super().step()
+        return result if (self.iteration + 1) % 4 else {**result, "evaluation/score": 1.0}
+
+
+def test_validate_does_not_doubt_a_metric_that_an_evaluation_brings_later(tmp_path: Path) -> None:
+    spec = {"trainable": f"{__name__}:Evaluated", "metric": "evaluation/score"}
+    assert doubts(tmp_path, **spec) == []
+
+
+def test_the_examples_take_the_values_of_grids_in_turn_as_trials_do(tmp_path: Path) -> None:
+    space = {"lr": {"uniform": [0.1, 0.9]}, "x0": {"grid": [1, 2]}, "target": {"grid": [0, 1]}}
+    prepared = prepare.prepare(str(write_spec(tmp_path, space=space)), [])
+    shown = validate.preview(prepared, 1)["samples"]
+    crossed = [(sample["x0"], sample["target"]) for sample in shown]
+    assert crossed == ([(1, 0), (1, 1), (2, 0), (2, 1)] * 3)[:10]
+
+
+def test_validate_says_that_no_result_has_the_time(tmp_path: Path) -> None:
+    scheduler = {"name": "asha", "time_attr": "steps", "max_t": 5}
+    assert any(d.startswith("scheduler.time_attr") for d in doubts(tmp_path, scheduler=scheduler))
+
+
+def test_validate_says_that_rungs_lie_below_the_first_iteration(tmp_path: Path) -> None:
+    """An iteration of the quadratic is 10 time steps."""
+    scheduler = {"name": "asha", "time_attr": "timesteps_total", "grace_period": 1, "max_t": 90}
+    (said,) = doubts(tmp_path, scheduler=scheduler)
+    assert "the rungs 1, 3, 9 lie below the first one" in said
+
+
+def test_validate_has_no_doubts_where_everything_is_there(tmp_path: Path) -> None:
+    assert doubts(tmp_path) == []
+
+
+def tell(records: list[Recorded], history: Any) -> list[str]:
+    lines = Narrator(history).tell(records)
+    return [line.text for line in lines if line.kind is Kind.NOTICE]
+
+
+def test_a_sweep_whose_metric_never_comes_says_so_once_at_the_first_rung(tmp_path: Path) -> None:
+    folder = sweeps.make(tmp_path, metric="los")
+    with pytest.raises(UnknownMetric):
+        sweeps.run(folder)
+    with opened(Launch(folder, 1, "inline")) as (parts, _):
+        said = tell(parts.ledger.read(), parts.history)
+    assert len(said) == 1
+    assert said[0].startswith("cannot be compared: its results had no metric 'los', they have")
+    assert "no trial has it so far" in said[0]
+
+
+def test_a_look_after_which_a_trial_goes_on_is_no_news() -> None:
+    course = simulate(
+        {"trials": 3, "scheduler": "median", "stop": {"training_iteration": 9}},
+        lambda at: {"score": float(at.trial)},
+    )
+    history = History(course.history.objective)
+    narrator = Narrator(history, waits=False)
+    told = []
+    for record in course.records:
+        history.extend([record])
+        told += narrator.tell([record])
+    assert [line.kind for line in told] == [Kind.STARTED, Kind.FINISHED] * 3
+
+
+def test_a_population_is_as_far_as_its_members() -> None:
+    course = simulate(SPEC, curve, slots=4)
+    history, aim = History(course.history.objective), Aim((), {"training_iteration": 12})
+    seen: list[float] = []
+    for record in course.records:
+        history.extend([record])
+        if isinstance(record.event, Closed):
+            seen.append(fraction(history, aim))
+            assert 0 <= done(history) <= 8
+    assert seen == sorted(seen)
+    assert done(history) == 8
+    assert 0 < seen[len(seen) // 2] < 1
+
+
+def test_bred_trials_are_counted_beside_the_searched_ones() -> None:
+    data = summary(simulate(SPEC, curve, slots=4).history, "demo")
+    assert (data["trials"], data["bred"], data["wanted"]) == (8, 6, 8)
+    assert formatting.started(8, 6, 8) == "8 of 8 trials and 6 bred"
+    assert formatting.started(1, 0, 1) == "1 of 1 trial"

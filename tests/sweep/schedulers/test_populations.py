@@ -1,0 +1,88 @@
+"""Who belongs to a population: who is compared, bred from, replaced, and waited for."""
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from sweep.history.events import FINISHED, Closed, Created, Moved, Status
+from sweep.history.history import History
+from sweep.ledger.requests import Verb
+from sweep.schedulers._shared.population import Generation, born_at
+from sweep.testing import CurvePoint, Simulation, simulate
+from tests.support.requests import asks
+from tests.sweep.schedulers.test_pbt import SPEC, curve, with_scheduler
+
+
+@pytest.mark.parametrize("synch", [True, False])
+@pytest.mark.parametrize("slots", [1, 3])
+def test_nobody_is_bred_from_a_trial_that_has_ended(synch: bool, slots: int) -> None:
+    course = simulate({**with_scheduler(synch=synch), "trials": 6}, curve, slots=slots)
+    assert max(trial.iteration for trial in course.history.trials) == 12
+    ended: set[int] = set()
+    for record in course.records:
+        event = record.event
+        if isinstance(event, Created) and event.births:
+            assert event.births[0].trial not in ended
+        elif isinstance(event, Closed | Moved) and event.status in FINISHED:
+            ended.add(event.trial)
+
+
+@pytest.mark.parametrize("name", ["pbt", "pb2"])
+@pytest.mark.parametrize("slots", [1, 2, 4])
+def test_a_population_that_races_is_compared_when_all_its_seeds_are_there(
+    name: str, slots: int
+) -> None:
+    """Otherwise the winner has gone on when the loser is replaced, again and again."""
+    scheduler = with_scheduler(name=name, quantile_fraction=0.5)
+    spec = {**scheduler, "trials": 4, "replicas": 2, "racing": True}
+    with Simulation(spec, noisy, slots=slots) as simulation:
+        course = simulation.run()
+    born = [born_at(trial) for trial in course.history.trials if trial.parent is not None]
+    assert [sum(at == level for at in born) for level in (3.0, 6.0, 9.0)] == [2, 2, 2]
+    assert len(born) == 6
+
+
+def noisy(at: CurvePoint) -> dict[str, Any]:
+    """By so much that any trial may still win."""
+    told = curve(at)
+    return {**told, "score": told["score"] + at.replica * (-1) ** at.trial}
+
+
+def test_who_has_no_checkpoint_has_no_children_and_then_nobody_is_replaced() -> None:
+    course = simulate(SPEC, curve, slots=8)
+    trials = [replace(t, replicas=[replace(t.replicas[0])]) for t in course.history.trials[:4]]
+    for trial in trials:
+        trial.replicas[0].status = Status.PAUSED
+    generation = Generation(3.0, [(trial, None) for trial in trials], count=1)
+    assert [trial.number for trial, _ in generation.upper] == [0]
+    trials[0].replicas[0].checkpoints = {}
+    assert [trial.number for trial, _ in generation.upper] == [1]
+    assert generation.lower == [trials[3]]
+    for trial in trials:
+        trial.replicas[0].checkpoints = {}
+    assert not generation.lower
+
+
+def test_a_member_that_was_held_catches_up_when_it_is_let_go(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("sweep.driver.driver.TICK_S", 0.0)
+    spec = {**with_scheduler(perturbation_interval=3), "trials": 4}
+    with Simulation(spec, lambda at: {"score": float(at.trial)}, slots=4) as simulation:
+        pause = asks(simulation, Verb.PAUSE, 2, lambda h: any(t.iteration >= 3 for t in h.trials))
+        let_go = asks(
+            simulation, Verb.UNPAUSE, 2, lambda h: any(t.iteration >= 9 for t in h.trials)
+        )
+
+        def seen(k: int) -> None:
+            pause(k)
+            let_go(k)
+
+        trial = simulation.run(seen=seen).history.trials[2]
+    assert trial.status is Status.COMPLETED or trial.reason.startswith("replaced: "), trial.reason
+    assert trial.iteration > 3
+
+
+def _farthest(past: History) -> int:
+    return max((trial.iteration for trial in past.trials), default=0)

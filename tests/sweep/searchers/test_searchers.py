@@ -1,0 +1,300 @@
+"""What single searchers promise beyond what all of them do (tests/contracts/test_searchers.py)."""
+
+import io
+import itertools
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import optuna
+import pytest
+from optuna.trial import FrozenTrial, TrialState
+from rich.console import Console
+from scipy.stats import qmc
+
+from sweep import spec as specs
+from sweep.cli import tables
+from sweep.driver import launch
+from sweep.errors import UsageError
+from sweep.history.events import Closed, End, Goal, Opened, Row, Status
+from sweep.history.trial import Trial
+from sweep.searchers import Request, cmaes, tpe
+from sweep.searchers._shared import evolution, study
+from sweep.searchers._shared.evolution import generations
+from sweep.searchers._shared.study import AsComplete, Seen, WithRungs
+from sweep.space import Space
+from sweep.views import lookup, overview
+from tests.support import sweeps
+from tests.support.searches import FINITE, LEVELS, MIXED, Search
+from trainables.core import rng
+
+#: Each different point of FINITE: 3 * (5 + 2 * 4).
+ALL = 39
+
+
+def keys(proposals: Sequence[Mapping[str, Any]]) -> list[str]:
+    return [json.dumps(proposal, sort_keys=True) for proposal in proposals]
+
+
+def in_pieces(name: str, slots: int, piece: int, upto: int, **options: Any) -> Search:
+    """A search by a new driver every `piece` trials."""
+    made = Search(name, FINITE, slots=slots, options=options)
+    for end in [*range(piece, upto, piece), upto]:
+        made.run(end, finish=False)
+        made = Search(name, FINITE, slots=slots, options=options, records=made.records)
+    return made.run(upto)
+
+
+# ---- those that go through all points -------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["grid", "brute_force"])
+@pytest.mark.parametrize(("slots", "piece"), [(1, 39), (4, 7), (39, 39)])
+def test_every_point_has_one_trial_whatever_the_slots_and_resumes(
+    name: str, slots: int, piece: int
+) -> None:
+    made = in_pieces(name, slots, piece, 60)
+    assert len(made.proposals) == len(set(keys(made.proposals))) == ALL
+    assert keys(made.proposals) == keys(Search(name, FINITE).run(60).proposals)
+    assert f"each of the {ALL} points" in made.history.exhausted
+    assert made.history.to_create == 0
+
+
+def test_the_order_of_a_grid_is_that_of_the_file() -> None:
+    found = Search("grid", {"a": {"choice": [1, 2]}, "b": {"randint": [1, 3]}}).run(6).proposals
+    assert found == [{"a": a, "b": b} for a, b in itertools.product((1, 2), (1, 2, 3))]
+
+
+def test_the_order_of_brute_force_comes_from_the_seed_and_is_that_of_a_shuffled_grid() -> None:
+    found = keys(Search("brute_force", FINITE).run(ALL).proposals)
+    assert found != keys(Search("grid", FINITE).run(ALL).proposals)
+    assert found == keys(Search("grid", FINITE, options={"shuffle": True}).run(ALL).proposals)
+
+
+def test_with_duplicates_a_grid_goes_round() -> None:
+    found = keys(in_pieces("grid", 3, 10, 2 * ALL, duplicates=True).proposals)
+    assert found[:ALL] == found[ALL:]
+    assert len(set(found)) == ALL
+
+
+# ---- the sequence ---------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("slots", [1, 3])
+def test_the_points_of_qmc_are_one_scrambled_sequence(slots: int) -> None:
+    raw = {"a": {"uniform": [0.0, 1.0]}, "b": {"uniform": [0.0, 1.0]}}
+    made = Search("qmc", raw, slots=slots).run(7, finish=False)
+    made = Search("qmc", raw, slots=slots, records=made.records).run(32)
+    sequence = qmc.Sobol(2, scramble=True, rng=rng.generator(3, "qmc")).random(32)
+    assert [[p["a"], p["b"]] for p in made.proposals] == sequence.tolist()
+
+
+def test_halton_points_can_be_asked_for() -> None:
+    made = Search("qmc", {"a": {"uniform": [0.0, 1.0]}}, options={"sequence": "halton"}).run(9)
+    values = sorted(p["a"] for p in made.proposals)
+    assert np.diff([0.0, *values, 1.0]).max() < 0.25
+
+
+# ---- no settings twice ----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["random", "tpe", "qmc", "nsga2", "bohb"])
+def test_a_finite_space_is_searched_to_its_end_without_repetition(name: str) -> None:
+    made = Search(name, FINITE, slots=3).run(60)
+    assert len(made.proposals) == len(set(keys(made.proposals))) == ALL
+    assert "has a trial" in made.history.exhausted
+
+
+@pytest.mark.parametrize("name", ["random", "tpe"])
+def test_duplicates_are_proposed_where_they_are_asked_for(name: str) -> None:
+    made = Search(name, FINITE, options={"duplicates": True}).run(60)
+    assert len(made.proposals) == 60
+    assert len(set(keys(made.proposals))) < ALL
+
+
+def test_a_sweep_over_a_small_space_ends_with_its_last_point_and_resumes_to_nothing(
+    tmp_path: Path,
+) -> None:
+    space = {"lr": {"choice": [0.1, 0.2, 0.3]}, "width": {"randint": [1, 2]}}
+    folder = sweeps.make(tmp_path, space=space, searcher="random", trials=20)
+    assert sweeps.run(folder) == "finished"
+    past = sweeps.history(folder)
+    assert len(past.trials) == 6
+    assert "each of the 6 points of the space has a trial" in past.exhausted
+    assert {t.status for t in past.trials} <= {Status.COMPLETED, Status.PRUNED}
+    assert sweeps.run(folder, trials=30) == "finished"
+    assert len(sweeps.history(folder).trials) == 6
+    stream = io.StringIO()
+    Console(file=stream, width=200).print(
+        tables.status(overview.status(lookup.read(folder), {}, 0.0))
+    )
+    assert "nothing is left to search: each of the 6 points" in stream.getvalue()
+
+
+def test_what_a_person_gives_is_taken_as_it_is_twice_too(tmp_path: Path) -> None:
+    given = [{"lr": 0.2}, {"lr": 0.2}, {"lr": 0.3}]
+    space = {"lr": {"choice": [0.1, 0.2, 0.3]}}
+    folder = sweeps.make(tmp_path, space=space, searcher="grid", trials=9, initial=given)
+    sweeps.run(folder)
+    assert [trial.searched for trial in sweeps.history(folder).trials] == [*given, {"lr": 0.1}]
+
+
+# ---- what samplers see ----------------------------------------------------------------------
+
+
+def one_trial(*told: Closed) -> Trial:
+    """A trial that these outcomes came from, each after a slice."""
+    made = Search("random", {"lr": {"uniform": [0.0, 1.0]}})
+    made.start()
+    for number, outcome in enumerate(told):
+        if number:
+            made.record(Opened(0, 0, number, Goal(3, 3), ""))
+        made.record(outcome)
+    return made.history.trials[0]
+
+
+def outcome(status: Status, *iterations: int) -> Closed:
+    rows = tuple(Row(i, {"training_iteration": i, "score": 10.0 * i}) for i in iterations)
+    return Closed(0, 0, 0, End.GOAL, status, "", source=iterations[0] - 1, rows=rows)
+
+
+def test_a_paused_trial_is_pruned_with_its_rungs_to_tpe_and_complete_to_others() -> None:
+    paused = one_trial(outcome(Status.PAUSED, 1))
+    assert WithRungs(LEVELS)(paused) == Seen(TrialState.PRUNED, rungs={1: 10.0})
+    assert AsComplete()(paused) == Seen(TrialState.COMPLETE, (10.0,))
+
+
+def test_a_promoted_trial_is_complete_with_its_highest_rung_while_it_goes_on() -> None:
+    trial = one_trial(outcome(Status.PAUSED, 1), outcome(Status.PAUSED, 2))
+    assert trial.unfinished
+    assert AsComplete()(trial) == Seen(TrialState.COMPLETE, (10.0,))
+    trial = one_trial(outcome(Status.PAUSED, 1), outcome(Status.COMPLETED, 2, 3))
+    assert AsComplete()(trial) == Seen(TrialState.COMPLETE, (30.0,))
+    assert AsComplete(trial.rests[0].k)(trial) == Seen(TrialState.COMPLETE, (10.0,))
+    assert AsComplete(trial.seen)(trial) == Seen(TrialState.RUNNING)
+
+
+def told(frozen: Sequence[FrozenTrial]) -> list[tuple[Any, ...]]:
+    """All that a sampler can read of trials; when they were frozen is not told."""
+    return [(t.number, t.state, t.values, t.params, t.intermediate_values) for t in frozen]
+
+
+def test_the_cached_study_is_the_one_that_is_built_anew() -> None:
+    made = Search("tpe", MIXED, slots=5)
+    cache = study.Cache()
+    for count in range(2, 26):
+        made.run(count, finish=count % 5 == 0)
+        for trials in (made.history.trials, made.history.trials[: count // 2]):
+            request = Request(made.space, made.objective, trials, LEVELS, 0)
+            view = WithRungs(LEVELS)
+            assert told(cache.bring_up(request, view)) == told(
+                study.Cache().bring_up(request, view)
+            )
+    frozen = cache.bring_up(Request(made.space, made.objective, made.history.trials, (), 0), view)
+    again = cache.bring_up(Request(made.space, made.objective, made.history.trials, (), 0), view)
+    assert all(one is other for one, other in zip(frozen, again, strict=True))
+
+
+# ---- evolution ------------------------------------------------------------------------------
+
+
+def test_a_generation_ends_when_enough_of_it_have_a_score() -> None:
+    made = Search("nsga2", MIXED, options={"population_size": 4})
+    made.ends = [Status.COMPLETED]
+    made.run(12)
+    assert generations(made.history.trials, 4) == [0] * 4 + [1] * 4 + [2] * 4 + [3]
+    parallel = Search("nsga2", MIXED, slots=3, options={"population_size": 4})
+    parallel.ends = [Status.COMPLETED]
+    found = generations(parallel.run(12).history.trials, 4)
+    assert found == sorted(found)
+    assert found[:5] == [0] * 5
+
+
+def test_past_generations_stay_what_they_were_whatever_comes_to_light_later() -> None:
+    made = Search("nsga2", MIXED, slots=4, options={"population_size": 4}).run(20)
+    whole = generations(made.history.trials, 4)
+    for count in range(20):
+        assert generations(made.history.trials[:count], 4)[:count] == whole[:count]
+
+
+def test_nothing_is_pickled_or_kept_in_attributes(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_args: object) -> None:
+        raise AssertionError("pickle")
+
+    monkeypatch.setattr("pickle.loads", refuse)
+    monkeypatch.setattr("pickle.dumps", refuse)
+    for name in ("cmaes", "nsga2", "nsga3"):
+        made = Search(name, MIXED, slots=2, options={"population_size": 4}).run(20)
+        assert len(made.proposals) == 20
+
+
+def test_cmaes_comes_closer_with_each_generation() -> None:
+    raw = {"x": {"uniform": [-5.0, 5.0]}, "y": {"loguniform": [1e-4, 1.0]}}
+    made = Search("cmaes", raw, slots=2)
+    made.ends = [Status.COMPLETED]
+    made.quality = lambda s: -((s["x"] - 2) ** 2) - (np.log10(s["y"]) + 2) ** 2
+    scores = [trial.score or 0.0 for trial in made.run(120).history.trials]
+    assert np.mean(scores[-20:]) > np.mean(scores[:20]) / 20
+
+
+def test_a_trial_that_failed_after_a_rung_is_told_as_the_worst() -> None:
+    failed = one_trial(outcome(Status.PAUSED, 1), outcome(Status.FAILED, 2))
+    assert evolution.first_score(failed) == failed.rests[0].k
+    assert evolution.rest_of(failed, failed.rests[0].k) is not None
+    assert evolution.rest_of(failed, failed.k) is None
+
+
+def test_cmaes_models_what_has_an_order_and_is_always_there() -> None:
+    assert list(cmaes.modelled(Space.parse(MIXED))) == ["lr", "epochs", "width"]
+
+
+# ---- what does not go together --------------------------------------------------------------
+
+TEXT = """\
+name: demo
+trials: 4
+trainable: tests.support.quadratic:Quadratic
+metric: loss
+mode: min
+space:
+  lr: {space}
+stop: {{training_iteration: 2}}
+searcher: {searcher}
+"""
+
+
+@pytest.mark.parametrize(
+    ("searcher", "space", "place", "hint"),
+    [
+        ("grid", "{loguniform: [1.0e-3, 0.9]}", "test.yaml:7: space.lr", "write {choice: [...]}"),
+        ("brute_force", "{uniform: [0, 1]}", "test.yaml:7: space.lr", "searcher: qmc"),
+        ("grid", "{randint: [0, 1000000]}", "test.yaml:6: space", "at most 1000000 points"),
+        ("cmaes", "{choice: [0.1, 0.2]}", "test.yaml:6: space", "searcher: tpe models choices"),
+        ("{name: tpe, group: true, multivariate: false}", "0.1", "searcher.group", "multivariate"),
+        ("{name: grid, points: 3}", "0.1", "searcher.points", "shuffle"),
+        ("{name: qmc, sequence: sobl}", "0.1", "searcher.sequence", "did you mean 'sobol'"),
+        ("{name: nsga2, population_size: 1}", "0.1", "searcher.population_size", "2"),
+        ("{name: cmaes, sigma: 0}", "0.1", "searcher.sigma", "greater than 0"),
+        ("{name: gp, n_startup_trials: 0}", "0.1", "searcher.n_startup_trials", "1"),
+        ("{name: bohb, random_fraction: 2}", "0.1", "searcher.random_fraction", "1"),
+        ("{name: random, duplicates: 1}", "0.1", "searcher.duplicates", "boolean"),
+        ("genetic", "0.1", "test.yaml:9: searcher", "nsga2"),
+    ],
+)
+def test_a_searcher_that_cannot_search_is_refused_with_place_and_remedy(
+    searcher: str, space: str, place: str, hint: str
+) -> None:
+    text = TEXT.format(searcher=searcher, space=space)
+    with pytest.raises(UsageError) as caught:
+        launch.resolve(specs.parse(text, "test.yaml"), ())
+    assert place in str(caught.value)
+    assert hint in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_tpe_is_handed_its_options() -> None:
+    options = tpe.Options(n_startup_trials=3, group=True)
+    assert isinstance(tpe.Searcher(options).options, tpe.Options)
+    assert optuna.__version__ == "5.0.0"  # what is private there was read in this version

@@ -1,0 +1,317 @@
+"""What lies in a trial's folder: segments, signatures, and what a slice does when one is lost."""
+
+import base64
+import errno
+from collections.abc import Container, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from sweep.cli.main import main
+from sweep.driver import decisions
+from sweep.errors import StorageError, UsageError
+from sweep.history.events import End, Goal, Status
+from sweep.history.objective import Objective
+from sweep.history.replica import Replica
+from sweep.slices import cache, retention
+from sweep.slices.messages import SliceOutcome, SliceSpec
+from sweep.slices.slice import run_slice
+from sweep.spec import Limits, Score
+from tests.support import sweeps
+from tests.support.quadratic import Quadratic
+from tests.support.slices import slice_spec
+from tests.support.sweeps import stable
+from trainables.checkpoint import container, file, segments, signing
+from trainables.checkpoint.signing import Trust
+from trainables.errors import WrongFormat
+
+ME, YOU = Trust(b"m" * 32), Trust(b"y" * 32)
+
+
+class Remembers(Quadratic):
+    """A quadratic with a buffer of the values it has been at, large by the tests' measure."""
+
+    def setup(self, config: dict[str, Any]) -> None:
+        super().setup(config)
+        self.buffer = np.zeros(500)
+
+    def step(self) -> dict[str, Any]:
+        result = super().step()
+        self.buffer[self.iteration] = self.x
+        return result
+
+    def save_checkpoint(self, checkpoint_dir: str) -> dict[str, Any]:
+        return {**super().save_checkpoint(checkpoint_dir), "buffer": self.buffer}
+
+    def load_checkpoint(self, checkpoint: Any) -> None:
+        super().load_checkpoint(checkpoint)
+        self.buffer = checkpoint["buffer"]
+
+
+@pytest.fixture(autouse=True)
+def cold() -> Iterator[None]:
+    cache.forget()
+    yield
+    cache.forget()
+
+
+@pytest.fixture
+def remembering(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> SliceSpec:
+    """A slice whose checkpoints have segments."""
+    monkeypatch.setattr(segments, "SEGMENT_BYTES", 1000)
+    monkeypatch.setattr(segments, "CHUNK_BYTES", 400)
+    return slice_spec(tmp_path / "0", trainable=f"{__name__}:Remembers")
+
+
+def _go_on(spec: SliceSpec, outcome: SliceOutcome) -> SliceOutcome:
+    cache.forget()
+    sources = tuple(sorted(outcome.saved, key=lambda saved: -saved.iteration))
+    return run_slice(replace(spec, sources=sources, goal=Goal(10), number=1))
+
+
+def _curve(outcome: SliceOutcome) -> list[dict[str, Any]]:
+    return [stable(row.metrics) for row in outcome.rows]
+
+
+def _segments(folder: Path) -> set[str]:
+    return {path.name for path in folder.iterdir() if path.name.startswith("seg-")}
+
+
+# ---- segments -----------------------------------------------------------------------------------
+
+
+def test_sweeping_up_leaves_what_named_checkpoints_need(remembering: SliceSpec) -> None:
+    outcome, folder = run_slice(remembering), Path(remembering.folder)
+    before = _segments(folder)
+    for kept in (outcome.saved, outcome.saved[-1:], ()):
+        needed = {name for saved in kept for name in file.segments_of(folder / saved.file)}
+        gone = retention.sweep_up(folder, [saved.file for saved in kept])
+        assert _segments(folder) == needed
+        assert before - needed == {name for name in gone if name.startswith("seg-")}
+        before = needed
+        for saved in kept:
+            file.read(folder / saved.file, saved.digest)
+
+
+def test_sweeping_up_leaves_all_segments_while_a_named_checkpoint_is_damaged(
+    remembering: SliceSpec,
+) -> None:
+    outcome, folder = run_slice(remembering), Path(remembering.folder)
+    before = _segments(folder)
+    damaged = folder / outcome.saved[-1].file
+    damaged.write_bytes(damaged.read_bytes()[:-1])
+    retention.sweep_up(folder, [outcome.saved[-1].file])
+    assert _segments(folder) == before
+    damaged.unlink()
+    retention.sweep_up(folder, [outcome.saved[-1].file])
+    assert not _segments(folder)
+
+
+def test_a_lost_segment_costs_the_checkpoints_that_name_it(remembering: SliceSpec) -> None:
+    straight = run_slice(replace(remembering, goal=Goal(10), folder=f"{remembering.folder}-s"))
+    head, folder = run_slice(remembering), Path(remembering.folder)
+    older, newest = (file.segments_of(folder / s.file) for s in head.saved[-2:])
+    (lost,) = newest - older
+    (folder / lost).unlink()
+    tail = _go_on(remembering, head)
+    assert tail.source == head.saved[-2].iteration
+    assert lost in tail.skipped[0]
+    assert _curve(tail) == _curve(straight)[tail.source :]
+
+
+def test_after_a_sweep_only_needed_segments_are_left(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, remembering: SliceSpec
+) -> None:
+    folder = sweeps.make(tmp_path / "sweep", trainable=remembering.trainable)
+    assert sweeps.run(folder) == "finished"
+    for trial in sweeps.history(folder).trials:
+        where = folder.trial(trial.number)
+        named = [where / saved.file for saved in trial.replicas[0].checkpoints.values()]
+        assert _segments(where) == {n for path in named for n in file.segments_of(path)}
+    plain = sweeps.make(tmp_path / "plain")
+    sweeps.run(plain)
+    assert [d[6] for d in sweeps.decisions(folder)] == [d[6] for d in sweeps.decisions(plain)]
+
+
+@pytest.mark.parametrize("linked", ["trials", "trials/0"])
+def test_a_trial_that_is_a_link_to_elsewhere_is_neither_swept_nor_written(
+    linked: str, tmp_path: Path
+) -> None:
+    other = sweeps.make(tmp_path / "other", trials=1, scheduler="fifo")
+    sweeps.run(other)
+    before = {path.name for path in other.trial(0).iterdir()}
+    folder = sweeps.make(tmp_path / "mine", trials=1, scheduler="fifo")
+    place = folder.path / linked
+    place.parent.mkdir(exist_ok=True)
+    place.symlink_to(other.path / linked)
+    with pytest.raises(UsageError, match="a link"):
+        sweeps.run(folder)
+    with pytest.raises(UsageError, match="a link"):
+        sweeps.run(folder)
+    assert {path.name for path in other.trial(0).iterdir()} == before
+
+
+# ---- what is lost, and what is not --------------------------------------------------------------
+
+
+@pytest.mark.parametrize("how", ["newer program", "no memory", "no right"])
+def test_a_checkpoint_that_may_be_good_is_not_passed_over(
+    how: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    spec = slice_spec(tmp_path)
+    head = run_slice(spec)
+    raised = {
+        "newer program": ("header_of", container, _newer),
+        "no memory": ("parse", container, MemoryError()),
+        "no right": ("_content", file, PermissionError(13, "Permission denied")),
+    }[how]
+    monkeypatch.setattr(raised[1], raised[0], _raising(raised[2]))
+    tail = _go_on(spec, head)
+    assert tail.end is End.CRASHED
+    assert not tail.skipped
+    assert head.saved[-1].file in tail.error
+
+
+def _raising(error: Any) -> Any:
+    def fail(*given: Any) -> None:
+        raise error(*given) if callable(error) else error
+
+    return fail
+
+
+def _newer(_content: memoryview, source: Path) -> Exception:
+    return WrongFormat(source, "for readers of format 2")
+
+
+# ---- a disk that refuses ------------------------------------------------------------------------
+
+
+class FullDisk:
+    """Refuses the saves with these numbers."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, refused: Container[int]) -> None:
+        self.saves = 0
+        self.refused = refused
+        self.write = file.write
+        monkeypatch.setattr(file, "write", self)
+        monkeypatch.setattr("sweep.slices.checkpoints.RETRY_S", 0.0)
+
+    def __call__(self, *arguments: Any) -> file.Saved:
+        self.saves += 1
+        if self.saves in self.refused:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        return self.write(*arguments)
+
+
+@pytest.mark.parametrize("refused", [{2, 3}, {5}, {5, 6}])
+def test_a_refused_checkpoint_costs_nothing_but_itself(
+    refused: set[int], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    straight = run_slice(slice_spec(tmp_path / "s"))
+    cache.forget()
+    FullDisk(monkeypatch, refused)
+    outcome = run_slice(slice_spec(tmp_path / "0"))
+    assert outcome.end is End.GOAL
+    assert outcome.saved[-1].iteration == 5
+    assert _curve(outcome) == _curve(straight)
+
+
+def test_a_disk_that_refuses_again_and_again_ends_the_slice_and_charges_nobody(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    straight = run_slice(replace(slice_spec(tmp_path / "s"), goal=Goal(10)))
+    cache.forget()
+    disk = FullDisk(monkeypatch, range(3, 100))
+    spec = slice_spec(tmp_path / "0", goal=Goal(10))
+    head = run_slice(spec)
+    assert (head.end, head.error) == (End.UNSAVED, "No space left on device")
+    assert (disk.saves, len(head.rows)) == (5, 2)
+    disk.refused = ()
+    assert _curve(_go_on(spec, head)) == _curve(straight)[2:]
+    replica = Replica(0, 0, Objective("loss", "min", Score(), "training_iteration"))
+    closed = decisions.judge(replica, head, (), Limits(max_failures=0))
+    assert closed.status is Status.PAUSED
+    refusal = decisions.disk_refused([closed], tmp_path)
+    assert refusal.startswith("trial 0: the disk took no checkpoint: No space left")
+
+
+def test_a_sweep_on_a_full_disk_ends_with_the_outsides_code_and_goes_on_exactly(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    straight = sweeps.make(tmp_path / "a")
+    assert sweeps.run(straight) == "finished"
+    folder = sweeps.make(tmp_path / "b")
+    disk = FullDisk(monkeypatch, range(7, 100))
+    with pytest.raises(StorageError, match="No space left on device") as error:
+        sweeps.run(folder)
+    assert error.value.exit_code == 4
+    disk.refused = ()
+    assert sweeps.run(folder) == "finished"
+    assert sweeps.decisions(folder) == sweeps.decisions(straight)
+
+
+def test_an_error_of_the_trainables_own_is_not_the_disks(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: Any) -> None:
+        raise FileNotFoundError(errno.ENOENT, "No such file or directory", "mine")
+
+    monkeypatch.setattr(Quadratic, "save_checkpoint", fail)
+    outcome = run_slice(slice_spec(tmp_path))
+    assert outcome.end is End.CRASHED
+    assert "mine" in outcome.error
+
+
+# ---- signatures ---------------------------------------------------------------------------------
+
+
+def test_the_drivers_key_signs_and_no_other_is_accepted(tmp_path: Path) -> None:
+    spec = replace(slice_spec(tmp_path, trainable="tests.support.quadratic:RayStyle"), trust=ME)
+    head = run_slice(spec)
+    assert _go_on(spec, head).source == 5
+    theirs = _go_on(replace(spec, trust=YOU), head)
+    assert theirs.end is End.CRASHED
+    assert "UntrustedCheckpoint" in theirs.error
+    assert "sweep trust" in theirs.error
+    assert not theirs.rows
+    assert ME.key.hex() not in theirs.error
+    accepted = Trust(YOU.key, frozenset({head.saved[-1].digest}))
+    assert _go_on(replace(spec, trust=accepted), head).source == 5
+
+
+def test_a_slice_does_not_show_its_key(tmp_path: Path) -> None:
+    assert repr(ME.key) not in repr(replace(slice_spec(tmp_path), trust=ME))
+
+
+def test_a_sweep_leaves_its_key_nowhere(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "home"))
+    changes = {"scheduler": "fifo", "trials": 2, "trainable": "tests.support.quadratic:RayStyle"}
+    folder = sweeps.make(tmp_path / "sweeps", **changes)
+    sweeps.run(folder, pool="loky")
+    sweeps.copy_to_optuna(folder)
+    key = signing.local().key
+    forms = (key, key.hex().encode(), repr(key)[2:-1].encode(), base64.b64encode(key))
+    files = [path for path in (tmp_path / "sweeps").rglob("*") if path.is_file()]
+    signed = [path for path in files if b'"mac":' in path.read_bytes()]
+    assert len(signed) >= 4
+    texts = [*(path.read_bytes() for path in files), *(t.encode() for t in capfd.readouterr())]
+    assert not any(form in text for form in forms for text in texts)
+
+
+def test_sweep_trust_accepts_files_by_their_digests(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "home"))
+    spec = replace(slice_spec(tmp_path, trainable="tests.support.quadratic:RayStyle"), trust=ME)
+    saved = run_slice(spec).saved[-1]
+    path = tmp_path / saved.file
+    assert main(["trust", str(tmp_path / "nothing.swck")]) == 2
+    assert "no such file" in capsys.readouterr().err
+    assert main(["trust", str(path)]) == 0
+    assert ME.name in capsys.readouterr().out
+    assert file.read(path).header["step"] == 5

@@ -1,0 +1,162 @@
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sweep.driver.decisions import judge
+from sweep.history.events import End, Goal, Status
+from sweep.history.objective import Objective
+from sweep.history.replica import Replica
+from sweep.slices import cache
+from sweep.slices.messages import SliceOutcome, SliceSpec
+from sweep.slices.slice import run_slice
+from sweep.spec import CheckpointPolicy
+from sweep.spec.objective import Score
+from sweep.spec.sections import Limits
+from tests.support.quadratic import expected_loss
+from tests.support.slices import slice_spec
+from tests.support.sweeps import stable
+
+
+@pytest.fixture(autouse=True)
+def cold() -> Iterator[None]:
+    """Each test begins and ends without a live trainable."""
+    cache.forget()
+    yield
+    cache.forget()
+
+
+def curve(*outcomes: SliceOutcome) -> list[tuple[int, dict[str, Any]]]:
+    return [(row.iteration, stable(row.metrics)) for o in outcomes for row in o.rows]
+
+
+def go_on(spec: SliceSpec, outcome: SliceOutcome, goal: Goal) -> SliceOutcome:
+    sources = tuple(sorted(outcome.saved, key=lambda saved: -saved.iteration))
+    return run_slice(replace(spec, sources=sources, goal=goal, number=spec.number + 1))
+
+
+def test_a_slice_ends_at_its_goal_with_a_checkpoint_there(tmp_path: Path) -> None:
+    outcome = run_slice(slice_spec(tmp_path))
+    assert outcome.end is End.GOAL
+    assert [row.iteration for row in outcome.rows] == [1, 2, 3, 4, 5]
+    assert outcome.saved[-1].iteration == 5
+    assert outcome.rows[-1].metrics["loss"] == expected_loss({"noise": 0.1}, 5, 11)
+
+
+@pytest.mark.parametrize("cached", [True, False])
+@pytest.mark.parametrize("name", ["Quadratic", "RayStyle", "quadratic_function"])
+def test_head_and_tail_equal_the_straight_run(tmp_path: Path, name: str, cached: bool) -> None:
+    trainable = f"tests.support.quadratic:{name}"
+    spec = slice_spec(tmp_path / "a", trainable=trainable)
+    straight = run_slice(replace(spec, goal=Goal(10)))
+    cache.forget()
+    spec = slice_spec(tmp_path / "b", trainable=trainable)
+    head = run_slice(spec)
+    if not cached:
+        cache.forget()
+    tail = go_on(spec, head, Goal(10))
+    assert tail.source == 5
+    assert curve(head, tail) == curve(straight)
+
+
+def test_a_trial_is_the_same_alone_and_after_three_others_in_the_same_worker(
+    tmp_path: Path,
+) -> None:
+    """RayStyle draws from the global streams, as other people's code does."""
+    spec = slice_spec(tmp_path / "a", trainable="tests.support.quadratic:RayStyle")
+    alone = run_slice(spec)
+    cache.forget()
+    for number in range(1, 4):
+        other = slice_spec(tmp_path / str(number), trainable=spec.trainable, trial=number, seed=99)
+        run_slice(other)
+    after = run_slice(replace(spec, folder=str(slice_spec(tmp_path / "b").folder)))
+    assert curve(after) == curve(alone)
+
+
+def test_a_slice_whose_time_is_up_ends_at_the_next_checkpoint(tmp_path: Path) -> None:
+    outcome = run_slice(slice_spec(tmp_path, slice_s=1e-9))
+    assert (outcome.end, len(outcome.rows), len(outcome.saved)) == (End.TIME, 1, 1)
+
+
+def test_a_slice_that_is_asked_to_stop_saves_and_ends(tmp_path: Path) -> None:
+    spec = slice_spec(tmp_path)
+    Path(spec.stop_file).touch()
+    outcome = run_slice(spec)
+    assert (outcome.end, len(outcome.rows), len(outcome.saved)) == (End.ASKED, 1, 1)
+
+
+def test_a_function_ends_only_at_a_checkpoint_of_its_own(tmp_path: Path) -> None:
+    config = {"save_every": 4}
+    name = "tests.support.quadratic:quadratic_function"
+    outcome = run_slice(slice_spec(tmp_path, config, trainable=name, slice_s=1e-9))
+    assert [row.iteration for row in outcome.rows] == [1, 2, 3, 4]
+
+
+def test_what_cannot_be_saved_runs_to_its_goal_in_one_slice(tmp_path: Path) -> None:
+    name = "tests.sweep.unsaveable:Unsaveable"
+    spec = slice_spec(
+        tmp_path, {"n": 4}, trainable=name, paths=(str(Path.cwd()),), goal=Goal(), slice_s=1e-9
+    )
+    outcome = run_slice(spec)
+    assert (outcome.end, len(outcome.rows), outcome.saved) == (End.DONE, 4, ())
+
+
+def test_a_crash_keeps_results_up_to_the_last_checkpoint(tmp_path: Path) -> None:
+    spec = slice_spec(tmp_path, {"fail_at": 5}, policy=CheckpointPolicy(every=3, keep_best=0))
+    outcome = run_slice(spec)
+    assert outcome.end is End.CRASHED
+    assert [row.iteration for row in outcome.rows] == [1, 2, 3]
+    assert outcome.error_at == 5
+    assert "RuntimeError: fail_at: 5" in outcome.error
+
+
+def test_a_rollout_worker_that_died_is_a_lost_process_not_a_crash(tmp_path: Path) -> None:
+    name = "tests.support.mishaps:LosesAWorker"
+    paths = (str(Path.cwd()),)
+    spec = slice_spec(tmp_path, {}, trainable=name, paths=paths, goal=Goal(9))
+    outcome = run_slice(spec)
+    assert (outcome.end, [row.iteration for row in outcome.rows]) == (End.LOST, [1, 2])
+    event = judge(Replica(0, 0, Objective("value", "max", Score())), outcome, (), Limits())
+    assert event.status is Status.PAUSED
+    assert event.reason.endswith("WorkerDied: rollout worker 1 died; exit code -9; retry 1 of 3")
+
+
+def test_a_new_best_is_saved_between_two_intervals(tmp_path: Path) -> None:
+    config = {"lr": 0.9, "x0": 3.001, "noise": 5.0}
+    policy = CheckpointPolicy(every=100, keep_best=1)
+    outcome = run_slice(slice_spec(tmp_path, config, policy=policy, goal=Goal(20)))
+    losses = {row.iteration: row.metrics["loss"] for row in outcome.rows}
+    best = min(losses, key=lambda iteration: losses[iteration])
+    assert best in {saved.iteration for saved in outcome.saved}
+
+
+@pytest.mark.parametrize("change", ["trial", "replica", "sweep_id"])
+def test_a_checkpoint_of_somebody_else_is_not_taken(tmp_path: Path, change: str) -> None:
+    spec = slice_spec(tmp_path)
+    head = run_slice(spec)
+    cache.forget()
+    changes: dict[str, Any] = {change: "x" if change == "sweep_id" else 1}
+    stranger = replace(spec, **changes)
+    outcome = go_on(stranger, head, Goal(10))
+    assert outcome.source == 0
+    assert "belongs elsewhere" in outcome.skipped[0]
+
+
+def test_from_a_damaged_checkpoint_it_falls_back_to_the_one_before(tmp_path: Path) -> None:
+    spec = slice_spec(tmp_path)
+    straight = run_slice(replace(spec, goal=Goal(10)))
+    head = run_slice(slice_spec(tmp_path / "b"))
+    cache.forget()
+    newest = tmp_path / "b" / head.saved[-1].file
+    newest.write_bytes(newest.read_bytes()[:-40])
+    tail = go_on(slice_spec(tmp_path / "b"), head, Goal(10))
+    assert tail.source == 4
+    assert newest.name in tail.skipped[0]
+    assert curve(tail) == curve(straight)[4:]
+
+
+def test_the_seed_decides_the_trial(tmp_path: Path) -> None:
+    one, two = (run_slice(slice_spec(tmp_path / str(seed), seed=seed)) for seed in (1, 2))
+    assert curve(one) != curve(two)

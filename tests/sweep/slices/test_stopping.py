@@ -1,0 +1,178 @@
+"""What ends a trial by its results: values that are reached or fall, flat curves, bad numbers."""
+
+import math
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sweep import spec as specs
+from sweep.errors import UsageError
+from sweep.history.events import Status
+from sweep.slices.stopping import Flatness
+from sweep.spec.stopping import Plateau
+from tests.support import sweeps
+from tests.support.command_line import Here, write_spec
+
+
+def one_trial(root: Path, stop: Any, **changes: Any) -> Any:
+    """A sweep of one trial of the mishaps, or of a quadratic, to its end."""
+    folder = sweeps.make(root, scheduler="fifo", trials=1, stop=stop, **changes)
+    sweeps.run(folder)
+    (trial,) = sweeps.history(folder).trials
+    return trial
+
+
+QUADRATIC = {"config": {"lr": 0.25}, "space": {"x0": 5.0}}
+
+
+def test_a_trial_ends_where_a_result_has_fallen_so_far(tmp_path: Path) -> None:
+    """The distance to the target halves at each step: the loss is 4, 1, 1/4, 1/16."""
+    trial = one_trial(tmp_path, {"loss": {"<=": 0.1}}, **QUADRATIC)
+    assert (trial.status, trial.iteration) == (Status.COMPLETED, 3)
+    assert trial.reason == "a stopping criterion was met: loss is 0.0625, at most 0.1"
+
+
+def test_a_trial_ends_where_a_result_leaves_a_range(tmp_path: Path) -> None:
+    stop = {"loss": {"<=": 0.1, ">=": 0.9}}
+    assert one_trial(tmp_path / "a", stop, **QUADRATIC).iteration == 1
+    stop = {"loss": {"<=": 0.1, ">=": 1.1}}
+    assert one_trial(tmp_path / "b", stop, **QUADRATIC).iteration == 3
+
+
+@pytest.mark.parametrize("limits", [{}, {"slice_s": 1e-9}])
+def test_a_flat_curve_ends_its_trial_at_the_same_iteration_however_it_is_sliced(
+    tmp_path: Path, limits: dict[str, Any]
+) -> None:
+    """0 is reached at iteration 3; then four results are no better."""
+    changes = {
+        "trainable": "tests.support.mishaps:RisesToZero",
+        "metric": "value",
+        "mode": "max",
+        "limits": limits,
+    }
+    trial = one_trial(tmp_path, {"plateau": {"patience": 4}, "training_iteration": 50}, **changes)
+    assert (trial.status, trial.iteration) == (Status.COMPLETED, 7)
+    assert "value was no better than 0 for 4 results" in trial.reason
+
+
+def test_a_plateau_may_watch_another_result_than_the_metric(tmp_path: Path) -> None:
+    plateau = {"metric": "value", "mode": "min", "patience": 3}
+    changes = {"trainable": "tests.support.mishaps:RisesToZero", "limits": {"slice_s": 1e-9}}
+    changes |= {"metric": "training_iteration", "mode": "max"}
+    trial = one_trial(tmp_path, {"plateau": plateau, "training_iteration": 50}, **changes)
+    assert trial.iteration == 4
+
+
+@pytest.mark.parametrize(
+    ("values", "options", "end"),
+    [
+        ([1, 2, 3, 3, 3], {"patience": 2}, 5),
+        ([1, 2, 2.5, 3.2, 3.3, 3.4], {"patience": 2, "min_delta": 1.0}, 5),
+        ([3, math.nan, None, 1], {"patience": 3}, 4),
+        ([None, None, 1, 1], {"patience": 2}, None),
+        ([1, 1, 1, 1, 1], {"patience": 2, "grace": 5}, 5),
+        ([3, 2, 1, 0, 0, 0], {"patience": 2, "mode": "min"}, 6),
+    ],
+)
+def test_how_long_a_curve_may_be_flat(
+    values: list[float | None], options: dict[str, Any], end: int | None
+) -> None:
+    watch = Flatness(Plateau.model_validate({"metric": "m", "mode": "max", **options}))
+    ended = []
+    for iteration, value in enumerate(values, start=1):
+        watch.tell(value)
+        if watch.flat(iteration):
+            ended.append(iteration)
+    assert ended[:1] == ([] if end is None else [end])
+
+
+DIVERGES = {"trainable": "tests.support.mishaps:Diverges", "metric": "value", "mode": "max"}
+
+
+@pytest.mark.parametrize(
+    ("choice", "status", "iteration"),
+    [("go_on", Status.COMPLETED, 9), ("prune", Status.PRUNED, 2), ("fail", Status.FAILED, 2)],
+)
+def test_a_metric_that_is_not_a_number_ends_its_trial_if_that_is_wanted(
+    tmp_path: Path, choice: str, status: Status, iteration: int
+) -> None:
+    limits = {"not_finite": choice}
+    trial = one_trial(tmp_path, {"training_iteration": 9}, limits=limits, **DIVERGES)
+    assert (trial.status, trial.iteration) == (status, iteration)
+    if choice != "go_on":
+        assert trial.reason == "it diverged: value is nan at iteration 2"
+    best = trial.replicas[0].best_checkpoint
+    assert best is not None
+    assert best.iteration == 1
+
+
+def test_the_time_of_a_trial_is_counted_over_its_slices(tmp_path: Path) -> None:
+    """Each step takes 50 ms at least, and each is a slice of its own."""
+    changes = {"config": {"step_s": 0.05}, "limits": {"slice_s": 1e-9, "trial_s": 0.3}}
+    trial = one_trial(tmp_path, {"training_iteration": 100}, **changes)
+    assert trial.status is Status.STOPPED
+    assert 1 < trial.iteration <= 6
+    assert trial.slices == trial.iteration
+    assert trial.reason == "a limit was passed: limits.trial_s: its seconds of training are over"
+    assert sum(point.seconds for point in trial.replicas[0].curve) >= 0.3
+
+
+def test_a_sweep_whose_trials_nothing_ends_warns_before_it_begins(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    here = Here(capsys, tmp_path / "sweeps")
+    changes: dict[str, Any] = {"scheduler": "fifo", "stop": {}, "deterministic": None}
+    spec = write_spec(tmp_path, trials=1, **changes)
+    code, _, err = here("run", spec, "--pool", "inline", "--timeout", 0.1)
+    assert code == 0
+    assert "warning: stop: is empty" in err
+    assert "stop: {training_iteration: 100}" in err
+    spec = write_spec(tmp_path, trials=1, **{**changes, "budget": {"timesteps": 20}})
+    assert "warning" not in here("run", spec, "--pool", "inline", "--name", "other")[2]
+
+
+@pytest.mark.parametrize(
+    ("stop", "message"),
+    [
+        ("{loss: {'<': 1}}", "stop.loss: {'<': 1} is not allowed; expected a valid number, {"),
+        ("{loss: {}}", "stop.loss: {} is not allowed"),
+        ("{loss: .nan}", "stop.loss: "),
+        ("{loss: {'<=': 2, '>=': 1}}", "stop.loss: every value is at most 2 or at least 1"),
+        ("{plateau: {patience: 0}}", "stop.plateau.patience: 0 is not allowed"),
+        ("{plateau: {}}", "stop.plateau.patience: is missing"),
+        ("{plateau: {patience: 3, patient: 1}}", "stop.plateau.patient: 'patient' is not a known"),
+        ("{plateau: 3.5, loss: x}", "stop.loss: 'x' is not allowed"),
+        ("{plateau.patience: 3}", "sets it whole"),
+        ("{1: 2}", "expected text as a key"),
+        ("{a//b: 2}", "expected a path into the results"),
+    ],
+)
+def test_a_criterion_that_cannot_work_is_refused_with_its_place(stop: str, message: str) -> None:
+    text = f"""name: demo
+trials: 1
+trainable: ppo
+metric: score
+mode: max
+space: {{lr: 0.1}}
+stop: {stop}
+"""
+    with pytest.raises(UsageError, match=r"^spec\.yaml:7: ") as error:
+        specs.parse(text, "spec.yaml")
+    assert message in str(error.value)
+
+
+def test_the_criteria_survive_being_written_down() -> None:
+    text = """name: demo
+trials: 1
+trainable: ppo
+metric: score
+mode: max
+space: {lr: 0.1}
+stop: {loss: {"<=": 0.5, ">=": 2}, steps: 100, plateau: {patience: 3}}
+"""
+    spec = specs.parse(text, "spec.yaml")
+    again = specs.from_json(specs.canonical_json(spec))
+    assert again.stop == spec.stop == {"loss": 2, "steps": 100}
+    assert (again.stop.fallen, again.stop.plateau) == ({"loss": 0.5}, spec.stop.plateau)
+    assert again != specs.parse(text.replace("0.5", "0.6"), "spec.yaml")

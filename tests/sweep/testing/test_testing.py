@@ -1,0 +1,178 @@
+"""The simulated pool: its sweeps decide what real ones do, and can be killed anywhere."""
+
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sweep.errors import UsageError, WorkerLost
+from sweep.history.events import Closed, End, Status
+from sweep.ledger.ledger import Ledger
+from sweep.testing import CurvePoint, Simulation, check_kills, simulate
+from sweep.testing.simulation import decisions
+from tests.support import sweeps
+from tests.support.quadratic import expected_loss
+
+#: The quadratic sweep of `tests.support.sweeps`, without noise, as it is simulated.
+QUADRATIC: Mapping[str, Any] = {**sweeps.QUADRATIC, "config": {}}
+ASHA: Mapping[str, Any] = {
+    "trials": 9,
+    "scheduler": "asha",
+    "stop": {"training_iteration": 9},
+}
+
+
+def quadratic(at: CurvePoint) -> dict[str, Any]:
+    return {"loss": expected_loss(at.config, at.iteration, seed=0)}
+
+
+def climbing(at: CurvePoint) -> dict[str, Any]:
+    """Trials differ in what they are worth, and in how long an iteration takes."""
+    return {
+        "score": (at.trial * 37) % 11 + at.iteration / 10,
+        "time_this_iter_s": 1 + (at.trial * 7) % 5 / 3,
+    }
+
+
+def ends(records: Any) -> list[End]:
+    return [r.event.end for r in records if isinstance(r.event, Closed)]
+
+
+def test_a_simulated_sweep_decides_what_the_real_one_decides(tmp_path: Path) -> None:
+    folder = sweeps.make(tmp_path, config={})
+    sweeps.run(folder)
+    real = decisions(Ledger(folder.ledger).read())
+    assert simulate(QUADRATIC, quadratic).decisions == real
+
+
+def test_slices_arrive_in_the_order_of_simulated_time() -> None:
+    seconds = [5.0, 1.0, 2.0]
+    table = [[{"score": 0.0, "time_this_iter_s": s}] * 2 for s in seconds]
+    course = simulate({"trials": 3, "scheduler": "fifo"}, table, slots=3)
+    arrived = [r.event.trial for r in course.records if isinstance(r.event, Closed)]
+    assert arrived == [1, 2, 0]
+    assert course.seconds == 10.0
+
+
+def test_a_table_ends_its_trials_where_its_rows_end() -> None:
+    course = simulate({"trials": 2}, [[{"score": 1.0}], [{"score": 2.0}, {"score": 3.0}]])
+    assert [t.score for t in course.history.trials] == [1.0, 3.0]
+    assert [t.iteration for t in course.history.trials] == [1, 2]
+    assert {t.status for t in course.history.trials} == {Status.COMPLETED}
+
+
+def test_a_table_that_is_too_small_says_what_is_missing() -> None:
+    with pytest.raises(UsageError, match="no iteration 1 of trial 1; it has 1 trials"):
+        simulate({"trials": 2}, [[{"score": 1.0}]])
+
+
+def test_a_slice_ends_when_its_simulated_time_is_up_and_the_trial_goes_on() -> None:
+    spec = {"stop": {"training_iteration": 10}, "limits": {"slice_s": 4.0}}
+    course = simulate(spec, lambda at: {"score": float(at.iteration)})
+    assert ends(course.records) == [End.TIME, End.TIME, End.DONE]
+    assert [p.iteration for p in course.history.trials[0].leader.curve] == list(range(1, 11))
+
+
+def test_what_cannot_save_runs_to_its_end_in_one_slice() -> None:
+    spec = {"stop": {"training_iteration": 10}, "limits": {"slice_s": 4.0}}
+    course = simulate(spec, lambda at: {"score": 0.0}, saves=False)
+    assert ends(course.records) == [End.DONE]
+
+
+def test_a_curve_that_raises_is_a_trial_that_crashes() -> None:
+    def curve(at: CurvePoint) -> dict[str, Any]:
+        if at.trial == 1 and at.iteration == 3:
+            raise RuntimeError("bad luck")
+        return {"score": 1.0}
+
+    course = simulate({"trials": 2, "stop": {"training_iteration": 4}}, curve)
+    assert [t.status for t in course.history.trials] == [Status.COMPLETED, Status.FAILED]
+    assert course.history.trials[1].iteration == 2
+    assert "bad luck" in course.history.trials[1].reason
+
+
+def test_a_curve_whose_worker_dies_is_retried_as_often_as_the_limits_say() -> None:
+    def curve(at: CurvePoint) -> dict[str, Any]:
+        raise WorkerLost(-9, 1)
+
+    course = simulate({"limits": {"max_failures": 2}}, curve)
+    assert ends(course.records) == [End.LOST] * 3
+
+
+def test_an_iteration_sees_the_result_before_it() -> None:
+    def curve(at: CurvePoint) -> dict[str, Any]:
+        return {"score": at.before.get("score", 1.0) * 2}
+
+    course = simulate({"stop": {"training_iteration": 5}, "limits": {"slice_s": 2.0}}, curve)
+    assert course.history.trials[0].score == 32.0
+
+
+def test_a_sweep_that_is_killed_after_any_event_decides_the_same() -> None:
+    straight = check_kills({**ASHA, "limits": {"slice_s": 2.5}}, climbing, slots=2)
+    assert straight.kills == 0
+    assert straight.history.of(Status.COMPLETED)
+
+
+def test_kills_really_happen() -> None:
+    straight = simulate(ASHA, climbing, slots=2)
+    killed = simulate(ASHA, climbing, slots=2, kills=(8, 17, 31))
+    assert killed.kills == 3
+    assert killed.history.term == 4
+    assert killed.seconds == straight.seconds
+    assert ends(killed.records).count(End.INTERRUPTED) >= 3
+
+
+def test_a_simulation_can_be_topped_up() -> None:
+    with Simulation(ASHA, climbing, slots=2) as simulation:
+        simulation.run()
+        course = simulation.run(trials=12)
+    assert len(course.history.trials) == 12
+
+
+def test_a_sweep_without_an_end_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sweep.testing.simulation.MOST_EVENTS", 30)
+    with pytest.raises(Exception, match="has not come to an end"):
+        simulate({"limits": {"slice_s": 1.0}}, lambda at: {"score": 0.0})
+
+
+def test_the_examples_of_the_page_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    page = (Path(__file__).parents[3] / "docs/testing-schedulers.md").read_text()
+    first, own = re.findall(r"^```python\n(.*?)^```$", page, re.MULTILINE | re.DOTALL)
+    exec(compile(first, "promotions.py", "exec"), {})  # noqa: S102 it is our own page
+    assert "slice 4" in capsys.readouterr().out
+    (tmp_path / "mine.py").write_text(own)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    spec = {**ASHA, "trials": 4, "scheduler": {"name": "mine:Halves", "at": 3}}
+    course = check_kills(spec, climbing, slots=2)
+    assert sorted(trial.iteration for trial in course.history.trials) == [3, 3, 9, 9]
+
+
+OWN = {**ASHA, "trials": 3, "scheduler": "tests.support.schedulers:FirstPast"}
+
+
+def test_a_scheduler_of_ones_own_is_named_by_its_path() -> None:
+    course = check_kills({**OWN, "scheduler": {"name": OWN["scheduler"], "first": 3}}, climbing)
+    assert sorted(trial.iteration for trial in course.history.trials) == [3, 3, 9]
+
+
+def test_a_scheduler_that_keeps_something_is_caught() -> None:
+    spec = {**OWN, "scheduler": "tests.support.schedulers:Forgetful"}
+    with pytest.raises(AssertionError, match=r"killed after event \d+, decision \d+ became"):
+        check_kills(spec, climbing)
+
+
+@pytest.mark.parametrize(
+    ("name", "says"),
+    [
+        ("tests.support.schedulers:NoScheduler", "is no subclass of sweep.schedulers.Scheduler"),
+        ("tests.support.schedulers:FirstPost", "did you mean 'FirstPast'"),
+        ("tests.nowhere:Any", "no module 'tests.nowhere'"),
+    ],
+)
+def test_what_is_no_scheduler_is_refused(name: str, says: str) -> None:
+    with pytest.raises(UsageError, match=says):
+        simulate({**OWN, "scheduler": name}, climbing)

@@ -1,0 +1,823 @@
+import fcntl
+import json
+import math
+import os
+import shutil
+import signal
+import sqlite3
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import closing, contextmanager, nullcontext, suppress
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+from urllib.parse import parse_qsl
+
+import pytest
+
+from sweep.history.events import Created, Dropped, End, Row, Status
+from sweep.operations.mlflow_ui import Page
+from sweep.spec.names import check_name
+from sweep.trackers._shared import mlflow_store
+from sweep.trackers._shared.mlflow_content import (
+    LONGEST_KEY,
+    LONGEST_PARAMETER,
+    finite,
+    key,
+    parameter,
+)
+from sweep.trackers._shared.mlflow_store import PARENT, connect, store_url
+from sweep.trackers.mlflow import Tracker
+from tests.support.events import STARTED, Story, publish_with, row, rows, tell_everything
+from tests.support.mlflow_server import await_health, free_port, serving
+
+# MLflow 3.17 uses a loader that SQLAlchemy 2.1 deprecates; it says so when its tables are imported.
+pytestmark = pytest.mark.filterwarnings(
+    "ignore:The ``noload`` loader strategy:sqlalchemy.exc.SADeprecationWarning"
+)
+
+LARGEST = sys.float_info.max
+
+
+@dataclass
+class Run:
+    """A run as it stands in MLflow's tables."""
+
+    id: str
+    name: str
+    status: str
+    start: int
+    end: int | None
+    tags: dict[str, str]
+    params: dict[str, str]
+    rows: list[tuple[str, float | None, int, int]]
+    """Key, value (None for NaN), milliseconds, step."""
+
+    @property
+    def curves(self) -> dict[tuple[str, int], float | None]:
+        """(key, step) → value; every pair stands there once."""
+        curves = {(key, step): value for key, value, _time, step in self.rows}
+        assert len(curves) == len(self.rows)
+        return curves
+
+
+@pytest.fixture(scope="module")
+def tables(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """MLflow's tables without a run: making them takes seconds."""
+    story = Story.create(tmp_path_factory.mktemp("tables"), "first")
+    connect(story.where)
+    with closing(sqlite3.connect(story.where.folder.mlflow)) as database:
+        database.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+    return story.where.folder.mlflow
+
+
+CONNECT = """
+import sys, pathlib
+from sweep.trackers._shared.mlflow_store import connect
+from tests.support.events import Story
+connect(Story.create(pathlib.Path(sys.argv[1]), "killed").where)
+"""
+
+
+def test_a_kill_while_the_tables_are_made_leaves_none_that_are_half_made(tmp_path: Path) -> None:
+    """In the middle of a migration, from where MLflow can never go on."""
+    child = subprocess.Popen([sys.executable, "-c", CONNECT, str(tmp_path)])
+    while not _is_migrated(tmp_path):
+        child.send_signal(signal.SIGCONT)
+        assert child.poll() is None
+        time.sleep(0.001)
+        child.send_signal(signal.SIGSTOP)
+    child.kill()
+    child.wait()
+    client, experiment = connect(Story.create(tmp_path, "next").where)
+    assert client.get_experiment(experiment).name == "next"
+
+
+def _is_migrated(root: Path) -> bool:
+    """Whether a migration is under way: in the file that counts, one that has made a table."""
+    made = "SELECT 1 FROM sqlite_master WHERE name LIKE '%alembic_tmp%'"
+    begun = "SELECT 1 FROM alembic_version"
+    return _finds(root / "mlflow.db", made) or _finds(root / "mlflow.db.new", begun)
+
+
+def _finds(path: Path, query: str) -> bool:
+    if not path.exists():
+        return False
+    with suppress(sqlite3.Error):
+        url = f"{path.as_uri()}?mode=ro"
+        with closing(sqlite3.connect(url, uri=True, timeout=0.0)) as database:
+            return bool(database.execute(query).fetchall())
+    return False
+
+
+@pytest.fixture
+def root(tmp_path: Path, tables: Path) -> Path:
+    made = tmp_path / "odd ?#%41{x} é"
+    made.mkdir()
+    shutil.copy(tables, made / "mlflow.db")
+    return made
+
+
+@pytest.fixture
+def story(root: Path) -> Story:
+    return Story.create(root)
+
+
+publish = partial(publish_with, Tracker)
+
+
+def runs(story: Story) -> dict[str, Run]:
+    """Trial number, or empty for the sweep → run; every run stands there once."""
+    with closing(sqlite3.connect(story.where.folder.mlflow)) as database:
+        found = [_run(database, fields) for fields in database.execute(_RUNS).fetchall()]
+    mine = [run for run in found if run.tags["sweep.id"] == story.where.sweep_id]
+    by_trial = {run.tags.get("sweep.history.trial", ""): run for run in mine}
+    assert len(by_trial) == len(mine)
+    return by_trial
+
+
+_RUNS = (
+    "SELECT run_uuid, name, status, start_time, end_time FROM runs WHERE lifecycle_stage = 'active'"
+)
+
+
+def _run(database: sqlite3.Connection, fields: Any) -> Run:
+    run, name, status, start, end = fields
+
+    def all_of(query: str) -> list[Any]:
+        return database.execute(f"{query} WHERE run_uuid = ?", (run,)).fetchall()
+
+    metrics = all_of("SELECT key, value, timestamp, step, is_nan FROM metrics")
+    return Run(
+        run,
+        name,
+        status,
+        start,
+        end,
+        dict(all_of("SELECT key, value FROM tags")),
+        dict(all_of("SELECT key, value FROM params")),
+        sorted((k, None if nan else v, t, s) for k, v, t, s, nan in metrics),
+    )
+
+
+def expected(story: Story, trial: int) -> dict[tuple[str, int], float | None]:
+    """What the ledger says that must stand in MLflow, but for times that differ when run again."""
+    curves = {}
+    for result in story.ledger.results(trial):
+        step = int(result.metrics["timesteps_total"])
+        for name in ("training_iteration", "timesteps_total", "info/score", "info/loss", "wide"):
+            if name in result.metrics:
+                value = float(result.metrics[name])
+                limited = math.copysign(LARGEST, value) if math.isinf(value) else value
+                curves[name, step] = None if math.isnan(value) else limited
+    return curves
+
+
+def exact(run: Run) -> dict[tuple[str, int], float | None]:
+    return {place: value for place, value in run.curves.items() if place[0] != "time_total_s"}
+
+
+def assert_whole(story: Story) -> None:
+    """All of the ledger's rows stand in MLflow, and nothing else."""
+    copied = runs(story)
+    trials = story.history.trials
+    assert set(copied) == {"", *(str(trial.number) for trial in trials)}
+    for trial in trials:
+        run = copied[str(trial.number)]
+        assert exact(run) == expected(story, trial.number)
+        iterations = len(story.ledger.results(trial.number))
+        assert sum(place[0] == "time_total_s" for place in run.curves) == iterations
+        assert run.tags["sweep.status"] == trial.status
+
+
+# ---- what stands there --------------------------------------------------------------------------
+
+
+def test_every_row_of_the_ledger_stands_there_once_and_nothing_else(told: Story) -> None:
+    publish(told)
+    assert_whole(told)
+    assert ("wide", 100) in runs(told)["1"].curves
+
+
+def test_a_run_names_the_newest_checkpoint_that_is_left(story: Story) -> None:
+    story.begin()
+    story.start(0)
+    story.close(0, Status.PAUSED, rows(0, 1, 3))
+    story.go_on(0)
+    story.close(0, Status.COMPLETED, rows(0, 4, 9), End.DONE)
+    publish(story)
+    assert runs(story)["0"].tags["sweep.checkpoint"] == "ckpt-9"
+    for left in ("ckpt-3", ""):
+        newest = story.history.trials[0].replicas[0].newest
+        assert newest is not None
+        (dropped,) = story.tell(Dropped(0, 0, (newest.digest,)))
+        publish(story, first=dropped.k)
+        assert runs(story)["0"].tags["sweep.checkpoint"] == left
+
+
+def test_one_experiment_holds_the_sweep_and_below_it_its_trials(told: Story) -> None:
+    publish(told)
+    copied = runs(told)
+    parent = copied.pop("")
+    assert parent.name == "demo"
+    assert PARENT not in parent.tags
+    assert [copied[str(n)].name for n in range(5)] == [f"trial {n}" for n in range(5)]
+    assert {run.tags[PARENT] for run in copied.values()} == {parent.id}
+    assert "sweep resume demo" in parent.tags["mlflow.note.content"]
+    tags = {name: parent.tags[f"sweep.{name}"] for name in ("searcher", "scheduler", "mode")}
+    assert tags == {"searcher": "random", "scheduler": "asha", "mode": "max"}
+    assert parent.tags["sweep.metric"] == "info/score"
+    assert parent.tags["sweep.best_trial"] == "3"
+
+
+def test_searched_settings_are_parameters_and_lists_are_json(told: Story) -> None:
+    publish(told)
+    copied = runs(told)
+    assert copied["0"].params == {"lr": "0.001", "layers": "2", "net": "[64,64]"}
+    assert (copied["1"].params["net"], copied["2"].params["net"]) == ("null", "true")
+    assert copied[""].params == {}
+
+
+def test_every_fixed_setting_is_a_parameter_too_by_its_dotted_name(story: Story) -> None:
+    searched = {"lr": 0.1, "env_config.size": 3, "model": {"hidden": [64, 64]}}
+    config = {
+        "lr": 0.1,
+        "env": "CartPole-v1",
+        "env_config": {"size": 3, "wind": {"on": True, "gusts": {}}},
+        "model": {"hidden": [64, 64]},
+        "gamma": 0.99,
+        "seed": None,
+        **{f"other{place}": place for place in range(250)},
+    }
+    story.begin()
+    story.tell(Created(0, searched, config, seen=0))
+    publish(story)
+    publish(story)
+    params = runs(story)["0"].params
+    assert {name: text for name, text in params.items() if not name.startswith("other")} == {
+        "lr": "0.1",
+        "env": "CartPole-v1",
+        "env_config.size": "3",
+        "env_config.wind.on": "true",
+        "env_config.wind.gusts": "{}",
+        "model": '{"hidden":[64,64]}',
+        "gamma": "0.99",
+        "seed": "null",
+    }
+    assert all(params[f"other{place}"] == str(place) for place in range(250))
+    assert Tracker(story.where).differences() == []
+
+
+def test_a_trial_is_tagged_with_its_seed_its_reason_and_its_newest_checkpoint(told: Story) -> None:
+    publish(told)
+    tags = runs(told)["0"].tags
+    assert (tags["sweep.history.replica"], tags["sweep.checkpoint"]) == ("0", "ckpt-9")
+    assert (tags["sweep.status"], tags["sweep.reason"]) == ("COMPLETED", "done")
+    assert tags["sweep.seed"] != runs(told)["1"].tags["sweep.seed"]
+
+
+def test_a_bred_trial_is_tagged_with_its_parent_and_others_are_not(told: Story) -> None:
+    told.breed(5, parent=0)
+    told.close(5, Status.PAUSED, rows(5, 10, 12))
+    publish(told)
+    copied = runs(told)
+    parents = {trial: run.tags.get("sweep.parent") for trial, run in copied.items()}
+    assert parents == {"": None, "0": None, "1": None, "2": None, "3": None, "4": None, "5": "0"}
+    assert exact(copied["5"]) == expected(told, 5)
+
+
+def test_statuses_become_mlflows_and_what_is_finished_has_its_end(told: Story) -> None:
+    publish(told)
+    copied = runs(told)
+    statuses = {name: copied[name].status for name in copied}
+    assert statuses == {
+        "": "RUNNING",
+        "0": "FINISHED",
+        "1": "KILLED",
+        "2": "FAILED",
+        "3": "KILLED",
+        "4": "RUNNING",
+    }
+    for trial in told.history.trials:
+        ended = None if trial.ended_at is None else int(trial.ended_at * 1000)
+        assert copied[str(trial.number)].end == ended
+
+
+def test_a_trial_without_a_slice_is_scheduled(story: Story) -> None:
+    story.begin()
+    story.tell(Created(0, {"lr": 0.1}, {"lr": 0.1}, seen=0))
+    publish(story)
+    assert runs(story)["0"].status == "SCHEDULED"
+
+
+def test_a_paused_trial_is_still_running(story: Story) -> None:
+    story.begin()
+    story.start(0)
+    story.close(0, Status.PAUSED, rows(0, 1, 2))
+    publish(story)
+    assert (runs(story)["0"].status, runs(story)["0"].end) == ("RUNNING", None)
+
+
+def test_a_trial_that_is_revived_runs_again_and_its_curve_goes_on(story: Story) -> None:
+    story.begin()
+    story.start(0)
+    story.close(0, Status.PAUSED, rows(0, 1, 2))
+    story.move(0, Status.PRUNED)
+    story.end()
+    tracker = Tracker(story.where)
+    tracker.publish(story.records)
+    assert (runs(story)["0"].status, runs(story)[""].status) == ("KILLED", "FINISHED")
+    seen = len(story.records)
+    story.begin()
+    story.move(0, Status.PAUSED)
+    story.go_on(0)
+    tracker.publish(story.records[seen:])
+    assert (runs(story)["0"].status, runs(story)[""].status) == ("RUNNING", "RUNNING")
+    seen = len(story.records)
+    story.close(0, Status.COMPLETED, rows(0, 3, 9), End.DONE)
+    story.end("stopped")
+    tracker.publish(story.records[seen:])
+    assert (runs(story)["0"].status, runs(story)[""].status) == ("FINISHED", "KILLED")
+    assert runs(story)["0"].end == int((story.history.trials[0].ended_at or 0) * 1000)
+    assert_whole(story)
+
+
+@pytest.mark.parametrize("restarted", [False, True])
+@pytest.mark.parametrize("remembered", [False, True])
+def test_iterations_that_are_run_again_keep_the_rows_that_came_first(
+    story: Story, restarted: bool, remembered: bool
+) -> None:
+    """The ledger replaces results that are run again; what stands in MLflow cannot be replaced."""
+    story.begin()
+    story.start(0)
+    story.close(0, Status.PAUSED, rows(0, 1, 4), End.CRASHED)
+    tracker = Tracker(story.where)
+    tracker.publish(story.records)
+    sent = len(story.records)
+    story.go_on(0)
+    again = [row(0, iteration, time_total_s=9.5 * iteration) for iteration in (3, 4, 5)]
+    story.close(0, Status.FAILED, again, End.CRASHED, source=2)
+    tracker = Tracker(story.where) if restarted else tracker
+    tracker.publish(story.records[sent if remembered else 0 :])
+    assert_whole(story)
+    curves = runs(story)["0"].curves
+    seconds = [curves["time_total_s", 100 * iteration] for iteration in range(1, 6)]
+    assert seconds == [0.5, 1.0, 1.5, 2.0, 47.5]
+
+
+def test_the_sweep_has_the_best_score_so_far_for_every_slice_and_the_counts(told: Story) -> None:
+    publish(told)
+    curves = runs(told)[""].curves
+    best = [value for (name, _step), value in sorted(curves.items()) if name.startswith("best/")]
+    rising = [pytest.approx(value) for value in (2 / 3, 5 / 3, 2.75, 2.8, 2.8, 2.8, 2.8, 3.0)]
+    assert best == rising
+    counts = {name: value for (name, _step), value in sorted(curves.items()) if "trials/" in name}
+    assert {name: counts[f"trials/{name}"] for name in ("completed", "pruned", "failed")} == {
+        "completed": 1,
+        "pruned": 1,
+        "failed": 1,
+    }
+
+
+def test_a_result_without_timesteps_has_its_iteration_as_step(story: Story) -> None:
+    story.begin()
+    story.start(0)
+    bare = row(0, 1)
+    metrics = {k: v for k, v in bare.metrics.items() if k not in ("timesteps_total", "timestamp")}
+    story.close(0, Status.PAUSED, [type(bare)(1, metrics)])
+    publish(story)
+    assert runs(story)["0"].curves["info/score", 1] == 0.0
+
+
+# ---- times --------------------------------------------------------------------------------------
+
+SECOND = 1000
+
+
+def tell_dated(story: Story) -> None:
+    """Event k is recorded 100 k seconds after the sweep was created; results say when they were."""
+    story.begin()
+    story.start(0)
+    first = [row(0, i, timestamp=STARTED + at) for i, at in ((1, 310.25), (2, 350), (3, 399))]
+    story.close(0, Status.PAUSED, first, End.CRASHED)
+    story.go_on(0)
+    again = [row(0, i, timestamp=STARTED + at) for i, at in ((3, 520), (4, 530.001))]
+    story.close(0, Status.COMPLETED, again, End.DONE, source=2)
+    story.end()
+    date(story)
+
+
+def date(story: Story) -> None:
+    with closing(sqlite3.connect(story.where.folder.ledger)) as database, database:
+        database.execute("UPDATE events SET at = ? + 100.0 * k", (STARTED,))
+        database.execute("UPDATE sweep SET created_at = ?", (STARTED,))
+    story.where = replace(story.where, created_at=STARTED)
+
+
+def times(run: Run, key: str) -> list[float]:
+    """Milliseconds after the sweep was created of the rows of a key, by step."""
+    return [time - STARTED * SECOND for name, _, time, _ in run.rows if name == key]
+
+
+@pytest.mark.parametrize("size", [1, 1000])
+def test_a_row_has_the_time_at_which_it_was_made_also_when_it_is_run_or_sent_again(
+    story: Story, size: int
+) -> None:
+    tell_dated(story)
+    for first in range(1, len(story.records) + 1, size):
+        for _ in range(2):
+            publish(story, first, first + size - 1)
+    copied = runs(story)
+    assert times(copied["0"], "info/score") == [310_250, 350_000, 399_000, 530_001]
+    assert sorted(times(copied[""], "best/info/score")) == [400_000, 600_000]
+    assert times(copied[""], "trials/completed") == [700_000]
+    assert copied["0"].start == (STARTED + 200) * SECOND
+    assert copied["0"].end == (STARTED + 600) * SECOND
+    assert Tracker(story.where).differences() == []
+
+
+@pytest.mark.parametrize("size", [1, 1000])
+def test_a_copy_that_is_made_anew_has_the_same_times(story: Story, size: int) -> None:
+    tell_dated(story)
+    publish(story)
+    before = {name: run.rows for name, run in runs(story).items()}
+    client, _experiment = connect(story.where)
+    for run in runs(story).values():
+        client.log_metric(run.id, "training_iteration", 1.0, timestamp=5, step=100)
+        client.log_metric(run.id, "best/info/score", 1.0, timestamp=5, step=1)
+    tracker = Tracker(story.where)
+    assert sum("at times of their own" in text for text in tracker.differences()) == 2
+    tracker.set_aside()
+    for first in range(1, len(story.records) + 1, size):
+        publish(story, first, first + size - 1)
+    assert {name: run.rows for name, run in runs(story).items()} == before
+    assert tracker.differences() == []
+
+
+@pytest.mark.parametrize(
+    ("said", "time"),
+    [
+        (5, 300_000),  # no date: a count of its own, or a clock that is wrong
+        (-math.inf, 300_000),
+        (STARTED + 299.9, 300_000),
+        (STARTED + 399, 399_000),
+        (STARTED * SECOND, 400_000),  # milliseconds
+        (math.nan, 400_000),
+        (10**400, 400_000),
+        ("noon", 400_000),
+    ],
+)
+def test_a_result_that_says_an_odd_time_was_made_in_the_course_of_its_slice(
+    story: Story, said: float | str, time: int
+) -> None:
+    story.begin()
+    story.start(0)
+    story.close(0, Status.PAUSED, [row(0, i, timestamp=said) for i in (1, 2, 3)])
+    date(story)
+    publish(story)
+    assert times(runs(story)["0"], "info/score") == [time, time + 1, time + 2]
+
+
+def test_a_result_that_says_no_time_was_there_when_its_slice_ended(story: Story) -> None:
+    story.begin()
+    story.start(0)
+    metrics = {name: value for name, value in row(0, 1).metrics.items() if name != "timestamp"}
+    story.close(0, Status.PAUSED, [Row(1, metrics)])
+    date(story)
+    publish(story)
+    assert times(runs(story)["0"], "info/score") == [400_000]
+
+
+def test_no_row_of_a_trial_is_older_than_its_run(told: Story) -> None:
+    publish(told)
+    for run in runs(told).values():
+        assert all(time >= run.start for _key, _value, time, _step in run.rows)
+
+
+def test_rows_that_an_earlier_release_dated_stay_and_a_repair_dates_them(told: Story) -> None:
+    """It gave each a millisecond after the sweep's creation, by its iteration or its event."""
+    sent = len(told.records)
+    publish(told)
+    created = int(told.where.created_at * SECOND)
+    with closing(sqlite3.connect(told.where.folder.mlflow)) as database, database:
+        for table in ("metrics", "latest_metrics"):
+            number = "CASE WHEN run_uuid = ? THEN step ELSE step / 100 END"
+            update = f"UPDATE {table} SET timestamp = ? + {number}"  # noqa: S608 ours
+            database.execute(update, (created, runs(told)[""].id))
+    told.close(4, Status.PAUSED, rows(4, 1, 3), End.CRASHED)
+    told.go_on(4)
+    told.close(4, Status.PAUSED, rows(4, 2, 5), source=1)
+    publish(told)
+    publish(told, sent + 1)
+    assert_whole(told)
+    tracker = Tracker(told.where)
+    assert "rows stand at times of their own" in tracker.differences()[0]
+    tracker.set_aside()
+    publish(told)
+    assert_whole(told)
+    assert tracker.differences() == []
+
+
+# ---- names and values ---------------------------------------------------------------------------
+
+
+def test_keys_that_mlflow_refuses_are_made_readable_and_stay_apart() -> None:
+    assert key("evaluation/episode_reward_mean") == "evaluation/episode_reward_mean"
+    odd = ["a@b", "a#b", "../x", "/x", ".", "a//b", "x" * 300, "é", "a\n", "", "\ud800"]
+    made = [key(name) for name in odd]
+    assert len(set(made)) == len(odd)
+    assert all(0 < len(name) <= LONGEST_KEY for name in made)
+    assert made[0].startswith("a_b-")
+
+
+def test_odd_keys_and_long_values_reach_mlflow(story: Story) -> None:
+    story.begin()
+    story.start(0, **{"net/../x": list(range(3000)), "text": "as it is"})
+    story.close(0, Status.PAUSED, rows(0, 1, 1, **{"../loss é": 1.0, "huge": 10**400}))
+    publish(story)
+    run = runs(story)["0"]
+    assert run.params["text"] == "as it is"
+    cut = run.params[key("net/../x")]
+    assert len(cut) == LONGEST_PARAMETER
+    assert cut.endswith("(cut; 13891 characters)")
+    assert run.curves[key("../loss é"), 100] == 1.0
+    assert run.curves["huge", 100] == LARGEST
+
+
+def test_half_a_character_in_a_reason_holds_nothing_up(story: Story) -> None:
+    """Names of files that are no UTF-8 stand so in messages of exceptions."""
+    story.begin()
+    story.start(0)
+    story.close(0, Status.FAILED, rows(0, 1, 1), reason="no file \udc80")
+    publish(story)
+    assert runs(story)["0"].tags["sweep.reason"] == "no file \\udc80"
+
+
+def test_settings_are_text_in_one_fixed_form() -> None:
+    assert [parameter(v) for v in ("x", 1e-5, {"b": 1, "a": None})] == [
+        "x",
+        "1e-05",
+        '{"a":null,"b":1}',
+    ]
+
+
+def test_infinities_become_the_largest_numbers_and_nan_stays() -> None:
+    assert (finite(math.inf), finite(-math.inf), finite(-(10**400))) == (
+        LARGEST,
+        -LARGEST,
+        -LARGEST,
+    )
+    assert math.isnan(finite(math.nan))
+    assert finite(True) == 1.0
+
+
+# ---- crashes ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("size", [1, 4])
+def test_pieces_that_come_again_after_a_crash_leave_the_same_rows(told: Story, size: int) -> None:
+    count = len(told.records)
+    for first in range(1, count + 1, size):
+        publish(told, first, first + size - 1)  # the process dies before it can remember
+        publish(told, first, min(count, first + 2 * size - 1))
+    assert_whole(told)
+    before = runs(told)
+    publish(told)
+    assert runs(told) == before
+
+
+@pytest.mark.parametrize("survives", range(0, 20, 3))
+def test_a_failure_in_the_midst_of_publishing_leaves_no_row_out_and_none_twice(
+    told: Story, monkeypatch: pytest.MonkeyPatch, survives: int
+) -> None:
+    tracker = Tracker(told.where)
+    with failing_after(monkeypatch, survives), pytest.raises(ConnectionError):
+        tracker.publish(told.records)
+    tracker.publish(told.records)
+    assert_whole(told)
+
+
+def test_a_run_whose_creation_was_not_answered_is_found_again(
+    told: Story, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from mlflow import MlflowClient
+
+    create = MlflowClient.create_run
+
+    def unanswered(*args: Any) -> None:
+        create(*args)
+        raise ConnectionError("the answer was lost")
+
+    tracker = Tracker(told.where)
+    for _ in range(3):
+        with monkeypatch.context() as patch:
+            patch.setattr(MlflowClient, "create_run", unanswered)
+            with pytest.raises(ConnectionError):
+                tracker.publish(told.records)
+    tracker.publish(told.records)
+    assert_whole(told)
+
+
+def test_runs_are_found_again_over_several_pages(
+    told: Story, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(mlflow_store, "RUNS_PER_PAGE", 2)
+    publish(told)
+    publish(told)
+    assert_whole(told)
+
+
+@contextmanager
+def failing_after(patch: pytest.MonkeyPatch, survives: int) -> Iterator[None]:
+    """Let that many writes through, then fail: some before they arrive, some after."""
+    from mlflow import MlflowClient
+
+    left = [survives]
+
+    def counted(method: Any) -> Any:
+        def call(*args: Any, **options: Any) -> Any:
+            left[0] -= 1
+            if left[0] < 0 and survives % 2:
+                raise ConnectionError("not sent")
+            answer = method(*args, **options)
+            if left[0] < 0:
+                raise ConnectionError("not answered")
+            return answer
+
+        return call
+
+    with patch.context() as here:
+        for name in ("log_batch", "create_run", "set_terminated", "update_run"):
+            here.setattr(MlflowClient, name, counted(getattr(MlflowClient, name)))
+        yield
+
+
+# ---- the store ----------------------------------------------------------------------------------
+
+
+def test_the_database_is_in_wal_mode_and_nothing_else_is_made(told: Story, root: Path) -> None:
+    publish(told)
+    with closing(sqlite3.connect(told.where.folder.mlflow)) as database:
+        assert database.execute("PRAGMA journal_mode").fetchone() == ("wal",)
+    files = {path.name.removesuffix("-wal").removesuffix("-shm") for path in root.iterdir()}
+    assert files == {"mlflow.db", "mlflow.db.lock", "demo"}
+    assert [path.name for path in root.parent.iterdir()] == [root.name]
+    for path in root.iterdir():
+        with pytest.raises(ValueError) if path.name != "demo" else nullcontext():
+            check_name(path.name)
+
+
+def test_two_sweeps_wait_for_each_other_while_the_tables_are_made(story: Story, root: Path) -> None:
+    story.begin()
+    with (root / "mlflow.db.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        thread = threading.Thread(target=publish, args=(story,), daemon=True)
+        thread.start()
+        thread.join(0.5)
+        assert runs(story) == {}
+    thread.join(60)
+    assert set(runs(story)) == {""}
+
+
+def test_mlflows_own_variables_change_nothing(
+    told: Story, root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(root)
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", "http://127.0.0.1:1")
+    monkeypatch.setenv("MLFLOW_RUN_ID", "feed")
+    monkeypatch.setenv("MLFLOW_EXPERIMENT_NAME", "other")
+    publish(told)
+    assert_whole(told)
+
+
+def test_two_sweeps_of_one_name_on_one_server_do_not_mix(told: Story, tmp_path: Path) -> None:
+    other = Story.create(tmp_path / "other root", uri=store_url(told.where.folder))
+    tell_everything(other)
+    publish(told)
+    publish(other)
+    assert_whole(told)
+    ours, theirs = runs(told), copied_to(told, other)
+    assert set(ours) == set(theirs)
+    assert not {run.id for run in ours.values()} & {run.id for run in theirs.values()}
+    assert {run.tags[PARENT] for name, run in theirs.items() if name} == {theirs[""].id}
+    assert not other.where.folder.mlflow.exists()
+
+
+def copied_to(place: Story, sweep: Story) -> dict[str, Run]:
+    """The runs of `sweep` in the database of `place`."""
+    where = replace(sweep.where, folder=place.where.folder, tracking_uri=None)
+    here = Story(where, sweep.ledger)
+    return runs(here)
+
+
+def test_a_deleted_experiment_is_restored(told: Story) -> None:
+    publish(told, 1, 6)
+    client, experiment = connect(told.where)
+    client.delete_experiment(experiment)
+    publish(told, 7)
+    assert client.get_experiment(experiment).lifecycle_stage == "active"
+    assert_whole(told)
+
+
+@pytest.mark.parametrize("trial", ["0", ""])
+def test_a_run_that_a_person_deleted_stays_deleted_and_the_others_go_on(
+    told: Story, trial: str
+) -> None:
+    tracker = Tracker(told.where)
+    tracker.publish(told.records[:6])
+    client, _experiment = connect(told.where)
+    client.delete_run(runs(told)[trial].id)
+    with pytest.raises(Exception, match="active"):  # noticed when it is written to
+        tracker.publish(told.records[6:])
+    tracker.publish(told.records[6:])
+    after = runs(told)
+    assert set(after) == {"", "0", "1", "2", "3", "4"} - {trial}
+    assert exact(after["2"]) == expected(told, 2)
+
+
+def test_a_second_run_that_a_lost_request_made_is_deleted(told: Story) -> None:
+    publish(told, 1, 6)
+    client, experiment = connect(told.where)
+    first = runs(told)["0"]
+    client.create_run(experiment, 1, first.tags, "trial 0")
+    publish(told, 7)
+    assert runs(told)["0"].id == first.id
+    assert_whole(told)
+
+
+# ---- the page -----------------------------------------------------------------------------------
+
+
+def test_the_page_of_a_sweep_compares_its_trials_best_first(told: Story, root: Path) -> None:
+    earlier = Story.create(root.parent / "elsewhere", uri=store_url(told.where.folder))
+    earlier.where = replace(earlier.where, created_at=1.0)
+    earlier.begin()
+    earlier.start(0)
+    publish(earlier)
+    publish(told)
+    address, _, query = Page(root, "demo", 5001).url.partition("?")
+    client, experiment = connect(told.where)
+    assert address == f"http://127.0.0.1:5001/#/experiments/{experiment}/runs"
+    asked = dict(parse_qsl(query, strict_parsing=True))
+    order = f"{asked.pop('orderByKey')} {'ASC' if asked.pop('orderByAsc') == 'true' else 'DESC'}"
+    found = client.search_runs([experiment], asked.pop("searchFilter"), order_by=[order])
+    last = {trial.number: trial.replicas[0].curve for trial in told.history.trials}
+    values = {number: curve[-1].value or 0.0 for number, curve in last.items() if curve}
+    best_first = sorted(values, key=lambda number: -values[number])
+    assert [run.data.tags["sweep.history.trial"] for run in found] == [*map(str, best_first), "4"]
+    assert asked == {"workflowType": "machine_learning", "compareRunsMode": "CHART"}
+
+
+def test_the_page_of_a_sweep_that_has_no_run_shows_what_its_experiment_has(
+    story: Story, root: Path
+) -> None:
+    _client, experiment = connect(story.where)
+    url = Page(root, "demo", 5001).url
+    assert url == (
+        f"http://127.0.0.1:5001/#/experiments/{experiment}/runs"
+        "?workflowType=machine_learning&compareRunsMode=CHART"
+    )
+
+
+def test_mlflows_page_knows_every_word_of_the_address(told: Story, root: Path) -> None:
+    import mlflow
+
+    publish(told)
+    files = [*Path(mlflow.__file__).parent.glob("server/js/build/static/js/*.js")]
+    page = "".join(path.read_text() for path in files)
+    asked = dict(parse_qsl(Page(root, "demo", 5001).url.partition("?")[2]))
+    for word in (*asked, asked["workflowType"], asked["compareRunsMode"]):
+        assert word in page
+
+
+# ---- a server -----------------------------------------------------------------------------------
+
+
+def test_a_real_server_that_hangs_is_given_up_on_soon_and_gets_the_rest_later(
+    root: Path, tmp_path: Path
+) -> None:
+    port = free_port()
+    shelf = Story.create(root, "shelf")
+    story = Story.create(tmp_path / "elsewhere", uri=f"http://127.0.0.1:{port}")
+    tell_everything(story)
+    tracker = Tracker(story.where)
+    with serving(store_url(shelf.where.folder), port) as process:
+        tracker.publish(story.records[:12])
+        os.killpg(process.pid, signal.SIGSTOP)
+        began = time.monotonic()
+        with pytest.raises(Exception, match=str(port)):
+            tracker.publish(story.records[12:])
+        assert time.monotonic() - began < 30
+        os.killpg(process.pid, signal.SIGCONT)
+        await_health(process, port)
+        tracker.publish(story.records[12:])
+        Tracker(story.where).publish(story.records)
+    copied = copied_to(shelf, story)
+    assert len(copied) == 6
+    for number in range(5):
+        assert exact(copied[str(number)]) == expected(story, number)
+    assert json.loads(copied["1"].params["net"]) is None

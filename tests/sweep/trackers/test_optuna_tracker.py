@@ -1,0 +1,482 @@
+import json
+import math
+import sqlite3
+import threading
+from contextlib import closing
+from dataclasses import replace
+from datetime import datetime
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import optuna
+import pytest
+import sqlalchemy as sa
+from optuna.trial import FrozenTrial, TrialState
+
+from sweep.driver import sync
+from sweep.history.events import Created, End, Recorded, Status
+from sweep.ledger import hold
+from sweep.ledger.folder import Folder
+from sweep.operations import repair as repairing
+from sweep.space import Space
+from sweep.trackers import Comparable
+from sweep.trackers._shared.optuna_storage import DRAFT, OUTDATED, Storage
+from sweep.trackers.optuna import Tracker
+from tests.support.events import Story, publish_with, row, rows
+
+GOLDEN = Path(__file__).parents[2] / "golden"
+
+STATES = {
+    Status.WAITING: TrialState.WAITING,
+    Status.RUNNING: TrialState.RUNNING,
+    Status.PAUSED: TrialState.RUNNING,
+    Status.COMPLETED: TrialState.COMPLETE,
+    Status.PRUNED: TrialState.PRUNED,
+    Status.STOPPED: TrialState.PRUNED,
+    Status.FAILED: TrialState.FAIL,
+}
+
+
+@pytest.fixture
+def story(tmp_path: Path) -> Story:
+    root = tmp_path / "odd ?#%41{x} é"
+    root.mkdir()
+    return Story.create(root)
+
+
+publish = partial(publish_with, Tracker)
+
+
+def url(story: Story) -> str:
+    path = str(story.where.folder.optuna)
+    return sa.URL.create("sqlite", database=path).render_as_string(hide_password=False)
+
+
+def load(story: Story) -> optuna.Study:
+    return optuna.load_study(study_name="demo", storage=url(story))
+
+
+def names(story: Story) -> list[str]:
+    return optuna.get_all_study_names(url(story))
+
+
+def values_of(trial: FrozenTrial) -> dict[int, float | None]:
+    """Intermediate values; None for NaN, so that they compare."""
+    return {s: None if math.isnan(v) else v for s, v in trial.intermediate_values.items()}
+
+
+def assert_whole(story: Story) -> None:
+    """The study holds the ledger's trials and metric values, and nothing else."""
+    copied = load(story).get_trials(deepcopy=False)
+    trials = story.history.trials
+    assert [trial.number for trial in copied] == [trial.number for trial in trials]
+    for trial, copy in zip(trials, copied, strict=True):
+        results = story.ledger.results(trial.number)
+        expected = {
+            int(r.metrics["timesteps_total"]): float(r.metrics["info/score"]) for r in results
+        }
+        assert values_of(copy) == expected
+        assert copy.state is STATES[trial.status]
+        assert copy.user_attrs["status"] == trial.status
+        assert copy.user_attrs["settings"] == trial.searched
+        assert copy.user_attrs["reason"] == trial.reason
+    assert names(story) == ["demo"]
+
+
+# ---- what stands there --------------------------------------------------------------------------
+
+
+def test_the_study_holds_every_trial_under_its_number_with_its_curve_and_its_state(
+    told: Story,
+) -> None:
+    publish(told)
+    assert_whole(told)
+
+
+def test_the_study_says_whose_copy_it_is(told: Story) -> None:
+    publish(told)
+    study = load(told)
+    assert study.direction is optuna.study.StudyDirection.MAXIMIZE
+    assert study.user_attrs == {
+        "sweep_id": told.where.sweep_id,
+        "metric": "info/score",
+        "trainable": "tests.support.quadratic:Quadratic",
+        "note": "a copy: written by sweep, read by you",
+    }
+
+
+def test_a_completed_trial_has_its_score_as_its_value_and_a_pruned_one_its_last_number(
+    told: Story,
+) -> None:
+    publish(told)
+    trials = load(told).get_trials()
+    score = told.history.trials[0].score
+    assert [trial.value for trial in trials] == [score, pytest.approx(2 - 1 / 3), None, 3.0, None]
+    assert [trial.state.name for trial in trials][1::2] == ["PRUNED", "PRUNED"]
+    assert load(told).best_trial.number == 0
+
+
+def test_a_pruned_trial_has_the_value_that_optuna_itself_would_give_it(story: Story) -> None:
+    curves: list[list[float]] = [[], [1.0, 0.5], [2.0, math.nan], [1.0, math.inf]]
+    own = optuna.create_study(direction="maximize")
+    story.begin()
+    for number, curve in enumerate(curves):
+        trial = own.ask()
+        for i, value in enumerate(curve, start=1):
+            trial.report(value, i)
+        own.tell(trial, state=TrialState.PRUNED)
+        told = [row(number, i, **{"info/score": value}) for i, value in enumerate(curve, start=1)]
+        story.start(number)
+        story.close(number, Status.PRUNED, told)
+    publish(story)
+    copied = load(story).get_trials()
+    assert [trial.values for trial in copied] == [trial.values for trial in own.get_trials()]
+    assert Tracker(story.where).differences() == []
+
+
+def test_the_studys_metrics_have_their_names(told: Story) -> None:
+    publish(told)
+    assert load(told).metric_names == ["info/score"]
+
+
+def test_a_trial_has_the_dates_of_the_ledger_whenever_it_is_copied(told: Story) -> None:
+    for k in range(1, len(told.records) + 1):
+        publish(told, k, k)
+    for trial, copy in zip(told.history.trials, load(told).get_trials(), strict=True):
+        for date, seconds in (
+            (copy.datetime_start, trial.started_at),
+            (copy.datetime_complete, trial.ended_at),
+        ):
+            assert date == (None if seconds is None else datetime.fromtimestamp(seconds))
+
+
+def test_a_bred_trial_has_its_parent_as_an_attribute_and_others_have_none(told: Story) -> None:
+    told.breed(5, parent=0)
+    told.close(5, Status.PAUSED, rows(5, 10, 12))
+    publish(told)
+    assert_whole(told)
+    parents = [trial.user_attrs.get("parent") for trial in load(told).get_trials()]
+    assert parents == [None, None, None, None, None, 0]
+
+
+@pytest.mark.parametrize(
+    ("choices", "shown"),
+    [
+        (["relu", "tanh"], ["relu", "tanh"]),
+        ([1, 2.5, "2", False, None], [1, 2.5, "2", False, None]),
+        (["[1]", [1]], None),
+        ([[1], {"a": 2}, "[2]"], ["[1]", '{"a":2}', "[2]"]),
+    ],
+)
+@pytest.mark.parametrize("kind", ["choice", "ordinal"])
+def test_choices_stand_as_they_are_where_optuna_tells_them_apart(
+    story: Story, kind: str, choices: list[Any], shown: list[Any] | None
+) -> None:
+    space = Space.parse({"x": {kind: choices}})
+    story.where = replace(story.where, spec=story.where.spec.model_copy(update={"space": space}))
+    story.begin()
+    for number, value in enumerate(choices):
+        story.tell(Created(number, {"x": value}, {"x": value}, seen=0))
+    publish(story)
+    trials = load(story).get_trials()
+    expected = [json.dumps(c, separators=(",", ":")) for c in choices] if shown is None else shown
+    found = [trial.params["x"] for trial in trials]
+    assert [(type(one), one) for one in found] == [(type(one), one) for one in expected]
+    assert [trial.user_attrs["settings"]["x"] for trial in trials] == choices
+    assert Tracker(story.where).differences() == []
+
+
+def test_lists_are_json_and_the_attribute_has_the_real_values(told: Story) -> None:
+    publish(told)
+    trials = load(told).get_trials()
+    assert [trial.params["net"] for trial in trials[:3]] == ["[64,64]", None, True]
+    assert [trial.user_attrs["settings"]["net"] for trial in trials[:3]] == [[64, 64], None, True]
+    assert trials[0].user_attrs["checkpoint"] == "ckpt-9"
+
+
+def test_a_trial_without_a_slice_waits_and_one_without_an_end_runs(story: Story) -> None:
+    story.begin()
+    story.tell(Created(0, {"lr": 0.1}, {"lr": 0.1}, seen=0))
+    story.start(1)
+    tracker = Tracker(story.where)
+    tracker.publish(story.records)
+    assert [trial.state.name for trial in load(story).get_trials()] == ["WAITING", "RUNNING"]
+    seen = len(story.records)
+    story.go_on(0)
+    tracker.publish(story.records[seen:])
+    assert load(story).get_trials()[0].state is TrialState.RUNNING
+    tracker.close()
+
+
+def test_a_completed_trial_without_a_score_has_failed_in_optunas_words(story: Story) -> None:
+    story.begin()
+    story.start(0)
+    story.close(0, Status.COMPLETED, [row(0, 1, **{"info/score": "none"})], End.DONE)
+    publish(story)
+    (trial,) = load(story).get_trials()
+    assert (trial.state, trial.value, values_of(trial)) == (TrialState.FAIL, None, {})
+
+
+def test_nan_and_infinite_values_of_the_metric_are_kept(story: Story) -> None:
+    story.begin()
+    story.start(0)
+    odd = (math.nan, math.inf, -math.inf)
+    told = [row(0, i, **{"info/score": value}) for i, value in enumerate(odd, start=1)]
+    story.close(0, Status.FAILED, told, End.CRASHED)
+    tracker = Tracker(story.where)
+    tracker.publish(story.records)
+    tracker.publish(story.records)
+    tracker.close()
+    assert values_of(load(story).get_trials()[0]) == {100: None, 200: math.inf, 300: -math.inf}
+
+
+# ---- studies of earlier releases ----------------------------------------------------------------
+
+
+@pytest.fixture
+def golden(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Folder:
+    """A sweep whose study has choices as JSON, no names, and pruned trials without values."""
+    monkeypatch.setattr(hold, "LEASE_S", 0.0)  # a machine that is gone held it
+    folder = Folder(tmp_path, "golden")
+    folder.path.mkdir()
+    for path, dump in ((folder.ledger, "ledger-0001.sql"), (folder.optuna, "optuna-0001.sql")):
+        with closing(sqlite3.connect(path)) as database:
+            database.executescript((GOLDEN / dump).read_text())
+    with closing(sqlite3.connect(folder.ledger)) as database, database:
+        database.execute(
+            """UPDATE sweep SET spec = json_set(spec, '$.trackers', json('["optuna"]'))"""
+        )
+        database.execute("UPDATE published SET k = 28 WHERE tracker = 'optuna'")
+    return folder
+
+
+def of_golden(folder: Folder) -> list[tuple[Any, float | None]]:
+    """The choice and the value of each trial."""
+    study = optuna.load_study(study_name="golden", storage=f"sqlite:///{folder.optuna}")
+    assert study.metric_names in (None, ["info/score"])
+    assert study.user_attrs["sweep_id"] == "0" * 32
+    return [(trial.params["net"], trial.value) for trial in study.get_trials()]
+
+
+def differences(folder: Folder) -> list[str]:
+    (tracker,) = sync.made(sync.where(folder)).values()
+    assert isinstance(tracker, Comparable)
+    return tracker.differences()
+
+
+OF_AN_EARLIER_RELEASE = [
+    ("[64,64]", 1 - 1 / 9),
+    ("null", None),
+    ("true", None),
+    ("[64,64]", None),
+    ("[64,64]", None),
+]
+OF_TODAY = [
+    ("[64,64]", 1 - 1 / 9),
+    (None, 2 - 1 / 3),
+    (True, None),
+    ("[64,64]", 3),
+    ("[64,64]", None),
+]
+
+
+def test_a_study_of_an_earlier_release_is_told_as_different_and_written_anew_by_a_repair(
+    golden: Folder,
+) -> None:
+    assert "metrics are called None" in differences(golden)[0]
+    assert of_golden(golden) == OF_AN_EARLIER_RELEASE
+    assert repairing.repair(golden, print).left.damages == ()
+    assert of_golden(golden) == OF_TODAY
+    assert differences(golden) == []
+
+
+def test_a_study_of_an_earlier_release_is_written_anew_with_the_next_events(golden: Folder) -> None:
+    [sent] = sync.send(golden, print, 60.0)
+    assert (sent.events, sent.missing) == (0, 0)
+    assert of_golden(golden) == OF_AN_EARLIER_RELEASE
+    with closing(sqlite3.connect(golden.ledger)) as database, database:
+        database.execute("UPDATE published SET k = 27 WHERE tracker = 'optuna'")
+    [sent] = sync.send(golden, print, 60.0)
+    assert (sent.events, sent.missing) == (1, 0)
+    assert of_golden(golden) == OF_TODAY
+    assert differences(golden) == []
+
+
+# ---- while it is written ------------------------------------------------------------------------
+
+
+def test_the_study_can_be_loaded_after_every_event(told: Story) -> None:
+    tracker = Tracker(told.where)
+    for record in told.records:
+        tracker.publish([record])
+        assert load(told).user_attrs["sweep_id"] == told.where.sweep_id
+    tracker.close()
+    assert_whole(told)
+
+
+def test_a_reader_in_the_midst_of_reading_holds_nobody_up(told: Story) -> None:
+    publish(told, 1, 6)
+    count = "SELECT count(*) FROM trials"
+    with closing(sqlite3.connect(told.where.folder.optuna)) as reader:
+        reader.execute("BEGIN")
+        assert reader.execute(count).fetchone() == (2,)
+        publish(told, 7)
+        assert reader.execute(count).fetchone() == (2,)
+    assert_whole(told)
+
+
+def test_a_revived_trial_runs_again_and_no_reader_ever_misses_the_study(
+    story: Story, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    story.begin()
+    for trial in range(3):
+        story.start(trial)
+        story.close(trial, Status.PAUSED, rows(trial, 1, 3))
+        story.move(trial, Status.PRUNED)
+    story.end()
+    tracker = Tracker(story.where)
+    tracker.publish(story.records)
+    assert [t.state.name for t in load(story).get_trials()] == ["PRUNED"] * 3
+    seen = len(story.records)
+    story.begin(trials=6)
+    for trial in range(3):
+        story.move(trial, Status.PAUSED)
+    story.go_on(1)
+    read: list[int] = []
+    for name in ("create", "add", "extend", "replace"):
+        monkeypatch.setattr(Storage, name, reading(getattr(Storage, name), story, read))
+    tracker.publish(story.records[seen:])
+    assert read
+    assert set(read) == {3}
+    assert_whole(story)
+    seen = len(story.records)
+    story.close(1, Status.COMPLETED, rows(1, 4, 9), End.DONE)
+    tracker.publish(story.records[seen:])
+    tracker.close()
+    assert_whole(story)
+
+
+def reading(method: Any, story: Story, read: list[int]) -> Any:
+    """`method`, after which the study is read."""
+
+    def call(*args: Any) -> Any:
+        answer = method(*args)
+        read.append(len(load(story).get_trials()))
+        return answer
+
+    return call
+
+
+# ---- crashes ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("size", [1, 3])
+def test_pieces_that_come_again_after_a_crash_leave_the_same_study(told: Story, size: int) -> None:
+    count = len(told.records)
+    for first in range(1, count + 1, size):
+        publish(told, first, first + size - 1)  # the process dies before it can remember
+        publish(told, first, min(count, first + 2 * size - 1))
+    assert_whole(told)
+    ids = [trial._trial_id for trial in load(told).get_trials()]
+    publish(told)
+    assert [trial._trial_id for trial in load(told).get_trials()] == ids
+    assert_whole(told)
+
+
+@pytest.mark.parametrize("survives", range(9))
+def test_a_failure_in_the_midst_of_publishing_leaves_nothing_out_and_nothing_twice(
+    told: Story, monkeypatch: pytest.MonkeyPatch, survives: int
+) -> None:
+    tracker = Tracker(told.where)
+    with monkeypatch.context() as patch, pytest.raises(ConnectionError):
+        fail_after(patch, survives)
+        tracker.publish(told.records)
+    tracker.publish(told.records)
+    tracker.close()
+    assert_whole(told)
+
+
+@pytest.mark.parametrize("survives", range(7))
+def test_a_failure_while_the_copy_is_made_anew_leaves_a_whole_study(
+    told: Story, monkeypatch: pytest.MonkeyPatch, survives: int
+) -> None:
+    publish(told)
+    seen = len(told.records)
+    told.move(1, Status.PAUSED)
+    tracker = Tracker(told.where)
+    with monkeypatch.context() as patch, pytest.raises(ConnectionError):
+        fail_after(patch, survives)
+        tracker.publish(told.records[seen:])
+    assert len(load(told).get_trials()) == 5
+    tracker.publish(told.records[seen:])
+    tracker.close()
+    assert_whole(told)
+
+
+def fail_after(patch: pytest.MonkeyPatch, survives: int) -> None:
+    """Let that many writes through, then fail; every second time after having written."""
+    left = [survives]
+
+    def counted(method: Any) -> Any:
+        def call(*args: Any) -> Any:
+            left[0] -= 1
+            if left[0] < 0 and survives % 2:
+                raise ConnectionError
+            answer = method(*args)
+            if left[0] < 0:
+                raise ConnectionError
+            return answer
+
+        return call
+
+    for name in ("create", "add", "extend", "set_state", "replace"):
+        patch.setattr(Storage, name, counted(getattr(Storage, name)))
+
+
+def test_what_a_crash_left_behind_is_swept_up(told: Story) -> None:
+    publish(told, 1, 6)
+    storage = Storage(told.where.folder.optuna)
+    for leftover in (DRAFT, OUTDATED):
+        storage.create(leftover.format("demo"), ["maximize"], {})
+    storage.close()
+    publish(told, 7)
+    assert_whole(told)
+
+
+def test_what_a_power_cut_took_from_the_copy_is_written_again(told: Story) -> None:
+    publish(told)
+    engine = sa.create_engine(url(told))
+    with engine.begin() as connection:
+        connection.execute(sa.text("DELETE FROM trial_intermediate_values WHERE step > 200"))
+    engine.dispose()
+    seen = len(told.records)
+    told.close(4, Status.PAUSED, rows(4, 1, 2))
+    publish(told, seen + 1)
+    assert_whole(told)
+
+
+def test_iterations_that_are_run_again_stand_there_as_in_the_ledger(story: Story) -> None:
+    story.begin()
+    story.start(0)
+    story.close(0, Status.PAUSED, rows(0, 1, 4), End.CRASHED)
+    tracker = Tracker(story.where)
+    tracker.publish(story.records)
+    seen = len(story.records)
+    story.go_on(0)
+    again = [row(0, 3, **{"info/score": 7.0})]  # it went another way, and less far
+    story.close(0, Status.FAILED, again, End.CRASHED, source=2)
+    tracker.publish(story.records[seen:])
+    tracker.close()
+    assert_whole(story)
+
+
+def test_events_can_be_published_from_any_thread(told: Story) -> None:
+    tracker = Tracker(told.where)
+    halves: list[list[Recorded]] = [told.records[:8], told.records[8:]]
+    for half in halves:
+        thread = threading.Thread(target=tracker.publish, args=(half,))
+        thread.start()
+        thread.join()
+    tracker.close()
+    assert_whole(told)

@@ -1,0 +1,130 @@
+"""`sweep explain`: each decision in words, with the numbers that it was based on."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sweep.cli import trial_tables
+from sweep.cli.main import main
+from sweep.cli.terminal import Terminal
+from sweep.history.events import Created, Goal, Opened, Status
+from sweep.ledger.folder import Folder
+from sweep.views import explanation, lookup
+from tests.support import sweeps
+from tests.support.events import Story
+
+PBT = {"name": "pbt", "perturbation_interval": 3}
+MEDIAN = {"name": "median", "n_startup_trials": 2, "interval": 3}
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Folder:
+    """A sweep under ASHA, done."""
+    made = sweeps.make(tmp_path_factory.mktemp("asha"), searcher="random", trackers=())
+    sweeps.run(made)
+    return made
+
+
+def explain(folder: Folder, trial: int) -> dict[str, Any]:
+    return explanation.explain(lookup.read(folder), trial)
+
+
+def best(folder: Folder) -> int:
+    return sweeps.history(folder).ranked()[0].number
+
+
+def test_a_promotion_is_told_with_its_place_and_the_scores_around_it(folder: Folder) -> None:
+    number = best(folder)
+    steps = explain(folder, number)["decisions"]
+    assert [step["what"] for step in steps] == [
+        "proposed",
+        "started to 1",
+        "paused",
+        "went on to 3",
+        "paused",
+        "went on to 9",
+        "completed",
+    ]
+    promoted = steps[3]
+    (table,) = promoted["tables"]
+    assert table["columns"] == ["places", "trials", "scores"]
+    assert [number in row for row in table["rows"]].count(True) == 1
+    scores = [row[2] for row in table["rows"]]
+    assert scores == sorted(scores)
+    assert promoted["facts"]["rung"] == 1
+    assert "promoted to rung 3" in promoted["why"]
+
+
+def test_a_trial_that_was_left_behind_is_told_where_it_stands(folder: Folder) -> None:
+    number = sweeps.history(folder).ranked()[-1].number
+    data = explain(folder, number)
+    assert data["status"] == "PRUNED"
+    assert data["decisions"][-1]["what"] == "stopped"
+    assert data["stands"]["facts"]["place"] == data["stands"]["facts"]["of"] == 9
+
+
+def test_a_child_and_who_it_replaced_are_told(tmp_path: Path) -> None:
+    folder = sweeps.make(tmp_path, scheduler=PBT, trials=4, deterministic=None)
+    sweeps.run(folder)
+    child = explain(folder, 4)
+    born, started = child["decisions"][:2]
+    assert (born["what"], born["why"]) == ("bred", f"from trial {child['parent']}, iteration 3")
+    assert started["facts"]["parent"] == child["parent"]
+    assert started["tables"][1]["columns"] == ["settings", "parent's", "child's"]
+    replaced = explain(folder, started["facts"]["replaces"])
+    assert replaced["decisions"][-1]["why"].startswith("replaced: ")
+    assert 4 in explain(folder, child["parent"])["children"]
+
+
+def test_a_stopped_trial_is_told_what_it_was_compared_with(tmp_path: Path) -> None:
+    folder = sweeps.make(tmp_path, scheduler=MEDIAN, trials=9, searcher="random")
+    sweeps.run(folder)
+    pruned = sweeps.history(folder).of(Status.PRUNED)[0]
+    last = explain(folder, pruned.number)["decisions"][-1]
+    assert last["what"] == "stopped"
+    assert last["facts"]["pruner"] == "MedianPruner"
+    assert len(last["tables"][0]["rows"]) == last["facts"]["completed"] >= 2
+
+
+def test_the_command_prints_words_and_numbers_or_json(
+    folder: Folder, capsys: pytest.CaptureFixture[str]
+) -> None:
+    root, number = str(folder.root), str(best(folder))
+    assert main(["explain", "demo", number, "--root", root]) == 0
+    text = capsys.readouterr().out
+    assert "went on to 3" in text
+    assert "place 1 of" in text
+    assert "places" in text
+    assert main(["explain", "demo", number, "--root", root, "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["trial"] == int(number)
+
+
+def test_a_trial_that_does_not_exist_is_refused(
+    folder: Folder, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["explain", "demo", "99", "--root", str(folder.root)]) == 2
+    assert "demo has trials 0 to 8" in capsys.readouterr().err
+
+
+def test_a_decision_about_several_seeds_is_told_once(tmp_path: Path) -> None:
+    told = Story.create(tmp_path)
+    told.begin()
+    told.tell(Created(0, {}, {}, 0, replicas=2))
+    both = [Opened(0, seed, 0, Goal(9.0), "a slot was free", {"of": 3}) for seed in (0, 1)]
+    told.tell(*both)
+    steps = explain(told.where.folder, 0)["decisions"]
+    assert [(step["what"], step["facts"]) for step in steps] == [
+        ("proposed", {}),
+        ("started to 9", {"of": 3}),
+    ]
+
+
+def test_every_trial_can_be_explained(folder: Folder) -> None:
+    import io
+
+    for trial in sweeps.history(folder).trials:
+        out = io.StringIO()
+        Terminal(out).show(trial_tables.explanation(explain(folder, trial.number)))
+        assert f"trial {trial.number} of demo" in out.getvalue()

@@ -1,0 +1,147 @@
+"""The data and the words that the commands show."""
+
+import io
+import json
+import math
+from pathlib import Path
+
+import pytest
+
+from sweep.cli import tables, trial_tables
+from sweep.cli.terminal import Terminal
+from sweep.errors import UsageError
+from sweep.history.events import Status
+from sweep.views import formatting, lookup, overview
+from sweep.views.lookup import State
+from tests.support import sweeps, trials
+
+
+def printed(renderable: object) -> str:
+    pipe = io.StringIO()
+    Terminal(pipe).show(renderable)  # type: ignore[arg-type] # what render gives is Any to a test
+    return pipe.getvalue()
+
+
+# ---- data -----------------------------------------------------------------------------------
+
+
+def test_results_rank_by_the_mode_and_put_trials_without_a_score_last(tmp_path: Path) -> None:
+    folder = sweeps.make(tmp_path)
+    sweeps.run(folder)
+    sweep = lookup.read(folder)
+    sweep.history.trials.append(trials.trial(9, Status.FAILED))
+    rows = overview.results(sweep)["trials"]
+    scores = [row["score"] for row in rows[:-1]]
+    assert scores == sorted(scores)
+    assert (rows[-1]["trial"], rows[-1]["score"]) == (9, None)
+
+
+def test_values_that_json_does_not_have_are_null(tmp_path: Path) -> None:
+    folder = sweeps.make(tmp_path)
+    sweeps.run(folder)
+    sweep = lookup.read(folder)
+    broken = trials.trial(9, Status.COMPLETED, [math.nan])
+    broken.replicas[0].last = {"timesteps_total": math.inf}
+    sweep.history.trials.append(broken)
+    text = json.dumps([overview.results(sweep), overview.show(sweep, 9, [])], allow_nan=False)
+    assert "NaN" not in text
+
+
+def test_without_a_score_there_is_no_best_trial() -> None:
+    past = trials.history([trials.trial(0, Status.FAILED)], 1)
+    with pytest.raises(UsageError, match="none of its 1 trial has a score in 'score'"):
+        overview.best_trial(past, "demo")
+
+
+def test_show_tells_every_decision_about_a_trial_with_its_reason(tmp_path: Path) -> None:
+    folder = sweeps.make(tmp_path)
+    sweeps.run(folder)
+    sweep = lookup.read(folder)
+    longest = max(sweep.history.trials, key=lambda trial: trial.iteration)
+    rows = lookup.read_results(folder, longest.leader)
+    told = overview.show(sweep, longest.number, rows)
+    whats = [decision["what"] for decision in told["decisions"]]
+    assert whats[0] == "proposed"
+    assert whats[1] == "slice 0 to 1"
+    assert whats[-1] == "slice 2 ended: COMPLETED"
+    assert all(decision["why"] for decision in told["decisions"])
+    text = printed(trial_tables.show(told))
+    assert "promoted to rung 9: loss" in text
+    assert "SHA-256" in text
+
+
+def test_a_sweep_that_nobody_drives_is_interrupted_until_it_is_finished(tmp_path: Path) -> None:
+    folder = sweeps.make(tmp_path)
+    assert lookup.read(folder).state is State.INTERRUPTED
+    with folder.lock():
+        assert lookup.read(folder).state is State.RUNNING
+    assert lookup.read(folder).state is State.INTERRUPTED
+    sweeps.run(folder)
+    with folder.lock():
+        assert lookup.read(folder).state is State.FINISHED
+
+
+def test_a_look_at_a_sweep_leaves_its_lock_to_the_driver(tmp_path: Path) -> None:
+    folder = sweeps.make(tmp_path)
+    assert not lookup.is_driven(folder)
+    with folder.lock():
+        assert lookup.is_driven(folder)
+        assert lookup.is_driven(folder)
+    with folder.lock():
+        pass
+
+
+# ---- words ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"), [(0.4, "0 s"), (59, "59 s"), (61, "1:01"), (3661, "1:01:01"), (None, "-")]
+)
+def test_durations(seconds: float | None, text: str) -> None:
+    assert formatting.duration(seconds) == text
+
+
+@pytest.mark.parametrize(
+    ("value", "text"), [(500.0, "500"), (0.000123456789, "0.000123457"), (None, "-"), (-2, "-2")]
+)
+def test_numbers(value: float | None, text: str) -> None:
+    assert formatting.number(value) == text
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"), [(3, "3 seconds"), (60, "1 minute"), (7300, "2 hours"), (2e5, "2 days")]
+)
+def test_ages(seconds: float, text: str) -> None:
+    assert formatting.age(seconds) == text
+
+
+def test_settings_are_short_and_cannot_fool_a_terminal() -> None:
+    shown = formatting.settings({"lr": 0.00031234, "model.hidden": [64, 64], "note": "a\x1b[2Jb"})
+    assert shown == "lr=0.000312 model.hidden=[64,64] note=a\\x1b[2Jb"
+
+
+def test_a_sparkline_rises_with_the_curve_and_fits() -> None:
+    assert formatting.sparkline([0.0, 1.0, 2.0, 3.0]) == "▁▃▆█"
+    assert formatting.sparkline([2.0, 2.0]) == "▁▁"
+    assert len(formatting.sparkline([float(k) for k in range(1000)])) == 60
+    assert formatting.sparkline([]) == ""
+
+
+def test_settings_as_yaml_keep_their_types() -> None:
+    values = {"a": 1e-5, "b": {"c": [1, "x"], "d": True}, "1e5": None, "e": {}}
+    assert formatting.yaml_lines(values) == [
+        "a: 1e-05", "b:", '  c: [1, "x"]', "  d: true", '"1e5": null', "e: {}",
+    ]  # fmt: skip
+
+
+def test_a_table_gives_way_in_its_last_column_only() -> None:
+    row = {"trial": 1, "status": "PRUNED", "score": 1.0, "scores": [1.0]}
+    row |= {"iterations": 12345, "steps": 9876543.0}
+    long = {f"setting_number_{k}": 0.5 for k in range(9)}
+    made = tables.ranking([{**row, "settings": long}], "cut")
+    narrow = io.StringIO()
+    Terminal(narrow, width=60).show(made)
+    head, body = narrow.getvalue().splitlines()
+    assert max(len(head), len(body)) <= 60
+    assert "9,876,543" in body
+    assert body.endswith("…")

@@ -1,0 +1,181 @@
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.support.trainers import make
+from trainables.algorithms.ppo import PPO, Config
+from trainables.core import legacy_names
+from trainables.core.legacy_names import Renamed
+from trainables.core.resources import MOST_WORKERS
+from trainables.core.settings import known_keys, parse
+from trainables.errors import ConfigError
+
+
+def refusal(config: dict[str, Any]) -> ConfigError:
+    with pytest.raises(ConfigError) as caught:
+        PPO.check_config({"env": "CartPole-v1", **config})
+    return caught.value
+
+
+@pytest.mark.parametrize("place", sorted(legacy_names.TABLE))
+def test_T24_every_old_name_is_answered_with_a_key_that_exists(place: str) -> None:
+    entry = legacy_names.TABLE[place]
+    outer, _, inner = place.partition(".")
+    if isinstance(entry, Renamed):
+        today, _, nested = entry.today.partition(".")
+        assert today in known_keys(Config)
+        kind: Any = Config.model_fields[today].annotation if nested else None
+        assert not nested or nested in kind.model_fields
+    assert place not in known_keys(Config)
+    assert str(entry) in str(refusal({outer: {inner: 1} if inner else 1}))
+
+
+@pytest.mark.parametrize(
+    ("key", "words"),
+    [
+        ("gpu", "write num_gpus: 0|1"),
+        ("gpu_fraction", "write num_gpus: <fraction>"),
+        ("use_gpu_for_workers", "write num_gpus_per_worker: 1"),
+        ("eager", "torch; remove the key"),
+        ("sample_batch_size", "its name is rollout_fragment_length"),
+        ("n_steps", "its name is rollout_fragment_length"),
+        ("clip_coef", "its name is clip_param"),
+        ("num_env_runners", "its name is num_workers"),
+    ],
+)
+def test_T24_old_names_are_refused_with_todays(key: str, words: str) -> None:
+    assert words in str(refusal({key: 1}))
+
+
+def test_T24_estimators_are_a_list_of_strings() -> None:
+    error = refusal({"input_evaluation": "is"})
+    assert "a list of strings" in str(error)
+    assert "'is'" in str(error)
+
+
+NEUTRAL: dict[str, Any] = {
+    "monitor": False,
+    "optimizer": {},
+    "num_gpus": 0,
+    "num_gpus_per_worker": 0,
+    "custom_resources_per_worker": {},
+    "memory": 0,
+    "memory_per_worker": 0,
+    "object_store_memory": 0,
+    "object_store_memory_per_worker": 0,
+    "extra_python_environs": {},
+    "tf_session_args": {"intra_op_parallelism_threads": 2, "inter_op_parallelism_threads": 2},
+    "local_tf_session_args": {},
+    "input": "sampler",
+    "input_evaluation": ["is", "wis"],
+    "postprocess_inputs": False,
+    "shuffle_buffer_size": 0,
+    "output": None,
+    "output_compress_columns": ["obs", "new_obs"],
+    "output_max_file_size": 64 * 2**20,
+    "multiagent": {"policies": {}, "policies_to_train": None},
+    "observation_fn": None,
+    "evaluation_interval": None,
+    "evaluation_num_episodes": 10,
+    "evaluation_config": {},
+}
+
+
+def test_K7_K8_neutral_values_of_the_classic_keys_are_accepted() -> None:
+    PPO.check_config({"env": "CartPole-v1", **NEUTRAL})
+
+
+@pytest.mark.parametrize(
+    ("config", "words"),
+    [
+        ({"input": "/data/*.json"}, "offline data, which is not built"),
+        ({"output": "logdir"}, "offline data, which is not built"),
+        ({"shuffle_buffer_size": 5}, "offline data, which is not built"),
+        ({"postprocess_inputs": True}, "offline data, which is not built"),
+        ({"multiagent": {"policies": {"a": None}}}, "multi-agent support, which is not built"),
+        ({"observation_fn": "f"}, "multi-agent support, which is not built"),
+    ],
+)
+def test_K7_K8_other_values_are_refused_with_what_is_missing(
+    config: dict[str, Any], words: str
+) -> None:
+    error = refusal(config)
+    assert error.place == next(iter(config))
+    assert words in str(error)
+
+
+@pytest.mark.parametrize(
+    ("config", "place", "words"),
+    [
+        ({"object_store_memory": 5}, "object_store_memory", "memory_per_worker limits a worker"),
+        (
+            {"custom_resources_per_worker": {"tpu": 1}},
+            "custom_resources_per_worker",
+            "nothing named tpu",
+        ),
+        ({"tf_session_args": {"allow_growth": 1}}, "tf_session_args.allow_growth", "it knows"),
+        ({"optimizer": {"betas": [0.9, 1.0]}}, "optimizer.betas.1", "less than 1"),
+        ({"optimizer": {"beta": [0.9, 1.0]}}, "optimizer.beta", "'betas'"),
+        ({"clip_rewards": "yes"}, "clip_rewards", "valid boolean or a valid number"),
+        ({"num_workers": 10**6}, "num_workers", f"at most {MOST_WORKERS}"),
+        ({"extra_python_environs": {"A": [1]}}, "extra_python_environs.A", "valid string"),
+        ({"extra_python_environs": {"": 1}}, "extra_python_environs", "not empty"),
+        ({"extra_python_environs": {"A=B": 1}}, "extra_python_environs", "without ="),
+        ({"extra_python_environs": {"A": 1, "B": "\0"}}, "extra_python_environs", "no NUL"),
+        ({"evaluation_num_workers": False}, "evaluation_num_workers", "valid integer"),
+    ],
+)
+def test_K5_K6_values_that_cannot_be_are_refused_by_their_place(
+    config: dict[str, Any], place: str, words: str
+) -> None:
+    error = refusal(config)
+    assert error.place == place
+    assert words in str(error)
+    assert "\n" not in str(error)
+    assert "\0" not in str(error)
+
+
+def test_T4_numbers_of_numpy_are_numbers() -> None:
+    config = parse(
+        Config,
+        {
+            "env": "CartPole-v1",
+            "lr": np.float64(0.5),
+            "num_workers": np.int64(2),
+            "normalize_rewards": np.bool_(True),
+            "model": {"hidden": [np.int32(8), 4]},
+        },
+    )
+    assert config.schedule.lr == 0.5
+    assert type(config.workers.num_workers) is int
+    assert config.filters.normalize_rewards is True
+    assert config.model.hidden == (8, 4)
+
+
+def test_K2_the_optimizers_settings_reach_it() -> None:
+    trainer = make({"optimizer": {"betas": [0.5, 0.75], "eps": 0.25, "weight_decay": 0.125}})
+    group = trainer.policy.get_hyperparameters()
+    assert (group["betas"], group["eps"], group["weight_decay"]) == ((0.5, 0.75), 0.25, 0.125)
+    trainer.stop()
+
+
+def test_T7_resources_of_the_trainer_and_of_its_children() -> None:
+    config = {
+        "env": "CartPole-v1",
+        "num_workers": 3,
+        "num_cpus_per_worker": 2,
+        "num_gpus": 0.5,
+        "memory": 1000,
+        "memory_per_worker": 10,
+        "evaluation_interval": 1,
+        "evaluation_num_workers": 1,
+    }
+    assert PPO.default_resource_request(config) == {
+        "cpu": 1.0,
+        "gpu": 0.5,
+        "memory": 1000.0,
+        "extra_cpu": 8.0,
+        "extra_gpu": 0.0,
+        "extra_memory": 40.0,
+    }

@@ -1,0 +1,136 @@
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import onnxruntime
+import pytest
+import torch
+
+from tests.support.trainers import make
+from trainables.errors import ConfigError, NotFiniteError
+from trainables.policies.onnx import export
+from trainables.policies.onnx.export import ExportError
+
+HERE = "tests.support.environments"
+
+
+def exported(config: dict[str, Any], folder: Path) -> tuple[Any, Any]:
+    trainer = make(config)
+    for _ in range(3):
+        trainer.train()
+    path = trainer.export_model("onnx", folder)["onnx"]
+    return trainer, onnxruntime.InferenceSession(path)
+
+
+@pytest.mark.parametrize("observation_filter", ["NoFilter", "MeanStdFilter"])
+@pytest.mark.parametrize("activation", ["tanh", "relu"])
+def test_an_exported_discrete_policy_acts_as_the_trained_one(
+    observation_filter: str, activation: str, tmp_path: Path
+) -> None:
+    config = {"observation_filter": observation_filter, "model": {"activation": activation}}
+    trainer, session = exported(config, tmp_path)
+    assert [i.name for i in session.get_inputs()] == ["observation"]
+    assert session.get_inputs()[0].shape == ["batch", 4]
+    for rows in (1, 5, 64):
+        raw = np.random.default_rng(rows).normal(0, 1, (rows, 4)).astype(np.float32)
+        logits, actions = session.run(["action_logits", "action"], {"observation": raw})
+        head, _ = trainer.inference.actor.forward(trainer.inference.prepare(raw))
+        np.testing.assert_allclose(logits, head, atol=1e-5)
+        assert actions.tolist() == [trainer.compute_action(one) for one in raw]
+
+
+def test_an_exported_policy_filters_without_a_bound_where_there_is_none(tmp_path: Path) -> None:
+    trainer, session = exported({"observation_filter_clip": None}, tmp_path)
+    raw = np.full((1, 4), 100.0, dtype=np.float32)
+    assert np.abs(trainer.inference.prepare(raw)).max() > 100.0
+    (logits,) = session.run(["action_logits"], {"observation": raw})
+    np.testing.assert_allclose(
+        logits, trainer.inference.actor.forward(trainer.inference.prepare(raw))[0], atol=1e-4
+    )
+    trainer.stop()
+
+
+def test_a_filter_of_ones_own_is_refused_in_an_exported_model(tmp_path: Path) -> None:
+    trainer = make({"observation_filter": "tests.trainables.policies.test_filters:Halved"})
+    with pytest.raises(ConfigError, match=r"observation_filter: 'Halved'.*other filters"):
+        trainer.export_model("onnx", tmp_path)
+    trainer.stop()
+
+
+def test_an_exported_continuous_policy_gives_means_and_actions_within_bounds(
+    tmp_path: Path,
+) -> None:
+    trainer, session = exported({"env": "Pendulum-v1"}, tmp_path)
+    with torch.no_grad():
+        dict(trainer.policy.model.named_parameters())["actor.2.weight"].mul_(500)
+    trainer.inference.actor.load(trainer.policy.model.weights())
+    path = trainer.export_model("onnx", tmp_path)["onnx"]
+    session = onnxruntime.InferenceSession(path)
+    means, actions = session.run(
+        ["action_mean", "action"], {"observation": trainer.recent.reshape(-1, 3)}
+    )
+    assert np.abs(means).max() > 2.0
+    assert np.abs(actions).max() == 2.0
+    expected = [trainer.compute_action(one) for one in trainer.recent]
+    np.testing.assert_allclose(actions, expected, atol=1e-5)
+
+
+def test_observations_and_actions_keep_their_shapes(tmp_path: Path) -> None:
+    config = {"env": f"{HERE}:Walled", "clip_actions": False}
+    trainer, session = exported(config, tmp_path)
+    raw = np.ones((2, 2, 3), dtype=np.float32)
+    actions, value = session.run(["action", "value"], {"observation": raw})
+    assert actions.shape == (2, 2)
+    assert value.shape == (2,)
+    np.testing.assert_allclose(actions[0], trainer.compute_action(raw[0]), atol=1e-5)
+
+
+def test_it_is_one_file_with_no_data_outside_and_no_other_is_left(tmp_path: Path) -> None:
+    exported({}, tmp_path / "deep" / "folder")
+    assert [p.name for p in (tmp_path / "deep" / "folder").iterdir()] == ["policy.onnx"]
+    made = onnx.load(str(tmp_path / "deep" / "folder" / "policy.onnx"), load_external_data=False)
+    assert all(one.data_location == onnx.TensorProto.DEFAULT for one in made.graph.initializer)
+
+
+def test_a_policy_restored_a_moment_ago_is_checked_on_what_its_trial_saw(tmp_path: Path) -> None:
+    trainer = make()
+    trainer.train()
+    other = make()
+    other.set_state(trainer.get_state())
+    np.testing.assert_array_equal(other.recent, trainer.recent)
+    other.export_model(["onnx"], tmp_path)
+
+
+def test_a_graph_that_disagrees_is_refused_and_nothing_is_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    trainer, other = make(), make(seed=8)
+    trainer.train()
+    wrong = export._build(other._policy_parts())
+    monkeypatch.setattr(export, "_build", lambda parts: wrong)
+    with pytest.raises(ExportError, match="differs from the trained one by"):
+        trainer.export_model("onnx", tmp_path)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_weights_that_are_not_finite_are_not_exported(tmp_path: Path) -> None:
+    trainer = make()
+    with torch.no_grad():
+        dict(trainer.policy.model.named_parameters())["actor.0.bias"][0] = float("nan")
+    with pytest.raises(NotFiniteError, match=r"actor\.0\.bias"):
+        trainer.export_model("onnx", tmp_path)
+
+
+def test_another_format_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"'h5'.*expected onnx"):
+        make().export_model("h5", tmp_path)
+
+
+def test_the_description_names_shapes_types_and_the_filter() -> None:
+    described = make({"env": "Pendulum-v1"}).describe_model()
+    assert described["inputs"]["observation"] == {"shape": ["batch", 3], "dtype": "float32"}
+    assert described["outputs"]["action_mean"]["shape"] == ["batch", 1]
+    assert described["action_space"] == {"kind": "Box", "shape": [1], "low": [-2.0], "high": [2.0]}
+    assert described["observation_filter"]["kind"] == "MeanStdFilter"
+    assert described["parameters"] == 2 * (3 * 64 + 64 + 64 * 64 + 64) + 2 * (64 + 1) + 1

@@ -1,0 +1,73 @@
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.support.trainers import differences, final_state, make, run
+from trainables.rollout.remote.process import WorkerProcess
+from trainables.rollout.remote.transport import PackedSample, pack, unpack
+
+TWO: dict[str, Any] = {"num_workers": 2, "train_batch_size": None, "evaluation_interval": None}
+
+
+@pytest.mark.parametrize(("bulk", "frames"), [(True, 1), (False, 48)])
+def test_B3_observations_are_compressed_as_a_whole_or_row_by_row(bulk: bool, frames: int) -> None:
+    trainer = make({"train_batch_size": None})
+    (sample,) = trainer.workers.sample()
+    packed = pack(sample, bulk)
+    assert [len(one.frames) for one in packed.observations] == [frames]
+    assert packed.sample.fragments[0].observations.size == 0
+    expanded = unpack(packed)
+    assert differences(vars(expanded.fragments[0]), vars(sample.fragments[0])) == []
+    assert expanded.fragments[0].observations.flags.writeable
+    trainer.stop()
+
+
+def test_B3_repetitive_observations_travel_smaller() -> None:
+    trainer = make({"train_batch_size": None})
+    (sample,) = trainer.workers.sample()
+    sample.fragments[0].observations[:] = 0.0
+    (packed,) = pack(sample, bulk=True).observations
+    assert sum(map(len, packed.frames)) < sample.fragments[0].observations.nbytes / 5
+    trainer.stop()
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [{"compress_observations": "bulk", "recreate_failed_workers": True},
+     {"compress_observations": True, "batch_mode": "complete_episodes"}],
+)  # fmt: skip
+def test_B3_a_run_with_compressed_observations_equals_one_without(
+    settings: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    received: list[bool] = []
+    receive = WorkerProcess.receive
+
+    def watching(self: WorkerProcess, timeout_s: float | None = None) -> Any:
+        answer = receive(self, timeout_s)
+        sample = answer[0] if isinstance(answer, tuple) else answer
+        received.append(isinstance(sample, PackedSample))
+        return answer
+
+    plain = make({**TWO, **settings, "compress_observations": False})
+    expected: list[Any] = [run(plain, 2), final_state(plain)]
+    plain.stop()
+    monkeypatch.setattr(WorkerProcess, "receive", watching)
+    trainer = make({**TWO, **settings})
+    found: list[Any] = [run(trainer, 2), final_state(trainer)]
+    trainer.stop()
+    for one in (*found[0], *expected[0]):
+        del one["config"]
+    assert differences(found, expected) == []
+    assert sum(received) == 2 * 2
+
+
+def test_B3_rows_of_any_number_of_features_come_back() -> None:
+    rows = np.random.default_rng(0).normal(size=(5, 3, 2)).astype(np.float32)
+    trainer = make({"train_batch_size": None})
+    (sample,) = trainer.workers.sample()
+    object.__setattr__(sample.fragments[0], "observations", rows)
+    for bulk in (True, False):
+        found = unpack(pack(sample, bulk)).fragments[0].observations
+        assert differences(found, rows) == []
+    trainer.stop()

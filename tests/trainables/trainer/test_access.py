@@ -1,0 +1,248 @@
+import threading
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from safetensors.numpy import save_file
+
+from tests.support.trainers import SMALL, differences, make, run
+from trainables.algorithms.ppo import PPO, Config
+from trainables.core.settings import parse
+from trainables.errors import CheckpointError, ConfigError, TrainableError
+from trainables.rollout.access import DEFAULT_POLICY_ID
+from trainables.rollout.worker import RolloutWorker
+from trainables.rollout.worker_set import LocalWorkers, foreach_env, foreach_policy
+from trainables.trainer.config import (
+    TrainerConfig,
+    default_config,
+    with_base_config,
+    with_common_config,
+)
+from trainables.trainer.trainer import Trainer
+
+TWO: dict[str, Any] = {"num_workers": 2, "train_batch_size": None, "evaluation_interval": None}
+
+
+def local(trainer: PPO) -> RolloutWorker:
+    assert isinstance(trainer.workers, LocalWorkers)
+    return trainer.workers.worker
+
+
+# ---- the trainer -----------------------------------------------------------------------------
+
+
+def test_T1_the_environment_is_an_argument_or_a_setting() -> None:
+    trainer = PPO(env="CartPole-v1")
+    assert trainer.settings.environment.env == "CartPole-v1"
+    trainer.stop()
+
+
+def test_T4_the_users_settings_stay_as_they_were_given() -> None:
+    given = {**SMALL, "model": {"hidden": [8]}}
+    trainer = PPO(given)
+    trainer.raw_user_config["model"]["hidden"].append(9)
+    assert trainer.raw_user_config == given
+    assert trainer.settings.model.hidden == (8,)
+    assert trainer.settings.gamma == 0.99
+    trainer.stop()
+
+
+def test_T5_configs_are_merged_deeply_into_copies() -> None:
+    base = {"model": {"hidden": [64], "activation": "tanh"}, "lr": 1.0}
+    merged = with_base_config(base, {"model": {"hidden": [8]}, "env": "CartPole-v1"})
+    assert merged == {
+        "model": {"hidden": [8], "activation": "tanh"},
+        "lr": 1.0,
+        "env": "CartPole-v1",
+    }
+    merged["model"]["hidden"].append(1)
+    assert base == {"model": {"hidden": [64], "activation": "tanh"}, "lr": 1.0}
+
+
+def test_T5_the_defaults_make_the_default_settings() -> None:
+    defaults = default_config(Config)
+    assert defaults["num_envs_per_worker"] == 8
+    assert parse(Config, {**defaults, "env": "CartPole-v1"}) == parse(
+        Config, {"env": "CartPole-v1"}
+    )
+    common = with_common_config({"my_key": 1, "model": {"hidden": [4]}})
+    assert common["my_key"] == 1
+    assert common["model"] == {**defaults["model"], "hidden": [4]}
+    assert "clip_param" not in common
+    assert "my_key" not in default_config(TrainerConfig)
+
+
+def test_T20_a_missing_piece_is_named() -> None:
+    class Nothing(Trainer):
+        pass
+
+    class NoLearner(Trainer):
+        config_class = Config
+
+    with pytest.raises(NotImplementedError, match="must define config_class and learn"):
+        Nothing(SMALL)
+    with pytest.raises(NotImplementedError, match="must define learn"):
+        NoLearner(SMALL)
+
+
+def test_T23_resource_help_names_the_keys_and_shows_the_settings() -> None:
+    text = PPO.resource_help({"num_workers": 77})
+    assert "num_workers" in text
+    assert "num_gpus" in text
+    assert "77" in text
+
+
+def test_T8_all_workers_know_how_many_steps_were_sampled_before_each_iteration() -> None:
+    trainer = make(TWO)
+    try:
+        trainer.train()
+        trainer.train()
+        seen = trainer.workers.foreach_worker(
+            lambda worker: (worker.get_global_vars(), worker.for_policy(timestep))
+        )
+        expected = 2 * 3 * 16
+        assert seen == [({"timestep": expected}, expected)] * 2
+        assert trainer.policy.global_timestep == expected
+    finally:
+        trainer.stop()
+
+
+def timestep(policy: Any) -> int:
+    return int(policy.global_timestep)
+
+
+# ---- weights ---------------------------------------------------------------------------------
+
+
+def test_T21_weights_by_policy() -> None:
+    one, other = make(seed=1), make(seed=2)
+    assert one.get_policy() is one.policy
+    assert one.get_policy("nobody") is None
+    weights = one.get_weights()
+    assert list(weights) == [DEFAULT_POLICY_ID]
+    assert one.get_weights([]) == {}
+    other.set_weights(weights)
+    observation = np.full(4, 0.1)
+    assert differences(other.get_weights(), weights) == []
+    assert other.compute_action(observation) == one.compute_action(observation)
+    assert differences(local(other).get_weights(), weights) == []
+    with pytest.raises(ConfigError, match="there is one policy"):
+        one.get_weights(["nobody"])
+    with pytest.raises(ConfigError, match=r"actor\.0\.weight is missing"):
+        one.set_weights({DEFAULT_POLICY_ID: {}})
+    one.stop()
+    other.stop()
+
+
+def test_T22_policies_are_exported_by_format(tmp_path: Path) -> None:
+    trainer = make()
+    trainer.train()
+    paths = trainer.export_model(["model", "checkpoint"], tmp_path)
+    assert paths == {name: str(tmp_path / name) for name in ("model", "checkpoint")}
+    assert (tmp_path / "model" / "policy.onnx").is_file()
+    assert (tmp_path / "checkpoint" / "model.safetensors").is_file()
+    with pytest.raises(ConfigError, match="onnx, model or checkpoint"):
+        trainer.export_model("h5", tmp_path)
+    trainer.stop()
+
+
+def test_B16_weights_come_back_from_a_file_and_bad_files_change_nothing(tmp_path: Path) -> None:
+    one, other = make(seed=1), make(seed=2)
+    path = one.export_policy_checkpoint(str(tmp_path), "mine")
+    assert path == str(tmp_path / "mine.safetensors")
+    other.import_policy_weights(path)
+    expected = one.get_weights()[DEFAULT_POLICY_ID]
+    assert differences(dict(other.get_weights()[DEFAULT_POLICY_ID]), dict(expected)) == []
+    bias = "actor.0.bias"
+    bad = {
+        "is missing": {name: w for name, w in expected.items() if name != bias},
+        "has shape": {**expected, bias: np.zeros(3, np.float32)},
+        "NaN": {**expected, bias: np.full_like(expected[bias], np.nan)},
+        "no extra": {**expected, "extra": np.zeros(1, np.float32)},
+    }
+    for words, weights in bad.items():
+        save_file(weights, path)
+        with pytest.raises(CheckpointError, match=words):
+            other.import_policy_weights(path)
+    (tmp_path / "noise.safetensors").write_bytes(b"noise")
+    with pytest.raises(CheckpointError, match="no safetensors file"):
+        other.import_policy_weights(tmp_path / "noise.safetensors")
+    assert differences(dict(other.get_weights()[DEFAULT_POLICY_ID]), dict(expected)) == []
+    one.stop()
+    other.stop()
+
+
+def test_B7_B8_computed_and_applied_gradients_are_what_learning_on_the_batch_does() -> None:
+    one, other = make(), make()
+    batch = one.learning_rows([f for s in one.workers.sample() for f in s.fragments])
+    gradients, info = one.compute_gradients(batch)
+    assert info["batch_count"] == len(batch) == 96
+    norm = one.apply_gradients(gradients)
+    learnt = other.learn_on_batch(batch)
+    assert list(learnt) == [DEFAULT_POLICY_ID]
+    assert learnt[DEFAULT_POLICY_ID]["grad_norm"] == norm
+    assert learnt[DEFAULT_POLICY_ID]["policy_loss"] == info["policy_loss"]
+    assert differences(one.get_weights(), other.get_weights()) == []
+    assert differences(one.get_weights(), make().get_weights()) != []
+    one.stop()
+    other.stop()
+
+
+# ---- workers ---------------------------------------------------------------------------------
+
+
+def test_B12_functions_of_workers_environments_and_policies_run_where_those_live() -> None:
+    trainer = make(TWO)
+    try:
+        workers = trainer.workers
+        assert workers.foreach_worker(lambda worker: worker.spec.index) == [0, 1]
+        kinds = foreach_env(workers, lambda env: type(env).__name__)
+        assert kinds == [["CartPoleEnv"] * 3] * 2
+        shapes = foreach_policy(workers, lambda policy, pid: (pid, policy.global_timestep))
+        assert shapes == [(DEFAULT_POLICY_ID, 0)] * 2
+        lock = threading.Lock()
+        with pytest.raises(TrainableError, match="cannot be sent to a child process"):
+            workers.foreach_worker(lambda _: lock)
+        with pytest.raises(TrainableError, match="which cannot be sent back"):
+            workers.foreach_worker(lambda _: threading.Lock())
+        with pytest.raises(TrainableError, match="worker 0: the function raised Zero"):
+            workers.foreach_worker(lambda worker: 1 / worker.spec.index)
+        trainer.train()
+    finally:
+        trainer.stop()
+
+
+def test_B12_the_local_worker_takes_the_same_functions() -> None:
+    trainer = make()
+    assert trainer.workers.foreach_worker(lambda worker: worker.spec.index) == [0]
+    assert len(foreach_env(trainer.workers, lambda env: env)[0]) == 3
+    worker = local(trainer)
+    assert worker.get_policy("nobody") is None
+    assert worker.foreach_trainable_policy(lambda policy, pid: pid) == [DEFAULT_POLICY_ID]
+    assert worker.apply(lambda one: one is worker)
+    trainer.stop()
+
+
+def test_B6_B15_weights_bring_global_variables_along() -> None:
+    one, other = make(seed=1), make(seed=2)
+    worker = local(other)
+    worker.set_weights(local(one).get_weights(), {"timestep": 5})
+    assert worker.get_global_vars() == {"timestep": 5}
+    assert worker.for_policy(timestep) == 5
+    assert differences(worker.get_weights(), local(one).get_weights()) == []
+    worker.set_weights(worker.get_weights())
+    assert worker.get_global_vars() == {"timestep": 5}
+    one.stop()
+    other.stop()
+
+
+def test_B14_a_worker_gives_back_filters_and_policy() -> None:
+    one, other = make(seed=1), make(seed=2)
+    run(one, 1)
+    saved = local(one).save()
+    assert set(saved) == {"filters", "state"}
+    local(other).restore(saved)
+    assert differences(local(other).save(), saved) == []
+    one.stop()
+    other.stop()

@@ -1,0 +1,273 @@
+"""A checkpoint in a trainer that collects or filters in another way than the one that saved it."""
+
+import copy
+import logging
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.support.trainers import differences, final_state, make, run
+from trainables.algorithms.ppo import PPO
+from trainables.checkpoint.file import parse_name, read, verify
+from trainables.errors import ConfigError
+from trainables.trainer.agreement import COLLECTING
+
+ONE: dict[str, Any] = {"train_batch_size": None, "evaluation_interval": None, "num_sgd_iter": 1}
+RANKS = {"num_workers": 2, "data_parallel": True}
+OWN = {"synchronize_filters": False}
+#: How it was saved, how it is restored, and what the checkpoint says from there on.
+ELSEWHERE: dict[str, tuple[dict[str, Any], dict[str, Any], str]] = {
+    "two workers, none": ({"num_workers": 2}, {}, "num_workers: 0 (saved with 2)"),
+    "no worker, one": ({}, {"num_workers": 1}, "num_workers: 1 (saved with 0)"),
+    "one worker, none": ({"num_workers": 1}, {}, "num_workers: 0 (saved with 1)"),
+    "one worker, two": (
+        {"num_workers": 1},
+        {"num_workers": 2},
+        "num_workers: 2 (saved with 1)",
+    ),
+    "fewer environments": (
+        {},
+        {"num_envs_per_worker": 2},
+        "num_envs_per_worker: 2 (saved with 3)",
+    ),
+    "whole episodes": (
+        {},
+        {"batch_mode": "complete_episodes"},
+        "batch_mode: complete_episodes (saved with truncate_episodes)",
+    ),
+    "cut episodes": (
+        {"batch_mode": "complete_episodes"},
+        {},
+        "batch_mode: truncate_episodes (saved with complete_episodes)",
+    ),
+    "one native vector": (
+        {},
+        {"native_vector_env": True},
+        "native_vector_env: True (saved with False)",
+    ),
+    "environments apart": (
+        {},
+        {"remote_worker_envs": True},
+        "remote_worker_envs: True (saved with False)",
+    ),
+    "filters of their own": (
+        {},
+        OWN,
+        "synchronize_filters: False (saved with True)",
+    ),
+    "one filter for all": (OWN, {}, "synchronize_filters: True (saved with False)"),
+    "ranks, none": (
+        RANKS,
+        {},
+        "num_workers: 0 (saved with 2), data_parallel: False (saved with True)",
+    ),
+    "workers that learn": (
+        {"num_workers": 2},
+        RANKS,
+        "data_parallel: True (saved with False)",
+    ),
+}
+
+
+def trained(config: dict[str, Any]) -> tuple[PPO, dict[str, Any]]:
+    """A trainer of two iterations, stopped, and its state."""
+    trainer = make({**ONE, **config})
+    run(trainer, 2)
+    state = copy.deepcopy(trainer.get_state())
+    trainer.stop()
+    return trainer, state
+
+
+def learnt(trainer: PPO) -> Any:
+    """What the trainer has learnt after one iteration more."""
+    trainer.train()
+    return trainer.get_state()["trainable"]["data"]["policy"]
+
+
+def saved(trainer: PPO, folder: Path) -> tuple[Path, dict[str, Any]]:
+    """A checkpoint of the trainer, and the header of its file."""
+    path = trainer.save(folder)
+    named = parse_name(path.name)
+    assert named is not None
+    return path, verify(path, named[1])
+
+
+@pytest.mark.parametrize("case", ELSEWHERE)
+def test_what_was_learnt_comes_back_and_new_episodes_begin(
+    case: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    before, after, says = ELSEWHERE[case]
+    old = make({**ONE, **before})
+    run(old, 2)
+    path, header = saved(old, tmp_path)
+    assert header["exactness"] == "A exact state"
+    expected = copy.deepcopy(old.get_state())
+    observations = old.recent.copy()
+    actions = [old.compute_action(one) for one in observations]
+    old.stop()
+
+    new = make({**ONE, **after})
+    with caplog.at_level(logging.WARNING, "trainables"):
+        new.restore(path)
+    assert new.iteration == 2
+    assert [new.compute_action(one) for one in observations] == actions
+    state = new.get_state()
+    for part in ("policy", "filters", "progress", "streams"):
+        kept, was = (one["trainable"]["data"][part] for one in (state, expected))
+        assert differences(kept, was) == [], part
+    lengths = [
+        one["sampler"]["episodes"]["lengths"] for one in state["trainable"]["data"]["workers"]
+    ]
+    assert not np.concatenate(lengths).any(), "no episode is in flight"
+
+    why = f"restored after {old.progress.timesteps} steps with {says}"
+    (warning,) = [r.getMessage() for r in caplog.records if "restored after" in r.getMessage()]
+    assert warning.startswith(why)
+    assert "\n" not in warning
+    assert new.exactness == f"D not bit-exact: {why}"
+    (result,) = run(new, 1)
+    assert result["training_iteration"] == 3
+    assert result["timesteps_total"] > old.progress.timesteps
+    assert result["exactness"] == new.exactness
+
+    again, header = saved(new, tmp_path)
+    assert header["exactness"] == new.exactness
+    expected_tail = [run(new, 1), final_state(new)]
+    new.stop()
+    third = make({**ONE, **after})
+    third.restore(again)
+    assert third.exactness == new.exactness, "it is never exact again"
+    assert differences([run(third, 1), final_state(third)], expected_tail) == []
+    third.stop()
+
+
+def test_a_second_time_is_told_beside_the_first(tmp_path: Path) -> None:
+    trainer = make(ONE)
+    for width in (2, 1):
+        path = trainer.save(tmp_path)
+        trainer.stop()
+        trainer = make({**ONE, "num_envs_per_worker": width})
+        trainer.restore(path)
+    assert "num_envs_per_worker: 2 (saved with 3); restored after" in trainer.exactness
+    assert trainer.exactness.endswith("num_envs_per_worker: 1 (saved with 2)")
+    trainer.stop()
+
+
+def test_a_trainer_that_has_lived_begins_new_episodes_too(tmp_path: Path) -> None:
+    two = make({**ONE, "num_envs_per_worker": 2})
+    run(two, 1)
+    path = two.save(tmp_path)
+    two.stop()
+    fresh, lived = make(ONE), make(ONE)
+    run(lived, 2)
+    for trainer in (fresh, lived):
+        trainer.restore(path)
+    assert differences(run(fresh, 2), run(lived, 2)) == []
+    assert differences(final_state(fresh), final_state(lived)) == []
+    for trainer in (fresh, lived):
+        trainer.stop()
+
+
+def test_workers_with_filters_of_their_own_begin_with_what_all_have_seen(tmp_path: Path) -> None:
+    old = make(ONE)
+    run(old, 2)
+    path = old.save(tmp_path)
+    old.stop()
+    new = make({**ONE, **OWN})
+    new.restore(path)
+    data = new.get_state()["trainable"]["data"]
+    assert differences(data["workers"][0]["filters"], data["filters"]) == []
+    assert data["filters"]["observation"]["base"]["count"] > 0
+    new.stop()
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "place"),
+    [
+        ({}, {"observation_filter": "NoFilter"}, "observation_filter: 'NoFilter'"),
+        ({"observation_filter": "NoFilter"}, {}, "observation_filter: 'MeanStdFilter'"),
+        (
+            {},
+            {"observation_filter": "trainables.policies.filters:MeanStdFilter"},
+            "observation_filter: 'trainables.policies.filters:MeanStdFilter'",
+        ),
+        ({}, {"normalize_rewards": False}, "normalize_rewards: False"),
+        ({"normalize_rewards": False}, {}, "normalize_rewards: True"),
+    ],
+)
+@pytest.mark.parametrize("workers", [0, 1])
+def test_another_filter_is_refused_in_one_line(
+    before: dict[str, Any], after: dict[str, Any], place: str, workers: int, tmp_path: Path
+) -> None:
+    old = make({**ONE, **before})
+    run(old, 1)
+    path = old.save(tmp_path)
+    old.stop()
+    new = make({**ONE, **after, "num_workers": workers})
+    with pytest.raises(ConfigError) as refusal:
+        new.restore(path)
+    new.stop()
+    assert str(refusal.value).startswith(f"{place} is not allowed; expected ")
+    assert "as in the checkpoint" in str(refusal.value)
+    assert "\n" not in str(refusal.value)
+
+
+def test_filters_with_equal_states_stand_for_each_other(tmp_path: Path) -> None:
+    old = make(ONE)
+    run(old, 1)
+    path = old.save(tmp_path)
+    new = make({**ONE, "observation_filter": "ConcurrentMeanStdFilter"})
+    new.restore(path)
+    assert new.exactness == "A exact state"
+    assert differences(learnt(old), learnt(new)) == []
+    for trainer in (old, new):
+        trainer.stop()
+
+
+@pytest.mark.parametrize("case", ELSEWHERE)
+def test_what_goes_on_exactly_or_not_at_all_refuses_it_in_one_line(case: str) -> None:
+    before, after, says = ELSEWHERE[case]
+    _, state = trained(before)
+    new = make({**ONE, **after})
+    with pytest.raises(ConfigError) as refusal:
+        new.continue_from(state, "the checkpoint of iteration 2")
+    new.stop()
+    assert refusal.value.place == says.partition(":")[0]
+    assert "as in the checkpoint" in str(refusal.value)
+    assert "\n" not in str(refusal.value)
+
+
+@pytest.mark.parametrize("case", ELSEWHERE)
+def test_checkpoints_that_do_not_say_how_they_collected_are_read_too(
+    case: str, tmp_path: Path
+) -> None:
+    before, after, says = ELSEWHERE[case]
+    _, state = trained(before)
+    told = state["trainable"]["data"].pop("collected")
+    assert set(COLLECTING) <= set(told)
+    same = make({**ONE, **before})
+    same.set_state(state)
+    assert same.exactness == "A exact state"
+    same.stop()
+    if says.startswith(("native", "remote")):
+        return  # nothing in them tells of it
+    new = make({**ONE, **after})
+    adapted = new.adapted(state)["trainable"]["data"]
+    assert adapted["inexact"].endswith(says)
+    new.stop()
+
+
+def test_an_exact_restore_says_nothing(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    old = make(ONE)
+    (result,) = run(old, 1)
+    path = old.save(tmp_path)
+    old.stop()
+    new = make(ONE)
+    with caplog.at_level(logging.WARNING, "trainables"):
+        new.restore(path)
+    new.stop()
+    assert "exactness" not in result
+    assert "inexact" not in read(path).state["trainable"]["data"]
+    assert not [r for r in caplog.records if r.levelno >= logging.WARNING]

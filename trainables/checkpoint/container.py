@@ -1,0 +1,287 @@
+"""The bytes of a checkpoint file: magic, header, sections, digest.
+
+    magic           6 bytes   ``SWCK``, format (1 byte), newline
+    header length   4 bytes   unsigned, little-endian; at most 1 MiB
+    header                    JSON, canonical: sorted keys, no spaces, ASCII
+    sections                  each begins at a multiple of 64 bytes; zeros between
+    digest          32 bytes  SHA-256 of everything before it
+
+The first section is the pickled state, the others are its arrays in C order. The header lists
+them in order: name, offset (bytes after the first 64-byte boundary behind the header), len
+(bytes), sha256, dtype, shape. The section of a large array names segments in place of an offset
+(`trainables.checkpoint.segments`). The header may be signed (`trainables.checkpoint.signing`). A
+newer format of the header raises `FORMAT`; `MIN_READER` is raised only when older programs cannot
+read it.
+"""
+
+import contextlib
+import hashlib
+import struct
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from trainables.checkpoint import segments, signing
+from trainables.checkpoint.disk import Piece
+from trainables.checkpoint.state import Packed
+from trainables.checkpoint.tagged import array_of
+from trainables.core import strict_json
+from trainables.errors import (
+    CheckpointError,
+    CorruptCheckpoint,
+    StateError,
+    WrongFormat,
+    printable,
+)
+
+FORMAT: Final = 1
+MIN_READER: Final = 1
+MAX_HEADER_BYTES: Final = 2**20
+
+_MAGIC = b"SWCK\x01\n"
+_PREFIX = struct.Struct("<6sI")
+_DIGEST_BYTES = 32
+_ALIGNMENT = 64
+_INSIDE_KEYS = {"name", "offset", "len", "sha256", "dtype", "shape"}
+
+
+class Container(NamedTuple):
+    """A parsed file; its arrays are nobody else's."""
+
+    header: dict[str, Any]
+    packed: Packed
+
+
+# ---- writing ----------------------------------------------------------------------------------
+
+
+def build(
+    header: Mapping[str, Any],
+    packed: Packed,
+    outside: Mapping[int, segments.Section],
+    trust: signing.Trust | None = None,
+) -> list[Piece]:
+    """The file as pieces, to be written one after the other; the last is the digest.
+
+    Args:
+        header: JSON.
+        packed: the state.
+        outside: index of an array → its section, for those that lie in segments.
+        trust: what signs it; None: it is not signed.
+
+    Raises:
+        StateError: a header that is no JSON, or more arrays than a header can list.
+    """
+    sections, bodies, offset = [], [], 0
+    for index, array in enumerate([np.frombuffer(packed.pickled, np.uint8), *packed.arrays]):
+        if index - 1 in outside:
+            sections.append({"name": _name(index), **outside[index - 1]})
+            continue
+        body = array.reshape(-1).view(np.uint8).data
+        sections.append(
+            {
+                "name": _name(index),
+                "offset": offset,
+                "len": body.nbytes,
+                "sha256": hashlib.sha256(body).hexdigest(),
+                "dtype": array.dtype.str,
+                "shape": list(array.shape),
+            }
+        )
+        bodies.append(body)
+        offset = _aligned(offset + body.nbytes)
+    text = _header_bytes(header, sections, trust)
+    start = _PREFIX.size + len(text)
+    pieces: list[Piece] = [_PREFIX.pack(_MAGIC, len(text)) + text + _padding(start)]
+    for body in bodies[:-1]:
+        pieces += [body, _padding(body.nbytes)]
+    pieces.append(bodies[-1])
+    digest = hashlib.sha256()
+    for piece in pieces:
+        digest.update(piece)
+    return [*pieces, digest.digest()]
+
+
+def _header_bytes(
+    header: Mapping[str, Any], sections: list[segments.Section], trust: signing.Trust | None
+) -> bytes:
+    entries = {**header, "format": FORMAT, "min_reader": MIN_READER, "sections": sections}
+    try:
+        strict_json.check_depth(header)
+        text = strict_json.canonical(signing.sign(entries, trust) if trust else entries)
+    except (TypeError, ValueError) as error:
+        raise StateError("header", str(error), "use JSON: str keys, finite numbers") from error
+    if len(text) > MAX_HEADER_BYTES:
+        found = f"{len(text)} bytes, with a list of {len(sections)} large arrays,"
+        raise StateError("header", found, "stack arrays of one shape into one")
+    return text
+
+
+def _name(index: int) -> str:
+    return f"array-{index - 1}" if index else "state"
+
+
+def _aligned(position: int) -> int:
+    return -(-position // _ALIGNMENT) * _ALIGNMENT
+
+
+def _padding(length: int) -> bytes:
+    return bytes(_aligned(length) - length)
+
+
+# ---- reading ----------------------------------------------------------------------------------
+
+
+def digest_of(content: memoryview, source: object) -> str:
+    """The digest that a whole file must have, in hexadecimal: that of its bytes but the last 32.
+
+    Raises:
+        WrongFormat, CorruptCheckpoint: too short for a checkpoint.
+    """
+    if len(content) < _PREFIX.size + _DIGEST_BYTES:
+        _check_magic(content, source)
+        raise CorruptCheckpoint(source, f"cut off after {len(content)} bytes")
+    return hashlib.sha256(content[:-_DIGEST_BYTES]).hexdigest()
+
+
+def check_seal(content: memoryview, digest: str, source: object) -> None:
+    """Check the magic, and the digest at the file's end against that of its bytes.
+
+    Raises:
+        WrongFormat: no checkpoint, or one of another format.
+        CorruptCheckpoint: the bytes do not give the digest.
+    """
+    _check_magic(content, source)
+    if digest != content[-_DIGEST_BYTES:].hex():
+        raise CorruptCheckpoint(source, "damaged or cut off: its bytes do not give its SHA-256")
+
+
+def header_of(content: memoryview, source: object) -> dict[str, Any]:
+    """The header of a file whose digest has been checked.
+
+    Raises:
+        WrongFormat: it asks for a newer reader.
+        CorruptCheckpoint: it is not what `build` writes.
+    """
+    length = _header_length(content)
+    if not 0 < length <= min(MAX_HEADER_BYTES, len(content) - _PREFIX.size - _DIGEST_BYTES):
+        raise CorruptCheckpoint(source, f"its header cannot have {length} bytes")
+    try:
+        header = strict_json.parse(bytes(content[_PREFIX.size : _PREFIX.size + length]))
+    except (ValueError, RecursionError) as error:
+        reason = printable(f"its header is not valid: {error}")
+        raise CorruptCheckpoint(source, reason) from error
+    if not isinstance(header, dict):
+        raise CorruptCheckpoint(source, "its header is no JSON object")
+    _check_versions(header, source)
+    return header
+
+
+def parse(content: memoryview, header: dict[str, Any], source: Path) -> Container:
+    """Header and sections of a file whose header has been read.
+
+    Raises:
+        CorruptCheckpoint: the sections are not what `build` writes, or a segment is not.
+        UnreadableCheckpoint: there is not memory enough for its arrays.
+    """
+    with _valid_sections(source):
+        _check_outside(header, source)
+        arrays = [
+            segments.load(section, source) if body is None else _copied(section, body)
+            for section, body in _sections(header, content)
+        ]
+    return Container(header, Packed(arrays[0].tobytes(), arrays[1:]))
+
+
+def verify(content: memoryview, header: dict[str, Any], source: Path) -> None:
+    """Check the sections and their segments without keeping any; raises as `parse`."""
+    with _valid_sections(source):
+        for section, body in _sections(header, content):
+            if body is None:
+                segments.verify(section, source)
+
+
+@contextlib.contextmanager
+def _valid_sections(source: object) -> Iterator[None]:
+    try:
+        yield
+    except CheckpointError:
+        raise
+    except (ValueError, TypeError, KeyError, OverflowError) as error:
+        reason = printable(f"its list of sections is not valid: {error}")
+        raise CorruptCheckpoint(source, reason) from error
+
+
+def _check_outside(header: Mapping[str, Any], source: Path) -> None:
+    outside = [section for section in header["sections"] if "segments" in section]
+    for section in outside:
+        segments.check(section, source)
+    if outside:
+        segments.check_memory(outside, source)
+
+
+def _check_magic(content: memoryview, source: object) -> None:
+    magic = bytes(content[: len(_MAGIC)])
+    if magic == _MAGIC:
+        return
+    if magic[:4] == _MAGIC[:4] and len(magic) == len(_MAGIC) and magic[-1:] == b"\n":
+        raise WrongFormat(source, f"of format {magic[4]}; this program reads format {FORMAT}")
+    if _MAGIC.startswith(magic):
+        raise CorruptCheckpoint(source, f"cut off after {len(magic)} bytes")
+    raise WrongFormat(source, "no checkpoint: it does not begin with SWCK")
+
+
+def _header_length(content: memoryview) -> int:
+    return int(_PREFIX.unpack_from(content)[1])
+
+
+def _check_versions(header: Mapping[str, Any], source: object) -> None:
+    written, needed = header.get("format"), header.get("min_reader")
+    if not (type(written) is int and type(needed) is int and 1 <= needed <= written):
+        raise WrongFormat(source, f"its format is {written!r}, for readers from {needed!r}")
+    if needed > FORMAT:
+        raise WrongFormat(source, f"for readers of format {needed}; this program reads {FORMAT}")
+
+
+def _sections(
+    header: Mapping[str, Any], content: memoryview
+) -> Iterator[tuple[segments.Section, memoryview | None]]:
+    """Each section and its bytes; None: they lie in segments. The bytes fill the file in order."""
+    listed = header["sections"]
+    if not isinstance(listed, list) or not listed:
+        raise ValueError("expected a list with the section 'state'")
+    start = _aligned(_PREFIX.size + _header_length(content))
+    data = content[start : len(content) - _DIGEST_BYTES]
+    offset, end = 0, 0
+    for index, section in enumerate(listed):
+        if not isinstance(section, dict) or section.get("name") != _name(index):
+            raise ValueError(f"expected the section {_name(index)}")
+        if section.keys() == segments.KEYS and index:
+            yield section, None
+            continue
+        if section.keys() != _INSIDE_KEYS:
+            raise ValueError(f"section {index} must have {', '.join(sorted(_INSIDE_KEYS))}")
+        if section["offset"] != offset:
+            raise ValueError(f"expected the section {_name(index)} at byte {offset}")
+        yield section, _body(section, data[offset:])
+        end = offset + section["len"]
+        offset = _aligned(end)
+    if end != len(data):
+        raise ValueError(f"the sections end at byte {end} of {len(data)}")
+
+
+def _body(section: Mapping[str, Any], rest: memoryview) -> memoryview:
+    name, length = section["name"], section["len"]
+    if not 0 <= length <= len(rest):
+        raise ValueError(f"the section {name} reaches beyond the end")
+    body = rest[:length]
+    if hashlib.sha256(body).hexdigest() != section["sha256"]:
+        raise ValueError(f"the section {name} does not give its SHA-256")
+    return body
+
+
+def _copied(section: segments.Section, body: memoryview) -> NDArray[Any]:
+    return array_of(body, section["dtype"], section["shape"]).copy()

@@ -1,0 +1,184 @@
+"""The normal form of a state: plain containers, constants, tagged dicts and arrays in C order.
+
+What may stand in a state is said in `trainables.checkpoint.state`; all else is refused here, by
+path.
+"""
+
+from collections import OrderedDict, defaultdict
+from collections.abc import Callable, Iterable
+from types import NoneType
+from typing import Any, Final, NoReturn
+
+import numpy as np
+from numpy.typing import NDArray
+
+from trainables.checkpoint import tagged
+from trainables.checkpoint.pickle_scan import MAX_DEPTH, MAX_OPCODES
+from trainables.checkpoint.tagged import INLINE_BYTES, OPAQUE, TAG
+from trainables.errors import StateError, printable
+
+#: Most values in one state; each needs at most two opcodes, and a few are needed around them.
+MAX_VALUES: Final = MAX_OPCODES // 2 - 100
+_INT64: Final = 2**63
+_SHOWN: Final = 60
+_MAX_INT_BITS = 8 * 255 - 1  # LONG1: 255 bytes, one bit of them the sign
+_CONSTANTS: Final = frozenset({NoneType, bool, float, str})
+
+
+def normalise(value: Any, path: str = "state") -> Any:
+    """`value` as plain containers, constants, tagged dicts and large arrays, the latter in C order.
+
+    Raises:
+        StateError: something that cannot stand in a checkpoint; its path starts with `path`.
+    """
+    return Normaliser().visit(value, (None, path), 0)
+
+
+#: Where a value was found: the path of what holds it, and its key or index there.
+Path = tuple[Any, str | int]
+
+
+class Normaliser:
+    """One walk over a state, counting its values."""
+
+    def __init__(self) -> None:
+        self.values = 0
+        self.opaque = False
+        self.walks: dict[type, Callable[[Any, Path, int], Any]] = {
+            int: self._int,
+            bytes: self._bytes,
+            list: self._list,
+            tuple: self._tuple,
+            dict: self._dict,
+            OrderedDict: self._dict,
+            defaultdict: self._dict,
+            set: self._set,
+            frozenset: self._set,
+            np.ndarray: self._array,
+        }
+
+    def visit(self, value: Any, path: Path, depth: int) -> Any:
+        """The normal form of `value`, which lies inside `depth` containers."""
+        if type(value) in _CONSTANTS:
+            return value
+        walk = self.walks.get(type(value))
+        return walk(value, path, depth) if walk else self._tagged(value, path, depth)
+
+    def _enter(self, values: int, path: Path, depth: int) -> None:
+        self.values += values
+        if depth >= MAX_DEPTH:
+            found = f"nesting deeper than {MAX_DEPTH} levels"
+            _refuse(path, found, "flatten it; it may contain itself")
+        if self.values > MAX_VALUES:
+            found = f"more than {MAX_VALUES} values"
+            _refuse(path, found, "hold long lists of numbers in numpy arrays")
+
+    def _int(self, value: int, path: Path, _: int) -> int:
+        if value.bit_length() > _MAX_INT_BITS:
+            found = f"an int of {value.bit_length()} bits"
+            _refuse(path, found, f"use at most {_MAX_INT_BITS} bits")
+        return value
+
+    def _bytes(self, value: bytes, path: Path, depth: int) -> Any:
+        return value if len(value) <= INLINE_BYTES else self._tagged(value, path, depth)
+
+    def _items(self, value: Iterable[Any], path: Path, depth: int) -> list[Any]:
+        inside = depth + 1
+        return [
+            item
+            if (kind := type(item)) in _CONSTANTS or (kind is int and -_INT64 <= item < _INT64)
+            else self.visit(item, (path, index), inside)
+            for index, item in enumerate(value)
+        ]
+
+    def _list(self, value: list[Any], path: Path, depth: int) -> list[Any]:
+        self._enter(1 + len(value), path, depth)
+        return self._items(value, path, depth)
+
+    def _tuple(self, value: tuple[Any, ...], path: Path, depth: int) -> tuple[Any, ...]:
+        self._enter(1 + len(value), path, depth)
+        return tuple(self._items(value, path, depth))
+
+    def _set(self, value: set[Any] | frozenset[Any], path: Path, depth: int) -> Any:
+        self._enter(1 + len(value), path, depth)
+        for item in value:
+            if not _is_hashed_alike(item):
+                found = f"{_described(item)} in a set"
+                _refuse(path, found, "use str, float, bool, None, short bytes and ints of 64 bits")
+        return value
+
+    def _dict(self, value: dict[Any, Any], path: Path, depth: int) -> dict[Any, Any]:
+        self._enter(1 + 2 * len(value), path, depth)
+        for key in value:
+            if not _is_key(key):
+                _refuse(path, f"the key {_described(key)}", "use str, or int of up to 64 bits")
+        inside = depth + 1
+        return {
+            key: item if type(item) in _CONSTANTS else self.visit(item, (path, key), inside)
+            for key, item in value.items()
+        }
+
+    def _array(self, value: NDArray[Any], path: Path, depth: int) -> Any:
+        try:
+            encoded = tagged.encode_array(value)
+        except tagged.NotData as error:
+            _refuse(path, error.found, error.remedy)
+        return self._fields(encoded, path, depth) if isinstance(encoded, dict) else encoded
+
+    def _tagged(self, value: Any, path: Path, depth: int) -> dict[str, Any]:
+        try:
+            fields = tagged.encode(value)
+        except tagged.NotData as error:
+            _refuse(path, error.found, error.remedy)
+        self.opaque |= fields[TAG] == OPAQUE
+        return self._fields(fields, path, depth)
+
+    def _fields(self, fields: dict[str, Any], path: Path, depth: int) -> dict[str, Any]:
+        self._enter(1 + 2 * len(fields), path, depth)
+        return {name: self.visit(field, path, depth + 1) for name, field in fields.items()}
+
+
+def parts_of(normal: Any, path: Path) -> list[tuple[Any, Path]]:
+    """What a container in normal form holds, and where; what is no container holds nothing."""
+    if isinstance(normal, dict):
+        if TAG in normal:  # its fields are no places of the state
+            return [(field, path) for field in normal.values()]
+        return [(item, (path, key)) for key, item in normal.items()]
+    if isinstance(normal, (list, tuple)):
+        return [(item, (path, index)) for index, item in enumerate(normal)]
+    return []
+
+
+def _is_key(key: object) -> bool:
+    if isinstance(key, str):
+        return type(key) is str and key != TAG
+    return type(key) is int and -_INT64 <= key < _INT64
+
+
+def _is_hashed_alike(item: object) -> bool:
+    """Whether a set may hold `item`: a constant whose hash nobody can make collide."""
+    if type(item) is bytes:
+        return len(item) <= INLINE_BYTES
+    if type(item) is int:
+        return _is_key(item)
+    return type(item) in _CONSTANTS
+
+
+def _described(value: object) -> str:
+    if isinstance(value, int) and value.bit_length() > _INT64.bit_length():
+        return f"an int of {value.bit_length()} bits"  # its digits take minutes
+    shown = value[:_SHOWN] if isinstance(value, str) else value
+    text = repr(shown) if isinstance(value, (str, int, float)) else "…"
+    return f"{printable(text[:_SHOWN])} of type {type(value).__name__}"
+
+
+def _refuse(path: Path, found: str, remedy: str) -> NoReturn:
+    raise StateError(written(path), found, remedy)
+
+
+def written(path: Path) -> str:
+    """A path as messages show it."""
+    holder, step = path
+    if holder is None:
+        return str(step)
+    return written(holder) + (f"[{step}]" if isinstance(step, int) else f".{printable(step)}")

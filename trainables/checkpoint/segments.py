@@ -1,0 +1,200 @@
+"""Large arrays lie beside the checkpoint, in immutable files named by their digest.
+
+An array of `SEGMENT_BYTES` or more is cut into chunks; each is a file ``seg-<sha256>`` in the
+checkpoint's folder. A chunk that is there already, byte for byte, is not written again: of a
+replay buffer only what changed since the last checkpoint goes to the disk. Chunks are views of the
+array, and reading fills the array that is handed out, so nothing is held twice.
+
+A section of a container's header that names segments has the keys `KEYS`. Segments are durable
+before the checkpoint that names them takes its name. They are deleted by whoever knows all
+checkpoints of the folder and that nobody writes in it (`named` says what one of them needs).
+"""
+
+import contextlib
+import hashlib
+import math
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from trainables.checkpoint import disk
+from trainables.checkpoint.tagged import DTYPES
+from trainables.errors import CorruptCheckpoint, UnreadableCheckpoint
+
+#: Arrays of at least this size leave the file.
+SEGMENT_BYTES: Final = 16 * 2**20
+#: Most bytes of arrays inside one file; what comes after leaves it whatever its size.
+INSIDE_BYTES: Final = 64 * 2**20
+#: Smallest chunk, and most chunks of an array: larger arrays have larger chunks.
+CHUNK_BYTES: Final = 4 * 2**20
+MOST_CHUNKS: Final = 1024
+#: Most axes of an array; numpy has no more.
+MOST_AXES: Final = 64
+#: Name of a segment; to be matched in full.
+PATTERN: Final = re.compile(r"seg-[0-9a-f]{64}")
+#: Keys of a section whose bytes lie in segments.
+KEYS: Final = frozenset({"name", "len", "dtype", "shape", "chunk", "segments"})
+
+_DIGEST = re.compile(r"[0-9a-f]{64}")
+_PAGE = 4 * 2**20
+
+Section = dict[str, Any]
+
+
+# ---- writing ----------------------------------------------------------------------------------
+
+
+def outside(arrays: Sequence[NDArray[Any]]) -> list[int]:
+    """Indices of the arrays that leave the file."""
+    chosen, inside = [], 0
+    for index, array in enumerate(arrays):
+        if array.nbytes >= SEGMENT_BYTES or inside + array.nbytes > INSIDE_BYTES:
+            chosen.append(index)
+        else:
+            inside += array.nbytes
+    return chosen
+
+
+def write(parent: int, array: NDArray[Any], epoch: int) -> Section:
+    """Put `array` (C order) into segments in the folder `parent`; returns its section, unnamed.
+
+    Raises:
+        OSError: the disk refused.
+    """
+    body = array.reshape(-1).view(np.uint8)
+    chunk = _chunk_of(body.nbytes)
+    digests = []
+    for start in range(0, body.nbytes, chunk):
+        piece = body[start : start + chunk]
+        digest = hashlib.sha256(piece.data).hexdigest()
+        if not _is_there(parent, f"seg-{digest}", piece):
+            disk.publish(parent, f"seg-{digest}", piece.nbytes, [piece.data], epoch)
+        digests.append(digest)
+    return {
+        "len": body.nbytes,
+        "dtype": array.dtype.str,
+        "shape": list(array.shape),
+        "chunk": chunk,
+        "segments": digests,
+    }
+
+
+def _chunk_of(length: int) -> int:
+    chunk = CHUNK_BYTES
+    while chunk * MOST_CHUNKS < length:
+        chunk *= 2
+    return chunk
+
+
+def _is_there(parent: int, name: str, piece: NDArray[np.uint8]) -> bool:
+    """Whether the segment is whole; one that was damaged is written again, which heals it."""
+    try:
+        with disk.reading(name, parent) as (file, size):
+            if size != piece.nbytes:
+                return False
+            buffer = np.empty(min(size, _PAGE), np.uint8)
+            for start in range(0, size, _PAGE):
+                part = piece[start : start + _PAGE]
+                found = buffer[: part.nbytes]
+                if not (disk.fill(file, found.data) and np.array_equal(found, part)):
+                    return False
+            return True
+    except (OSError, disk.NotRegular):
+        return False
+
+
+# ---- reading ----------------------------------------------------------------------------------
+
+
+def named(header: Mapping[str, Any]) -> set[str]:
+    """File names of the segments that a checkpoint needs; its header has been checked."""
+    return {
+        f"seg-{digest}" for section in header["sections"] for digest in section.get("segments", ())
+    }
+
+
+def load(section: Section, source: Path) -> NDArray[Any]:
+    """The array of `section`, of the checkpoint file `source`.
+
+    Raises:
+        ValueError: the section is not one that `write` makes.
+        CorruptCheckpoint: a segment is missing or damaged.
+    """
+    check(section, source)
+    array = np.empty(tuple(section["shape"]), section["dtype"])
+    body = array.reshape(-1).view(np.uint8)
+    for digest, start in _chunks(section):
+        _fill(source, digest, body[start : start + section["chunk"]])
+    return array
+
+
+def check_memory(sections: Iterable[Section], source: Path) -> None:
+    """Refuse what does not fit: a checkpoint must not end the process that reads it.
+
+    Raises:
+        UnreadableCheckpoint: all arrays of `sections` together are larger than the free memory.
+    """
+    import psutil
+
+    length = sum(section["len"] for section in sections)
+    if length > (free := psutil.virtual_memory().available):
+        needed = f"needs {length} bytes of memory for its arrays; {free} are free"
+        raise UnreadableCheckpoint(source, needed)
+
+
+def verify(section: Section, source: Path) -> None:
+    """Check that all segments of `section` are whole; raises as `load`."""
+    check(section, source)
+    buffer = np.empty(min(section["chunk"], section["len"]), np.uint8)
+    for digest, start in _chunks(section):
+        _fill(source, digest, buffer[: section["len"] - start])
+
+
+def check(section: Section, source: Path) -> None:
+    """Raise as `load` unless every number fits the others and every file has the right size."""
+    length, digests = section["len"], section["segments"]
+    if _length_of(section["dtype"], section["shape"]) != length or length == 0:
+        raise ValueError(f"{length} bytes are not those of an array of shape {section['shape']}")
+    chunk = section["chunk"]
+    if type(chunk) is not int or chunk < 1 or len(digests) != -(-length // chunk):
+        raise ValueError(f"{len(digests)} segments cannot hold {length} bytes")
+    for digest, start in _chunks(section):
+        if not (isinstance(digest, str) and _DIGEST.fullmatch(digest)):
+            raise ValueError("a segment's digest is not valid")
+        with _opened(source, digest) as (_, size):
+            if size != min(chunk, length - start):
+                raise CorruptCheckpoint(source, f"its segment seg-{digest} has {size} bytes")
+
+
+def _length_of(dtype: str, shape: Sequence[int]) -> int:
+    if dtype not in DTYPES:
+        raise ValueError(f"dtype {dtype!r} is not allowed")
+    if len(shape) > MOST_AXES or any(type(size) is not int or size < 0 for size in shape):
+        raise ValueError(f"shape {shape} is not one of an array")
+    return math.prod(shape) * np.dtype(dtype).itemsize
+
+
+def _chunks(section: Section) -> Iterator[tuple[str, int]]:
+    """Digest and first byte of every chunk."""
+    for index, digest in enumerate(section["segments"]):
+        yield digest, index * section["chunk"]
+
+
+@contextlib.contextmanager
+def _opened(source: Path, digest: str) -> Iterator[tuple[int, int]]:
+    try:
+        with disk.reading(source.with_name(f"seg-{digest}")) as found:
+            yield found
+    except (FileNotFoundError, disk.NotRegular) as error:
+        raise CorruptCheckpoint(source, f"its segment seg-{digest} is missing") from error
+
+
+def _fill(source: Path, digest: str, part: NDArray[np.uint8]) -> None:
+    with _opened(source, digest) as (file, _):
+        whole = disk.fill(file, part.data)
+    if not whole or hashlib.sha256(part.data).hexdigest() != digest:
+        raise CorruptCheckpoint(source, f"its segment seg-{digest} is damaged or cut off")

@@ -1,0 +1,170 @@
+"""Who wrote a checkpoint: bytes that may run code stand only in checkpoints signed by a key.
+
+Most checkpoints hold plain data, which runs nothing whoever wrote it; they need no signature. But
+files that a trainable writes itself, and pickles that it opts in to, are `Opaque`: what they do
+when they are used nobody can tell. A checkpoint that holds them is signed (HMAC-SHA256 over its
+header, which carries the digest of every section and the trial and step that it belongs to), and
+they are handed back only when the signature is that of one's own key, or when a person has said
+that this one checkpoint is trusted.
+
+    $XDG_CONFIG_HOME/sweep/key        32 random bytes, readable by their owner alone
+    $XDG_CONFIG_HOME/sweep/trusted    digests of trusted checkpoints, one per line
+
+The folder is ``~/.config/sweep`` where the variable is not set. A `Trust` travels to workers with
+what they are asked to do; the key is never in a checkpoint, a log or a message.
+"""
+
+import contextlib
+import hashlib
+import hmac
+import os
+import re
+import secrets
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+from trainables.checkpoint import disk
+from trainables.core import strict_json
+from trainables.errors import SigningError, UntrustedCheckpoint, printable
+
+KEY_BYTES: Final = 32
+#: Largest list of trusted digests, bytes.
+MAX_LIST_BYTES: Final = 16 * 2**20
+_DIGEST = re.compile(r"[0-9a-f]{64}")
+_OTHERS = 0o077
+_MAY_RUN = (
+    "holds files or pickles that may run code when they are restored. Ask its author for the "
+    "exported model or, if you trust them, accept it: sweep trust FILE"
+)
+
+
+@dataclass(frozen=True)
+class Opaque:
+    """Bytes that may run code when they are used: they stand in signed checkpoints only."""
+
+    data: bytes
+
+
+@dataclass(frozen=True)
+class Trust:
+    """Whose checkpoints may hold opaque bytes."""
+
+    key: bytes = field(repr=False)
+    """One's own: it signs, and what it signed is accepted."""
+    digests: frozenset[str] = frozenset()
+    """SHA-256 of further checkpoint files, hexadecimal."""
+
+    @property
+    def name(self) -> str:
+        """A public name of the key, which gives nothing of it away."""
+        return hashlib.sha256(b"sweep key name" + self.key).hexdigest()[:16]
+
+
+# ---- signatures -------------------------------------------------------------------------------
+
+
+def sign(header: Mapping[str, Any], trust: Trust) -> dict[str, Any]:
+    """`header` with the name of the key, and its signature of everything else in it."""
+    named = {**header, "key": trust.name}
+    return {**named, "mac": _mac(trust.key, named)}
+
+
+def check(header: Mapping[str, Any], trust: Trust, source: object) -> None:
+    """Raise UntrustedCheckpoint unless `header` is signed by one's own key."""
+    found, signer = header.get("mac"), header.get("key")
+    if not isinstance(found, str):
+        raise UntrustedCheckpoint(source, f"is not signed, and {_MAY_RUN}")
+    unsigned = {key: value for key, value in header.items() if key != "mac"}
+    if not hmac.compare_digest(_mac(trust.key, unsigned).encode(), found.encode()):
+        whose = f"is signed by the key {printable(str(signer)[:16])}, yours is {trust.name}"
+        raise UntrustedCheckpoint(source, f"{whose}; it {_MAY_RUN}")
+
+
+def _mac(key: bytes, header: Mapping[str, Any]) -> str:
+    return hmac.new(key, strict_json.canonical(header), hashlib.sha256).hexdigest()
+
+
+# ---- files of one's own -----------------------------------------------------------------------
+
+
+def local() -> Trust:
+    """The key of the person who runs this program, made if there is none, and their list.
+
+    Raises:
+        SigningError: the key cannot be made or read, or others can read it.
+    """
+    folder = _folder()
+    try:
+        disk.make_folder(folder, "key")
+        key = _read(folder / "key", KEY_BYTES) or _new_key(folder)
+        listed = _read(folder / "trusted", MAX_LIST_BYTES) or b""
+    except OSError as error:
+        reason = error.strerror or str(error)
+        raise SigningError(folder, reason, "set XDG_CONFIG_HOME to a folder of yours") from error
+    if len(key) != KEY_BYTES:
+        raise SigningError(folder / "key", f"{len(key)} bytes, not {KEY_BYTES}", "remove it")
+    return Trust(key, frozenset(_DIGEST.findall(listed.decode("ascii", "replace"))))
+
+
+def local_if_possible() -> Trust | None:
+    """As `local`; None where there can be no key: what needs one will say so."""
+    try:
+        return local()
+    except SigningError:
+        return None
+
+
+def trust(digests: Iterable[str]) -> None:
+    """Accept these checkpoints from now on, whoever signed them, for the person who runs this.
+
+    Raises:
+        SigningError: the list cannot be written.
+    """
+    listed = sorted(local().digests | set(digests))
+    text = "".join(f"{digest}\n" for digest in listed).encode()
+    try:
+        with disk.opened(_folder()) as folder:
+            disk.publish(folder, "trusted", len(text), [text], 0)
+            disk.sync(folder)
+    except OSError as error:
+        reason = error.strerror or str(error)
+        raise SigningError(_folder(), reason, "set XDG_CONFIG_HOME to a folder of yours") from error
+
+
+def _folder() -> Path:
+    try:
+        base = os.environ.get("XDG_CONFIG_HOME") or Path.home() / ".config"
+    except RuntimeError as error:
+        raise SigningError("~", str(error), "set XDG_CONFIG_HOME to a folder of yours") from error
+    return Path(base) / "sweep"
+
+
+def _read(path: Path, limit: int) -> bytes | None:
+    """The bytes of a file that belongs to us alone; None: there is none."""
+    try:
+        with disk.reading(path) as (file, size):
+            status = os.fstat(file)
+            if status.st_uid != os.geteuid() or status.st_mode & _OTHERS:
+                remedy = f"chmod 600 {path}, if it is yours"
+                raise SigningError(path, "others own it or can read it", remedy)
+            if size > limit:
+                raise SigningError(path, f"{size} bytes; at most {limit}", "remove it")
+            return os.read(file, size)
+    except FileNotFoundError:
+        return None
+    except disk.NotRegular:
+        raise SigningError(path, "a link, folder, pipe or device", "remove it") from None
+
+
+def _new_key(folder: Path) -> bytes:
+    """A new key, or the one that another process has just made."""
+    draft = f".key-{os.getpid()}-{secrets.token_hex(8)}"
+    with disk.opened(folder) as parent:
+        disk.publish(parent, draft, KEY_BYTES, [secrets.token_bytes(KEY_BYTES)], 0)
+        with contextlib.suppress(FileExistsError):
+            os.link(draft, "key", src_dir_fd=parent, dst_dir_fd=parent)
+        os.unlink(draft, dir_fd=parent)
+        disk.sync(parent)
+    return _read(folder / "key", KEY_BYTES) or b""

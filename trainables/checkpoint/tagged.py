@@ -1,0 +1,280 @@
+"""Values that are data but no plain containers, as *tagged* dicts ``{TAG: kind, ...}``, and back.
+
+`encode` goes one level down: the fields that it returns may hold such values themselves, and its
+caller walks on. `decode` gets fields whose values are decoded already. Both directions of a kind
+stand together. The kinds and their fields:
+
+    array     numpy array, small          dtype, shape, data (bytes); large arrays are not tagged
+    fortran   numpy array, Fortran order  data (its transpose)
+    scalar    numpy scalar                dtype, data (bytes)
+    bytes     long bytes                  data (uint8 array)
+    tensor    torch tensor                data (array)
+    bfloat16  torch tensor                data (int16 array of the same bits)
+    deque     collections.deque           items (list), maxlen
+    object    a registered class          name, version, data
+    opaque    bytes that may run code     data (uint8 array); see `trainables.checkpoint.signing`
+"""
+
+import sys
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import Any, Final, NamedTuple, Protocol, Self, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from trainables.checkpoint.signing import Opaque
+
+#: Key of every tagged dict; states that use it themselves are refused.
+TAG: Final = "\0type"
+#: The kind whose bytes are handed out only where they are trusted.
+OPAQUE: Final = "opaque"
+#: Arrays and bytes of at most this size stay in the pickle: a section of their own costs more.
+INLINE_BYTES: Final = 512
+#: Array dtypes that a checkpoint may hold: little-endian, fixed width.
+DTYPES: Final = frozenset(
+    {"|b1", "|i1", "|u1"}
+    | {f"<{kind}{size}" for kind in "iu" for size in (2, 4, 8)}
+    | {"<f2", "<f4", "<f8", "<c8", "<c16"}
+)
+
+_ALLOWED_DTYPES = (
+    "bool, int8-64, uint8-64, float16-64, complex64 or complex128, in native byte order"
+)
+_REMEDY = (
+    "return plain data (dict, list, tuple, set, str, bytes, numbers, numpy arrays) in its place, "
+    "or register the class with @state_type of trainables.checkpoint.state"
+)
+
+
+class NotData(ValueError):
+    """A value that cannot be encoded: what was found, and what to do about it."""
+
+    def __init__(self, found: str, remedy: str) -> None:
+        super().__init__(found)
+        self.found = found
+        self.remedy = remedy
+
+
+class UnknownType(ValueError):
+    """A registered class that the reading program does not know, or only in an older version."""
+
+
+# ---- users' classes ---------------------------------------------------------------------------
+
+
+class StateType(Protocol):
+    """A class that can stand in a checkpoint."""
+
+    def to_state(self) -> Any:
+        """Everything that the object is, as data."""
+
+    @classmethod
+    def from_state(cls, state: Any, version: int) -> Self:
+        """The object again, from data that `to_state` of `version` gave."""
+
+
+_Class = TypeVar("_Class", bound=type[StateType])
+
+
+class _Registered(NamedTuple):
+    name: str
+    version: int
+    cls: type[StateType]
+
+
+_by_name: dict[str, _Registered] = {}
+_by_class: dict[type, _Registered] = {}
+
+
+def state_type(name: str, version: int = 1) -> Callable[[_Class], _Class]:
+    """Let objects of the decorated class stand in checkpoints.
+
+    A checkpoint holds the name, the version and what `to_state` returned. The class is found
+    among those registered in the running program, never by anything that a file says.
+
+    Args:
+        name: what checkpoints call the class; never reuse one for another class.
+        version: of what `to_state` returns; `from_state` is told which one wrote its data.
+
+    Raises:
+        ValueError: the name belongs to another class.
+    """
+
+    def register(cls: _Class) -> _Class:
+        known = _by_name.get(name)
+        if known is not None and _full_name(known.cls) != _full_name(cls):
+            raise ValueError(
+                f"state type {name!r} is already registered by {_full_name(known.cls)}"
+            )
+        _by_name[name] = _by_class[cls] = _Registered(name, version, cls)
+        return cls
+
+    return register
+
+
+def _encode_object(value: StateType) -> dict[str, Any]:
+    name, version, _ = _by_class[type(value)]
+    return {TAG: "object", "name": name, "version": version, "data": value.to_state()}
+
+
+def _decode_object(name: str, version: int, data: Any) -> StateType:
+    known = _by_name.get(name)
+    if known is None:
+        raise UnknownType(f"needs the state type {name!r}: import the module that registers it")
+    if version > known.version:
+        raise UnknownType(
+            f"holds version {version} of state type {name!r}; this program knows {known.version}"
+        )
+    return known.cls.from_state(data, version)
+
+
+# ---- arrays -----------------------------------------------------------------------------------
+
+
+def encode_array(value: NDArray[Any]) -> NDArray[Any] | dict[str, Any]:
+    """A large array in C order as it is; any other as a tagged dict, or as a copy in C order."""
+    if value.dtype.str not in DTYPES:
+        raise NotData(f"an array of dtype {value.dtype}", f"use {_ALLOWED_DTYPES}")
+    if value.flags.f_contiguous and not value.flags.c_contiguous:
+        return {TAG: "fortran", "data": value.T}
+    if value.nbytes > INLINE_BYTES:
+        return np.asarray(value, order="C")
+    data = value.tobytes()
+    return {TAG: "array", "dtype": value.dtype.str, "shape": value.shape, "data": data}
+
+
+def array_of(buffer: bytes | memoryview, dtype: str, shape: Sequence[int]) -> NDArray[Any]:
+    """The bytes as an array, without copying; raises ValueError unless they fit exactly."""
+    if dtype not in DTYPES:
+        raise ValueError(f"dtype {dtype!r} is not allowed")
+    if any(type(length) is not int or length < 0 for length in shape):  # numpy fills in a -1
+        raise ValueError(f"shape {shape} is not one of an array")
+    return np.frombuffer(buffer, dtype=dtype).reshape(tuple(shape))
+
+
+def _decode_array(dtype: str, shape: tuple[int, ...], data: bytes) -> NDArray[Any]:
+    return array_of(data, dtype, shape).copy()
+
+
+def _decode_fortran(data: NDArray[Any]) -> NDArray[Any]:
+    return data.T
+
+
+def _encode_scalar(value: np.generic) -> dict[str, Any]:
+    if value.dtype.str not in DTYPES:
+        raise NotData(f"a numpy scalar of dtype {value.dtype}", f"use {_ALLOWED_DTYPES}")
+    return {TAG: "scalar", "dtype": value.dtype.str, "data": value.tobytes()}
+
+
+def _decode_scalar(dtype: str, data: bytes) -> Any:
+    return array_of(data, dtype, (1,))[0]
+
+
+def _encode_bytes(value: bytes) -> dict[str, Any]:
+    return {TAG: "bytes", "data": np.frombuffer(value, dtype=np.uint8)}
+
+
+def _decode_bytes(data: NDArray[Any]) -> bytes:
+    return data.tobytes()
+
+
+def _encode_opaque(value: Opaque) -> dict[str, Any]:
+    return {TAG: OPAQUE, "data": np.frombuffer(value.data, dtype=np.uint8)}
+
+
+def _decode_opaque(data: NDArray[Any]) -> Opaque:
+    return Opaque(data.tobytes())
+
+
+# ---- torch ------------------------------------------------------------------------------------
+
+
+def _is_tensor(value: object) -> bool:
+    torch: Any = sys.modules.get("torch")
+    return torch is not None and type(value) in (torch.Tensor, torch.nn.Parameter)
+
+
+def _encode_tensor(value: Any) -> dict[str, Any]:
+    import torch
+
+    if value.layout is not torch.strided or value.is_quantized:
+        raise NotData(f"a tensor of layout {value.layout}", "use a dense tensor")
+    plain = value.detach().cpu().resolve_conj().resolve_neg()
+    if plain.dtype is torch.bfloat16:
+        return {TAG: "bfloat16", "data": plain.view(torch.int16).numpy()}
+    try:
+        return {TAG: "tensor", "data": plain.numpy()}
+    except TypeError:
+        raise NotData(
+            f"a tensor of dtype {plain.dtype}", f"use bfloat16, {_ALLOWED_DTYPES}"
+        ) from None
+
+
+def _decode_tensor(data: NDArray[Any]) -> Any:
+    import torch
+
+    return torch.from_numpy(data)
+
+
+def _decode_bfloat16(data: NDArray[Any]) -> Any:
+    import torch
+
+    return torch.from_numpy(data).view(torch.bfloat16)
+
+
+# ---- deque ------------------------------------------------------------------------------------
+
+
+def _encode_deque(value: deque[Any]) -> dict[str, Any]:
+    return {TAG: "deque", "items": list(value), "maxlen": value.maxlen}
+
+
+def _decode_deque(items: list[Any], maxlen: int | None) -> deque[Any]:
+    return deque(items, maxlen)
+
+
+# ---- all kinds --------------------------------------------------------------------------------
+
+
+def encode(value: object) -> dict[str, Any]:
+    """The tagged dict of a value that is no plain container and no array; raises `NotData`."""
+    kind = type(value)
+    if isinstance(value, np.generic):
+        return _encode_scalar(value)
+    if kind in _by_class:
+        return _encode_object(value)  # type: ignore[arg-type]  # only StateTypes are registered
+    if isinstance(value, deque) and kind is deque:
+        return _encode_deque(value)
+    if isinstance(value, bytes) and kind is bytes:
+        return _encode_bytes(value)
+    if isinstance(value, Opaque) and kind is Opaque:
+        return _encode_opaque(value)
+    if _is_tensor(value):
+        return _encode_tensor(value)
+    raise NotData(f"a value of type {_full_name(kind)}", _REMEDY)
+
+
+def decode(tagged: dict[str, Any]) -> Any:
+    """What `encode` was given; raises `UnknownType`, or whatever damaged fields lead to."""
+    fields = dict(tagged)
+    return _DECODERS[fields.pop(TAG)](**fields)
+
+
+_DECODERS: Final[dict[str, Callable[..., Any]]] = {
+    "array": _decode_array,
+    "fortran": _decode_fortran,
+    "scalar": _decode_scalar,
+    "bytes": _decode_bytes,
+    OPAQUE: _decode_opaque,
+    "tensor": _decode_tensor,
+    "bfloat16": _decode_bfloat16,
+    "deque": _decode_deque,
+    "object": _decode_object,
+}
+
+
+def _full_name(cls: type) -> str:
+    return (
+        cls.__qualname__ if cls.__module__ == "builtins" else f"{cls.__module__}.{cls.__qualname__}"
+    )

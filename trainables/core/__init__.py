@@ -1,0 +1,15 @@
+"""What everything else rests on.
+
+settings       a flat dict becomes frozen, typed sections
+legacy_names   keys of other trainers, and today's
+rng            named random streams of one seed
+results        the usual keys of a result
+result_logger  a person's own logger
+logs           what is logged of the data that flow through
+processes      child processes that die with their parents
+starting       the first instants of a child process
+resources      CPUs, GPUs, memory and variables of a trial
+importing      what a dotted path stands for
+failpoints     places at which a test ends a process
+strict_json    JSON from outside
+"""

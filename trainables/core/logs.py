@@ -1,0 +1,134 @@
+"""What a trainer tells of the data that flow through it: each subject once, as a summary.
+
+Shapes, bounds and means say whether a pipeline is right; they are logged at INFO when the data are
+first seen, and at DEBUG again from time to time. Only one process of a trainer does so.
+"""
+
+import contextlib
+import logging
+import sys
+from collections.abc import Iterator, Mapping
+from dataclasses import fields, is_dataclass
+from typing import Any, Literal
+
+import numpy as np
+import psutil
+from pydantic import Field
+
+from trainables.core.settings import Section
+
+PACKAGE = "trainables"
+#: Under DEBUG everything is told again after so many rounds.
+PERIOD = 100
+
+logger = logging.getLogger(__name__)
+
+
+class LogConfig(Section):
+    """What is logged while training."""
+
+    log_level: Literal["DEBUG", "INFO", "WARN", "ERROR"] = Field(
+        default="INFO",
+        description="Level of the package's logger. INFO tells once what the data look like, DEBUG "
+        "again every 100 rounds.",
+    )
+    log_sys_usage: bool = Field(
+        default=True, description="Each result holds the machine's use of CPU and memory, percent."
+    )
+
+
+def set_level(config: LogConfig) -> None:
+    """Set the package's logger, in this process; whether anything is shown is the application's."""
+    logging.getLogger(PACKAGE).setLevel(config.log_level)
+
+
+@contextlib.contextmanager
+def at_level(config: LogConfig) -> Iterator[None]:
+    """The package's logger has this level meanwhile, in this process."""
+    package = logging.getLogger(PACKAGE)
+    before = package.level
+    set_level(config)
+    try:
+        yield
+    finally:
+        package.setLevel(before)
+
+
+def is_shown() -> bool:
+    """Whether the application has said where the package's records go."""
+    return logging.getLogger(PACKAGE).hasHandlers()
+
+
+def show(who: str) -> None:
+    """Write the package's records to standard error, as a child of an application that shows them.
+
+    Args:
+        who: writes them.
+    """
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(logging.Formatter(f"%(levelname)s {who}: %(message)s"))
+    logging.getLogger(PACKAGE).addHandler(handler)
+
+
+class OneTimeLog:
+    """Tells each subject once.
+
+    Args:
+        who: tells it, for example ``worker 0``.
+        on: False: nothing is ever told.
+    """
+
+    def __init__(self, who: str, on: bool = True) -> None:
+        self._who = who
+        self._on = on
+        self._told: set[str] = set()
+        self._rounds = 0
+
+    def begin_round(self) -> bool:
+        """Another round of sampling or learning begins; whether everything is told again in it."""
+        self._rounds += 1
+        again = self._rounds % PERIOD == 0 and logger.isEnabledFor(logging.DEBUG)
+        if again:
+            self._told.clear()
+        return again
+
+    def __call__(self, subject: str, value: Any) -> None:
+        """Tell what `value` looks like, if `subject` has not been told."""
+        if not self._on or subject in self._told:
+            return
+        self._told.add(subject)
+        level = logging.INFO if self._rounds < PERIOD else logging.DEBUG
+        if logger.isEnabledFor(level):
+            logger.log(level, "%s: %s: %s", self._who, subject, summary(value))
+
+
+def summary(value: Any) -> str:
+    """Shape, bounds and mean of an array, and of everything in a mapping or a dataclass."""
+    if isinstance(value, tuple) and hasattr(value, "_asdict"):
+        value = value._asdict()
+    if is_dataclass(value) and not isinstance(value, type):
+        value = {one.name: getattr(value, one.name) for one in fields(value)}
+    if isinstance(value, Mapping):
+        return "{" + ", ".join(f"{key}: {summary(one)}" for key, one in value.items()) + "}"
+    if isinstance(value, str | int | float | bool | None):
+        return repr(value)
+    try:
+        return _of_numbers(np.asarray(value))
+    except (TypeError, ValueError):
+        return type(value).__name__
+
+
+def _of_numbers(array: Any) -> str:
+    shape = f"{array.dtype} {array.shape}"
+    if array.size == 0:
+        return shape
+    bounds = f"min {array.min():.5g} max {array.max():.5g} mean {array.mean():.5g}"
+    return f"{shape} {bounds}"
+
+
+def system_usage(config: LogConfig) -> dict[str, Any]:
+    """``perf``: the machine's use of its CPUs since the last call, and of its memory, percent."""
+    if not config.log_sys_usage:
+        return {}
+    cpu, ram = psutil.cpu_percent(interval=None), psutil.virtual_memory().percent
+    return {"perf": {"cpu_util_percent": cpu, "ram_util_percent": ram}}

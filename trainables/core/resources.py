@@ -1,0 +1,211 @@
+"""What one trial occupies, and the limits and variables that its processes are given.
+
+Memory is in bytes. A child's quota is a limit of its data segment, so that the allocation which
+would exceed it fails, in that child alone; nothing is polled. The trainer's own process may hold
+other trials before and after, so its quota is compared with what it holds, once per iteration.
+"""
+
+import os
+import resource
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any, TypeAlias
+
+from pydantic import AfterValidator, Field, model_validator
+
+from trainables.core.settings import Section, Settings
+from trainables.errors import TrainableError
+
+#: More processes than this are a slip of the pen: each has an interpreter and environments.
+MOST_WORKERS = 1024
+
+
+def _few_enough(count: int) -> int:
+    if count > MOST_WORKERS:
+        raise ValueError(
+            f"at most {MOST_WORKERS}: each is a process of its own; "
+            f"raise num_envs_per_worker for more environments"
+        )
+    return count
+
+
+WorkerCount: TypeAlias = Annotated[int, Field(ge=0), AfterValidator(_few_enough)]
+
+
+def _only_zero(value: int) -> int:
+    if value:
+        raise ValueError("0: there is no object store; memory_per_worker limits a worker")
+    return value
+
+
+def _only_empty(names: dict[str, float]) -> dict[str, float]:
+    if names:
+        raise ValueError(
+            "{}: a pool provides CPUs, GPUs and memory and nothing named "
+            f"{', '.join(sorted(names))}; write num_cpus_per_worker, num_gpus_per_worker, "
+            "memory_per_worker"
+        )
+    return names
+
+
+Variables: TypeAlias = dict[str, str | int | float | bool]
+
+
+def _possible(variables: Variables) -> Variables:
+    for name, value in variables.items():
+        if not name or "=" in name or "\0" in f"{name}{value}":
+            raise ValueError(
+                "names that are not empty and without =, and no NUL in a name or value "
+                f"(here {name!r})"
+            )
+    return variables
+
+
+#: The classic defaults of what else stands beside the thread counts; TensorFlow alone reads it.
+_OF_TENSORFLOW: Mapping[str, Any] = {
+    "gpu_options": {"allow_growth": True},
+    "log_device_placement": False,
+    "device_count": {"CPU": 1},
+    "allow_soft_placement": True,
+}
+
+
+class ThreadCounts(Settings):
+    """Threads of torch; TensorFlow's two names for them."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _without_defaults(cls, given: Any) -> Any:
+        """What only TensorFlow reads is left out where it has its classic default."""
+        if not isinstance(given, Mapping):
+            return given
+        return {
+            key: value
+            for key, value in given.items()
+            if key not in _OF_TENSORFLOW or value != _OF_TENSORFLOW[key]
+        }
+
+    intra_op_parallelism_threads: int | None = Field(
+        default=None, gt=0, description="Threads of one operation; null: 1."
+    )
+    inter_op_parallelism_threads: int | None = Field(
+        default=None, gt=0, description="Operations at a time; null: as torch has it."
+    )
+
+
+class ResourcesConfig(Section):
+    """What one trial occupies."""
+
+    num_cpus_for_driver: int = Field(
+        default=1, ge=1, description="CPUs of the trainer's own process."
+    )
+    num_cpus_per_worker: int = Field(
+        default=1, ge=1, description="CPUs of each child that collects."
+    )
+    num_gpus: float = Field(
+        default=0, ge=0, le=1, description="GPU to learn on, or a share of it; 0: the CPU."
+    )
+    num_gpus_per_worker: float = Field(
+        default=0,
+        ge=0,
+        description="GPUs of each child, for its environments; policies act on the CPU.",
+    )
+    custom_resources_per_worker: Annotated[dict[str, float], AfterValidator(_only_empty)] = Field(
+        default_factory=dict, description="None are provided, so only {} is accepted."
+    )
+    memory: int = Field(
+        default=0,
+        ge=0,
+        description="Bytes that the trainer's own process may hold; beyond it the trial fails; "
+        "0: no limit.",
+    )
+    memory_per_worker: int = Field(
+        default=0,
+        ge=0,
+        description="Bytes that each child may allocate; beyond it that child fails; 0: no limit.",
+    )
+    object_store_memory: Annotated[int, AfterValidator(_only_zero)] = Field(
+        default=0, description="Bytes of an object store; there is none, so only 0 is accepted."
+    )
+    object_store_memory_per_worker: Annotated[int, AfterValidator(_only_zero)] = Field(
+        default=0, description="Likewise, for each child."
+    )
+    tf_session_args: ThreadCounts = Field(
+        default=ThreadCounts(), description="Thread counts of torch; nothing else is read of it."
+    )
+    local_tf_session_args: ThreadCounts = Field(
+        default=ThreadCounts(),
+        description="Thread counts of the trainer's own process, where they differ.",
+    )
+    extra_python_environs: Annotated[Variables, AfterValidator(_possible)] = Field(
+        default_factory=dict,
+        description="Environment variables of every process that collects, set before all else.",
+    )
+
+    @property
+    def threads(self) -> tuple[int, int | None]:
+        """Intra-op and inter-op threads of the trainer's own process, which alone uses torch."""
+        both = (self.local_tf_session_args, self.tf_session_args)
+        intra = [one.intra_op_parallelism_threads for one in both]
+        inter = [one.inter_op_parallelism_threads for one in both]
+        return intra[0] or intra[1] or 1, inter[0] or inter[1]
+
+    @property
+    def environs(self) -> dict[str, str]:
+        """`extra_python_environs` as strings."""
+        return {name: str(value) for name, value in self.extra_python_environs.items()}
+
+    def request(self, children: int) -> dict[str, float]:
+        """What the trainer asks of a pool: its own share, and as ``extra_*`` its children's."""
+        asked = {
+            "cpu": self.num_cpus_for_driver,
+            "gpu": self.num_gpus,
+            "memory": self.memory,
+            "extra_cpu": self.num_cpus_per_worker * children,
+            "extra_gpu": self.num_gpus_per_worker * children,
+            "extra_memory": self.memory_per_worker * children,
+        }
+        return {name: float(value) for name, value in asked.items()}
+
+
+def limit_child(quota: int) -> None:
+    """Let this process allocate no more than `quota` bytes, if that is not 0.
+
+    The data segment holds what is allocated (heap, anonymous memory), not mapped files or reserved
+    addresses, of which libraries take gigabytes.
+    """
+    if quota:
+        _, hard = resource.getrlimit(resource.RLIMIT_DATA)
+        resource.setrlimit(resource.RLIMIT_DATA, (quota, hard))
+
+
+def check_quota(quota: int) -> None:
+    """TrainableError if this process holds more than `quota` bytes, if that is not 0."""
+    if quota and (held := resident_bytes()) > quota:
+        raise TrainableError(
+            f"the trainer's process holds {held} bytes, more than memory: {quota}; raise it, or "
+            f"lower train_batch_size or num_envs_per_worker"
+        )
+
+
+def resident_bytes() -> int:
+    """Memory that this process holds."""
+    pages = Path("/proc/self/statm").read_text(encoding="ascii").split()[1]
+    return int(pages) * resource.getpagesize()
+
+
+class EnvironmentVariables:
+    """Variables put into this process's environment, and taken out again by `undo`."""
+
+    def __init__(self, variables: Mapping[str, str]) -> None:
+        self._before = {name: os.environ.get(name) for name in variables}
+        os.environ.update(variables)
+
+    def undo(self) -> None:
+        """Put back what was there before; a second call does nothing."""
+        for name, value in self._before.items():
+            if value is None:
+                os.environ.pop(name, None)
+            else:
+                os.environ[name] = value
+        self._before = {}

@@ -1,0 +1,111 @@
+"""Starting child processes that end with their parents from their first instant on.
+
+A child's interpreter imports for seconds on a busy machine before `trainables.core.processes` can
+set anything in it. So it begins as a small program that asks the kernel to end it with its parent,
+and then becomes loky's. The processes that tidy up after killed ones are started here too, and told
+to be quiet: what they find is no news to whoever killed a process.
+"""
+
+import contextlib
+import os
+import signal
+import sys
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from multiprocessing import resource_tracker
+from typing import Any, Final
+
+from joblib.externals.loky.backend import context, fork_exec, process
+from joblib.externals.loky.backend import resource_tracker as loky_tracker
+
+from trainables.core.processes import TERMINAL_SIGNALS
+
+#: The small program: PR_SET_PDEATHSIG with SIGKILL, unless the parent is gone already. Its
+#: arguments are the parent's pid and the command that follows. It imports as little as it can.
+_GUARD: Final = (
+    "import ctypes, os, sys\n"
+    "ctypes.CDLL(None).prctl(1, 9)\n"
+    "if os.getppid() != int(sys.argv[1]): os.kill(os.getpid(), 9)\n"
+    "os.execv(sys.argv[2], sys.argv[2:])\n"
+)
+#: For the processes that tidy up; as after ``python -W``.
+_QUIET: Final = "ignore:resource_tracker:UserWarning"
+
+
+class _Guarding(threading.local):
+    on = False
+
+
+_guarding = _Guarding()
+_unguarded = fork_exec.fork_exec
+
+
+def _fork_exec(
+    command: Sequence[str], keep: Sequence[int], env: Mapping[str, str] | None = None
+) -> int:
+    """What loky starts processes with; those that are ours begin as the small program."""
+    if _guarding.on:
+        guard = [sys.executable, "-I", "-S", "-c", _GUARD, str(os.getpid())]
+        command = [*guard, *command]
+    return int(_unguarded(command, keep, env))
+
+
+fork_exec.fork_exec = _fork_exec
+
+
+class _Process(process.LokyProcess):  # type: ignore[misc]  # loky has no types
+    """A child of loky's kind that ends with its parent."""
+
+    @staticmethod
+    def _Popen(process_obj: Any) -> Any:  # noqa: N802 multiprocessing's name
+        start_trackers()  # not as children that are guarded: they outlive whoever was killed
+        # The kernel's signal comes when the *thread* ends that has started the child.
+        _guarding.on = threading.current_thread() is threading.main_thread()
+        try:
+            return process.LokyProcess._Popen(process_obj)
+        finally:
+            _guarding.on = False
+
+
+class _Context(context.LokyContext):  # type: ignore[misc]
+    """Loky's context with processes that end with their parent."""
+
+    Process = _Process
+
+
+_context = _Context()
+
+
+def child_context() -> Any:
+    """The multiprocessing context that all children are started from; it works in all of them."""
+    return _context
+
+
+def start_trackers() -> None:
+    """Start what tidies up after killed processes, Python's and loky's, if they do not run.
+
+    What a terminal sends must not end them. Starting Python's lets signals through again.
+    """
+    with _quiet():
+        for tracker in (resource_tracker, loky_tracker):
+            with blocked(*TERMINAL_SIGNALS):
+                tracker.ensure_running()
+
+
+@contextlib.contextmanager
+def blocked(*numbers: signal.Signals) -> Iterator[None]:
+    """While it is entered, signals wait; in processes started in it, until they are unblocked."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, numbers)
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+@contextlib.contextmanager
+def _quiet() -> Iterator[None]:
+    sys.warnoptions.append(_QUIET)
+    try:
+        yield
+    finally:
+        sys.warnoptions.remove(_QUIET)

@@ -1,0 +1,208 @@
+"""What an environment is, what it costs and what a checkpoint would hold of it: measured.
+
+A door for the command line. Numbers of speed are this machine's, of this moment; nothing else
+depends on them.
+"""
+
+import math
+import re
+import time
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import closing
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from gymnasium.utils.env_checker import check_env
+from numpy.typing import NDArray
+
+from trainables.checkpoint.state import pack
+from trainables.core import rng
+from trainables.core.settings import parse
+from trainables.envs.exactness.levels import EXACT, LEVELS, Measured
+from trainables.envs.exactness.measuring import Inquiry, resolve
+from trainables.envs.exactness.watching import Hangs, beat, watched
+from trainables.envs.make import Env, EnvironmentConfig, make_raw_env
+from trainables.envs.vector.base import VectorEnv
+from trainables.envs.vector.factory import make_vector_env
+from trainables.errors import ConfigError
+
+WIDTH = 8
+"""Environments of the second measure of speed."""
+
+LONGEST_S = 10.0
+"""A measure of speed ends when it took so long, if it has not made all its steps."""
+AT_A_TIME = 20
+"""Steps of all environments between two looks at the clock."""
+SHORTEST_S = 1e-6
+"""No measure is shorter."""
+
+COSTS = (
+    "steps_per_s",
+    f"steps_per_s_in_{WIDTH}",
+    "saved_bytes",
+    "save_ms",
+    "restore_ms",
+)
+"""Entries of a report that are None where they were not measured."""
+
+GUESS = "probably"
+"""In what the checker only suspects, such as that a bound of a space is too wide."""
+_COLOUR = re.compile(r"\x1b\[\d+m")
+
+Report = dict[str, Any]
+
+
+def check(
+    env: str,
+    env_config: Mapping[str, Any] | None = None,
+    steps: int = 2000,
+    timeout_s: float | None = None,
+) -> Report:
+    """Everything about an environment, as plain data.
+
+    Args:
+        env: a gymnasium id, or package.module:Name.
+        env_config: keyword arguments for making it.
+        steps: environment steps of each measure of speed; a slow environment makes fewer.
+        timeout_s: seconds that one call of it may take; None: as settings have it.
+
+    Raises:
+        ConfigError: there is none of this name, it cannot be made, or a call of it hangs.
+    """
+    limit = {} if timeout_s is None else {"env_measure_timeout_s": timeout_s}
+    config = parse(EnvironmentConfig, {"env": env, "env_config": dict(env_config or {}), **limit})
+    streams = rng.capture_global()
+    rng.seed_global(0, "check")
+    try:
+        with closing(Inquiry(config)) as inquiry:
+            unsupported = _unsupported(inquiry)
+            measured = None if unsupported else inquiry.measured()
+        with watched(config):
+            described = {**_describe(config), "unsupported": unsupported, **_level(measured)}
+        costs: Report = dict.fromkeys(COSTS)
+        if not described["unsupported"]:
+            try:
+                with watched(config):
+                    costs |= _costs(config, steps)
+            except Exception as error:  # noqa: BLE001 whatever it raises is a finding
+                described["breaches"].append(f"{type(error).__name__}: {error}")
+        return {**described, **costs}
+    finally:
+        rng.restore_global(streams)
+
+
+def _describe(config: EnvironmentConfig) -> Report:
+    beat()
+    made = make_raw_env(config)
+    try:
+        return {
+            "env": config.env,
+            "env_config": config.env_config,
+            "observation_space": str(made.observation_space),
+            "action_space": str(made.action_space),
+            "time_limit": made.spec.max_episode_steps if made.spec else None,
+            "breaches": _breaches(made),
+        }
+    finally:
+        made.close()
+
+
+def _unsupported(inquiry: Inquiry) -> str:
+    """Why no policy can live in its spaces; empty: it can."""
+    try:
+        inquiry.look()
+    except Hangs:
+        raise
+    except ConfigError as error:
+        return error.hint or str(error)
+    return ""
+
+
+def _breaches(made: Env) -> list[str]:
+    """Where the environment breaks gymnasium's rules, as gymnasium's own checker sees it."""
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        found = []
+        try:
+            check_env(made.unwrapped, skip_render_check=True)
+        except Exception as error:  # noqa: BLE001 whatever it raises is a finding
+            found.append(f"{type(error).__name__}: {error}")
+    told = [str(one.message) for one in caught if issubclass(one.category, UserWarning)]
+    words = [" ".join(_COLOUR.sub("", text).split()) for text in [*told, *found]]
+    return list(dict.fromkeys(text.removeprefix("WARN: ") for text in words if GUESS not in text))
+
+
+def _level(measured: Measured | None) -> Report:
+    """How exactly it comes back; None: nobody can train on it, so nothing was measured."""
+    if measured is None:
+        return {"level": None, "exactness": None, "reasons": [], "left_out": []}
+    return {
+        "level": measured.level,
+        "exactness": LEVELS[measured.level],
+        "reasons": list(measured.reasons),
+        "left_out": list(measured.left_out),
+    }
+
+
+def _costs(config: EnvironmentConfig, steps: int) -> Report:
+    """Steps per second of one and of many; bytes and milliseconds of saving one."""
+    made, level = resolve(config)
+    report: Report = dict.fromkeys(COSTS)
+    for name, width in (("steps_per_s", 1), (f"steps_per_s_in_{WIDTH}", WIDTH)):
+        envs = make_vector_env(made, width)
+        try:
+            report[name] = _speed(envs, math.ceil(steps / width))
+            if width == 1 and level in EXACT:
+                report |= _saving(envs)
+        finally:
+            envs.close()
+    return report
+
+
+def _speed(envs: VectorEnv, ticks: int) -> float:
+    envs.reset(list(range(envs.sub_env_count)))
+    envs.action_space.seed(0)
+    drawn = [[envs.action_space.sample() for _ in range(envs.count)] for _ in range(ticks)]
+    actions = [np.asarray(row) for row in drawn]
+    done, seconds = 0, 0.0
+    while done < ticks and seconds < LONGEST_S:
+        some = actions[done : done + AT_A_TIME]
+        seconds += _seconds(partial(_step_all, envs, some))
+        done += len(some)
+    return done * envs.count / seconds
+
+
+def _step_all(envs: VectorEnv, actions: Sequence[NDArray[Any]]) -> None:
+    for row in actions:
+        beat()
+        envs.step(row)
+
+
+def _saving(envs: VectorEnv) -> Report:
+    state = envs.get_state()
+    packed = pack(state)
+    size = len(packed.pickled) + sum(array.nbytes for array in packed.arrays)
+    return {
+        "saved_bytes": size,
+        "save_ms": 1e3 * _seconds(envs.get_state),
+        "restore_ms": 1e3 * _seconds(lambda: envs.set_state(state)),
+    }
+
+
+def _seconds(act: Callable[[], object]) -> float:
+    """How long it takes, without the time in which other programs had the core."""
+    waited, started = _waited(), time.perf_counter()
+    act()
+    took = time.perf_counter() - started
+    return max(took - (_waited() - waited), SHORTEST_S)
+
+
+def _waited() -> float:
+    """Seconds for which this thread has been ready to run and had no core; 0 if nobody counts."""
+    try:
+        return int(Path("/proc/thread-self/schedstat").read_text(encoding="ascii").split()[1]) / 1e9
+    except (OSError, IndexError):
+        return 0.0

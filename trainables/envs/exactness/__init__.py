@@ -1,0 +1,9 @@
+"""How exactly an environment comes back from a checkpoint: measured.
+
+levels      the levels A to D
+measuring   measures in a child process, once for each settings
+comparison  copies run beside each other, every number compared
+traces      what stays outside of an environment's state
+rendering   whether drawing changes anything
+watching    names the call that does not come back
+"""

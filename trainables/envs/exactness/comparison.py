@@ -1,0 +1,288 @@
+"""Copies of an environment run beside each other, every number compared: what levels rest on.
+
+The callers set the global streams and put them back. A failure is told in words, "" is none. Each
+call of an environment is announced (`trainables.envs.exactness.watching.beat`).
+"""
+
+import copy
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+from gymnasium import spaces
+
+from trainables.core import rng
+from trainables.envs import make
+from trainables.envs.exactness import traces
+from trainables.envs.exactness.watching import beat
+from trainables.envs.make import Env, EnvironmentConfig
+from trainables.envs.state.capture import seed_spaces
+from trainables.envs.state.plain import fingerprint
+from trainables.envs.state.replay import Replayed
+from trainables.envs.vector import factory
+from trainables.envs.vector.base import VectorEnv
+from trainables.envs.vector.config import VectorConfig
+
+SEED = 20_260_101
+HEAD_STEPS = 53  # prime: episodes of one length must not all end just there
+TAIL_STEPS = 100
+FORCED_RESET = 60
+EPISODE_STEPS = 67
+EPISODES = 3
+#: Environments with larger observations draw them, which is slow: fewer steps are compared.
+LARGE_OBSERVATION = 10_000
+SHORTER = 3
+
+
+# ---- exact state -----------------------------------------------------------------------------
+
+
+def state_failure(config: EnvironmentConfig, restarts: bool) -> tuple[str, list[str]]:
+    """Why a restored copy is not exact, and the attributes that cannot be read."""
+    envs = VectorConfig(restart_failed_sub_environments=restarts)
+    original, restored = _make_lanes(config, envs), _make_lanes(config, envs)
+    try:
+        return _state_failure(config, original, restored)
+    except Exception as error:  # noqa: BLE001 what breaks in any way is not exact; training will say why
+        return _raised(error), []
+    finally:
+        original.close()
+        restored.close()
+
+
+def _state_failure(
+    config: EnvironmentConfig, original: VectorEnv, restored: VectorEnv
+) -> tuple[str, list[str]]:
+    beat()
+    original.reset(_env_seeds(original, "original"))
+    tail = _shortened(original.observation_space, TAIL_STEPS)
+    _run(original, "head", _shortened(original.observation_space, HEAD_STEPS))
+    if unread := sorted(set(original.left_out())):
+        # What is left out may matter only after more steps than are compared.
+        return f"its state cannot be read: {', '.join(unread)}", unread
+    captured = copy.deepcopy(original.get_state())
+    position = rng.capture_global()
+    before = _outside(config)
+    expected = _run(original, "tail", tail)
+    beat()
+    restored.reset(_env_seeds(restored, "copy"))
+    restored.set_state(captured)
+    rng.restore_global(position)
+    if _run(restored, "tail", tail) != expected:
+        return "a restored copy went on in another way", []
+    return _leak(before, _outside(config)), []
+
+
+def _env_seeds(envs: VectorEnv, name: str) -> list[int]:
+    return [_seed(name, i) for i in range(envs.sub_env_count)]
+
+
+def _run(envs: VectorEnv, name: str, steps: int) -> list[str]:
+    """All that `steps` random actions bring about; the tail is reset once on the way."""
+    choices = [copy.deepcopy(envs.action_space) for _ in range(envs.count)]
+    for i, space in enumerate(choices):
+        space.seed(_seed(name, "actions", i))
+    seen: list[str] = []
+    for t in range(steps):
+        beat()
+        if t == FORCED_RESET:
+            seen.append(fingerprint(envs.reset(None)))
+        drawn = [space.sample() for space in choices]
+        beat()
+        step = envs.step(np.asarray(drawn))
+        ended = np.flatnonzero(step.terminated | step.truncated)
+        final_observations = [step.final_observations[env_index] for env_index in ended]
+        parts = [
+            step.observations,
+            step.rewards,
+            step.terminated,
+            step.truncated,
+            *final_observations,
+        ]
+        seen += [fingerprint(part) for part in parts]
+    return seen
+
+
+# ---- episodes --------------------------------------------------------------------------------
+
+
+class Episodes:
+    """Episodes played in environments made anew, each twice, with others in between.
+
+    Args:
+        config: the environment.
+    """
+
+    def __init__(self, config: EnvironmentConfig) -> None:
+        self._config = config
+        self._sub_envs: list[Replayed] = []
+        self._steps = 0
+        self._seeds = [_seed("episode", i) for i in range(EPISODES)]
+
+    def chance_failure(self) -> str:
+        """Why an episode is not decided by its seed and actions."""
+        first, second = self._make(), self._make()
+        self._steps = _shortened(first.observation_space, EPISODE_STEPS)
+        expected = {seed: self._play(first, seed) for seed in self._seeds}
+        before = _outside(self._config)
+        for i in range(EPISODES):
+            self._play(first, _seed("another episode", i))
+        seen = {seed: self._play(second, seed) for seed in reversed(self._seeds)}
+        if seen != expected:
+            return "a new copy with the same seed and actions did something else"
+        return _leak(before, _outside(self._config))
+
+    def replay_failure(self) -> str:
+        """Why a replayed episode does not go on as the original."""
+        original, replayed = self._make(), self._make()
+        self._play(original, self._seeds[0])
+        saved = copy.deepcopy(original.get_state())
+        position = rng.capture_global()
+        expected = _steps(original, self._steps, "tail")
+        self._play(replayed, self._seeds[1])
+        rng.seed_global(SEED, "elsewhere")
+        replayed.set_state(saved)
+        rng.restore_global(position)
+        if lost := replayed.get_state()["lost"]:
+            return f"of an episode: {lost}"
+        if _steps(replayed, self._steps, "tail") != expected:
+            return "a replayed episode went on in another way"
+        return ""
+
+    def memory_failure(self) -> str:
+        """What an environment carries from one episode to the next, which a new one would lose."""
+        fresh, used = _make_env(self._config), _make_env(self._config)
+        try:
+            for i in range(EPISODES):
+                beat()
+                used.reset(seed=_seed("earlier", i))
+                _steps(used, self._steps, "earlier")
+            carried = traces.changed(self._traces(used), self._traces(fresh))
+        finally:
+            fresh.close()
+            used.close()
+        if not carried:
+            return ""
+        return (
+            f"it carries {_listed(carried)} from one episode to the next, which environments made "
+            "anew would forget (env_level: B, if it may)"
+        )
+
+    def close(self) -> None:
+        """Let go of all environments."""
+        for sub_env in self._sub_envs:
+            sub_env.close()
+
+    def _traces(self, env: Env) -> traces.Traces:
+        rng.seed_global(SEED, "memory")
+        seed_spaces(env, SEED)
+        beat()
+        env.reset(seed=self._seeds[0])
+        return traces.inside(env)
+
+    def _make(self) -> Replayed:
+        made = Replayed(lambda: _make_env(self._config), 10 * EPISODE_STEPS)
+        self._sub_envs.append(made)
+        return made
+
+    def _play(self, sub_env: Replayed, seed: int) -> list[str]:
+        rng.seed_global(seed, "measure")
+        sub_env.seed_spaces(seed)
+        beat()
+        observation, _ = sub_env.reset(seed=seed)
+        return [fingerprint(observation), *_steps(sub_env, self._steps, str(seed))]
+
+
+# ---- drawing ---------------------------------------------------------------------------------
+
+
+def drawing_failure(
+    config: EnvironmentConfig, drawn: EnvironmentConfig, draw: Callable[[Env], object]
+) -> str:
+    """Why an environment that is drawn does not do what it does unseen; chance is no reason."""
+    try:
+        unseen = _looked_at(config, lambda _: None)
+        if _looked_at(drawn, draw) == unseen or _looked_at(config, lambda _: None) != unseen:
+            return ""
+    except Exception:  # noqa: BLE001 an environment may raise anything; training will say why
+        return ""
+    return "with the same seed and actions it did something else while it was drawn"
+
+
+def _looked_at(config: EnvironmentConfig, look: Callable[[Env], object]) -> list[str]:
+    rng.seed_global(SEED, "looked at")
+    env = _make_env(config)
+    try:
+        seed_spaces(env, SEED)
+        beat()
+        first = fingerprint(env.reset(seed=_seed("looked at"))[0])
+        steps = _shortened(env.observation_space, EPISODE_STEPS)
+        return [first, *_steps(env, steps, "looked at", look)]
+    finally:
+        env.close()
+
+
+def _steps(
+    env: Env, count: int, name: str, look: Callable[[Env], object] = lambda _: None
+) -> list[str]:
+    """All that random actions bring about; an episode that ends is followed by the next one.
+
+    `look` is called before each step.
+    """
+    choices = copy.deepcopy(env.action_space)
+    choices.seed(_seed("actions", name))
+    seen: list[str] = []
+    for _ in range(count):
+        look(env)
+        beat()
+        observation, reward, terminated, truncated, _ = env.step(choices.sample())
+        seen.append(fingerprint([observation, reward, terminated, truncated]))
+        if terminated or truncated:
+            beat()
+            seen.append(fingerprint(env.reset()[0]))
+    return seen
+
+
+# ---- both ------------------------------------------------------------------------------------
+
+
+def _outside(config: EnvironmentConfig) -> traces.Traces:
+    env = _make_env(config)
+    try:
+        return traces.outside(env)
+    finally:
+        env.close()
+
+
+def _leak(before: traces.Traces, after: traces.Traces) -> str:
+    changed = traces.changed(before, after)
+    if not changed:
+        return ""
+    return f"playing it changes what all its copies share: {_listed(changed)}"
+
+
+def _listed(paths: Sequence[str]) -> str:
+    more = f" and {len(paths) - 3} more" if len(paths) > 3 else ""
+    return ", ".join(paths[:3]) + more
+
+
+def _shortened(space: spaces.Space[Any], steps: int) -> int:
+    return steps // SHORTER if np.prod(space.shape or ()) > LARGE_OBSERVATION else steps
+
+
+def _make_lanes(config: EnvironmentConfig, envs: VectorConfig) -> VectorEnv:
+    beat()
+    return factory.make_vector_env(config, 2, envs)
+
+
+def _make_env(config: EnvironmentConfig) -> Env:
+    beat()
+    return make.make_env(config)
+
+
+def _raised(error: Exception) -> str:
+    return f"it raised {type(error).__name__}: {error}"
+
+
+def _seed(*path: rng.Name) -> int:
+    return rng.integer(SEED, "measure", *path) % 2**31

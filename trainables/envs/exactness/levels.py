@@ -1,0 +1,195 @@
+"""How exactly environments come back from a checkpoint: measured, never believed.
+
+Levels:
+
+    A  exact state: a restored copy does the same to the bit
+    B  seed and action replay: every episode begins in an environment made anew, and one that is
+       played again does the same to the bit, whatever was played in between
+    C  episode boundary: the episode in flight is dropped on restore, and the next one starts from
+       a seed derived from the trial's
+    D  nothing is exact: the same seed and actions did not do the same twice, or the clock steers
+       (`trainables.trainer.config.TrainerConfig.by_clock`); environments come back from an exact
+       state where they have one, otherwise as at C
+
+The level depends on the environment and its settings alone, not on the clock or on a seed. Where
+something hints at chance (threads, other processes, a clock), one comparison may come out well by
+luck: there are `TIMES`, with pauses in between, and the weakest counts.
+"""
+
+import contextlib
+import itertools
+import random
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Literal, Self, get_args
+
+from trainables.core import rng
+from trainables.envs import make
+from trainables.envs.exactness import traces
+from trainables.envs.exactness.comparison import SEED, Episodes, state_failure
+from trainables.envs.exactness.watching import beat, heard_by
+from trainables.envs.make import EnvironmentConfig
+
+Level = Literal["A", "B", "C", "D"]
+LEVELS: Mapping[Level, str] = {
+    "A": "A exact state",
+    "B": "B seed and action replay",
+    "C": "C episode boundary",
+    "D": "D not bit-exact",
+}
+#: Levels at which the episodes in flight come back.
+EXACT: tuple[Level, ...] = ("A", "B")
+#: So often an environment is measured in which something hints at chance.
+TIMES = 3
+#: A measurement that took longer is not made again for a clock alone: it has seen that go on.
+BRIEF_S = 20.0
+#: Child processes are counted at one of so many beats, as that takes a while.
+SELDOM = 16
+#: The longest pause before a call where an environment is measured again.
+PAUSE_S = 0.003
+
+
+@dataclass(frozen=True)
+class Measured:
+    """A level, and why it is no better one."""
+
+    level: Level
+    reasons: tuple[str, ...] = ()
+    """For each level that was tried and does not hold, why."""
+    left_out: tuple[str, ...] = ()
+    """Attributes of the environment that cannot be read."""
+
+    def as_data(self) -> dict[str, Any]:
+        """As plain data, which ledgers and checkpoints hold."""
+        return {key: list(v) if key != "level" else v for key, v in asdict(self).items()}
+
+    @classmethod
+    def of_data(cls, data: object) -> Self | None:
+        """What `as_data` gave; None: it did not."""
+        if not isinstance(data, Mapping) or data.keys() != {"level", "reasons", "left_out"}:
+            return None
+        lists = [data["reasons"], data["left_out"]]
+        if data["level"] not in get_args(Level) or not all(_is_texts(one) for one in lists):
+            return None
+        return cls(data["level"], tuple(data["reasons"]), tuple(data["left_out"]))
+
+
+def _is_texts(value: object) -> bool:
+    return isinstance(value, list | tuple) and all(isinstance(one, str) for one in value)
+
+
+def examine(config: EnvironmentConfig, restarts: bool = False) -> Measured:
+    """Measure the level in this process.
+
+    With `env_level` A or B only that level is tried. All copies are made for the purpose, and the
+    global streams are put back.
+
+    Raises:
+        ConfigError: the environment cannot be made.
+    """
+    streams = rng.capture_global()
+    began = time.perf_counter()
+    try:
+        with _counting() as others:
+            found = [_examine_once(config, restarts)]
+        hints = [*others(), *_hints(config)]
+        brief = time.perf_counter() - began < BRIEF_S
+        if others() or (hints and brief):
+            for again in range(1, TIMES):
+                with heard_by(_with_pauses(again)):
+                    found.append(_examine_once(config, restarts))
+    finally:
+        rng.restore_global(streams)
+    weakest = max(found, key=lambda one: one.level)
+    if weakest.level == found[0].level:
+        return found[0]
+    why = f"measured {len(found)} times, as it has {' and '.join(dict.fromkeys(hints))}: "
+    reasons = (*weakest.reasons[:-1], why + weakest.reasons[-1])
+    return Measured(weakest.level, reasons, weakest.left_out)
+
+
+def _examine_once(config: EnvironmentConfig, restarts: bool) -> Measured:
+    rng.seed_global(SEED, "measure")
+    return _measure(config, restarts)
+
+
+def _with_pauses(which: int) -> Callable[[], None]:
+    """At each beat a pause of another length, which is the same whenever one measures."""
+    lengths = random.Random(which)  # noqa: S311 our own, and no secret
+
+    def pause() -> None:
+        time.sleep(lengths.random() * PAUSE_S)
+
+    return pause
+
+
+@contextlib.contextmanager
+def _counting() -> Iterator[Callable[[], list[str]]]:
+    """Tells, also afterwards, whether threads or child processes began meanwhile."""
+    before, most = (threading.active_count(), _children()), [0, 0]
+    beats = itertools.count()
+
+    def look() -> None:
+        most[0] = max(most[0], threading.active_count())
+        if next(beats) % SELDOM == 0:
+            most[1] = max(most[1], _children())
+
+    with heard_by(look):
+        yield lambda: [
+            name
+            for name, count, first in zip(("threads", "processes"), most, before, strict=True)
+            if count > first
+        ]
+
+
+def _children() -> int:
+    """How many child processes there are, where the system says it."""
+    try:
+        tasks = list(Path("/proc/self/task").iterdir())
+        return sum(len((task / "children").read_text().split()) for task in tasks)
+    except OSError:
+        return 0
+
+
+def _hints(config: EnvironmentConfig) -> list[str]:
+    beat()
+    env = make.make_env(config)
+    try:
+        return traces.hints_of_chance(env)
+    finally:
+        env.close()
+
+
+def _measure(config: EnvironmentConfig, restarts: bool) -> Measured:
+    reasons: list[str] = []
+    left_out: list[str] = []
+    if config.env_level != "B":
+        why_not, left_out = state_failure(config, restarts)
+        if not why_not:
+            return Measured("A")
+        reasons.append(f"not A: {why_not}")
+    if config.env_level == "A" or config.native_vector_env:
+        return Measured("C", tuple(reasons or ["not B: it is a native vector"]), tuple(left_out))
+    level, why_not = _measure_episodes(config)
+    if why_not:
+        reasons.append(f"not B: {why_not}")
+    return Measured(level, tuple(reasons), tuple(left_out))
+
+
+def _measure_episodes(config: EnvironmentConfig) -> tuple[Level, str]:
+    """B, or a weaker level and why."""
+    episodes = Episodes(config)
+    try:
+        if why_not := episodes.chance_failure():
+            return "D", why_not
+        why_not = episodes.replay_failure()
+        if not why_not and config.env_level != "B":
+            why_not = episodes.memory_failure()
+    except Exception as error:  # noqa: BLE001 what breaks in any way is not exact; training will say why
+        return "C", f"it raised {type(error).__name__}: {error}"
+    finally:
+        episodes.close()
+    return ("C", why_not) if why_not else ("B", "")

@@ -1,0 +1,561 @@
+"""Finds out what an environment is before anybody trains on it, and never waits for one that hangs.
+
+An `Inquiry` makes and measures the environment in a child process, beside whatever its asker does
+meanwhile; where no call comes back in time the child is ended, and the error names the call. What
+cannot travel to a child is measured here, watched (`trainables.envs.exactness.watching`). Times are
+seconds.
+
+What is known already is not found out again: from a checkpoint or a ledger (`remembered`), in this
+process, or from a file in a folder that several processes share, where one measures and the
+others wait for it.
+"""
+
+import contextlib
+import faulthandler
+import fcntl
+import hashlib
+import json
+import logging
+import multiprocessing
+import os
+import signal
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from multiprocessing import connection
+from pathlib import Path
+from typing import Any, TypeAlias, TypeVar
+
+import cloudpickle
+import gymnasium
+from joblib.externals.loky.backend import get_context
+
+from trainables.core import rng
+from trainables.core.importing import load_module
+from trainables.core.processes import (
+    ONE_THREAD,
+    Parent,
+    die_with_parent,
+    ignore_terminal_signals,
+    kill_at_exit,
+    leave,
+    this_process,
+)
+from trainables.envs import registry
+from trainables.envs.exactness.comparison import SEED
+from trainables.envs.exactness.levels import EXACT, Level, Measured, examine
+from trainables.envs.exactness.watching import (
+    Hangs,
+    StackFrame,
+    beat,
+    hangs,
+    heard_by,
+    read_stack,
+    refusal,
+    watched,
+)
+from trainables.envs.make import EnvironmentConfig, EnvSpaces, checked_spaces, make_env
+from trainables.errors import ConfigError
+
+logger = logging.getLogger(__name__)
+
+#: A measurement that took so long is told.
+SLOW_S = 20.0
+#: What a child gets on top while it starts.
+START_TIMEOUT_S = 60.0
+#: What it gets to end when it has told all.
+STOP_TIMEOUT_S = 5.0
+#: How long a child that hangs is listened to for the next part of its stack.
+STACK_TIMEOUT_S = 0.5
+#: A child tells at most so often that it goes on; more often where it has less time.
+BEAT_S = 0.2
+#: The longest file with a measurement that is read.
+MOST_BYTES = 2**20
+#: Settings that change nothing of what is found out.
+NEUTRAL = frozenset({"env_replay_limit", "env_measure_timeout_s"})
+
+Pipe: TypeAlias = "connection.Connection[Any, Any]"
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Look:
+    """What one environment says of itself."""
+
+    spaces: EnvSpaces
+    limit: int | None
+    """Steps after which it ends an episode by itself."""
+
+
+_looks: dict[object, tuple[Look, object]] = {}
+_measured: dict[object, tuple[Measured, object]] = {}
+
+
+# ---- what is asked ---------------------------------------------------------------------------
+
+
+def look(config: EnvironmentConfig) -> Look:
+    """What an environment of these settings says of itself; one is made and closed in a process.
+
+    Where it hangs, the process ends with a word.
+
+    Raises:
+        ConfigError: it cannot be made, or no policy can live in its spaces.
+    """
+    key, held = _here(config)
+    if key not in _looks:
+        with watched(config):
+            _looks[key] = _look(config), held
+    return _looks[key][0]
+
+
+def measure(config: EnvironmentConfig, restarts: bool = False) -> Measured:
+    """The level of an environment; measured once in each process."""
+    with contextlib.closing(Inquiry(config, restarts)) as inquiry:
+        return inquiry.measured()
+
+
+def resolve(
+    config: EnvironmentConfig,
+    by_clock: bool = False,
+    measured: Callable[[EnvironmentConfig], Measured] = measure,
+) -> tuple[EnvironmentConfig, Level]:
+    """The settings by which environments are made and saved, and the level that is promised.
+
+    The `env_level` of these settings is the level at which environments come back.
+
+    Args:
+        config: the environment.
+        by_clock: the clock steers the training: nothing is exact, so nothing that costs time is
+            done for it.
+        measured: gives what was measured; not called where nothing needs to be.
+
+    Raises:
+        ConfigError: `env_level` asks for more than was measured.
+    """
+    if config.env_level == "C":
+        return config, "D" if by_clock else "C"
+    found = measured(config)
+    if config.env_level not in ("auto", found.level):
+        raise ConfigError(
+            "env_level", config.env_level, "auto, or C", f"{config.env} is {found.reasons[0]}"
+        )
+    if by_clock:
+        cheap = found.level in ("A", config.env_level)
+        return _made_at(config, found.level if cheap else "C"), "D"
+    made: Level = "C" if found.level == "D" else found.level
+    return _made_at(config, made), found.level
+
+
+def _made_at(config: EnvironmentConfig, level: Level) -> EnvironmentConfig:
+    return EnvironmentConfig(**{**dict(config), "env_level": level})
+
+
+class Inquiry:
+    """What is asked about the environment of one trainer; it begins at once, beside the asker.
+
+    Args:
+        config: the environment.
+        restarts: environments that fail are made anew, as they are while measuring then.
+        remembered: what trials of these settings have found out before; see `as_data`.
+        shared: a folder where all processes of a sweep keep what they measured.
+    """
+
+    def __init__(
+        self,
+        config: EnvironmentConfig,
+        restarts: bool = False,
+        remembered: Mapping[str, Any] | None = None,
+        shared: Path | None = None,
+    ) -> None:
+        self._config = config
+        self._restarts = restarts
+        self._name = _name_of(config, restarts)
+        self._key, self._held = _here(config, restarts)
+        self._began_at = time.perf_counter()
+        self._child: _Child | None = None
+        self._page = _Page(None)
+        self._found = Measured.of_data((remembered or {}).get(self._name or ""))
+        if self._found is None and self._key in _measured:
+            self._found = _measured[self._key][0]
+        if self._found is None and config.env_level != "C":
+            self._page = _Page(shared / f"{self._name}.json" if shared and self._name else None)
+            with self._letting_go():
+                self._found = self._page.read(config)
+        if self._found is None and config.env_level != "C":
+            self._child = self._started()
+
+    def look(self) -> Look:
+        """What the environment says of itself.
+
+        Raises:
+            ConfigError: it cannot be made, a call of it hangs, or no policy can live in its spaces.
+        """
+        if self._child is None:
+            return look(self._config)
+        seen = self._seen()
+        if seen is None:  # here it may be another matter
+            self._child.kill()
+            self._child = None
+            return look(self._config)
+        _looks[_here(self._config)[0]] = seen, self._held
+        return seen
+
+    def measured(self) -> Measured:
+        """Its level, once it is measured.
+
+        Raises:
+            ConfigError: it cannot be made, or a call of it hangs.
+        """
+        if self._found is None:
+            self._found = self._asked()
+            self._page.write(self._found)
+            seconds = time.perf_counter() - self._began_at
+            _tell_if_slow(self._config, self._found.level, seconds)
+        if self._key not in _measured:
+            _measured[self._key] = self._found, self._held
+        return self._found
+
+    def as_data(self) -> dict[str, Any]:
+        """What other trials of the same settings need not find out again, as plain data."""
+        if self._found is None or self._name is None:
+            return {}
+        return {self._name: self._found.as_data()}
+
+    def close(self) -> None:
+        """End the child, if it still runs."""
+        if self._child is not None:
+            self._child.kill()
+        self._page.close()
+
+    def _started(self) -> "_Child | None":
+        packed = _packed(self._config, self._restarts)
+        if packed is None:
+            return None
+        try:
+            return _Child(self._config, packed)
+        except (AssertionError, OSError):  # a daemon of multiprocessing may start none
+            return None
+
+    @contextlib.contextmanager
+    def _letting_go(self) -> Iterator[None]:
+        """Tell others should it hang, and keep nobody waiting after an error."""
+        try:
+            yield
+        except Hangs as error:
+            self._page.write(error)
+            raise
+        except BaseException:
+            self._page.close()
+            raise
+
+    def _seen(self) -> Look | None:
+        try:
+            with self._letting_go():
+                return self._twice(lambda child: child.seen())
+        except _Died as error:
+            allowed = "an environment that can be made"
+            raise ConfigError("env", self._config.env, allowed, str(error)) from error
+
+    def _asked(self) -> Measured:
+        try:
+            with self._letting_go():
+                found = self._twice(lambda child: child.measured())
+        except _Died as error:
+            return Measured("C", (f"not A: {error}",))
+        if found is None:
+            with watched(self._config):
+                return examine(self._config, self._restarts)
+        return found
+
+    def _twice(self, ask: Callable[["_Child"], T | None]) -> T | None:
+        """What a child answers, asked again in another one should its process die; None: nobody."""
+        if self._child is None:
+            return None
+        try:
+            return ask(self._child)
+        except _Died:
+            self._child = self._started()
+            return None if self._child is None else ask(self._child)
+
+
+def known_by(
+    config: EnvironmentConfig, restarts: bool, remembered: Mapping[str, Any]
+) -> Measured | None:
+    """What is remembered of an environment; None: nothing."""
+    return Measured.of_data(remembered.get(_name_of(config, restarts) or ""))
+
+
+def _tell_if_slow(config: EnvironmentConfig, level: Level, seconds: float) -> None:
+    if seconds < SLOW_S:
+        return
+    one = f"env_level: {level} measures only that, " if level in EXACT else ""
+    logger.warning(
+        "%s is slow: it took %.0f s to measure that it comes back at level %s, which every sweep "
+        "does once; %senv_level: C nothing",
+        *(config.env, seconds, level, one),
+    )
+
+
+# ---- which environment it is -----------------------------------------------------------------
+
+
+def _relevant(config: EnvironmentConfig) -> dict[str, Any]:
+    return {name: value for name, value in dict(config).items() if name not in NEUTRAL}
+
+
+def _name_of(config: EnvironmentConfig, restarts: bool) -> str | None:
+    """What these settings are called in every process; None: others could not tell them apart."""
+    try:
+        text = json.dumps([_relevant(config), restarts], sort_keys=True)
+    except (TypeError, ValueError):
+        return None
+    return f"environment-{hashlib.sha256(text.encode()).hexdigest()[:32]}"
+
+
+def _here(config: EnvironmentConfig, restarts: bool = False) -> tuple[object, object]:
+    """What these settings are called in this process, and what must live as long as that holds."""
+    known = (registry.find(config.env), gymnasium.registry.get(config.env))
+    name = _name_of(config, restarts) or repr((_relevant(config), restarts))
+    return (name, *map(id, known)), known
+
+
+def _look(config: EnvironmentConfig) -> Look:
+    streams = rng.capture_global()
+    rng.seed_global(SEED, "look")
+    try:
+        beat()
+        env = make_env(config)
+        try:
+            limit = env.spec.max_episode_steps if env.spec is not None else None
+            return Look(checked_spaces(config, env.observation_space, env.action_space), limit)
+        finally:
+            env.close()
+    finally:
+        rng.restore_global(streams)
+
+
+# ---- what several processes share ------------------------------------------------------------
+
+
+class _Page:
+    """A file with what was measured; whoever has it open measures, the others wait.
+
+    Args:
+        path: where it lies; None: nowhere.
+    """
+
+    def __init__(self, path: Path | None) -> None:
+        self._descriptor = -1
+        self._waited = False
+        if path is None:
+            return
+        flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
+        with contextlib.suppress(OSError):  # without it each measures for itself
+            path.parent.mkdir(exist_ok=True)
+            self._descriptor = os.open(path, flags, 0o644)
+            try:
+                fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                self._waited = True
+                fcntl.flock(self._descriptor, fcntl.LOCK_EX)
+
+    def read(self, config: EnvironmentConfig) -> Measured | None:
+        """What stands there; None: nothing that is whole.
+
+        Raises:
+            Hangs: it hung while this one waited. Later ones try it anew: it may be mended.
+        """
+        if self._descriptor < 0:
+            return None
+        try:
+            found = json.loads(os.pread(self._descriptor, MOST_BYTES, 0))
+        except (OSError, ValueError, RecursionError):
+            return None
+        if isinstance(found, dict) and isinstance(words := found.get("hangs"), str):
+            if self._waited:
+                raise hangs(config, words)
+            return None
+        return Measured.of_data(found)
+
+    def write(self, found: Measured | Hangs) -> None:
+        """Keep it for others."""
+        if self._descriptor < 0:
+            return
+        data = {"hangs": found.hint} if isinstance(found, Hangs) else found.as_data()
+        with contextlib.suppress(OSError):
+            os.ftruncate(self._descriptor, 0)
+            os.pwrite(self._descriptor, json.dumps(data).encode(), 0)
+        self.close()
+
+    def close(self) -> None:
+        """Let others have it; a second call does nothing."""
+        if self._descriptor >= 0:
+            os.close(self._descriptor)
+            self._descriptor = -1
+
+
+# ---- in a child ------------------------------------------------------------------------------
+
+
+class _Died(Exception):
+    """The child's process ended before it had answered."""
+
+
+def _packed(config: EnvironmentConfig, restarts: bool) -> bytes | None:
+    """All that a child needs; None: it cannot travel."""
+    spec = gymnasium.registry.get(config.env)
+    try:
+        packed: bytes = cloudpickle.dumps((config, restarts, registry.find(config.env), spec))
+    except Exception:  # noqa: BLE001 whatever an environment's settings hold may refuse in any way
+        return None
+    return packed
+
+
+def _unpacked(packed: bytes) -> tuple[EnvironmentConfig, bool]:
+    """What a child was given; what the environment is made by is known here from then on.
+
+    Its module is imported, which may take longer than any call.
+    """
+    config, restarts, creator, spec = cloudpickle.loads(packed)
+    if creator is not None:
+        registry.register_env(config.env, creator)
+    if spec is not None:
+        gymnasium.registry.setdefault(config.env, spec)
+    entry = getattr(spec, "entry_point", None) or config.env
+    if isinstance(entry, str) and ":" in entry and creator is None:
+        with contextlib.suppress(ConfigError):  # making it says so
+            load_module("env", entry)
+    return config, restarts
+
+
+class _Child:
+    """The asker's end of a child that looks at an environment, and then measures it.
+
+    Args:
+        config: the environment.
+        packed: the same for the child, with what it is made by.
+    """
+
+    def __init__(self, config: EnvironmentConfig, packed: bytes) -> None:
+        self._config = config
+        self._limit = config.env_measure_timeout_s
+        self._begun = False
+        self._pipe, theirs = connection.Pipe(duplex=False)
+        self._stack, their_stack = connection.Pipe(duplex=False)
+        self._process: Any = get_context("loky").Process(
+            target=_serve,
+            args=(theirs, their_stack, packed, min(BEAT_S, self._limit / 10), this_process()),
+            name="environment-measured",
+            daemon=True,
+            env=ONE_THREAD,
+        )
+        self._process.start()
+        kill_at_exit(self._process)
+        theirs.close()
+        their_stack.close()
+
+    def seen(self) -> Look | None:
+        """What the environment says of itself; None: it cannot be made there.
+
+        Raises:
+            ConfigError: a call of it hangs.
+            _Died: its process died.
+        """
+        found = self._receive("seen")
+        return found if isinstance(found, Look) else None
+
+    def measured(self) -> Measured | None:
+        """Its level; None: it cannot be made there. Raises as `seen` does."""
+        found = self._receive("measured")
+        if isinstance(found, Measured):
+            self._process.join(STOP_TIMEOUT_S)
+        return found if isinstance(found, Measured) else None
+
+    def kill(self) -> None:
+        """End the process at once; a second call does nothing."""
+        if self._pipe.closed:
+            return
+        if self._process.is_alive():
+            os.kill(self._process.pid, signal.SIGKILL)  # one of loky's context has no kill()
+        self._process.join()
+        self._pipe.close()
+        self._stack.close()
+
+    def _receive(self, wanted: str) -> Any:
+        """The answer of this kind, or what came instead; older ones are read over."""
+        while True:
+            patience = self._limit + (0.0 if self._begun else START_TIMEOUT_S)
+            ready = connection.wait([self._pipe, self._process.sentinel], patience)
+            if not ready:
+                raise self._hangs()
+            if self._pipe not in ready:
+                raise self._death()
+            try:
+                kind, content = self._pipe.recv()
+            except (EOFError, OSError):
+                raise self._death() from None
+            except Exception:  # noqa: BLE001 a space of somebody's own may be readable there alone
+                return None
+            self._begun = True
+            if kind in (wanted, "unfit"):
+                return content
+
+    def _hangs(self) -> Hangs:
+        stack = self._read_stack()
+        self.kill()
+        return refusal(self._config, stack, "it was measured in a process of its own")
+
+    def _death(self) -> _Died:
+        self._process.join(STOP_TIMEOUT_S)
+        code = self._process.exitcode
+        self.kill()
+        return _Died(f"its process died while it was measured; exit code {code}")
+
+    def _read_stack(self) -> list[StackFrame]:
+        """Where the child stands; empty if it is stopped altogether."""
+        with contextlib.suppress(ProcessLookupError):  # it has died meanwhile
+            os.kill(self._process.pid, signal.SIGUSR1)
+        written = b""
+        while connection.wait([self._stack], STACK_TIMEOUT_S):
+            part = os.read(self._stack.fileno(), 65536)
+            if not part:
+                break
+            written += part
+        return read_stack(written.decode(errors="replace"))
+
+
+def _serve(pipe: Pipe, stack: Pipe, packed: bytes, beat_s: float, parent: Parent) -> None:
+    """The child: tells what it sees, then what it measured, and ends.
+
+    Args:
+        pipe: takes (kind, content): ``beat``, ``seen``, ``measured``, or ``unfit`` where the
+            environment cannot be made here.
+        stack: takes where the threads are, when SIGUSR1 comes.
+        packed: what `_packed` gave.
+        beat_s: it tells at most so often that it goes on.
+        parent: this process ends with it.
+    """
+    faulthandler.register(signal.SIGUSR1, file=stack.fileno())
+    ignore_terminal_signals()
+    die_with_parent(parent)
+    # A daemon may start no processes, but environments may be ones.
+    multiprocessing.current_process()._config["daemon"] = False  # type: ignore[attr-defined]
+    told_at = -beat_s
+
+    def tell() -> None:
+        nonlocal told_at
+        now = time.monotonic()
+        if now - told_at >= beat_s:
+            told_at = now
+            pipe.send(("beat", None))
+
+    with heard_by(tell):
+        try:
+            config, restarts = _unpacked(packed)
+            pipe.send(("seen", _look(config)))
+            answer: tuple[str, object] = ("measured", examine(config, restarts))
+        except Exception as error:  # noqa: BLE001 whatever it is, the asker tries it itself
+            answer = ("unfit", f"{type(error).__name__}: {error}")
+    pipe.send(answer)
+    leave()

@@ -1,0 +1,76 @@
+"""Whether an environment can be drawn, and that it does the same while it is: measured."""
+
+from trainables.core import rng
+from trainables.envs.exactness.comparison import drawing_failure
+from trainables.envs.exactness.watching import beat, watched
+from trainables.envs.make import Env, EnvironmentConfig, make_env, make_raw_env
+from trainables.envs.rendering import MODE, draw, frames_per_second, picture, rendered
+from trainables.envs.state import mujoco
+from trainables.errors import ConfigError
+
+
+def check_pictures(config: EnvironmentConfig, key: str, value: bool | str) -> float:
+    """How many pictures a second of its video has.
+
+    Args:
+        config: the environment.
+        key: the setting that asks for pictures.
+        value: what it says.
+
+    Raises:
+        ConfigError: it cannot draw, or does something else while it is drawn.
+    """
+    with watched(config):
+        return _check_pictures(config, key, value)
+
+
+def _check_pictures(config: EnvironmentConfig, key: str, value: bool | str) -> float:
+    _check_mode(config, key, value)
+    streams = rng.capture_global()
+    try:
+        beat()
+        env = make_env(rendered(config))
+        try:
+            beat()
+            env.reset(seed=0)
+            beat()
+            _check_picture(env, config, key, value)
+            fps = frames_per_second(env)
+        finally:
+            env.close()
+        why = drawing_failure(config, rendered(config), draw)
+    finally:
+        rng.restore_global(streams)
+    if why:
+        raise ConfigError(key, value, "false for this environment", f"{config.env}: {why}")
+    return fps
+
+
+def _check_mode(config: EnvironmentConfig, key: str, value: bool | str) -> None:
+    named = config.env_config.get("render_mode", MODE)
+    if key == "record_env" and named != MODE:
+        hint = f"remove it: {key} draws the environment that it records"
+        raise ConfigError("env_config.render_mode", named, f"{MODE} with {key}: {value}", hint)
+    env = make_raw_env(config)
+    try:
+        modes = [str(mode) for mode in env.metadata.get("render_modes") or ()]
+        why = mujoco.why_no_picture(env)
+    finally:
+        env.close()
+    if named not in modes:
+        known = f"render modes {', '.join(modes)}" if modes else "no render modes in its metadata"
+        hint = f"{config.env} has {known}"
+        raise ConfigError(key, value, f"false for an environment that cannot draw {named}", hint)
+    if why:
+        raise ConfigError(key, value, "false where nothing can be drawn", why)
+
+
+def _check_picture(env: Env, config: EnvironmentConfig, key: str, value: bool | str) -> None:
+    try:
+        returned = draw(env)
+    except Exception as error:
+        hint = f"render() of {config.env} raised {type(error).__name__}: {error}"
+        raise ConfigError(key, value, "false where nothing can be drawn", hint) from error
+    if picture(returned, key) is None and key == "record_env":
+        hint = f"render() of {config.env} returned {returned} instead of a picture"
+        raise ConfigError(key, value, "false for an environment that draws nothing", hint)

@@ -1,0 +1,169 @@
+"""What environments leave behind outside their state: in their objects, classes and modules.
+
+A short run cannot see a counter that matters only after a thousand episodes; but it can see that
+something counts. Values are looked at where python can see them: a simulator's own memory is not.
+"""
+
+import functools
+import sys
+import types
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import numpy as np
+from gymnasium import spaces
+
+from trainables.envs.state.capture import CODE, STRUCTURE, KeepsState, layers
+from trainables.envs.state.plain import fingerprint, is_plain
+
+Traces = Mapping[str, str]
+"""Path of a value → its fingerprint."""
+
+MAX_VALUES = 20_000
+MAX_DEPTH = 6
+
+#: Its modules hold the registry of all environments, and none of its environments writes to them.
+LIBRARY = "gymnasium"
+#: What of python's own lets something else than a seed decide: clocks, threads, other processes.
+CHANCE = frozenset(
+    {
+        *("asyncio", "concurrent", "datetime", "multiprocessing", "queue", "secrets", "selectors"),
+        *("socket", "subprocess", "_thread", "threading", "time", "uuid"),
+    }
+)
+NO_TRACE = (
+    *CODE,
+    functools.partial,
+    property,
+    classmethod,
+    staticmethod,
+    types.MethodType,
+    types.GeneratorType,
+    spaces.Space,  # their streams are seeded, not remembered
+)
+
+
+def inside(sub_env: Any) -> Traces:
+    """What the objects that belong to one environment hold; the library's wrappers are left out."""
+    walk = _Walk()
+    for layer in _all_layers(sub_env):
+        if not type(layer).__module__.startswith(f"{LIBRARY}.wrappers"):
+            own = {name: value for name, value in vars(layer).items() if name not in STRUCTURE}
+            walk.down(type(layer).__name__, own)
+    return walk.found
+
+
+def outside(sub_env: Any) -> Traces:
+    """What the classes of an environment's layers and the modules of its package hold."""
+    walk = _Walk()
+    for layer in _all_layers(sub_env):
+        for kind in type(layer).__mro__:
+            if _package(kind.__module__) not in (
+                LIBRARY,
+                "builtins",
+                "typing",
+                "abc",
+                "trainables",
+            ):
+                walk.down(kind.__qualname__, _data(vars(kind)))
+                for names in _carried(kind):
+                    walk.down(str(names["__name__"]), _data(names))
+    for name in sorted(_modules(sub_env)):
+        walk.down(name, _data(vars(sys.modules[name])))
+    return walk.found
+
+
+def hints_of_chance(sub_env: Any) -> list[str]:
+    """What else may decide in the modules of an environment's package: a clock, threads, others."""
+    found = set[str]()
+    for name in _modules(sub_env):
+        for value in list(vars(sys.modules[name]).values()):
+            module = isinstance(value, types.ModuleType)
+            origin = value.__name__ if module else getattr(value, "__module__", None)
+            if isinstance(origin, str) and _package(origin) in CHANCE:
+                found.add(_package(origin).lstrip("_"))
+    return sorted(found)
+
+
+def changed(before: Traces, after: Traces) -> list[str]:
+    """Paths whose value is another one, or that stand on one side only."""
+    return sorted(path for path in {*before, *after} if before.get(path) != after.get(path))
+
+
+def _all_layers(sub_env: Any) -> Iterator[Any]:
+    """All layers, also those inside one that answers for them."""
+    for layer in layers(sub_env):
+        if not isinstance(layer, KeepsState):
+            yield layer
+            continue
+        yield from _all_layers(getattr(layer, "env", None))
+
+
+def _carried(kind: type[Any]) -> Iterator[Mapping[str, Any]]:
+    """Global names of a class that came from another process with its functions, not its module."""
+    seen = list[Any]()
+    for value in list(vars(kind).values()):
+        names = getattr(value, "__globals__", None)
+        if not isinstance(names, dict) or any(names is one for one in seen):
+            continue
+        seen.append(names)
+        home = sys.modules.get(str(names.get("__name__")))
+        if "__name__" in names and (home is None or vars(home) is not names):
+            yield names
+
+
+def _modules(sub_env: Any) -> set[str]:
+    """Those in which the layers' classes stand, and what these import of the same packages."""
+    waiting = [type(layer).__module__ for layer in _all_layers(sub_env)]
+    packages = {_package(name) for name in waiting} - {LIBRARY, "trainables"}
+    found: set[str] = set()
+    while waiting:
+        name = waiting.pop()
+        if name in found or _package(name) not in packages or name not in sys.modules:
+            continue
+        found.add(name)
+        for value in list(vars(sys.modules[name]).values()):
+            module = isinstance(value, types.ModuleType)
+            other = value.__name__ if module else getattr(value, "__module__", None)
+            if isinstance(other, str):
+                waiting.append(other)
+    return found
+
+
+def _package(module: str) -> str:
+    return module.partition(".")[0]
+
+
+def _data(names: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in names.items() if not name.startswith("__")}
+
+
+class _Walk:
+    """Collects fingerprints of plain values, going down through containers and objects."""
+
+    def __init__(self) -> None:
+        self.found: dict[str, str] = {}
+        self._seen: dict[int, Any] = {}  # the values as well: an identity is free when they are
+
+    def down(self, path: str, names: Mapping[Any, Any], depth: int = 0) -> None:
+        """Visit the values of `names`."""
+        for name, value in names.items():
+            self._visit(f"{path}.{name}", value, depth)
+
+    def _visit(self, path: str, value: Any, depth: int) -> None:
+        if isinstance(value, NO_TRACE) or len(self.found) >= MAX_VALUES or depth > MAX_DEPTH:
+            return
+        if is_plain(value):
+            self.found[path] = fingerprint(value)
+            return
+        if id(value) in self._seen:
+            return
+        self._seen[id(value)] = value
+        if isinstance(value, Mapping):
+            self.found[path] = str(len(value))
+            self.down(path, dict(value), depth + 1)
+        elif isinstance(value, list | tuple):
+            self.found[path] = str(len(value))
+            self.down(path, dict(enumerate(value)), depth + 1)
+        elif not isinstance(value, np.ndarray):
+            self.down(path, _data(getattr(value, "__dict__", {})), depth + 1)

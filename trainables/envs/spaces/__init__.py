@@ -1,0 +1,6 @@
+"""Spaces of every kind as flat rows, and back.
+
+observations  observations as rows
+actions       rows as actions
+leaves        nested spaces as named leaves
+"""

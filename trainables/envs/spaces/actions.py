@@ -1,0 +1,248 @@
+"""Actions as flat rows: what a policy chooses, what an environment is sent, and the way between.
+
+A row has one column per number of the action, in the space's own order: a choice (int64) for a
+Discrete, for each entry of a MultiDiscrete and for each bit of a MultiBinary, a real number for
+each entry of a Box. The policy counts choices from 0. N rows, K columns.
+"""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import gymnasium
+import numpy as np
+from gymnasium import spaces
+from numpy.typing import NDArray
+
+from trainables.envs.spaces.leaves import count_choices, named_leaves
+from trainables.errors import ConfigError
+
+Array = NDArray[Any]
+ActionLeaf = spaces.Discrete | spaces.MultiDiscrete | spaces.MultiBinary | spaces.Box
+#: A network has an output for each choice and number of an action. Choices beside real numbers are
+#: stored as float32, which holds integers up to 2**24 exactly.
+MOST_CHOICES = 2**20
+
+
+@dataclass(frozen=True)
+class ActionLayout:
+    """What the columns of an action row are.
+
+    A policy's head has one logit per choice of each column, column after column, and then one mean
+    per real number.
+    """
+
+    sizes: tuple[int, ...]
+    """One per column: how many choices there are, or 0 for a real number."""
+    scalar: bool = False
+    """A single Discrete: a row is one number, not a vector of length 1."""
+
+    @cached_property
+    def choice_columns(self) -> tuple[int, ...]:
+        """Columns that are choices."""
+        return tuple(i for i, size in enumerate(self.sizes) if size)
+
+    @cached_property
+    def real_columns(self) -> tuple[int, ...]:
+        """Columns that are real numbers."""
+        return tuple(i for i, size in enumerate(self.sizes) if not size)
+
+    @property
+    def logits(self) -> int:
+        """Logits of a head."""
+        return sum(self.sizes)
+
+    @property
+    def head_size(self) -> int:
+        """Numbers that a policy's head gives."""
+        return self.logits + len(self.real_columns)
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Of one row."""
+        return () if self.scalar else (len(self.sizes),)
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """Of stored rows: int64 where all columns are choices."""
+        return np.dtype(np.float32 if self.real_columns else np.int64)
+
+
+class FlatActions(spaces.Box):
+    """The rows that an environment with Tuple or Dict actions is sent, as a space.
+
+    Args:
+        original: what the environment itself takes.
+    """
+
+    def __init__(self, original: spaces.Space[Any]) -> None:
+        dtype = _sent_type(layout_of(original))
+        low, high = bounds(original)
+        super().__init__(low.astype(dtype), high.astype(dtype), dtype=dtype)
+        self.original = original
+
+
+class Unflattened(gymnasium.ActionWrapper[Any, Any, Any]):
+    """An environment with Tuple or Dict actions that is sent rows.
+
+    Args:
+        env: takes tuples, dicts, and so on.
+    """
+
+    def __init__(self, env: gymnasium.Env[Any, Any]) -> None:
+        super().__init__(env)
+        self.action_space = FlatActions(env.action_space)
+        # A function, which is made anew with the environment and is none of its state.
+        self._unflatten = unflattener(env.action_space)
+
+    def action(self, action: Array) -> Any:
+        """A row (K,) as the environment wants it."""
+        return self._unflatten(action)
+
+
+class ActionAdapter:
+    """What an environment is sent for what the policy chose.
+
+    Args:
+        space: of one environment.
+        clip: real numbers to their bounds.
+    """
+
+    def __init__(self, space: spaces.Space[Any], clip: bool) -> None:
+        self._space = space
+        self._layout = layout_of(space)
+        low, high = bounds(space)
+        choices = list(self._layout.choice_columns)
+        starts = np.zeros(len(self._layout.sizes), dtype=self._layout.dtype)
+        starts[choices] = low[choices]
+        self._starts: Array = starts if starts.any() else np.zeros(0)
+        self._bounds = (low, high) if clip and self._layout.real_columns else None
+
+    def __call__(self, actions: Array) -> Array:
+        """(N,) choices or (N, K) rows → (N, *A) for the environments, rows for nested spaces."""
+        if self._layout.scalar:
+            return actions + self._starts if len(self._starts) else actions
+        rows = actions + self._starts if len(self._starts) else actions
+        if self._bounds is not None:
+            rows = np.clip(rows, self._bounds[0], self._bounds[1])
+        if not isinstance(self._space, ActionLeaf):
+            return np.asarray(rows, dtype=_sent_type(self._layout))
+        return np.asarray(
+            rows.reshape(len(rows), *(self._space.shape or ())), dtype=self._space.dtype
+        )
+
+
+def _sent_type(layout: ActionLayout) -> type[np.int64 | np.float64]:
+    # Not float32: the float32 beside a bound may lie beyond it.
+    return np.float64 if layout.real_columns else np.int64
+
+
+def layout_of(space: spaces.Space[Any]) -> ActionLayout:
+    """The columns of a space's rows.
+
+    Raises:
+        ConfigError: a space that no policy can act in.
+    """
+    _check_size(space)
+    sizes = tuple(size for leaf in leaves(space) for size in _sizes(leaf))
+    return ActionLayout(sizes, scalar=isinstance(space, spaces.Discrete))
+
+
+def _check_size(space: spaces.Space[Any]) -> None:
+    """Refuse a space with nothing to choose, or with more than a network gives."""
+    outputs = sum(count_choices(leaf) for leaf in leaves(space))
+    if not outputs:
+        raise ConfigError(
+            "env",
+            str(space),
+            "actions with something to choose",
+            f"its action space is {space}, which holds nothing: give it a dummy choice with a "
+            "gymnasium.ActionWrapper, for example Discrete(1)",
+        )
+    if outputs > MOST_CHOICES:
+        raise ConfigError(
+            "env",
+            str(space),
+            f"at most {MOST_CHOICES} choices and numbers of an action",
+            f"its action space is {space}, and a policy gives one number for each of its {outputs} "
+            "choices: split them into several columns (MultiDiscrete) or say them as numbers "
+            "(Box) in a gymnasium.ActionWrapper",
+        )
+
+
+def leaves(space: spaces.Space[Any]) -> Iterator[ActionLeaf]:
+    """The parts of a space that are no Tuple and no Dict, in the order of their columns."""
+    for name, leaf in named_leaves(space, "action").items():
+        whole = isinstance(leaf, spaces.Box) and not np.issubdtype(leaf.dtype, np.floating)
+        if not isinstance(leaf, ActionLeaf) or whole:
+            raise ConfigError(
+                "env",
+                str(leaf),
+                "Discrete, MultiDiscrete, MultiBinary or real Box actions, alone or in Tuple or "
+                "Dict",
+                "MultiDiscrete(nvec, start=…) says the same"
+                if whole
+                else f"{name} is a {type(leaf).__name__}, which no policy chooses: name a function "
+                "that makes the environment and wraps it, env: package.module:function, in a "
+                "gymnasium.ActionWrapper",
+            )
+        yield leaf
+
+
+def _sizes(leaf: ActionLeaf) -> list[int]:
+    if isinstance(leaf, spaces.Discrete):
+        return [int(leaf.n)]
+    if isinstance(leaf, spaces.MultiDiscrete):
+        return [int(n) for n in leaf.nvec.reshape(-1)]
+    width = int(np.prod(leaf.shape))
+    return [2 if isinstance(leaf, spaces.MultiBinary) else 0] * width
+
+
+def bounds(space: spaces.Space[Any]) -> tuple[Array, Array]:
+    """The lowest and highest number of each column (K,), float64."""
+    lows: list[Array] = []
+    highs: list[Array] = []
+    for leaf in leaves(space):
+        if isinstance(leaf, spaces.Box):
+            low, high = leaf.low, leaf.high
+        else:
+            start = np.asarray(getattr(leaf, "start", 0)).reshape(-1)
+            low = np.broadcast_to(start, (len(_sizes(leaf)),))
+            high = low + np.array(_sizes(leaf)) - 1
+        lows.append(np.asarray(low, dtype=np.float64).reshape(-1))
+        highs.append(np.asarray(high, dtype=np.float64).reshape(-1))
+    return np.concatenate(lows), np.concatenate(highs)
+
+
+Unflattener = Callable[[Array], Any]
+
+
+def unflattener(space: spaces.Space[Any]) -> Unflattener:
+    """What turns one of the adapter's rows into an action of `space`."""
+    if isinstance(space, ActionLeaf):
+        return lambda row: row  # it has the form already
+    return _unflattener(space, 0)[0]
+
+
+def _unflattener(space: spaces.Space[Any], first: int) -> tuple[Unflattener, int]:
+    """What reads `space` from column `first` on, and the column after it."""
+    if isinstance(space, spaces.Tuple):
+        parts = []
+        for part in space.spaces:
+            read, first = _unflattener(part, first)
+            parts.append(read)
+        return (lambda row: tuple(read(row) for read in parts)), first
+    if isinstance(space, spaces.Dict):
+        named = {}
+        for name, part in space.spaces.items():
+            named[name], first = _unflattener(part, first)
+        return (lambda row: {name: read(row) for name, read in named.items()}), first
+    width = int(np.prod(space.shape or ()))
+    last = first + width
+    if isinstance(space, spaces.Discrete):
+        return (lambda row: np.int64(np.rint(row[first]))), last
+    shape, dtype = space.shape, space.dtype
+    if isinstance(space, spaces.Box):
+        return (lambda row: np.array(row[first:last], dtype=dtype).reshape(shape)), last
+    return (lambda row: np.rint(row[first:last]).astype(dtype).reshape(shape)), last

@@ -1,0 +1,306 @@
+"""Between environment and policy: observations of every kind as rows of one array.
+
+What a policy sees has one of two forms: a vector (D,) of float32, or an image (H, W, C) of uint8.
+A Box stays as it is (`NoPreprocessor`) and is reshaped when rows are taken; everything else is
+flattened, in the space's own order: choices one-hot, bits and numbers as they are, pixels divided
+by 255. N environments.
+"""
+
+from collections.abc import Callable, Mapping
+from typing import Any, Protocol, cast
+
+import gymnasium
+import numpy as np
+from gymnasium import spaces
+from numpy.typing import NDArray
+
+from trainables.envs.spaces.leaves import count_choices, inner, named_leaves
+from trainables.errors import ConfigError, EnvError, NotFiniteError
+
+Array = NDArray[Any]
+Write = Callable[[Any, Array], None]
+Read = Callable[[Array], Any]
+Leaf = spaces.Discrete | spaces.MultiDiscrete | spaces.MultiBinary | spaces.Box
+PIXEL = 255.0
+#: A choice is read as one feature for each of its values.
+MOST_FEATURES = 2**20
+NAMES: Mapping[type[spaces.Space[Any]], str] = {
+    spaces.Dict: "DictFlatteningPreprocessor",
+    spaces.Tuple: "TupleFlatteningPreprocessor",
+}
+
+
+def is_image(space: spaces.Space[Any]) -> bool:
+    """Whether a policy sees it as an image (H, W, C): a Box of bytes with three axes."""
+    return isinstance(space, spaces.Box) and space.dtype == np.uint8 and len(space.shape) == 3
+
+
+class Preprocessor(Protocol):
+    """From what an environment gives to what environments hand over."""
+
+    @property
+    def observation_space(self) -> spaces.Box:
+        """Of what comes out; it is the policy's."""
+
+    def __call__(self, observation: Any) -> Array:
+        """One observation, preprocessed."""
+
+    def invert(self, row: Array) -> Any:
+        """The raw observation that `row` was made from."""
+
+
+class NoPreprocessor:
+    """Leaves a Box as it is.
+
+    Args:
+        space: what the environment gives.
+
+    Raises:
+        ConfigError: a space that is no Box and must be flattened for a policy.
+    """
+
+    def __init__(self, space: spaces.Space[Any]) -> None:
+        if not isinstance(space, spaces.Box):
+            name = NAMES.get(type(space), "FlatteningPreprocessor")
+            raise ConfigError(
+                "preprocessor_pref",
+                None,
+                "deepmind or rllib for an environment whose observations are no Box",
+                f"a policy takes no raw {type(space).__name__}: the {name} flattens it",
+            )
+        self.observation_space = space
+
+    def __call__(self, observation: Any) -> Array:
+        """The observation itself."""
+        return np.asarray(observation)
+
+    def invert(self, row: Array) -> Array:
+        """(*S) as the environment gave it (*O)."""
+        space = self.observation_space
+        return row.reshape(space.shape).astype(space.dtype)
+
+
+class FlatteningPreprocessor:
+    """Writes all leaves of a space into one vector (D,) of float32, by a plan made once.
+
+    Args:
+        space: Discrete, MultiDiscrete, MultiBinary, Box, or a Tuple or Dict of these.
+
+    Raises:
+        ConfigError: a part of it is none of these.
+    """
+
+    def __init__(self, space: spaces.Space[Any]) -> None:
+        _require_numbers(space)
+        _require_few(space)
+        self.space = space
+        self._write, self._read, size = _plan(space, 0)
+        self.observation_space = FlatObservations(space, size)
+
+    def __call__(self, observation: Any) -> NDArray[np.float32]:
+        """A new vector (D,)."""
+        out = np.zeros(self.observation_space.shape, dtype=np.float32)
+        try:
+            self._write(observation, out)
+        except (IndexError, KeyError, TypeError, ValueError) as error:
+            raise EnvError(
+                f"an observation that is not in {self.space}: {observation!r} "
+                f"({type(error).__name__}: {error})"
+            ) from error
+        return out
+
+    def invert(self, row: Array) -> Any:
+        """The raw observation that `row` (D,) was made from."""
+        return self._read(row)
+
+
+class FlatObservations(spaces.Box):
+    """Vectors (D,) of float32 that were flattened from another space.
+
+    Args:
+        original: what the environment itself gives.
+        size: D.
+    """
+
+    def __init__(self, original: spaces.Space[Any], size: int) -> None:
+        super().__init__(-np.inf, np.inf, (size,), np.float32)
+        self.original = original
+
+
+class Preprocessed(gymnasium.ObservationWrapper[Any, Any, Any]):
+    """An environment whose observations are preprocessed.
+
+    Args:
+        env: gives raw observations.
+    """
+
+    def __init__(self, env: gymnasium.Env[Any, Any]) -> None:
+        super().__init__(env)
+        preprocessor = FlatteningPreprocessor(env.observation_space)
+        self.observation_space = preprocessor.observation_space
+        # A function, which is made anew with the environment and is none of its state.
+        self._preprocess: Callable[[Any], Array] = lambda given: preprocessor(given)  # noqa: PLW0108 a method is none
+
+    def observation(self, observation: Any) -> Array:
+        """(D,)."""
+        return self._preprocess(observation)
+
+
+def make_preprocessor(space: spaces.Space[Any]) -> Preprocessor:
+    """The one that a space needs."""
+    return NoPreprocessor(space) if isinstance(space, spaces.Box) else FlatteningPreprocessor(space)
+
+
+class Rows:
+    """Takes observations (N, *O): as new rows (N, D) of float32, or images as they are.
+
+    Args:
+        space: the policy's.
+        name: how errors call where observations come from.
+    """
+
+    def __init__(self, space: spaces.Box, name: str) -> None:
+        self._name = name
+        self._size = int(np.prod(space.shape))
+        self._image = space.shape if is_image(space) else None
+
+    def __call__(self, observations: Array) -> Array:
+        """New rows.
+
+        Raises:
+            EnvError: another number of features.
+            NotFiniteError: NaN or infinity.
+        """
+        if self._image is not None:
+            images = np.array(observations, dtype=np.uint8)
+            if images.shape[1:] != self._image:
+                raise self._other_size(observations)
+            return images
+        flat = np.array(observations, dtype=np.float32).reshape(len(observations), -1)
+        if flat.shape[1] != self._size:
+            raise self._other_size(observations)
+        require_finite(flat, f"{self._name}, environment", "observation")
+        return flat
+
+    def _other_size(self, observations: Array) -> EnvError:
+        return EnvError(
+            f"{self._name}: an observation of shape {np.shape(observations)[1:]}; "
+            f"the observation space promised {self._size} numbers"
+        )
+
+
+def require_finite(values: Array, rows: str, what: str) -> None:
+    """NotFiniteError that names the first row of `values` (N, …) which is not finite."""
+    finite = np.isfinite(values)
+    if np.count_nonzero(finite) != finite.size:  # the cheapest way to ask, in every tick
+        row = int(np.argwhere(~finite)[0][0])
+        raise NotFiniteError(f"{rows} {row}: {what} {values[row]} is not finite")
+
+
+def _require_numbers(space: spaces.Space[Any]) -> None:
+    for name, leaf in named_leaves(space, "observation").items():
+        if not isinstance(leaf, Leaf):
+            raise ConfigError(
+                "env",
+                str(leaf),
+                "Box, Discrete, MultiDiscrete or MultiBinary observations, alone or in Tuple or "
+                "Dict",
+                f"{name} is a {type(leaf).__name__}, which no policy reads: name a function that "
+                "makes the environment and wraps it, env: package.module:function, in a wrapper "
+                "that leaves this part out (gymnasium.wrappers.FilterObservation) or turns it into "
+                "numbers (minigrid's FlatObsWrapper)",
+            )
+
+
+def _require_few(space: spaces.Space[Any]) -> None:
+    """Refuse choices that would be more features than a network reads."""
+    for name, leaf in named_leaves(space, "observation").items():
+        chosen = isinstance(leaf, spaces.Discrete | spaces.MultiDiscrete)
+        if chosen and count_choices(leaf) > MOST_FEATURES:
+            raise ConfigError(
+                "env",
+                str(leaf),
+                f"at most {MOST_FEATURES} choices of an observation",
+                f"{name} is {leaf}, and a policy reads one number for each of its "
+                f"{count_choices(leaf)} choices: give it as numbers or digits instead, a Box or a "
+                "MultiDiscrete, in a gymnasium.ObservationWrapper",
+            )
+
+
+def _plan(space: spaces.Space[Any], first: int) -> tuple[Write, Read, int]:
+    """What writes and reads `space` from feature `first` on, and the feature after it."""
+    if isinstance(space, spaces.Tuple | spaces.Dict):
+        return _plan_parts(space, first)
+    if isinstance(space, spaces.Discrete):
+        return _plan_choice(space, first)
+    if isinstance(space, spaces.MultiDiscrete):
+        return _plan_choices(space, first)
+    numbers = cast("spaces.Box | spaces.MultiBinary", space)  # others have been refused
+    return _plan_numbers(numbers, first)
+
+
+def _plan_parts(space: spaces.Tuple[Any] | spaces.Dict, first: int) -> tuple[Write, Read, int]:
+    named = isinstance(space, spaces.Dict)
+    parts: list[tuple[Any, Write, Read]] = []
+    for key, part in inner(space):
+        part_write, part_read, first = _plan(part, first)
+        parts.append((key, part_write, part_read))
+
+    def write(observation: Any, out: Array) -> None:
+        for key, part, _ in parts:
+            part(observation[key], out)
+
+    def read(row: Array) -> Any:
+        found = {key: part(row) for key, _, part in parts}
+        return found if named else tuple(found.values())
+
+    return write, read, first
+
+
+def _plan_choice(space: spaces.Discrete, first: int) -> tuple[Write, Read, int]:
+    n, start = int(space.n), int(space.start)
+
+    def write(observation: Any, out: Array) -> None:
+        choice = int(observation) - start
+        if not 0 <= choice < n:
+            raise ValueError(f"{observation} is no choice of {space}")
+        out[first + choice] = 1.0
+
+    return write, lambda row: np.int64(np.argmax(row[first : first + n]) + start), first + n
+
+
+def _plan_choices(space: spaces.MultiDiscrete, first: int) -> tuple[Write, Read, int]:
+    nvec, start = space.nvec.reshape(-1), space.start.reshape(-1)
+    offsets = first + np.concatenate([[0], np.cumsum(nvec)[:-1]])
+    last = first + int(nvec.sum())
+
+    def write(observation: Any, out: Array) -> None:
+        choices = np.asarray(observation).reshape(-1) - start
+        if (choices < 0).any() or (choices >= nvec).any():
+            raise ValueError(f"{observation} is no choice of {space}")
+        out[offsets + choices] = 1.0
+
+    def read(row: Array) -> Array:
+        spans = zip(offsets, offsets + nvec, strict=True)
+        best = np.array([np.argmax(row[low:high]) for low, high in spans])
+        return (best + start).reshape(space.shape).astype(space.dtype)
+
+    return write, read, last
+
+
+def _plan_numbers(space: spaces.Box | spaces.MultiBinary, first: int) -> tuple[Write, Read, int]:
+    size = int(np.prod(space.shape))
+    last = first + size
+    scale = PIXEL if is_image(space) else 1.0
+
+    def write(observation: Any, out: Array) -> None:
+        out[first:last] = np.asarray(observation, dtype=np.float32).reshape(size)
+        if scale != 1.0:
+            out[first:last] /= scale
+
+    def read(row: Array) -> Array:
+        numbers = row[first:last] * scale
+        whole = space.dtype is not None and space.dtype.kind in "iub"
+        return (np.rint(numbers) if whole else numbers).reshape(space.shape).astype(space.dtype)
+
+    return write, read, last

@@ -1,0 +1,182 @@
+"""Episodes that can be played again: a seed and the actions since are the state.
+
+For environments whose state cannot be read (level B). An object that has played an episode may not
+repeat what a new one does, so every episode begins in an environment made anew; then an episode
+depends on its seed and actions alone, and playing these again leads to the same point. The lives
+of an Atari game are one episode here: between them it is reset without a seed, and goes on.
+"""
+
+import copy
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import gymnasium
+import numpy as np
+
+from trainables.core import rng
+from trainables.envs.atari import LIFE_LOST
+from trainables.envs.exactness.watching import beat
+from trainables.envs.make import Env, EnvironmentConfig, make_env
+from trainables.envs.registry import EnvContext
+from trainables.envs.state.capture import KeepsState, seed_spaces
+from trainables.envs.state.plain import decode, encode, fingerprint
+
+
+class Replayed(gymnasium.Wrapper[Any, Any, Any, Any], KeepsState):
+    """Begins every episode in an environment made anew, and records its seed and actions.
+
+    The seed of an episode is derived from the one last given to `reset` and from the number of
+    episodes since.
+
+    Args:
+        make: makes the environment.
+        limit: actions that are recorded; a longer episode has no state.
+    """
+
+    def __init__(self, make: Callable[[], Env], limit: int) -> None:
+        super().__init__(make())
+        self._make = make
+        self._limit = limit
+        self._fresh = True
+        self._seeds = [0, 0]  # of the episodes, of the spaces
+        self._episode = 0
+        self._actions: list[Any] = []
+        self._lives: list[int] = []  # actions before each reset into the next life
+        self._life_lost = False
+        self._lost = ""  # why the running episode cannot be played again
+        self._last: tuple[Any, Any] = (None, None)  # observation, reward
+
+    def seed_spaces(self, seed: int) -> None:
+        """Give the spaces of every environment made from now on streams of their own."""
+        self._seeds[1] = seed
+
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[Any, dict[str, Any]]:
+        """Begin the next life or the next episode, or the first episode of a new `seed`."""
+        if seed is None and self._life_lost:
+            return self._next_life(options)
+        self._episode = 0 if seed is not None else self._episode + 1
+        if seed is not None:
+            self._seeds[0] = seed
+        return self._begin(options)
+
+    def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
+        """One step, whose action is recorded."""
+        if not self._lost:
+            self._actions.append(copy.deepcopy(action))
+            if len(self._actions) > self._limit:
+                self._lose(f"it has more than {self._limit} steps (env_replay_limit)")
+        outcome = self.env.step(action)
+        self._last = outcome[0], outcome[1]
+        self._life_lost = bool(outcome[4].get(LIFE_LOST))
+        return outcome
+
+    def get_state(self) -> dict[str, Any]:
+        """Entries ``seeds``, ``episode``, ``lost``, ``actions``, ``lives`` and ``seen``.
+
+        ``lost`` says why the episode cannot be played again; empty: it can. ``lives``
+        tells before which actions the next life began. ``seen`` is a fingerprint of the last
+        observation and reward, which a replay has to reach.
+        """
+        return {
+            "seeds": list(self._seeds),
+            "episode": self._episode,
+            "lost": self._lost,
+            "actions": _pack(self._actions),
+            "lives": list(self._lives),
+            "seen": fingerprint(self._last),
+        }
+
+    def set_state(self, state: Mapping[str, Any]) -> None:
+        """Play the episode again up to where `get_state` was called.
+
+        Where that fails, the episode is lost. The global streams are left alone.
+        """
+        self._seeds, self._episode = list(state["seeds"]), state["episode"]
+        streams = rng.capture_global()
+        try:
+            self._begin(None)
+            self._lost = state["lost"]
+            if not self._lost:
+                self._play(state)
+        except Exception as error:  # noqa: BLE001 it was played without: it has not repeated itself
+            self._lose(f"playing it again raised {type(error).__name__}: {error}")
+        finally:
+            rng.restore_global(streams)
+
+    def _play(self, state: Mapping[str, Any]) -> None:
+        actions, lives = _unpack(state["actions"]), set(state["lives"])
+        for i, action in enumerate(actions):
+            beat()
+            if i in lives:
+                self._next_life(None)
+            self.step(action)
+        if len(actions) in lives:
+            self._next_life(None)
+        if fingerprint(self._last) != state["seen"]:
+            self._lose(
+                f"played again it was another one after {len(self._actions)} steps; the "
+                "environment depends on more than its seed and actions"
+            )
+
+    def _lose(self, why: str) -> None:
+        self._lost = why
+        self._actions, self._lives = [], []
+
+    def _next_life(self, options: dict[str, Any] | None) -> tuple[Any, dict[str, Any]]:
+        self._life_lost = False
+        if not self._lost:
+            self._lives.append(len(self._actions))
+        if options is not None:
+            self._lose("a life of it began with options")
+        observation, info = self.env.reset(options=options)
+        self._last = observation, 0.0
+        return observation, info
+
+    def _begin(self, options: dict[str, Any] | None) -> tuple[Any, dict[str, Any]]:
+        if not self._fresh:
+            self.env.close()
+            self.env = self._make()
+        self._fresh = False
+        seed_spaces(self.env, self._derived(1, "spaces"))
+        self._actions, self._lives, self._life_lost = [], [], False
+        self._lost = "" if options is None else "it began with options"
+        observation, info = self.env.reset(seed=self._derived(0, "reset"), options=options)
+        self._last = observation, 0.0
+        return observation, info
+
+    def _derived(self, which: int, purpose: str) -> int:
+        # Some simulators take seeds of 31 bits only.
+        return rng.integer(self._seeds[which], purpose, self._episode) % 2**31
+
+
+def make_sub_env(config: EnvironmentConfig, context: EnvContext | None = None) -> Env:
+    """The object that one environment steps: at level B its episodes can be replayed."""
+    if config.env_level == "B":
+        return Replayed(lambda: make_env(config, context), config.env_replay_limit)
+    return make_env(config, context)
+
+
+def steps_to_replay(state: Any) -> int:
+    """How many steps are played again when a state is restored, with all that lies within it."""
+    if isinstance(state, Mapping):
+        if state.keys() >= {"seeds", "actions", "lives", "seen"}:
+            return len(state["actions"][1])
+        return sum(map(steps_to_replay, state.values()))
+    return sum(map(steps_to_replay, state)) if isinstance(state, list | tuple) else 0
+
+
+def _pack(actions: Sequence[Any]) -> list[Any]:
+    """Actions as plain data: one array where all are of one shape and type."""
+    kinds = {(type(one), getattr(one, "dtype", None), np.shape(one)) for one in actions}
+    if len(kinds) == 1 and isinstance(actions[0], np.ndarray | np.generic):
+        return ["stacked", np.stack(actions)]
+    return ["single", [encode(one) for one in actions]]
+
+
+def _unpack(packed: Sequence[Any]) -> list[Any]:
+    kind, data = packed
+    if kind == "stacked":
+        return list(np.array(data))
+    return [decode(one, None) for one in data]

@@ -1,0 +1,143 @@
+"""The settings of environments, and what of them fits an environment."""
+
+import logging
+
+from pydantic import Field
+
+from trainables.core.settings import LONGEST_WAIT_S, Section
+from trainables.envs.make import EnvironmentConfig
+from trainables.errors import ConfigError
+
+logger = logging.getLogger(__name__)
+
+
+class VectorConfig(Section):
+    """How a worker's environments are stepped, cut off and restarted."""
+
+    horizon: int | None = Field(
+        default=None,
+        gt=0,
+        description="Steps after which an episode is cut off (truncated, its last value is "
+        "bootstrapped); null: the environment's own limit, if it has one.",
+    )
+    soft_horizon: bool = Field(
+        default=False,
+        description="The horizon ends an episode for the metrics only: no reset, no flag. An end "
+        "that the environment itself reports stays one.",
+    )
+    no_done_at_end: bool = Field(
+        default=False,
+        description="A terminated episode is stored as truncated: the value of its last "
+        "observation is bootstrapped.",
+    )
+    restart_failed_sub_environments: bool = Field(
+        default=False,
+        description="An environment that raises, dies or is cut off loses its episode and is made "
+        "anew, with a seed of its own; the others go on. What breaks gymnasium's interface is an "
+        "error all the same.",
+    )
+    remote_worker_envs: bool = Field(
+        default=False,
+        description="Each environment of a worker, and of an evaluation, runs in a process of its "
+        "own.",
+    )
+    remote_env_batch_wait_ms: float = Field(
+        default=0.0,
+        ge=0,
+        description="0: a step waits for every environment, so that no result depends on which "
+        "one is ready first. Above: milliseconds after which those that are ready, one at least, "
+        "go on without the others; such a trial is not bit-exact. Only with remote_worker_envs.",
+    )
+    env_step_timeout_s: float | None = Field(
+        default=None,
+        gt=0,
+        le=LONGEST_WAIT_S,
+        description="Seconds after which a step or reset is cut off by ending the environment's "
+        "process; null: never. Only with remote_worker_envs.",
+    )
+
+    @property
+    def hard_horizon(self) -> int | None:
+        """Steps after which an episode is cut off and the environment reset."""
+        return None if self.soft_horizon else self.horizon
+
+
+def check_vector_env(
+    environment: EnvironmentConfig, config: VectorConfig, limit: int | None
+) -> None:
+    """Raise ConfigError for settings that do not fit together, or not this environment.
+
+    Args:
+        environment: what is made.
+        config: how it is stepped.
+        limit: steps after which the environment ends an episode by itself.
+    """
+    check_processes(config)
+    if environment.native_vector_env:
+        _check_native(config)
+    if config.horizon is not None or config.soft_horizon:
+        check_horizon(environment, config, limit)
+    else:
+        _note_limit(environment, limit)
+
+
+def check_processes(config: VectorConfig) -> None:
+    """Raise ConfigError for what only environments in processes of their own can have."""
+    if config.remote_env_batch_wait_ms and not config.remote_worker_envs:
+        raise ConfigError(
+            "remote_env_batch_wait_ms",
+            config.remote_env_batch_wait_ms,
+            "0 without remote_worker_envs: true",
+            "only environments in processes of their own can go on without the others",
+        )
+    if config.env_step_timeout_s is not None and not config.remote_worker_envs:
+        raise ConfigError(
+            "env_step_timeout_s",
+            config.env_step_timeout_s,
+            "null without remote_worker_envs: true",
+            "only a process can be cut off",
+        )
+
+
+def _check_native(config: VectorConfig) -> None:
+    for name in ("restart_failed_sub_environments", "remote_worker_envs"):
+        if getattr(config, name):
+            raise ConfigError(
+                name,
+                True,
+                "false with native_vector_env: true",
+                "a native vector environment is one object for all of them; "
+                "none of them can be restarted or moved alone",
+            )
+
+
+def check_horizon(environment: EnvironmentConfig, config: VectorConfig, limit: int | None) -> None:
+    """Raise ConfigError for a horizon beyond the environment's own limit, or a soft one without."""
+    if config.horizon is None:
+        if limit is None:
+            raise ConfigError(
+                "soft_horizon",
+                True,
+                "false without a finite horizon",
+                f"set horizon: {environment.env} has no limit of its own",
+            )
+    elif limit is not None and config.horizon > limit:
+        raise ConfigError(
+            "horizon",
+            config.horizon,
+            f"at most {limit}, the environment's own limit",
+            f"raise max_episode_steps of its spec, {limit} now "
+            f"(env_config: {{max_episode_steps: {config.horizon}}})",
+        )
+
+
+def _note_limit(environment: EnvironmentConfig, limit: int | None) -> None:
+    if limit is None:
+        logger.debug(
+            "no horizon is set and %s has no limit of its own: an episode may go on for ever",
+            environment.env,
+        )
+    else:
+        logger.debug(
+            "no horizon is set: %s cuts its episodes off after %d steps", environment.env, limit
+        )

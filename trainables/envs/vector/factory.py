@@ -1,0 +1,34 @@
+"""Which environments the settings ask for; decided by them alone, never by measuring speed."""
+
+from trainables.envs.make import EnvironmentConfig
+from trainables.envs.vector.base import VectorEnv, WorkerContext
+from trainables.envs.vector.config import VectorConfig
+from trainables.envs.vector.native import make_native
+from trainables.envs.vector.remote import RemoteVectorEnv
+from trainables.envs.vector.separate import InProcessVectorEnv
+
+
+def make_vector_env(
+    environment: EnvironmentConfig,
+    num_envs: int,
+    config: VectorConfig | None = None,
+    place: WorkerContext | None = None,
+) -> VectorEnv:
+    """N environments of the environment.
+
+    Args:
+        environment: what to make.
+        num_envs: N.
+        config: how to step it; by default without horizon, restarts and processes.
+        place: of the worker.
+
+    Raises:
+        ConfigError: the environment cannot be made, or has no native vector form.
+    """
+    config = config or VectorConfig()
+    place = place or WorkerContext()
+    if environment.native_vector_env:
+        return make_native(environment, num_envs, config, place)
+    if config.remote_worker_envs:
+        return RemoteVectorEnv(environment, num_envs, config, place)
+    return InProcessVectorEnv(environment, num_envs, config, place)

@@ -1,0 +1,64 @@
+"""Where episodes end beside where their environment says so: horizons, and ends that are no ends.
+
+N environments. A hard horizon is reached in the environments themselves, which must reset; the rest
+is decided here, on what a step gave.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from trainables.envs.vector.base import Step
+from trainables.envs.vector.config import VectorConfig
+
+
+class TimeLimit:
+    """Counts the steps of each environment's episode.
+
+    Args:
+        config: the horizon and what it means.
+        count: N.
+    """
+
+    def __init__(self, config: VectorConfig, count: int) -> None:
+        self.lengths = np.zeros(count, dtype=np.int64)
+        """(N,) steps of each running episode, to its hard or soft end."""
+        self._hard = config.hard_horizon
+        self._soft = config.horizon if config.soft_horizon else None
+        self._no_done = config.no_done_at_end
+
+    def count(self, envs: Sequence[int] | None = None) -> None:
+        """One more step in these environments; None: in every one."""
+        if envs is None:
+            self.lengths += 1
+        else:
+            self.lengths[envs] += 1
+
+    def cut(self) -> NDArray[np.bool_] | None:
+        """(N,) environments whose episode has just reached the hard horizon; None without one."""
+        return None if self._hard is None else self.lengths >= self._hard
+
+    def settle(self, step: Step) -> Step:
+        """The step as it is to be recorded; where an episode ended, the count begins anew."""
+        ended = step.terminated | step.truncated
+        if self._no_done:
+            step = step._replace(terminated=np.zeros_like(ended), truncated=ended)
+        if np.count_nonzero(ended):
+            self.lengths[ended] = 0
+        for env_index in step.faults:
+            self.lengths[env_index] = 0
+        if self._soft is not None:
+            soft = self.lengths >= self._soft
+            self.lengths[soft] = 0
+            step = step._replace(metric_ends=soft)
+        return step
+
+    def get_state(self) -> dict[str, Any]:
+        """Entry ``lengths`` (N,)."""
+        return {"lengths": self.lengths.copy()}
+
+    def set_state(self, state: Mapping[str, Any]) -> None:
+        """Take back what `get_state` gave."""
+        self.lengths[:] = state["lengths"]

@@ -1,0 +1,278 @@
+"""Native vector environments: one object, one stream of chance, one state for all environments.
+
+N environments. When such an environment starts an ended environment anew is its own choice, told by
+``metadata["autoreset_mode"]``: at once (SAME_STEP: the last observation stands in its infos), in
+the next step (NEXT_STEP: whose row is then no transition) or when it is asked (DISABLED).
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from gymnasium.envs.classic_control.cartpole import CartPoleVectorEnv
+from gymnasium.vector import AutoresetMode
+from gymnasium.vector import VectorEnv as GymnasiumVectorEnv
+from numpy.typing import NDArray
+
+from trainables.envs.make import EnvironmentConfig, make_vector
+from trainables.envs.state.capture import capture, left_out, restore, seed_spaces
+from trainables.envs.vector.base import NONE, Array, Step, VectorEnv, WorkerContext
+from trainables.envs.vector.config import VectorConfig
+from trainables.envs.vector.horizon import TimeLimit
+from trainables.errors import ConfigError, EnvError
+
+Flags = NDArray[np.bool_]
+
+
+def make_native(
+    environment: EnvironmentConfig, num_envs: int, config: VectorConfig, place: WorkerContext
+) -> VectorEnv:
+    """Environments of the environment's own vector form.
+
+    Raises:
+        ConfigError: it has none, restarts environments in an unknown way, or cannot be cut off.
+    """
+    vector = make_vector(environment, num_envs)
+    if isinstance(vector.unwrapped, CartPoleVectorEnv):
+        return CartPoleNative(vector.unwrapped, config, place)
+    mode = vector.metadata.get("autoreset_mode")
+    if mode not in KINDS:
+        raise ConfigError(
+            "env",
+            environment.env,
+            "a vector environment whose metadata['autoreset_mode'] is one of "
+            + ", ".join(str(one) for one in KINDS),
+            f"it says {mode!r}, so nobody knows which of its rows are transitions",
+        )
+    if config.hard_horizon is not None and mode is not AutoresetMode.DISABLED:
+        raise ConfigError(
+            "horizon",
+            config.horizon,
+            "null for this native vector environment",
+            f"it starts its environments anew by itself ({mode}), none when asked; give it a limit "
+            "of its own in env_config, or set native_vector_env: false",
+        )
+    return KINDS[mode](vector, config, place)
+
+
+class NativeVectorEnv:
+    """What all of them share.
+
+    Args:
+        vector: the environment.
+        config: the horizon.
+        place: of the worker.
+    """
+
+    restarts_unasked: bool = False
+
+    def __init__(
+        self, vector: GymnasiumVectorEnv[Any, Any, Any], config: VectorConfig, place: WorkerContext
+    ) -> None:
+        self._vector: Any = vector  # its state is its own affair
+        self._place = place
+        self.sub_envs: Sequence[Any] = [vector]
+        self.count, self.sub_env_count = vector.num_envs, 1
+        self.observation_space = vector.single_observation_space
+        self.action_space = vector.single_action_space
+        self._ends = TimeLimit(config, self.count)
+        self.before_restart: Callable[[Step], None] | None = None
+
+    def reset(self, seeds: Sequence[int] | None) -> Array:
+        """Start all episodes from the one seed; returns observations (N, *O)."""
+        self._ends.lengths[:] = 0
+        given = self._told("reset", seed=None if seeds is None else seeds[0])
+        if not isinstance(given, tuple) or len(given) != 2:
+            raise self._breach("reset", given, "(observations, infos)")
+        return np.asarray(given[0])
+
+    def restart(self, sub_env: int, seed: int) -> Array:
+        """Start all episodes; returns observations (N, *O)."""
+        return self.reset([seed])
+
+    def step(self, actions: Array) -> Step:
+        """One step of every environment."""
+        self._ends.count()
+        given = self._told("step", actions)
+        if not isinstance(given, tuple) or len(given) != 5:
+            raise self._breach("step", given, "five: observations … infos")
+        return self._ends.settle(self._taken(given))
+
+    def seed_spaces(self, seeds: Sequence[int]) -> None:
+        """Give the spaces streams of their own, from the one seed."""
+        seed_spaces(self._vector, seeds[0])
+
+    def get_state(self) -> dict[str, Any]:
+        """Entries ``sub_envs``, the state of the one object, and ``counters``."""
+        return {"units": [capture(self._vector)], "counters": self.get_counters()}
+
+    def set_state(self, state: Mapping[str, Any]) -> None:
+        """Take back what `get_state` gave, in environments that were made alike and reset once."""
+        restore(self._vector, state["units"][0])
+        self.set_counters(state["counters"])
+
+    def get_counters(self) -> dict[str, Any]:
+        """Entry ``ends``."""
+        return {"ends": self._ends.get_state()}
+
+    def set_counters(self, counters: Mapping[str, Any]) -> None:
+        """Take back what `get_counters` gave."""
+        self._ends.set_state(counters["ends"])
+
+    def left_out(self) -> list[str]:
+        """Names of attributes that `get_state` cannot hold; where there are any, it is inexact."""
+        return left_out(self._vector)
+
+    def close(self) -> None:
+        """Let go of the environment."""
+        self._vector.close()
+
+    def _taken(self, given: tuple[Any, ...]) -> Step:
+        """What the environment's step means."""
+        raise NotImplementedError
+
+    def _told(self, method: str, *args: Any, **kwargs: Any) -> Any:
+        try:
+            return getattr(self._vector, method)(*args, **kwargs)
+        except Exception as error:
+            raise EnvError(
+                f"worker {self._place.worker}, native vector environment: {method}() raised "
+                f"{type(error).__name__}: {error}; it is one object for all of them and cannot be "
+                "restarted in part: with native_vector_env: false, "
+                "restart_failed_sub_environments: true makes a failed environment anew"
+            ) from error
+
+    def _breach(self, method: str, given: Any, expected: str) -> EnvError:
+        return EnvError(
+            f"worker {self._place.worker}, native vector environment: {method}() returned "
+            f"{given!r:.80}; expected {expected}"
+        )
+
+
+class SameStepVectorEnv(NativeVectorEnv):
+    """Environments that begin their next episode in the step that ends one."""
+
+    restarts_unasked = True
+
+    def _taken(self, given: tuple[Any, ...]) -> Step:
+        observations, rewards, terminated, truncated, infos = given
+        final_observations = infos.get("final_obs", ())
+        for env_index in np.flatnonzero(terminated | truncated).tolist():
+            if len(final_observations) <= env_index or final_observations[env_index] is None:
+                raise EnvError(
+                    f"{self._place.name(env_index)}: step() ended an episode without its last "
+                    "observation; in the mode SAME_STEP infos['final_obs'] has to hold it"
+                )
+        # What stands beside an end was told by the reset; what the step told is final_info.
+        envs = {**_per_env(infos, self.count), **_per_env(infos.get("final_info"), self.count)}
+        return Step(observations, rewards, terminated, truncated, final_observations, envs)
+
+
+class NextStepVectorEnv(NativeVectorEnv):
+    """Environments that begin their next episode in a step of its own, which is marked."""
+
+    restarts_unasked = True
+
+    def __init__(
+        self, vector: GymnasiumVectorEnv[Any, Any, Any], config: VectorConfig, place: WorkerContext
+    ) -> None:
+        super().__init__(vector, config, place)
+        self._restarting: Flags = np.zeros(self.count, dtype=np.bool_)
+
+    def reset(self, seeds: Sequence[int] | None) -> Array:
+        """Start all episodes from the one seed; returns observations (N, *O)."""
+        self._restarting = np.zeros(self.count, dtype=np.bool_)
+        return super().reset(seeds)
+
+    def get_counters(self) -> dict[str, Any]:
+        """Entries ``ends`` and ``restarting`` (N,)."""
+        return {**super().get_counters(), "restarting": self._restarting.copy()}
+
+    def set_counters(self, counters: Mapping[str, Any]) -> None:
+        """Take back what `get_counters` gave."""
+        super().set_counters(counters)
+        self._restarting = np.array(counters["restarting"], dtype=np.bool_)
+
+    def _taken(self, given: tuple[Any, ...]) -> Step:
+        observations, rewards, terminated, truncated, infos = given
+        self._ends.lengths[self._restarting] = 0  # this step was none of an episode
+        self._restarting = terminated | truncated
+        told = _per_env(infos, self.count)
+        step = Step(observations, rewards, terminated, truncated, observations, told)
+        return step._replace(restarting=self._restarting)
+
+
+class DisabledVectorEnv(NativeVectorEnv):
+    """Environments that begin their next episode when they are asked to."""
+
+    def _taken(self, given: tuple[Any, ...]) -> Step:
+        observations, rewards, terminated, truncated, infos = given
+        cut = self._ends.cut()
+        if cut is not None:
+            truncated = truncated | (cut & ~terminated)
+        ended = terminated | truncated
+        final_observations = observations
+        told = _per_env(infos, self.count)
+        if ended.any():
+            final_observations = np.array(observations)
+            if self.before_restart is not None:
+                self.before_restart(
+                    Step(
+                        final_observations, rewards, terminated, truncated, final_observations, told
+                    )
+                )
+            fresh = np.asarray(self._told("reset", options={"reset_mask": ended})[0])
+            mask = ended.reshape(-1, *[1] * (fresh.ndim - 1))
+            observations = np.where(mask, fresh, final_observations)
+        return Step(observations, rewards, terminated, truncated, final_observations, told)
+
+
+class CartPoleNative(NativeVectorEnv):
+    """gymnasium's own vector CartPole.
+
+    It would start an ended environment anew only in the following step. Here the fresh start is
+    written into its state at once, drawn from its own stream as it would have drawn it.
+    """
+
+    def _taken(self, given: tuple[Any, ...]) -> Step:
+        vector = self._vector
+        observations, rewards, terminated, truncated, _ = given
+        cut = self._ends.cut()
+        if cut is not None:
+            truncated = truncated | (cut & ~terminated)
+        ended = np.flatnonzero(terminated | truncated)
+        final_observations = observations
+        if len(ended):
+            final_observations = observations.copy()
+            if self.before_restart is not None:
+                self.before_restart(
+                    Step(final_observations, rewards, terminated, truncated, final_observations)
+                )
+            starts = vector.np_random.uniform(vector.low, vector.high, size=(4, len(ended)))
+            vector.state[:, ended] = starts
+            vector.steps[ended] = 0
+            vector.prev_done[ended] = False
+            observations[ended] = starts.T
+        return Step(observations, rewards, terminated, truncated, final_observations)
+
+
+KINDS: Mapping[Any, type[NativeVectorEnv]] = {
+    AutoresetMode.SAME_STEP: SameStepVectorEnv,
+    AutoresetMode.NEXT_STEP: NextStepVectorEnv,
+    AutoresetMode.DISABLED: DisabledVectorEnv,
+}
+
+
+def _per_env(infos: Any, count: int) -> Mapping[int, Mapping[str, Any]]:
+    """Lane → its own infos, out of arrays with a mask ``_key`` beside each ``key``."""
+    if not infos:
+        return NONE
+    envs: dict[int, dict[str, Any]] = {}
+    for key, values in infos.items():
+        mask = infos.get(f"_{key}")
+        if mask is None or key in ("final_obs", "final_info"):
+            continue
+        nested = _per_env(values, count) if isinstance(values, dict) else values
+        for env_index in np.flatnonzero(mask).tolist():
+            envs.setdefault(env_index, {})[key] = nested[env_index]
+    return envs

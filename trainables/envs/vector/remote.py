@@ -1,0 +1,125 @@
+"""Environments whose environments run in processes of their own, stepped at the same time.
+
+`step` waits for all of them, so no result depends on which is ready first: with the same seeds it
+is what the same environments would have given in the worker's process, to the bit, but for those
+that draw from global streams, which are here each process's own. Times are seconds.
+"""
+
+import math
+import time
+from collections.abc import Iterable, Sequence
+from functools import partial
+from multiprocessing import connection
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from trainables.core import rng
+from trainables.envs.contract import EnvContractError, Outcome
+from trainables.envs.make import EnvironmentConfig, for_children
+from trainables.envs.state.replay import make_sub_env
+from trainables.envs.vector.base import Step, WorkerContext
+from trainables.envs.vector.config import VectorConfig
+from trainables.envs.vector.remote_slot import RemoteEnvSlot
+from trainables.envs.vector.restarts import Fault
+from trainables.envs.vector.separate import SeparateVectorEnv, standing
+
+
+class RemoteVectorEnv(SeparateVectorEnv):
+    """One process per environment.
+
+    Args:
+        environment: what to make.
+        num_envs: N.
+        config: horizon, restarts and the time a step may take.
+        place: of the worker.
+    """
+
+    def __init__(
+        self,
+        environment: EnvironmentConfig,
+        num_envs: int,
+        config: VectorConfig,
+        place: WorkerContext,
+    ) -> None:
+        timeout_s, is_remade = config.env_step_timeout_s, config.restart_failed_sub_environments
+        self._wait_s = config.remote_env_batch_wait_ms / 1e3
+        self._asked: set[int] = set()
+        every = standing(for_children(environment), num_envs, place, remote=True)
+        self._remote = [
+            RemoteEnvSlot(partial(make_sub_env, *one), f"{place.worker}-{i}", timeout_s, is_remade)
+            for i, one in enumerate(every)
+        ]
+        try:
+            for env_index, slot in enumerate(self._remote):
+                slot.start(rng.integer(place.seed, "env", place.worker, env_index, "global"))
+            env_spaces = [slot.finish_start() for slot in self._remote]
+            super().__init__(self._remote, env_spaces, config, place)
+        except BaseException:
+            self.close()
+            raise
+
+    @property
+    def pids(self) -> list[int]:
+        """Of the processes."""
+        return [slot.pid for slot in self._remote]
+
+    def close(self) -> None:
+        """End the processes; a second call does nothing."""
+        for slot in self._remote:
+            slot.begin_end()
+        for slot in self._remote:
+            slot.end()
+
+    def send(self, envs: Sequence[int], actions: Iterable[Any]) -> None:
+        """Ask these environments for a step; what they do is heard by `poll`."""
+        for env_index, action in zip(envs, actions, strict=True):
+            self._remote[env_index].send_step(action)
+            self._asked.add(env_index)
+
+    def poll(self) -> tuple[NDArray[np.int64], Step]:
+        """Which environments have done what they were asked for, and their step.
+
+        Waits for all that were asked until `remote_env_batch_wait_ms` are over, then until there is
+        one at least.
+        """
+        ready = self._ready()
+        self._asked.difference_update(ready)
+        self._ends.count(ready)
+        waiting = np.ones(self.count, dtype=np.bool_)
+        waiting[ready] = False
+        heard = [_heard(self._remote[env_index]) for env_index in ready]
+        return np.array(ready), self._stepped(ready, heard, waiting)
+
+    def _ready(self) -> list[int]:
+        """Environments whose environments have answered, died or run out of time."""
+        until = time.monotonic() + self._wait_s
+        ready = {env_index for env_index in self._asked if not self._remote[env_index].ends}
+        while waiting := sorted(self._asked - ready):
+            limit = min(self._remote[env_index].deadline for env_index in waiting)
+            if ready or time.monotonic() < until:
+                limit = min(limit, until)
+            left = None if limit == math.inf else max(0.0, limit - time.monotonic())
+            owner = {
+                end: env_index for env_index in waiting for end in self._remote[env_index].ends
+            }
+            ready |= {owner[end] for end in connection.wait(list(owner), left)}
+            now = time.monotonic()
+            ready |= {env_index for env_index in waiting if self._remote[env_index].deadline <= now}
+            if ready and now >= until:
+                break
+        return sorted(ready)
+
+    def _outcomes(self, actions: Iterable[Any]) -> Iterable[Outcome | Exception]:
+        for slot, action in zip(self._remote, actions, strict=True):
+            slot.send_step(action)
+        # All are heard before one of them is acted on: no answer is left for the next request.
+        return [_heard(slot) for slot in self._remote]
+
+
+def _heard(slot: RemoteEnvSlot) -> Outcome | Exception:
+    try:
+        return slot.receive_step()
+    except (Fault, EnvContractError) as error:
+        return error

@@ -1,0 +1,182 @@
+"""Environments that fail are made anew, one by one, from seeds of their own.
+
+N environments. The seed of a restart is one of (trial, worker, environment, restarts of the
+environment).
+"""
+
+import logging
+import time
+from collections.abc import Mapping
+from typing import Any, Protocol
+
+import numpy as np
+
+from trainables.core import rng
+from trainables.envs.contract import EnvContractError, Outcome
+from trainables.envs.vector.base import WorkerContext
+from trainables.errors import EnvError, WorkerError
+
+logger = logging.getLogger(__name__)
+
+#: Failures of one environment without an episode that ended, or so many steps, in between.
+MAX_FAILURES_IN_A_ROW = 8
+STEPS_THAT_COUNT = 100
+#: Seconds before the second attempt; each further one waits twice as long.
+BACK_OFF_S = 0.05
+
+
+class Fault(WorkerError):
+    """What an environment in another process did instead of answering, in words with a verb."""
+
+
+class Gone(Fault):
+    """A fault that has ended the process: what the environment was is lost."""
+
+
+class AnySlot(Protocol):
+    """One environment, wherever it runs."""
+
+    def send_step(self, action: Any) -> None:
+        """Ask for a step."""
+
+    def receive_step(self) -> Outcome:
+        """What the step gave; the observation may be written again by the next request."""
+
+    def reset(self, seed: int | None) -> Any:
+        """The first observation of the next episode."""
+
+    def render(self) -> Any:
+        """What the environment draws."""
+
+    def remake(self, seed: int) -> None:
+        """An environment made anew; `seed` is for streams of the process, where it has its own."""
+
+    def seed_spaces(self, seed: int) -> None:
+        """Give the spaces streams of their own."""
+
+    def get_state(self) -> dict[str, Any]:
+        """The environment's state."""
+
+    def set_state(self, state: Mapping[str, Any]) -> None:
+        """Take back what `get_state` gave."""
+
+    def left_out(self) -> list[str]:
+        """Names of attributes that `get_state` cannot hold."""
+
+    def close(self) -> None:
+        """Let go of the environment."""
+
+
+class Restarts:
+    """Counts restarts and failures of each environment and does what can be done.
+
+    Args:
+        allowed: whether environments may be made anew.
+        place: of the worker.
+        count: N.
+    """
+
+    def __init__(self, allowed: bool, place: WorkerContext, count: int) -> None:
+        self._allowed = allowed
+        self._place = place
+        self.restarts = np.zeros(count, dtype=np.int64)
+        """(N,) how often each was made anew."""
+        self.failures = np.zeros(count, dtype=np.int64)
+        """(N,) in a row."""
+
+    def episode_ended(self, env_index: int) -> None:
+        """One that ended as it should ends a row of failures."""
+        self.failures[env_index] = 0
+
+    def recovered(
+        self, slot: AnySlot, env_index: int, method: str, error: Exception, length: int
+    ) -> Any:
+        """The first observation in an environment made anew, if that is set and may help.
+
+        Args:
+            slot: of the environment.
+            env_index: whose environment failed.
+            method: which failed.
+            error: what it raised.
+            length: steps of the episode that is lost.
+
+        Raises:
+            EnvError: it is not set, the interface was broken, or it failed too often in a row.
+        """
+        name = self._place.name(env_index)
+        if isinstance(error, EnvContractError):
+            raise EnvError(f"{name}: {error}") from error.__cause__
+        if not self._allowed:
+            raise EnvError(
+                f"{name}: {method}() {told(error)}, at step {length} of "
+                "its episode; restart_failed_sub_environments: true makes such an environment "
+                "anew and goes on"
+            ) from error
+        if length > STEPS_THAT_COUNT:
+            self.failures[env_index] = 0
+        latest: Exception | None = error
+        while latest is not None:
+            self.failures[env_index] += 1
+            if self.failures[env_index] > MAX_FAILURES_IN_A_ROW:
+                raise EnvError(
+                    f"{name}: failed {MAX_FAILURES_IN_A_ROW + 1} times in a row, without an "
+                    "episode that ended; it is not restarted again. "
+                    f"First it {told(error)}; at last it {told(latest)}"
+                ) from error
+            observation, latest = self._restarted(slot, env_index, method, latest)
+        return observation
+
+    def _restarted(
+        self, slot: AnySlot, env_index: int, method: str, error: Exception
+    ) -> tuple[Any, Exception | None]:
+        """The first observation and None, or nothing and what went wrong once more."""
+        logger.warning(
+            "%s: %s() %s; its episode is dropped and it is made anew, restart %d",
+            self._place.name(env_index),
+            method,
+            told(error),
+            self.restarts[env_index] + 1,
+            exc_info=error,
+        )
+        time.sleep(_back_off(int(self.failures[env_index])))
+        self.restarts[env_index] += 1
+        close(slot, self._place.name(env_index))
+        try:
+            slot.remake(self._seed(env_index, "global"))
+            slot.seed_spaces(self._seed(env_index, "spaces"))
+            return slot.reset(self._seed(env_index)), None
+        except Exception as again:  # noqa: BLE001 it is told and counted by the caller
+            return None, again
+
+    def _seed(self, env_index: int, *path: str) -> int:
+        count = int(self.restarts[env_index])
+        place = self._place
+        return (
+            rng.integer(place.seed, "env", place.worker, env_index, "restart", count, *path) % 2**31
+        )
+
+    def get_state(self) -> dict[str, Any]:
+        """Entries ``restarts`` and ``failures`` (N,)."""
+        return {"restarts": self.restarts.copy(), "failures": self.failures.copy()}
+
+    def set_state(self, state: Mapping[str, Any]) -> None:
+        """Take back what `get_state` gave."""
+        self.restarts[:] = state["restarts"]
+        self.failures[:] = state["failures"]
+
+
+def close(slot: AnySlot, name: str) -> None:
+    """Let go of an environment that is not needed again: what it raises then is only logged."""
+    try:
+        slot.close()
+    except Exception:
+        logger.exception("%s raised while it was closed", name)
+
+
+def told(error: BaseException) -> str:
+    """An exception in words that say what the environment did."""
+    return str(error) if isinstance(error, Fault) else f"raised {type(error).__name__}: {error}"
+
+
+def _back_off(failures: int) -> float:
+    return 0.0 if failures < 2 else BACK_OFF_S * 2.0 ** (failures - 2)

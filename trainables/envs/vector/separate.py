@@ -1,0 +1,291 @@
+"""Environments of separate environments, each stepped, checked, reset and restarted by itself.
+
+N environments. What an environment raises touches its own environment only, whether it is restarted
+or not.
+"""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
+from typing import Any, cast
+
+import numpy as np
+from gymnasium import spaces
+from gymnasium.vector.utils import concatenate, create_empty_array
+from numpy.typing import NDArray
+
+from trainables.envs.contract import Outcome, is_plain
+from trainables.envs.make import EnvironmentConfig
+from trainables.envs.registry import EnvContext
+from trainables.envs.rendering import rendered
+from trainables.envs.state.replay import make_sub_env
+from trainables.envs.vector.base import Step, WorkerContext
+from trainables.envs.vector.config import VectorConfig
+from trainables.envs.vector.horizon import TimeLimit
+from trainables.envs.vector.restarts import AnySlot, Restarts
+from trainables.envs.vector.slot import EnvSlot
+from trainables.errors import EnvError
+
+Array = NDArray[Any]
+
+
+class SeparateVectorEnv:
+    """One environment object per environment.
+
+    Args:
+        slots: where the environments are, N of them.
+        env_spaces: observation and action space of each; they must be alike.
+        config: horizon and restarts.
+        place: of the worker.
+    """
+
+    restarts_unasked: bool = False
+
+    def __init__(
+        self,
+        slots: Sequence[AnySlot],
+        env_spaces: Sequence[tuple[spaces.Space[Any], spaces.Space[Any]]],
+        config: VectorConfig,
+        place: WorkerContext,
+    ) -> None:
+        self._slots = slots
+        self._config = config
+        self._place = place
+        self.count = self.sub_env_count = len(slots)
+        self.observation_space, self.action_space = env_spaces[0]
+        for env_index, one in enumerate(env_spaces):
+            if one != env_spaces[0]:
+                raise EnvError(
+                    f"{place.name(env_index)}: its spaces {one} differ from environment 0's, "
+                    f"{env_spaces[0]}; all environments of a trainer must have the same"
+                )
+        self.before_restart: Callable[[Step], None] | None = None
+        self._rows = _Rows(self.observation_space, self.count)
+        self._ends = TimeLimit(config, self.count)
+        self._restarts = Restarts(config.restart_failed_sub_environments, place, self.count)
+
+    def reset(self, seeds: Sequence[int] | None) -> Array:
+        """Start all episodes, one seed per environment; returns observations (N, *O)."""
+        for env_index in range(self.count):
+            self._rows.put(
+                env_index, self._begin(env_index, None if seeds is None else seeds[env_index])
+            )
+        self._ends.lengths[:] = 0
+        return cast(Array, self._rows.together())
+
+    def restart(self, sub_env: int, seed: int) -> Array:
+        """Start one environment's episode; returns its observation (1, *O)."""
+        self._ends.lengths[sub_env] = 0
+        return np.asarray(self._begin(sub_env, seed))[None]
+
+    def step(self, actions: Any) -> Step:
+        """One step of every environment."""
+        self._ends.count()
+        return self._stepped(range(self.count), self._outcomes(actions))
+
+    def _stepped(
+        self,
+        envs: Iterable[int],
+        outcomes: Iterable[Outcome | Exception],
+        waiting: NDArray[np.bool_] | None = None,
+    ) -> Step:
+        """What these environments' environments gave, whose steps are counted; the others wait."""
+        rewards = np.zeros(self.count)
+        terminated = np.zeros(self.count, dtype=np.bool_)
+        truncated = np.zeros(self.count, dtype=np.bool_)
+        final_observations: dict[int, Any] = {}
+        infos: dict[int, Mapping[str, Any]] = {}
+        faults: dict[int, Exception] = {}
+        cut = self._ends.cut()
+        put = self._rows.put
+        for env_index, outcome in zip(envs, outcomes, strict=True):
+            if isinstance(outcome, Exception):
+                faults[env_index] = outcome
+                continue
+            observation, rewards[env_index], terminal, short, info = outcome
+            if info:
+                infos[env_index] = info
+            if terminal or short or (cut is not None and cut[env_index]):
+                terminated[env_index], truncated[env_index] = terminal, short or not terminal
+                final_observations[env_index] = _copied(observation)
+            put(env_index, observation)
+        flags = (terminated, truncated)
+        step = Step(
+            self._rows.together(),
+            rewards,
+            *flags,
+            final_observations,
+            infos,
+            faults=faults,
+            waiting=waiting,
+        )
+        if final_observations or faults:
+            step = self._begin_next(step, final_observations, faults)
+        return self._ends.settle(step)
+
+    def render(self) -> Any:
+        """What environment 0 draws."""
+        return self._slots[0].render()
+
+    def seed_spaces(self, seeds: Sequence[int]) -> None:
+        """Give the spaces of each environment streams of their own, one seed per environment."""
+        for slot, seed in zip(self._slots, seeds, strict=True):
+            slot.seed_spaces(seed)
+
+    def get_state(self) -> dict[str, Any]:
+        """Entries ``sub_envs``, the state of each environment, and ``counters``."""
+        sub_envs = [slot.get_state() for slot in self._slots]
+        return {"units": sub_envs, "counters": self.get_counters()}
+
+    def set_state(self, state: Mapping[str, Any]) -> None:
+        """Take back what `get_state` gave, in environments that were made alike and reset once."""
+        for slot, one in zip(self._slots, state["units"], strict=True):
+            slot.set_state(one)
+        self.set_counters(state["counters"])
+
+    def get_counters(self) -> dict[str, Any]:
+        """Entries ``ends``, ``restarts`` and ``failures`` (N,)."""
+        return {
+            "ends": self._ends.get_state(),
+            **self._restarts.get_state(),
+        }
+
+    def set_counters(self, counters: Mapping[str, Any]) -> None:
+        """Take back what `get_counters` gave."""
+        self._ends.set_state(counters["ends"])
+        self._restarts.set_state(counters)
+
+    def left_out(self) -> list[str]:
+        """Names of attributes that `get_state` cannot hold; where there are any, it is inexact."""
+        return [name for slot in self._slots for name in slot.left_out()]
+
+    def close(self) -> None:
+        """Let go of the environments."""
+        for slot in self._slots:
+            slot.close()
+
+    def _outcomes(self, actions: Iterable[Any]) -> Iterable[Outcome | Exception]:
+        """Of each environment in turn, what its step gave or raised."""
+        raise NotImplementedError
+
+    def _begin_next(
+        self, step: Step, final_observations: Mapping[int, Any], faults: dict[int, Exception]
+    ) -> Step:
+        """The step, with the first observations of new episodes where one has ended or failed."""
+        if self.before_restart is not None:
+            self.before_restart(step)
+        for env_index, error in list(faults.items()):
+            self._rows.put(env_index, self._recovered(env_index, "step", error))
+        for env_index in final_observations:
+            self._rows.put(env_index, self._following(env_index))
+        for env_index in faults:
+            step.rewards[env_index], step.terminated[env_index], step.truncated[env_index] = (
+                0.0,
+                False,
+                False,
+            )
+        return step._replace(observations=self._rows.together())
+
+    def _begin(self, env_index: int, seed: int | None) -> Any:
+        try:
+            return self._slots[env_index].reset(seed)
+        except Exception as error:  # noqa: BLE001 an environment may raise anything
+            return self._recovered(env_index, "reset", error)
+
+    def _following(self, env_index: int) -> Any:
+        """The first observation of the next episode, after one that ended and is kept."""
+        try:
+            observation = self._slots[env_index].reset(None)
+        except Exception as error:  # noqa: BLE001 likewise
+            return self._recovered(env_index, "reset", error)
+        self._restarts.episode_ended(env_index)
+        return observation
+
+    def _recovered(self, env_index: int, method: str, error: Exception) -> Any:
+        failed_at = int(self._ends.lengths[env_index])
+        return self._restarts.recovered(self._slots[env_index], env_index, method, error, failed_at)
+
+
+def standing(
+    environment: EnvironmentConfig, count: int, place: WorkerContext, remote: bool = False
+) -> list[tuple[EnvironmentConfig, EnvContext]]:
+    """What the environment of each environment is made from: its settings, and where it stands."""
+    every = [environment] * count
+    if place.is_drawn:
+        every[0] = rendered(environment)
+    return [
+        (one, EnvContext(one.env_config, place.worker, env_index, remote, place.num_workers))
+        for env_index, one in enumerate(every)
+    ]
+
+
+class _Rows:
+    """The current observation of each environment, side by side.
+
+    Args:
+        space: of one observation.
+        count: N.
+    """
+
+    def __init__(self, space: spaces.Space[Any], count: int) -> None:
+        self._space = space
+        self._plain = is_plain(space)
+        array: Any = create_empty_array(space, count, np.zeros)
+        self._array = array
+        self._each: list[Any] = [None] * count
+        self.put: Callable[[int, Any], None] = (
+            array.__setitem__ if self._plain else self._each.__setitem__
+        )
+        """Takes the observation of an environment."""
+
+    def together(self) -> Any:
+        """All of them; an array (N, *O) for plain spaces."""
+        if self._plain:
+            return self._array
+        return concatenate(self._space, self._each, self._array)
+
+
+def _copied(observation: Any) -> Any:
+    """Some environments give the same array again, with other numbers in it."""
+    return np.array(observation) if isinstance(observation, np.ndarray) else observation
+
+
+# -------------------------------------------------------------------------------------------------
+# Separate environments in this process, one after another.
+
+
+class InProcessVectorEnv(SeparateVectorEnv):
+    """One environment object per environment, in this process.
+
+    Args:
+        environment: what to make.
+        num_envs: N.
+        config: horizon and restarts.
+        place: of the worker.
+    """
+
+    def __init__(
+        self,
+        environment: EnvironmentConfig,
+        num_envs: int,
+        config: VectorConfig,
+        place: WorkerContext,
+    ) -> None:
+        self._local = [
+            EnvSlot(partial(make_sub_env, made, context))
+            for made, context in standing(environment, num_envs, place)
+        ]
+        env_spaces = [(one.env.observation_space, one.env.action_space) for one in self._local]
+        super().__init__(self._local, env_spaces, config, place)
+
+    @property
+    def sub_envs(self) -> list[Any]:
+        """The environments."""
+        return [slot.env for slot in self._local]
+
+    def _outcomes(self, actions: Iterable[Any]) -> Iterable[Outcome | Exception]:
+        for slot, action in zip(self._local, actions, strict=True):
+            try:
+                outcome: Outcome | Exception = slot.step(action)
+            except Exception as error:  # noqa: BLE001 an environment may raise anything
+                outcome = error
+            yield outcome

@@ -1,0 +1,227 @@
+"""The settings of evaluation: when, how many episodes, and what is different while evaluating.
+
+How the episodes are played: `evaluation_play.py`. There is no state to save: everything is derived
+from the trial's seed and the iteration.
+"""
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, nullcontext
+from typing import Any, TypeVar
+
+from pydantic import Field
+
+from trainables.core import legacy_names
+from trainables.core.resources import WorkerCount
+from trainables.core.settings import LONGEST_WAIT_S, Section, Settings, known_keys, override
+from trainables.envs.exactness import measuring
+from trainables.envs.make import EnvironmentConfig, EnvSpaces
+from trainables.envs.vector.config import VectorConfig, check_horizon, check_processes
+from trainables.errors import ConfigError
+from trainables.rollout.callbacks import CallbacksConfig, make_calls, of_episodes
+
+PLACE = "evaluation_config"
+#: What `evaluation_config` may hold beside ``explore``: settings that evaluation reads.
+READ = (
+    *("env", "env_config", "preprocessor_pref", "no_framestack", "num_envs_per_worker"),
+    *("horizon", "restart_failed_sub_environments", "remote_worker_envs", "env_step_timeout_s"),
+    *("clip_actions", "callbacks", "log_level", "seed"),
+)
+#: Likewise, of its child processes: read where there are any.
+READ_BY_CHILDREN = (
+    *("num_cpus_per_worker", "num_gpus_per_worker", "memory_per_worker", "extra_python_environs"),
+)
+
+_WHOLE = "it plays whole episodes, as many as evaluation_num_episodes says"
+_FRESH = "its episodes are fresh ones"
+_AS_THEY_ARE = "it tells the environment's own rewards"
+_LEARNT_SO = "the policy sees what it has learnt to see, through the training's filter, frozen"
+_BESIDE = "it stands beside evaluation_config, not in it"
+_REPLACED = "a child that fails is replaced and plays the same episodes; see evaluation_timeout_s"
+#: What a rollout worker reads and is always the same in an evaluation: the value, and why.
+ALWAYS: Mapping[str, tuple[Any, str]] = {
+    "native_vector_env": (False, "each episode has an environment of its own"),
+    "soft_horizon": (False, "its episodes are fresh ones, so a horizon ends them"),
+    "remote_env_batch_wait_ms": (0.0, "no number of it depends on which environment is ready"),
+    "batch_mode": ("complete_episodes", _WHOLE),
+    "sample_async": (False, "the trainer waits for it"),
+    "fake_sampler": (False, _FRESH),
+    "blackhole_outputs": (False, _FRESH),
+    "compress_observations": (False, "none of its observations is sent anywhere"),
+    "clip_rewards": (False, _AS_THEY_ARE),
+    "normalize_rewards": (False, _AS_THEY_ARE),
+    "data_parallel": (False, "nothing is learnt in it"),
+}
+#: Why a key means nothing in an evaluation, where that is another reason than `_OF_TRAINING`.
+WHY_NOT: Mapping[str, str] = {
+    "env_level": "no environment of it is saved",
+    "env_replay_limit": "no environment of it is saved",
+    "env_measure_timeout_s": "no environment of it is measured",
+    "no_done_at_end": "none of its steps is stored",
+    "rollout_fragment_length": _WHOLE,
+    "observation_filter": _LEARNT_SO,
+    "observation_filter_clip": _LEARNT_SO,
+    "synchronize_filters": _LEARNT_SO,
+    "gamma": "it tells sums of rewards, without a discount",
+    "sampler_perf_stats_ema_coef": "it measures no times of its parts",
+    "num_workers": "evaluation_num_workers says how many children evaluate",
+    "ignore_worker_failures": _REPLACED,
+    "recreate_failed_workers": _REPLACED,
+    "max_worker_restarts": _REPLACED,
+    "sample_timeout_s": "evaluation_timeout_s says how long one may take",
+    "metrics_smoothing_episodes": "means are taken over its own episodes, all of them",
+    "collect_metrics_timeout": "evaluation_timeout_s says how long one may take",
+    "record_env": "record_env: evaluation, beside evaluation_config, records evaluations",
+    "record_episodes": _BESIDE,
+    "evaluation_interval": _BESIDE,
+    "evaluation_num_episodes": _BESIDE,
+    "evaluation_num_workers": _BESIDE,
+    "evaluation_timeout_s": _BESIDE,
+    "evaluation_config": _BESIDE,
+    "custom_resources_per_worker": "none are provided",
+    "object_store_memory_per_worker": "there is no object store",
+    "monitor": "the record is of the training's episodes",
+}
+_OF_TRAINING = "only training reads it"
+
+
+class EvaluationConfig(Section):
+    """When and how the policy is evaluated."""
+
+    evaluation_interval: int | None = Field(
+        default=None,
+        gt=0,
+        description="Evaluate every so many iterations, and once before the first; null: never.",
+    )
+    evaluation_num_episodes: int = Field(
+        default=10, gt=0, description="Episodes of one evaluation, exactly."
+    )
+    evaluation_num_workers: WorkerCount = Field(
+        default=0,
+        description="Child processes that evaluate; 0: the trainer's own process does. The result "
+        "does not depend on it.",
+    )
+    evaluation_timeout_s: float | None = Field(
+        default=None,
+        gt=0,
+        le=LONGEST_WAIT_S,
+        description="Seconds for one evaluation, after which a child counts as hung; null: none.",
+    )
+    evaluation_config: dict[str, Any] = Field(
+        default_factory=dict,
+        description="What is different while evaluating: `explore` (true: drawn actions, as in "
+        "training; false, the default: the most probable ones) and settings that evaluation reads: "
+        f"{', '.join(f'`{key}`' for key in READ)}; with evaluation_num_workers also "
+        f"{', '.join(f'`{key}`' for key in READ_BY_CHILDREN)}. `env_config` and `callbacks` "
+        "replace the training's. Any other key is refused, with the reason.",
+    )
+
+
+S = TypeVar("S", bound=Settings)
+
+
+def evaluation_settings(settings: S, config: EvaluationConfig) -> tuple[S, bool]:
+    """The settings while evaluating, and whether actions are drawn.
+
+    Raises:
+        ConfigError: for a key that evaluation does not read, or a value that cannot be.
+    """
+    changes = dict(config.evaluation_config)
+    explore = changes.pop("explore", False)
+    if not isinstance(explore, bool):
+        raise ConfigError(f"{PLACE}.explore", explore, "true or false")
+    for key, value in list(changes.items()):
+        if key in ALWAYS:
+            _require_always(key, value)
+            del changes[key]
+        elif key in READ_BY_CHILDREN and not config.evaluation_num_workers:
+            hint = "the trainer's own process evaluates, and has what the trainer has"
+            raise ConfigError(
+                f"{PLACE}.{key}", value, "evaluation_num_workers above 0 beside it", hint
+            )
+        elif key not in READ and key not in READ_BY_CHILDREN:
+            raise _not_read(key, value, known_keys(type(settings)))
+    if "env" in changes:
+        changes.setdefault("env_config", {})
+    if changes.get("remote_worker_envs") is False:
+        changes.setdefault("env_step_timeout_s", None)
+    return override(settings, changes, PLACE), explore
+
+
+def evaluation_lanes(envs: VectorConfig) -> VectorConfig:
+    """How an evaluation steps its environments: what `ALWAYS` says of environments holds."""
+    always = {key: value for key, (value, _) in ALWAYS.items() if key in VectorConfig.model_fields}
+    return envs.model_copy(update=always)
+
+
+def _require_always(key: str, value: object) -> None:
+    only, why = ALWAYS[key]
+    if value != only or isinstance(value, bool) != isinstance(only, bool):
+        allowed = str(only).lower() if isinstance(only, bool) else f"{only}"
+        raise ConfigError(f"{PLACE}.{key}", value, f"{allowed}, as in every evaluation", why)
+
+
+def _not_read(key: str, value: object, known: list[str]) -> ConfigError:
+    place = f"{PLACE}.{key}"
+    if key in known:
+        hint = WHY_NOT.get(key, _OF_TRAINING)
+    else:
+        hint = legacy_names.answer(place, ["explore", *READ, *READ_BY_CHILDREN])
+    return ConfigError(place, value, "a key that evaluation reads", hint)
+
+
+def check_evaluation(
+    environments: tuple[EnvironmentConfig, EnvironmentConfig],
+    envs: VectorConfig,
+    config: EvaluationConfig,
+    training: EnvSpaces,
+) -> None:
+    """Raise ConfigError if the policy could not play so.
+
+    Args:
+        environments: of the evaluation, and of training.
+        envs: of the evaluation.
+        config: says what differs from training.
+        training: the spaces that the policy knows.
+    """
+    environment, trained_on = environments
+    with _told_under_place():
+        seen = measuring.look(environment)
+        spaces = training if environment == trained_on else seen.spaces
+        check_processes(envs)
+        if config.evaluation_config.get("horizon") is not None:
+            check_horizon(environment, envs, seen.limit)
+    if _lived_in(spaces) != _lived_in(training):
+        raise ConfigError(
+            f"{PLACE}.env_config",
+            environment.env_config,
+            "an environment with the training's spaces",
+            f"{environment.env} has {spaces}",
+        )
+
+
+def check_callbacks_of_evaluation(callbacks: CallbacksConfig, config: EvaluationConfig) -> None:
+    """Raise ConfigError for callbacks that an evaluation cannot call, here or in children."""
+    own = "callbacks" in config.evaluation_config
+    with _told_under_place() if own else nullcontext():
+        calls = of_episodes(make_calls(callbacks))
+        if calls and config.evaluation_num_workers:
+            calls.portable()
+
+
+@contextmanager
+def _told_under_place() -> Iterator[None]:
+    try:
+        yield
+    except ConfigError as error:
+        place = f"{PLACE}.{error.place}"
+        raise ConfigError(place, error.value, error.allowed, error.hint) from error
+
+
+def _lived_in(spaces: EnvSpaces) -> tuple[Any, ...]:
+    return spaces.observation.shape, spaces.observation_dtype, spaces.action
+
+
+def is_due(config: EvaluationConfig, iteration: int) -> bool:
+    """Whether this iteration (1 is the first) ends with an evaluation."""
+    interval = config.evaluation_interval
+    return interval is not None and iteration % interval == 0

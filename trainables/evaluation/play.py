@@ -1,0 +1,309 @@
+"""Playing an evaluation's episodes: exactly those that are asked for, whatever fails on the way.
+
+Environments are made for it and closed after it, every stream is derived from the evaluation's
+seed and the episode, and the global streams are put back. Episodes are independent of each other to
+the bit, so it does not matter how many are played side by side or in which process: each has
+callbacks of its own, too. Only environments that draw from the global streams share those. An
+episode whose environment fails is played anew, from seeds of its own, in an environment made anew;
+nothing of it counts. M numbers of memory.
+"""
+
+import logging
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from trainables.core import rng
+from trainables.envs.contract import EnvContractError
+from trainables.envs.make import EnvironmentConfig, make_env
+from trainables.envs.registry import EnvContext
+from trainables.envs.spaces.observations import require_finite
+from trainables.envs.vector.config import VectorConfig
+from trainables.envs.vector.remote_slot import RemoteEnvSlot
+from trainables.envs.vector.restarts import MAX_FAILURES_IN_A_ROW, AnySlot, close, told
+from trainables.envs.vector.slot import EnvSlot
+from trainables.errors import CallbackError, EnvError
+from trainables.policies.inference import InferencePolicy
+from trainables.rollout.callbacks import Calls
+from trainables.rollout.episode import EvaluationWatch, EvaluationWorker, OneLane
+from trainables.rollout.metrics import RolloutMetrics
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Plan:
+    """How the episodes of an evaluation are played; it travels to children."""
+
+    environment: EnvironmentConfig
+    explore: bool
+    width: int
+    """Environments side by side in one process, at most."""
+    envs: VectorConfig
+    """Horizon, restarts, and whether environments have processes of their own."""
+    clip_actions: bool
+    """Whether what is sent is clipped to the action space's bounds."""
+    calls: Calls | None = None
+    """A person's callbacks, of which each episode is given its own."""
+    calls_state: Any = None
+    """In which those begin."""
+    global_vars: Mapping[str, Any] = field(default_factory=dict)
+    """What callbacks may read of the trainer's progress."""
+    is_recorded: bool = False
+    """Whether an episode is played once more, for its video."""
+
+
+class Played(NamedTuple):
+    """One episode that was played to its end."""
+
+    metrics: RolloutMetrics
+    faults: int = 0
+    """How often its environment failed before."""
+
+
+def play(inference: InferencePolicy, plan: Plan, seed: int, indices: Sequence[int]) -> list[Played]:
+    """The episodes with these indices, in their order.
+
+    Args:
+        inference: acts.
+        plan: in which environment, and how.
+        seed: of this evaluation; same seed and weights, same episodes.
+        indices: which of the evaluation's episodes.
+
+    Raises:
+        EnvError: an environment failed and may not be made anew, or failed again and again.
+    """
+    inference = inference.clipping(plan.clip_actions)
+    with _made(plan, min(plan.width, len(indices)), seed) as slots:
+        finished = _play(inference, slots, iter(indices), (seed, plan))
+    return [finished[index] for index in indices]
+
+
+def play_watched(
+    inference: InferencePolicy,
+    plan: Plan,
+    seed: int,
+    index: int,
+    look: Callable[[AnySlot, int], object],
+) -> None:
+    """One of these episodes once more, watched.
+
+    Args:
+        inference: acts.
+        plan: in which environment, and how.
+        seed: of this evaluation.
+        index: which of its episodes.
+        look: called at each observation with the environment and the steps so far; 0 steps also
+            where the episode begins anew, because its environment failed.
+    """
+    inference = inference.clipping(plan.clip_actions)
+    with _made(plan, 1, seed) as slots:
+        one = _Running(slots[0], index, inference, (seed, plan))
+        over = False
+        while not over:
+            look(one.slot, one.length)
+            rows = np.asarray(one.observation)[None]
+            actions, memory = inference.act_each(rows, one.memory[None], [one.stream])
+            one.memory = memory[0]
+            one.slot.send_step(actions[0])
+            over = one.step()
+        look(one.slot, one.length)
+
+
+@contextmanager
+def _made(plan: Plan, count: int, seed: int) -> Iterator[list[AnySlot]]:
+    """Make `count` environments; the global random streams are restored afterwards."""
+    streams = rng.capture_global()
+    rng.seed_global(seed, "global")
+    slots: list[AnySlot] = []
+    try:
+        _fill(slots, plan, count, seed)
+        yield slots
+    finally:
+        try:
+            _let_go(slots)
+        finally:
+            rng.restore_global(streams)
+
+
+def _fill(slots: list[AnySlot], plan: Plan, count: int, seed: int) -> None:
+    """Add so many environments, in processes of their own if so set."""
+    environment = plan.environment
+    if not plan.envs.remote_worker_envs:
+        make = partial(make_env, environment, learning=False)
+        slots += [EnvSlot(make) for _ in range(count)]
+        return
+    context = EnvContext(environment.env_config, remote=True)
+    make = partial(make_env, environment, context, learning=False)
+    remote = [
+        RemoteEnvSlot(make, f"evaluation-{i}", plan.envs.env_step_timeout_s) for i in range(count)
+    ]
+    slots += remote
+    for i, slot in enumerate(remote):
+        slot.start(rng.integer(seed, "env", i, "global"))
+    for slot in remote:
+        slot.finish_start()
+
+
+def _let_go(slots: Sequence[AnySlot]) -> None:
+    remote = [slot for slot in slots if isinstance(slot, RemoteEnvSlot)]
+    for one in remote:
+        one.begin_end()
+    for one in remote:
+        one.end()
+    for slot in slots:
+        if isinstance(slot, EnvSlot):
+            close(slot, "an environment of the evaluation")
+
+
+class _Running:
+    """One episode in one environment, with a stream of its own where it explores.
+
+    `index` counts the episodes of the evaluation; `memory` (M,) is the policy's.
+    """
+
+    memory: NDArray[Any]
+
+    def __init__(
+        self, slot: AnySlot, index: int, inference: InferencePolicy, rules: tuple[int, Plan]
+    ) -> None:
+        self._seed, self._plan = rules
+        self._player = inference
+        self._watch: EvaluationWatch | None = None
+        self.slot = slot
+        self.index = index
+        self.reward = 0.0
+        self.length = 0
+        self.faults = 0
+        self._begin(None)
+
+    def step(self) -> bool:
+        """Take the step that was asked for; whether it ended the episode, there or at the horizon.
+
+        An environment that failed in it has begun the episode anew.
+        """
+        try:
+            self.observation, reward, terminated, truncated, info = self.slot.receive_step()
+        except Exception as error:  # noqa: BLE001 an environment may raise anything
+            self._begin(self._judged("step", error))
+            return False
+        require_finite(np.array([reward]), f"{self._name}, row", "reward")
+        self.reward += float(reward)
+        self.length += 1
+        over = bool(terminated or truncated) or self.length == self._plan.envs.horizon
+        if self._watch:
+            self._watch.step(self.observation, float(reward), info)
+            if over:
+                self._watch.end(None)
+        return over
+
+    @property
+    def played(self) -> Played:
+        """The episode, which is over."""
+        metrics = RolloutMetrics(self.reward, self.length)
+        if self._watch:
+            wrote = self._watch.episode
+            metrics = metrics._replace(
+                custom_metrics=wrote.custom_metrics, hist_data=wrote.hist_data
+            )
+        return Played(metrics, self.faults)
+
+    @property
+    def _name(self) -> str:
+        return f"evaluation episode {self.index}"
+
+    def _begin(self, error: Exception | None) -> None:
+        """The first observation, in an environment made anew after an error, until it works."""
+        while True:
+            self.reward, self.length, self.memory = 0.0, 0, self._player.initial_memory()
+            path = (self.index, "restart", self.faults) if self.faults else (self.index,)
+            explore = self._plan.explore
+            self.stream = rng.generator(self._seed, "policy", *path) if explore else None
+            try:
+                if error is not None:
+                    close(self.slot, self._name)
+                    self.slot.remake(rng.integer(self._seed, "global", *path))
+                self._watch = self._watched()
+                self.slot.seed_spaces(rng.integer(self._seed, "spaces", *path) % 2**31)
+                self.observation = self.slot.reset(rng.integer(self._seed, "env", *path) % 2**31)
+            except CallbackError:
+                raise
+            except Exception as again:  # noqa: BLE001 likewise
+                error = self._judged("reset", again)
+            else:
+                break
+        if self._watch:
+            self._watch.start(self.observation)
+
+    def _watched(self) -> EvaluationWatch | None:
+        """The episode in the eyes of its callbacks, if there are any."""
+        plan = self._plan
+        if plan.calls is None:
+            return None
+        env = getattr(self.slot, "env", None)
+        env_index = OneLane([] if env is None else [env])
+        worker = EvaluationWorker(env_index, plan.is_recorded, self._player.actor, plan.global_vars)
+        restart = f"-{self.faults}" if self.faults else ""
+        calls = plan.calls.another(plan.calls_state)
+        return EvaluationWatch(calls, worker, f"evaluation-{self.index}{restart}")
+
+    def _judged(self, method: str, error: Exception) -> Exception:
+        """The error, counted and told; raised in other words if the episode may not go on."""
+        name = self._name
+        if isinstance(error, EnvContractError):
+            raise EnvError(f"{name}: {error}") from error.__cause__
+        if not self._plan.envs.restart_failed_sub_environments:
+            raise EnvError(
+                f"{name}: {method}() {told(error)}, at step {self.length}; "
+                "restart_failed_sub_environments: true plays such an episode anew"
+            ) from error
+        self.faults += 1
+        if self.faults > MAX_FAILURES_IN_A_ROW:
+            raise EnvError(
+                f"{name}: its environment failed {self.faults} times in a row; it is not "
+                f"restarted again. At last it {told(error)}"
+            ) from error
+        logger.warning(
+            "%s: %s() %s; it is played anew, restart %d",
+            *(name, method, told(error), self.faults),
+            exc_info=error,
+        )
+        lost, self._watch = self._watch, None
+        if lost:
+            lost.end(error)
+        return error
+
+
+def _play(
+    inference: InferencePolicy,
+    slots: Sequence[AnySlot],
+    waiting: Iterator[int],
+    rules: tuple[int, Plan],
+) -> dict[int, Played]:
+    """Index → episode; an environment that is done takes the next that waits."""
+    pairs = zip(slots, waiting, strict=False)
+    running = [_Running(slot, index, inference, rules) for slot, index in pairs]
+    finished: dict[int, Played] = {}
+    while running:
+        observations = np.stack([np.asarray(one.observation) for one in running])
+        memory = np.stack([one.memory for one in running])
+        streams = [one.stream for one in running]
+        actions, memory = inference.act_each(observations, memory, streams)
+        for i, (one, action) in enumerate(zip(running, actions, strict=True)):
+            one.memory = memory[i]
+            one.slot.send_step(action)
+        following: list[_Running] = []
+        for one in running:
+            if not one.step():
+                following.append(one)
+                continue
+            finished[one.index] = one.played
+            if (index := next(waiting, None)) is not None:
+                following.append(_Running(one.slot, index, inference, rules))
+        running = following
+    return finished

@@ -1,0 +1,6 @@
+"""Parts of learning that know no algorithm.
+
+returns    returns and advantages
+schedules  values that change with the steps sampled
+sequences  rows for a policy with a memory
+"""

@@ -1,0 +1,85 @@
+"""Rows for a policy with a memory: whole sequences, each with the memory it began with.
+
+A sequence is cut where an episode begins, where a row is not to be learnt from, and after so many
+steps. So none holds a reset, and every row that is learnt from is replayed just as
+it was played. T steps, N environments, B rows, S sequences, M numbers of memory.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from trainables.rollout.batch import Array, Fragment, TrainBatch, rows
+
+
+@dataclass(frozen=True)
+class SequenceBatch(TrainBatch):
+    """Sequence after sequence, each step after step."""
+
+    memory: Array
+    """(B, M) with which the policy saw each observation."""
+    begins: NDArray[np.bool_]
+    """(B,) True at the first step of a sequence."""
+
+    @property
+    def seq_lens(self) -> NDArray[np.int64]:
+        """(S,) steps of each sequence."""
+        return np.diff(np.append(np.flatnonzero(self.begins), len(self)))
+
+    def columns(self) -> dict[str, Array]:
+        """All sequences."""
+        return self.replayed(np.arange(np.count_nonzero(self.begins)))
+
+    def replayed(self, chosen: NDArray[np.int64]) -> dict[str, Array]:
+        """Columns of some sequences, with ``places`` and ``states`` as `networks.Replay` has them.
+
+        Args:
+            chosen: numbers of the sequences.
+        """
+        lengths = self.seq_lens[chosen]
+        firsts = np.flatnonzero(self.begins)[chosen]
+        sequence = np.repeat(np.arange(len(chosen)), lengths)
+        step = np.arange(len(sequence)) - np.repeat(np.cumsum(lengths) - lengths, lengths)
+        order = firsts[sequence] + step
+        plain = {n: c for n, c in vars(self).items() if n not in ("memory", "begins")}
+        return {
+            **{name: column[order] for name, column in plain.items()},
+            "places": step * len(chosen) + sequence,
+            "states": self.memory[firsts],
+        }
+
+    def minibatches(self, size: int, stream: np.random.Generator) -> list[dict[str, Array]]:
+        """All sequences in a drawn order, in as many parts as minibatches of `size` rows.
+
+        Parts are of about as many rows: sequences stay whole.
+        """
+        parts = -(-len(self) // size)
+        order = stream.permutation(np.count_nonzero(self.begins))
+        lengths = self.seq_lens[order]
+        middles = np.cumsum(lengths) - lengths / 2
+        part = (middles * parts / len(self)).astype(np.int64)
+        chosen = [order[part == i] for i in range(parts)]
+        return [self.replayed(one) for one in chosen if len(one)]
+
+
+def in_sequences(fragment: Fragment, batch: TrainBatch, longest: int) -> SequenceBatch:
+    """The valid rows of a fragment (T, N), environment after environment, cut into sequences.
+
+    Args:
+        fragment: as it was sampled.
+        batch: its T·N rows, step after step.
+        longest: steps of a sequence, at most.
+    """
+    steps, envs = fragment.valid.shape
+    order = np.arange(steps * envs).reshape(steps, envs).T.reshape(-1)
+    fresh = np.ones((steps, envs), dtype=np.bool_)
+    over = fragment.terminated | fragment.truncated | ~fragment.valid
+    fresh[1:] = over[:-1]
+    flat = rows(fresh)[order]
+    begun = np.maximum.accumulate(np.where(flat, np.arange(len(flat)), 0))
+    begins = (np.arange(len(flat)) - begun) % longest == 0
+    kept = rows(fragment.valid)[order]
+    order, begins = order[kept], begins[kept]
+    columns = {name: column[order] for name, column in vars(batch).items()}
+    return SequenceBatch(**columns, memory=rows(fragment.memory)[order], begins=begins)

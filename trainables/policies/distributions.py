@@ -1,0 +1,112 @@
+"""How actions are drawn from a policy's head, in numpy.
+
+A head (N, logits + G) holds the logits of the columns that are choices, column after column, then
+the means of G Gaussian columns, whose log standard deviations (G,) do not depend on the
+observation. Columns are independent: their log-probabilities add up. N rows, K columns, M choices
+of a column at most.
+"""
+
+from functools import lru_cache
+
+import numpy as np
+from numpy.typing import NDArray
+
+from trainables.envs.spaces.actions import ActionLayout
+
+Array = NDArray[np.float32]
+Actions = NDArray[np.int64] | NDArray[np.float32]
+LOG_2PI = float(np.log(2.0 * np.pi))
+SMALLEST = np.finfo(np.float32).tiny
+#: The logit of a choice that does not exist, where columns differ in size; finite: 0 · ∞ is NaN.
+NO_CHOICE = np.float32(-1e30)
+
+
+def choice_grid(layout: ActionLayout) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
+    """Where the logit of each choice stands in a head (K, M), and which choices do not exist."""
+    sizes = np.array([layout.sizes[i] for i in layout.choice_columns], dtype=np.int64)
+    most = int(sizes.max(initial=0))
+    first = np.cumsum(sizes) - sizes
+    choice = np.broadcast_to(np.arange(most), (len(sizes), most))
+    return first[:, None] + np.minimum(choice, sizes[:, None] - 1), choice >= sizes[:, None]
+
+
+class ActionDistribution:
+    """Draws rows of a layout.
+
+    Args:
+        layout: of the environment's actions.
+    """
+
+    def __init__(self, layout: ActionLayout) -> None:
+        self._layout = layout
+        self._grid, self._absent = choice_grid(layout)
+        self._choices, self._reals = list(layout.choice_columns), list(layout.real_columns)
+
+    def draw(
+        self, head: Array, log_std: Array, stream: np.random.Generator | None
+    ) -> tuple[Actions, Array]:
+        """Actions and their log-probabilities (N,); the most probable ones without a stream."""
+        if self._layout.scalar:
+            actions, logp = _choose(head, stream)
+            return actions, logp
+        if not self._choices:
+            return _measure(head, log_std, stream)
+        return self._draw_mixed(head, log_std, stream)
+
+    def _draw_mixed(
+        self, head: Array, log_std: Array, stream: np.random.Generator | None
+    ) -> tuple[Actions, Array]:
+        rows = np.empty((len(head), len(self._layout.sizes)), dtype=self._layout.dtype)
+        logits = head[:, self._grid]
+        if self._absent.any():
+            logits[:, self._absent] = NO_CHOICE
+        chosen, logp_each = _choose(logits, stream)
+        rows[:, self._choices] = chosen
+        logp = logp_each.sum(axis=1)
+        if self._reals:
+            rows[:, self._reals], logp_reals = _measure(
+                head[:, self._layout.logits :], log_std, stream
+            )
+            logp = logp + logp_reals
+        return rows, logp
+
+
+def log_softmax(logits: Array) -> Array:
+    """Log-probabilities along the last axis."""
+    # The ufuncs themselves: an array's methods take a detour through python.
+    shifted = logits - np.maximum.reduce(logits, axis=-1, keepdims=True)
+    logs: Array = shifted - np.log(np.add.reduce(np.exp(shifted), axis=-1, keepdims=True))
+    return logs
+
+
+@lru_cache
+def _counting(count: int) -> NDArray[np.int64]:
+    """0 … count-1."""
+    return np.arange(count)
+
+
+def _choose(logits: Array, stream: np.random.Generator | None) -> tuple[NDArray[np.int64], Array]:
+    """Choices (…,) and the log-probability of each, for logits (…, M)."""
+    logp_all = log_softmax(logits)
+    scores = logp_all
+    if stream is not None:
+        # Exponential race: argmax of log p - log E is a draw from p (the Gumbel-max trick).
+        race = np.maximum(stream.standard_exponential(logits.shape, dtype=np.float32), SMALLEST)
+        scores = logp_all - np.log(race)
+    chosen = scores.argmax(axis=-1)
+    if chosen.ndim == 1:
+        return chosen, logp_all[_counting(len(chosen)), chosen]
+    return chosen, np.take_along_axis(logp_all, chosen[..., None], axis=-1)[..., 0]
+
+
+def _measure(
+    means: Array, log_std: Array, stream: np.random.Generator | None
+) -> tuple[Array, Array]:
+    """Vectors (N, G) and the log-probability (N,) of each."""
+    if stream is None:
+        highest = (-log_std - np.float32(0.5 * LOG_2PI)).sum()
+        return means, np.full(len(means), highest, dtype=np.float32)
+    noise = stream.standard_normal(means.shape, dtype=np.float32)
+    vectors = np.asarray(means + np.exp(log_std) * noise, dtype=np.float32)
+    logp: Array = (-0.5 * np.square(noise) - log_std - np.float32(0.5 * LOG_2PI)).sum(axis=1)
+    return vectors, logp

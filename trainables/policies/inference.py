@@ -1,0 +1,115 @@
+"""A policy that plays: preprocessed observations in, the environment's actions out; it learns not.
+
+Evaluation, `Trainer.compute_action` and the exported model all do the same: reshape, filter without
+update, act, map back. N rows, M numbers of memory.
+"""
+
+import copy
+from collections.abc import Sequence
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from trainables.envs.make import EnvSpaces
+from trainables.envs.spaces.actions import ActionAdapter, unflattener
+from trainables.envs.spaces.observations import Rows, make_preprocessor
+from trainables.policies.actor import Acted, Actor
+from trainables.policies.filters import Filter
+
+Array = NDArray[Any]
+
+
+class InferencePolicy:
+    """Plays with an actor's weights and a filter's statistics, both shared with their owner.
+
+    Args:
+        actor: holds the weights.
+        observation_filter: frozen here.
+        spaces_: of one environment.
+        clip_actions: to the action space's bounds.
+    """
+
+    def __init__(
+        self, actor: Actor, observation_filter: Filter, spaces_: EnvSpaces, clip_actions: bool
+    ) -> None:
+        self.actor = actor
+        self._filter = observation_filter
+        self._rows = Rows(spaces_.observation, "player")
+        self._spaces = spaces_
+        self._adapt = ActionAdapter(spaces_.action, clip_actions)
+
+    def clipping(self, clip_actions: bool) -> Self:
+        """The same player, whose actions are clipped to the action space's bounds or are not."""
+        made = copy.copy(self)
+        made._adapt = ActionAdapter(self._spaces.action, clip_actions)
+        return made
+
+    def prepare(self, observations: Array) -> Array:
+        """(N, *O) as environments hand them over → rows as the networks want them."""
+        return self._filter(self._rows(observations), update=False)
+
+    def initial_memory(self) -> Array:
+        """(M,) with which an episode begins."""
+        memory: Array = self.actor.initial_memory(1)[0]
+        return memory
+
+    def split_state(self, memory: Array) -> list[Array]:
+        """The parts of a memory (M,), as callers keep them."""
+        parts = self.actor.state_parts
+        return list(np.split(memory, parts)) if parts else []
+
+    def join_state(self, state: Sequence[Any]) -> Array:
+        """(M,) from what `split_state` gave.
+
+        Raises:
+            ValueError: another number of parts than the policy's, or another shape of one.
+        """
+        expected = self.split_state(self.initial_memory())
+        if len(state) != len(expected):
+            raise ValueError(
+                f"a state of {len(state)} part(s), where this policy has {len(expected)}: give "
+                "what get_initial_state() or the last answer gave"
+            )
+        parts = [np.asarray(part, dtype=np.float32) for part in state]
+        shapes, known = [p.shape for p in parts], [p.shape for p in expected]
+        if shapes != known:
+            raise ValueError(f"a state of shapes {shapes}, where this policy's has {known}")
+        return np.concatenate([np.zeros(0, dtype=np.float32), *parts])
+
+    def decide(
+        self, observations: Array, memory: Array, stream: np.random.Generator | None
+    ) -> tuple[Array, Acted]:
+        """Actions (N, *A) for the environments, and how they were chosen.
+
+        Args:
+            observations: (N, *O) preprocessed.
+            memory: (N, M).
+            stream: actions are drawn from it; the most probable ones without.
+        """
+        acted = self.actor.act(self.prepare(observations), memory, stream)
+        return self._adapt(acted.actions), acted
+
+    def answer(
+        self, obs: Any, memory: Array, stream: np.random.Generator | None
+    ) -> tuple[Any, Array, dict[str, float]]:
+        """One raw observation, seen with the memory (M,).
+
+        Returns:
+            The action as the environment wants it, the memory for the next observation, and the
+            action's logp and the value.
+        """
+        rows = make_preprocessor(self._spaces.raw)(obs)[None]
+        sent, acted = self.decide(rows, memory[None], stream)
+        fetches = {"logp": float(acted.logp[0]), "value": float(acted.values[0])}
+        return unflattener(self._spaces.action)(sent[0]), acted.memory[0], fetches
+
+    def act_each(
+        self,
+        observations: Array,
+        memory: Array,
+        streams: Sequence[np.random.Generator | None],
+    ) -> tuple[Array, Array]:
+        """Actions and the next memory, each row by itself: others change nothing, to the bit."""
+        actions, following = self.actor.act_each(self.prepare(observations), memory, streams)
+        return self._adapt(actions), following

@@ -1,0 +1,265 @@
+"""The policy as one ONNX file that needs none of this to run, checked before it is handed over.
+
+    observation (N, *O) → action_logits (N, logits), action_mean (N, G), action, value (N,)
+
+An LSTM's outputs and cells are inputs ``state_in_0`` and ``state_in_1`` (N, U), zeros where an
+episode begins, and outputs ``state_out_0`` and ``state_out_1`` for the next step. A Tuple or a Dict
+has one input or output per leaf: ``observation.key``, ``action.0``. Before the file is handed over
+it is run with onnxruntime on observations that the trial really saw, and compared with the
+trainer's own numbers. N rows, *O the environment's observation shape, *S the preprocessed one, G
+real numbers of an action, U units of an LSTM.
+"""
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from gymnasium import spaces
+from numpy.typing import NDArray
+
+from trainables.envs.make import EnvSpaces
+from trainables.envs.spaces.actions import ActionLayout, unflattener
+from trainables.envs.spaces.leaves import leaf_values, named_leaves
+from trainables.envs.spaces.observations import make_preprocessor
+from trainables.errors import NotFiniteError, TrainableError
+from trainables.policies.distributions import NO_CHOICE, choice_grid
+from trainables.policies.filters import Filter, MeanStdFilter
+from trainables.policies.inference import InferencePolicy
+from trainables.policies.networks import ActorCritic
+
+Array = NDArray[Any]
+FILE_NAME = "policy.onnx"
+TOLERANCE = 1e-5
+STATES_IN = ("state_in_0", "state_in_1")
+STATES_OUT = ("state_out_0", "state_out_1")
+
+
+@dataclass(frozen=True)
+class PolicyParts:
+    """What an exported policy is made from."""
+
+    model: ActorCritic
+    observation_filter: Filter
+    spaces: EnvSpaces
+    clip_actions: bool
+    inference: InferencePolicy
+    """The trainer's own way of acting, which the file is compared with."""
+
+    @property
+    def heads(self) -> dict[str, slice]:
+        """Names of the outputs that the actor network gives, and their columns of its head."""
+        layout = self.spaces.layout
+        named = {
+            "action_logits": slice(0, layout.logits),
+            "action_mean": slice(layout.logits, layout.head_size),
+        }
+        return {name: columns for name, columns in named.items() if columns.start < columns.stop}
+
+
+class ExportError(TrainableError):
+    """The exported policy does not do what the trained one does."""
+
+
+def export(parts: PolicyParts, recent: Array, folder: Path) -> Path:
+    """Write ``policy.onnx`` into `folder`, checked and whole or not at all; returns its path.
+
+    Args:
+        parts: of the trained policy.
+        recent: (n, *S) preprocessed observations that the trial saw; one of zeros if there is none.
+        folder: made if absent.
+
+    Raises:
+        NotFiniteError: NaN or infinity in the weights or the filter.
+        ExportError: onnxruntime gives other numbers or other greedy actions.
+    """
+    _require_finite(parts)
+    folder.mkdir(parents=True, exist_ok=True)
+    temporary = folder / f".tmp-{os.getpid()}-{FILE_NAME}"
+    try:
+        temporary.write_bytes(_build(parts))
+        check(parts, temporary, recent if len(recent) else _zeros(parts.spaces))
+        with temporary.open("rb") as written:
+            os.fsync(written.fileno())
+        temporary.replace(folder / FILE_NAME)
+    finally:
+        temporary.unlink(missing_ok=True)
+    return folder / FILE_NAME
+
+
+def check(parts: PolicyParts, path: Path, observations: Array) -> None:
+    """Compare the file with the policy on observations (n, *S), also in batches of 1 and 64.
+
+    What goes into the file is the raw observations that these were made from. A policy with a
+    memory is compared over the observations as one sequence, too.
+    """
+    import onnxruntime
+
+    session = onnxruntime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
+    repeated = np.resize(observations, (64, *observations.shape[1:]))
+    for batch in (observations, observations[:1], repeated):
+        _compare_sequence(parts, session, [batch])
+    if parts.inference.actor.memory_size:
+        _compare_sequence(
+            parts, session, [observations[i : i + 1] for i in range(len(observations))]
+        )
+
+
+def _compare_sequence(parts: PolicyParts, session: Any, batches: list[Array]) -> None:
+    """Compare step after step; the file and the policy each take their own state along."""
+    actor = parts.inference.actor
+    memory = actor.initial_memory(len(batches[0]))
+    states = dict(zip(STATES_IN, np.split(memory, 2, axis=1), strict=True)) if memory.size else {}
+    names = [one.name for one in session.get_outputs()]
+    for batch in batches:
+        given = session.run(None, {**_inputs(parts.spaces, batch), **states})
+        outputs = dict(zip(names, given, strict=True))
+        memory = _compare(parts, batch, memory, outputs)
+        states = {i: outputs[o] for i, o in zip(STATES_IN, STATES_OUT, strict=True) if i in states}
+
+
+def describe(parts: PolicyParts) -> dict[str, Any]:
+    """Inputs, outputs, action space, filter and size of the exported model, as plain data."""
+    from trainables.policies.onnx.graph import input_type, output_type
+
+    given, taken = parts.spaces.raw, parts.spaces.action
+    sub_envs = parts.model.architecture.lstm
+    state = {"shape": ["batch", sub_envs], "dtype": "float32"}
+    return {
+        "inputs": {
+            **{
+                name: {"shape": ["batch", *(leaf.shape or ())], "dtype": str(input_type(leaf))}
+                for name, leaf in named_leaves(given, "observation").items()
+            },
+            **{name: state for name in STATES_IN if sub_envs},
+        },
+        "outputs": {
+            **{
+                name: {"shape": ["batch", columns.stop - columns.start], "dtype": "float32"}
+                for name, columns in parts.heads.items()
+            },
+            **{
+                name: {"shape": ["batch", *(leaf.shape or ())], "dtype": str(output_type(leaf))}
+                for name, leaf in named_leaves(taken, "action").items()
+            },
+            "value": {"shape": ["batch"], "dtype": "float32"},
+            **{name: state for name in STATES_OUT if sub_envs},
+        },
+        "action_space": _describe_space(taken),
+        "observation_filter": _describe_filter(parts.observation_filter),
+        "parameters": sum(p.numel() for p in parts.model.parameters()),
+    }
+
+
+def _build(parts: PolicyParts) -> bytes:
+    # Loaded only to export: training needs neither onnx nor an inference engine.
+    from trainables.policies.onnx import graph
+
+    return graph.build(parts.model, parts.observation_filter, parts.spaces, parts.clip_actions)
+
+
+def _inputs(spaces_: EnvSpaces, batch: Array) -> dict[str, Array]:
+    """What the file is fed for preprocessed observations (n, *S)."""
+    from trainables.policies.onnx.graph import input_type
+
+    preprocessor = make_preprocessor(spaces_.raw)
+    rows = [leaf_values(spaces_.raw, preprocessor.invert(row)) for row in batch]
+    leaves = named_leaves(spaces_.raw, "observation")
+    return {
+        name: np.stack([row[i] for row in rows]).astype(input_type(leaf))
+        for i, (name, leaf) in enumerate(leaves.items())
+    }
+
+
+def _compare(
+    parts: PolicyParts, batch: Array, memory: Array, outputs: Mapping[str, Array]
+) -> Array:
+    """The policy's memory for the next step."""
+    actor = parts.inference.actor
+    head, value, following = actor.advance(parts.inference.prepare(batch), memory)
+    expected = {name: head[:, columns] for name, columns in parts.heads.items()}
+    if following.size:
+        expected.update(zip(STATES_OUT, np.split(following, 2, axis=1), strict=True))
+    for name, numbers in (*expected.items(), ("value", value)):
+        bound = TOLERANCE * max(1.0, float(np.abs(numbers).max()))
+        seen = outputs[name]
+        difference = float(np.abs(seen - numbers).max())
+        if seen.shape != numbers.shape or not difference <= bound:
+            raise ExportError(
+                f"{name} of the exported policy differs from the trained one by {difference}; "
+                f"at most {bound} is allowed for a batch of {len(batch)}"
+            )
+    sent, _ = parts.inference.decide(batch, memory, None)
+    _compare_actions(parts, sent, outputs, _clear(parts.spaces.layout, head))
+    return following
+
+
+def _clear(layout: ActionLayout, head: Array) -> NDArray[np.bool_]:
+    """(n,) rows in which no choice has another one that is as probable."""
+    grid, absent = choice_grid(layout)
+    if not grid.size or grid.shape[1] == 1:
+        return np.ones(len(head), dtype=np.bool_)
+    best = np.sort(np.where(absent, NO_CHOICE, head[:, grid]), axis=2)
+    clear: NDArray[np.bool_] = (best[..., -1] - best[..., -2] > 2 * TOLERANCE).all(axis=1)
+    return clear
+
+
+def _compare_actions(
+    parts: PolicyParts, sent: Array, outputs: Mapping[str, Array], clear: NDArray[np.bool_]
+) -> None:
+    taken = parts.spaces.action
+    unflatten = unflattener(taken)
+    rows = [leaf_values(taken, unflatten(row)) for row in sent]
+    for i, name in enumerate(named_leaves(taken, "action")):
+        expected = np.stack([row[i] for row in rows])
+        seen = outputs[name]
+        close = np.isclose(seen, expected, rtol=TOLERANCE, atol=TOLERANCE)
+        if seen.shape != expected.shape or not close[clear].all():
+            raise ExportError(
+                f"greedy actions ({name}) of the exported policy differ from the trained one's"
+            )
+
+
+def _zeros(spaces_: EnvSpaces) -> Array:
+    return np.zeros((1, *spaces_.observation_shape), dtype=spaces_.observation_dtype)
+
+
+def _require_finite(parts: PolicyParts) -> None:
+    arrays: Mapping[str, Array] = parts.model.weights()
+    if isinstance(parts.observation_filter, MeanStdFilter):
+        mean, std = parts.observation_filter.mean, parts.observation_filter.std
+        arrays = {**arrays, "filter mean": mean, "filter deviation": std}
+    for name, values in arrays.items():
+        if not np.isfinite(values).all():
+            raise NotFiniteError(
+                f"{name} has values that are not finite: such a policy is not exported"
+            )
+
+
+def _describe_space(space: spaces.Space[Any]) -> dict[str, Any]:
+    if isinstance(space, spaces.Dict):
+        parts: Any = {name: _describe_space(part) for name, part in space.spaces.items()}
+        return {"kind": "Dict", "spaces": parts}
+    if isinstance(space, spaces.Tuple):
+        return {"kind": "Tuple", "spaces": [_describe_space(part) for part in space.spaces]}
+    if isinstance(space, spaces.Discrete):
+        return {"kind": "Discrete", "n": int(space.n), "start": int(space.start)}
+    described: dict[str, Any] = {"kind": type(space).__name__, "shape": list(space.shape or ())}
+    numbers = {spaces.Box: ("low", "high"), spaces.MultiDiscrete: ("nvec", "start")}
+    for name in numbers.get(type(space), ()):
+        described[name] = getattr(space, name).reshape(-1).tolist()
+    return described
+
+
+def _describe_filter(one: Filter) -> dict[str, Any]:
+    if not isinstance(one, MeanStdFilter):
+        return {"kind": type(one).__name__}
+    return {
+        "kind": "MeanStdFilter",
+        "clip": one.clip,
+        "count": one.counted,
+        "mean": one.mean.tolist(),
+        "std": one.std.tolist(),
+    }

@@ -1,0 +1,296 @@
+"""The graph of an exported policy: preprocessor → frozen filter → networks → greedy action.
+
+Written with onnx's own builder: these networks need no tracing, and the file is the same for the
+same weights. N rows, D features of a flattened observation, K columns of an action.
+"""
+
+from typing import Any
+
+import numpy as np
+import onnx
+from gymnasium import spaces
+from numpy.typing import NDArray
+from onnx import TensorProto, helper, numpy_helper
+
+from trainables.envs.make import EnvSpaces
+from trainables.envs.spaces.actions import ActionLayout, bounds
+from trainables.envs.spaces.leaves import named_leaves
+from trainables.envs.spaces.observations import PIXEL, is_image
+from trainables.errors import ConfigError
+from trainables.policies.distributions import NO_CHOICE, choice_grid
+from trainables.policies.filters import (
+    EPSILON,
+    ConcurrentMeanStdFilter,
+    Filter,
+    MeanStdFilter,
+    NoFilter,
+)
+from trainables.policies.networks import ActorCritic
+
+# -------------------------------------------------------------------------------------------------
+# Nodes and constants of an ONNX graph, written one after the other.
+
+Array = NDArray[Any]
+
+
+class GraphBuilder:
+    """Nodes in order; every method takes names of values and returns the name of a new one."""
+
+    def __init__(self) -> None:
+        self.nodes: list[Any] = []
+        self.constants: list[Any] = []
+
+    def constant(self, name: str, value: Array) -> str:
+        """An array stored in the file."""
+        self.constants.append(numpy_helper.from_array(np.ascontiguousarray(value), name))
+        return name
+
+    def node(self, kind: str, inputs: list[str], output: str, **attributes: Any) -> str:
+        """One operation."""
+        self.nodes.append(helper.make_node(kind, inputs, [output], **attributes))
+        return output
+
+    def columns(self, rows: str, columns: Array, output: str) -> str:
+        """Columns (K,) of rows (N, …)."""
+        index = self.constant(f"{output}:index", columns.astype(np.int64))
+        return self.node("Gather", [rows, index], output, axis=1)
+
+    def unit_pixels(self, values: str, highest: float) -> str:
+        """Floats from 0 to `highest` as floats from 0 to 1."""
+        divisor = self.constant(f"{values}:highest", np.array(highest, dtype=np.float32))
+        return self.node("Div", [values, divisor], f"{values}:unit")
+
+    def perceptron(self, rows: str, net: str, weights: dict[str, Array], activation: str) -> str:
+        """The linear layers named `net`; returns the last one's output, not activated."""
+        layers = sum(
+            1 for name in weights if name.startswith(f"{net}.") and name.endswith("weight")
+        )
+        x = rows
+        for i in range(layers):
+            x = self.node("Gemm", [x, *self._layer(f"{net}.{i}", weights)], f"{net}.{i}", transB=1)
+            if i < layers - 1:
+                x = self.node(activation.capitalize(), [x], f"{net}.{i}.{activation}")
+        return x
+
+    def lstm(self, rows: str, states: tuple[str, str], weights: dict[str, Array]) -> None:
+        """One step of an LSTM: outputs and cells ``state_out_0`` and ``state_out_1``."""
+        outputs, cells = states
+        gates = []
+        for part, given in (("ih", rows), ("hh", outputs)):
+            names = [f"lstm.{kind}_{part}_l0" for kind in ("weight", "bias")]
+            layer = [self.constant(name, weights[name]) for name in names]
+            gates.append(self.node("Gemm", [given, *layer], f"lstm.{part}", transB=1))
+        named = [f"lstm.{gate}" for gate in ("admit", "keep", "new", "show")]
+        summed = self.node("Add", gates, "lstm.gates")
+        self.nodes.append(helper.make_node("Split", [summed], named, axis=1, num_outputs=4))
+        admit, keep, new, show = (
+            self.node("Tanh" if one == "lstm.new" else "Sigmoid", [one], f"{one}d") for one in named
+        )
+        kept = self.node("Mul", [keep, cells], "lstm.kept")
+        added = self.node("Mul", [admit, new], "lstm.added")
+        after = self.node("Add", [kept, added], "state_out_1")
+        self.node("Mul", [show, self.node("Tanh", [after], "lstm.cells")], "state_out_0")
+
+    def convolution(self, x: str, name: str, weights: dict[str, Array], stride: int) -> str:
+        """One convolution without padding, and ReLU."""
+        layer = self._layer(name, weights)
+        x = self.node("Conv", [x, *layer], name, strides=[stride, stride])
+        return self.node("Relu", [x], f"{name}.relu")
+
+    def _layer(self, name: str, weights: dict[str, Array]) -> list[str]:
+        return [self.constant(f"{name}.{p}", weights[f"{name}.{p}"]) for p in ("weight", "bias")]
+
+
+OPSET = 18
+IR_VERSION = 10  # read by every onnxruntime since 1.18
+MEAN_STD = (MeanStdFilter, ConcurrentMeanStdFilter)
+
+
+def input_type(leaf: spaces.Space[Any]) -> np.dtype[Any]:
+    """What the file takes for a leaf of the observation: numbers are float32, pixels bytes."""
+    if isinstance(leaf, spaces.Box) and not is_image(leaf):
+        return np.dtype(np.float32)
+    return np.dtype(leaf.dtype or np.int64)
+
+
+def output_type(leaf: spaces.Space[Any]) -> np.dtype[Any]:
+    """What the file gives for a leaf of the action."""
+    return np.dtype(np.float32 if isinstance(leaf, spaces.Box) else leaf.dtype or np.int64)
+
+
+def build(model: ActorCritic, one: Filter, spaces_: EnvSpaces, clip_actions: bool) -> bytes:
+    """The serialised model, checked against ONNX's own rules; the batch axis is free."""
+    graph = GraphBuilder()
+    x = _filter(graph, _observations(graph, spaces_), one)
+    x = _features(graph, x, model)
+    states_in, states_out, x = _memory(graph, x, model)
+    weights = model.weights()
+    head = graph.perceptron(x, "actor", weights, model.architecture.activation)
+    outputs = _heads(graph, head, model.layout)
+    outputs += _actions(graph, spaces_, model.layout, clip_actions)
+    value = graph.perceptron(x, "critic", weights, model.architecture.activation)
+    graph.node("Squeeze", [value, graph.constant("last_axis", np.array([1]))], "value")
+    outputs.append(_value("value", np.dtype(np.float32), ()))
+    outputs += states_out
+    inputs = [
+        _value(name, input_type(leaf), leaf.shape or ())
+        for name, leaf in named_leaves(spaces_.raw, "observation").items()
+    ]
+    inputs += states_in
+    made = helper.make_model(
+        helper.make_graph(graph.nodes, "policy", inputs, outputs, graph.constants),
+        opset_imports=[helper.make_opsetid("", OPSET)],
+        ir_version=IR_VERSION,
+        producer_name="trainables",
+    )
+    onnx.checker.check_model(made, full_check=True)
+    serialised: bytes = made.SerializeToString(deterministic=True)
+    return serialised
+
+
+def _observations(graph: GraphBuilder, spaces_: EnvSpaces) -> str:
+    """The raw observation as rows (N, D), or the image itself."""
+    if is_image(spaces_.raw):
+        return "observation"
+    leaves = named_leaves(spaces_.raw, "observation")
+    rows = [_leaf(graph, name, leaf) for name, leaf in leaves.items()]
+    return rows[0] if len(rows) == 1 else graph.node("Concat", rows, "rows", axis=1)
+
+
+def _leaf(graph: GraphBuilder, name: str, leaf: spaces.Space[Any]) -> str:
+    """One leaf as features (N, d): choices one-hot, everything else as it is."""
+    flat = graph.node("Flatten", [name], f"{name}:flat", axis=1)
+    if isinstance(leaf, spaces.Discrete | spaces.MultiDiscrete):
+        sizes = np.atleast_1d(leaf.n if isinstance(leaf, spaces.Discrete) else leaf.nvec).ravel()
+        columns = np.repeat(np.arange(len(sizes)), sizes)
+        starts = np.broadcast_to(np.asarray(leaf.start).ravel(), sizes.shape)
+        choices = np.concatenate([s + np.arange(n) for s, n in zip(starts, sizes, strict=True)])
+        wide = graph.node("Cast", [flat], f"{name}:int", to=TensorProto.INT64)
+        index = graph.constant(f"{name}:columns", columns.astype(np.int64))
+        spread = graph.node("Gather", [wide, index], f"{name}:spread", axis=1)
+        known = graph.constant(f"{name}:choices", choices.astype(np.int64))
+        hot = graph.node("Equal", [spread, known], f"{name}:hot")
+        return graph.node("Cast", [hot], f"{name}:rows", to=TensorProto.FLOAT)
+    rows = graph.node("Cast", [flat], f"{name}:rows", to=TensorProto.FLOAT)
+    return graph.unit_pixels(rows, PIXEL) if is_image(leaf) else rows
+
+
+def _filter(graph: GraphBuilder, rows: str, one: Filter) -> str:
+    """(x - mean) / (std + ε), clipped; float64: a mean may be large beside its deviation."""
+    if type(one) is NoFilter:  # not what derives from it and may do anything
+        return rows
+    if not isinstance(one, MeanStdFilter) or type(one) not in MEAN_STD:
+        raise ConfigError(
+            "observation_filter",
+            type(one).__name__,
+            "NoFilter, MeanStdFilter or ConcurrentMeanStdFilter in a model that is exported",
+            "the operations of other filters are not known",
+        )
+    x = graph.node("Cast", [rows], "wide", to=TensorProto.DOUBLE)
+    x = graph.node("Sub", [x, graph.constant("mean", one.mean)], "centered")
+    x = graph.node("Div", [x, graph.constant("deviation", one.std + EPSILON)], "scaled")
+    if one.clip is not None:
+        limits = [np.array(-one.clip), np.array(one.clip)]
+        names = [
+            graph.constant(n, v) for n, v in zip(("clip_low", "clip_high"), limits, strict=True)
+        ]
+        x = graph.node("Clip", [x, *names], "clipped")
+    return graph.node("Cast", [x], "filtered", to=TensorProto.FLOAT)
+
+
+def _features(graph: GraphBuilder, x: str, model: ActorCritic) -> str:
+    """What actor and critic are given (N, F)."""
+    architecture = model.architecture
+    weights = model.weights()
+    if len(architecture.shape) == 1:
+        return _dense(graph, x, model, weights) if architecture.shared else x
+    if x == "observation":
+        x = graph.unit_pixels(graph.node("Cast", [x], "float", to=TensorProto.FLOAT), PIXEL)
+    if not architecture.filters:
+        x = graph.node("Flatten", [x], "flat", axis=1)
+        return _dense(graph, x, model, weights) if architecture.shared else x
+    x = graph.node("Transpose", [x], "channels_first", perm=[0, 3, 1, 2])
+    for i, (_, _, stride) in enumerate(architecture.filters):
+        x = graph.convolution(x, f"trunk.convolutions.{i}", weights, stride)
+    x = graph.node("Flatten", [x], "convolved", axis=1)
+    return _dense(graph, x, model, weights)
+
+
+def _dense(graph: GraphBuilder, x: str, model: ActorCritic, weights: dict[str, Array]) -> str:
+    """The hidden layers of a shared trunk."""
+    if not model.architecture.hidden:
+        return x
+    activation = model.architecture.activation
+    x = graph.perceptron(x, "trunk.dense", weights, activation)
+    return graph.node(activation.capitalize(), [x], "features")
+
+
+def _memory(graph: GraphBuilder, x: str, model: ActorCritic) -> tuple[list[Any], list[Any], str]:
+    """Inputs and outputs of a policy with a memory, and what its heads are given."""
+    sub_envs = model.architecture.lstm
+    if not sub_envs:
+        return [], [], x
+    graph.lstm(x, ("state_in_0", "state_in_1"), model.weights())
+    kind = np.dtype(np.float32)
+    states_in, states_out = (
+        [_value(f"{name}_{i}", kind, (sub_envs,)) for i in range(2)]
+        for name in ("state_in", "state_out")
+    )
+    return states_in, states_out, "state_out_0"
+
+
+def _heads(graph: GraphBuilder, head: str, layout: ActionLayout) -> list[Any]:
+    """Outputs ``action_logits`` (N, logits) and ``action_mean`` (N, G), where there are any."""
+    outputs = []
+    reals = len(layout.real_columns)
+    for name, first, size in (
+        ("action_logits", 0, layout.logits),
+        ("action_mean", layout.logits, reals),
+    ):
+        if size:
+            graph.columns(head, np.arange(first, first + size), name)
+            outputs.append(_value(name, np.dtype(np.float32), (size,)))
+    return outputs
+
+
+def _actions(
+    graph: GraphBuilder, spaces_: EnvSpaces, layout: ActionLayout, clip: bool
+) -> list[Any]:
+    """The most probable action as the environment wants it, one output per leaf."""
+    low, high = bounds(spaces_.action)
+    choices, reals = list(layout.choice_columns), list(layout.real_columns)
+    if choices:
+        grid, absent = choice_grid(layout)
+        logits = graph.columns("action_logits", grid.reshape(-1), "spread")
+        shape = graph.constant("grid", np.array([-1, *grid.shape]))
+        logits = graph.node("Reshape", [logits, shape], "logits")
+        mask = graph.constant("absent", np.where(absent, NO_CHOICE, 0).astype(np.float32))
+        logits = graph.node("Add", [logits, mask], "masked")
+        best = graph.node("ArgMax", [logits], "best", axis=2, keepdims=0)
+        graph.node("Add", [best, graph.constant("start", low[choices].astype(np.int64))], "chosen")
+    if reals:
+        limits = [
+            graph.constant(n, b[reals].astype(np.float32))
+            for n, b in (("low", low), ("high", high))
+        ]
+        raised = graph.node("Max", ["action_mean", limits[0]], "raised") if clip else "action_mean"
+        graph.node("Min" if clip else "Identity", [raised, *limits[1:]][: 1 + clip], "measured")
+    outputs = []
+    first = 0
+    for name, leaf in named_leaves(spaces_.action, "action").items():
+        last = first + int(np.prod(leaf.shape or ()))
+        real = isinstance(leaf, spaces.Box)
+        own = [i for i, c in enumerate(reals if real else choices) if first <= c < last]
+        x = graph.columns("measured" if real else "chosen", np.array(own, np.int64), f"{name}:own")
+        shape = graph.constant(f"{name}:shape", np.array([-1, *(leaf.shape or ())]))
+        x = graph.node("Reshape", [x, shape], f"{name}:shaped")
+        kind = output_type(leaf)
+        graph.node("Cast", [x], name, to=helper.np_dtype_to_tensor_dtype(kind))
+        outputs.append(_value(name, kind, leaf.shape or ()))
+        first = last
+    return outputs
+
+
+def _value(name: str, kind: np.dtype[Any], shape: tuple[int, ...]) -> Any:
+    onnx_kind = helper.np_dtype_to_tensor_dtype(kind)
+    return helper.make_tensor_value_info(name, onnx_kind, ["batch", *shape])

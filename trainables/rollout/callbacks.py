@@ -1,0 +1,253 @@
+"""What a person has called while a trainer works: their class, or a function per phase.
+
+    class Curriculum(Callbacks):
+        def on_episode_end(self, *, worker, episode, error):
+            episode.custom_metrics["falls"] = episode.user_data["falls"]
+
+    PPO({"env": "CartPole-v1", "callbacks": "my_package.my_module:Curriculum"})
+
+Methods of a class are given keyword arguments; the functions of a dict ``{phase: function}`` are
+given one dict of the same facts. There is one object in the trainer's process and one in each child
+that collects, made from the same source.
+"""
+
+import copy
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from pydantic import Field
+
+from trainables.checkpoint.normal_form import normalise
+from trainables.core.importing import load
+from trainables.core.settings import Section
+from trainables.errors import CallbackError, ConfigError, nearest, shorten
+
+Function = Callable[[dict[str, Any]], Any]
+
+
+class CallbacksConfig(Section):
+    """What is called while the trainer works."""
+
+    callbacks: Any = Field(
+        default=None,
+        description="package.module:Class of a trainables.Callbacks, or a dict phase → path of a "
+        "function that is given one dict; null, for all or for one phase: none.",
+    )
+
+
+class Callbacks:
+    """Base of a person's own; every method does nothing.
+
+    An episode has ``episode_id``, ``worker_index``, ``env_index``, ``length``, ``total_reward``,
+    ``last_observation`` and ``last_info``, and three dicts to write into: ``user_data`` (anything
+    plain), ``custom_metrics`` (name → number) and ``hist_data`` (name → list of numbers).
+
+    A class that keeps something of its own which decides what it does later also defines
+    ``get_state() -> plain data`` and ``set_state(state)``; it then stands in the checkpoints.
+
+    The methods of an episode are called in evaluations as well, where ``worker.in_evaluation`` is
+    True. There each episode has an object of its own, in the state of the trainer's: its numbers
+    depend on no other episode, and training not on them.
+    """
+
+    def on_episode_created(self, *, worker: Any, episode: Any) -> None:
+        """Before the environment is reset for the episode."""
+
+    def on_episode_start(self, *, worker: Any, episode: Any) -> None:
+        """After the first observation."""
+
+    def on_episode_step(self, *, worker: Any, episode: Any) -> None:
+        """After each step has been counted: length, reward, observation and info are the step's."""
+
+    def on_episode_end(self, *, worker: Any, episode: Any, error: Exception | None) -> None:
+        """After the last step; `error` is what the environment of a faulty episode raised."""
+
+    def on_postprocess_traj(
+        self,
+        *,
+        agent_id: str,
+        episode: Any,
+        pre_batch: dict[str, Any],
+        post_batch: dict[str, Any],
+        all_pre_batches: dict[str, Any],
+    ) -> None:
+        """In the trainer, after the advantages of a piece of one episode have been computed.
+
+        Args:
+            agent_id: always ``agent0``.
+            episode: the piece's; as it stood at the end of the fragment.
+            pre_batch: column → array (rows, …) as sampled, a copy.
+            post_batch: column → array (rows, …); what is written into them is learnt.
+            all_pre_batches: agent → (policy, its pre_batch).
+        """
+
+    def on_sample_end(self, *, worker: Any, samples: Any) -> None:
+        """A worker has collected; `samples.fragments` may be written into before they are sent."""
+
+    def on_train_result(self, *, trainer: Any, result: dict[str, Any]) -> None:
+        """A result is complete and not yet logged; what is changed in it is what is logged."""
+
+
+PHASES = tuple(name for name in vars(Callbacks) if name.startswith("on_"))
+EPISODE_PHASES = tuple(name for name in PHASES if name.startswith("on_episode_"))
+"""The phases that an evaluation calls, too."""
+
+
+class Calls:
+    """The callbacks of one process: made once, called by phase, errors named.
+
+    Args:
+        source: what the setting ``callbacks`` says.
+
+    Raises:
+        ConfigError: nothing that could be called.
+    """
+
+    def __init__(self, source: Any) -> None:
+        self._source = source
+        self._functions = _functions(source) if isinstance(source, Mapping) else None
+        self._own = None if self._functions is not None else _instance(source)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Another process makes its own from the dotted paths."""
+        return Calls, (self.portable(),)
+
+    def portable(self) -> Any:
+        """The source in dotted paths.
+
+        Raises:
+            ConfigError: something that another process cannot import.
+        """
+        if isinstance(self._source, Mapping):
+            return {phase: _dotted(self._source[phase]) for phase in self._functions or ()}
+        return _dotted(self._source)
+
+    @property
+    def empty(self) -> bool:
+        """Whether no phase has a function."""
+        return self._functions == {}
+
+    def another(self, state: Any) -> "Calls":
+        """One from the same source with an object of its own, in this state of `get_state`."""
+        made = Calls(self._source)
+        made.set_state(state)
+        return made
+
+    def wants(self, phase: str) -> bool:
+        """Whether there is anything to call; where not, nothing has to be prepared."""
+        if self._functions is not None:
+            return phase in self._functions
+        return getattr(type(self._own), phase, None) is not getattr(Callbacks, phase)
+
+    def __call__(self, phase: str, **facts: Any) -> None:
+        """Call what stands for `phase`.
+
+        Raises:
+            CallbackError: it raised.
+        """
+        if not self.wants(phase):
+            return
+        try:
+            if self._functions is not None:
+                self._functions[phase](facts)
+            else:
+                getattr(self._own, phase)(**facts)
+        except Exception as error:
+            raise CallbackError(
+                f"callbacks: {self._named(phase)} raised in phase {phase}: "
+                f"{type(error).__name__}: {error}"
+            ) from error
+
+    def get_state(self) -> Any:
+        """What the class keeps of its own, if it says so; None otherwise.
+
+        Raises:
+            StateError: something that cannot stand in a checkpoint; it names the key.
+        """
+        getter = getattr(self._own, "get_state", None)
+        state = getter() if getter else None
+        normalise(state, f"callbacks/{type(self._own).__name__}.get_state()")
+        return copy.deepcopy(state)
+
+    def set_state(self, state: Any) -> None:
+        """Take back what `get_state` gave."""
+        setter = getattr(self._own, "set_state", None)
+        if setter and state is not None:
+            setter(copy.deepcopy(state))
+
+    def _named(self, phase: str) -> str:
+        one = self._source[phase] if self._functions is not None else type(self._own)
+        return one if isinstance(one, str) else _name(one)
+
+
+def make_calls(config: CallbacksConfig) -> Calls | None:
+    """The callbacks of this process; None where there are none, which costs nothing."""
+    if config.callbacks is None:
+        return None
+    calls = Calls(config.callbacks)
+    return None if calls.empty else calls
+
+
+def of_episodes(calls: Calls | None) -> Calls | None:
+    """The callbacks if any of them is called in an episode; None otherwise."""
+    if calls is None or not any(calls.wants(phase) for phase in EPISODE_PHASES):
+        return None
+    return calls
+
+
+def _functions(source: Mapping[str, Any]) -> dict[str, Function]:
+    for phase in source:
+        if phase not in PHASES:
+            hint = nearest(phase, PHASES).removeprefix("; ") or ", ".join(PHASES)
+            raise ConfigError(f"callbacks.{phase}", source[phase], "one of the phases", hint)
+    given = {phase: one for phase, one in source.items() if one is not None}
+    return {phase: _callable(f"callbacks.{phase}", one) for phase, one in given.items()}
+
+
+def _instance(source: Any) -> Callbacks:
+    made = _callable("callbacks", source)()
+    if not isinstance(made, Callbacks):
+        raise ConfigError(
+            "callbacks",
+            source,
+            "a class derived from trainables.Callbacks, or a callable that makes one",
+            f"it made a {type(made).__name__}",
+        )
+    return made
+
+
+def _callable(place: str, source: Any) -> Callable[..., Any]:
+    if isinstance(source, str):
+        return load(place, source, "a class or callable")
+    if not callable(source):
+        raise ConfigError(place, source, "package.module:Name, or a class or callable")
+    made: Callable[..., Any] = source
+    return made
+
+
+def _dotted(source: Any) -> str:
+    if isinstance(source, str):
+        return source
+    path = _name(source)
+    module = str(getattr(source, "__module__", "__main__"))
+    try:
+        found = load("callbacks", path, "a class or callable") if module != "__main__" else None
+    except ConfigError:
+        found = None
+    if found is not source:
+        raise ConfigError(
+            "callbacks",
+            shorten(source),
+            "something that a child process can import",
+            "put it at the top of a module and write package.module:Name, or have no children "
+            "(num_workers: 0, evaluation_num_workers: 0)",
+        )
+    return path
+
+
+def _name(source: Any) -> str:
+    return (
+        f"{source.__module__}:{source.__qualname__}"
+        if hasattr(source, "__qualname__")
+        else (shorten(source))
+    )

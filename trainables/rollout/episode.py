@@ -1,0 +1,286 @@
+"""The running episode of each environment as callbacks see it, and when they are called.
+
+Made only where there are callbacks. An environment begins its next episode inside the step that
+ends one, so the environments call `before_restart` between the two: there the step is counted, the
+episode ends and the next one is created. The episodes of an evaluation are watched one by one, each
+with callbacks of its own. N environments, D features.
+"""
+
+import copy
+import weakref
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, NamedTuple, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from trainables.checkpoint import state as state_
+from trainables.envs.vector.base import Step
+from trainables.policies.actor import Actor
+from trainables.rollout.access import DEFAULT_POLICY_ID
+from trainables.rollout.callbacks import Calls
+from trainables.rollout.metrics import EpisodesInFlight, checked_numbers, without_lost_lives
+
+Array = NDArray[Any]
+T = TypeVar("T")
+WRITTEN = ("user_data", "custom_metrics", "hist_data")
+"""What callbacks write into an episode; part of the state."""
+
+
+@dataclass
+class Episode:
+    """What is known of an episode, and three dicts for callbacks to write into.
+
+    As in the metrics it is the whole game where lost lives end what is learnt.
+    """
+
+    episode_id: str
+    """worker-environment-count, the same in every run of the same trial; in an evaluation
+    evaluation-index, and the restart after which it is played."""
+    worker_index: int
+    env_index: int
+    """In an evaluation both are 0: they do not tell who plays."""
+    length: int = 0
+    """Environment steps so far."""
+    total_reward: float = 0.0
+    """Sum of the environment's own rewards so far."""
+    last_observation: Array | None = None
+    """(*O) the latest raw observation; None before the first."""
+    last_info: Mapping[str, Any] = field(default_factory=dict)
+    """What the environment told with the latest step; empty after a restore."""
+    user_data: dict[str, Any] = field(default_factory=dict)
+    """Scratch space; plain data, it stands in the checkpoint."""
+    custom_metrics: dict[str, float] = field(default_factory=dict)
+    """Name → number; results tell mean, minimum and maximum over episodes."""
+    hist_data: dict[str, list[float]] = field(default_factory=dict)
+    """Name → numbers; results hold those of all episodes that ended, under ``hist_stats``."""
+
+
+class Trajectory(NamedTuple):
+    """The rows of one fragment that belong to one episode."""
+
+    env_index: int
+    start: int
+    stop: int
+    episode: Episode
+
+
+class EpisodeTracker:
+    """Keeps an `Episode` per environment and calls the callbacks.
+
+    Args:
+        calls: whom to call.
+        worker: what they are given as the worker.
+        index: of the worker.
+        count: N.
+    """
+
+    def __init__(self, calls: Calls, worker: Any, index: int, count: int) -> None:
+        self._calls = calls
+        # A sampling thread holds this object, and must not hold whom it ends with.
+        self._worker = weakref.ref(worker)
+        self._index = index
+        self._wants_steps = calls.wants("on_episode_step")
+        self._traces = calls.wants("on_postprocess_traj")
+        self._begun = [0] * count
+        """Episodes begun in each environment, the running one included."""
+        self._running = [self._new(env_index) for env_index in range(count)]
+        self._ended: dict[int, Episode] = {}
+        self._counted = False
+        self._starts = [0] * count
+        """In each environment: the row of the fragment at which the running episode begins."""
+        self._pieces: list[Trajectory] = []
+
+    def create(self, envs: Sequence[int]) -> None:
+        """New episodes in these environments, which have not been reset yet."""
+        for env_index in envs:
+            self._running[env_index] = self._new(env_index)
+            self._begun[env_index] += 1
+            self._call("on_episode_created", self._running[env_index])
+
+    def start(self, envs: Sequence[int], observations: Array | Mapping[int, Array]) -> None:
+        """The episodes begin with `observations`, (N, *O) or environment → (*O)."""
+        for env_index in envs:
+            self._running[env_index].last_observation = np.array(observations[env_index])
+            self._call("on_episode_start", self._running[env_index])
+
+    def before_restart(self, step: Step) -> None:
+        """The step is done and environments that ended have not been reset."""
+        self._count(step)
+        over = step.terminated | step.truncated
+        over[list(step.faults)] = True
+        self._end(np.flatnonzero(without_lost_lives(over, step)).tolist(), step)
+
+    def after_step(self, step: Step, row: int | NDArray[np.int64]) -> dict[int, Episode]:
+        """The step is done, what ended has been reset; environment → episode that ended.
+
+        Args:
+            step: what it gave.
+            row: of the fragment that is being filled, or (N,) of each environment.
+        """
+        if not self._counted:
+            self._count(step)
+        over = step.terminated | step.truncated
+        over = over if step.metric_ends is None else over | step.metric_ends
+        over[list(step.faults)] = True
+        over = without_lost_lives(over, step)
+        envs = [
+            env_index for env_index in np.flatnonzero(over).tolist() if env_index not in self._ended
+        ]
+        self._end(envs, step)
+        ended, self._ended, self._counted = self._ended, {}, False
+        self.start(sorted(ended), step.observations)
+        for env_index, one in ended.items() if self._traces else ():
+            stop = 1 + int(row if isinstance(row, int) else row[env_index])
+            self._pieces.append(Trajectory(env_index, self._starts[env_index], stop, one))
+            self._starts[env_index] = stop
+        return ended
+
+    def take_pieces(self, rows: int) -> list[Trajectory]:
+        """The pieces of a fragment of `rows` rows that has been filled; the next one begins.
+
+        Episodes that go on are copied: what is written into them later is not seen in the piece.
+        """
+        if not self._traces:
+            return []
+        pieces, self._pieces = self._pieces, []
+        starts, self._starts = self._starts, [0] * len(self._starts)
+        return pieces + [
+            Trajectory(env_index, start, rows, copy.deepcopy(self._running[env_index]))
+            for env_index, start in enumerate(starts)
+            if start < rows
+        ]
+
+    def get_state(self) -> dict[str, Any]:
+        """Entries ``own`` (the callbacks') and ``episodes`` (what they wrote into running ones).
+
+        Raises:
+            StateError: something that cannot stand in a checkpoint; it names the key.
+        """
+        own = self._calls.get_state()
+        return {"own": own, "episodes": [_written(one) for one in self._running]}
+
+    def set_state(self, state: Mapping[str, Any] | None, episodes: EpisodesInFlight) -> None:
+        """Take back what `get_state` gave; None: from a time when there were no callbacks.
+
+        `episodes` have been put back already.
+        """
+        if state is not None:
+            self._calls.set_state(state["own"])
+        self._pieces, self._ended, self._counted = [], {}, False
+        self._starts = [0] * len(self._running)
+        running = state["episodes"] if state is not None else [{}] * len(self._running)
+        self._begun = [int(count) + 1 for count in episodes.counts]
+        for env_index, written in enumerate(running):
+            one = self._running[env_index] = self._new(env_index, int(episodes.counts[env_index]))
+            one.length = int(episodes.lengths[env_index])
+            one.total_reward = float(episodes.rewards[env_index])
+            for name, values in written.items():
+                getattr(one, name).update(copy.deepcopy(values))
+
+    def _count(self, step: Step) -> None:
+        self._counted = True
+        ended = step.terminated | step.truncated
+        for env_index, one in enumerate(self._running):
+            if step.waiting is not None and step.waiting[env_index]:
+                continue
+            one.length += 1
+            if env_index in step.faults:
+                continue
+            one.total_reward += float(step.rewards[env_index])
+            seen = step.final_observations if ended[env_index] else step.observations
+            one.last_observation = np.array(seen[env_index])
+            one.last_info = step.infos.get(env_index, {})
+            if self._wants_steps:
+                self._call("on_episode_step", one)
+
+    def _end(self, envs: Sequence[int], step: Step) -> None:
+        for env_index in envs:
+            one = self._ended[env_index] = self._running[env_index]
+            self._call("on_episode_end", one, error=step.faults.get(env_index))
+            checked_numbers(one)
+        self.create(envs)
+
+    def _call(self, phase: str, episode: Episode, **more: Any) -> None:
+        self._calls(phase, worker=self._worker(), episode=episode, **more)
+
+    def _new(self, env_index: int, before: int | None = None) -> Episode:
+        number = self._begun[env_index] if before is None else before
+        return Episode(f"{self._index}-{env_index}-{number}", self._index, env_index)
+
+
+@dataclass(frozen=True)
+class OneLane:
+    """The environment of one episode, found where a rollout worker has its environments."""
+
+    sub_envs: Sequence[Any]
+    """The environment; empty where it is in a process of its own."""
+    count: int = 1
+
+
+@dataclass(frozen=True)
+class EvaluationWorker:
+    """What callbacks are given as the worker in an evaluation: what one episode is played with."""
+
+    in_evaluation: ClassVar[bool] = True
+    envs: OneLane
+    is_recorded: bool
+    """Whether the episode has been played before and is played once more for its video."""
+    policy: Actor
+    global_vars: Mapping[str, Any]
+
+    def foreach_env(self, function: Callable[[Any], T]) -> list[T]:
+        """``[function(env)]`` of the unwrapped environment; [] if it is in another process."""
+        return [function(getattr(env, "unwrapped", env)) for env in self.envs.sub_envs]
+
+    def get_policy(self, policy_id: str = DEFAULT_POLICY_ID) -> Actor | None:
+        """The policy with this name; None if there is none."""
+        return self.policy if policy_id == DEFAULT_POLICY_ID else None
+
+    def get_global_vars(self) -> dict[str, Any]:
+        """What the trainer tells all workers; ``timestep`` is in it."""
+        return dict(self.global_vars)
+
+
+class EvaluationWatch:
+    """One episode of an evaluation, with callbacks that are its own.
+
+    Args:
+        calls: are called.
+        worker: they are given as the worker.
+        episode_id: of the episode.
+    """
+
+    def __init__(self, calls: Calls, worker: EvaluationWorker, episode_id: str) -> None:
+        self._calls = calls
+        self._worker = worker
+        self.episode = Episode(episode_id, 0, 0)
+        self._call("on_episode_created")
+
+    def start(self, observation: Any) -> None:
+        """The environment has been reset."""
+        self.episode.last_observation = np.array(observation)
+        self._call("on_episode_start")
+
+    def step(self, observation: Any, reward: float, info: Mapping[str, Any]) -> None:
+        """A step has been made."""
+        self.episode.length += 1
+        self.episode.total_reward += reward
+        self.episode.last_observation = np.array(observation)
+        self.episode.last_info = info
+        self._call("on_episode_step")
+
+    def end(self, error: Exception | None) -> None:
+        """The episode is over; `error` is what its environment raised."""
+        self._call("on_episode_end", error=error)
+        checked_numbers(self.episode)
+
+    def _call(self, phase: str, **more: Any) -> None:
+        self._calls(phase, worker=self._worker, episode=self.episode, **more)
+
+
+def _written(episode: Episode) -> dict[str, Any]:
+    written = {name: getattr(episode, name) for name in WRITTEN}
+    state_.normalise(written, f"callbacks/episode {episode.episode_id}")
+    return copy.deepcopy(written)

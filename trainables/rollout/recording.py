@@ -1,0 +1,284 @@
+"""Episodes as videos, and pictures for a viewer: the settings, and what looks at a worker.
+
+Environment 0 of worker 0 is looked at, once before each step and once after the last one of an
+episode. Its episodes are numbered from 1, in the order of their beginning and over all restores; a
+number is the name of one file. Nothing here is state: the number is known to the sampler.
+"""
+
+import logging
+import os
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import Field
+
+from trainables.core.importing import load
+from trainables.core.settings import Section
+from trainables.envs.atari import LIFE_LOST
+from trainables.envs.exactness.rendering import check_pictures
+from trainables.envs.make import EnvironmentConfig
+from trainables.envs.rendering import picture
+from trainables.envs.vector.base import Step, VectorEnv
+from trainables.envs.vector.separate import SeparateVectorEnv
+from trainables.errors import ConfigError, EnvError
+from trainables.rollout.video import SUFFIX, VideoFile, is_installed
+
+# -------------------------------------------------------------------------------------------------
+# Who looks at pictures of an environment while it is stepped: a window or a callable.
+#
+# A viewer is called with each picture, an array (H, W, 3) of uint8.
+
+Viewer: TypeAlias = Callable[[NDArray[np.uint8]], object]
+DRIVER = "SDL_VIDEODRIVER"
+#: What SDL falls back to where there is no screen.
+INVISIBLE = ("offscreen", "dummy")
+
+
+def find_viewer(render_env: bool | str) -> Viewer | None:
+    """The viewer that the setting names; None if there is no window to be had.
+
+    Raises:
+        ConfigError: a dotted path that leads to nothing callable.
+    """
+    if isinstance(render_env, str):
+        return load("render_env", render_env, "a callable that takes a picture")
+    return _Window() if render_env and _has_screen() else None
+
+
+def _has_screen() -> bool:
+    try:
+        import pygame
+
+        pygame.display.init()
+    except Exception:  # noqa: BLE001 without pygame, or with one that cannot draw, there is no window
+        return False
+    driver = pygame.display.get_driver()
+    return driver not in INVISIBLE or os.environ.get(DRIVER) == driver
+
+
+class _Window:
+    """A window as large as the first picture."""
+
+    def __init__(self) -> None:
+        self._surface: Any = None
+
+    def __call__(self, picture: NDArray[np.uint8]) -> None:
+        import pygame
+
+        if self._surface is None:
+            height, width, _ = picture.shape
+            self._surface = pygame.display.set_mode((width, height))
+        pygame.event.pump()
+        drawn = pygame.surfarray.make_surface(np.swapaxes(picture, 0, 1))
+        self._surface.blit(drawn, (0, 0))
+        pygame.display.flip()
+
+
+logger = logging.getLogger(__name__)
+FOLDER = "videos"
+"""In the trial's folder."""
+NAME = "rollout-episode-{}" + SUFFIX
+"""Of a file, with the number of its episode."""
+
+
+class RenderingConfig(Section):
+    """Settings of viewers and videos: who sees the environments, what is recorded."""
+
+    record_env: bool | Literal["evaluation", "rollout"] = Field(
+        default=False,
+        description="Record episodes as MP4 files in the trial's folder videos: of each evaluation "
+        "(evaluation), of the first worker's first environment while sampling (rollout), or both "
+        "(true). Needs pip install 'sweep-rl[video]'.",
+    )
+    record_every: int = Field(
+        default=100,
+        gt=0,
+        description="While sampling, one of so many episodes is recorded: the first that is seen "
+        "from its beginning to its end.",
+    )
+    record_episodes: int = Field(
+        default=1, gt=0, description="Episodes of each evaluation that are recorded, at most all."
+    )
+    render_env: bool | str = Field(
+        default=False,
+        description="Show the first worker's first environment while sampling: in a window (true; "
+        "needs pygame and a screen), or to a callable package.module:Name that takes each picture, "
+        "an array (H, W, 3) of uint8.",
+    )
+
+    @property
+    def records_rollout(self) -> bool:
+        """Whether episodes are recorded while sampling."""
+        return self.record_env in (True, "rollout")
+
+    @property
+    def records_evaluation(self) -> bool:
+        """Whether evaluations are recorded."""
+        return self.record_env in (True, "evaluation")
+
+
+@dataclass(frozen=True)
+class RecordingPlan:
+    """What a worker needs to know to be looked at; it travels to children."""
+
+    config: RenderingConfig
+    folder: str
+    """Of the videos."""
+    fps: float
+
+    def film(self) -> "VideoRecorder | None":
+        """What looks at the worker; None if nobody can, which is said once."""
+        asked = self.config.render_env
+        viewer = find_viewer(asked)
+        if asked and viewer is None:
+            logger.warning(
+                "render_env: there is no window to be had (it takes pygame and a screen); nothing "
+                "is shown. render_env: package.module:Name gives pictures to a callable"
+            )
+        return VideoRecorder(self, viewer) if viewer or self.config.records_rollout else None
+
+
+def check_rendering(environment: EnvironmentConfig, config: RenderingConfig) -> float:
+    """How many pictures a second of a rollout's video has; 0 if nobody looks.
+
+    Raises:
+        ConfigError: nothing can be drawn or recorded.
+    """
+    if config.record_env and not is_installed():
+        hint = "pip install 'sweep-rl[video]'"
+        raise ConfigError("record_env", config.record_env, "false without PyAV", hint)
+    if isinstance(config.render_env, str):
+        find_viewer(config.render_env)
+    key = "record_env" if config.records_rollout else "render_env"
+    value = getattr(config, key)
+    if not value or value == "evaluation":
+        return 0.0
+    if environment.native_vector_env:
+        hint = "a native vector environment begins its next episode before its last picture"
+        raise ConfigError(key, value, "false or evaluation with native_vector_env: true", hint)
+    return check_pictures(environment, key, value)
+
+
+class VideoRecorder:
+    """Looks at one environment.
+
+    Args:
+        filming: how.
+        viewer: who is shown each picture.
+    """
+
+    def __init__(self, filming: RecordingPlan, viewer: Viewer | None) -> None:
+        self._render: Callable[[], Any] = lambda: None
+        self._filming = filming
+        self._viewer = viewer
+        self._folder = Path(filming.folder)
+        self._key = "record_env" if filming.config.records_rollout else "render_env"
+        self._video: VideoFile | None = None
+        self._number = 0
+        self._recorded = -1
+        """The last stretch of `record_every` episodes that has its video."""
+        self._seconds = 0.0
+
+    def attach(self, envs: VectorEnv) -> None:
+        """Look at environment 0 of these, before anybody else is told that an episode has ended."""
+        if not isinstance(envs, SeparateVectorEnv):
+            return  # `check_rendering` refuses them
+        self._render = envs.render
+        told = envs.before_restart
+
+        def before_restart(step: Step) -> None:
+            self._before_restart(step)
+            if told:
+                told(step)
+
+        envs.before_restart = before_restart
+
+    def begin(self, number: int) -> None:
+        """An episode has begun; `number` is its own."""
+        self.discard()
+        self._number = number
+        if self._filming.config.records_rollout and not self._has_video(number):
+            self._video = VideoFile(self._folder / NAME.format(f"{number:06d}"), self._filming.fps)
+        self._look()
+
+    def _before_restart(self, step: Step) -> None:
+        """Environments have ended and are not yet reset."""
+        if 0 in step.faults:
+            self.discard()
+        elif step.terminated[0] or step.truncated[0]:
+            self._look()
+            if self._video and not step.infos.get(0, {}).get(LIFE_LOST):
+                self._finish()
+
+    def after_step(self, over: bool) -> float:
+        """A step was made; gives the seconds that looking took since the last one.
+
+        Args:
+            over: whether it ended the episode, as metrics count them.
+        """
+        if over:
+            if self._video:  # a soft horizon: nothing was reset
+                self._look()
+                self._finish()
+            self.begin(self._number + 1)
+        else:
+            self._look()
+        seconds, self._seconds = self._seconds, 0.0
+        return seconds
+
+    def resume(self, number: int, length: int) -> None:
+        """Episode `number` was put back after `length` steps; what was seen of it is gone."""
+        self._recorded = -1  # it may be an earlier one
+        if length == 0:
+            self.begin(number)
+        else:
+            self.discard()
+            self._number = number
+
+    def discard(self) -> None:
+        """Forget the video that is being made, if there is one."""
+        if self._video:
+            self._video.discard()
+            self._video = None
+
+    def _has_video(self, number: int) -> bool:
+        """Whether the stretch of episodes to which this one belongs has its video."""
+        every = self._filming.config.record_every
+        stretch = (number - 1) // every
+        if stretch != self._recorded:
+            there = [
+                int(path.stem.rpartition("-")[2]) for path in self._folder.glob(NAME.format("*"))
+            ]
+            if any((one - 1) // every == stretch for one in there):
+                self._recorded = stretch
+        return stretch == self._recorded
+
+    def _finish(self) -> None:
+        assert self._video is not None  # noqa: S101 asked by the callers
+        self._video.close()
+        self._video = None
+        self._recorded = (self._number - 1) // self._filming.config.record_every
+
+    def _look(self) -> None:
+        if not (self._video or self._viewer):
+            return
+        began = time.perf_counter()
+        try:
+            seen = picture(self._render(), self._key)
+            if seen is not None and self._video:
+                self._video.add(seen)
+            if seen is not None and self._viewer:
+                self._viewer(seen)
+        except ConfigError:
+            raise
+        except Exception as error:
+            raise EnvError(
+                f"worker 0, environment 0: a picture could not be made or shown, "
+                f"{type(error).__name__}: {error}; {self._key}: false goes on without"
+            ) from error
+        self._seconds += time.perf_counter() - began

@@ -1,0 +1,240 @@
+"""A child that collects, and what becomes of it when it dies, hangs, raises or returns garbage.
+
+A replacement has the index and the streams of the child before it. With `recreate_failed_workers`
+the parent keeps the state that comes with each sample, no extra request is made for it, and gives
+it to the replacement, which is then asked again: where environments have an exact state, what it
+answers is what the lost child would have answered, to the bit. Times are seconds.
+"""
+
+import contextlib
+import logging
+from collections.abc import Mapping
+from multiprocessing import connection
+from typing import Any
+
+from pydantic import Field
+
+from trainables.core.settings import LONGEST_WAIT_S, Section
+from trainables.envs.state.replay import steps_to_replay
+from trainables.errors import TrainableError, WorkerError
+from trainables.rollout.batch import Sample
+from trainables.rollout.metrics import RolloutMetrics
+from trainables.rollout.remote.build import build_worker
+from trainables.rollout.remote.process import Patience, WorkerProcess
+from trainables.rollout.remote.transport import as_data, unpack
+from trainables.rollout.worker_spec import WorkerSpec
+
+#: Replacements for one request; a child that fails once more fails for a reason of its own.
+MAX_WORKER_FAILURE_RETRIES = 3
+
+#: What a replacement is told again: weights, filters and global variables are no state of a child.
+TOLD = ("sync", "set_global_vars")
+
+logger = logging.getLogger(__name__)
+
+
+class RecoveryConfig(Section):
+    """What happens when a child that collects dies, hangs, raises or returns garbage."""
+
+    ignore_worker_failures: bool = Field(
+        default=False, description="Go on without a child that failed, with smaller batches."
+    )
+    recreate_failed_workers: bool = Field(
+        default=False,
+        description="Replace a child that failed by one with its index, streams and last state.",
+    )
+    max_worker_restarts: int = Field(
+        default=1000, ge=0, description="Replacements of each child while its trainer lives."
+    )
+    sample_timeout_s: float | None = Field(
+        default=None,
+        gt=0,
+        le=LONGEST_WAIT_S,
+        description="Seconds after which a child that has not answered counts as hung; null: none.",
+    )
+
+
+class SupervisedWorker:
+    """The child with one index; a replacement takes its place without the caller's doing.
+
+    Args:
+        spec: what the child and its replacements are made from.
+        config: whether and how often it is replaced.
+    """
+
+    def __init__(self, spec: WorkerSpec, config: RecoveryConfig) -> None:
+        self.spec = spec
+        self.config = config
+        self.restarts = 0
+        self._process = self._started()
+        self._request: tuple[str, tuple[Any, ...]] = ("", ())
+        self._kept: Mapping[str, Any] | None = None
+        self._told: dict[str, tuple[Any, ...]] = {}
+        self._late: list[RolloutMetrics] = []  # heard of too late and not given yet
+        self._owes = False  # its metrics have not come in time
+
+    @property
+    def pid(self) -> int:
+        """Of the child that is there now."""
+        return self._process.pid
+
+    def send(self, method: str, *args: Any) -> None:
+        """Ask for ``worker.method(*args)``; a child that is gone is noticed by `receive`."""
+        if self._owes:
+            self._owes = False
+            with contextlib.suppress(TrainableError):  # which this request will meet as well
+                self._late += self.receive()
+        self._request = (method, args)
+        with contextlib.suppress(WorkerError):
+            self._ask()
+
+    def receive(self) -> Any:
+        """The answer, if need be of a replacement.
+
+        Raises:
+            TrainableError: the child failed and may not be replaced, or not once more.
+        """
+        try:
+            return self._answer()
+        except TrainableError as error:
+            if not self.config.recreate_failed_workers:
+                raise
+            return self._answer_of_replacement(error)
+
+    def metrics(self, timeout_s: float) -> list[RolloutMetrics] | None:
+        """The answer to ``tell_metrics``, after what came too late before; None: not in time.
+
+        Raises:
+            TrainableError: as `receive`.
+        """
+        if not connection.wait(list(self._process.ends), timeout_s):
+            logger.warning(
+                "rollout worker %d (pid %d) has not told its metrics in time "
+                "(collect_metrics_timeout); they count in a later iteration, and the trial is not "
+                "bit-exact",
+                *(self.spec.index, self.pid),
+            )
+            self._owes = True
+            return None
+        now: list[RolloutMetrics] = self.receive()
+        late, self._late = self._late, []
+        return late + now
+
+    def ask_to_end(self) -> None:
+        """Let the child begin to end; `close` waits for it."""
+        self._process.ask_to_end()
+
+    def close(self) -> None:
+        """End the child, gently if it is listening."""
+        self._process.close()
+
+    def kill(self) -> None:
+        """End the child at once: it failed."""
+        self._process.kill()
+
+    def _answer_of_replacement(self, first: TrainableError) -> Any:
+        error = first
+        for _ in range(MAX_WORKER_FAILURE_RETRIES):
+            if self.restarts >= self.config.max_worker_restarts:
+                break
+            self._log_replacement(error)
+            self.restarts += 1
+            try:
+                self._replace()
+                return self._answer()
+            except TrainableError as again:
+                error = again
+        raise WorkerError(
+            f"rollout worker {self.spec.index} failed again after {self.restarts} replacement(s) "
+            f"(max_worker_restarts: {self.config.max_worker_restarts}; at most "
+            f"{MAX_WORKER_FAILURE_RETRIES} in a row); recovery has failed: {error}"
+        ) from first
+
+    def _log_replacement(self, error: TrainableError) -> None:
+        logger.warning(
+            "rollout worker %d (pid %d) failed and is replaced, %d of at most %d times",
+            self.spec.index,
+            self.pid,
+            self.restarts + 1,
+            self.config.max_worker_restarts,
+            exc_info=error,
+        )
+
+    def _replace(self) -> None:
+        """A new child in the state from before the request, which is asked of it again."""
+        self._process.kill()
+        self._process = self._started()
+        method, _ = self._request
+        if method != "set_state" and self._kept is not None:
+            self._process.send("set_state", self._kept)
+            self._process.receive(self._patience("set_state", self._kept))
+        for told, args in self._told.items():
+            if method not in ("set_state", told):
+                self._process.send(told, *args)
+                self._process.receive(self.config.sample_timeout_s)
+        self._ask()
+
+    def _started(self) -> WorkerProcess:
+        return WorkerProcess(self.spec, build_worker, Patience(self.config.sample_timeout_s))
+
+    def _ask(self) -> None:
+        method, args = self._request
+        keeps = method == "sample" and self.config.recreate_failed_workers
+        self._process.send("sample_with_state" if keeps else method, *args)
+
+    def _answer(self) -> Any:
+        method, args = self._request
+        answer = self._process.receive(self._patience(method, *args))
+        if method == "get_state":
+            return {**answer, "untold": [*as_data(self._late), *answer["untold"]]}
+        if method == "set_state":
+            self._late = []
+        if not self.config.recreate_failed_workers:
+            return checked(unpack(answer), self.spec) if method == "sample" else answer
+        return self._kept_in_mind(method, args, answer)
+
+    def _patience(self, method: str, *args: Any) -> float | None:
+        """Seconds for an answer; episodes that are played again take as long as samples of them."""
+        timeout_s = self.config.sample_timeout_s
+        if timeout_s is None or method != "set_state":
+            return timeout_s
+        return timeout_s * (1 + steps_to_replay(args[0]) / self.spec.steps)
+
+    def _kept_in_mind(self, method: str, args: tuple[Any, ...], answer: Any) -> Any:
+        """The answer; what a replacement would have to know of it is kept."""
+        if method == "sample":
+            sample, state = answer
+            answer, self._kept = checked(unpack(sample), self.spec), state
+        elif method == "tell_metrics" and self._kept is not None:
+            self._kept = {**self._kept, "untold": []}
+        elif method in TOLD:
+            self._told[method] = args
+        elif method == "set_state":
+            self._kept = args[0]
+        return answer
+
+
+def checked(sample: Any, spec: WorkerSpec) -> Sample:
+    """`sample` if it is one of this worker's: as many steps, in fragments of the right shape."""
+    where = f"rollout worker {spec.index} returned garbage instead of a sample"
+    if not isinstance(sample, Sample):
+        raise WorkerError(f"{where}: a {type(sample).__name__}")
+    steps = sum(fragment.logp.size for fragment in sample.fragments)
+    complete = spec.sampling.batch_mode == "complete_episodes"
+    if steps < spec.steps or (steps > spec.steps and not complete):
+        least = "at least " if complete else ""
+        raise WorkerError(
+            f"{where}: {len(sample.fragments)} fragments with {steps} steps, expected "
+            f"{least}{spec.steps}"
+        )
+    for fragment in sample.fragments:
+        expected = (len(fragment.logp), 1) if complete else _fragment_shape(spec)
+        columns = {name: c.shape[:2] for name, c in vars(fragment).items() if name != "last_values"}
+        wrong = {name: shape for name, shape in columns.items() if shape != expected}
+        if wrong:
+            raise WorkerError(f"{where}: shapes {wrong}, expected {expected}")
+    return sample
+
+
+def _fragment_shape(spec: WorkerSpec) -> tuple[int, int]:
+    return spec.sampling.rollout_fragment_length, spec.sampling.num_envs_per_worker

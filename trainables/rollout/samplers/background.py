@@ -1,0 +1,274 @@
+"""A thread that samples without waiting for the learner; results wait in a short queue.
+
+The thread rests between two ticks whenever its owner wants to look at, save or change what it
+works with. It ends with its owner, also where nobody closes that. Which weights chose which action
+depends on how the two threads ran: nothing here is exact to the bit.
+"""
+
+import logging
+import threading
+from collections import deque
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import fields
+from functools import partial
+
+import numpy as np
+
+from trainables.errors import WorkerError
+from trainables.rollout.batch import Fragment
+from trainables.rollout.metrics import RolloutMetrics
+from trainables.rollout.samplers.fragments import Collected, Sampler
+
+#: Results that wait; with so many the thread waits as well.
+RESULTS = 5
+TIMEOUT_S = 600.0
+STOP_TIMEOUT_S = 5.0
+
+logger = logging.getLogger(__name__)
+
+
+class _AbandonedError(Exception):
+    """What is being collected is not wanted any more."""
+
+
+class AsyncSampler:
+    """Runs a sampler in a daemon thread that begins with the first `get_data`.
+
+    Args:
+        sampler: steps the environments; only the thread calls its `sample`.
+        stream: draws its actions.
+        timeout_s: seconds that `get_data` and `paused` wait for the thread, and after which the
+            thread says that nobody takes its results; it waits on, as an evaluation may be long.
+    """
+
+    def __init__(
+        self, sampler: Sampler, stream: np.random.Generator, timeout_s: float = TIMEOUT_S
+    ) -> None:
+        self._sampler = sampler
+        self._stream = stream
+        self._timeout_s = timeout_s
+        self._changed = threading.Condition()  # guards everything below
+        self._results: deque[Collected | BaseException] = deque()
+        self._episodes: list[RolloutMetrics] = []
+        self._thread: threading.Thread | None = None
+        self._pauses = 0
+        self._rests = False
+        self._abandons = False
+        self._shutdown = False
+        self._over = False  # the thread gives nothing more, though it may not have left yet
+        self._farewell: Callable[[], None] | None = None
+        sampler.between_ticks = self._pass
+
+    @property
+    def alive(self) -> bool:
+        """Whether the thread is there."""
+        return self._thread is not None and not self._over and self._thread.is_alive()
+
+    def next(self) -> Collected:
+        """The oldest result, with the episodes that have ended in all results since the last."""
+        data = self.get_data()
+        return data._replace(episodes=self.get_metrics())
+
+    def get_data(self) -> Collected:
+        """The oldest result, without its episodes; waits for one.
+
+        Raises:
+            BaseException: what the thread raised, after the results from before it.
+            WorkerError: the thread is dead, or nothing came in time.
+        """
+        with self._changed:
+            if self._thread is None:
+                self._start()
+            came = self._changed.wait_for(self._has_result_or_ended, self._timeout_s)
+            if not came:
+                raise WorkerError(
+                    f"{self._sampler.name}: the sampling thread gave nothing within "
+                    f"{self._timeout_s} s; is a step of the environment that slow?"
+                )
+            if not self._results:
+                raise self._dead()
+            result = self._results.popleft()
+            self._changed.notify_all()
+        if isinstance(result, BaseException):
+            raise result
+        return result
+
+    def get_metrics(self) -> list[RolloutMetrics]:
+        """The episodes that have ended since the last call; never waits."""
+        with self._changed:
+            drained, self._episodes = self._episodes, []
+        return drained
+
+    @contextmanager
+    def paused(self) -> Iterator[None]:
+        """The thread rests between two ticks meanwhile."""
+        with self._changed:
+            self._pauses += 1
+        try:
+            with self._changed:
+                if not self._changed.wait_for(self._rests_or_ended, self._timeout_s):
+                    raise WorkerError(
+                        f"{self._sampler.name}: the sampling thread did not come to the end of a "
+                        f"step within {self._timeout_s} s"
+                    )
+            yield
+        finally:
+            with self._changed:
+                self._pauses -= 1
+                self._changed.notify_all()
+
+    def discard(self) -> None:
+        """Forget all results, and what is being collected; call it while paused."""
+        with self._changed:
+            self._results.clear()
+            self._episodes.clear()
+            self._abandons = self.alive
+            if not self.alive:
+                self._thread = None
+
+    def abandon(self, farewell: Callable[[], None]) -> None:
+        """End the thread after its tick, without waiting; then call `farewell`, in whichever."""
+        with self._changed:
+            self._shutdown = True
+            if self.alive:
+                self._farewell = farewell
+            self._changed.notify_all()
+            later = self._farewell is not None
+        if not later:
+            farewell()
+
+    def close(self) -> None:
+        """End the thread after its tick; a second call does nothing."""
+        with self._changed:
+            self._shutdown = True
+            self._changed.notify_all()
+        if self._thread is None:
+            return
+        self._thread.join(STOP_TIMEOUT_S)
+        if self._thread.is_alive():
+            logger.warning(
+                "%s: the sampling thread is still in a step of the environment after %s s",
+                self._sampler.name,
+                STOP_TIMEOUT_S,
+            )
+
+    def _dead(self) -> WorkerError:
+        return WorkerError(
+            f"{self._sampler.name}: the sampling thread is dead; restore from a checkpoint to "
+            "start another"
+        )
+
+    # ---- in the thread -----------------------------------------------------------------------
+
+    def _start(self) -> None:
+        self._over = False
+        name = f"sampler of {self._sampler.name}"
+        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
+        self._thread.start()
+
+    def _run(self) -> None:
+        try:
+            while not self._shutdown:
+                self._collect()
+        except BaseException as error:  # noqa: BLE001 whatever it is, the owner must hear of it
+            with self._changed:
+                self._results.append(error)
+        finally:
+            with self._changed:
+                self._rests = self._over = True  # for good
+                self._changed.notify_all()
+                farewell = self._farewell
+            if farewell:
+                farewell()
+
+    def _collect(self) -> None:
+        try:
+            collected = self._sampler.sample(self._stream)
+            with self._changed:
+                self._keep(collected)
+                self._changed.notify_all()
+        except _AbandonedError:
+            self._abandons = False
+
+    def _keep(self, collected: Collected) -> None:
+        self._rest_until(lambda: len(self._results) < RESULTS)
+        # The sampler writes into the same arrays again.
+        own = [_copy(fragment) for fragment in collected.fragments]
+        self._results.append(collected._replace(fragments=own, episodes=[]))
+        self._episodes += collected.episodes
+
+    def _pass(self) -> None:
+        """Between two ticks: rest if so wanted."""
+        if self._pauses or self._abandons or self._shutdown:
+            with self._changed:
+                self._rest_until(lambda: True)
+
+    def _rest_until(self, ready: Callable[[], bool]) -> None:
+        self._rests = True
+        self._changed.notify_all()
+        if not self._changed.wait_for(partial(self._may_go_on, ready), self._timeout_s):
+            logger.warning(
+                "%s: nobody has taken a result of the sampling thread for %s s; it waits",
+                *(self._sampler.name, self._timeout_s),
+            )
+            self._changed.wait_for(partial(self._may_go_on, ready))
+        self._rests = False
+        if self._shutdown or self._abandons:
+            raise _AbandonedError
+
+    def _may_go_on(self, ready: Callable[[], bool]) -> bool:
+        return self._shutdown or (not self._pauses and (self._abandons or ready()))
+
+    def _has_result_or_ended(self) -> bool:
+        return bool(self._results) or not self.alive
+
+    def _rests_or_ended(self) -> bool:
+        return self._rests or not self.alive
+
+
+def _copy(fragment: Fragment) -> Fragment:
+    return Fragment(**{one.name: getattr(fragment, one.name).copy() for one in fields(fragment)})
+
+
+# -------------------------------------------------------------------------------------------------
+# A sampling thread whose data are dropped and whose episodes are told.
+#
+# For learning from one batch (`fake_sampler`) while the environments are stepped with the weights
+# that come of it: the metrics say how well the policy does, nothing of it is learnt from.
+
+
+class BlackHoleSampler(AsyncSampler):
+    """Gives one result, which it keeps; of all that comes after it only the episodes."""
+
+    _full = False
+
+    def live_episodes(self) -> list[RolloutMetrics]:
+        """Those that have ended since the last call; the thread is started if there is none.
+
+        Raises:
+            BaseException: what the thread raised.
+            WorkerError: the thread is dead.
+        """
+        with self._changed:
+            if self._thread is None:
+                self._start()
+            failed = self._results.pop() if self._results else None
+            if isinstance(failed, BaseException):
+                raise failed
+            if not self.alive:
+                raise self._dead()
+        return self.get_metrics()
+
+    def discard(self) -> None:
+        """Forget the result and the episodes, and what is being collected; call it while paused."""
+        super().discard()
+        self._full = False
+
+    def _keep(self, collected: Collected) -> None:
+        if not self._full:
+            super()._keep(collected)
+            self._full = True
+            return
+        self._rest_until(lambda: True)
+        self._episodes += collected.episodes

@@ -1,0 +1,205 @@
+"""Whole episodes: rows are kept until their episode has ended, across samples and checkpoints.
+
+All environments write into one buffer of ticks; when an episode ends, its rows are where and how
+long it was, and a sample gathers those of all episodes at once, one after the other as a single
+column of time. The estimate of advantages stops at ends, so each is estimated over itself. N
+environments, D features.
+"""
+
+import logging
+from collections.abc import Mapping
+from dataclasses import fields
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from trainables.envs.make import EnvSpaces
+from trainables.rollout.batch import Fragment
+from trainables.rollout.episode import Episode, Trajectory
+from trainables.rollout.metrics import RolloutMetrics
+from trainables.rollout.samplers.fragments import Collected, Sampler, allocate
+
+Array = NDArray[Any]
+#: What every row has; ``last_values`` is made when rows are gathered.
+COLUMNS = tuple(field.name for field in fields(Fragment) if field.name != "last_values")
+#: Steps of one unfinished episode from which on somebody should hear of it.
+MANY_STEPS = 1000
+
+logger = logging.getLogger(__name__)
+
+
+class _Piece(NamedTuple):
+    """The rows of an episode that is over."""
+
+    env_index: int
+    start: int
+    stop: int
+    goes_on: bool
+    """It met a soft horizon: neither flag is set, and its value goes on."""
+    episode: Episode | None
+    """What callbacks know of it, where there are any."""
+
+
+class EpisodeSampler(Sampler):
+    """Steps N environments with an actor until the episodes that ended make enough steps.
+
+    No episode is ever cut. At a soft horizon, which is an end for the metrics alone, the rows so
+    far are given away with the value of what comes next.
+    """
+
+    def sample(self, stream: np.random.Generator) -> Collected:
+        """The rows of all episodes that ended, in the order of their end, in arrays of their own.
+
+        One fragment (ΣL, 1), or several: one ends at each soft horizon.
+        """
+        self.recent.clear()
+        self._move_up()
+        pieces: list[_Piece] = []
+        episodes: list[RolloutMetrics] = []
+        steps = 0
+        while steps < self._steps:
+            if self._next == len(self._rows.logp):
+                self._grow()
+            for piece in self._advance(stream, episodes):
+                pieces.append(piece)
+                autoreset_rows = self._rows.autoreset[piece.start : piece.stop, piece.env_index]
+                steps += len(autoreset_rows) - int(np.count_nonzero(autoreset_rows))
+        groups = _grouped(pieces)
+        fragments = [self._gathered(group) for group in groups]
+        trajectories = [_traced(group) for group in groups] if self.watch else []
+        if self.watch:
+            self.watch.take_pieces(0)  # of ticks; here a piece is a whole episode
+        return Collected(fragments, episodes, self._recent_rows(), trajectories)
+
+    def get_state(self) -> dict[str, Any]:
+        """Also ``in_flight``: (N,) ``lengths``, and the rows' columns, one env after another."""
+        lengths = self._next - self._begun
+        times, envs = self._where(range(len(lengths)), self._begun, lengths)
+        columns = {name: getattr(self._rows, name)[times, envs] for name in COLUMNS}
+        return {**super().get_state(), "in_flight": {"lengths": lengths, "rows": columns}}
+
+    def set_state(self, state: Mapping[str, Any]) -> None:
+        """Take back what `get_state` gave."""
+        super().set_state(state)
+        lengths = np.array(state["in_flight"]["lengths"])
+        self._next = int(lengths.max())
+        while self._next > len(self._rows.logp):
+            self._grow()
+        self._begun = self._next - lengths
+        times, envs = self._where(range(len(lengths)), self._begun, lengths)
+        for name in COLUMNS:
+            getattr(self._rows, name)[times, envs] = state["in_flight"]["rows"][name]
+
+    def drop_episode(self, env_index: int, observation: Array) -> None:
+        """Forget the running episode of an environment and its rows."""
+        super().drop_episode(env_index, observation)
+        self._begun[env_index] = self._next
+
+    def _allocate(self, spaces_: EnvSpaces) -> list[Fragment]:
+        envs = self.config.num_envs_per_worker
+        capacity = 2 * max(self.config.rollout_fragment_length, self._steps // envs)
+        self._rows = allocate((capacity, envs), spaces_, self._filter, self.actor)
+        self._begun = np.zeros(envs, dtype=np.int64)  # rows: of the running episodes
+        self._next = 0
+        self._warned = False
+        return []
+
+    def _advance(self, stream: np.random.Generator, episodes: list[RolloutMetrics]) -> list[_Piece]:
+        """One tick; the pieces that it ended, in environment order."""
+        t = self._next
+        step, ended, over = self._tick(self._rows, t, stream)
+        self._next += 1
+        for env_index in step.faults:
+            self._rows.valid[self._begun[env_index] : t + 1, env_index] = False
+        written = self.watch.after_step(step, t) if self.watch else {}
+        episodes += self.episodes.step(step.rewards, over, (step.faults, self._skipped), written)
+        if not np.count_nonzero(over):
+            return []
+        goes_on = over & ~ended
+        if goes_on.any():
+            # Read by `_gather` alone: the row is not truncated.
+            filtered = self._filter(self.observations, update=False)
+            values = self.actor.values(filtered, self.memory)
+            self._rows.final_values[t, goes_on] = values[goes_on]
+        pieces = [
+            _Piece(
+                env_index,
+                int(self._begun[env_index]),
+                t + 1,
+                bool(goes_on[env_index]),
+                written.get(env_index),
+            )
+            for env_index in np.flatnonzero(over).tolist()
+        ]
+        self._begun[over] = t + 1
+        return pieces
+
+    def _gathered(self, group: list[_Piece]) -> Fragment:
+        envs, starts, stops = np.array([piece[:3] for piece in group]).T
+        where = self._where(envs, starts, stops - starts)
+        columns = {name: getattr(self._rows, name)[where][:, None] for name in COLUMNS}
+        # Where the last episode ended, what comes after it is not read.
+        return Fragment(**columns, last_values=columns["final_values"][-1:].copy())
+
+    def _where(self, envs: Any, starts: Array, lengths: Array) -> tuple[Array, Array]:
+        """Indices of rows, piece after piece: times and environments."""
+        offsets = np.arange(lengths.sum()) - np.repeat(np.cumsum(lengths) - lengths, lengths)
+        return np.repeat(starts, lengths) + offsets, np.repeat(np.asarray(envs), lengths)
+
+    def _move_up(self) -> None:
+        """Rows of episodes in flight to the buffer's beginning; the others are given away."""
+        first, kept = int(self._begun.min()), int(self._next - self._begun.min())
+        for name in COLUMNS:
+            column = getattr(self._rows, name)
+            column[:kept] = column[first : self._next]
+        self._begun -= first
+        self._next = kept
+
+    def _grow(self) -> None:
+        """Twice as many ticks."""
+        self._warn_of_long_episodes()
+        columns = {n: np.concatenate([c, np.zeros_like(c)]) for n, c in self._columns()}
+        self._rows = Fragment(**columns, last_values=self._rows.last_values)
+
+    def _columns(self) -> list[tuple[str, Array]]:
+        return [(name, getattr(self._rows, name)) for name in COLUMNS]
+
+    def _warn_of_long_episodes(self) -> None:
+        lengths = self._next - self._begun
+        most = max(MANY_STEPS, 10 * self.config.rollout_fragment_length)
+        if self._warned or lengths.max() <= most:
+            return
+        self._warned = True
+        logger.warning(
+            "%s holds %d steps of %d unfinished episode(s), the longest has %d; with "
+            "batch_mode: complete_episodes nothing is learnt before an episode ends: does the "
+            "environment ever end one? A time limit or horizon does, and so does "
+            "batch_mode: truncate_episodes cut them",
+            self.name,
+            lengths.sum(),
+            len(lengths),
+            lengths.max(),
+        )
+
+
+def _grouped(pieces: list[_Piece]) -> list[list[_Piece]]:
+    """One group per fragment: it ends at a soft horizon."""
+    groups: list[list[_Piece]] = [[]]
+    for piece in pieces:
+        groups[-1].append(piece)
+        if piece.goes_on:
+            groups.append([])
+    return [group for group in groups if group]
+
+
+def _traced(group: list[_Piece]) -> list[Trajectory]:
+    """Where each episode's rows stand in the fragment (ΣL, 1) that is gathered from the group."""
+    traced: list[Trajectory] = []
+    start = 0
+    for piece in group:
+        stop = start + piece.stop - piece.start
+        if piece.episode:
+            traced.append(Trajectory(0, start, stop, piece.episode))
+        start = stop
+    return traced

@@ -1,0 +1,90 @@
+"""What a rollout worker is made from; it travels to the process that the worker lives in."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, ClassVar
+
+from trainables.core.logs import LogConfig
+from trainables.core.resources import ResourcesConfig
+from trainables.envs.exactness.levels import EXACT
+from trainables.envs.make import EnvironmentConfig, deepmind
+from trainables.envs.vector.config import VectorConfig
+from trainables.policies.architecture import Architecture
+from trainables.policies.filters import FilterConfig
+from trainables.rollout.batch import Fragment, TrainBatch
+from trainables.rollout.callbacks import Calls
+from trainables.rollout.config import SamplingConfig
+from trainables.rollout.progress import PerfConfig
+from trainables.rollout.recording import RecordingPlan
+
+if TYPE_CHECKING:  # only ranks need torch
+    from torch import Tensor
+
+    from trainables.policies.networks import ActorCritic
+    from trainables.policies.torch_policy import TorchPolicy
+
+
+@dataclass(frozen=True)
+class LearnerSpec:
+    """What a rank of data-parallel learning learns with; it travels to children."""
+
+    make_policy: "Callable[[], TorchPolicy]"
+    to_rows: Callable[[Fragment], TrainBatch]
+    """Its valid rows, with advantages."""
+    loss: "Callable[[ActorCritic, dict[str, Tensor]], tuple[Tensor, Tensor]]"
+    """Of a minibatch: the loss as a mean over rows, and (S,) statistics as means."""
+    stats: tuple[str, ...]
+    """Names of the statistics; one of them is ``kl``."""
+    grad_clip: float | None
+    """Bound on the norm of the whole gradient."""
+    target_kl: float | None
+    """No further epoch once the mean KL of one exceeds it."""
+
+
+@dataclass(frozen=True)
+class WorkerSpec:
+    """Everything a worker is made from; it travels to children."""
+
+    seed: int
+    """Seed of the trial's streams."""
+    index: int
+    """Which worker of its trainer."""
+    num_workers: int
+    """Child processes that collect; 0: the trainer's own process does."""
+    environment: EnvironmentConfig
+    envs: VectorConfig
+    sampling: SamplingConfig
+    filters: FilterConfig
+    architecture: Architecture
+    """Of the policy's networks."""
+    gamma: float
+    steps: int
+    """Environment steps per `sample`: exactly so many, or at least, of whole episodes."""
+    resources: ResourcesConfig = field(default_factory=ResourcesConfig)
+    """What a child is given."""
+    perf: PerfConfig = field(default_factory=PerfConfig)
+    logs: LogConfig = field(default_factory=LogConfig)
+    shows_logs: bool = False
+    """Whether the trainer's process shows what is logged; a child then does so too."""
+    calls: Calls | None = None
+    """A person's callbacks; a child makes its own."""
+    learner: LearnerSpec | None = None
+    """In data-parallel learning: what each worker learns with."""
+    filming: RecordingPlan | None = None
+    """Where somebody looks at the first worker's first environment."""
+
+    #: How errors call the process that is made from it.
+    role: ClassVar[str] = "rollout worker"
+    timeout_key: ClassVar[str] = "sample_timeout_s"
+
+    @property
+    def keeps_environments(self) -> bool:
+        """Whether a checkpoint holds the environments, and with them the episodes in flight."""
+        return self.environment.env_level in EXACT
+
+    @property
+    def effective_sampling(self) -> SamplingConfig:
+        """Rewards of Atari games are clipped unless the settings say otherwise."""
+        if self.sampling.clip_rewards is None and deepmind(self.environment):
+            return self.sampling.model_copy(update={"clip_rewards": True})
+        return self.sampling

@@ -1,0 +1,110 @@
+"""Which settings a checkpoint and its trainer must agree in, and what becomes of one that does not.
+
+A rollout worker goes on where it was only in a trainer that collects as the saved one did. With
+another number of workers, for example, there is nobody to go on: `Trainer.restore` then begins new
+episodes, and the checkpoint says from there on that the curve is inexact. Filters belong to the
+policy, so another one is refused.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+from trainables.core.settings import flatten
+from trainables.errors import ConfigError
+from trainables.policies.filters import KINDS
+from trainables.trainer.config import TrainerConfig
+
+#: Keys that say how experience is collected: worker states of other values fit no worker.
+COLLECTING = (
+    "num_workers",
+    "num_envs_per_worker",
+    "batch_mode",
+    "data_parallel",
+    "native_vector_env",
+    "remote_worker_envs",
+    "synchronize_filters",
+)
+#: Keys that say what the policy sees and learns from.
+FILTERING = ("observation_filter", "normalize_rewards")
+
+#: Filters with equal states.
+_ALIKE = {"ConcurrentMeanStdFilter": "MeanStdFilter"}
+_WHY_COLLECTING = (
+    "each worker goes on where it was; Trainer.restore(path) begins new episodes instead"
+)
+_WHY_FILTERING = "the policy has learnt with that one, and would choose other actions"
+
+
+def described(settings: TrainerConfig) -> dict[str, Any]:
+    """The entry of a checkpoint that says how its trainer collected and filtered."""
+    flat = flatten(settings)
+    told = {key: flat[key] for key in COLLECTING + FILTERING}
+    return {**told, "observation_filter": _filter_name(flat["observation_filter"])}
+
+
+def changed(checkpoint: Mapping[str, Any], settings: TrainerConfig) -> dict[str, tuple[Any, Any]]:
+    """Key of `COLLECTING` → what it was and what it is, where these differ."""
+    now = described(settings)
+    was = _saved(checkpoint, now)
+    return {key: (was[key], now[key]) for key in COLLECTING if key in was and was[key] != now[key]}
+
+
+def check(checkpoint: Mapping[str, Any], settings: TrainerConfig) -> None:
+    """Refuse a checkpoint whose workers or filters these settings cannot go on with.
+
+    Raises:
+        ConfigError: names the first setting that is not as in the checkpoint.
+    """
+    now = described(settings)
+    was = _saved(checkpoint, now)
+    for key in FILTERING:
+        if key in was and _alike(was[key]) != _alike(now[key]):
+            raise _refusal(key, was[key], now[key], _WHY_FILTERING)
+    if checkpoint["workers"] is not None:
+        for key, (before, value) in changed(checkpoint, settings).items():
+            raise _refusal(key, before, value, _WHY_COLLECTING)
+
+
+def in_words(changes: Mapping[str, tuple[Any, Any]], timesteps: int) -> str:
+    """Why a curve is no longer exact, for the log, the checkpoints and the results."""
+    told = ", ".join(f"{key}: {now} (saved with {was})" for key, (was, now) in changes.items())
+    return f"restored after {timesteps} steps with {told}"
+
+
+def _refusal(key: str, was: Any, now: Any, why: str) -> ConfigError:
+    return ConfigError(key, now, f"{was}, as in the checkpoint", why)
+
+
+def _saved(checkpoint: Mapping[str, Any], now: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The entry `described`; of a checkpoint without one, what its workers and filters tell."""
+    if "collected" in checkpoint:
+        told: Mapping[str, Any] = checkpoint["collected"]
+        return told
+    found: dict[str, Any] = {"normalize_rewards": "reward" in checkpoint["filters"]}
+    kinds: dict[tuple[str, ...], str] = {(): "NoFilter", ("base", "delta"): "MeanStdFilter"}
+    kind = kinds.get(tuple(sorted(checkpoint["filters"]["observation"])))
+    if kind and now["observation_filter"] in KINDS:  # one's own may have any state
+        found["observation_filter"] = kind
+    states = checkpoint["workers"]
+    alive = [state for state in states if state is not None]
+    in_children = len(states) > 1 or any("untold" in one or "minibatch" in one for one in alive)
+    found["num_workers"] = len(states) if in_children else 0
+    if alive:
+        sampler = alive[0]["sampler"]
+        found["num_envs_per_worker"] = len(sampler["episodes"]["counts"])
+        whole = "in_flight" in sampler
+        found["batch_mode"] = "complete_episodes" if whole else "truncate_episodes"
+        found["data_parallel"] = "minibatch" in alive[0]
+        found["synchronize_filters"] = "filters" not in alive[0]
+    return found
+
+
+def _filter_name(kind: Any) -> str:
+    """A filter's name, or the path of what makes it."""
+    if isinstance(kind, str):
+        return kind
+    return f"{getattr(kind, '__module__', '')}:{getattr(kind, '__qualname__', type(kind).__name__)}"
+
+
+def _alike(kind: Any) -> Any:
+    return _ALIKE.get(kind, kind)

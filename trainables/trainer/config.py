@@ -1,0 +1,346 @@
+"""Everything that can be set about a trainer: small sections, each defined beside its reader.
+
+People write one flat dict; `trainables.core.settings.parse` finds the section of each key.
+"""
+
+import copy
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Annotated, Any, Self
+
+from pydantic import BeforeValidator, Field, ModelWrapValidatorHandler, model_validator
+
+from trainables.core import legacy_names
+from trainables.core.logs import LogConfig
+from trainables.core.resources import ResourcesConfig
+from trainables.core.settings import Section, Settings, defaults, flatten
+from trainables.envs.make import EnvironmentConfig
+from trainables.envs.vector.config import VectorConfig
+from trainables.errors import ConfigError, nearest
+from trainables.evaluation.config import EvaluationConfig
+from trainables.learners.schedules import ScheduleConfig
+from trainables.policies.architecture import ModelConfig
+from trainables.policies.filters import CONCURRENT_KINDS, FilterConfig
+from trainables.policies.torch_policy import OptimizerConfig
+from trainables.rollout.callbacks import CallbacksConfig
+from trainables.rollout.config import SamplingConfig
+from trainables.rollout.progress import MetricsConfig, PerfConfig
+from trainables.rollout.recording import RenderingConfig
+from trainables.rollout.remote.recovery import RecoveryConfig
+from trainables.rollout.worker_set import WorkersConfig
+from trainables.trainer.reporting import RecordingConfig
+
+# -------------------------------------------------------------------------------------------------
+# How long one iteration is: rounds of sampling and learning until it is long enough.
+
+
+class IterationConfig(Section):
+    """What one iteration reaches at least; every iteration has one round of sampling and learning.
+
+    More steps or more time mean fewer results, never another way of learning.
+    """
+
+    min_iter_time_s: float = Field(
+        default=0.0,
+        ge=0,
+        description="Seconds that an iteration lasts at least. Above 0 a clock decides, so that no "
+        "two runs are bit-equal.",
+    )
+    timesteps_per_iteration: int = Field(
+        default=0, ge=0, description="Environment steps of an iteration, at least."
+    )
+
+
+class IterationLength:
+    """Whether one iteration, which begins when this is made, is long enough.
+
+    Args:
+        config: what it has to reach.
+    """
+
+    def __init__(self, config: IterationConfig) -> None:
+        self._config = config
+        self._began = time.monotonic()
+
+    def reached(self, timesteps: int) -> bool:
+        """Whether an iteration may end after this number of environment steps."""
+        if timesteps < self._config.timesteps_per_iteration:
+            return False
+        return time.monotonic() - self._began >= self._config.min_iter_time_s
+
+
+@contextmanager
+def timed(timers: dict[str, float], name: str) -> Iterator[None]:
+    """Add the milliseconds that the block takes to ``timers[name]``."""
+    started = time.perf_counter()
+    yield
+    timers[name] = timers.get(name, 0.0) + 1e3 * (time.perf_counter() - started)
+
+
+# -------------------------------------------------------------------------------------------------
+# Settings of features that are not built: their neutral values are accepted, others refused.
+#
+# So a config that spells out every classic default works, and one that asks for more is told.
+
+ESTIMATORS = ("is", "wis", "simulation", "pdis")
+
+
+def _only(*neutral: Any, needs: str) -> BeforeValidator:
+    """Refuses every value but these."""
+
+    def check(value: Any) -> Any:
+        if not any(type(value) is type(one) and value == one for one in neutral):
+            allowed = " or ".join(repr(one) for one in neutral)
+            raise ValueError(f"{allowed}: other values come with {needs}, which is not built yet")
+        return value
+
+    return BeforeValidator(check)
+
+
+def _estimators(names: Any) -> Any:
+    if not isinstance(names, Sequence) or isinstance(names, str):
+        raise ValueError(f"a list of strings, each one of {', '.join(ESTIMATORS)}")  # noqa: TRY004
+    for name in names:
+        if name not in ESTIMATORS:
+            raise ValueError(f"a list of strings, each one of {', '.join(ESTIMATORS)}")
+    return list(names)
+
+
+#: The classic defaults of what stands in ``multiagent``, any of which may be left out.
+_ONE_AGENT: Mapping[str, tuple[Any, ...]] = {
+    "policies": ({}, None),
+    "policy_mapping_fn": (None,),
+    "policies_to_train": (None,),
+    "observation_fn": (None,),
+    "replay_mode": ("independent",),
+    "count_steps_by": ("env_steps",),
+    "policy_map_capacity": (100,),
+    "policy_map_cache": (None,),
+}
+
+
+def _one_agent(agents: Any) -> Any:
+    """Refuses whatever asks for more than one policy."""
+    if not isinstance(agents, Mapping):
+        raise ValueError("a dict; {} says that there is one agent")  # noqa: TRY004 for pydantic
+    for key, value in agents.items():
+        if key not in _ONE_AGENT:
+            known = nearest(key, _ONE_AGENT).removeprefix("; ") or ", ".join(_ONE_AGENT)
+            raise ValueError(f"no {key}: {known}")
+        if not any(type(value) is type(one) and value == one for one in _ONE_AGENT[key]):
+            neutral = " or ".join(repr(one) for one in _ONE_AGENT[key])
+            raise ValueError(
+                f"{key}: {neutral}: other values come with multi-agent support, which is not "
+                f"built yet"
+            )
+    return dict(agents)
+
+
+def _todays_names(agents: Any) -> Any:
+    for key in agents if isinstance(agents, dict) else ():
+        if (place := f"multiagent.{key}") in legacy_names.TABLE:
+            raise ValueError(f"no {key}: {legacy_names.TABLE[place]}")
+    return agents
+
+
+_OFFLINE = "offline data"
+
+
+class OfflineConfig(Section):
+    """Learning from files and writing them; not built, so other values than these are refused."""
+
+    input: Annotated[str, _only("sampler", needs=_OFFLINE)] = Field(
+        default="sampler", description="Where experience comes from: the environment."
+    )
+    input_evaluation: Annotated[
+        list[str], _only(["is", "wis"], needs=_OFFLINE), BeforeValidator(_estimators)
+    ] = Field(
+        default_factory=lambda: ["is", "wis"],
+        description="Estimators for experience of other policies; the sampler's needs none.",
+    )
+    postprocess_inputs: Annotated[bool, _only(False, needs=_OFFLINE)] = Field(
+        default=False, description="Whether experience that is read is postprocessed."
+    )
+    shuffle_buffer_size: Annotated[int, _only(0, needs=_OFFLINE)] = Field(
+        default=0, description="Batches that are shuffled while they are read."
+    )
+    output: Annotated[None, _only(None, needs=_OFFLINE)] = Field(
+        default=None, description="Where experience is written: nowhere."
+    )
+    output_compress_columns: Annotated[list[str], _only(["obs", "new_obs"], needs=_OFFLINE)] = (
+        Field(
+            default_factory=lambda: ["obs", "new_obs"],
+            description="Columns that are compressed when experience is written.",
+        )
+    )
+    output_max_file_size: Annotated[int, _only(64 * 2**20, needs=_OFFLINE)] = Field(
+        default=64 * 2**20, description="Bytes after which a new file is begun."
+    )
+
+
+class MultiAgentConfig(Section):
+    """Several policies at once; not built, so other values than these are refused."""
+
+    multiagent: Annotated[
+        dict[str, Any],
+        BeforeValidator(_one_agent),
+        BeforeValidator(_todays_names),
+    ] = Field(default_factory=dict, description="Policies by name, and which agent has which.")
+    observation_fn: Annotated[None, _only(None, needs="multi-agent support")] = Field(
+        default=None, description="Changes what agents observe of each other."
+    )
+
+
+class TrainerConfig(Settings):
+    """Settings that every trainer has; each section stands beside the code that reads it."""
+
+    environment: EnvironmentConfig
+    envs: VectorConfig = VectorConfig()
+    sampling: SamplingConfig = SamplingConfig()
+    workers: WorkersConfig = WorkersConfig()
+    recovery: RecoveryConfig = RecoveryConfig()
+    filters: FilterConfig = FilterConfig()
+    schedule: ScheduleConfig = ScheduleConfig()
+    evaluation: EvaluationConfig = EvaluationConfig()
+    metrics: MetricsConfig = MetricsConfig()
+    perf: PerfConfig = PerfConfig()
+    iteration: IterationConfig = IterationConfig()
+    callbacks: CallbacksConfig = CallbacksConfig()
+    logs: LogConfig = LogConfig()
+    resources: ResourcesConfig = ResourcesConfig()
+    offline: OfflineConfig = OfflineConfig()
+    agents: MultiAgentConfig = MultiAgentConfig()
+    recording: RecordingConfig = RecordingConfig()
+    rendering: RenderingConfig = RenderingConfig()
+    model: ModelConfig = Field(default=ModelConfig(), description="The networks.")
+    seed: int | None = Field(
+        default=None, ge=0, lt=2**63, description="Seed of all streams; null: the trial's."
+    )
+    gamma: float = Field(default=0.99, ge=0, le=1, description="Discount per environment step.")
+    train_batch_size: int | None = Field(
+        default=None,
+        gt=0,
+        description="Environment steps per round of learning, at least: rounded up to whole "
+        "fragments of every environment, with complete_episodes to whole episodes; null: one "
+        "fragment of every environment.",
+    )
+    optimizer: OptimizerConfig = Field(
+        default=OptimizerConfig(), description="How gradients move the weights."
+    )
+
+    @model_validator(mode="wrap")
+    @classmethod
+    def _unstacked(cls, given: Any, validate: ModelWrapValidatorHandler[Self]) -> Self:
+        """A policy with a memory sees single frames of Atari games."""
+        made = validate(given)
+        if not made.model.use_lstm:
+            return made
+        environment = made.environment.model_copy(update={"no_framestack": True})
+        return made.model_copy(update={"environment": environment})
+
+    @property
+    def fragment_size(self) -> int:
+        """Environment steps of one fragment of every environment."""
+        per_worker = self.sampling.num_envs_per_worker * self.sampling.rollout_fragment_length
+        return per_worker * max(1, self.workers.num_workers)
+
+    @property
+    def by_clock(self) -> tuple[str, ...]:
+        """Keys by which a clock steers the training: with any of them nothing is bit-exact."""
+        steered = {
+            "sample_async": self.sampling.sample_async,
+            "min_iter_time_s": self.iteration.min_iter_time_s > 0,
+            "remote_env_batch_wait_ms": self.envs.remote_env_batch_wait_ms > 0,
+        }
+        return tuple(key for key, steers in steered.items() if steers)
+
+    @property
+    def longest_sequence(self) -> int:
+        """Steps through which an LSTM learns at a time, at most."""
+        return self.model.max_seq_len or self.sampling.rollout_fragment_length
+
+    @property
+    def batch_size(self) -> int:
+        """Environment steps per round of learning, with complete episodes at least."""
+        asked = self.train_batch_size or self.fragment_size
+        if self.sampling.batch_mode == "complete_episodes":
+            return asked
+        return -(-asked // self.fragment_size) * self.fragment_size
+
+    @property
+    def rounded(self) -> bool:
+        """Whether a batch has more steps than `train_batch_size` says."""
+        return self.train_batch_size is not None and self.batch_size > self.train_batch_size
+
+
+def with_base_config(base: Mapping[str, Any], extra: Mapping[str, Any]) -> dict[str, Any]:
+    """A deep copy of `base` with `extra` merged in, dict into dict; neither is changed."""
+    merged = copy.deepcopy(dict(base))
+    for key, value in extra.items():
+        before = merged.get(key)
+        if isinstance(before, Mapping) and isinstance(value, Mapping):
+            merged[key] = with_base_config(before, value)
+        else:
+            merged[key] = copy.deepcopy(value)
+    return merged
+
+
+def with_common_config(extra: Mapping[str, Any]) -> dict[str, Any]:
+    """The defaults that all trainers share, with `extra` merged in."""
+    return with_base_config(default_config(TrainerConfig), extra)
+
+
+def default_config(model: type[TrainerConfig]) -> dict[str, Any]:
+    """Every key of a trainer's flat config that has a default, with it, as plain data."""
+    return {key: value for key, value in defaults(model).items() if key != "env"}
+
+
+def validate_config(settings: TrainerConfig) -> None:
+    """Raise ConfigError for settings that are fine one by one but do not fit together."""
+    kind = settings.filters.observation_filter
+    if settings.sampling.sample_async and kind not in CONCURRENT_KINDS:
+        raise ConfigError(
+            "observation_filter",
+            kind,
+            " or ".join(CONCURRENT_KINDS),
+            "with sample_async one thread filters while another synchronises",
+        )
+    if settings.envs.remote_env_batch_wait_ms:
+        _check_polling(settings)
+    sampling = settings.sampling
+    if sampling.blackhole_outputs and not (sampling.sample_async and sampling.fake_sampler):
+        raise ConfigError(
+            "blackhole_outputs",
+            True,
+            "false without sample_async: true and fake_sampler: true",
+            "what is sampled is dropped, so another batch must be there to learn from",
+        )
+    if settings.schedule.lr_schedule == "linear" and not settings.schedule.schedule_timesteps:
+        raise ConfigError(
+            "schedule_timesteps",
+            None,
+            "the environment steps over which a linear lr_schedule runs",
+            "set it, or stop.timesteps_total from which it is taken",
+        )
+
+
+def _check_polling(settings: TrainerConfig) -> None:
+    allowed: dict[str, tuple[str | bool, ...]] = {
+        "batch_mode": ("truncate_episodes",),
+        "sample_async": (False,),
+        "record_env": (False, "evaluation"),
+        "render_env": (False,),
+    }
+    given = flatten(settings)
+    for key, values in allowed.items():
+        if given[key] not in values:
+            only = " or ".join(str(value) for value in values)
+            raise ConfigError(
+                key,
+                given[key],
+                f"{only} with remote_env_batch_wait_ms",
+                "each environment then fills a fragment of fixed length at its own pace: all are "
+                "at rest between two fragments only, and no pictures are taken on the way; "
+                "remote_env_batch_wait_ms: 0 makes them step together",
+            )

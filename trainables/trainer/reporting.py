@@ -1,0 +1,205 @@
+"""What a trainer tells while it works: to a person's callbacks, and to the log.
+
+T steps, N environments. A piece of a fragment is the rows of one episode in it.
+"""
+
+import json
+import os
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from pydantic import Field
+
+from trainables.checkpoint import disk
+from trainables.core.logs import LogConfig, OneTimeLog, set_level
+from trainables.core.settings import Section
+from trainables.errors import ConfigError
+from trainables.policies.torch_policy import TorchPolicy
+from trainables.rollout.batch import Fragment, Sample, TrainBatch
+from trainables.rollout.callbacks import CallbacksConfig, make_calls
+from trainables.rollout.episode import Trajectory
+from trainables.rollout.metrics import RolloutMetrics, checked_numbers
+
+# -------------------------------------------------------------------------------------------------
+# Every finished episode as a line of JSON in the trial's folder, each exactly once.
+#
+# ``episodes.jsonl`` is written by the trainer as samples arrive, in worker order; no environment
+# is wrapped for it, so it changes neither speed nor exactness. A checkpoint holds how long the
+# file was: a trial that is restored cuts off what came after and writes it again.
+
+FILE = "episodes.jsonl"
+
+
+class RecordingConfig(Section):
+    """Statistics of episodes in a file."""
+
+    monitor: bool = Field(
+        default=False,
+        description="Write every finished episode as a line of episodes.jsonl in the trial's "
+        "folder.",
+    )
+
+
+class EpisodeRecord:
+    """Appends to ``episodes.jsonl``; does nothing unless it is switched on.
+
+    Args:
+        config: whether.
+        folder: gives the trial's folder; called when there is something to write.
+    """
+
+    def __init__(self, config: RecordingConfig, folder: Callable[[], str]) -> None:
+        self._on = config.monitor
+        self._folder = folder
+        self._episodes = 0
+        self._bytes = 0
+
+    def add(self, samples: Sequence[Sample]) -> None:
+        """Write the episodes that ended in these samples."""
+        if not self._on:
+            return
+        lines = [self._line(one.index, episode) for one in samples for episode in one.episodes]
+        if not lines:
+            return
+        text = "".join(f"{json.dumps(line)}\n" for line in lines).encode()
+        path = Path(self._folder()) / FILE
+        path.parent.mkdir(parents=True, exist_ok=True)
+        appending = os.O_WRONLY | os.O_CREAT | os.O_APPEND
+        with os.fdopen(disk.open_file(path, appending), "ab") as file:
+            file.truncate(min(self._bytes, file.tell()))
+            file.write(text)
+            self._bytes = file.tell()
+
+    def get_state(self) -> dict[str, Any]:
+        """Entry ``recorded``, if it is switched on: its ``episodes`` and ``bytes``."""
+        if not self._on:
+            return {}
+        return {"recorded": {"episodes": self._episodes, "bytes": self._bytes}}
+
+    def set_state(self, state: Mapping[str, Any]) -> None:
+        """Take back what `get_state` gave, from among other entries.
+
+        What was written since is cut off by the next line.
+        """
+        if self._on:
+            recorded = state.get("recorded", {"episodes": 0, "bytes": 0})
+            self._episodes, self._bytes = int(recorded["episodes"]), int(recorded["bytes"])
+
+    def _line(self, worker: int, episode: RolloutMetrics) -> dict[str, Any]:
+        self._episodes += 1
+        return {
+            "episode": self._episodes,
+            "worker": worker,
+            "total_reward": episode.total_reward,
+            "length": episode.length,
+            "faulty": episode.faulty,
+            "custom_metrics": dict(episode.custom_metrics or {}),
+        }
+
+
+AGENT = "agent0"
+"""The name of the only one."""
+
+
+class Reporter:
+    """The callbacks, the log of the trainer's own process, and the record of episodes.
+
+    Args:
+        callbacks: what is called.
+        logs: what is logged.
+        record: of every finished episode.
+    """
+
+    def __init__(self, callbacks: CallbacksConfig, logs: LogConfig, record: EpisodeRecord) -> None:
+        set_level(logs)
+        self._record = record
+        self.log = OneTimeLog("trainer")
+        self.calls = make_calls(callbacks)
+        self._pieces: list[list[Trajectory]] = []
+
+    def sampled(self, samples: Sequence[Sample]) -> None:
+        """These samples are about to be learnt from."""
+        self.log.begin_round()
+        self._pieces = [pieces for one in samples for pieces in one.trajectories]
+        self._record.add(samples)
+
+    def postprocessed(
+        self, policy: Any, fragments: Sequence[Fragment], batches: Sequence[TrainBatch]
+    ) -> None:
+        """Advantages have been computed; what a callback writes into them is learnt.
+
+        Args:
+            policy: that is told.
+            fragments: all that were sampled in this round, in order.
+            batches: of each fragment, all its T·N rows.
+        """
+        if self.calls is None or not self.calls.wants("on_postprocess_traj"):
+            return
+        for pieces, fragment, batch in zip(self._pieces, fragments, batches, strict=True):
+            for piece in pieces:
+                before = _columns(fragment, piece)
+                self.calls(
+                    "on_postprocess_traj",
+                    agent_id=AGENT,
+                    episode=piece.episode,
+                    pre_batch=before,
+                    post_batch=_learnt_columns(fragment, batch, piece),
+                    all_pre_batches={AGENT: (policy, before)},
+                )
+                checked_numbers(piece.episode)
+
+    def learnt(self, policy: TorchPolicy, learner: Mapping[str, float]) -> None:
+        """Something has been learnt: the latest gradients, and what the learner says."""
+        self.log("gradients", policy.gradients())
+        self.log("training output", learner)
+
+    def train_result(self, trainer: Any, result: dict[str, Any]) -> None:
+        """A result is complete and not yet logged."""
+        if self.calls:
+            self.calls("on_train_result", trainer=trainer, result=result)
+
+    def get_state(self) -> dict[str, Any]:
+        """Entries ``callbacks`` (what those of this process keep) and ``recorded``, if any."""
+        kept = {"callbacks": self.calls.get_state()} if self.calls else {}
+        return {**kept, **self._record.get_state()}
+
+    def set_state(self, state: Mapping[str, Any]) -> None:
+        """Take back what `get_state` gave, from among other entries."""
+        if self.calls:
+            self.calls.set_state(state.get("callbacks"))
+        self._record.set_state(state)
+
+
+def check_callbacks(config: CallbacksConfig, num_workers: int, fake_sampler: bool) -> None:
+    """Raise ConfigError for callbacks that cannot work, here or in children."""
+    calls = make_calls(config)
+    if calls and fake_sampler and calls.wants("on_postprocess_traj"):
+        raise ConfigError(
+            "fake_sampler",
+            True,
+            "false with a callback for on_postprocess_traj",
+            "the batch that is given for ever stands in checkpoints without its episodes, of "
+            "which it is told; leave out one of the two",
+        )
+    if calls and num_workers:
+        calls.portable()
+
+
+def _columns(fragment: Fragment, piece: Trajectory) -> dict[str, Any]:
+    """Column → (rows, …), copies."""
+    rows = slice(piece.start, piece.stop)
+    names = [name for name in vars(fragment) if name != "last_values"]
+    return {name: np.array(getattr(fragment, name)[rows, piece.env_index]) for name in names}
+
+
+def _learnt_columns(fragment: Fragment, batch: TrainBatch, piece: Trajectory) -> dict[str, Any]:
+    """Column → (rows, …), views into what is learnt from."""
+    shape = fragment.logp.shape
+    whole = {
+        name: column.reshape(*shape, *column.shape[1:]) for name, column in vars(batch).items()
+    }
+    return {
+        name: column[piece.start : piece.stop, piece.env_index] for name, column in whole.items()
+    }
