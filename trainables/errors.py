@@ -2,6 +2,7 @@
 
 TrainableError
 ├── ConfigError             settings that cannot work: the place, the value, what is allowed
+├── NotImportable           a dotted path that leads nowhere; whoever has it says where it stands
 ├── StateError              something that cannot stand in a checkpoint: its path and type
 ├── CheckpointError         a checkpoint that cannot be used
 │   ├── MissingCheckpoint       the file is not there
@@ -56,6 +57,23 @@ class ConfigError(TrainableError, ValueError):
         self.hint = hint
         text = f"{place}: {shorten(value)} is not allowed; expected {allowed}"
         super().__init__(f"{text}; {hint}" if hint else text)
+
+
+class NotImportable(TrainableError):
+    """What a dotted path stands for is not there; whoever has the path says where it stands.
+
+    Args:
+        problem: what is wrong, in words.
+        known: the names in its module, where that has no such name.
+        absent: whether there is no such module.
+    """
+
+    def __init__(
+        self, problem: str, known: Iterable[str] | None = None, absent: bool = False
+    ) -> None:
+        self.known = None if known is None else tuple(known)
+        self.absent = absent
+        super().__init__(problem)
 
 
 class StateError(TrainableError):

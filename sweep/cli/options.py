@@ -73,7 +73,7 @@ def wait_option(seconds: float, what: str) -> Callable[[F], F]:
 pool_option = click.option(
     "--pool",
     metavar="NAME",
-    help="loky (processes) or inline (this process); default: as before, or loky.",
+    help="loky (processes), inline (this process) or one of your own; default: as before, or loky.",
 )
 set_option = click.option(
     "--set",

@@ -16,7 +16,7 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
-from sweep import __version__, plugins, pools, searchers
+from sweep import __version__, plugins, pools, searchers, trackers
 from sweep import spec as space_file
 from sweep import spec as specs
 from sweep.driver import capacity, control, decisions, sync, warm_start
@@ -66,11 +66,11 @@ def resolve(spec: SweepSpec, paths: Sequence[str]) -> Resolved:
     with _written_at(spec, "scheduler"):
         scheduler = racing.build(spec, paths, trainable.fixed_keys)
     with _written_at(spec, "searcher"):
-        searcher_class = searchers.find(spec.searcher.name)
+        searcher_class = searchers.find(spec.searcher.name, paths)
     options = specs.build(searcher_class.Options, spec.searcher, "searcher", spec.source)
     for index, tracker in enumerate(spec.trackers):
         with _written_at(spec, "trackers", index):
-            plugins.check("sweep.trackers", tracker, "tracker")
+            trackers.find(tracker, paths)
     if scheduler.pauses and not trainable.can_save():
         lacks = "has no save_checkpoint(); add it"
         if issubclass(trainable, FunctionTrainable):
@@ -205,7 +205,6 @@ def opened(
     deleted. The pool is closed at the end; `make_pool` makes another one than is named, from the
     number of slots.
     """
-    make_pool = make_pool or pools.find(launch.pool)
     with (
         hold.hold(launch.folder, launch.say) as held,
         contextlib.closing(Ledger(launch.folder.ledger)) as ledger,
@@ -213,6 +212,7 @@ def opened(
         before = reading.spec_of(ledger)
         spec = _measured(launch, ledger, _widen(launch, before))
         paths = tuple(ledger.provenance["paths"])
+        make_pool = make_pool or pools.find(launch.pool, paths)
         resolved = resolve(spec, paths)
         changes = provenance_changes(ledger.provenance, provenance_of(resolved.trainable))
         if changes and launch.strict:

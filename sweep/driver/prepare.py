@@ -55,7 +55,7 @@ def create(prepared: Prepared, folder: Folder, pool: str, tracking_uri: str | No
     Raises:
         SweepLocked: another process has just made one of this name, or drives it.
     """
-    pools.find(pool)
+    pools.find(pool, prepared.paths)
     made = (folder, prepared.resolved, prepared.text, prepared.paths, tracking_uri)
     try:
         return launch.create(*made)

@@ -141,12 +141,27 @@ def where(folder: Folder) -> TrackerContext:
             reading.objective(ledger),
             tracking_uri=None if tracked is None else tracked.uri,
             uri_is_own=tracked is None or tracked.own,
+            paths=tuple(ledger.provenance["paths"]),
         )
 
 
-def made(where: TrackerContext) -> dict[str, Tracker]:
-    """The trackers that the sweep's spec names, by name."""
-    return {name: trackers.find(name)(where) for name in where.spec.trackers}
+def made(where: TrackerContext, only_installed: bool = False) -> dict[str, Tracker]:
+    """The trackers that the sweep's spec names, by name.
+
+    Args:
+        where: the sweep.
+        only_installed: leave out those that are named by a path, for whoever runs no code that a
+            sweep's folder names.
+    """
+    named = [n for n in where.spec.trackers if not only_installed or trackers.KIND.is_installed(n)]
+    paths = () if only_installed else where.paths
+    return {name: trackers.find(name, paths)(where) for name in named}
+
+
+def left_out(where: TrackerContext) -> dict[str, str]:
+    """Tracker → why `made` leaves it out where only what is installed is run."""
+    why = "it is no installed tracker, and `sweep resume` alone runs what a sweep's folder names"
+    return {name: why for name in where.spec.trackers if not trackers.KIND.is_installed(name)}
 
 
 def send(folder: Folder, say: Callable[[str], None], patience_s: float) -> list[Sent]:
@@ -166,7 +181,9 @@ def send_held(
     """`send`, for who holds the sweep in `term`."""
     here = where(folder)
     before = _published(here)
-    Outbox(folder.ledger, made(here), say, term).close(patience_s)
+    for name, why in left_out(here).items():
+        say(f"{name} is sent nothing: {why}")
+    Outbox(folder.ledger, made(here, only_installed=True), say, term).close(patience_s)
     after, last = _published(here), _last(folder)
     return [Sent(name, after[name] - before[name], last - after[name]) for name in before]
 

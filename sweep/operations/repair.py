@@ -104,7 +104,7 @@ def _sweep_up(folder: Folder) -> Iterator[str]:
 
 
 def _send(folder: Folder, term: int, names: list[str], say: Callable[[str], None]) -> Iterator[str]:
-    for name, tracker in sync.made(sync.where(folder)).items():
+    for name, tracker in sync.made(sync.where(folder), only_installed=True).items():
         if name in names and isinstance(tracker, Comparable):
             tracker.set_aside()
     with contextlib.closing(Ledger(folder.ledger)) as ledger:

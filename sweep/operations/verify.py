@@ -117,7 +117,9 @@ def _copies(where: TrackerContext) -> Finding:
     damages: list[Damage] = []
     notes: list[str] = []
     behind = sync.behind(where)
-    for name, tracker in sync.made(where).items():
+    for name, why in sync.left_out(where).items():
+        notes.append(printable(f"{name} was not compared: {why}"))
+    for name, tracker in sync.made(where, only_installed=True).items():
         try:
             found = _differences(tracker, *behind[name])
         except Exception as error:  # noqa: BLE001 a store may fail in any way; the rest counts

@@ -11,19 +11,16 @@ to save or to lose. It never sees trials that were interrupted on their way to a
 resumes those first.
 """
 
-import inspect
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, Protocol, cast
+from typing import Any, ClassVar, Protocol
 
 from pydantic import BaseModel
 
 from sweep import plugins
-from sweep.errors import UsageError
 from sweep.history.events import Evidence, Goal, Status
 from sweep.history.history import History
 from sweep.space import Space
-from trainables.errors import printable
 
 PACKAGE = __name__
 #: Why a scheduler has no option ``finish_best``.
@@ -157,24 +154,17 @@ class Scheduler(Protocol):
         return None
 
 
+KIND = plugins.Kind("scheduler", PACKAGE, Scheduler, "Scheduler")
+
+
 def is_foreign(name: str) -> bool:
-    """Whether `name` is the dotted path of a class, not the name of a plugin."""
-    return ":" in name
+    """Whether `name` is a dotted path or an entry point, not the name of a shipped plugin."""
+    return not KIND.is_shipped(name)
 
 
 def find(name: str, paths: Iterable[str] = ()) -> type[Scheduler]:
     """The class ``Scheduler`` in file ``sweep/schedulers/<name>.py``, or one of one's own.
 
-    Args:
-        name: the file's name, or ``package.module:Name``.
-        paths: folders in which modules are looked for after everything installed.
+    See `plugins.Kind.find`.
     """
-    if not is_foreign(name):
-        scheduler: type[Scheduler] = plugins.load(PACKAGE, name, "scheduler").Scheduler
-        return scheduler
-    found = plugins.import_object(name, paths, "scheduler")
-    if not (inspect.isclass(found) and Scheduler in inspect.getmro(found)):
-        raise UsageError(
-            f"scheduler: '{printable(name)}' is no subclass of sweep.schedulers.Scheduler"
-        )
-    return cast(type[Scheduler], found)
+    return KIND.find(name, paths)

@@ -10,7 +10,7 @@ sample draw from (sweep seed, trial number). Those that enumerate take their ord
 seed alone, and their place in it from the trials that there are.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import ClassVar, Protocol
 
@@ -112,7 +112,12 @@ class Supports:
     """Whether it avoids settings that break a constraint."""
 
 
-def find(name: str) -> type[Searcher]:
-    """The class ``Searcher`` in file ``sweep/searchers/<name>.py``."""
-    searcher: type[Searcher] = plugins.load(PACKAGE, name, "searcher").Searcher
-    return searcher
+KIND = plugins.Kind("searcher", PACKAGE, Searcher, "Searcher")
+
+
+def find(name: str, paths: Iterable[str] = ()) -> type[Searcher]:
+    """The class ``Searcher`` in file ``sweep/searchers/<name>.py``, or one of one's own.
+
+    See `plugins.Kind.find`.
+    """
+    return KIND.find(name, paths)

@@ -122,7 +122,8 @@ class SweepSpec(BaseModel):
     )
     trials: int = Field(ge=1, le=1_000_000, description="How many searched settings, in all.")
     trainable: Annotated[str, AfterValidator(_check_trainable)] = Field(
-        description="What is trained: a file in trainables/algorithms, or package.module:Class."
+        description="What is trained: a file in trainables/algorithms, package.module:Class, or an "
+        "entry point trainables.algorithms of an installed package."
     )
     metric: Annotated[ResultPath, BeforeValidator(check_single)] = Field(
         description="The result that is compared, a path with slashes."
@@ -179,7 +180,10 @@ class SweepSpec(BaseModel):
         None, description="Decide in batches, in trial order, whatever the number of slots."
     )
     trackers: Annotated[tuple[str, ...], Field(strict=False), AfterValidator(_check_trackers)] = (
-        Field(("mlflow", "optuna"), description="Where copies of the history go, by name.")
+        Field(
+            ("mlflow", "optuna"),
+            description="Where copies of the history go: mlflow, optuna, or one of your own.",
+        )
     )
     seed: int = Field(0, ge=0, lt=2**63, description="What every stream of chance is made from.")
 

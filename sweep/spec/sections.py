@@ -87,7 +87,10 @@ class Plugin(BaseModel):
 
     model_config = SETTINGS
 
-    name: str = Field(description="A file among the plugins, or package.module:Name.", min_length=1)
+    name: str = Field(
+        description="A file among the plugins, package.module:Name, or an entry point.",
+        min_length=1,
+    )
     options: dict[str, Any] = Field(
         default_factory=dict, description="The plugin's own settings, by name."
     )

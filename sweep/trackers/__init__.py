@@ -13,7 +13,7 @@ remembering it, so a tracker may be handed some records again: it makes no row t
 out. What it holds in memory it finds again from its copy and from the ledger.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
@@ -45,6 +45,8 @@ class TrackerContext:
     """An MLflow server or database; None: the file of the sweep's root."""
     uri_is_own: bool = True
     """Whether whoever runs this has set it, see `sweep.driver.sync`."""
+    paths: tuple[str, ...] = ()
+    """Folders in which the modules that the sweep names are looked for."""
 
     def earlier(self, k: float) -> Iterator[list[Recorded]]:
         """Events 1 to `k` (infinite: all) from the ledger, in order, in batches."""
@@ -96,7 +98,12 @@ def names() -> list[str]:
     return plugins.names(PACKAGE)
 
 
-def find(name: str) -> type[Tracker]:
-    """The class ``Tracker`` in file ``sweep/trackers/<name>.py``."""
-    tracker: type[Tracker] = plugins.load(PACKAGE, name, "tracker").Tracker
-    return tracker
+KIND = plugins.Kind("tracker", PACKAGE, Tracker, "Tracker")
+
+
+def find(name: str, paths: Iterable[str] = ()) -> type[Tracker]:
+    """The class ``Tracker`` in file ``sweep/trackers/<name>.py``, or one of one's own.
+
+    See `plugins.Kind.find`.
+    """
+    return KIND.find(name, paths)

@@ -21,6 +21,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, TypeVar
 
+from sweep import trackers
 from sweep.errors import StorageError
 from sweep.history.events import Measured, Recorded
 from sweep.history.replica import Replica
@@ -51,7 +52,7 @@ ROWS_AT_ONCE = 1000
 PARAMETERS_AT_ONCE = 20
 
 
-class Tracker:
+class Tracker(trackers.Tracker):
     """Copies a sweep's history to MLflow."""
 
     def __init__(self, where: TrackerContext) -> None:

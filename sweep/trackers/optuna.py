@@ -12,6 +12,7 @@ with the next events. Optuna is imported with the first events.
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from sweep import trackers
 from sweep.history.events import Recorded
 from sweep.ledger import tables
 from sweep.trackers import TrackerContext
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
     from sweep.trackers._shared.optuna_copy import Copy
 
 
-class Tracker:
+class Tracker(trackers.Tracker):
     """Copies a sweep's history to a study."""
 
     def __init__(self, where: TrackerContext) -> None:

@@ -20,11 +20,8 @@ from tests.support.trials import history
 
 NAMES = plugins.names(schedulers.PACKAGE)
 SPACE = {"x": {"uniform": [0.1, 1.0]}, "n": {"choice": [1, 2, 4]}}
-#: What those need that cannot do without a setting.
-NEEDED: Mapping[str, Mapping[str, Any]] = {
+_TRIED: Mapping[str, Mapping[str, Any]] = {
     "optuna": {"pruner": "SuccessiveHalvingPruner", "min_resource": 1},
-    "pb2": {"perturbation_interval": 2},
-    "pbt": {"perturbation_interval": 2},
     "pbt_replay": {
         "schedule": [
             {"from": 0, "settings": {"x": 0.5, "n": 1}},
@@ -34,6 +31,17 @@ NEEDED: Mapping[str, Mapping[str, Any]] = {
     "threshold": {"lower": 2.0},
 }
 
+
+def _examples(name: str) -> dict[str, Any]:
+    """What a scheduler gives as examples of options that have no default."""
+    options = schedulers.find(name).Options.model_fields.items()
+    return {key: field.examples[0] for key, field in options if field.examples}
+
+
+#: What those need that cannot do without a setting.
+NEEDED: Mapping[str, Mapping[str, Any]] = {
+    name: {**_examples(name), **_TRIED.get(name, {})} for name in NAMES
+}
 
 #: Schedulers that want a certain number of trials; the others get `WANTED`.
 TRIALS = {"pbt_replay": 1}

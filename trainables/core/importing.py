@@ -1,20 +1,61 @@
-"""What a dotted path ``package.module:Name`` in the settings stands for."""
+"""What a dotted path ``package.module:Name`` stands for, and which paths installed packages name.
+
+A package gives a path a name with an entry point: in its ``pyproject.toml``, under
+``[project.entry-points."GROUP"]``, ``name = "package.module:Name"``.
+"""
 
 import importlib
-from collections.abc import Callable
+import sys
+import traceback
+from collections import defaultdict
+from collections.abc import Callable, Mapping
+from functools import lru_cache
+from importlib import metadata
 from types import ModuleType
 from typing import Any
 
-from trainables.errors import ConfigError, nearest
+from trainables.errors import ConfigError, NotImportable, nearest, printable
+
+
+def import_module(path: str) -> ModuleType:
+    """The module of ``package.module:Name``; NotImportable if it cannot be imported."""
+    name = path.partition(":")[0]
+    shown = printable(name)
+    try:
+        return importlib.import_module(name)
+    except ModuleNotFoundError as error:
+        if f"{name}.".startswith(f"{error.name}."):
+            raise NotImportable(f"no module '{shown}'", absent=True) from error
+        needs = f"the module '{printable(str(error.name))}', which is not installed"
+        raise NotImportable(f"'{shown}' imports {needs}") from error
+    except Exception as error:
+        where = traceback.extract_tb(error.__traceback__)[-1]
+        raised = f"{type(error).__name__}: {error} ({where.filename}:{where.lineno})"
+        raise NotImportable(f"importing '{shown}' raised {raised}") from error
+
+
+def import_object(path: str) -> object:
+    """What ``package.module:Name`` stands for; NotImportable if there is no such thing."""
+    module = import_module(path)
+    name = path.partition(":")[2]
+    if not hasattr(module, name):
+        own = [n for n, v in vars(module).items() if _is_of(module, v) and not n.startswith("_")]
+        problem = f"{module.__name__} has no '{printable(name)}'"
+        raise NotImportable(problem, known=own)
+    found: object = getattr(module, name)
+    return found
+
+
+def _is_of(module: ModuleType, value: object) -> bool:
+    return getattr(value, "__module__", "") == module.__name__
 
 
 def load_module(place: str, path: str) -> ModuleType:
-    """The module of ``package.module:Name``; ConfigError at `place` if it cannot be imported."""
+    """`import_module` for a setting; ConfigError at `place` if it cannot be imported."""
     try:
-        return importlib.import_module(path.partition(":")[0])
-    except Exception as error:
-        why = f"it raised {type(error).__name__}: {error}"
-        raise ConfigError(place, path, "a module that can be imported", why) from error
+        return import_module(path)
+    except NotImportable as error:
+        raise ConfigError(place, path, "a module that can be imported", str(error)) from error
 
 
 def load(place: str, path: str, what: str) -> Callable[..., Any]:
@@ -28,11 +69,49 @@ def load(place: str, path: str, what: str) -> Callable[..., Any]:
     Raises:
         ConfigError: no such module, or nothing callable of that name in it.
     """
-    module_name, _, name = path.partition(":")
     module = load_module(place, path)
-    found = getattr(module, name, None)
+    allowed = f"{what} in {module.__name__}"
+    try:
+        found = import_object(path)
+    except NotImportable as error:
+        hint = nearest(path.partition(":")[2], error.known or ()).removeprefix("; ")
+        raise ConfigError(place, path, allowed, hint) from error
     if not callable(found):
-        hint = nearest(name, vars(module)).removeprefix("; ")
-        raise ConfigError(place, path, f"{what} in {module_name}", hint)
+        raise ConfigError(place, path, allowed, f"it is a {type(found).__name__}")
     loaded: Callable[..., Any] = found
     return loaded
+
+
+# -------------------------------------------------------------------------------------------------
+# The names that installed packages give to their paths.
+
+
+def entry_points(group: str) -> list[str]:
+    """The names of a group of entry points, sorted; nothing is imported."""
+    return sorted(_entry_points(group, tuple(sys.path)))
+
+
+def path_of(group: str, name: str) -> str | None:
+    """``package.module:Name`` of an entry point; None if no installed package has it.
+
+    Raises:
+        NotImportable: two packages have it, and mean different things.
+    """
+    paths = _entry_points(group, tuple(sys.path)).get(name, ())
+    if len(paths) > 1:
+        meant = " and ".join(sorted(paths))
+        problem = f"installed packages call both {meant} '{printable(name)}'; write the path"
+        raise NotImportable(problem)
+    return next(iter(paths), None)
+
+
+@lru_cache(maxsize=64)
+def _entry_points(
+    group: str,
+    path: tuple[str, ...],  # noqa: ARG001 what is kept holds for this import path alone
+) -> Mapping[str, frozenset[str]]:
+    """Name → paths; read once, as every installed package is looked into."""
+    found = defaultdict(set)
+    for point in metadata.entry_points(group=group):
+        found[point.name].add(point.value.partition("[")[0].replace(" ", ""))
+    return {name: frozenset(paths) for name, paths in found.items()}

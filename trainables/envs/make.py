@@ -3,8 +3,8 @@
 ``env`` is a gymnasium id (``CartPole-v1``) or a dotted path ``package.module:Name`` to an
 environment class or a callable that returns an environment, or ``package.module:Id`` for an id that
 the module registers; ``env_config`` becomes its keyword arguments, or its one argument
-(`registry`). Names that were registered come before gymnasium's ids; an environment class stands
-for its dotted path.
+(`registry`). Names that were registered come before gymnasium's ids, entry points of installed
+packages after them; an environment class stands for its dotted path.
 """
 
 from collections.abc import Callable, Mapping
@@ -18,7 +18,7 @@ from gymnasium import spaces
 from gymnasium.vector import AutoresetMode, VectorEnv
 from pydantic import BeforeValidator, Field
 
-from trainables.core.importing import load, load_module
+from trainables.core.importing import entry_points, load, load_module
 from trainables.core.settings import LONGEST_WAIT_S, Section
 from trainables.envs import atari, registry
 from trainables.envs.atari import is_atari
@@ -54,8 +54,8 @@ class EnvironmentConfig(Section):
     """Which environment is trained on."""
 
     env: Annotated[str, BeforeValidator(registry.named)] = Field(
-        description="A registered id, or package.module:Name of a class or callable; from python "
-        "also the class or function itself."
+        description="A registered id, package.module:Name of a class or callable, or an entry "
+        "point trainables.envs of a package; from python also the class or function itself."
     )
     env_config: dict[str, Any] = Field(
         default_factory=dict,
@@ -300,7 +300,8 @@ def _creator(
         more = {} if num_envs is None else {"num_envs": num_envs}
         return partial(registry.call, found, context, **more)
     if env not in gymnasium.registry:
-        near = nearest(config.env, [*registry.registered(), *gymnasium.registry]).removeprefix("; ")
+        known = [*registry.registered(), *entry_points(registry.GROUP), *gymnasium.registry]
+        near = nearest(config.env, known).removeprefix("; ")
         hint = _from_package(env) or near
         raise ConfigError(
             "env",

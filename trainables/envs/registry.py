@@ -17,9 +17,15 @@ import itertools
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from trainables.errors import ConfigError
+import gymnasium
+
+from trainables.core.importing import path_of
+from trainables.errors import ConfigError, NotImportable
 
 Creator = Callable[..., Any]
+
+#: The entry points with which an installed package names its environments.
+GROUP = "trainables.envs"
 
 #: A creator whose one parameter has such a name is given an `EnvContext`, with a default too.
 CONTEXT_NAMES = ("env_config", "config", "context")
@@ -102,13 +108,14 @@ def registered() -> list[str]:
 def named(env: Any) -> Any:
     """The setting ``env`` as a string: a class or function by its dotted path, or registered.
 
+    So is what an installed package names by an entry point.
     A class is registered by its name, a function by a name of its own.
 
     Raises:
         ValueError: neither a string nor a class nor a function; the message says what is expected.
     """
     if isinstance(env, str):
-        return env
+        return env if ":" in env or env in _creators else _installed(env)
     if not callable(env):
         raise ValueError("a class, a registered id, or package.module:Name")  # noqa: TRY004 for pydantic
     path = _dotted(env)
@@ -117,6 +124,16 @@ def named(env: Any) -> Any:
     name = env.__name__ if isinstance(env, type) else _own_name(env)
     register_env(name, env)
     return name
+
+
+def _installed(name: str) -> str:
+    """The path of an environment that an installed package names; gymnasium's ids come first."""
+    if name in gymnasium.registry:
+        return name
+    try:
+        return path_of(GROUP, name) or name
+    except NotImportable as error:
+        raise ValueError(f"one environment; {error}") from error
 
 
 def portable(name: str) -> str:

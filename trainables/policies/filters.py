@@ -14,9 +14,9 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field, field_validator
 
-from trainables.core.importing import load
+from trainables.core.importing import entry_points, load, path_of
 from trainables.core.settings import Section
-from trainables.errors import ConfigError
+from trainables.errors import ConfigError, NotImportable
 
 # -------------------------------------------------------------------------------------------------
 # Count, mean and squared deviations of rows seen one batch after the other, mergeable.
@@ -364,6 +364,8 @@ def synchronise(
 
 #: Makes a filter for rows of a shape; what it gives is a `Filter`.
 Maker: TypeAlias = Callable[[tuple[int, ...]], Any]
+#: The entry points with which an installed package names its filters.
+GROUP = "trainables.filters"
 KINDS = ("NoFilter", "MeanStdFilter", "ConcurrentMeanStdFilter")
 #: Those that one thread may use while another reads and synchronises them.
 CONCURRENT_KINDS = ("NoFilter", "ConcurrentMeanStdFilter")
@@ -375,8 +377,8 @@ class FilterConfig(Section):
     observation_filter: str | Maker = Field(
         default="NoFilter",
         description="NoFilter; MeanStdFilter: minus the running mean, by the running deviation; "
-        "ConcurrentMeanStdFilter: the same for threads; or package.module:Name, called with the "
-        "shape.",
+        "ConcurrentMeanStdFilter: the same for threads; or package.module:Name, or an entry point "
+        "trainables.filters of an installed package, called with the shape.",
     )
     observation_filter_clip: float | None = Field(
         default=10.0,
@@ -397,9 +399,9 @@ class FilterConfig(Section):
     @classmethod
     def _known_or_made(cls, value: object) -> object:
         named = isinstance(value, str) and (value in KINDS or ":" in value)
-        if named or callable(value):
+        if named or callable(value) or value in (installed := entry_points(GROUP)):
             return value
-        names = ", ".join(f"'{kind}'" for kind in KINDS)
+        names = ", ".join(f"'{kind}'" for kind in (*KINDS, *installed))
         raise ValueError(f"{names}, package.module:Name or a callable")
 
 
@@ -416,15 +418,25 @@ def make_filter(config: FilterConfig, shape: tuple[int, ...]) -> Filter:
         return MeanStdFilter(shape, config.observation_filter_clip)
     if kind == "ConcurrentMeanStdFilter":
         return ConcurrentMeanStdFilter(shape, config.observation_filter_clip)
-    place = "observation_filter"
-    make = load(place, kind, "a filter's class or callable") if isinstance(kind, str) else kind
-    made = make(shape)
+    made = _maker(kind)(shape)
     if not isinstance(made, Filter):
         methods = ", ".join(sorted(n for n in vars(Filter) if n[0] != "_"))
-        raise ConfigError(
-            place, kind, "a callable that gives a filter", f"{made!r} needs {methods} and a call"
-        )
+        needs = f"{made!r} needs {methods} and a call"
+        raise ConfigError(_PLACE, kind, "a callable that gives a filter", needs)
     return made
+
+
+_PLACE = "observation_filter"
+
+
+def _maker(kind: str | Maker) -> Maker:
+    if not isinstance(kind, str):
+        return kind
+    try:
+        path = kind if ":" in kind else path_of(GROUP, kind) or kind
+    except NotImportable as error:
+        raise ConfigError(_PLACE, kind, "one filter", str(error)) from error
+    return load(_PLACE, path, "a filter's class or callable")
 
 
 def make_filters(

@@ -106,7 +106,9 @@ class PopulationOptions(TimeOptions):
     """How a population lives."""
 
     perturbation_interval: float = Field(
-        gt=0, description="Distance between two comparisons, in units of time_attr."
+        gt=0,
+        description="Distance between two comparisons, in units of time_attr.",
+        examples=[2],
     )
     burn_in_period: float = Field(
         0, ge=0, description="Nobody is replaced before this, in units of time_attr."

@@ -16,6 +16,8 @@ from tests.support.command_line import Here
 
 CANARY = """
 from pathlib import Path
+from sweep.searchers.random import Searcher as Random
+from sweep.trackers import Tracker as Base
 from sweep.schedulers.fifo import Scheduler as Fifo
 from tests.support.quadratic import Quadratic
 Path(__file__).with_name("sang").touch()
@@ -24,6 +26,19 @@ class Scheduler(Fifo):
     time_attr = "timesteps_total"
     levels = (10.0, 30.0)
 
+class Searcher(Random):
+    pass
+
+class Tracker(Base):
+    def __init__(self, where):
+        self.folder = where.folder.root
+
+    def publish(self, records):
+        (self.folder / "told").touch()
+
+    def close(self):
+        pass
+
 class Trainable(Quadratic):
     pass
 """
@@ -31,7 +46,7 @@ class Trainable(Quadratic):
 
 @pytest.fixture
 def foreign(tmp_path: Path) -> Iterator[Folder]:
-    """A finished sweep whose trainable and scheduler lie in a module that says when it is run."""
+    """A finished sweep whose parts lie in a module that says when it is run."""
     folder = sweeps.make(tmp_path / "sweeps", trackers=["optuna"])
     sweeps.run(folder)
     nest = tmp_path / "nest"
@@ -41,7 +56,10 @@ def foreign(tmp_path: Path) -> Iterator[Folder]:
         spec, provenance = map(
             json.loads, database.execute("SELECT spec, provenance FROM sweep").fetchone()
         )
-        spec |= {"trainable": "canary:Trainable", "scheduler": {"name": "canary:Scheduler"}}
+        spec |= {"trainable": "canary:Trainable", "trackers": ["optuna", "canary:Tracker"]}
+        spec |= {
+            part: {"name": f"canary:{part.capitalize()}"} for part in ("scheduler", "searcher")
+        }
         provenance |= {"paths": [str(nest)]}
         changed = (json.dumps(spec), json.dumps(provenance))
         database.execute("UPDATE sweep SET spec = ?, provenance = ?", changed)
@@ -88,6 +106,16 @@ def test_who_goes_on_with_it_runs_what_it_names(
 ) -> None:
     assert Here(capsys, foreign.root)("resume", "demo")[0] == 0
     assert has_sung(foreign)
+    assert (foreign.root / "told").exists()
+
+
+@pytest.mark.parametrize("command", ["verify", "sync"])
+def test_a_tracker_of_somebody_elses_is_said_to_be_left_out(
+    command: str, foreign: Folder, capsys: pytest.CaptureFixture[str]
+) -> None:
+    _, out, err = Here(capsys, foreign.root)(command, "demo")
+    assert "canary:Tracker" in out + err
+    assert "no installed tracker" in out + err
 
 
 def test_a_scheduler_of_ones_own_is_looked_at_by_what_it_said_when_the_sweep_was_created(

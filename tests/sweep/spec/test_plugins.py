@@ -1,9 +1,15 @@
+import re
 from pathlib import Path
 
 import pytest
 
-from sweep import plugins
+from sweep import plugins, pools, schedulers, searchers, trackers
 from sweep.errors import UnknownName, UsageError
+from sweep.plugins import Kind
+from tests.support.installed import install
+from trainables.algorithms.ppo import PPO
+from trainables.errors import ConfigError
+from trainables.policies.filters import FilterConfig, make_filter
 
 
 def find(folder: Path, name: str, text: str) -> None:
@@ -49,3 +55,94 @@ def test_folders_are_appended_to_the_import_path_never_put_first(tmp_path: Path)
 def test_an_unknown_algorithm_is_answered_with_those_there_are() -> None:
     with pytest.raises(UnknownName, match=r"known: .*ppo"):
         plugins.find_trainable("pppo", [])
+
+
+# ---- all kinds alike ----------------------------------------------------------------------------
+
+KINDS = (schedulers.KIND, searchers.KIND, pools.KIND, trackers.KIND, plugins.TRAINABLES)
+
+
+@pytest.fixture(params=KINDS, ids=lambda kind: kind.what)
+def kind(request: pytest.FixtureRequest) -> Kind:
+    found: Kind = request.param
+    return found
+
+
+@pytest.fixture
+def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder of installed packages."""
+    monkeypatch.syspath_prepend(tmp_path / "site")
+    return tmp_path / "site"
+
+
+def test_every_shipped_one_is_derived_from_what_is_asked_of_others(kind: Kind) -> None:
+    assert plugins.names(kind.package)
+    for name in plugins.names(kind.package):
+        assert kind.base in kind.find(name).__mro__[1:]
+
+
+def test_entry_points_are_among_the_known_names_and_the_nearest_is_told(
+    kind: Kind, site: Path
+) -> None:
+    install(site, "known_x", {}, {kind.package: {"their-own": "known_x.nowhere:Thing"}})
+    with pytest.raises(UnknownName, match=r"known: \w.*their-own; did you mean 'their-own'") as got:
+        kind.find("theirown")
+    assert set(plugins.names(kind.package)) < set(got.value.known)
+
+
+def test_what_is_not_derived_from_the_base_is_refused_by_path_and_by_entry_point(
+    kind: Kind, site: Path
+) -> None:
+    path = "stranger_x.parts:Stranger"
+    install(
+        site,
+        "stranger_x",
+        {"parts": "class Stranger: pass"},
+        {group.package: {"stranger": path} for group in KINDS},
+    )
+    base = f"{kind.base.__module__}.{kind.base.__name__}"
+    for name in (path, "stranger"):
+        told = f"{kind.what}: '{name}' is the class Stranger; expected a subclass of {base}"
+        with pytest.raises(UsageError, match=re.escape(told)):
+            kind.find(name)
+
+
+def test_the_base_itself_is_none(kind: Kind) -> None:
+    with pytest.raises(UsageError, match="expected a subclass"):
+        kind.find(f"{kind.base.__module__}:{kind.base.__name__}")
+
+
+def test_a_name_that_two_packages_have_is_refused_with_both_meanings(
+    kind: Kind, site: Path
+) -> None:
+    for package in ("first_y", "second_y"):
+        install(site, package, {}, {kind.package: {"twice": f"{package}:Thing"}})
+    with pytest.raises(UsageError, match="both first_y:Thing and second_y:Thing 'twice'; write"):
+        kind.find("twice")
+
+
+def test_what_is_shipped_is_never_hidden_by_an_entry_point(kind: Kind, site: Path) -> None:
+    shipped = plugins.names(kind.package)[0]
+    install(site, "hiding_x", {}, {kind.package: {shipped: "hiding_x.nowhere:Thing"}})
+    assert kind.find(shipped).__module__ == f"{kind.package}.{shipped}"
+
+
+def test_an_entry_point_that_leads_nowhere_is_answered_with_what_is_missing(
+    kind: Kind, site: Path
+) -> None:
+    install(site, "empty_x", {}, {kind.package: {"gone": "empty_x.gone:Thing"}})
+    with pytest.raises(UsageError, match=rf"{kind.what}: no module 'empty_x.gone'"):
+        kind.find("gone")
+
+
+def test_settings_name_what_is_installed_and_are_answered_with_it(site: Path) -> None:
+    groups = {"trainables.filters": {"theirs": "set_x:F"}, "trainables.envs": {"maze": "set_x:M"}}
+    install(site, "set_x", {}, groups)
+    with pytest.raises(ConfigError, match="'ConcurrentMeanStdFilter', 'theirs', package"):
+        PPO.check_config({"env": "CartPole-v1", "observation_filter": "their"})
+    with pytest.raises(ConfigError, match=r"observation_filter: .* class or callable in set_x"):
+        make_filter(FilterConfig(observation_filter="theirs"), (1,))
+    with pytest.raises(ConfigError, match="did you mean 'maze'"):
+        PPO.check_config({"env": "mazes"})
+    with pytest.raises(ConfigError, match="'set_x:M' is not allowed; expected an environment cla"):
+        PPO.check_config({"env": "maze"})

@@ -168,7 +168,10 @@ def test_a_scheduler_that_keeps_something_is_caught() -> None:
 @pytest.mark.parametrize(
     ("name", "says"),
     [
-        ("tests.support.schedulers:NoScheduler", "is no subclass of sweep.schedulers.Scheduler"),
+        (
+            "tests.support.schedulers:NoScheduler",
+            "expected a subclass of sweep.schedulers.Scheduler",
+        ),
         ("tests.support.schedulers:FirstPost", "did you mean 'FirstPast'"),
         ("tests.nowhere:Any", "no module 'tests.nowhere'"),
     ],

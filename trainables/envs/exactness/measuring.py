@@ -31,7 +31,7 @@ import gymnasium
 from joblib.externals.loky.backend import get_context
 
 from trainables.core import rng
-from trainables.core.importing import load_module
+from trainables.core.importing import import_module
 from trainables.core.processes import (
     ONE_THREAD,
     Parent,
@@ -55,7 +55,7 @@ from trainables.envs.exactness.watching import (
     watched,
 )
 from trainables.envs.make import EnvironmentConfig, EnvSpaces, checked_spaces, make_env
-from trainables.errors import ConfigError
+from trainables.errors import ConfigError, NotImportable
 
 logger = logging.getLogger(__name__)
 
@@ -424,8 +424,8 @@ def _unpacked(packed: bytes) -> tuple[EnvironmentConfig, bool]:
         gymnasium.registry.setdefault(config.env, spec)
     entry = getattr(spec, "entry_point", None) or config.env
     if isinstance(entry, str) and ":" in entry and creator is None:
-        with contextlib.suppress(ConfigError):  # making it says so
-            load_module("env", entry)
+        with contextlib.suppress(NotImportable):  # making it says so
+            import_module(entry)
     return config, restarts
 
 
