@@ -4,13 +4,16 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.ready
 
-.PHONY: run test check chaos setup clean
+.PHONY: run test test-rest check chaos setup clean
 
 run: setup ## the main job: search, train, checkpoint, compare
 	$(BIN)/sweep run search_spaces/quickstart.yaml --trials 8 --name quickstart-$$(date +%Y%m%d-%H%M%S)
 
-test: setup ## every test that CI runs
-	$(BIN)/python -m pytest -n 2
+test: setup ## the tests to run while you work: all but the slow ones
+	$(BIN)/python -m pytest -n 2 --dist worksteal --durations 30 -m "not slow"
+
+test-rest: setup ## every other test: kills, real servers, many processes
+	$(BIN)/python -m pytest -n 2 --dist worksteal --durations 30 -m slow
 
 check: setup ## format, lint, types, import floors
 	$(BIN)/ruff format --check .

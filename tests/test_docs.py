@@ -35,13 +35,13 @@ def commands(page: Path) -> list[str]:
 README = commands(HERE / "README.md")
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(HERE)))
 def test_every_yaml_block_is_a_spec_that_works(page: Path) -> None:
     for body in blocks(page, "yaml"):
         assert specs.parse(body, str(page)).trials >= 1
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(HERE)))
 def test_every_make_command_is_a_target(page: Path) -> None:
     targets = set(re.findall(r"^([a-z]+):", (HERE / "Makefile").read_text(), re.MULTILINE))
     for command in commands(page):
@@ -49,7 +49,7 @@ def test_every_make_command_is_a_target(page: Path) -> None:
             assert command.split()[1] in targets
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(HERE)))
 def test_every_link_leads_somewhere(page: Path) -> None:
     for target in re.findall(r"\]\((?!https?:)([^)#]+)\)", page.read_text()):
         assert (page.parent / target).exists(), target
@@ -81,6 +81,7 @@ def call(handler: Path, words: list[str]) -> subprocess.CompletedProcess[str]:
     )
 
 
+@pytest.mark.slow
 def test_every_command_of_the_readme_works_in_its_order(handler: Path) -> None:
     """The long one is only prepared, and the page is opened by the test below."""
     for command in README:
@@ -93,6 +94,7 @@ def test_every_command_of_the_readme_works_in_its_order(handler: Path) -> None:
     assert (handler / "winner" / "policy.onnx").is_file()
 
 
+@pytest.mark.slow
 def test_the_trainer_works_alone_as_the_readme_shows(handler: Path) -> None:
     done = call(handler, [sys.executable, "alone.py"])
     assert done.returncode == 0, done.stderr
@@ -119,6 +121,7 @@ def page_of_all_sweeps(tmp_path: Path) -> Iterator[str]:
     process.wait(timeout=30)
 
 
+@pytest.mark.slow
 def test_the_page_opens(page_of_all_sweeps: str) -> None:
     def answers() -> bool:
         try:

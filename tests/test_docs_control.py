@@ -43,6 +43,7 @@ def iterations(folder: Folder) -> list[int]:
     return found if len(found) > 1 else [0]
 
 
+@pytest.mark.slow
 def test_every_command_of_the_page_works_in_its_order(
     live: Folder, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

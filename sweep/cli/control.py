@@ -4,7 +4,6 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
-from rich.text import Text
 
 from sweep.cli.options import (
     answering,
@@ -17,9 +16,10 @@ from sweep.cli.options import (
     root_option,
     wait_option,
 )
-from trainables.errors import printable
 
 if TYPE_CHECKING:
+    from rich.text import Text
+
     from sweep.ledger.requests import Verb
 
 
@@ -27,8 +27,12 @@ if TYPE_CHECKING:
 # What became of a request to a sweep's driver, in a line.
 
 
-def answer_text(data: dict[str, Any]) -> Text:
+def answer_text(data: dict[str, Any]) -> "Text":
     """The driver's answer, or what the request waits for."""
+    from rich.text import Text
+
+    from trainables.errors import printable
+
     name = printable(data["name"])
     if data["state"] == "done":
         return Text(f"{name}: {printable(data['answer'])}")

@@ -10,6 +10,7 @@ from benchmarks.search.__main__ import Match, play, read
 from benchmarks.search.trace import Report, Trace
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("game", games.NAMES)
 def test_a_scheduler_plays_every_game_with_the_settings_that_all_are_given(game: str) -> None:
     figures = play(Match("schedulers", "sweep", "asha", game, 0), "")
@@ -17,6 +18,7 @@ def test_a_scheduler_plays_every_game_with_the_settings_that_all_are_given(game:
     assert all(math.isfinite(regret) and regret >= 0 for regret in figures["regret"].values())
 
 
+@pytest.mark.slow
 def test_a_match_repeats_itself() -> None:
     match = Match("searchers", "sweep", "tpe, asha", "hartmann", 3)
     assert play(match, "") == play(match, "")
@@ -28,6 +30,7 @@ def test_a_population_is_bred_on_every_game_for_it(game: str) -> None:
     assert figures["spent"] == figures["budget"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("kind", "method"),
     [("schedulers", "SuccessiveHalvingPruner"), ("searchers", "TPE, SuccessiveHalvingPruner")],

@@ -2,10 +2,13 @@
 
 from pathlib import Path
 
+import pytest
+
 from benchmarks.chaos import drivers
 from benchmarks.chaos.store_cases import Cases
 
 
+@pytest.mark.slow
 def test_of_two_commands_that_start_together_one_runs_and_the_other_is_code_3(
     tmp_path: Path,
 ) -> None:

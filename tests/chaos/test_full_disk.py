@@ -7,6 +7,7 @@ import pytest
 from benchmarks.chaos import full_disk
 
 
+@pytest.mark.slow
 def test_a_full_disk_costs_no_trial_anything(tmp_path: Path) -> None:
     if not full_disk.can_mount():
         pytest.skip("file systems cannot be mounted here")

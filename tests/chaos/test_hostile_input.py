@@ -25,6 +25,7 @@ GIVEN = (
 )
 
 
+@pytest.mark.slow
 def test_the_list_of_attacks_and_what_chance_makes_of_specs_and_ledgers_is_answered_well() -> None:
     stream = rng.generator(0, "hostile")
     texts, ledger = shipped(), sample()

@@ -128,6 +128,7 @@ def processes_of(root: Path) -> list[psutil.Process]:
     return found
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("place", "count"), KILLS)
 def test_a_killed_driver_is_resumed_as_if_nothing_had_happened(
     runner: Runner, straight: Folder, place: str, count: int
@@ -146,6 +147,7 @@ def test_a_killed_driver_is_resumed_as_if_nothing_had_happened(
     assert_optuna_agrees(runner.folder)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("place", "count"), KILLS)
 def test_a_killed_worker_costs_only_its_own_trial_one_slice(
     runner: Runner, straight: Folder, place: str, count: int
@@ -163,6 +165,7 @@ def test_a_killed_worker_costs_only_its_own_trial_one_slice(
     assert_left_clean(runner.folder)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("place", ["submitted", "stepping", "recorded"])
 def test_without_batches_every_curve_is_still_the_uninterrupted_one(
     runner: Runner, place: str
@@ -222,6 +225,7 @@ def seed_by_seed(folder: Folder) -> list[tuple[int, int, Status, object, object]
     ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("search", "final_evaluation"),
     [("decided:3:self", "submitted:3:self"), ("stepping:15:parent", "checkpoint whole:9:parent")],
@@ -239,6 +243,7 @@ def test_trials_of_several_seeds_and_their_exam_are_killed_and_resumed_to_the_bi
     assert_left_clean(runner.folder)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("count", [1, 3])
 def test_mlflow_misses_nothing_and_has_nothing_twice(runner: Runner, count: int) -> None:
     spec = SPEC.format(trackers="mlflow, optuna", more="")
@@ -249,6 +254,7 @@ def test_mlflow_misses_nothing_and_has_nothing_twice(runner: Runner, count: int)
     assert_optuna_agrees(runner.folder)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("pool", ["loky", "inline"])
 @pytest.mark.parametrize("times", [1, 2])
 def test_ctrl_c_once_or_twice_leaves_a_sweep_that_goes_on_as_if_nothing_had_happened(

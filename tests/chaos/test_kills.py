@@ -9,6 +9,7 @@ from benchmarks.chaos.store_cases import Cases
 from benchmarks.chaos.victims import Victim
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("victim", "count"),
     [(Victim.GROUP, 15), (Victim.DRIVER, 10), (Victim.WORKER, 5), (Victim.ROLLOUT, 10)],

@@ -3,6 +3,8 @@
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from sweep.history.events import Status
 from sweep.history.trial import Trial
 from sweep.ledger.folder import Folder
@@ -38,6 +40,7 @@ def make(root: Path, name: str, whats: tuple[str, ...], key: str, **changes: Any
     return sweeps.make(root, **{"name": name, **given, **changes})
 
 
+@pytest.mark.slow
 def test_R15_what_an_environment_does_costs_its_own_trial_alone_and_is_named(
     tmp_path: Path,
 ) -> None:
@@ -79,6 +82,7 @@ def light(root: Path, whats: tuple[str, ...], limits: dict[str, Any]) -> list[Tr
     return trials
 
 
+@pytest.mark.slow
 def test_R15_a_segfault_and_a_hang_in_C_end_their_own_processes_alone(tmp_path: Path) -> None:
     limits = {"no_progress_s": 6.0, "max_failures": 0}
     segfault, _, hang, _ = light(tmp_path, ("segfault", "well", "hang", "well"), limits)

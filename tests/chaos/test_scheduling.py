@@ -9,6 +9,7 @@ from benchmarks.chaos.store_cases import Cases, Failed
 from sweep.slices import retention
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(10))  # 200 sweeps, in parts that run side by side
 def test_R18_whatever_happens_to_a_sweep_its_promises_hold(seed: int) -> None:
     happened = scheduling.case(seed, 20, shrinks=False)

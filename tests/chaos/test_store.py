@@ -27,6 +27,7 @@ def test_every_call_of_saving_may_fail(tmp_path: Path) -> None:
     assert any(line["refused"] for line in lines)
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not store_faults.can_trace(), reason="strace is not here, or may not trace")
 @pytest.mark.parametrize("fault", ["signal=KILL", "error=ENOSPC"])
 def test_a_system_call_of_each_kind_fails_or_is_the_last(fault: str) -> None:
@@ -41,6 +42,7 @@ def test_a_flipped_bit_is_noticed_in_every_byte_of_a_segment(tmp_path: Path) -> 
             assert trial.flip(range(path.stat().st_size), 0, path)["tried"] >= 100
 
 
+@pytest.mark.slow
 def test_the_list_of_attacks_and_what_chance_makes_of_it_runs_nothing() -> None:
     stream = rng.generator(0, "hostile")
     listed = {**FILES, **{f"pickle {k}": store_hostile.in_file(v) for k, v in PICKLES.items()}}
@@ -51,6 +53,7 @@ def test_the_list_of_attacks_and_what_chance_makes_of_it_runs_nothing() -> None:
     assert strangers.survived(store_hostile.JAIL, made)["good"] > 0
 
 
+@pytest.mark.slow
 def test_the_jail_notices_what_it_is_there_for() -> None:
     leaky = replace(store_hostile.JAIL, module="tests.support.leaky_jail")
     deeds = {name: name.encode() for name in ("import", "process", "open", "slow", "fault")}

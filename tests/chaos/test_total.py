@@ -18,6 +18,7 @@ def call(root: Path, *words: object) -> int:
     return process.returncode
 
 
+@pytest.mark.slow
 def test_the_total_is_exact_under_workers_kills_and_top_ups(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -90,6 +90,7 @@ def kill_and_wait(pid: int) -> None:
     os.close(descriptor)
 
 
+@pytest.mark.slow
 def test_a_process_in_which_an_earlier_trial_still_runs_takes_no_other(tmp_path: Path) -> None:
     with closing(loky.Pool(1)) as pool:
         name = "tests.support.mishaps:stays"

@@ -191,6 +191,7 @@ def noisy(at: CurvePoint) -> dict[str, Any]:
     return {**result, "score": result["score"] + luck}
 
 
+@pytest.mark.slow
 def test_with_racing_it_ends_the_same_however_its_driver_is_killed(name: str) -> None:
     raced = spec(
         name, trials=min(3, trials(name)), stop={"training_iteration": 4}, replicas=3, racing=True

@@ -67,6 +67,7 @@ def test_each_proposal_lies_in_the_space_and_is_no_earlier_one(name: str) -> Non
     assert len({json.dumps(searched) for searched in made.proposals}) == count
 
 
+@pytest.mark.slow
 def test_fifteen_and_fifteen_in_another_process_equal_thirty() -> None:
     """The second half is proposed by a process that knows the history alone."""
     made = [

@@ -43,6 +43,7 @@ def test_it_is_made_with_what_is_given(capsys: pytest.CaptureFixture[str]) -> No
     assert "--env-config: 30" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_what_breaks_while_it_is_stepped_is_told(capsys: pytest.CaptureFixture[str]) -> None:
     broken = report(capsys, f"{HERE}:Broken", "--env-config", "{what: shape}")
     assert any("shape" in text for text in broken["breaches"])
@@ -55,6 +56,7 @@ def test_spaces_in_which_no_policy_can_live_are_told(capsys: pytest.CaptureFixtu
     assert found["steps_per_s"] is None
 
 
+@pytest.mark.slow
 def test_the_text_holds_the_level_and_why(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["check-env", f"{HERE}:Hidden", *QUICK]) == 0
     out = " ".join(capsys.readouterr().out.split())

@@ -54,6 +54,7 @@ def test_help_imports_nothing_heavy(arguments: list[str], tmp_path: Path) -> Non
     assert not imported(*arguments, cwd=tmp_path) & HEAVY
 
 
+@pytest.mark.slow
 def test_looking_at_sweeps_needs_neither_torch_nor_optuna(here: Here, spec: Path) -> None:
     here("run", spec, "--pool", "inline")
     for command in (["ls"], ["status", "demo"], ["results", "demo"], ["show", "demo", 0]):
@@ -290,6 +291,7 @@ def test_a_warning_that_nobody_reads_ends_no_sweep(here: Here, tmp_path: Path) -
     assert "demo stopped" in out
 
 
+@pytest.mark.slow
 def test_a_command_whose_streams_were_closed_ends_as_ever(here: Here, tmp_path: Path) -> None:
     """Worker processes, which inherit what is closed, included."""
     path = write_spec(tmp_path, trials=1, scheduler="fifo")
@@ -449,6 +451,7 @@ def test_a_name_that_exists_is_refused_and_left_alone(here: Here, spec: Path) ->
     assert here.json("results", "demo") == before
 
 
+@pytest.mark.slow
 def test_a_mistake_on_the_real_command_line(tmp_path: Path) -> None:
     write_spec(tmp_path, metrik="loss")
     process = start("run", "spec.yaml", cwd=tmp_path)

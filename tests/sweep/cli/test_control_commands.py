@@ -51,6 +51,7 @@ def running(folder: Folder) -> list[int]:
     return [trial.number for trial in sweeps.history(folder).of(Status.RUNNING)]
 
 
+@pytest.mark.slow
 def test_a_running_sweep_does_what_it_is_asked(live: Folder, here: Here) -> None:
     code, out, _ = here("pause", "demo", 0)
     assert (code, out.startswith("demo: trial 0 paused")) == (0, True)
@@ -91,6 +92,7 @@ def status(folder: Folder, trial: int) -> Status | None:
     return trials[trial].status if trial < len(trials) else None
 
 
+@pytest.mark.slow
 def test_a_paused_sweep_says_so_and_goes_on(live: Folder, here: Here) -> None:
     assert here("pause", "demo")[0] == 0
     wait_until(lambda: running(live) == [])
@@ -152,6 +154,7 @@ def test_without_a_driver_the_command_says_what_it_waits_for(here: Here, finishe
     ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("place", OF_A_REQUEST)
 def test_a_request_is_followed_once_whenever_its_driver_is_killed(
     tmp_path: Path, finished: Folder, place: str, monkeypatch: pytest.MonkeyPatch

@@ -31,6 +31,7 @@ def spent(course: SimulationResult) -> tuple[float, float]:
     return sum(r.seconds for r in replicas), sum(r.steps for r in replicas)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("budget", "seconds", "words"),
     [

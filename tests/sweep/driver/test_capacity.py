@@ -116,6 +116,7 @@ def test_a_worker_process_sees_what_its_slot_is_given(tmp_path: Path) -> None:
     assert row.metrics["visible"] == "GPU-a"
 
 
+@pytest.mark.slow
 def test_a_sweep_shares_the_machine_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "GPU-a,GPU-b")
     folder = sweeps.make(

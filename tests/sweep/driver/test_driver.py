@@ -241,6 +241,7 @@ def interrupt_after(folder: Folder, iterations: int) -> None:
             assert driver.run() == "stopped"
 
 
+@pytest.mark.slow
 def test_a_top_up_that_is_killed_as_it_begins_is_still_a_top_up(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -278,6 +279,7 @@ def test_a_function_with_folders_leaves_nothing_behind(tmp_path: Path) -> None:
     assert not list((tmp_path / "s").rglob(".tmp-*"))
 
 
+@pytest.mark.slow
 def test_a_damaged_checkpoint_costs_one_interval_and_is_named(tmp_path: Path) -> None:
     scheduler = {"name": "asha", "grace_period": 2}
     straight = sweeps.make(tmp_path / "a", searcher="random", scheduler=scheduler)

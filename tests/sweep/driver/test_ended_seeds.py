@@ -80,6 +80,7 @@ def test_seeds_that_are_done_early_do_not_hold_back_the_others(tmp_path: Path) -
     assert [[r.iteration for r in trial.replicas] for trial in trials] == [[2, 5]] * 3
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["asha", "hyperband"])
 @pytest.mark.parametrize("seed", range(6))
 def test_how_far_the_others_come_depends_on_no_clock(name: str, seed: int) -> None:

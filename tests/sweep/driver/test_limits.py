@@ -36,6 +36,7 @@ def run(folder: Folder) -> list[Trial]:
     return sweeps.history(folder).trials
 
 
+@pytest.mark.slow
 def test_a_trial_without_progress_is_begun_again_from_its_last_checkpoint(tmp_path: Path) -> None:
     folder = make(tmp_path, "Hangs", limits={"no_progress_s": 4.0})
     hung, other = run(folder)
@@ -58,6 +59,7 @@ def test_a_trial_that_takes_more_memory_than_it_may_fails_with_the_cause(tmp_pat
     assert (other.slices, lost(folder, 1)) == (1, [])
 
 
+@pytest.mark.slow
 def test_a_trial_whose_time_is_over_in_an_endless_iteration_is_stopped(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -323,6 +323,7 @@ def test_the_command_line_says_it_in_one_line_and_everything_shows_the_new_metri
 # ---- copies -------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:The ``noload`` loader:sqlalchemy.exc.SADeprecationWarning")
 def test_copies_are_made_equal_to_what_the_new_metric_says(tmp_path: Path) -> None:
     """Of several seeds: curve and score of a trial's run are of the metric."""

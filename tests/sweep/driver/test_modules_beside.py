@@ -109,6 +109,7 @@ def write(tmp_path: Path, **config: Any) -> Path:
     return write_spec(folder, **PPO, config={**CONFIG, **config})
 
 
+@pytest.mark.slow
 def test_what_settings_name_is_found_beside_the_spec_in_every_process_of_a_trial(
     anew: Callable[..., str], seen: Callable[[str], set[int]], tmp_path: Path
 ) -> None:
@@ -125,6 +126,7 @@ def test_what_settings_name_is_found_beside_the_spec_in_every_process_of_a_trial
     anew("resume", "demo", "--trials", 2, "--jobs", 1)
 
 
+@pytest.mark.slow
 def test_who_comes_later_finds_it_too(
     anew: Callable[..., str], seen: Callable[[str], set[int]], tmp_path: Path
 ) -> None:

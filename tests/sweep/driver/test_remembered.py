@@ -150,6 +150,7 @@ def test_what_a_ledger_cannot_hold_costs_the_trial_that_remembers_it(tmp_path: P
     assert "remembers() returned {'first': <object" in trial.replicas[0].error
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("env", "how", "call"),
     [

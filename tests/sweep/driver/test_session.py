@@ -58,6 +58,7 @@ def wait_for_line(process: "subprocess.Popen[str]", words: str) -> None:
     raise AssertionError(f"it ended without a line with {words!r}")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("whole_group", [False, True])
 @pytest.mark.parametrize(
     ("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGHUP, 129)]
@@ -108,6 +109,7 @@ def test_the_second_ctrl_c_ends_at_once(endless: "subprocess.Popen[str]", tmp_pa
     assert {trial.status for trial in history.trials} == {Status.PAUSED}
 
 
+@pytest.mark.slow
 def test_an_impatient_person_ends_it_without_a_traceback(
     running: "subprocess.Popen[str]", tmp_path: Path
 ) -> None:
@@ -123,6 +125,7 @@ def test_an_impatient_person_ends_it_without_a_traceback(
     assert resumed.returncode == 0
 
 
+@pytest.mark.slow
 def test_a_job_that_is_suspended_and_goes_on_loses_nothing(
     running: "subprocess.Popen[str]", tmp_path: Path
 ) -> None:
@@ -139,6 +142,7 @@ def test_a_job_that_is_suspended_and_goes_on_loses_nothing(
     assert not [replica for trial in trials for replica in trial.replicas if replica.lost]
 
 
+@pytest.mark.slow
 def test_a_reader_that_goes_away_ends_no_sweep(
     running: "subprocess.Popen[str]", tmp_path: Path
 ) -> None:

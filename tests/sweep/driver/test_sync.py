@@ -58,6 +58,7 @@ def differences(folder: Folder) -> list[str]:
     return tracker.differences()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("fault", [fault for fault in Fault if fault is not Fault.NONE])
 def test_training_goes_on_whatever_the_server_does_and_the_rest_is_sent_once(
     tmp_path: Path, proxy: FaultyProxy, fault: Fault

@@ -264,6 +264,7 @@ def stopped(tmp_path: Path) -> Iterator["subprocess.Popen[str]"]:
     process.communicate()
 
 
+@pytest.mark.slow
 def test_a_driver_that_comes_back_to_a_sweep_of_another_machine_leaves_it(
     stopped: "subprocess.Popen[str]", tmp_path: Path
 ) -> None:

@@ -125,6 +125,7 @@ def columns(path: Path) -> dict[str, list[tuple[object, ...]]]:
         return {name: list(database.execute(f"PRAGMA table_info('{name}')")) for (name,) in names}
 
 
+@pytest.mark.slow
 def test_a_new_sweep_does_not_wait_for_alembic(tmp_path: Path) -> None:
     code = """
 import sys

@@ -203,6 +203,7 @@ def test_what_a_trainable_started_ends_with_it(tmp_path: Path) -> None:
     wait_until(lambda: not psutil.pid_exists(int(told.read_text())))
 
 
+@pytest.mark.slow
 def test_validate_says_what_it_is_at_and_what_it_did_not_try(here: Here, tmp_path: Path) -> None:
     prepared_with("Slow", tmp_path, stuck=1)
     code, out, err = here("validate", tmp_path / "spec.yaml", "--for", "5")

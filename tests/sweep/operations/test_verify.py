@@ -252,6 +252,7 @@ def test_a_study_that_differs_is_made_equal_again(folder: Folder, statement: str
     assert told(repair(folder).left) == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("statement", MLFLOW)
 def test_runs_that_differ_are_made_equal_again(folder: Folder, statement: str) -> None:
     execute(folder.mlflow, statement)

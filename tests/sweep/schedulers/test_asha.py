@@ -274,6 +274,7 @@ def test_who_ends_worse_than_one_that_waits_is_not_the_winner() -> None:
     assert statuses == ["PRUNED", "PRUNED", "COMPLETED", "COMPLETED"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "more",
     [

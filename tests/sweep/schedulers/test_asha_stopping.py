@@ -71,6 +71,7 @@ def test_nobody_ends_where_none_has_a_score() -> None:
     assert all(trial.iteration >= 3 for trial in course.history.trials)
 
 
+@pytest.mark.slow
 def test_a_killed_sweep_decides_the_same() -> None:
     course = check_kills({**SPEC, "trials": 5}, curve, slots=2)
     assert course.history.of(Status.COMPLETED)

@@ -54,6 +54,7 @@ def test_where_a_rung_holds_promoted_trials_only_their_neighbours_are_proposed()
     assert all(abs(x - BEST_X) < 0.25 for x in found), found
 
 
+@pytest.mark.slow
 def test_it_comes_nearer_to_the_best_settings_than_chance_under_halving() -> None:
     def miss(searcher: Any) -> list[float]:
         tried = [proposals(searcher, seed, 40)[20:] for seed in SEEDS]

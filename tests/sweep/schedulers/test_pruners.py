@@ -168,6 +168,7 @@ def test_optunas_successive_halving_remembers_its_rungs() -> None:
     assert follow(simulate(spec(asked), curve, slots=1), rule) > 3
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "scheduler",
     [

@@ -144,6 +144,7 @@ def steps(folder: Folder) -> int:
     return sum(r.iteration for r in sweeps.history(folder).replicas(*Status))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("scheduler", ["fifo", "asha"])
 def test_a_clear_winner_is_found_with_fewer_steps_and_has_all_its_seeds(
     tmp_path: Path, scheduler: str

@@ -89,6 +89,7 @@ def alone(tmp_path_factory: pytest.TempPathFactory) -> Result:
     return result_of(folder, [run_slice(spec_in(folder))])
 
 
+@pytest.mark.slow
 def test_in_slices_of_one_iteration_each_restored_cold(alone: Result, tmp_path: Path) -> None:
     outcomes: list[SliceOutcome] = []
     sources: tuple[Saved, ...] = ()
@@ -101,6 +102,7 @@ def test_in_slices_of_one_iteration_each_restored_cold(alone: Result, tmp_path: 
     assert result_of(tmp_path, outcomes) == alone
 
 
+@pytest.mark.slow
 def test_after_three_other_trials_in_the_same_worker(alone: Result, tmp_path: Path) -> None:
     for number in range(1, 4):
         other = spec_in(tmp_path / str(number), trial=number, seed=number, goal=Goal(1))
@@ -108,6 +110,7 @@ def test_after_three_other_trials_in_the_same_worker(alone: Result, tmp_path: Pa
     assert result_of(tmp_path / "this", [run_slice(spec_in(tmp_path / "this"))]) == alone
 
 
+@pytest.mark.slow
 def test_in_a_worker_of_the_pool_and_restored_in_another(alone: Result, tmp_path: Path) -> None:
     half = spec_in(tmp_path, goal=Goal(ITERATIONS // 2), paths=(str(Path.cwd()),))
     with closing(loky.Pool(1)) as pool:

@@ -118,6 +118,7 @@ def test_the_time_of_a_trial_is_counted_over_its_slices(tmp_path: Path) -> None:
     assert sum(point.seconds for point in trial.replicas[0].curve) >= 0.3
 
 
+@pytest.mark.slow
 def test_a_sweep_whose_trials_nothing_ends_warns_before_it_begins(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -137,6 +137,7 @@ def test_a_sweep_without_an_end_is_noticed(monkeypatch: pytest.MonkeyPatch) -> N
         simulate({"limits": {"slice_s": 1.0}}, lambda at: {"score": 0.0})
 
 
+@pytest.mark.slow
 def test_the_examples_of_the_page_run(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -83,6 +83,7 @@ connect(Story.create(pathlib.Path(sys.argv[1]), "killed").where)
 """
 
 
+@pytest.mark.slow
 def test_a_kill_while_the_tables_are_made_leaves_none_that_are_half_made(tmp_path: Path) -> None:
     """In the middle of a migration, from where MLflow can never go on."""
     child = subprocess.Popen([sys.executable, "-c", CONNECT, str(tmp_path)])
@@ -797,6 +798,7 @@ def test_mlflows_page_knows_every_word_of_the_address(told: Story, root: Path) -
 # ---- a server -----------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_a_real_server_that_hangs_is_given_up_on_soon_and_gets_the_rest_later(
     root: Path, tmp_path: Path
 ) -> None:

@@ -371,6 +371,7 @@ def reading(method: Any, story: Story, read: list[int]) -> Any:
 # ---- crashes ------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("size", [1, 3])
 def test_pieces_that_come_again_after_a_crash_leave_the_same_study(told: Story, size: int) -> None:
     count = len(told.records)
@@ -384,6 +385,7 @@ def test_pieces_that_come_again_after_a_crash_leave_the_same_study(told: Story, 
     assert_whole(told)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("survives", range(9))
 def test_a_failure_in_the_midst_of_publishing_leaves_nothing_out_and_nothing_twice(
     told: Story, monkeypatch: pytest.MonkeyPatch, survives: int
@@ -397,6 +399,7 @@ def test_a_failure_in_the_midst_of_publishing_leaves_nothing_out_and_nothing_twi
     assert_whole(told)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("survives", range(7))
 def test_a_failure_while_the_copy_is_made_anew_leaves_a_whole_study(
     told: Story, monkeypatch: pytest.MonkeyPatch, survives: int

@@ -249,11 +249,13 @@ def test_a_trial_of_one_seed_has_one_run_and_its_tests_are_below_it(
     assert len(ended) == 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("size", [1000, 3])
 def test_optunas_copy_has_the_aggregate_and_the_seeds_scores(grouped: Folder, size: int) -> None:
     assert_study_agrees(grouped, size)
 
 
+@pytest.mark.slow
 def test_optunas_copy_follows_a_race(raced: Folder) -> None:
     assert_study_agrees(raced, 4)
 

@@ -76,6 +76,7 @@ def told(changes: Mapping[str, Any]) -> list[tuple[float, float]]:
     return found
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", VARIANTS)
 def test_from_a_third_on_a_sweep_is_about_as_far_as_it_says(name: str) -> None:
     found = told(VARIANTS[name])

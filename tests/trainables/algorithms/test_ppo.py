@@ -144,6 +144,7 @@ def test_a_loss_that_is_not_finite_is_named_and_the_weights_stay() -> None:
     trainer.stop()
 
 
+@pytest.mark.slow
 def test_ppo_learns_cartpole() -> None:
     trainer = PPO({"env": "CartPole-v1", "seed": 1, "num_envs_per_worker": 8,
                    "rollout_fragment_length": 32, "sgd_minibatch_size": 256, "num_sgd_iter": 20,

@@ -93,6 +93,7 @@ _plain: st.SearchStrategy[Any] = st.recursive(
 )
 
 
+@pytest.mark.slow
 @settings(max_examples=200, deadline=None)
 @given(_plain)
 def test_plain_data_comes_back_equal(value: Any) -> None:
@@ -413,6 +414,7 @@ def test_what_its_reader_would_refuse_is_refused_by_path(state: Any, path: str) 
     assert refusal.value.path == path
 
 
+@pytest.mark.slow
 def test_as_many_values_of_any_kind_as_are_written_can_be_read() -> None:
     units: list[Any] = [set(), {}, [], 0.5, "é"]
     for unit in units:
@@ -542,6 +544,7 @@ def _peak_of_reading(pickled: bytes) -> int:
         tracemalloc.stop()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("unit", SWELLING.values(), ids=SWELLING.keys())
 def test_reading_takes_no_more_memory_than_the_scan_has_counted(unit: bytes) -> None:
     for count in (1, 700, 20_000):
@@ -577,6 +580,7 @@ def test_whatever_is_written_swells_no_more_than_its_scan_says(value: Any) -> No
         scan(packed.pickled, len(packed.arrays), counted - 1)
 
 
+@pytest.mark.slow
 def test_what_would_swell_is_refused_before_anything_is_made() -> None:
     attack = _list_of(SWELLING["set"], MAX_OPCODES - 10)
     tracemalloc.start()

@@ -214,6 +214,7 @@ def test_W6_an_error_of_a_creator_that_was_given_the_whole_says_so() -> None:
         made(sized, sise=3)
 
 
+@pytest.mark.slow
 def test_T2_a_function_is_an_environment_and_two_of_one_name_stay_apart() -> None:
     kinds = [lambda _: Counting(length=3), lambda _: Counting(length=6)]
     trainers = [make({**SMALL, "env": kind, "evaluation_interval": 1}) for kind in kinds]

@@ -46,6 +46,7 @@ def test_variables_that_were_there_before_come_back(monkeypatch: pytest.MonkeyPa
     assert os.environ["SWEEP_TEST_PORT"] == "1"
 
 
+@pytest.mark.slow
 def test_K5_a_child_over_its_quota_fails_and_its_neighbour_in_the_quota_does_not() -> None:
     quota = {**ONE, "num_envs_per_worker": 1, "memory_per_worker": 2**28, "env": SITUATED}
     good = make({**quota, "env_config": {"megabytes": 1}})
@@ -101,6 +102,7 @@ def test_K6_thread_counts_reach_torch() -> None:
     assert torch.get_num_threads() == 1
 
 
+@pytest.mark.slow
 def test_K6_inter_op_threads_are_set_once_in_a_process() -> None:
     code = """
 import torch

@@ -107,6 +107,7 @@ assert "torch" not in sys.modules
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "course",
     [

@@ -72,6 +72,7 @@ def test_W7_the_frame_stack_and_the_wrappers_can_be_left_out() -> None:
     env.close()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("config", "expected"),
     [
@@ -127,6 +128,7 @@ def test_W7_in_evaluation_an_episode_is_the_whole_game_and_each_life_is_fired_at
     env.close()
 
 
+@pytest.mark.slow
 def test_P10_the_metrics_of_atari_are_those_of_whole_games() -> None:
     config = {"env": "ALE/Breakout-v5", "clip_rewards": False}
     trainer = make({**SMALL, **config, "rollout_fragment_length": 600, "train_batch_size": 600})
@@ -142,6 +144,7 @@ def test_P10_the_metrics_of_atari_are_those_of_whole_games() -> None:
     trainer.stop()
 
 
+@pytest.mark.slow
 def test_ppo_learns_evaluates_and_exports_pong_with_a_child_as_without(tmp_path: Path) -> None:
     alone = make(SMALL)
     result = run(alone, 1)[0]
@@ -154,6 +157,7 @@ def test_ppo_learns_evaluates_and_exports_pong_with_a_child_as_without(tmp_path:
     child.stop()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("workers", [0, 1])
 def test_P9_evaluation_cuts_a_game_off_at_the_horizon_wherever_it_is_played(workers: int) -> None:
     config = {"horizon": 11, "evaluation_num_episodes": 2, "evaluation_num_workers": workers}

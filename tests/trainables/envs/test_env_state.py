@@ -26,6 +26,7 @@ def level(env: str, **settings: Any) -> str:
     return measure(EnvironmentConfig(env=env, **settings)).level
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("env", EXACT)
 def test_environments_of_plain_attributes_are_exact(env: str) -> None:
     assert level(env) == "A"
@@ -39,6 +40,7 @@ def test_an_environment_with_hidden_state_is_found_out() -> None:
     assert level(f"{HERE}:Hidden") == "C"
 
 
+@pytest.mark.slow
 def test_leaving_a_wrappers_counter_out_is_found_out(monkeypatch: pytest.MonkeyPatch) -> None:
     from trainables.envs.exactness import levels
     from trainables.envs.state import capture as state
@@ -76,6 +78,7 @@ def test_measuring_leaves_the_global_streams_alone() -> None:
     assert np.random.random() == expected  # noqa: NPY002
 
 
+@pytest.mark.slow
 def test_state_that_would_be_left_out_is_never_called_exact() -> None:
     """It matters only after more episodes than are measured, so the measure cannot see it."""
     assert level(f"{HERE}:GrowsHarder") == "C"

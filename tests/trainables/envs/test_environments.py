@@ -147,6 +147,7 @@ def test_environments_of_one_trainer_have_the_same_spaces() -> None:
 # ---- which one is meant --------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_W6_a_creator_of_one_env_config_is_told_where_its_environment_stands() -> None:
     config = {"env": f"{HERE}:InContext", "env_config": {"offset": 9}, "num_workers": 1}
     trainer = make({**PLAIN, **config, "num_envs_per_worker": 2, "rollout_fragment_length": 4,
@@ -183,6 +184,7 @@ def test_W6_other_creators_get_their_settings_as_keyword_arguments() -> None:
     assert classic.length == 6
 
 
+@pytest.mark.slow
 def test_T2_a_class_stands_for_itself_also_in_children() -> None:
     config = {**PLAIN, "env": InContext, "env_config": {"offset": 1}}
     trainer = make({**config, "num_workers": 1})
@@ -211,6 +213,7 @@ def test_T2_anything_else_is_refused_with_the_value_and_what_is_expected(value: 
     assert "a class, a registered id" in str(caught.value)
 
 
+@pytest.mark.slow
 def test_T3_registered_names_come_before_gymnasiums_ids() -> None:
     assert isinstance(make_env(EnvironmentConfig(env="CartPole-v1")), gymnasium.Wrapper)
     register_env("CartPole-v1", from_settings)

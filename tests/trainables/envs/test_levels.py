@@ -48,6 +48,7 @@ def test_all_eleven_simulations_of_mujoco_are_there() -> None:
     assert len(MUJOCO) == 11
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("env", MUJOCO)
 def test_simulations_of_mujoco_are_exact(env: str) -> None:
     assert measured(env).level == "A"
@@ -76,6 +77,7 @@ def test_the_time_in_which_an_environment_itself_waits_is_counted() -> None:
     assert check._seconds(lambda: None) >= check.SHORTEST_S
 
 
+@pytest.mark.slow
 def test_a_slow_measurement_is_told_with_what_to_set(
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -86,10 +88,12 @@ def test_a_slow_measurement_is_told_with_what_to_set(
     assert "env_level: B measures only that, env_level: C nothing" in told
 
 
+@pytest.mark.slow
 def test_an_episode_that_its_seed_and_actions_decide_is_replayed() -> None:
     assert measured(f"{HERE}:Unreadable").level == "B"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("where", ["class", "module", "elsewhere"])
 def test_what_copies_share_is_found_before_it_matters(where: str) -> None:
     found = measured(f"{HERE}:Unreadable", env_config={"remembers": where})
@@ -98,6 +102,7 @@ def test_what_copies_share_is_found_before_it_matters(where: str) -> None:
     assert "episodes" in found.reasons[1]
 
 
+@pytest.mark.slow
 def test_what_an_object_carries_to_its_next_episode_is_not_forgotten_unasked() -> None:
     config = {"remembers": "instance"}
     found = measured(f"{HERE}:Unreadable", env_config=config)
@@ -106,6 +111,7 @@ def test_what_an_object_carries_to_its_next_episode_is_not_forgotten_unasked() -
     assert measured(f"{HERE}:Unreadable", env_config=config, env_level="B").level == "B"
 
 
+@pytest.mark.slow
 def test_an_environment_with_chance_of_its_own_is_not_exact_at_all() -> None:
     found = measured(f"{HERE}:Unreadable", env_config={"chance": "unseeded"})
     assert found.level == "D"
@@ -121,6 +127,7 @@ def test_level_c_is_given_without_measuring(monkeypatch: pytest.MonkeyPatch) -> 
     assert resolve(config) == (config, "C")
 
 
+@pytest.mark.slow
 def test_a_level_that_does_not_hold_is_refused_with_the_reason() -> None:
     with pytest.raises(ConfigError, match=r"env_level: 'A' is not allowed.*_numbers"):
         make({"env": f"{HERE}:Hidden", "env_level": "A"})
@@ -278,6 +285,7 @@ trainer.stop()
 """
 
 
+@pytest.mark.slow
 def test_children_that_are_killed_and_a_fresh_process_change_nothing_on_box2d(
     tmp_path: Path,
 ) -> None:

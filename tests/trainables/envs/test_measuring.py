@@ -51,6 +51,7 @@ def no_child(monkeypatch: pytest.MonkeyPatch) -> None:
 # ---- environments that hang ----------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("env", "call"),
     [
@@ -115,6 +116,7 @@ print("it went on")
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("when", "call"), [(0, "__init__"), (3, "step")])
 def test_one_that_cannot_travel_ends_the_process_with_a_word(when: int, call: str) -> None:
     script = IN_PLACE.format(when=when, limit=LIMIT_S)
@@ -125,6 +127,7 @@ def test_one_that_cannot_travel_ends_the_process_with_a_word(when: int, call: st
     assert "it went on" not in done.stdout
 
 
+@pytest.mark.slow
 def test_an_environment_that_is_slow_in_all_and_not_in_a_call_is_measured(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -153,6 +156,7 @@ EVERY = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("env", "how"), EVERY)
 def test_a_child_measures_what_this_process_would(env: str, how: dict[str, Any]) -> None:
     config = environment(env, **how)
@@ -161,6 +165,7 @@ def test_a_child_measures_what_this_process_would(env: str, how: dict[str, Any])
     assert measure(config) == here
 
 
+@pytest.mark.slow
 def test_what_is_measured_and_looked_at_takes_nothing_from_the_global_streams() -> None:
     config = environment("GlobalChance")
     held = threading.Lock()
@@ -198,6 +203,7 @@ if __name__ == "__main__":
 """
 
 
+@pytest.mark.slow
 def test_a_class_of_the_running_script_travels_with_what_it_shares(tmp_path: Path) -> None:
     script = tmp_path / "script.py"
     script.write_text(IN_A_SCRIPT)
@@ -253,6 +259,7 @@ def test_where_nothing_hints_at_chance_it_is_measured_once(
     assert examine(EnvironmentConfig(env="CartPole-v1")) == Measured("A")
 
 
+@pytest.mark.slow
 def test_an_environment_with_a_thread_of_its_own_is_never_exact_by_luck() -> None:
     config = EnvironmentConfig(env="tests.trainables.envs.test_measuring:Ticking")
     assert measure(config).level not in levels.EXACT
@@ -261,6 +268,7 @@ def test_an_environment_with_a_thread_of_its_own_is_never_exact_by_luck() -> Non
 # ---- known already ---------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_what_is_remembered_is_not_measured_again(monkeypatch: pytest.MonkeyPatch) -> None:
     first = make({"env": f"{HERE}:Unreadable", "evaluation_interval": None})
     remembered = first.remembers()
@@ -280,6 +288,7 @@ def test_what_is_remembered_of_other_settings_or_is_no_level_is_measured() -> No
         assert again.level == "A"
 
 
+@pytest.mark.slow
 def test_a_restored_trainer_promises_what_the_checkpoint_says(tmp_path: Path) -> None:
     config = {"env": f"{HERE}:Unreadable", "evaluation_interval": None, "num_workers": 0}
     trainer = make(config)
@@ -297,6 +306,7 @@ def test_a_restored_trainer_promises_what_the_checkpoint_says(tmp_path: Path) ->
     trainer.stop()
 
 
+@pytest.mark.slow
 def test_a_checkpoint_without_a_level_is_gone_on_with_as_measured(tmp_path: Path) -> None:
     trainer = make({"env": f"{HERE}:Counting"})
     trainer.train()
@@ -306,6 +316,7 @@ def test_a_checkpoint_without_a_level_is_gone_on_with_as_measured(tmp_path: Path
     assert trainer.exactness == "A exact state"
 
 
+@pytest.mark.slow
 def test_of_several_processes_one_measures_and_the_others_wait_for_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -331,6 +342,7 @@ def test_of_several_processes_one_measures_and_the_others_wait_for_it(
         assert third.measured() == found
 
 
+@pytest.mark.slow
 def test_who_waited_for_one_that_hangs_is_told_and_later_ones_try_it_anew(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -363,6 +375,7 @@ def is_waited_for(file: Path) -> bool:
     return any("->" in line and f":{file.stat().st_ino} " in line for line in locks)
 
 
+@pytest.mark.slow
 def test_a_file_that_was_torn_or_leads_elsewhere_is_not_believed(tmp_path: Path) -> None:
     config = environment("Counting")
     name = measuring._name_of(config, False)

@@ -55,6 +55,7 @@ def test_W15_remote_environments_do_what_they_do_in_the_workers_process_to_the_b
         envs.close()
 
 
+@pytest.mark.slow
 def test_W15_environments_of_children_are_remote_too_and_die_with_them() -> None:
     config = {"num_workers": 1, "num_envs_per_worker": 2, "train_batch_size": None}
     local = make({**config, "evaluation_interval": None})
@@ -164,6 +165,7 @@ def test_E4_a_step_that_takes_too_long_is_cut_off() -> None:
     envs.close()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("how", ["hangs", "dies", "raises"])
 def test_E4_a_reset_that_hangs_dies_or_raises_begins_in_an_environment_made_anew(how: str) -> None:
     settings = {"env_step_timeout_s": 1.0, "restart_failed_sub_environments": True}

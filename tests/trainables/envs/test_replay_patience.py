@@ -5,6 +5,7 @@ from typing import Any
 
 import gymnasium
 import numpy as np
+import pytest
 from gymnasium import spaces
 
 from trainables.envs.make import EnvironmentConfig
@@ -34,6 +35,7 @@ class Slow(gymnasium.Env[Any, Any]):
         return seen, float(action), False, False, {}
 
 
+@pytest.mark.slow
 def test_a_replay_may_take_longer_than_a_step_may() -> None:
     environment = EnvironmentConfig(env=f"{HERE}:Slow", env_level="B")
     timed = VectorConfig(remote_worker_envs=True, env_step_timeout_s=10 * STEP_S)

@@ -150,6 +150,7 @@ def test_an_image_too_large_for_a_known_network_is_refused_with_its_size() -> No
         architecture(ModelConfig(), (210, 160, 3))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("action", sorted(actions()))
 @pytest.mark.parametrize("observation", ["dict", "image"])
 def test_stored_logp_equals_what_the_model_recomputes_for_every_kind(

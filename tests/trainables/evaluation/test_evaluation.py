@@ -113,6 +113,7 @@ def test_T15_a_child_that_died_is_replaced_and_its_episodes_are_played_again(
     assert not any(process.is_running() for process in processes)
 
 
+@pytest.mark.slow
 def test_T16_after_a_failure_nothing_of_that_evaluation_leaks_into_the_next() -> None:
     config = {
         "env": f"{HERE}:Broken",
@@ -614,6 +615,7 @@ def asked(**override: Any) -> dict[str, float]:
     return PPO.default_resource_request({"env": "CartPole-v1", "evaluation_interval": 1, **config})
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("key", [*READ, *READ_BY_CHILDREN])
 def test_T15_what_evaluation_config_says_is_done(key: str) -> None:
     globals()[f"read_{key}"]()

@@ -107,6 +107,7 @@ def test_W8_an_evaluation_that_callbacks_steer_is_recorded_as_it_was_played(
     assert played == [("evaluation-0", False), ("evaluation-0", True)] * 2
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("config", "level"),
     [
@@ -135,6 +136,7 @@ def test_W8_recording_changes_no_bit_of_the_training(
     assert {name.partition("-")[0] for name in names(tmp_path)} == {"evaluation", "rollout"}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("level", ["A", "B", "C"])
 def test_W8_a_restored_trial_goes_on_with_its_videos(tmp_path: Path, level: str) -> None:
     config: dict[str, Any] = {

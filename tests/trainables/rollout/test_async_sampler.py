@@ -328,6 +328,7 @@ def test_P4_a_queue_that_nobody_empties_is_told_of_and_waited_for(
     trainer.train()
 
 
+@pytest.mark.slow
 def test_a_memory_is_carried_and_restored_by_a_sampling_thread() -> None:
     config = {**ASYNC, "model": {"use_lstm": True, "lstm_cell_size": 8}}
     trainer = make(config)

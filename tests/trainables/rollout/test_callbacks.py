@@ -35,6 +35,7 @@ def diary(trainer: PPO) -> list[tuple[Any, ...]]:
     return calls._own.notes
 
 
+@pytest.mark.slow
 def test_P16_E8_the_phases_come_in_order_with_what_was_just_seen() -> None:
     trainer = make({**COUNTING, "callbacks": f"{HERE}:Diary"})
     assert diary(trainer) == [
@@ -139,6 +140,7 @@ def test_K1_custom_metrics_and_histories_stand_in_the_result(workers: dict[str, 
     trainer.stop()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("workers", [{}, {"num_workers": 2}], ids=["in process", "children"])
 def test_K1_what_callbacks_keep_comes_back_with_the_checkpoint(workers: dict[str, Any]) -> None:
     config = {"callbacks": Measures, "train_batch_size": None, **workers}

@@ -92,6 +92,7 @@ def resumed(disturbed: Runs) -> Iterator[Runs]:
     trainer.stop()
 
 
+@pytest.mark.slow
 def test_B9_what_two_ranks_learn_is_what_one_process_learns(disturbed: Runs) -> None:
     trainer, (results, _), _ = disturbed
     weights, stats = learn_in_one_process(trainer, 3 * ROUNDS)
@@ -145,6 +146,7 @@ def _policy(trainer: PPO) -> Any:
     return trainer.learner_spec().make_policy()
 
 
+@pytest.mark.slow
 def test_B9_a_group_answers_as_other_workers_do(resumed: Runs) -> None:
     workers = group(resumed[0])
     asked = workers.foreach_worker(lambda worker: (worker.spec.index, worker.get_global_vars()))
@@ -179,6 +181,7 @@ def test_B9_ranks_whose_weights_differ_end_the_trial_s_slice(disturbed: Runs) ->
     assert group(trainer).healthy() == 0
 
 
+@pytest.mark.slow
 def test_B10_a_rank_that_stands_still_is_waited_for_so_long_and_no_longer(resumed: Runs) -> None:
     trainer = resumed[0]
     os.kill(group(trainer).pids()[1], signal.SIGSTOP)
@@ -191,6 +194,7 @@ def test_B10_a_rank_that_stands_still_is_waited_for_so_long_and_no_longer(resume
         trainer.train()
 
 
+@pytest.mark.slow
 def test_B10_a_rank_that_stands_still_is_told_nothing_for_ever(resumed: Runs) -> None:
     trainer, _, path = resumed
     trainer.restore(path)
@@ -201,6 +205,7 @@ def test_B10_a_rank_that_stands_still_is_told_nothing_for_ever(resumed: Runs) ->
     assert group(trainer).healthy() == 0
 
 
+@pytest.mark.slow
 def test_B10_a_restored_group_goes_on_until_a_rank_dies(resumed: Runs) -> None:
     trainer, before, path = resumed
     trainer.restore(path)

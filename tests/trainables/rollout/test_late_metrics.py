@@ -109,6 +109,7 @@ def test_K6_metrics_that_come_too_late_count_in_the_next_iteration_once(
         one.stop()
 
 
+@pytest.mark.slow
 def test_K6_T9_late_metrics_of_a_child_that_dies_are_told_once_by_its_replacement(
     undisturbed: list[dict[str, Any]], monkeypatch: pytest.MonkeyPatch
 ) -> None:

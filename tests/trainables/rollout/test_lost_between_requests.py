@@ -69,6 +69,7 @@ def stopping_at_learning(trainer: PPO, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(trainer, "learn", stopping)
 
 
+@pytest.mark.slow
 def test_a_child_that_is_stopped_while_large_weights_are_sent_is_replaced(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -87,6 +88,7 @@ def test_a_child_that_is_stopped_while_large_weights_are_sent_is_replaced(
     assert differences([first + second + results, state], undisturbed) == []
 
 
+@pytest.mark.slow
 def test_a_child_that_takes_no_request_is_told_by_the_setting_that_cut_it_off(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -115,6 +117,7 @@ def test_seconds_that_nobody_can_wait_are_refused(key: str) -> None:
         PPO.check_config({**REMOTE, "env": "CartPole-v1", "num_workers": 1, key: 3e6})
 
 
+@pytest.mark.slow
 def test_E4_an_environment_that_dies_between_steps_is_saved_as_one_that_will_be_restarted(
     tmp_path: Path,
 ) -> None:
@@ -141,6 +144,7 @@ def test_E4_without_restarts_an_environment_that_has_died_is_no_state(tmp_path: 
     trainer.stop()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("level", ["A", "B"])
 def test_E4_a_live_trainer_takes_back_a_state_from_before_its_environment_died(
     level: str, tmp_path: Path
@@ -155,6 +159,7 @@ def test_E4_a_live_trainer_takes_back_a_state_from_before_its_environment_died(
     trainer.stop()
 
 
+@pytest.mark.slow
 def test_T25_a_live_trainer_takes_back_the_worker_that_was_there_when_it_was_saved(
     tmp_path: Path,
 ) -> None:

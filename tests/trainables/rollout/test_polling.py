@@ -60,6 +60,7 @@ def test_W15_those_that_are_ready_go_on_and_the_rows_are_those_of_lockstep(tmp_p
         one.stop()
 
 
+@pytest.mark.slow
 def test_W15_a_trial_that_polls_counts_filters_calls_back_and_is_restored(tmp_path: Path) -> None:
     seen: list[tuple[int, int]] = []
 
@@ -89,6 +90,7 @@ def test_W15_a_trial_that_polls_counts_filters_calls_back_and_is_restored(tmp_pa
         one.stop()
 
 
+@pytest.mark.slow
 def test_W15_E4_an_environment_that_dies_or_hangs_is_restarted_while_others_go_on() -> None:
     own = {"remote_env_batch_wait_ms": 1.0, "restart_failed_sub_environments": True}
     envs = remote_envs(

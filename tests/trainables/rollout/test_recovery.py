@@ -50,6 +50,7 @@ def curve_and_state(trainer: PPO, iterations: int = 4) -> list[Any]:
         trainer.stop()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("what", "settings", "told"),
     [
@@ -86,6 +87,7 @@ def test_T9_the_curve_with_a_replaced_child_is_the_uninterrupted_one(
     assert [one["num_healthy_workers"] for one in disturbed[0]] == [2, 2, 2, 2]
 
 
+@pytest.mark.slow
 def test_T9_the_original_traceback_is_logged(caplog: pytest.LogCaptureFixture) -> None:
     trainer = failing("raise", ignore_worker_failures=True)
     with caplog.at_level(logging.WARNING):
@@ -96,6 +98,7 @@ def test_T9_the_original_traceback_is_logged(caplog: pytest.LogCaptureFixture) -
     assert "ZeroDivisionError: the world ended" in caplog.text
 
 
+@pytest.mark.slow
 def test_T9_a_replaced_child_goes_on_with_the_global_streams_of_the_lost_one() -> None:
     chancy = {**TWO, "env": "tests.support.environments:GlobalChance"}
     undisturbed = curve_and_state(make(chancy), 3)
@@ -175,6 +178,7 @@ def test_T9_no_request_is_made_for_the_sake_of_recovery(
     assert asked == [method for method in asked_of_each for _ in range(2)]
 
 
+@pytest.mark.slow
 def test_T9_without_either_setting_the_error_says_which_would_go_on() -> None:
     trainer = failing("noise", at=3)
     with pytest.raises(WorkerError, match="returned garbage") as caught:
@@ -184,6 +188,7 @@ def test_T9_without_either_setting_the_error_says_which_would_go_on() -> None:
     assert "recreate_failed_workers: true replaces it" in str(caught.value)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("most", "replacements"), [(1, 1), (1000, 3)])
 def test_T10_recovery_that_fails_again_and_again_ends_with_the_first_cause(
     most: int, replacements: int
@@ -210,6 +215,7 @@ def test_T12_every_result_counts_the_healthy_workers_and_T25_survivors_go_on(
     assert [one["timesteps_total"] for one in results] == [96, 192, 240, 288]
 
 
+@pytest.mark.slow
 def test_T25_a_restored_trainer_goes_on_with_the_survivors_of_the_saved_one(tmp_path: Path) -> None:
     settings: dict[str, Any] = {"ignore_worker_failures": True}
     trainer = failing("kill", tmp_path / "failed", **settings)

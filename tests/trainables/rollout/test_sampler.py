@@ -150,6 +150,7 @@ class Uneven(Counting):
         return observation, [0.25, -0.25, 0.0, 3.0, -3.0][self.steps - 1], *rest
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("clip", "expected"),
     [

@@ -51,6 +51,7 @@ def test_stopping_ends_the_children() -> None:
     assert not any(process.is_running() for process in processes)
 
 
+@pytest.mark.slow
 def test_children_end_at_the_same_time(tmp_path: Path) -> None:
     env = "tests.support.failing_workers:ClosesTogether"
     config = {**TWO, "env": env, "env_config": {"folder": str(tmp_path)}, "num_envs_per_worker": 1}
@@ -104,6 +105,7 @@ def train_once() -> float:
     return float(loss)
 
 
+@pytest.mark.slow
 def test_children_start_inside_a_worker_of_a_joblib_pool() -> None:
     with LokyExecutor(max_workers=1, timeout=None) as pool:
         assert pool.submit(train_once).result(timeout=60) == train_once()
@@ -120,6 +122,7 @@ time.sleep(600)
 """
 
 
+@pytest.mark.slow
 def test_children_die_when_their_parent_is_killed() -> None:
     with subprocess.Popen(
         [sys.executable, "-c", PARENT], cwd=ROOT, stdout=subprocess.PIPE, text=True
@@ -179,6 +182,7 @@ def test_an_interrupted_receive_leaves_no_child_that_writes_while_it_is_written_
     trainer.stop()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["recv", "send"])
 def test_a_message_that_was_interrupted_half_way_is_an_error_ever_after(
     name: str, monkeypatch: pytest.MonkeyPatch

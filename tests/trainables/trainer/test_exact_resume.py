@@ -45,6 +45,7 @@ CASES: dict[str, dict[str, Any]] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", CASES)
 def test_a_restored_trial_equals_the_uninterrupted_one(case: str) -> None:
     straight = make(CASES[case])
@@ -83,6 +84,7 @@ trainer.stop()
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", ["continuous", "two children", "with a memory"])
 def test_a_trial_restored_from_a_file_in_a_fresh_process_equals_the_uninterrupted_one(
     case: str, tmp_path: Path

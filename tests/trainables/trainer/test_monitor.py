@@ -48,6 +48,7 @@ def test_W8_a_restored_trial_goes_on_with_the_record_and_repeats_nothing(tmp_pat
         trainer.stop()
 
 
+@pytest.mark.slow
 def test_W8_faulty_episodes_are_recorded_as_such(tmp_path: Path) -> None:
     config = {"env": f"{HERE}:Mishap", "restart_failed_sub_environments": True}
     trainer = make(tmp_path, **config, num_envs_per_worker=1, train_batch_size=16)

@@ -94,6 +94,7 @@ def saved(trainer: PPO, folder: Path) -> tuple[Path, dict[str, Any]]:
     return path, verify(path, named[1])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", ELSEWHERE)
 def test_what_was_learnt_comes_back_and_new_episodes_begin(
     case: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
@@ -226,6 +227,7 @@ def test_filters_with_equal_states_stand_for_each_other(tmp_path: Path) -> None:
         trainer.stop()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", ELSEWHERE)
 def test_what_goes_on_exactly_or_not_at_all_refuses_it_in_one_line(case: str) -> None:
     before, after, says = ELSEWHERE[case]
@@ -239,6 +241,7 @@ def test_what_goes_on_exactly_or_not_at_all_refuses_it_in_one_line(case: str) ->
     assert "\n" not in str(refusal.value)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", ELSEWHERE)
 def test_checkpoints_that_do_not_say_how_they_collected_are_read_too(
     case: str, tmp_path: Path

@@ -72,6 +72,7 @@ def test_E8_an_episode_whose_environment_failed_ends_with_the_error_and_the_next
     trainer.stop()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mode", ["truncate_episodes", "complete_episodes"])
 @pytest.mark.parametrize("more", [{}, {"horizon": 9}, {"horizon": 9, "soft_horizon": True}])
 def test_K1_callbacks_restarts_and_horizons_go_on_from_a_checkpoint_to_the_bit(
@@ -105,6 +106,7 @@ def test_P10_a_lost_life_ends_no_episode_unless_its_environment_fails() -> None:
     assert flags.all()
 
 
+@pytest.mark.slow
 def test_callbacks_see_the_same_of_environments_in_processes_of_their_own() -> None:
     config = {**SOME, "callbacks": Notes, "env_config": {"episode": -1}}
     here, apart = make(config), make({**config, "remote_worker_envs": True})
@@ -114,6 +116,7 @@ def test_callbacks_see_the_same_of_environments_in_processes_of_their_own() -> N
         trainer.stop()
 
 
+@pytest.mark.slow
 def test_images_travel_compressed_as_they_were() -> None:
     config = {
         "env": "tests.support.spaces:AnySpaces",
