@@ -201,6 +201,7 @@ def spec(part: Callable[[str], str]) -> dict[str, Any]:
     }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("written", WRITTEN)
 def test_each_part_of_a_package_is_used_by_a_sweep_that_names_it(
     written: str, site: Path, tmp_path: Path

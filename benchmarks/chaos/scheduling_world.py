@@ -163,7 +163,7 @@ class World:
             stack.enter_context(mock.patch.object(clock, "now", driver.time))
             stack.enter_context(mock.patch.object(sweep.driver.driver, "wait", self._wait))
             stack.enter_context(mock.patch.object(failpoints, "reach", self._reach))
-            stack.enter_context(mock.patch.object(launch, "of", _provenance))
+            stack.enter_context(mock.patch.object(launch, "provenance_of", _provenance))
             stack.enter_context(mock.patch.object(Here, "beside", self._beside))
             stack.enter_context(mock.patch.object(cache, "_here", cache._Process()))
             listeners = (("before_cursor_execute", self._statement), ("commit", self._commit))

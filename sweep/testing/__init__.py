@@ -1,8 +1,8 @@
 """A simulated pool, to see what a scheduler decides in milliseconds and without training.
 
-    course = simulate({"metric": "loss", "mode": "min", "trials": 9, …}, curve, slots=2)
-    course.history                  what a scheduler would see at the end
-    course.decisions                what was decided, in order, with the reasons
+    result = simulate({"metric": "loss", "mode": "min", "trials": 9, …}, curve, slots=2)
+    result.history                  what a scheduler would see at the end
+    result.decisions                what was decided, in order, with the reasons
     check_kills(spec, curve)        a driver killed after any event decides the same when resumed
 
 Driver, ledger, scheduler and searcher are the real ones; only slices are played instead of run, on

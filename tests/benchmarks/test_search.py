@@ -24,6 +24,7 @@ def test_a_match_repeats_itself() -> None:
     assert play(match, "") == play(match, "")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("game", games.BRED)
 def test_a_population_is_bred_on_every_game_for_it(game: str) -> None:
     figures = play(Match("populations", "sweep", "pbt", game, 1), "")
@@ -76,5 +77,6 @@ def test_a_verdict_is_given_where_the_interval_of_the_differences_leaves_zero_ou
     assert report._beside(played("sweep", ours), others, report._time) == f"{verdict} | quick quick"
 
 
+@pytest.mark.slow
 def test_the_page_says_what_was_played() -> None:
     assert report.PAGE.read_text(encoding="utf-8") == report.page(read())

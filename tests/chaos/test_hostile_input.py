@@ -76,6 +76,7 @@ def refused(here: Here, *arguments: object) -> None:
     assert "Traceback" not in err
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", NAMES.values(), ids=NAMES)
 def test_a_hostile_name_is_refused_by_every_command(here: Here, tmp_path: Path, name: str) -> None:
     spec = write_spec(tmp_path)

@@ -45,6 +45,7 @@ def test_a_tool_that_nobody_disturbs_has_the_known_curves(tmp_path: Path) -> Non
     assert set(found.values()) == {0}
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not can_trace(), reason="strace is not here, or may not trace")
 def test_a_checkpoint_that_is_written_in_place_is_noticed_and_ours_is_not_lost() -> None:
     with peers_faults.Savers(CARELESS) as savers:

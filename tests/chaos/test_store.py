@@ -35,6 +35,7 @@ def test_a_system_call_of_each_kind_fails_or_is_the_last(fault: str) -> None:
         store_faults.fails_there(call, before + (count + 1) // 2, fault)
 
 
+@pytest.mark.slow
 def test_a_flipped_bit_is_noticed_in_every_byte_of_a_segment(tmp_path: Path) -> None:
     with store_damage.two_checkpoints(0) as trial:
         own, shared = trial.segments(shared=False)[0], trial.segments(shared=True)[0]

@@ -137,6 +137,7 @@ print(held)
 """
 
 
+@pytest.mark.slow
 def test_a_worker_that_is_just_starting_does_not_die_of_a_signal_to_its_group(
     tmp_path: Path,
 ) -> None:
@@ -166,6 +167,7 @@ def test_closing_ends_the_workers(tmp_path: Path) -> None:
     wait_until(lambda: not Path(f"/proc/{pid}").exists())
 
 
+@pytest.mark.slow
 def test_a_pool_grows_and_shrinks_without_losing_a_slice(tmp_path: Path) -> None:
     with closing(loky.Pool(2)) as pool:
         slow = {"noise": 0.1, "step_s": 0.05}

@@ -113,6 +113,7 @@ def test_a_goal_is_one_of_its_rungs_or_the_end(name: str) -> None:
     assert not scheduler.levels or {f.goal.at for f in plan.fresh} <= {*scheduler.levels, None}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("slots", [1, 3])
 def test_a_sweep_ends_with_exactly_the_trials_that_were_wanted(name: str, slots: int) -> None:
     past = course(name, slots).history
@@ -146,6 +147,7 @@ def _lengths(found: SimulationResult) -> list[int]:
     return [trial.iteration for trial in found.history.trials]
 
 
+@pytest.mark.slow
 def test_more_trials_can_be_asked_for_when_it_is_done(name: str) -> None:
     more = trials(name) if name in TRIALS else 12
     with Simulation(spec(name), curve, slots=3) as simulation:

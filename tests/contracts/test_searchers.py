@@ -140,6 +140,7 @@ def test_every_kind_of_parameter_is_searched(name: str) -> None:
     assert len({json.dumps(searched) for searched in made.proposals}) == 9
 
 
+@pytest.mark.slow
 @settings(max_examples=5, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(st.lists(st.integers(0, 5), min_size=20, max_size=20), st.integers(0, 2**62))
 def test_a_kept_searcher_and_a_new_one_propose_the_same(story: list[int], seed: int) -> None:

@@ -47,6 +47,7 @@ def search(name: str) -> list[Trial]:
     return simulate(spec, curve).history.trials
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", NAMES)
 def test_trials_are_points_of_the_space_and_what_is_given_is_taken(name: str) -> None:
     space = Space.parse(SPACE)

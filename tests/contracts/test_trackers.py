@@ -61,6 +61,7 @@ def test_making_one_opens_nothing(name: str, story: Story) -> None:
     assert contents(story.where.folder.root) == before
 
 
+@pytest.mark.slow
 def test_what_is_handed_over_again_changes_nothing(name: str, story: Story) -> None:
     publish(name, story)
     once = contents(story.where.folder.root)

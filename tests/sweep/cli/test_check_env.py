@@ -18,6 +18,7 @@ def report(capsys: pytest.CaptureFixture[str], *arguments: str) -> dict[str, Any
     return found
 
 
+@pytest.mark.slow
 def test_it_says_what_an_environment_is_and_what_it_costs(
     capsys: pytest.CaptureFixture[str],
 ) -> None:

@@ -118,6 +118,7 @@ def test_every_table_is_one_json_document_with_json(here: Here, spec: Path) -> N
     assert here.json("status", "demo")["fraction"] == 1.0
 
 
+@pytest.mark.slow
 def test_the_settings_of_the_best_trial_can_stand_in_a_spec(here: Here, spec: Path) -> None:
     here("run", spec, "--pool", "inline")
     _, out, _ = here("best", "demo")
@@ -198,6 +199,7 @@ class Forgetful(Trainable):
 """
 
 
+@pytest.mark.slow
 def test_validate_says_what_a_trainable_forgets(here: Here, tmp_path: Path) -> None:
     (tmp_path / "forgetful.py").write_text(FORGETFUL)
     forgetful = write_spec(tmp_path, trainable="forgetful:Forgetful")
@@ -206,6 +208,7 @@ def test_validate_says_what_a_trainable_forgets(here: Here, tmp_path: Path) -> N
     assert "loss: 2 without, 1 after save and restore" in out
 
 
+@pytest.mark.slow
 def test_validate_finds_that_a_good_trainable_restores_exactly(here: Here, spec: Path) -> None:
     code, out, _ = here("validate", spec)
     assert code == 0
@@ -213,6 +216,7 @@ def test_validate_finds_that_a_good_trainable_restores_exactly(here: Here, spec:
     assert not here.root.exists()
 
 
+@pytest.mark.slow
 def test_validate_says_where_a_trainable_raises(here: Here, tmp_path: Path) -> None:
     code, out, err = here("validate", write_spec(tmp_path, config={"fail_at": 1}))
     assert (code, out) == (2, "")
@@ -240,6 +244,7 @@ def test_watching_a_sweep_in_a_pipe_is_one_look(here: Here, spec: Path) -> None:
     assert here("status", "demo", "--watch") == here("status", "demo")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("options", [[], ["--json"]])
 def test_an_answer_that_the_disk_does_not_take_is_an_error(
     here: Here, spec: Path, options: list[str]
@@ -267,6 +272,7 @@ def test_an_answer_that_the_disk_does_not_take_is_an_error(
     assert len(done.stderr.splitlines()) == 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("options", [[], ["--json"]])
 def test_an_answer_whose_reader_has_gone_is_no_error(
     here: Here, spec: Path, options: list[str]
@@ -279,6 +285,7 @@ def test_an_answer_whose_reader_has_gone_is_no_error(
     assert (process.communicate(timeout=60)[1], process.returncode) == ("", 0)
 
 
+@pytest.mark.slow
 def test_a_warning_that_nobody_reads_ends_no_sweep(here: Here, tmp_path: Path) -> None:
     spec = write_spec(tmp_path, trials=1, scheduler="fifo", stop={})
     options = ("--pool", "inline", "--timeout", 0.05, "--root", here.root)
@@ -418,6 +425,7 @@ def test_a_mistake_is_one_line_with_exit_code_2_and_nothing_written(
     assert not here.root.exists()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("command", "words"),
     [

@@ -102,6 +102,7 @@ def test_a_paused_sweep_says_so_and_goes_on(live: Folder, here: Here) -> None:
     wait_until(lambda: reached(live, 0, before[0] + 1) and reached(live, 1, before[1] + 1))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("words", "message"),
     [

@@ -74,6 +74,7 @@ def test_what_threads_say_is_shown_escaped(tmp_path: Path) -> None:
     assert "tracker mlflow: \\x1b[2J away" in stream.getvalue()
 
 
+@pytest.mark.slow
 def test_a_terminal_that_goes_away_ends_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -68,6 +68,7 @@ def test_in_batches_the_end_is_the_same_however_many_slots_there_are() -> None:
     assert [iteration for _, iteration, _ in ends[0]] == [5] * 4
 
 
+@pytest.mark.slow
 def test_a_sweep_that_is_given_more_goes_on_where_it_stood(tmp_path: Path) -> None:
     folder = thin(tmp_path, budget={"timesteps": 120})
     assert sweeps.run(folder) == "finished"
@@ -88,6 +89,7 @@ def thin(root: Path, **changes: Any) -> Folder:
     return sweeps.make(root, **{**given, **changes})
 
 
+@pytest.mark.slow
 def test_time_counts_over_all_drivers(tmp_path: Path) -> None:
     """Each step takes 20 ms; the second driver has what the first left."""
     folder = thin(

@@ -55,6 +55,7 @@ def cloned(
         return simulation.run(seen=seen)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("scheduler", SCHEDULERS)
 @pytest.mark.parametrize("dies", [0, 2])
 def test_a_clone_is_trained_however_far_ahead_it_begins(

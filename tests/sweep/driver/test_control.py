@@ -141,6 +141,7 @@ def test_an_exam_is_asked_as_a_search_is(tmp_path: Path, monkeypatch: pytest.Mon
             control_client.ask(folder, verb, body, 0.0)
 
 
+@pytest.mark.slow
 def test_a_hold_outlives_drivers_and_is_lifted_where_none_runs(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -256,6 +257,7 @@ def test_a_request_that_cannot_be_granted_changes_nothing_and_says_why(
             assert text in answer.text
 
 
+@pytest.mark.slow
 def test_what_was_asked_of_a_driver_that_has_gone_is_not_done_by_the_next(tmp_path: Path) -> None:
     folder = thin(tmp_path)
     sweeps.run(folder)

@@ -62,6 +62,7 @@ def test_a_full_disk_is_charged_to_nobody_and_the_sweep_goes_on_when_there_is_ro
         assert values == [float(i) for i in range(1, 10)]
 
 
+@pytest.mark.slow
 def test_a_sweep_keeps_to_its_disk_and_what_is_needed_stays(tmp_path: Path) -> None:
     changes: dict[str, Any] = {"searcher": "random", "scheduler": "fifo", "trials": 5}
     free = sweeps.make(tmp_path / "a", **changes)

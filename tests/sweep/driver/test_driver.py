@@ -52,6 +52,7 @@ def test_a_deterministic_sweep_is_the_same_every_time(tmp_path: Path) -> None:
     assert sweeps.decisions(one) == sweeps.decisions(two)
 
 
+@pytest.mark.slow
 def test_slicing_changes_no_curve(tmp_path: Path) -> None:
     """With no time at all, each slice is one iteration long."""
     whole = sweeps.make(tmp_path / "a")
@@ -114,6 +115,7 @@ def test_only_checkpoints_that_somebody_needs_stay_on_disk(tmp_path: Path) -> No
         assert len(named) <= 3
 
 
+@pytest.mark.slow
 def test_a_finished_sweep_can_be_topped_up_and_its_pruned_trials_take_part(tmp_path: Path) -> None:
     folder = sweeps.make(tmp_path, searcher="random")
     sweeps.run(folder)
@@ -261,6 +263,7 @@ def test_a_top_up_that_is_killed_as_it_begins_is_still_a_top_up(
     assert sweeps.decisions(killed) == sweeps.decisions(straight)
 
 
+@pytest.mark.slow
 def test_where_an_expression_has_no_value_another_point_is_proposed(tmp_path: Path) -> None:
     """Trial 13 would get n = 37 first."""
     space = {"n": {"randint": [1, 60]}, "lr": {"value": "0.1 / (n - 37)"}}

@@ -66,6 +66,7 @@ def test_test_seeds_are_never_seeds_of_the_search() -> None:
     assert len(seeds | tests) == 500
 
 
+@pytest.mark.slow
 def test_the_search_goes_on_as_if_there_had_been_no_exam(tmp_path: Path) -> None:
     """Nothing of the search changes, and topped up it proposes and decides the same."""
     tested, never = sweeps.make(tmp_path / "a"), sweeps.make(tmp_path / "b")
@@ -104,6 +105,7 @@ def outcome_of(folder: Folder) -> list[Any]:
     ]  # fmt: skip
 
 
+@pytest.mark.slow
 def test_an_exam_that_is_killed_after_every_event_equals_the_uninterrupted_one(
     swept: Folder, tmp_path: Path
 ) -> None:

@@ -140,6 +140,7 @@ def test_slices_that_run_then_save_and_are_kept(tmp_path: Path) -> None:
         assert trial.iteration == (0 if saved is None else saved.iteration)
 
 
+@pytest.mark.slow
 def test_a_driver_that_is_killed_anywhere_ends_with_the_same_words(tmp_path: Path) -> None:
     straight = sweeps.make(tmp_path / "straight", metric="los")
     said = refused(straight)

@@ -42,6 +42,7 @@ def started(here: Here, *options: object, **changes: Any) -> Folder:
     return Folder(here.root, "demo")
 
 
+@pytest.mark.slow
 def test_resume_goes_on_with_the_slots_and_the_pool_that_were_asked_for(here: Here) -> None:
     folder = started(here, "--jobs", 3)
     shown = here.json("status", "demo")

@@ -98,6 +98,7 @@ def test_a_signal_saves_and_the_sweep_goes_on_exactly(
         assert losses == [expected_loss(trial.config, k, seed) for k in upto]
 
 
+@pytest.mark.slow
 def test_the_second_ctrl_c_ends_at_once(endless: "subprocess.Popen[str]", tmp_path: Path) -> None:
     endless.send_signal(signal.SIGINT)
     wait_for_line(endless, "stopping")
@@ -156,6 +157,7 @@ def test_a_reader_that_goes_away_ends_no_sweep(
     assert (history.ended, len(history.trials)) == ("finished", 9)
 
 
+@pytest.mark.slow
 def test_a_killed_sweep_is_interrupted_and_can_be_resumed(
     running: "subprocess.Popen[str]", tmp_path: Path
 ) -> None:
@@ -167,6 +169,7 @@ def test_a_killed_sweep_is_interrupted_and_can_be_resumed(
     assert "go on with: sweep resume demo" in out
 
 
+@pytest.mark.slow
 def test_a_running_sweep_is_seen_as_running_and_has_one_driver(
     endless: "subprocess.Popen[str]", tmp_path: Path
 ) -> None:

@@ -80,6 +80,7 @@ def test_training_goes_on_whatever_the_server_does_and_the_rest_is_sent_once(
     assert differences(folder) == []
 
 
+@pytest.mark.slow
 def test_faults_that_come_and_go_while_trials_train_leave_every_row_once(
     tmp_path: Path, proxy: FaultyProxy
 ) -> None:
@@ -114,6 +115,7 @@ def test_an_answer_that_was_cut_to_nothing_is_not_taken_for_an_empty_one(
 # ---- the command --------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_sync_sends_what_is_missing_and_says_what_it_cannot(
     tmp_path: Path, proxy: FaultyProxy, capsys: pytest.CaptureFixture[str]
 ) -> None:

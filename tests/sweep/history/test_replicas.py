@@ -116,6 +116,7 @@ def test_a_sweep_with_children_that_is_killed_anywhere_equals_the_uninterrupted_
     assert sweeps.decisions(cut) == sweeps.decisions(whole)
 
 
+@pytest.mark.slow
 def test_the_parents_checkpoint_is_kept_while_a_child_may_need_it(pair: Folder) -> None:
     """Stopped before the child has saved: its beginning must still be there."""
     drive(pair, kill_at=4)

@@ -191,6 +191,7 @@ def test_nobody_upgrades_beside_a_driver(folder: Folder, here: Here) -> None:
     assert dump(folder.ledger) == before
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("place", [*OF_AN_UPGRADE, "halfway"])
 def test_an_upgrade_that_was_killed_leaves_the_old_ledger_whole(
     folder: Folder, here: Here, next_scripts: Path, place: str, monkeypatch: pytest.MonkeyPatch

@@ -48,6 +48,7 @@ def link_to_a_database(path: Path) -> None:
     path.symlink_to(elsewhere)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("make", [link_to_a_database, os.mkfifo, Path.mkdir])
 @pytest.mark.parametrize(
     "name", ["sweep.db", "optuna.db", "optuna.db-wal", "tracking-uri", "run.lock", "../mlflow.db"]
@@ -68,6 +69,7 @@ def test_what_is_no_file_is_neither_followed_nor_waited_for(
     assert digests(folder.root) == before
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "name", [".tmp-3-99999-aaaaaaaaaaaaaaaa", f"seg-{'a' * 64}", f"ckpt-0000000001-{'a' * 64}.swck"]
 )

@@ -76,6 +76,7 @@ def test_whichever_count_is_reached_first_bounds_a_trial(
     assert (found["most_steps"] is None) == (iterations is None)
 
 
+@pytest.mark.slow
 def test_validate_shows_space_costs_and_whether_it_restores(here: Here, tmp_path: Path) -> None:
     space = {"lr": {"lognormal": [-3, 1], "bounds": [1e-3, 0.9]}, "x0": {"grid": [1, 2]}}
     spec = write_spec(tmp_path, space=space, initial=[{"lr": 0.5}], forbid=["lr > 0.8"])
@@ -194,6 +195,7 @@ def test_a_trainable_that_takes_too_long_is_ended_inside_its_step(
     assert validate.estimate_costs(prepared.resolved, found, 1) is not None or not timed
 
 
+@pytest.mark.slow
 def test_what_a_trainable_started_ends_with_it(tmp_path: Path) -> None:
     told = tmp_path / "told"
     clock = Jump(lambda _: told.exists() and bool(told.read_text()))
@@ -215,6 +217,7 @@ def test_validate_says_what_it_is_at_and_what_it_did_not_try(here: Here, tmp_pat
     assert "no part of the answer" not in out
 
 
+@pytest.mark.slow
 def test_what_a_trainable_prints_is_no_part_of_the_answer(here: Here, tmp_path: Path) -> None:
     prepared_with("Slow", tmp_path, stuck=0)
     done = start("validate", tmp_path / "spec.yaml", "--json", cwd=tmp_path)

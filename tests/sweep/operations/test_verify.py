@@ -77,6 +77,7 @@ def newest(folder: Folder, trial: int) -> Path:
     return folder.trial(trial) / saved.file
 
 
+@pytest.mark.slow
 def test_a_whole_sweep_has_nothing_to_tell(folder: Folder) -> None:
     found = verify(folder)
     assert (told(found), found.notes) == ([], ())
@@ -97,6 +98,7 @@ def test_looking_changes_no_file(folder: Folder) -> None:
 # ---- checkpoints and files ----------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("how", ["flipped", "cut", "gone"])
 def test_a_lost_checkpoint_is_named_and_a_resume_falls_back_after_its_repair(
     folder: Folder, how: str
@@ -245,6 +247,7 @@ MLFLOW = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("statement", OPTUNA)
 def test_a_study_that_differs_is_made_equal_again(folder: Folder, statement: str) -> None:
     execute(folder.optuna, statement)
@@ -260,6 +263,7 @@ def test_runs_that_differ_are_made_equal_again(folder: Folder, statement: str) -
     assert told(repair(folder).left) == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["mlflow", "optuna"])
 def test_a_copy_that_is_gone_is_made_anew(folder: Folder, name: str) -> None:
     path = {"mlflow": folder.mlflow, "optuna": folder.optuna}[name]

@@ -112,6 +112,7 @@ def test_what_is_decided_does_not_depend_on_the_order_of_arrival() -> None:
     assert lengths(one) == lengths(many)
 
 
+@pytest.mark.slow
 def test_a_killed_sweep_decides_the_same() -> None:
     course = check_kills(spec(12), curve, slots=3)
     assert {trial.status for trial in course.history.trials} == {Status.COMPLETED, Status.PRUNED}
@@ -207,6 +208,7 @@ def test_who_was_promoted_among_fewer_stays_promoted_when_the_bracket_grows() ->
     assert sorted(resume.trial for resume in plan.resume) == [6, 7, 8]
 
 
+@pytest.mark.slow
 def test_what_it_says_to_be_left_is_what_the_trials_still_train() -> None:
     scheduler = hyperband.Scheduler(RungOptions(max_t=9), SchedulerContext())
     for trials in (2, 9, 12, 17, 30):

@@ -116,6 +116,7 @@ def test_what_children_get_is_what_a_resumed_driver_reads() -> None:
     assert kinds == {float}
 
 
+@pytest.mark.slow
 def test_a_killed_sweep_breeds_the_same_children() -> None:
     course = check_kills({**SPEC, "trials": 4, "stop": {"training_iteration": 8}}, curve, slots=2)
     assert any(trial.parent is not None for trial in course.history.trials)

@@ -102,6 +102,7 @@ def test_a_killed_sweep_breeds_the_same_children() -> None:
     assert any(trial.parent is not None for trial in course.history.trials)
 
 
+@pytest.mark.slow
 def test_a_killed_asynchronous_sweep_breeds_the_same_children() -> None:
     asked = with_scheduler(synch=False)
     course = check_kills({**asked, "trials": 4}, curve, slots=2)

@@ -160,6 +160,7 @@ def test_a_clear_winner_is_found_with_fewer_steps_and_has_all_its_seeds(
     assert steps(race) < 0.8 * steps(full)
 
 
+@pytest.mark.slow
 def test_a_race_that_is_killed_after_every_event_equals_the_uninterrupted_one(
     tmp_path: Path,
 ) -> None:

@@ -3,6 +3,8 @@
 import contextlib
 from typing import Any
 
+import pytest
+
 from sweep.history.events import Status
 from sweep.testing import check_kills
 from sweep.testing.simulation import Simulation
@@ -30,6 +32,7 @@ def curve(at: Any) -> dict[str, float]:
     return {"score": at.iteration - abs(at.config["x"] - 0.6), "time_this_iter_s": 1 + at.trial % 3}
 
 
+@pytest.mark.slow
 def test_a_killed_driver_tries_the_same_settings() -> None:
     course = check_kills(SPEC, curve, slots=2)
     found = [trial.searched for trial in course.history.trials]
@@ -39,6 +42,7 @@ def test_a_killed_driver_tries_the_same_settings() -> None:
     assert all(point["x"] <= 0.9 for point in found)
 
 
+@pytest.mark.slow
 def test_a_warm_start_survives_every_kill() -> None:
     with Simulation(SPEC, curve) as first:
         first.run()

@@ -109,6 +109,7 @@ def test_an_iteration_sees_the_result_before_it() -> None:
     assert course.history.trials[0].score == 32.0
 
 
+@pytest.mark.slow
 def test_a_sweep_that_is_killed_after_any_event_decides_the_same() -> None:
     straight = check_kills({**ASHA, "limits": {"slice_s": 2.5}}, climbing, slots=2)
     assert straight.kills == 0

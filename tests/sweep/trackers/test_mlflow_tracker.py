@@ -198,6 +198,7 @@ def assert_whole(story: Story) -> None:
 # ---- what stands there --------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_every_row_of_the_ledger_stands_there_once_and_nothing_else(told: Story) -> None:
     publish(told)
     assert_whole(told)
@@ -579,6 +580,7 @@ def test_infinities_become_the_largest_numbers_and_nan_stays() -> None:
 # ---- crashes ------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("size", [1, 4])
 def test_pieces_that_come_again_after_a_crash_leave_the_same_rows(told: Story, size: int) -> None:
     count = len(told.records)

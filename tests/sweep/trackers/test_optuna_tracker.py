@@ -135,11 +135,13 @@ def test_a_pruned_trial_has_the_value_that_optuna_itself_would_give_it(story: St
     assert Tracker(story.where).differences() == []
 
 
+@pytest.mark.slow
 def test_the_studys_metrics_have_their_names(told: Story) -> None:
     publish(told)
     assert load(told).metric_names == ["info/score"]
 
 
+@pytest.mark.slow
 def test_a_trial_has_the_dates_of_the_ledger_whenever_it_is_copied(told: Story) -> None:
     for k in range(1, len(told.records) + 1):
         publish(told, k, k)
@@ -326,6 +328,7 @@ def test_a_reader_in_the_midst_of_reading_holds_nobody_up(told: Story) -> None:
     assert_whole(told)
 
 
+@pytest.mark.slow
 def test_a_revived_trial_runs_again_and_no_reader_ever_misses_the_study(
     story: Story, monkeypatch: pytest.MonkeyPatch
 ) -> None:

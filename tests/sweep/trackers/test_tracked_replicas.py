@@ -188,6 +188,7 @@ def assert_whole(folder: Folder, found: dict[str, Run]) -> None:
     assert scores == {(str(t), k): score for t, k, score in scores_as_they_came(folder)}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("size", [1000, 3])
 def test_each_seed_has_a_run_below_its_trials_which_has_their_aggregate(
     grouped: Folder, tables: Path, tmp_path: Path, size: int
@@ -219,6 +220,7 @@ def test_an_iteration_of_a_trial_is_as_late_as_the_last_of_its_seeds(
         assert len(set(latest.values())) == len(latest)
 
 
+@pytest.mark.slow
 def test_the_seeds_of_a_race_come_once_and_the_rows_that_came_first_stand(
     raced: Folder, tables: Path, tmp_path: Path
 ) -> None:

@@ -554,6 +554,7 @@ def test_reading_takes_no_more_memory_than_the_scan_has_counted(unit: bytes) -> 
         assert _peak_of_reading(pickled) <= counted + 2**16
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("count", [1, 30, 700, 5462, 43_691])
 def test_one_large_container_takes_no_more_than_was_counted(count: int) -> None:
     keys = b"".join(b"J" + u32(number) for number in range(count))
@@ -570,6 +571,7 @@ def test_one_large_container_takes_no_more_than_was_counted(count: int) -> None:
         assert _peak_of_reading(pickled) <= scan(pickled, 0) + 2**16
 
 
+@pytest.mark.slow
 @settings(deadline=None)
 @given(_plain)
 def test_whatever_is_written_swells_no_more_than_its_scan_says(value: Any) -> None:

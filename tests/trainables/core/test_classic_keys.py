@@ -335,6 +335,7 @@ def test_W1_what_a_worker_is_made_of_travels_as_one_object() -> None:
     trainer.stop()
 
 
+@pytest.mark.slow
 def test_W9_one_seed_is_one_training_and_every_environment_has_its_own() -> None:
     config = {"env": f"{HERE}:Mishap", "env_config": {"episode": -1}, "evaluation_interval": None}
     one, same, other = make(config), make(config), make(config, seed=8)

@@ -15,6 +15,7 @@ SITUATED = "tests.support.environments:Situated"
 ONE: dict[str, Any] = {"num_workers": 1, "train_batch_size": None, "evaluation_interval": None}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("num_workers", [0, 1])
 def test_W2_variables_are_there_before_the_environments_and_gone_afterwards(
     num_workers: int,

@@ -133,6 +133,7 @@ def test_torch_imported_later_starts_where_its_stream_was_put(course: str) -> No
     assert _run(f"{_LAZY}{course}\nprint(json.dumps(draw()))") == expected
 
 
+@pytest.mark.slow
 def test_a_state_captured_with_torch_is_restored_before_its_import() -> None:
     rng.seed_global(5, "global")
     torch.rand(7)

@@ -205,6 +205,7 @@ def test_W7_a_game_that_is_cut_off_as_a_life_is_lost_is_truncated_and_begun_anew
     assert LIFE_LOST not in info
 
 
+@pytest.mark.slow
 def test_a_game_goes_on_from_life_to_life_when_it_is_played_again() -> None:
     """Between two lives nothing is made anew; a state taken there or later leads to the same."""
     config = EnvironmentConfig(env="ALE/Breakout-v5", env_level="B")

@@ -280,6 +280,7 @@ def test_what_is_remembered_is_not_measured_again(monkeypatch: pytest.MonkeyPatc
     assert (again.level, again.remembers()) == ("B", remembered)
 
 
+@pytest.mark.slow
 def test_what_is_remembered_of_other_settings_or_is_no_level_is_measured() -> None:
     config = {**SMALL, "env": f"{HERE}:Counting"}
     (name,) = make(config).remembers()

@@ -101,6 +101,7 @@ if sys.argv[1] == "stays":
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("how", ["killed", "exits"])
 def test_W15_processes_die_with_a_parent_that_is_killed_or_forgets_them(how: str) -> None:
     argument = "stays" if how == "killed" else "leaves"
@@ -152,6 +153,7 @@ def test_E4_a_remote_environment_that_dies_is_restarted_alone() -> None:
         one.close()
 
 
+@pytest.mark.slow
 def test_E4_a_step_that_takes_too_long_is_cut_off() -> None:
     settings = {"env_step_timeout_s": 1.0, "restart_failed_sub_environments": True}
     envs = remote_envs(f"{HERE}:Perilous", 2, {"how": "hangs"}, **settings)

@@ -47,6 +47,7 @@ def sub_envs_of(trainer: PPO) -> list[Any]:
     return [sub_env.unwrapped for sub_env in workers.worker.envs.sub_envs]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", sorted(set(observations()) - IMAGES))
 def test_P11_observations_of_every_kind_are_flattened_in_the_spaces_order(name: str) -> None:
     trainer = trainer_of(observation=name)
@@ -215,6 +216,7 @@ def test_entropies_of_the_parts_add_up() -> None:
     trainer.stop()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("action", sorted(actions()))
 def test_P19_an_environment_is_sent_what_its_space_wants(action: str) -> None:
     """`AnySpaces` refuses anything else; what was chosen is stored, what is sent is clipped."""
@@ -335,6 +337,7 @@ def test_children_of_other_spaces_collect_as_the_trainer_itself() -> None:
     alone.stop()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("action", sorted(actions()))
 @pytest.mark.parametrize("observation", ["tuple", "image"])
 def test_a_row_played_by_itself_is_played_the_same_beside_others(
@@ -354,6 +357,7 @@ def test_a_row_played_by_itself_is_played_the_same_beside_others(
     trainer.stop()
 
 
+@pytest.mark.slow
 def test_an_evaluating_child_sees_images_and_sends_dicts_as_the_trainer_itself() -> None:
     config = {"evaluation_config": {"explore": True}}
     child = trainer_of("image", "dict", evaluation_num_workers=1, **config)

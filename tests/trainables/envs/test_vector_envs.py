@@ -146,6 +146,7 @@ def test_E4_a_native_vector_environment_cannot_restart_one_lane() -> None:
         PPO.check_config(config)
 
 
+@pytest.mark.slow
 def test_E4_a_run_with_restarts_goes_on_from_its_checkpoint_to_the_bit() -> None:
     config = {
         "env": MISHAP,
@@ -181,6 +182,7 @@ def value_of(trainer: PPO, observation: float) -> float:
     return float(trainer.inference.actor.values(np.array([[observation]], dtype=np.float32))[0])
 
 
+@pytest.mark.slow
 def test_P9_a_horizon_cuts_the_episode_off_and_its_last_value_is_bootstrapped() -> None:
     fragment, episodes, trainer = collected({"horizon": 5})
     assert np.flatnonzero(fragment.truncated[:, 0]).tolist() == [4, 9]
@@ -190,6 +192,7 @@ def test_P9_a_horizon_cuts_the_episode_off_and_its_last_value_is_bootstrapped() 
     assert [e.length for e in episodes] == [5] * 4
 
 
+@pytest.mark.slow
 def test_P9_an_end_at_the_horizon_that_the_environment_reports_is_its_own() -> None:
     ends = {"env_config": {"length": 5, "truncates": False}}
     fragment, _, _ = collected({**ends, "horizon": 5})
@@ -197,6 +200,7 @@ def test_P9_an_end_at_the_horizon_that_the_environment_reports_is_its_own() -> N
     assert not fragment.truncated.any()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "config",
     [
@@ -259,6 +263,7 @@ def test_P17_a_soft_horizon_neither_resets_nor_stores_a_flag() -> None:
     assert [e.length for e in episodes] == [5] * 4
 
 
+@pytest.mark.slow
 def test_P17_an_end_of_the_environment_stays_one_under_a_soft_horizon() -> None:
     ends = {"env_config": {"length": 4, "truncates": False}}
     fragment, episodes, _ = collected({**ends, "horizon": 7, "soft_horizon": True})

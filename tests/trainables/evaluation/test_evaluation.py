@@ -44,6 +44,7 @@ def test_evaluating_changes_the_training_curve_by_not_one_bit(env: str) -> None:
     assert differences(with_state, without_state) == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("episodes", "width"), [(1, 4), (5, 2), (7, 3)])
 def test_exactly_so_many_fresh_episodes_are_played(episodes: int, width: int) -> None:
     config = {
@@ -281,6 +282,7 @@ def test_T16_E4_an_episode_whose_environment_fails_is_played_anew_wherever_it_is
     assert results[0]["episode_reward_max"] <= 6 * 0.5  # no part of an episode that failed counts
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("how", ["hangs", "dies"])
 def test_E4_environments_of_an_evaluation_are_cut_off_in_processes_of_their_own(how: str) -> None:
     trainer = make({**FAULTY, "num_envs_per_worker": 2, "train_batch_size": None})
@@ -395,6 +397,7 @@ COUNTED: dict[str, Any] = {
 }
 
 
+@pytest.mark.slow
 def test_P16_E8_the_phases_of_an_evaluation_come_in_order_and_say_that_it_is_one() -> None:
     notes: list[tuple[Any, ...]] = []
 

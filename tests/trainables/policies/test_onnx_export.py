@@ -76,6 +76,7 @@ def test_an_exported_continuous_policy_gives_means_and_actions_within_bounds(
     np.testing.assert_allclose(actions, expected, atol=1e-5)
 
 
+@pytest.mark.slow
 def test_observations_and_actions_keep_their_shapes(tmp_path: Path) -> None:
     config = {"env": f"{HERE}:Walled", "clip_actions": False}
     trainer, session = exported(config, tmp_path)

@@ -93,6 +93,7 @@ def test_P18_stored_log_probabilities_are_those_of_the_sequences_that_are_learnt
     trainer.stop()
 
 
+@pytest.mark.slow
 def test_P18_a_memory_is_carried_from_step_to_step_and_empty_where_an_episode_begins() -> None:
     trainer = make(COUNTING)
     (fragment,) = fragments_of(trainer)
@@ -258,6 +259,7 @@ RECALL: dict[str, Any] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("remembers", [True, False])
 def test_a_policy_with_a_memory_learns_what_one_without_cannot(remembers: bool) -> None:
     model = {"use_lstm": True, "lstm_cell_size": 16, "hidden": [16]}
@@ -269,6 +271,7 @@ def test_a_policy_with_a_memory_learns_what_one_without_cannot(remembers: bool) 
     trainer.stop()
 
 
+@pytest.mark.slow
 def test_T16_an_evaluation_does_not_depend_on_how_many_environments_or_processes_play() -> None:
     results = []
     for width, children in ((1, 0), (3, 0), (2, 1)):

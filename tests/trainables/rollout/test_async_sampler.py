@@ -47,6 +47,7 @@ def made() -> Iterator[PPO]:
     trainer.stop()
 
 
+@pytest.mark.slow
 def test_P3_a_daemon_thread_fills_a_queue_of_5_and_waits(trainer: PPO) -> None:
     source = source_of(trainer)
     assert not source.alive
@@ -137,6 +138,7 @@ class Closes(Counting):
 CLOSING = {"env": f"{__name__}:Closes", "env_config": {}, "env_level": "C"}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("callbacks", [None, "tests.support.callbacks:Measures"])
 def test_B16_the_thread_of_a_forgotten_trainer_ends_and_closes_the_environments(
     callbacks: str | None,
@@ -177,6 +179,7 @@ def test_B16_a_worker_that_was_closed_is_not_closed_again() -> None:
     assert Closes.closed == [threading.current_thread()]
 
 
+@pytest.mark.slow
 def test_P4_a_worker_in_a_child_samples_in_a_thread_too() -> None:
     trainer = make({**ASYNC, "num_workers": 2, "batch_mode": "complete_episodes"})
     results = run(trainer, 3)

@@ -32,6 +32,7 @@ def test_B3_repetitive_observations_travel_smaller() -> None:
     trainer.stop()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "settings",
     [{"compress_observations": "bulk", "recreate_failed_workers": True},

@@ -156,6 +156,7 @@ def test_B9_a_group_answers_as_other_workers_do(resumed: Runs) -> None:
     assert told == [timestep] * 2
 
 
+@pytest.mark.slow
 def test_B9_a_restored_run_and_one_whose_rank_died_are_equal_to_the_bit(
     disturbed: Runs, resumed: Runs
 ) -> None:

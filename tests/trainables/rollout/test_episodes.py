@@ -55,6 +55,7 @@ def episodes_in(fragment: Fragment) -> list[slice]:
     return [slice(a, b) for a, b in zip([0, *ends[:-1]], ends, strict=True)]
 
 
+@pytest.mark.slow
 def test_B1_reads_go_on_until_the_target_is_reached_and_no_episode_is_cut() -> None:
     trainer = make(COUNTING)
     (sample,) = trainer.workers.sample()
@@ -218,6 +219,7 @@ def test_P17_at_a_soft_horizon_rows_are_given_away_and_their_value_goes_on() -> 
     trainer.stop()
 
 
+@pytest.mark.slow
 def test_P8_steps_that_wait_for_an_endless_episode_are_warned_of_once(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
@@ -232,6 +234,7 @@ def test_P8_steps_that_wait_for_an_endless_episode_are_warned_of_once(
     trainer.stop()
 
 
+@pytest.mark.slow
 def test_T9_a_replaced_child_goes_on_with_its_episodes_in_flight() -> None:
     config = {**WHOLE, "num_workers": 2}
     undisturbed = make(config)

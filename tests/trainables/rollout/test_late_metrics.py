@@ -82,6 +82,7 @@ def late_in_the_second(trainer: PPO, stopper: Stopper) -> list[dict[str, Any]]:
     return first + run(trainer, 1)
 
 
+@pytest.mark.slow
 def test_K6_metrics_that_come_too_late_count_in_the_next_iteration_once(
     undisturbed: list[dict[str, Any]],
     monkeypatch: pytest.MonkeyPatch,

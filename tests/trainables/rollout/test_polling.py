@@ -39,6 +39,7 @@ def collected(trainer: PPO) -> Fragment:
     return cast(LocalWorkers, trainer.workers).worker.sample().fragments[0]
 
 
+@pytest.mark.slow
 def test_W15_those_that_are_ready_go_on_and_the_rows_are_those_of_lockstep(tmp_path: Path) -> None:
     # In lockstep environment 1 would make its 16th step long after environment 0's third, and
     # never end.

@@ -142,6 +142,7 @@ def test_T9_a_child_that_dies_between_its_sample_and_the_weights_is_replaced(
     assert differences(disturbed, undisturbed) == []
 
 
+@pytest.mark.slow
 def test_T9_a_child_that_dies_before_a_save_or_after_a_restore_is_replaced(tmp_path: Path) -> None:
     undisturbed = curve_and_state(make(TWO))
     trainer = make({**TWO, "recreate_failed_workers": True})
@@ -204,6 +205,7 @@ def test_T10_recovery_that_fails_again_and_again_ends_with_the_first_cause(
     assert "ZeroDivisionError: the world ended" in str(chain)
 
 
+@pytest.mark.slow
 def test_T12_every_result_counts_the_healthy_workers_and_T25_survivors_go_on(
     tmp_path: Path,
 ) -> None:
@@ -227,6 +229,7 @@ def test_T25_a_restored_trainer_goes_on_with_the_survivors_of_the_saved_one(tmp_
     assert differences(curve_and_state(again, 2), undisturbed) == []
 
 
+@pytest.mark.slow
 def test_T25_with_no_worker_left_the_error_names_what_to_set() -> None:
     trainer = failing("kill", at=3, index=-1, ignore_worker_failures=True)
     with pytest.raises(WorkerError, match=r"none of 2 rollout worker.* is left") as caught:

@@ -32,6 +32,7 @@ def test_a_truncated_episode_stores_the_value_of_its_true_last_observation() -> 
     np.testing.assert_allclose(fragment.last_values[0], value_of_2, rtol=1e-6)
 
 
+@pytest.mark.slow
 def test_an_environment_that_reuses_its_array_is_bootstrapped_with_its_true_last_observation() -> (
     None
 ):
@@ -40,6 +41,7 @@ def test_an_environment_that_reuses_its_array_is_bootstrapped_with_its_true_last
     np.testing.assert_allclose(fragment.final_values[[4, 9], 0], value_of_5, rtol=1e-6)
 
 
+@pytest.mark.slow
 def test_the_value_of_a_final_observation_is_taken_of_the_filtered_one() -> None:
     """The fragment ends with the episode, so the filter has seen all of it by then."""
     config = {"env": f"{HERE}:Counting", "env_config": {"length": 12}}
@@ -78,6 +80,7 @@ def test_spaces_are_seeded_before_the_first_reset_and_in_evaluation() -> None:
     assert one.evaluate() == one.evaluate()
 
 
+@pytest.mark.slow
 def test_a_terminated_episode_is_kept_apart_from_a_truncated_one() -> None:
     env_config = {"length": 5, "truncates": False}
     fragment, _ = fragment_of({"env": f"{HERE}:Counting", "env_config": env_config})
@@ -114,6 +117,7 @@ def test_discrete_actions_start_where_the_space_starts() -> None:
     np.testing.assert_array_equal(sent, fragment.actions + 1)
 
 
+@pytest.mark.slow
 def test_observations_of_any_shape_are_flattened() -> None:
     fragment, _ = fragment_of({"env": f"{HERE}:Walled"})
     assert fragment.observations.shape == (12, 2, 6)
@@ -167,6 +171,7 @@ def test_K3_clip_rewards_true_is_the_sign_and_a_number_a_bound(
     assert fragment.rewards[:5, 0].tolist() == expected
 
 
+@pytest.mark.slow
 def test_metrics_are_absent_until_an_episode_has_ended_and_then_summarise_the_window() -> None:
     trainer = make({**PLAIN, "env": f"{HERE}:Counting", "env_config": {"length": 20}})
     first = trainer.train()
@@ -179,6 +184,7 @@ def test_metrics_are_absent_until_an_episode_has_ended_and_then_summarise_the_wi
     assert second["timesteps_total"] == 48
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("what", "error", "words"),
     [

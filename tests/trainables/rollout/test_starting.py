@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import psutil
+import pytest
 
 from tests.support.command_line import environment, start, write_spec
 from tests.support.waiting import wait_until
@@ -62,6 +63,7 @@ def _answer(pipe: "connection.Connection[Any, Any]") -> None:
     pipe.send(pipe.recv() + 1)
 
 
+@pytest.mark.slow
 def test_a_child_outlives_the_thread_that_started_it() -> None:
     ours, theirs = connection.Pipe()
     child = child_context().Process(target=_answer, args=(theirs,))

@@ -25,6 +25,7 @@ def children(trainer: Any) -> list[int]:
     return trainer.workers.pids()
 
 
+@pytest.mark.slow
 def test_two_children_give_fragments_in_worker_order_and_repeat_themselves() -> None:
     first, second = make(TWO), make(TWO)
     results = [run(one, 2) for one in (first, second)]

@@ -93,6 +93,7 @@ def test_T23_resource_help_names_the_keys_and_shows_the_settings() -> None:
     assert "77" in text
 
 
+@pytest.mark.slow
 def test_T8_all_workers_know_how_many_steps_were_sampled_before_each_iteration() -> None:
     trainer = make(TWO)
     try:

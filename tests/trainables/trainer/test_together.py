@@ -55,6 +55,7 @@ def notes(trainer: Any) -> list[tuple[str, str, int, str | None]]:
     return found
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mode", ["truncate_episodes", "complete_episodes"])
 def test_E8_an_episode_whose_environment_failed_ends_with_the_error_and_the_next_begins(
     mode: str,
