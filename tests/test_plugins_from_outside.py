@@ -48,7 +48,7 @@ class Scheduler(schedulers.Scheduler):
     time_attr = "training_iteration"
     levels = ()
 
-    def __init__(self, options, frame):
+    def __init__(self, options, context):
         self.at_once = options.at_once
 
     def plan(self, history, free):

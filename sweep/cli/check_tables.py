@@ -42,17 +42,17 @@ def preview(data: Data) -> RenderableType:
     shown: list[RenderableType] = [Text("\n".join(facts)), _samples(data["samples"])]
     return Group(
         *shown,
-        *_doubts(data["doubts"]),
+        *_warnings(data["warnings"]),
         *_costs(data.get("costs")),
         *_restore(data.get("restore")),
         *_cut_short(data.get("cut_short")),
     )
 
 
-def _doubts(doubts: Sequence[str]) -> list[RenderableType]:
-    if not doubts:
+def _warnings(warnings: Sequence[str]) -> list[RenderableType]:
+    if not warnings:
         return []
-    lines = [f"  {printable(line)}" for line in doubts]
+    lines = [f"  {printable(line)}" for line in warnings]
     return [Text(), Text("did you mean this?", style="yellow"), Text("\n".join(lines))]
 
 

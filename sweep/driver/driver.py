@@ -90,7 +90,7 @@ class Driver:
         """`run` in steps, for who wants something to happen between two of them."""
         self._settle()
         with contextlib.closing(self._requests):
-            while not self._finished():
+            while not self._advance():
                 self._collect()
                 yield
         if self._refusal is None and not self._asks:
@@ -104,8 +104,8 @@ class Driver:
 
     # ---- one turn ---------------------------------------------------------------------------
 
-    def _finished(self) -> bool:
-        """Whether nothing runs and nothing is left to do; starts what there is to do."""
+    def _advance(self) -> bool:
+        """Answer requests and start what there is to do; returns whether the sweep is finished."""
         if not self._asks:
             self._handle_requests()
         if self._asks:

@@ -224,7 +224,7 @@ def preview(prepared: Prepared, jobs: int | None) -> dict[str, Any]:
         "points": count_points(spec.space),
         "initial": [dict(given) for given in spec.initial],
         "samples": [point.settings for point in launch.draw_samples(spec.space, spec.seed)],
-        "doubts": space_warnings(spec.space, spec.trials),
+        "warnings": space_warnings(spec.space, spec.trials),
     }
 
 
@@ -249,7 +249,7 @@ def validation(
     ended = smoke.cut_short
     return {
         **seen,
-        "doubts": [*seen["doubts"], *result_warnings(prepared.resolved, smoke)],
+        "warnings": [*seen["warnings"], *result_warnings(prepared.resolved, smoke)],
         "costs": estimate_costs(prepared.resolved, smoke, seen["jobs"]),
         "restore": smoke.differences,
         "cut_short": None if ended is None else dataclasses.asdict(ended),

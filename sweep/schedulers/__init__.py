@@ -131,7 +131,7 @@ class Scheduler(Protocol):
     spares: int | None = None
     """How many trials are completed before it ends any early, for progress; None: it ends none."""
 
-    def __init__(self, options: BaseModel, frame: SchedulerContext) -> None: ...
+    def __init__(self, options: BaseModel, context: SchedulerContext) -> None: ...
 
     @classmethod
     def settle(cls, options: Mapping[str, Any]) -> Mapping[str, Any]:

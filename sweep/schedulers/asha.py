@@ -68,12 +68,12 @@ class Scheduler(PerTrialStopping):
 
     Options: ClassVar[type[BaseModel]] = Options
 
-    def __init__(self, options: BaseModel, frame: SchedulerContext) -> None:
+    def __init__(self, options: BaseModel, context: SchedulerContext) -> None:
         if not isinstance(options, Options):
             raise TypeError(f"expected {Options}, got {type(options)}")
         self.time_attr = options.time_attr
         self.eta = options.reduction_factor
-        self.levels = _levels(options.grace_period, top_rung(options, frame), self.eta)
+        self.levels = _levels(options.grace_period, top_rung(options, context), self.eta)
         self.pauses = options.type == PROMOTION
         self.finish_best = options.finish_best
         if self.finish_best and not self.pauses:

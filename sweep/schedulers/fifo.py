@@ -22,7 +22,7 @@ class Scheduler(schedulers.Scheduler):
     Options: ClassVar[type[BaseModel]] = Options
     pauses = False
 
-    def __init__(self, options: BaseModel, frame: SchedulerContext) -> None:
+    def __init__(self, options: BaseModel, context: SchedulerContext) -> None:
         self.time_attr = "training_iteration"
         self.levels: tuple[float, ...] = ()
 

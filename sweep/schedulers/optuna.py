@@ -29,9 +29,9 @@ class Scheduler(Pruned):
 
     Options: ClassVar[type[BaseModel]] = Options
 
-    def __init__(self, options: BaseModel, frame: SchedulerContext) -> None:
-        super().__init__(options, frame)
-        self._top = frame.stop.get(self.time_attr)
+    def __init__(self, options: BaseModel, context: SchedulerContext) -> None:
+        super().__init__(options, context)
+        self._top = context.stop.get(self.time_attr)
         self.make_pruner()
 
     def make_pruner(self) -> "BasePruner":

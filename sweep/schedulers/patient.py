@@ -29,10 +29,10 @@ class Scheduler(Pruned):
 
     Options: ClassVar[type[BaseModel]] = Options
 
-    def __init__(self, options: BaseModel, frame: SchedulerContext) -> None:
-        super().__init__(options, frame)
+    def __init__(self, options: BaseModel, context: SchedulerContext) -> None:
+        super().__init__(options, context)
         self._wrapped = self._arguments.pop("wrapped")
-        self._top = frame.stop.get(self.time_attr)
+        self._top = context.stop.get(self.time_attr)
         if self._wrapped is not None:
             self.make_pruner()
 

@@ -31,9 +31,9 @@ class Scheduler(Population):
 
     Options: ClassVar[type[BaseModel]] = PopulationOptions
 
-    def __init__(self, options: BaseModel, frame: SchedulerContext) -> None:
-        super().__init__(options, frame)
-        domains = frame.space.domains
+    def __init__(self, options: BaseModel, context: SchedulerContext) -> None:
+        super().__init__(options, context)
+        domains = context.space.domains
         self._numbers: dict[str, Float | Int] = {
             name: domain
             for name in self.mutated
@@ -46,13 +46,13 @@ class Scheduler(Population):
         self, history: History, parent: Trial, number: int, siblings: Sequence[Settings]
     ) -> dict[str, Any]:
         """The parent's settings, with the numbers that the model prefers."""
-        stream = stream_of(self.frame, number)
+        stream = stream_of(self.context, number)
         unborn = [t.searched for t in history.trials if t.parent is not None and not _trained(t)]
         point = self._choose(history, [*unborn, *siblings], parent.time, stream)
         places = zip(self._numbers.items(), point.tolist(), strict=True)
         chosen = {name: domain.at(place) for (name, domain), place in places}
         given = {**parent.searched, **{n: v for n, v in chosen.items() if n in parent.searched}}
-        return self._exploration.explore(self.frame.space, given, stream)
+        return self._exploration.explore(self.context.space, given, stream)
 
     def _choose(
         self,

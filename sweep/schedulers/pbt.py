@@ -34,8 +34,8 @@ class Scheduler(Population):
 
     Options: ClassVar[type[BaseModel]] = Options
 
-    def __init__(self, options: BaseModel, frame: SchedulerContext) -> None:
-        super().__init__(options, frame)
+    def __init__(self, options: BaseModel, context: SchedulerContext) -> None:
+        super().__init__(options, context)
         if not isinstance(options, Options):
             raise TypeError(f"expected {Options}, got {type(options)}")
         self._exploration = Exploration(
@@ -50,5 +50,5 @@ class Scheduler(Population):
         siblings: Sequence[Mapping[str, Any]],
     ) -> dict[str, Any]:
         """The parent's settings, each perturbed or drawn anew."""
-        stream = stream_of(self.frame, number)
-        return self._exploration.explore(self.frame.space, parent.searched, stream)
+        stream = stream_of(self.context, number)
+        return self._exploration.explore(self.context.space, parent.searched, stream)

@@ -67,14 +67,14 @@ class Scheduler(schedulers.Scheduler):
     Options: ClassVar[type[BaseModel]] = Options
     pauses = True
 
-    def __init__(self, options: BaseModel, frame: SchedulerContext) -> None:
+    def __init__(self, options: BaseModel, context: SchedulerContext) -> None:
         if not isinstance(options, Options):
             raise TypeError(f"expected {Options}, got {type(options)}")
         self.time_attr = options.time_attr
         self.levels: tuple[float, ...] = ()
         given = options.schedule
         self.steps = _read(given, self.time_attr) if isinstance(given, str) else _inline(given)
-        _check(self.steps, frame)
+        _check(self.steps, context)
 
     def plan(self, history: History, free: int) -> Plan:
         """The first trial; then the next child, when the last one is there; clones beside them."""
@@ -121,23 +121,23 @@ def _read(file: str, time_attr: str) -> Sequence[Step]:
     return written.schedule
 
 
-def _check(steps: Sequence[Step], frame: SchedulerContext) -> None:
+def _check(steps: Sequence[Step], context: SchedulerContext) -> None:
     """Refuse steps that cannot follow each other, or settings that the space does not have."""
     place = "scheduler.schedule"
-    if frame.trials != 1:
+    if context.trials != 1:
         raise BadConfig(
-            "trials", frame.trials, "1", "a replay is one chain; use replicas for seeds"
+            "trials", context.trials, "1", "a replay is one chain; use replicas for seeds"
         )
     if not steps or steps[0].start != 0:
         raise BadConfig(place, [s.start for s in steps], "steps, the first from 0")
     if any(two.start <= one.start for one, two in pairwise(steps)):
         raise BadConfig(place, [s.start for s in steps], "steps in the order of their beginning")
-    _check_settings(steps, frame, place)
+    _check_settings(steps, context, place)
 
 
-def _check_settings(steps: Sequence[Step], frame: SchedulerContext, place: str) -> None:
-    domains = frame.space.domains
-    for name in sorted(frame.fixed):
+def _check_settings(steps: Sequence[Step], context: SchedulerContext, place: str) -> None:
+    domains = context.space.domains
+    for name in sorted(context.fixed):
         values = [step.settings[name] for step in steps if name in step.settings]
         if any(value != values[0] for value in values):
             hint = f"a step goes on from a checkpoint that holds {name}"

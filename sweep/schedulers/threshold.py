@@ -25,8 +25,8 @@ class Scheduler(Pruned):
     Options: ClassVar[type[BaseModel]] = Options
     pruner: ClassVar[str] = "ThresholdPruner"
 
-    def __init__(self, options: BaseModel, frame: SchedulerContext) -> None:
-        super().__init__(options, frame)
+    def __init__(self, options: BaseModel, context: SchedulerContext) -> None:
+        super().__init__(options, context)
         lower, upper = self._arguments["lower"], self._arguments["upper"]
         if lower is None and upper is None:
             raise BadConfig("scheduler.lower", None, "a number", "give lower, upper or both")

@@ -25,7 +25,7 @@ class FirstPast(schedulers.Scheduler):
     Options: ClassVar[type[BaseModel]] = Options
     pauses = True
 
-    def __init__(self, options: BaseModel, frame: SchedulerContext) -> None:
+    def __init__(self, options: BaseModel, context: SchedulerContext) -> None:
         assert isinstance(options, Options)
         self.time_attr = "training_iteration"
         self.levels: tuple[float, ...] = (options.first,)
@@ -44,8 +44,8 @@ class FirstPast(schedulers.Scheduler):
 class Forgetful(FirstPast):
     """Keeps something between calls, which a kill loses: a mistake."""
 
-    def __init__(self, options: BaseModel, frame: SchedulerContext) -> None:
-        super().__init__(options, frame)
+    def __init__(self, options: BaseModel, context: SchedulerContext) -> None:
+        super().__init__(options, context)
         self.called = 0
 
     def plan(self, history: History, free: int) -> Plan:

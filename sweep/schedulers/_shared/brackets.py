@@ -59,12 +59,12 @@ class Brackets(schedulers.Scheduler):
     Options: ClassVar[type[BaseModel]] = RungOptions
     pauses = True
 
-    def __init__(self, options: BaseModel, frame: SchedulerContext) -> None:
+    def __init__(self, options: BaseModel, context: SchedulerContext) -> None:
         if not isinstance(options, RungOptions):
             raise TypeError(f"expected {RungOptions}, got {type(options)}")
         self.time_attr = options.time_attr
         self.eta = options.reduction_factor
-        top = top_rung(options, frame)
+        top = top_rung(options, context)
         halvings = 0
         while top / self.eta ** (halvings + 1) >= options.grace_period * (1 - _HAIR):
             halvings += 1

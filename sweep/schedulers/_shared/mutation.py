@@ -91,15 +91,15 @@ def _short(value: Any) -> str:
     return f"{value:.4g}" if isinstance(value, float) else choice_key(value)
 
 
-def check_names(names: Sequence[str] | None, frame: SchedulerContext) -> tuple[str, ...]:
+def check_names(names: Sequence[str] | None, context: SchedulerContext) -> tuple[str, ...]:
     """The parameters that children change: those that are named, by default all searched ones.
 
     Those that a child has to have as its parent are never among them.
     """
-    searched = tuple(frame.space.domains)
+    searched = tuple(context.space.domains)
     if not searched:
         raise BadConfig("space", "no searched parameter", "one at least", "children change them")
-    open_ = tuple(name for name in searched if name not in frame.fixed)
+    open_ = tuple(name for name in searched if name not in context.fixed)
     if not open_:
         hint = f"a child goes on from a checkpoint that holds {', '.join(searched)}"
         raise BadConfig("space", searched, "a searched parameter that children can change", hint)
@@ -111,7 +111,7 @@ def check_names(names: Sequence[str] | None, frame: SchedulerContext) -> tuple[s
                 f"searched parameters: {', '.join(searched)}",
                 nearest(name, searched),
             )
-        if name in frame.fixed:
+        if name in context.fixed:
             raise BadConfig(
                 "scheduler.hyperparam_mutations",
                 name,
@@ -121,6 +121,6 @@ def check_names(names: Sequence[str] | None, frame: SchedulerContext) -> tuple[s
     return tuple(open_ if names is None else names)
 
 
-def stream_of(frame: SchedulerContext, number: int) -> np.random.Generator:
+def stream_of(context: SchedulerContext, number: int) -> np.random.Generator:
     """The stream in which the settings of the child with this number are found."""
-    return rng.generator(frame.seed, "explore", number)
+    return rng.generator(context.seed, "explore", number)

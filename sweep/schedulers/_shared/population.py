@@ -139,20 +139,20 @@ class Population(schedulers.Scheduler):
 
     pauses = True
 
-    def __init__(self, options: BaseModel, frame: SchedulerContext) -> None:
+    def __init__(self, options: BaseModel, context: SchedulerContext) -> None:
         if not isinstance(options, PopulationOptions):
             raise TypeError(f"expected {PopulationOptions}, got {type(options)}")
         self.time_attr = options.time_attr
         self.levels: tuple[float, ...] = ()
         self.options = options
-        self.frame = frame
-        self.mutated = check_names(options.hyperparam_mutations, frame)
+        self.context = context
+        self.mutated = check_names(options.hyperparam_mutations, context)
         place, interval = "scheduler.perturbation_interval", options.perturbation_interval
         check_first(place, interval, options.time_attr)
-        check_reached(place, self._after(0.0), options.time_attr, frame)
-        if frame.trials < 2:
+        check_reached(place, self._after(0.0), options.time_attr, context)
+        if context.trials < 2:
             raise BadConfig(
-                "trials", frame.trials, "at least 2", "a population has worse members and better"
+                "trials", context.trials, "at least 2", "a population has worse members and better"
             )
 
     @abstractmethod
@@ -305,7 +305,7 @@ class Population(schedulers.Scheduler):
     ) -> None:
         """Add a child to the brood, in the place of `loser`; by default to its next level."""
         number = offspring.first + len(offspring.bred)
-        stream = rng.generator(self.frame.seed, "exploit", number)
+        stream = rng.generator(self.context.seed, "exploit", number)
         parent, _ = generation.upper[int(stream.integers(len(generation.upper)))]
         siblings = [sibling.searched for sibling in offspring.bred]
         searched = self.explore(offspring.history, parent, number, siblings)

@@ -218,7 +218,7 @@ class Pruned(PerTrialStopping):
     pruner: ClassVar[str]
     """The name of Optuna's class; it takes all options but those of when to look."""
 
-    def __init__(self, options: BaseModel, frame: SchedulerContext) -> None:
+    def __init__(self, options: BaseModel, context: SchedulerContext) -> None:
         if not isinstance(options, PrunerOptions):
             raise TypeError(f"expected {PrunerOptions}, got {type(options)}")
         self.time_attr = options.time_attr
@@ -227,7 +227,7 @@ class Pruned(PerTrialStopping):
         startup = getattr(options, "n_startup_trials", 0)
         self.spares = startup if isinstance(startup, int) else 0
         self._arguments = options.model_dump(exclude=set(PrunerOptions.model_fields))
-        check_reached("scheduler.interval", options.interval, options.time_attr, frame)
+        check_reached("scheduler.interval", options.interval, options.time_attr, context)
 
     def make_pruner(self) -> "BasePruner":
         """One of Optuna's, new each time."""

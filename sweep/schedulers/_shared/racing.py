@@ -56,8 +56,8 @@ def build(
     cls = schedulers.find(spec.scheduler.name, paths)
     _check_finishing(spec, cls)
     options = specs.build(cls.Options, spec.scheduler, "scheduler", spec.source)
-    frame = schedulers.SchedulerContext(spec.stop, spec.trials, spec.space, spec.seed, fixed)
-    scheduler = cls(options, frame)
+    context = schedulers.SchedulerContext(spec.stop, spec.trials, spec.space, spec.seed, fixed)
+    scheduler = cls(options, context)
     return Scheduler(scheduler, spec.replicas) if spec.racing else scheduler
 
 

@@ -38,13 +38,13 @@ class RungOptions(TimeOptions):
     )
 
 
-def top_rung(options: RungOptions, frame: SchedulerContext) -> float:
+def top_rung(options: RungOptions, context: SchedulerContext) -> float:
     """Where the top rung is.
 
     Raises:
         BadConfig: it is not known, or no trial would ever come to a rung.
     """
-    attr, end = options.time_attr, frame.stop.get(options.time_attr)
+    attr, end = options.time_attr, context.stop.get(options.time_attr)
     top = options.max_t if options.max_t is not None else end
     if top is None:
         raise BadConfig(
@@ -76,9 +76,9 @@ def check_first(place: str, level: float, time_attr: str) -> None:
         )
 
 
-def check_reached(place: str, level: float, time_attr: str, frame: SchedulerContext) -> None:
+def check_reached(place: str, level: float, time_attr: str, context: SchedulerContext) -> None:
     """Refuse a first level to which no trial comes before a stopping criterion ends it."""
-    end = frame.stop.get(time_attr)
+    end = context.stop.get(time_attr)
     if end is not None and level >= end:
         raise BadConfig(
             place,

@@ -239,7 +239,7 @@ def test_a_time_that_nobody_can_wait_is_refused(seconds: str, here: Here, tmp_pa
     assert here("validate", write_spec(tmp_path), "--for", seconds)[0] == 2
 
 
-# ---- doubts ----------------------------------------------------------------------------------
+# ---- warnings ---------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(

@@ -22,15 +22,15 @@ from tests.support.quadratic import Quadratic
 from tests.sweep.schedulers.test_pbt import SPEC, curve
 
 
-def doubts(tmp_path: Path, **changes: Any) -> list[str]:
+def warnings_of(tmp_path: Path, **changes: Any) -> list[str]:
     prepared = prepare.prepare(str(tmp_path / write_spec(tmp_path, **changes)), [])
     seen = validate.validation(prepared, 1, longest_s=60.0, tell=lambda _: None, every_s=5.0)
-    found: list[str] = seen["doubts"]
+    found: list[str] = seen["warnings"]
     return found
 
 
 def test_validate_says_that_no_result_has_the_metric(tmp_path: Path) -> None:
-    (said,) = doubts(tmp_path, metric="los")
+    (said,) = warnings_of(tmp_path, metric="los")
     assert said.startswith("metric: the first 20 results have no los; they have ")
     assert "did you mean 'loss'" in said
 
@@ -45,7 +45,7 @@ class Evaluated(Quadratic):
 
 def test_validate_does_not_doubt_a_metric_that_an_evaluation_brings_later(tmp_path: Path) -> None:
     spec = {"trainable": f"{__name__}:Evaluated", "metric": "evaluation/score"}
-    assert doubts(tmp_path, **spec) == []
+    assert warnings_of(tmp_path, **spec) == []
 
 
 def test_the_examples_take_the_values_of_grids_in_turn_as_trials_do(tmp_path: Path) -> None:
@@ -58,18 +58,20 @@ def test_the_examples_take_the_values_of_grids_in_turn_as_trials_do(tmp_path: Pa
 
 def test_validate_says_that_no_result_has_the_time(tmp_path: Path) -> None:
     scheduler = {"name": "asha", "time_attr": "steps", "max_t": 5}
-    assert any(d.startswith("scheduler.time_attr") for d in doubts(tmp_path, scheduler=scheduler))
+    assert any(
+        d.startswith("scheduler.time_attr") for d in warnings_of(tmp_path, scheduler=scheduler)
+    )
 
 
 def test_validate_says_that_rungs_lie_below_the_first_iteration(tmp_path: Path) -> None:
     """An iteration of the quadratic is 10 time steps."""
     scheduler = {"name": "asha", "time_attr": "timesteps_total", "grace_period": 1, "max_t": 90}
-    (said,) = doubts(tmp_path, scheduler=scheduler)
+    (said,) = warnings_of(tmp_path, scheduler=scheduler)
     assert "the rungs 1, 3, 9 lie below the first one" in said
 
 
 def test_validate_has_no_doubts_where_everything_is_there(tmp_path: Path) -> None:
-    assert doubts(tmp_path) == []
+    assert warnings_of(tmp_path) == []
 
 
 def tell(records: list[Recorded], history: Any) -> list[str]:
