@@ -322,7 +322,7 @@ def _creator(
 
 
 # -------------------------------------------------------------------------------------------------
-# A native vector environment of one environment as a plain environment, for reading and evaluating.
+# A native vector environment of width 1 as a plain environment, for reading and evaluating.
 
 
 class Single(gymnasium.Env[Any, Any]):

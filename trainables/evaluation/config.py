@@ -1,7 +1,7 @@
 """The settings of evaluation: when, how many episodes, and what is different while evaluating.
 
-How the episodes are played: `evaluation_play.py`. There is no state to save: everything is derived
-from the trial's seed and the iteration.
+How the episodes are played: `trainables.evaluation.play`. There is no state to save: everything is
+derived from the trial's seed and the iteration.
 """
 
 from collections.abc import Iterator, Mapping
@@ -148,7 +148,7 @@ def evaluation_settings(settings: S, config: EvaluationConfig) -> tuple[S, bool]
 
 
 def evaluation_lanes(envs: VectorConfig) -> VectorConfig:
-    """How an evaluation steps its environments: what `ALWAYS` says of environments holds."""
+    """How an evaluation steps its environments: with the values of `ALWAYS`."""
     always = {key: value for key, (value, _) in ALWAYS.items() if key in VectorConfig.model_fields}
     return envs.model_copy(update=always)
 

@@ -36,7 +36,7 @@ def is_image(space: spaces.Space[Any]) -> bool:
 
 
 class Preprocessor(Protocol):
-    """From what an environment gives to what environments hand over."""
+    """From what an environment gives to rows of an array."""
 
     @property
     def observation_space(self) -> spaces.Box:

@@ -49,7 +49,7 @@ class Step(NamedTuple):
     final_observations: Any
     """Indexed by environment: the last observation of an episode that this step ended."""
     infos: Mapping[int, Mapping[str, Any]] = NONE
-    """Lane → what the environment told beside; environments that told nothing are absent."""
+    """Environment → its info; those with an empty info are absent."""
     metric_ends: NDArray[np.bool_] | None = None
     """(N,) a soft horizon was reached: an end for the metrics and for nothing else."""
     faults: Mapping[int, Exception] = NONE
@@ -62,7 +62,7 @@ class Step(NamedTuple):
     """(N,) the next step of these environments is no transition: it only starts their next
     episode."""
     waiting: NDArray[np.bool_] | None = None
-    """(N,) these environments made no step: their environments had not answered yet. None: all
+    """(N,) True where no step was made, since the environment had not answered yet. None: all
     did."""
 
 

@@ -1,4 +1,4 @@
-"""The settings of environments, and what of them fits an environment."""
+"""How environments are stepped side by side: the settings, and whether they fit one another."""
 
 import logging
 

@@ -1,4 +1,4 @@
-"""Which environments the settings ask for; decided by them alone, never by measuring speed."""
+"""Which kind of vector environment the settings ask for; no measured speed decides."""
 
 from trainables.envs.make import EnvironmentConfig
 from trainables.envs.vector.base import VectorEnv, WorkerContext
@@ -14,7 +14,7 @@ def make_vector_env(
     config: VectorConfig | None = None,
     place: WorkerContext | None = None,
 ) -> VectorEnv:
-    """N environments of the environment.
+    """N environments of these settings.
 
     Args:
         environment: what to make.

@@ -1,7 +1,7 @@
-"""Where episodes end beside where their environment says so: horizons, and ends that are no ends.
+"""Where episodes end though their environment does not say so: hard and soft horizons.
 
-N environments. A hard horizon is reached in the environments themselves, which must reset; the rest
-is decided here, on what a step gave.
+N environments. A hard horizon cuts the episode off where the environment is stepped, since it must
+be reset there. Soft horizons, and ends that are to be ignored, are applied here to a finished step.
 """
 
 from collections.abc import Mapping, Sequence

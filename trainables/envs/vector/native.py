@@ -1,6 +1,6 @@
-"""Native vector environments: one object, one stream of chance, one state for all environments.
+"""Native vector environments: one object, one stream of chance, one state for all N environments.
 
-N environments. When such an environment starts an ended environment anew is its own choice, told by
+When such an object begins the next episode of an environment is its own choice, named in
 ``metadata["autoreset_mode"]``: at once (SAME_STEP: the last observation stands in its infos), in
 the next step (NEXT_STEP: whose row is then no transition) or when it is asked (DISABLED).
 """

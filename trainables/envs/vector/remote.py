@@ -1,4 +1,4 @@
-"""Environments whose environments run in processes of their own, stepped at the same time.
+"""Environments in processes of their own, stepped at the same time.
 
 `step` waits for all of them, so no result depends on which is ready first: with the same seeds it
 is what the same environments would have given in the worker's process, to the bit, but for those

@@ -1,6 +1,6 @@
 """The worker's end of an environment's process, started, asked, cut off and ended.
 
-`remote_child.py` is the other end. Times are seconds.
+`remote_server` is the other end. Times are seconds.
 """
 
 import contextlib

@@ -1,7 +1,6 @@
-"""Environments of separate environments, each stepped, checked, reset and restarted by itself.
+"""Separate environments, each stepped, checked, reset and restarted by itself.
 
-N environments. What an environment raises touches its own environment only, whether it is restarted
-or not.
+N environments. An exception of one environment never changes what the others do.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -29,7 +28,7 @@ Array = NDArray[Any]
 
 
 class SeparateVectorEnv:
-    """One environment object per environment.
+    """One object per environment.
 
     Args:
         slots: where the environments are, N of them.
@@ -88,7 +87,7 @@ class SeparateVectorEnv:
         outcomes: Iterable[Outcome | Exception],
         waiting: NDArray[np.bool_] | None = None,
     ) -> Step:
-        """What these environments' environments gave, whose steps are counted; the others wait."""
+        """The steps of these environments, which are counted; the others wait."""
         rewards = np.zeros(self.count)
         terminated = np.zeros(self.count, dtype=np.bool_)
         truncated = np.zeros(self.count, dtype=np.bool_)
@@ -208,7 +207,7 @@ class SeparateVectorEnv:
 def standing(
     environment: EnvironmentConfig, count: int, place: WorkerContext, remote: bool = False
 ) -> list[tuple[EnvironmentConfig, EnvContext]]:
-    """What the environment of each environment is made from: its settings, and where it stands."""
+    """What each environment is made from: its settings, and where it stands."""
     every = [environment] * count
     if place.is_drawn:
         every[0] = rendered(environment)
@@ -254,7 +253,7 @@ def _copied(observation: Any) -> Any:
 
 
 class InProcessVectorEnv(SeparateVectorEnv):
-    """One environment object per environment, in this process.
+    """One object per environment, in this process.
 
     Args:
         environment: what to make.
