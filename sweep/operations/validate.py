@@ -22,16 +22,16 @@ from trainables.core.results import VOLATILE_KEYS
 from trainables.errors import nearest, printable, shorten
 
 # -------------------------------------------------------------------------------------------------
-# What a rehearsal makes doubtful in a spec: names that no result had, rungs that are one.
+# Warnings that follow from a smoke test: names that no result had, rungs that are one.
 #
-# Nothing of this is sure: an evaluation may bring a metric later than the rehearsal shows.
+# Nothing of this is sure: an evaluation may bring a metric later than the smoke test shows.
 
 #: Names of results that a line lists.
 _SHOWN = 12
 
 
 def result_warnings(resolved: Resolved, smoke: SmokeTest) -> list[str]:
-    """Doubts, in words; empty where nothing was tried out."""
+    """Warnings, one line each; none if nothing was tried out."""
     if not smoke.keys:
         return []
     spec, scheduler = resolved.spec, resolved.scheduler
