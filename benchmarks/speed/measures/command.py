@@ -1,0 +1,54 @@
+"""Wall seconds of a whole process, from the shell: ``python -m … NAME``."""
+
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+from benchmarks.speed.measures import clock
+
+PYTHON = sys.executable
+SWEEP = str(Path(PYTHON).with_name("sweep"))
+FIRST_ITERATION = (
+    "from trainables.algorithms.ppo import PPO;"
+    "PPO({'env': 'CartPole-v1', 'num_envs_per_worker': 8, 'rollout_fragment_length': 32}).train()"
+)
+TRIVIAL = """
+name: trivial
+trainable: trivial:train
+metric: loss
+mode: min
+trials: 1
+space: {x: {uniform: [0.0, 1.0]}}
+stop: {training_iteration: 1}
+"""
+FUNCTION = """
+from trainables import report
+
+
+def train(config):
+    report({"loss": config["x"]})
+"""
+COMMANDS = {
+    "import-torch": [PYTHON, "-c", "import torch"],
+    "first-iteration": [PYTHON, "-c", FIRST_ITERATION],
+    "trivial-run": [SWEEP, "run", "trivial.yaml", "--jobs", "1"],
+    "help": [SWEEP, "--help"],
+    "ls": [SWEEP, "ls"],
+}
+
+
+def main() -> None:
+    """Run the command once in an empty folder that has what it needs."""
+    name = sys.argv[1]
+    with tempfile.TemporaryDirectory() as folder:
+        Path(folder, "trivial.yaml").write_text(TRIVIAL, encoding="utf-8")
+        Path(folder, "trivial.py").write_text(FUNCTION, encoding="utf-8")
+        began = time.perf_counter()
+        subprocess.run(COMMANDS[name], cwd=folder, check=True, stdout=subprocess.DEVNULL)  # noqa: S603
+        clock.tell(time.perf_counter() - began)
+
+
+if __name__ == "__main__":
+    main()

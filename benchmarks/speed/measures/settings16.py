@@ -1,0 +1,15 @@
+"""The 16 fixed settings of PPO on CartPole that every tool trains for 50,000 steps each."""
+
+import itertools
+from typing import Any
+
+STEPS = 51_200
+"""A whole number of iterations of 8 environments x 32 steps."""
+
+FIXED: dict[str, Any] = {"gamma": 0.98, "lambda": 0.8, "clip": 0.2, "epochs": 10, "hidden": 64}
+SETTINGS: list[dict[str, float]] = [
+    {"lr": lr, "minibatch": minibatch, "entropy": entropy}
+    for lr, minibatch, entropy in itertools.product(
+        (3e-4, 1e-3, 2e-3, 3e-3), (128, 256), (0.0, 0.001)
+    )
+]

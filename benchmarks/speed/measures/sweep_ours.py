@@ -1,0 +1,66 @@
+"""16 settings x 51,200 steps by ``sweep run`` in 2 workers: wall seconds, from the shell."""
+
+import json
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+from benchmarks.speed.measures import clock
+from benchmarks.speed.measures.settings16 import FIXED, SETTINGS, STEPS
+
+
+def spec() -> dict[str, object]:
+    """Checkpoints and MLflow are on, nothing is pruned, and every setting is given."""
+    return {
+        "name": "sixteen",
+        "trials": len(SETTINGS),
+        "trainable": "ppo",
+        "metric": "episode_reward_mean",
+        "mode": "max",
+        "config": {
+            "env": "CartPole-v1",
+            "num_envs_per_worker": 8,
+            "rollout_fragment_length": 32,
+            "gamma": FIXED["gamma"],
+            "lambda_": FIXED["lambda"],
+            "clip_param": FIXED["clip"],
+            "num_sgd_iter": FIXED["epochs"],
+            "model": {"hidden": [FIXED["hidden"]] * 2, "activation": "tanh"},
+        },
+        "space": {
+            "lr": {"loguniform": [1e-5, 1e-1]},
+            "sgd_minibatch_size": {"choice": [128, 256]},
+            "entropy_coeff": {"uniform": [0.0, 0.1]},
+        },
+        "initial": [
+            {
+                "lr": one["lr"],
+                "sgd_minibatch_size": one["minibatch"],
+                "entropy_coeff": one["entropy"],
+            }
+            for one in SETTINGS
+        ],
+        "stop": {"timesteps_total": STEPS},
+        "scheduler": "fifo",
+        "searcher": "random",
+        "seed": 1,
+    }
+
+
+def main() -> None:
+    """Run the sweep in a folder of its own."""
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder) / "sixteen.yaml"
+        file.write_text(json.dumps(spec()), encoding="utf-8")
+        command = [str(Path(sys.executable).with_name("sweep")), "run", str(file), "--jobs", "2"]
+        began = time.perf_counter()
+        subprocess.run(  # noqa: S603 our own command
+            command, cwd=folder, check=True, stdout=subprocess.DEVNULL
+        )
+        clock.tell(time.perf_counter() - began)
+
+
+if __name__ == "__main__":
+    main()

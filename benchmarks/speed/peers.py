@@ -1,0 +1,41 @@
+"""Prepares an environment of their own for the libraries that sweep is compared with.
+
+They are never dependencies: what is installed here stands under ``build/`` and nowhere else.
+"""
+
+import subprocess
+import sys
+import venv
+from pathlib import Path
+
+FOLDER = Path("build") / "peers"
+#: Group → what its measures import.
+PINS = {
+    "sb3": ("torch==2.13.0", "gymnasium==1.4.0", "stable-baselines3==2.9.2", "optuna==5.0.0"),
+    "ray": ("torch==2.13.0", "ray[tune,rllib]==2.60.0"),
+}
+
+
+def python(group: str) -> Path:
+    """An interpreter in which the libraries of a group are installed; made where it is missing.
+
+    Raises:
+        RuntimeError: pip could not install them; the message is pip's last line.
+    """
+    folder = FOLDER / group
+    interpreter, ready = folder / "bin" / "python", folder / "ready"
+    pins = "\n".join(PINS[group])
+    if ready.exists() and ready.read_text(encoding="utf-8") == pins:
+        return interpreter.absolute()
+    sys.stderr.write(f"installing {', '.join(PINS[group])} in {folder}\n")
+    venv.create(folder, with_pip=True, clear=True)
+    ran = subprocess.run(  # noqa: S603 pip of the environment that was just made
+        [interpreter, "-m", "pip", "install", "--quiet", *PINS[group]],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if ran.returncode:
+        raise RuntimeError(f"{folder}: {(ran.stderr.strip().splitlines() or ['pip failed'])[-1]}")
+    ready.write_text(pins, encoding="utf-8")
+    return interpreter.absolute()
