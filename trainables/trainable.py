@@ -60,6 +60,10 @@ class TrialContext:
     shared: Path | None = None
     """Folder that all trials of the sweep share, for who finds something out while others wait for
     it; None: there are no others. Nothing in it is needed again."""
+    settled: bool = False
+    """Whether the settings are those of a sweep's trial, to which `Trainable.settle_config` was
+    applied when the trial was made. A setting that is still ``auto`` then has the value that it
+    always had before there was a choice."""
 
 
 class Trainable:
@@ -165,6 +169,15 @@ class Trainable:
         A schedule's length is such a setting: a stop that is changed later changes no old curve.
         """
         return dict(config)
+
+    @classmethod
+    def settle_config(cls, config: Mapping[str, Any]) -> dict[str, Any]:
+        """What ``auto`` means in these settings: the keys to write down when a trial is made.
+
+        So a trial goes on as it began also where a later version would choose otherwise. In a
+        sweep whose first trial does not have such a key, no later trial is given it.
+        """
+        return {}
 
     def train(self) -> dict[str, Any]:
         """One `step`, its result completed with the usual keys."""

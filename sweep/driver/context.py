@@ -35,7 +35,7 @@ class DriverContext:
     searcher: Searcher
     pool: Pool
     complete: Callable[[Mapping[str, Any]], dict[str, Any]]
-    """Adds the settings that follow from the stopping criteria."""
+    """Adds the settings that follow from the stopping criteria, and what ``auto`` means."""
     paths: tuple[str, ...]
     """Folders in which workers find the trainable's module."""
     saves: bool = True

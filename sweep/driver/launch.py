@@ -233,7 +233,7 @@ def opened(
                     resolved.scheduler,
                     resolved.searcher,
                     pool,
-                    lambda config: resolved.trainable.complete_config(config, spec.stop),
+                    functools.partial(_trial_config, resolved, history),
                     paths,
                     resolved.trainable.can_save(),
                     held.check,
@@ -243,6 +243,20 @@ def opened(
             )
         ledger.check(held.term)
         _tidy(launch.folder, history)
+
+
+def _trial_config(
+    resolved: Resolved, history: History, config: Mapping[str, Any]
+) -> dict[str, Any]:
+    """All settings of a trial that is made now.
+
+    What ``auto`` means is settled as for the first trial of the sweep, so that all are alike: where
+    that one was made before there was a choice, nothing is chosen.
+    """
+    completed = resolved.trainable.complete_config(config, resolved.spec.stop)
+    settled = resolved.trainable.settle_config(completed)
+    known = history.trials[0].config if history.trials else settled
+    return {**completed, **{key: value for key, value in settled.items() if key in known}}
 
 
 def _take_over(

@@ -29,7 +29,7 @@ class Proposer:
     levels: tuple[float, ...]
     """The scheduler's rungs."""
     complete: Callable[[Mapping[str, Any]], dict[str, Any]]
-    """Adds the settings that follow from the stopping criteria."""
+    """Adds the settings that follow from the stopping criteria, and what ``auto`` means."""
     fixed: Collection[str] = ()
     """Settings that a trial has as its parent had them, where it begins from its checkpoint."""
 

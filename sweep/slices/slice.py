@@ -121,6 +121,7 @@ class _Slice:
             self.folder,
             remembered={**spec.remembered, **state.get("remembered", {})},
             shared=Path(spec.shared_folder) if spec.shared_folder else None,
+            settled=True,
         )
 
     def _found_out(self, trainable: Trainable) -> dict[str, Any]:

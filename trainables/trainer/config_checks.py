@@ -6,8 +6,9 @@ from typing import Any, ClassVar
 import torch
 
 from trainables.core.resources import EnvironmentVariables, ResourcesConfig
-from trainables.core.settings import parse
+from trainables.core.settings import flatten, parse
 from trainables.envs.exactness import measuring
+from trainables.envs.exactness.measuring import Look
 from trainables.envs.exactness.rendering import check_pictures
 from trainables.envs.exactness.watching import watched
 from trainables.envs.vector.config import check_vector_env
@@ -24,12 +25,26 @@ from trainables.trainer.config import TrainerConfig, validate_config
 from trainables.trainer.evaluation import PeriodicEvaluation
 from trainables.trainer.reporting import check_callbacks
 
+AUTO = "auto"
+
 
 class ConfigChecks(PeriodicEvaluation):
     """Whether settings can work, what follows from them, what a trial with them needs."""
 
     config_class: ClassVar[type[TrainerConfig]] = TrainerConfig
     settings: TrainerConfig
+    #: Setting that may be ``auto`` → what it was before there was a choice: trials and checkpoints
+    #: from then go on with it.
+    before_auto: ClassVar[Mapping[str, Any]] = {}
+
+    # ---- what an algorithm writes ------------------------------------------------------------
+
+    @classmethod
+    def choose(cls, settings: TrainerConfig, seen: Look) -> dict[str, Any]:
+        """The best value for each setting of `before_auto`, in this environment."""
+        return {}
+
+    # ---- what callers use --------------------------------------------------------------------
 
     @classmethod
     def validate_config(cls, settings: TrainerConfig) -> None:
@@ -90,6 +105,20 @@ class ConfigChecks(PeriodicEvaluation):
         if "timesteps_total" in stop and completed.get("schedule_timesteps") is None:
             completed["schedule_timesteps"] = int(stop["timesteps_total"])
         return completed
+
+    @classmethod
+    def settle_config(cls, config: Mapping[str, Any]) -> dict[str, Any]:
+        """What `choose` makes of the settings that are ``auto``."""
+        settings = parse(cls.config_class, config)
+        undecided = cls.undecided(settings)
+        chosen = cls.choose(settings, measuring.look(settings.environment)) if undecided else {}
+        return {key: chosen[key] for key in undecided}
+
+    @classmethod
+    def undecided(cls, settings: TrainerConfig) -> tuple[str, ...]:
+        """The settings of `before_auto` that are ``auto``."""
+        flat = flatten(settings)
+        return tuple(key for key in cls.before_auto if flat[key] == AUTO)
 
     @classmethod
     def default_resource_request(cls, config: Mapping[str, Any]) -> dict[str, float]:

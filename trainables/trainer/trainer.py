@@ -19,7 +19,7 @@ from trainables.core import rng
 from trainables.core.logs import is_shown, system_usage
 from trainables.core.resources import EnvironmentVariables, check_quota
 from trainables.core.result_logger import LoggerCreator
-from trainables.core.settings import SettingsView, flatten, parse
+from trainables.core.settings import SettingsView, flatten, override, parse
 from trainables.envs.exactness.levels import LEVELS, Measured
 from trainables.envs.exactness.measuring import Inquiry, known_by, resolve
 from trainables.envs.vector.config import check_vector_env
@@ -97,7 +97,7 @@ class Trainer(ComputesActions, PolicyAccess, LearnsInRanks, ConfigChecks):
         self.settings = parse(self.config_class, config)
         self.validate_config(self.settings)
         self._given = self.config
-        self.config = SettingsView(flatten(self.settings))
+        self._undecided = self.undecided(self.settings)
         with ExitStack() as undo:
             undo.callback(EnvironmentVariables(self.settings.resources.environs).undo)
             with closing(self._inquiry(self.settings)) as inquiry:
@@ -124,6 +124,8 @@ class Trainer(ComputesActions, PolicyAccess, LearnsInRanks, ConfigChecks):
         record = EpisodeRecord(settings.recording, lambda: me.logdir)
         self.reporter = Reporter(settings.callbacks, settings.logs, record)
         seen = inquiry.look()
+        self._settle({} if self.context.settled else self.choose(settings, seen))
+        settings = self.settings
         self.spaces = seen.spaces
         self.architecture = architecture(settings.model, self.spaces.observation_shape)
         check_vector_env(settings.environment, settings.envs, seen.limit)
@@ -195,6 +197,7 @@ class Trainer(ComputesActions, PolicyAccess, LearnsInRanks, ConfigChecks):
             "workers": self.workers.get_state(),
             "recent_observations": self.recent.copy(),
             "collected": agreement.described(self.settings),
+            **({"settled": self._settled()} if self.before_auto else {}),
             **({"inexact": self.inexact} if self.inexact else {}),
             **self.reporter.get_state(),
         }
@@ -205,6 +208,7 @@ class Trainer(ComputesActions, PolicyAccess, LearnsInRanks, ConfigChecks):
         Raises:
             ConfigError: it was saved with other filters, or by workers of another kind or number.
         """
+        self._settle(checkpoint.get("settled", {}))
         agreement.check(checkpoint, self.settings)
         self._take_level()
         self.policy.set_state(checkpoint["policy"])
@@ -230,6 +234,7 @@ class Trainer(ComputesActions, PolicyAccess, LearnsInRanks, ConfigChecks):
         data = state["trainable"].get("data")
         if not isinstance(data, Mapping) or not data.get("workers"):
             return state
+        self._settle(data.get("settled", {}))
         changes = agreement.changed(data, self.settings)
         if not changes:
             return state
@@ -274,6 +279,17 @@ class Trainer(ComputesActions, PolicyAccess, LearnsInRanks, ConfigChecks):
         return self.progress.collect(selected_workers)
 
     # ---- inside ------------------------------------------------------------------------------
+
+    def _settle(self, chosen: Mapping[str, Any]) -> None:
+        """Give each setting that was left ``auto`` a value: the chosen one, or what it once was."""
+        values = {key: chosen.get(key, self.before_auto[key]) for key in self._undecided}
+        if values:
+            self.settings = override(self.settings, values, "config")
+        self.config = SettingsView(flatten(self.settings))
+
+    def _settled(self) -> dict[str, Any]:
+        """Setting that may be ``auto`` → its value, as a checkpoint keeps it."""
+        return {key: self.config[key] for key in self.before_auto}
 
     def _complete(self, result: dict[str, Any], elapsed: float) -> dict[str, Any]:
         completed = super()._complete({"config": self._given, **result}, elapsed)
