@@ -4,15 +4,13 @@ Rows of results have a table of their own and are handed over beside the body. W
 checked against the types of `sweep.history.events`, since a ledger may come from anywhere.
 """
 
-import contextlib
 import json
-import types
-import typing
-from collections.abc import Callable, Mapping
-from dataclasses import MISSING, asdict, fields, is_dataclass, replace
-from enum import StrEnum
+from collections.abc import Mapping
 from functools import cache
-from typing import Any, get_args, get_origin, get_type_hints
+from typing import Any, Final, get_args
+
+from pydantic import TypeAdapter, ValidationError
+from pydantic_core import ErrorDetails, SchemaValidator, core_schema, from_json
 
 from sweep.history.events import (
     Changed,
@@ -27,18 +25,40 @@ from sweep.history.events import (
 from sweep.spec import sections
 
 # -------------------------------------------------------------------------------------------------
-# Plain data read as dataclasses, field by field against their types; what does not fit is
-# refused.
+# Plain data read as dataclasses: pydantic makes them, and converts nothing.
 #
-# Whole numbers are 0 to 2**63 - 1. A mapping whose type says no more may hold any plain data, at
-# most `DEEPEST` lists and mappings deep.
+# Whole numbers are 0 to 2**63 - 1, and a whole number stays one where any number may stand. A
+# mapping whose type says no more may hold any plain data, at most `DEEPEST` lists and mappings
+# deep.
 
 #: Lists and mappings inside each other.
 DEEPEST = 64
 _END = 2**63
 _SHOWN = 40
 
-Reader = Callable[[Any], Any]
+_NUMBER = core_schema.union_schema(
+    [core_schema.int_schema(strict=True, ge=-_END, lt=_END), core_schema.is_instance_schema(float)],
+    custom_error_type="number",
+    custom_error_message="a number",
+)
+#: Type of pydantic's schema → what is put over it; lists of JSON become tuples.
+_EXACT: Final[Mapping[str, Mapping[str, Any]]] = {
+    "int": {"strict": True, "ge": 0, "lt": _END},
+    "float": {**_NUMBER},
+    "bool": {"strict": True},
+    "str": {"strict": True},
+    "dict": {"strict": True},
+    "dataclass-args": {"extra_behavior": "forbid"},
+}
+#: Type of pydantic's error → what was expected.
+_EXPECTED: Final[Mapping[str, str]] = {
+    **dict.fromkeys(("dict_type", "dataclass_type"), "a mapping"),
+    "tuple_type": "a list",
+    "string_type": "text",
+    "bool_type": "true or false",
+    "number": "a number",
+    "enum": "one of {expected}",
+}
 
 
 class DecodeError(ValueError):
@@ -50,7 +70,10 @@ def parse(text: object) -> Any:
     if not isinstance(text, str):
         raise DecodeError(f"{_described(text)}, not text")
     try:
-        value = json.loads(text)
+        try:
+            value = from_json(text, allow_inf_nan=False)
+        except ValueError:  # NaN, half a surrogate pair as in names of files, or no JSON
+            value = json.loads(text)
     except (ValueError, RecursionError) as error:
         raise DecodeError(f"no JSON ({str(error)[:80]})") from error
     if text.count("[") + text.count("{") > DEEPEST and _is_deeper(value):
@@ -64,8 +87,10 @@ def read(cls: Any, raw: Any) -> Any:
     Raises:
         DecodeError: it is none.
     """
-    reader: Reader = _reader(cls)
-    return reader(raw)
+    try:
+        return _validator(cls).validate_python(raw)
+    except ValidationError as error:
+        raise DecodeError(_refusal(error.errors(include_url=False)[0])) from None
 
 
 def _is_deeper(value: Any) -> bool:
@@ -82,133 +107,40 @@ def _is_deeper(value: Any) -> bool:
     return True
 
 
-# ---- a reader for each type ---------------------------------------------------------------------
+@cache
+def _adapter(cls: Any) -> TypeAdapter[Any]:
+    return TypeAdapter(cls)
 
 
 @cache
-def _reader(hint: Any) -> Reader:
-    """What reads a value of this type."""
-    if hint in _SIMPLE:
-        return _SIMPLE[hint]
-    origin = get_origin(hint)
-    if origin in (types.UnionType, typing.Union):
-        return _either(hint)
-    if origin is tuple:
-        return _many(_reader(get_args(hint)[0]))
-    if origin is not None and issubclass(origin, Mapping):
-        return _mapping(get_args(hint)[1])
-    if isinstance(hint, type) and issubclass(hint, StrEnum):
-        return _one_of(hint)
-    if is_dataclass(hint) and isinstance(hint, type):
-        return _fields(hint)
-    raise TypeError(f"no reader for {hint}")
+def _validator(cls: Any) -> SchemaValidator:
+    return SchemaValidator(_exact(_adapter(cls).core_schema))
 
 
-def _fields(cls: type[Any]) -> Reader:
-    hints = get_type_hints(cls)
-    readers = {field.name: _reader(hints[field.name]) for field in fields(cls)}
-    needed = frozenset(
-        f.name for f in fields(cls) if f.default is MISSING and f.default_factory is MISSING
-    )
-
-    def read(raw: Any) -> Any:
-        if type(raw) is not dict:
-            raise DecodeError(f"{_described(raw)}, not a mapping")
-        if not needed <= raw.keys():
-            raise DecodeError(f"no {min(needed - raw.keys())}")
-        if not raw.keys() <= readers.keys():
-            raise DecodeError(
-                f"{shown(min(raw.keys() - readers.keys()))}, which no {cls.__name__} has"
-            )
-        values = {}
-        for name, value in raw.items():
-            try:
-                values[name] = readers[name](value)
-            except DecodeError as error:
-                raise DecodeError(f"{name}: {error}") from None
-        return cls(**values)
-
-    return read
+def _exact(schema: Any) -> Any:
+    """A schema of pydantic's that converts nothing and knows no other keys."""
+    if isinstance(schema, list):
+        return [_exact(part) for part in schema]
+    if not isinstance(schema, dict):
+        return schema
+    over = _EXACT.get(str(schema.get("type")), {})
+    return {**{key: _exact(part) for key, part in schema.items()}, **over}
 
 
-def _either(hint: Any) -> Reader:
-    """``X | None``, or one of several."""
-    first, *others = (_reader(part) for part in get_args(hint) if part is not type(None))
-    empty = type(None) in get_args(hint)
-
-    def read(raw: Any) -> Any:
-        if raw is None and empty:
-            return None
-        for inner in others:
-            with contextlib.suppress(DecodeError):
-                return inner(raw)
-        return first(raw)
-
-    return read
-
-
-def _many(inner: Reader) -> Reader:
-    def read(raw: Any) -> tuple[Any, ...]:
-        if type(raw) is not list:
-            raise DecodeError(f"{_described(raw)}, not a list")
-        return tuple([inner(item) for item in raw])
-
-    return read
-
-
-def _mapping(of: Any) -> Reader:
-    inner = _reader(of)
-
-    def read(raw: Any) -> dict[str, Any]:
-        if type(raw) is not dict:
-            raise DecodeError(f"{_described(raw)}, not a mapping")
-        return raw if of is Any else {key: inner(value) for key, value in raw.items()}
-
-    return read
-
-
-def _one_of(words: type[StrEnum]) -> Reader:
-    known = {word.value: word for word in words}
-
-    def read(raw: Any) -> StrEnum:
-        if type(raw) is not str or raw not in known:
-            raise DecodeError(f"{_described(raw)}, not one of {', '.join(known)}")
-        return known[raw]
-
-    return read
-
-
-def _whole(raw: Any) -> int:
-    if type(raw) is not int or not 0 <= raw < _END:
-        raise DecodeError(f"{_described(raw)}, not a whole number from 0 on")
-    return raw
-
-
-def _number(raw: Any) -> int | float:
-    if type(raw) is not float and (type(raw) is not int or not -_END <= raw < _END):
-        raise DecodeError(f"{_described(raw)}, not a number")
-    return raw
-
-
-def _truth(raw: Any) -> bool:
-    if type(raw) is not bool:
-        raise DecodeError(f"{_described(raw)}, not true or false")
-    return raw
-
-
-def _text(raw: Any) -> str:
-    if type(raw) is not str:
-        raise DecodeError(f"{_described(raw)}, not text")
-    return raw
-
-
-_SIMPLE: dict[Any, Reader] = {
-    int: _whole,
-    float: _number,
-    bool: _truth,
-    str: _text,
-    Any: lambda raw: raw,
-}
+def _refusal(first: ErrorDetails) -> str:
+    """The first mistake: where it stands, what it is and what was expected."""
+    *around, last = ("", *(part for part in first["loc"] if isinstance(part, str)))
+    if first["type"] == "missing":
+        found = f"no {last}"
+    elif first["type"] == "unexpected_keyword_argument":
+        found = f"{shown(last)}, which is no key of it"
+    elif first["type"] == "string_unicode":  # a key that is no Unicode
+        found = f"{shown(first['input'])}, which is no key of it"
+    else:
+        around = [*around, last]
+        expected = _EXPECTED.get(first["type"], "a whole number from 0 on")
+        found = f"{_described(first['input'])}, not {expected.format(**first.get('ctx', {}))}"
+    return ": ".join([*(shown(name)[1:-1] for name in around if name), found])
 
 
 def _described(raw: object) -> str:
@@ -226,15 +158,18 @@ def shown(raw: object) -> str:
     return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}…"
 
 
+# -------------------------------------------------------------------------------------------------
+# Events and results.
+
 _KINDS: Mapping[str, type[Any]] = {cls.kind: cls for cls in get_args(Event)}
 _SCALARS = frozenset({bool, int, float, str})
 
 
 def to_body(event: Event) -> dict[str, Any]:
     """The event as plain data, without its kind; rows have a table of their own."""
-    slim = replace(event, rows=()) if isinstance(event, Closed) else event
-    body = asdict(slim)
-    body.pop("rows", None)
+    cls: Any = type(event)
+    serializer = _adapter(cls).serializer
+    body: dict[str, Any] = serializer.to_python(event, exclude={"rows"}, warnings=False)
     return body
 
 
@@ -252,7 +187,8 @@ def from_body(kind: object, body: object, rows: tuple[Row, ...] = ()) -> Event:
             raise DecodeError("rows: they have a table of their own")
         for saved in event.saved:
             _check_saved(saved)
-        return replace(event, rows=rows) if rows else event
+        object.__setattr__(event, "rows", rows)  # nobody else has the event yet
+        return event
     if isinstance(event, Created):
         _check_created(event)
     if isinstance(event, TermBegan | FinalEvaluationBegan | Changed) and event.jobs == 0:
