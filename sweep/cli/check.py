@@ -21,11 +21,14 @@ from sweep.cli.options import (
     waitable,
 )
 
-# -------------------------------------------------------------------------------------------------
-# The commands that try something out and keep nothing of it: validate, check-env.
-
-#: Seconds between two lines about what goes on; on a terminal, one line is redrawn.
+#: Seconds between two lines of progress; on a terminal, one line is redrawn.
 _EVERY_S, _REDRAWN_EVERY_S = 2.0, 0.5
+#: Exit code of a sweep in which something is damaged.
+DAMAGED = 6
+#: Exit code where a tracker could not be sent everything.
+AWAY = 4
+#: Seconds that `sync` waits for trackers by default.
+PATIENCE_S = 60.0
 
 
 @click.command()
@@ -53,17 +56,14 @@ def validate(space: str, **given: Any) -> None:
     with answering(given["as_json"]) as answer:
         prepared = prepare.prepare(space, overrides(given))
         warmed = prepare.taken_over(prepared, given["root"])
-        with _telling() as (tell, every_s):
-            seen = preview.validation(prepared, given["jobs"], given["longest_s"], tell, every_s)
+        with _progress() as (show, every_s):
+            seen = preview.validation(prepared, given["jobs"], given["longest_s"], show, every_s)
         answer({**seen, "warm_start": warmed}, check_tables.preview)
 
 
 @contextlib.contextmanager
-def _telling() -> Iterator[tuple[Callable[[str], None], float]]:
-    """What tells a person on standard error what goes on, and how often, seconds.
-
-    One line that is redrawn on a terminal, a line from time to time elsewhere.
-    """
+def _progress() -> Iterator[tuple[Callable[[str], None], float]]:
+    """Shows progress on standard error, and how often it is to be called, seconds."""
     from rich.text import Text
 
     from sweep.cli.terminal import Terminal
@@ -117,17 +117,6 @@ def _read(text: str | None) -> dict[str, Any]:
     return value
 
 
-# -------------------------------------------------------------------------------------------------
-# The commands that look after what lies on the disk and what was sent: verify, sync.
-
-#: Exit code of a sweep in which something is damaged.
-DAMAGED = 6
-#: Exit code where a tracker could not be sent everything.
-AWAY = 4
-#: Seconds that `sync` waits for trackers by default.
-PATIENCE_S = 60.0
-
-
 @click.command()
 @click.argument("name")
 @click.option("--repair", is_flag=True, help="Mend what can be worked out from what is left.")
@@ -141,26 +130,17 @@ def verify(name: str, repair: bool, **given: Any) -> int:
 
     with answering(given["as_json"]) as answer:
         folder = find_sweep(given["root"], name)
-        done: tuple[str, ...] = ()
-        if repair:
-            mended = repairing.repair(folder, say)
-            done, found = mended.done, mended.left
-        else:
-            found = verifying.verify(folder)
+        mended = repairing.repair(folder, say) if repair else None
+        found = verifying.verify(folder) if mended is None else mended.left
         data = {
             "name": name,
             "checkpoints": found.checkpoints,
             "damages": [
-                {
-                    "part": damage.part,
-                    "place": damage.place,
-                    "problem": damage.problem,
-                    "remedy": damage.remedy.value,
-                }
+                {key: str(getattr(damage, key)) for key in ("part", "place", "problem", "remedy")}
                 for damage in found.damages
             ],
             "notes": list(found.notes),
-            "repaired": list(done),
+            "repaired": [] if mended is None else list(mended.done),
         }
         answer(data, check_tables.damage_report)
         return DAMAGED if found.damages else 0

@@ -1,13 +1,14 @@
 """What `sweep validate`, `run --dry-run`, `check-env`, `verify` and `sync` print."""
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
+from functools import partial
+from operator import itemgetter
 
 from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from sweep.cli.tables import table
+from sweep.cli.tables import Column, Data, table
 from sweep.views import formatting
 from trainables.envs.check import WIDTH
 from trainables.errors import printable
@@ -15,7 +16,6 @@ from trainables.errors import printable
 # -------------------------------------------------------------------------------------------------
 # The data of `sweep.operations.validate` as text: `sweep validate` and `sweep run --dry-run`.
 
-Data = Mapping[str, Any]
 _UNITS = (("GB", 1e9), ("MB", 1e6), ("kB", 1e3))
 
 
@@ -39,9 +39,9 @@ def preview(data: Data) -> RenderableType:
         "",
         "for example",
     ]
-    shown: list[RenderableType] = [Text("\n".join(facts)), _samples(data["samples"])]
     return Group(
-        *shown,
+        Text("\n".join(facts)),
+        _samples(data["samples"]),
         *_warnings(data["warnings"]),
         *_costs(data.get("costs")),
         *_restore(data.get("restore")),
@@ -50,10 +50,12 @@ def preview(data: Data) -> RenderableType:
 
 
 def _warnings(warnings: Sequence[str]) -> list[RenderableType]:
-    if not warnings:
-        return []
-    lines = [f"  {printable(line)}" for line in warnings]
-    return [Text(), Text("did you mean this?", style="yellow"), Text("\n".join(lines))]
+    return _section("did you mean this?", warnings) if warnings else []
+
+
+def _section(title: str, lines: Sequence[str]) -> list[RenderableType]:
+    text = "\n".join(f"  {printable(line)}" for line in lines)
+    return [Text(), Text(title, style="yellow"), Text(text)]
 
 
 def _costs(costs: Data | None) -> list[RenderableType]:
@@ -91,21 +93,17 @@ def _size(size: float) -> str:
 
 
 def _samples(samples: Sequence[Data]) -> Table:
-    names = list(dict.fromkeys(name for sample in samples for name in sample))
-    return table(
-        [
-            (f"  {printable(name)}" if i == 0 else printable(name), "wrap")
-            for i, name in enumerate(names)
-        ],
-        [
-            [
-                ("  " if i == 0 else "")
-                + (formatting.setting(sample[name]) if name in sample else "")
-                for i, name in enumerate(names)
-            ]
-            for sample in samples
-        ],
-    )
+    names = dict.fromkeys(name for sample in samples for name in sample)
+    indents = ["  ", *[""] * len(names)]
+    columns: list[Column] = [
+        (indent + printable(name), "wrap", partial(_sample, indent, name))
+        for indent, name in zip(indents, names, strict=False)
+    ]
+    return table(samples, *columns)
+
+
+def _sample(indent: str, name: str, sample: Data) -> str:
+    return indent + (formatting.setting(sample[name]) if name in sample else "")
 
 
 def _restore(differences: Sequence[str] | None) -> list[RenderableType]:
@@ -113,22 +111,20 @@ def _restore(differences: Sequence[str] | None) -> list[RenderableType]:
         return []
     if not differences:
         return [Text(), Text("save and restore: the next iteration is the same, to the bit")]
-    lines = [f"  {printable(line)}" for line in differences]
-    return [Text(), Text("save and restore:", style="yellow"), Text("\n".join(lines))]
+    return _section("save and restore:", differences)
 
 
 def _cut_short(ended: Data | None) -> list[RenderableType]:
     """The checks that were left out because the time was up."""
     if ended is None:
         return []
-    doing, after = printable(ended["doing"]), f"{ended['after_s']:g}"
+    after = f"{ended['after_s']:g}"
     lines = [
-        f"  ended after {after} s, {ended['doing_s']:.0f} s into: {doing}",
-        f"  not tried: {'; '.join(ended['untried'])}",
-        f"  `--for SECONDS` allows it longer than {after} s",
+        f"ended after {after} s, {ended['doing_s']:.0f} s into: {ended['doing']}",
+        f"not tried: {'; '.join(ended['untried'])}",
+        f"`--for SECONDS` allows it longer than {after} s",
     ]
-    head = Text("the trainable was not tried to the end", style="yellow")
-    return [Text(), head, Text("\n".join(lines))]
+    return _section("the trainable was not tried to the end", lines)
 
 
 # -------------------------------------------------------------------------------------------------
@@ -151,7 +147,7 @@ def env_report(data: Data) -> RenderableType:
     shown = [(title, printable(text)) for title, text in rows if text]
     return Group(
         Text(printable(data["env"]), style="bold"),
-        table([("", "l"), ("", "wrap")], shown, head=False),
+        table(shown, ("", "l", itemgetter(0)), ("", "wrap", itemgetter(1)), head=False),
     )
 
 
@@ -185,19 +181,15 @@ def _saving(data: Data) -> str:
 def damage_report(data: Data) -> RenderableType:
     """What was repaired, what is wrong, what was not compared."""
     parts: list[RenderableType] = [Text(printable(f"repaired: {t}")) for t in data["repaired"]]
-    rows = [
-        (
-            damage["part"],
-            printable(damage["place"]),
-            printable(damage["problem"]),
-            "--repair" if damage["remedy"] else "no",
+    if data["damages"]:
+        found = table(
+            data["damages"],
+            ("part", "l", lambda damage: damage["part"]),
+            ("where", "wrap", lambda damage: printable(damage["place"])),
+            ("what", "wrap", lambda damage: printable(damage["problem"])),
+            ("mend", "l", lambda damage: "--repair" if damage["remedy"] else "no"),
         )
-        for damage in data["damages"]
-    ]
-    if rows:
-        parts.append(
-            table([("part", "l"), ("where", "wrap"), ("what", "wrap"), ("mend", "l")], rows)
-        )
+        parts.append(found)
     else:
         checked = formatting.plural(data["checkpoints"], "checkpoint")
         parts.append(Text(printable(f"{data['name']} is whole ({checked})")))
@@ -207,12 +199,15 @@ def damage_report(data: Data) -> RenderableType:
 
 def sent(data: Data) -> RenderableType:
     """What each tracker was sent, and what it still misses."""
-    rows = [
-        (
-            its["tracker"],
-            formatting.plural(its["sent"], "event"),
-            f"misses {formatting.plural(its['missing'], 'event')}" if its["missing"] else "has all",
-        )
-        for its in data["trackers"]
-    ]
-    return table([("", "l"), ("sent", "r"), ("", "l")], rows) if rows else Text("no trackers")
+    if not data["trackers"]:
+        return Text("no trackers")
+    return table(
+        data["trackers"],
+        ("", "l", lambda its: its["tracker"]),
+        ("sent", "r", lambda its: formatting.plural(its["sent"], "event")),
+        ("", "l", lambda its: _missing(its["missing"])),
+    )
+
+
+def _missing(events: int) -> str:
+    return f"misses {formatting.plural(events, 'event')}" if events else "has all"

@@ -8,9 +8,6 @@ import click
 
 from sweep.cli.options import answering, find_sweep, json_option, root_option
 
-# -------------------------------------------------------------------------------------------------
-# The commands that hand over what was found: export-model, ui.
-
 
 @click.command("export-model")
 @click.argument("name")
@@ -55,10 +52,6 @@ def ui(name: str | None, port: int, root: Path) -> int:
     return page.serve()
 
 
-# -------------------------------------------------------------------------------------------------
-# The command that accepts what somebody else signed: trust.
-
-
 @click.command()
 @click.argument("files", nargs=-1, required=True, metavar="FILE…", type=click.Path(path_type=Path))
 @json_option
@@ -71,14 +64,13 @@ def trust(files: tuple[Path, ...], as_json: bool) -> None:
     from trainables.checkpoint import signing
 
     with answering(as_json) as answer:
-        trusted = [_described(file, *checkpoint_file.identify(file)) for file in files]
+        trusted = []
+        for file in files:
+            digest, header = checkpoint_file.identify(file)
+            found = {"file": str(file), "digest": digest, "step": header["step"]}
+            trusted.append({**found, "signed_by": header.get("key")})
         signing.trust(found["digest"] for found in trusted)
         answer(trusted, _lines)
-
-
-def _described(file: Path, digest: str, header: dict[str, Any]) -> dict[str, Any]:
-    signer = header.get("key")
-    return {"file": str(file), "digest": digest, "step": header["step"], "signed_by": signer}
 
 
 def _lines(trusted: Sequence[dict[str, Any]]) -> str:

@@ -26,7 +26,6 @@ from sweep.driver.context import DriverContext
 from sweep.driver.session import View
 from sweep.history.events import (
     Closed,
-    Created,
     End,
     Goal,
     Moved,
@@ -45,16 +44,15 @@ from sweep.views.progress import Aim
 from trainables.errors import printable
 
 # -------------------------------------------------------------------------------------------------
-# Events as lines of text: what a person who watches a sweep wants to know, and nothing more.
-#
-# A slice that merely continues is no news. What happens to many trials at once is one line.
+# Events as lines of text. A slice that only continues a trial is none; what happens to many trials
+# at once is one line.
 
-#: Moves of one kind in one transaction that are told one by one; of more only their number.
+#: Moves of one kind in one transaction that get a line each; more get one line together.
 MOST_MOVES = 3
 
 
 class Kind(StrEnum):
-    """What a line tells."""
+    """What a line is about."""
 
     STARTED = "started"
     WAITS = "waits"
@@ -65,12 +63,12 @@ class Kind(StrEnum):
     STOPPED = "stopped"
     FAILED = "failed"
     NOTICE = "notice"
-    """What is not about one trial, such as a tracker that is away."""
+    """A remark, such as about a tracker that is away."""
 
 
 @dataclass(frozen=True)
 class Line:
-    """One line, without its trial's number where it has one."""
+    """One line; the text is without the trial's number."""
 
     kind: Kind
     trial: int | None
@@ -90,18 +88,18 @@ _ENDED = {
 
 
 class Narrator:
-    """Tells what was recorded; remembers each trial's goal, to see that it was given another.
+    """Turns records into lines; remembers each trial's goal, to see when it is given another.
 
     Args:
-        history: the same one that the driver extends.
-        waits: whether trials wait at rungs; those that are only looked at there are no news.
+        history: the one that the driver extends.
+        waits: whether trials wait at rungs; if not, going on from a rung is no line.
     """
 
     def __init__(self, history: History, waits: bool = True) -> None:
         self._history = history
         self._waits = waits
         self._warned = False
-        self._told_unsaved = False
+        self._noted_unsaved = False
         self._goals: dict[int, Goal] = {t.number: t.goal for t in history.trials if t.slices}
 
     def tell(self, records: Sequence[Recorded]) -> list[Line]:
@@ -119,14 +117,13 @@ class Narrator:
                 return self._closed(closed)
             case SpaceExhausted(reason):
                 return [Line(Kind.NOTICE, None, f"nothing is left to search: {printable(reason)}")]
-            case Created() | Moved() | _:
+            case _:
                 return ()
 
     def _opened(self, event: Opened) -> Iterable[Line]:
         if is_test(event.replica):
             return
-        joins = event.slice == 0 and self._replica(event).joined_at is not None
-        if joins:
+        if event.slice == 0 and self._replica(event).joined_at is not None:
             why = self._shortly(event.why)
             yield Line(Kind.PROMOTED, event.trial, f"gets seed {event.replica} {why}")
         before = self._goals.get(event.trial)
@@ -159,15 +156,15 @@ class Narrator:
             yield Line(Kind.SAVED, event.trial, f"{whose}is saved{standing}")
 
     def _never_waited(self, event: Closed) -> Iterable[Line]:
-        """Says once that nothing can be ended early."""
+        """Once, that trials cannot be ended early."""
         note = decisions.never_waited(self._replica(event), event)
-        if note and not self._told_unsaved:
-            self._told_unsaved = True
+        if note and not self._noted_unsaved:
+            self._noted_unsaved = True
             said = note.removeprefix("; it ")
             yield Line(Kind.NOTICE, event.trial, f"cannot be ended early: it {printable(said)}")
 
     def _without_metric(self, event: Closed) -> Iterable[Line]:
-        """Says once that no trial has what they are compared by."""
+        """Once, that no trial has the metric."""
         metric = self._history.objective.metric
         unseen = not any(metric in row.metrics for row in event.rows)
         scored = any(trial.score is not None for trial in self._history.trials)
@@ -185,7 +182,7 @@ class Narrator:
         return self._history.replica(event.trial, event.replica)
 
     def _whose(self, event: Closed) -> str:
-        """Which seed a line is about, where its trial has several."""
+        """Which seed a line is about, if its trial has several."""
         if is_test(event.replica):
             return f"test {event.replica - FIRST_TEST} "
         several = len(self._history.trials[event.trial].replicas) > 1
@@ -217,7 +214,7 @@ def _moves(moves: Sequence[Moved]) -> Iterable[Line]:
 REDRAW_S = 0.25
 #: Lines of the log under the table.
 LOG_LINES = 8
-#: Seconds between two looks of `sweep status --watch`.
+#: Seconds between two readings of `sweep status --watch`.
 WATCH_S = 1.0
 #: Lines of a picture that are not running trials.
 _OTHER_LINES = LOG_LINES + 9
@@ -237,7 +234,7 @@ def make_view(console: Terminal) -> View:
 
 
 class PlainView:
-    """One line per event that is worth it."""
+    """Prints lines below each other."""
 
     def __init__(self, console: Terminal) -> None:
         self._console = console
@@ -287,12 +284,7 @@ class LiveView:
         self._narrator = Narrator(parts.history, parts.scheduler.pauses)
         self._aim = Aim.of(parts.scheduler, parts.spec)
         self._began_at = time.monotonic()
-        self._measure = (
-            progress.final_evaluation_fraction
-            if parts.history.final_evaluation
-            else progress.fraction
-        )
-        self._began_with = self._measure(parts.history, self._aim)
+        self._began_with = progress.newest_fraction(parts.history, self._aim)
         for warning in warnings:
             self.say(f"warning: {warning}")
         self._live = Live(console=self._console, auto_refresh=False, transient=True)
@@ -300,7 +292,7 @@ class LiveView:
         self._draw()
 
     def update(self, records: Sequence[Recorded]) -> None:
-        """Take note of records; draw if the last picture is old enough."""
+        """Log the records; draw if the last picture is old enough."""
         for record in records:
             if isinstance(record.event, Opened):
                 self._opened_at[record.event.trial, record.event.replica] = record.at
@@ -314,7 +306,7 @@ class LiveView:
         self._log.append(Line(Kind.NOTICE, None, printable(text)))
 
     def end(self) -> None:
-        """Leave the newest events on the screen, and what runs no more off it."""
+        """Leave the newest events on the screen, without the table."""
         if self._live is not None:
             self._live.stop()
             self._live = None
@@ -325,23 +317,15 @@ class LiveView:
         if self._live is not None:
             self._live.update(self._picture(), refresh=True)
 
-    # ---- the picture ------------------------------------------------------------------------
-
     def _picture(self) -> RenderableType:
         parts = self._parts
         notes = progress.read_notes(parts.folder, parts.history)
         now = ledger.now()
-        rows = [
-            overview.running_replica(
-                parts.history,
-                replica,
-                notes,
-                self._opened_at.get((replica.trial, replica.index)),
-                now,
-            )
-            for replica in progress.running(parts.history)
-        ]
-        share = self._measure(parts.history, self._aim, notes)
+        rows = []
+        for replica in progress.running(parts.history):
+            opened_at = self._opened_at.get((replica.trial, replica.index))
+            rows.append(overview.running_replica(parts.history, replica, notes, opened_at, now))
+        share = progress.newest_fraction(parts.history, self._aim, notes)
         shown: list[RenderableType] = [title(parts), Text()]
         shown += self._running(rows)
         shown += [Text(), self._bar(share, time.monotonic() - self._began_at)]

@@ -1,7 +1,7 @@
-"""The command line: arguments in, tables out; with `sweep.cli.options` the only place that prints.
+"""The command line: commands, exit codes and error messages.
 
 Exit codes: 0 done · 1 some trials failed · 2 the user's mistake, one line · 3 the sweep is active
-elsewhere · 4 the outside failed (disk, database) · 5 our own error · 6 something is damaged ·
+elsewhere · 4 a disk or database failed · 5 our own error · 6 something is damaged ·
 129, 130, 143 ended by SIGHUP, SIGINT, SIGTERM, resumable.
 """
 
@@ -80,7 +80,7 @@ def _run(arguments: Sequence[str] | None) -> int:
         code = commands.main(
             None if arguments is None else list(arguments), "sweep", standalone_mode=False
         )
-        sys.stdout.flush()  # what is only noticed at the interpreter's end has no exit code of ours
+        sys.stdout.flush()  # an error at the interpreter's end would have no exit code of ours
         return code if isinstance(code, int) else 0
     except click.ClickException as error:
         return _complain(error.format_message(), MISTAKE)
@@ -108,9 +108,9 @@ def _open_streams() -> Iterator[None]:
 
 
 def _nowhere(number: int) -> int:
-    """A descriptor that takes everything: `number` if it is free, which workers inherit then.
+    """A descriptor of the null device: `number` if it is free, which workers then inherit.
 
-    Otherwise the next file that is opened would have it, and whoever prints would write there.
+    Otherwise the next file that is opened would get it, and prints would go into that file.
     """
     try:
         os.fstat(number)
@@ -131,7 +131,7 @@ def _silence() -> None:
 
 
 def _silence_if_full() -> None:
-    """Let go of what standard output does not take, or the interpreter fails on it once more."""
+    """Discard what cannot be written to standard output, or the interpreter fails on it again."""
     try:
         sys.stdout.flush()
     except OSError:

@@ -1,4 +1,4 @@
-"""The commands, and the options and the way of answering that several of them have.
+"""The options that several commands share, and how commands answer.
 
 Everything heavy is imported inside the commands, so that help is quick.
 """
@@ -18,14 +18,14 @@ if TYPE_CHECKING:
     from sweep.spec import Override
 
 F = TypeVar("F", bound=Callable[..., Any])
+#: ``answer(data, renderer)`` prints data as JSON or as the renderer's text.
 Answer = Callable[[Any, Callable[[Any], Any]], None]
-"""``answer(data, renderer)`` prints data as JSON or as the renderer's text."""
 
 
 def waitable(
     _context: click.Context, _option: click.Parameter, value: float | None
 ) -> float | None:
-    """Refuse as an option's value what no timer takes."""
+    """Refuse a number of seconds that no timer accepts."""
     if value is not None and not value <= threading.TIMEOUT_MAX:  # NaN is within every range
         longest = f"at most {threading.TIMEOUT_MAX:.0f}"
         raise click.BadParameter(f"{value:g} is no number of seconds that one can wait, {longest}.")
@@ -92,7 +92,6 @@ budget_option = click.option(
 max_disk_option = click.option(
     "--max-disk", metavar="SIZE", help="Allow checkpoints another size, such as 40GB."
 )
-_OVERRIDES = ("trials", "seed", "name")
 
 
 def override_options(command: F) -> F:
@@ -108,15 +107,16 @@ def override_options(command: F) -> F:
 
 
 def overrides(given: dict[str, Any]) -> "list[Override]":
-    """The overrides that the options of `override_options` ask for, ``--set`` first."""
+    """The overrides given by the options of `override_options`, ``--set`` first."""
     from sweep.spec import Override
 
-    named = [Override.of_option(key, given[key]) for key in _OVERRIDES if given[key] is not None]
-    return [*(Override.parse(text) for text in given["settings"]), *named]
+    named = [(key, given[key]) for key in ("trials", "seed", "name") if given[key] is not None]
+    settings = [Override.parse(text) for text in given["settings"]]
+    return [*settings, *(Override.of_option(key, value) for key, value in named)]
 
 
 def read_budget(given: dict[str, Any]) -> dict[str, Any]:
-    """What the options ``--budget`` and ``--max-disk`` ask for: ``budget`` and ``max_disk``."""
+    """The values of the options ``--budget`` and ``--max-disk``."""
     from sweep.errors import At, Source
     from sweep.spec import Budget, CheckpointPolicy, Override
     from sweep.spec.validation import validate
@@ -130,15 +130,12 @@ def read_budget(given: dict[str, Any]) -> dict[str, Any]:
     return {"budget": changes, "max_disk": policy.max_disk}
 
 
-# ---- output ---------------------------------------------------------------------------------
-
-
 @contextlib.contextmanager
 def answering(as_json: bool) -> Iterator[Answer]:
     """Gives ``answer(data, renderer)``, which prints data as JSON or as the renderer's text.
 
-    With JSON, whatever else is printed on the way goes to standard error. An answer that does not
-    arrive is an error, unless its reader has gone away.
+    With JSON, all other output goes to standard error. An answer that cannot be written is an
+    error, unless its reader has gone away.
     """
     from sweep.cli.terminal import Terminal
     from sweep.errors import StorageError
@@ -160,7 +157,7 @@ def answering(as_json: bool) -> Iterator[Answer]:
 
 
 def say(text: str) -> None:
-    """Tell a person something that is no part of the answer, whether or not they still read it."""
+    """Print a message that is no part of the answer on standard error, if that still works."""
     with contextlib.suppress(OSError):
         click.echo(f"sweep: {text}", err=True)
 

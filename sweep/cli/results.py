@@ -21,9 +21,8 @@ if TYPE_CHECKING:
     from sweep.history.history import History
     from sweep.ledger.folder import Folder
 
-
-# -------------------------------------------------------------------------------------------------
-# The commands that only look: ls, status, results, show.
+#: Trials that are tested unless `--top` is given: the best, and the one that it is compared with.
+TOP = 2
 
 
 @click.command()
@@ -93,17 +92,8 @@ def show(name: str, trial: int, log: bool, root: Path, as_json: bool) -> None:
         if log:
             answer({"log": lookup.read_log(folder, found)}, trial_tables.log)
         else:
-            answer(
-                overview.show(sweep, trial, lookup.read_results(folder, found.leader)),
-                trial_tables.show,
-            )
-
-
-# -------------------------------------------------------------------------------------------------
-# The command that says which trial is best, and whether it is: best.
-
-#: Trials that are tested unless `--top` says another number: the best, and whom it must beat.
-TOP = 2
+            rows = lookup.read_results(folder, found.leader)
+            answer(overview.show(sweep, trial, rows), trial_tables.show)
 
 
 @click.command()
@@ -135,10 +125,9 @@ def best(name: str, **given: Any) -> int:
             _refuse_without_tests(given)
         else:
             past = lookup.read_history(folder)
-            overview.best_trial(past, name)
-            code = _test(
-                folder, FinalEvaluation(given["test_seeds"], given["top"] or TOP), given, past
-            )
+            overview.best_trial(past, name)  # refuses a sweep without a score
+            wanted = FinalEvaluation(given["test_seeds"], given["top"] or TOP)
+            code = _test(folder, wanted, given, past)
         answer(overview.best(lookup.read(folder)), trial_tables.best)
     return code
 
@@ -175,10 +164,6 @@ def _test(
     if ended.signal is not None and ended.how != "finished":
         return 128 + ended.signal
     return 1 if ended.history.tests(Status.FAILED) else 0
-
-
-# -------------------------------------------------------------------------------------------------
-# The commands that tell what was decided: explain, export-schedule.
 
 
 @click.command()

@@ -1,7 +1,8 @@
 """The data of `sweep.views.overview` as tables and text, for 80 columns or a pipe."""
 
 import shlex
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from rich.console import Group, RenderableType
@@ -23,25 +24,21 @@ _STYLES = {
 }
 
 
-def table(
-    columns: Sequence[tuple[str, str]], rows: Iterable[Sequence[str | Text]], head: bool = True
-) -> Table:
-    """A table without lines.
+#: Title, kind and the cell of a row. The kind is ``l`` or ``r`` for left or right, or ``cut`` or
+#: ``wrap`` for columns that give way where there is no room.
+Column = tuple[str, str, Callable[[Any], str | Text]]
 
-    Args:
-        columns: (title, kind); kind is ``l`` or ``r`` for left or right; where there is no room,
-            columns of kind ``cut`` and ``wrap`` give way, and no others.
-        rows: cells.
-        head: whether the titles are shown.
-    """
+
+def table(rows: Iterable[Any], *columns: Column, head: bool = True) -> Table:
+    """A table without lines; `head` says whether the titles are shown."""
     made = Table(
         box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold", show_header=head
     )
-    for title, kind in columns:
+    for title, kind, _ in columns:
         yields = kind in ("cut", "wrap")
         made.add_column(title, justify="right" if kind == "r" else "left", no_wrap=not yields)
     for row in rows:
-        made.add_row(*(_cell(cell, kind) for cell, (_, kind) in zip(row, columns, strict=True)))
+        made.add_row(*(_cell(cell(row), kind) for _, kind, cell in columns))
     return made
 
 
@@ -62,31 +59,14 @@ def overviews(rows: Sequence[Data], root: str) -> RenderableType:
     if not rows:
         return Text(f"no sweeps in {printable(root)}; start one with `sweep run quickstart`")
     return table(
-        [
-            ("sweep", "wrap"),
-            ("state", "l"),
-            ("trials", "r"),
-            ("best", "r"),
-            ("metric", "cut"),
-            ("age", "l"),
-        ],
-        [
-            (
-                Text(printable(row["name"])),
-                word(row["state"]),
-                f"{row['trials']}/{row['wanted']}",
-                best_score(row),
-                Text(formatting.last_part(row["metric"])),
-                formatting.age(row["age_s"]),
-            )
-            for row in rows
-        ],
+        rows,
+        ("sweep", "wrap", lambda row: printable(row["name"])),
+        ("state", "l", lambda row: word(row["state"])),
+        ("trials", "r", lambda row: f"{row['trials']}/{row['wanted']}"),
+        ("best", "r", lambda row: formatting.number(row["best"] and row["best"]["score"])),
+        ("metric", "cut", lambda row: formatting.last_part(row["metric"])),
+        ("age", "l", lambda row: formatting.age(row["age_s"])),
     )
-
-
-def best_score(row: Data) -> str:
-    """The score of the best trial."""
-    return formatting.number(row["best"]["score"] if row["best"] else None)
 
 
 def status(data: Data) -> RenderableType:
@@ -130,7 +110,7 @@ def standing(data: Data) -> str:
 
 
 def _run_with(data: Data) -> str:
-    """``2 jobs (loky)``; empty: it was not recorded."""
+    """``2 jobs (loky)``; empty if it was not recorded."""
     if data["jobs"] is None:
         return ""
     return f"{formatting.plural(data['jobs'], 'job')} ({printable(data['pool'] or '?')})"
@@ -143,22 +123,16 @@ def in_words(counts: Mapping[str, int]) -> str:
 
 def running(rows: Sequence[Data], metric: str, time_attr: str) -> Table:
     """One line per running trial."""
-    columns = [("trial", "r"), ("iter", "r"), (formatting.last_part(metric), "r")]
     counted = time_attr != "training_iteration"
-    columns.append((formatting.last_part(time_attr) if counted else "rung", "r"))
+    goal = formatting.last_part(time_attr) if counted else "rung"
     return table(
-        [*columns, ("time", "r"), ("settings", "cut")],
-        [
-            (
-                row["name"],
-                str(row["iteration"]),
-                formatting.number(row["value"]),
-                _towards(row, counted),
-                formatting.duration(row["seconds"]),
-                Text(formatting.settings(row["settings"])),
-            )
-            for row in rows
-        ],
+        rows,
+        ("trial", "r", lambda row: row["name"]),
+        ("iter", "r", lambda row: str(row["iteration"])),
+        (formatting.last_part(metric), "r", lambda row: formatting.number(row["value"])),
+        (goal, "r", lambda row: _towards(row, counted)),
+        ("time", "r", lambda row: formatting.duration(row["seconds"])),
+        ("settings", "cut", lambda row: formatting.settings(row["settings"])),
     )
 
 
@@ -197,45 +171,36 @@ def front_line(front: Sequence[int] | None) -> list[Text]:
 
 def ranking(rows: Sequence[Data], settings: str) -> Table:
     """Trials as a table, in the order given; `settings` is the kind of that column."""
-    others = list(rows[0].get("objectives", {})) if rows else []
-    limited = any(row.get("breaks") for row in rows)
-    several = any(len(row["scores"]) > 1 for row in rows)
+    columns: list[Column] = [
+        ("trial", "r", lambda row: str(row["trial"])),
+        ("status", "l", lambda row: word(row["status"])),
+        ("score", "r", lambda row: formatting.number(row["score"])),
+    ]
+    for path in rows[0].get("objectives", {}) if rows else ():
+        columns.append((formatting.last_part(path), "r", partial(_other_score, path)))
+    if any(row.get("breaks") for row in rows):
+        columns.append(("breaks", "l", lambda row: ", ".join(row["breaks"])))
+    if any(len(row["scores"]) > 1 for row in rows):
+        columns.append(("seeds", "l", lambda row: formatting.scores(row["scores"])))
     return table(
-        [
-            ("trial", "r"),
-            ("status", "l"),
-            ("score", "r"),
-            *((formatting.last_part(path), "r") for path in others),
-            *([("breaks", "l")] if limited else []),
-            *([("seeds", "l")] if several else []),
-            ("iter", "r"),
-            ("steps", "r"),
-            ("settings", settings),
-        ],
-        [
-            (
-                str(row["trial"]),
-                word(row["status"]),
-                formatting.number(row["score"]),
-                *(formatting.number(row["objectives"][path]) for path in others),
-                *([Text(", ".join(row["breaks"]))] if limited else []),
-                *([formatting.scores(row["scores"])] if several else []),
-                str(row["iterations"]),
-                formatting.count(row["steps"]),
-                Text(formatting.settings(row["settings"])),
-            )
-            for row in rows
-        ],
+        rows,
+        *columns,
+        ("iter", "r", lambda row: str(row["iterations"])),
+        ("steps", "r", lambda row: formatting.count(row["steps"])),
+        ("settings", settings, lambda row: formatting.settings(row["settings"])),
     )
+
+
+def _other_score(path: str, row: Data) -> str:
+    return formatting.number(row["objectives"][path])
 
 
 def summary(data: Data) -> RenderableType:
     """The end of `sweep run` and `sweep resume`."""
     name = printable(data["name"])
-    steps = (
-        "" if data["steps"] is None else f" · {formatting.count(data['steps'])} environment steps"
-    )
-    facts = f"{in_words(data['counts'])} · {formatting.duration(data['seconds'])}{steps}"
+    facts = f"{in_words(data['counts'])} · {formatting.duration(data['seconds'])}"
+    if data["steps"] is not None:
+        facts += f" · {formatting.count(data['steps'])} environment steps"
     ended = f"{data['how']}: {formatting.started(data['trials'], data['bred'], data['wanted'])}"
     shown: list[RenderableType] = [Text(), Text(f"{name} {ended} · {facts}", style="bold")]
     shown += exhausted_line(data)

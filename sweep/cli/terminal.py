@@ -17,10 +17,10 @@ _PIPE_WIDTH = 10_000
 
 
 class Terminal(Console):
-    """A console whose failures to print are nobody's failure.
+    """A console that goes on when printing fails.
 
     Args:
-        stream: where to; whether it is a terminal decides how.
+        stream: where to print; a terminal gets styles and its own width.
         options: of rich's Console, over those that follow from `stream`.
     """
 
@@ -53,7 +53,7 @@ class Terminal(Console):
 
     @property
     def lost(self) -> OSError | None:
-        """Why something could not be printed; None: everything was, as far as it is known."""
+        """Why something could not be printed, if anything could not."""
         return self._lasting.lost
 
     @property
@@ -68,7 +68,7 @@ def terminal() -> Terminal:
 
 
 class _Lasting:
-    """A stream that takes everything, whether or not somebody still reads it."""
+    """A stream that accepts everything, also when its reader is gone."""
 
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream
@@ -100,7 +100,7 @@ class _Lasting:
 
 
 def silence(stream: TextIO) -> None:
-    """Send what is still written to `stream`, or waits in its buffer, nowhere."""
+    """Discard what is in the buffer of `stream`, and what is written to it from now on."""
     nowhere = os.open(os.devnull, os.O_WRONLY)
     try:
         with contextlib.suppress(OSError, ValueError):  # no file behind it

@@ -1,7 +1,8 @@
 """One trial as text: what `sweep best`, `show` and `export-model` print."""
 
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
+from functools import partial
 from typing import Any
 
 from rich.console import Group, RenderableType
@@ -9,7 +10,7 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from sweep.cli.tables import front_line, table, word
+from sweep.cli.tables import Column, Data, front_line, table, word
 from sweep.stats import LEVEL
 from sweep.views import formatting
 from trainables.errors import printable
@@ -17,11 +18,9 @@ from trainables.errors import printable
 # -------------------------------------------------------------------------------------------------
 # What `sweep best` says of a trial's seeds and of its final evaluation, one remark per line.
 
-Data = Mapping[str, Any]
-
 
 def final_evaluation_remarks(data: Data) -> Iterator[str]:
-    """The lines, without what marks them as comments."""
+    """The lines, without the comment marks."""
     several = [formatting.number(score) for score in data["scores"]]
     if len(several) > 1:
         how = data["aggregate"] if isinstance(data["aggregate"], str) else "lower bound"
@@ -45,13 +44,11 @@ def _final_evaluation(data: Data, final_evaluation: Data) -> Iterator[str]:
             f"a run of trial {found['first']} beats one of trial {found['second']} with "
             f"probability {found['value']:.2f} [{found['low']:.2f}, {found['high']:.2f}]"
         )
-    if final_evaluation["done"] < final_evaluation["wanted"]:
+    done, wanted = final_evaluation["done"], final_evaluation["wanted"]
+    if done < wanted:
         options = f"--test-seeds {final_evaluation['seeds']} --top {len(final_evaluation['asked'])}"
-        yield (
-            f"{final_evaluation['done']} of {final_evaluation['wanted']} tests have ended; "
-            "go on with: "
-            f"sweep best {printable(data['name'])} {options}"
-        )
+        again = f"sweep best {printable(data['name'])} {options}"
+        yield f"{done} of {wanted} tests have ended; go on with: {again}"
 
 
 def _tested(tested: Data) -> str:
@@ -146,48 +143,37 @@ def _curve(data: Data) -> list[RenderableType]:
 
 def _checkpoints(rows: Sequence[Data]) -> Table:
     return table(
-        [("  iter", "r"), ("value", "r"), ("bytes", "r"), ("SHA-256", "cut")],
-        [
-            (
-                str(row["iteration"]),
-                formatting.number(row["value"]),
-                formatting.count(row["size"]),
-                row["digest"][:16],
-            )
-            for row in rows
-        ],
+        rows,
+        ("  iter", "r", lambda row: str(row["iteration"])),
+        ("value", "r", lambda row: formatting.number(row["value"])),
+        ("bytes", "r", lambda row: formatting.count(row["size"])),
+        ("SHA-256", "cut", lambda row: row["digest"][:16]),
     )
 
 
 def _replicas(rows: Sequence[Data]) -> Table:
     return table(
-        [("  trial", "r"), ("status", "l"), ("score", "r"), ("iter", "r"), ("seed", "cut")],
-        [
-            (
-                row["name"],
-                word(row["status"]),
-                formatting.number(row["score"]),
-                str(row["iterations"]),
-                str(row["seed"]),
-            )
-            for row in rows
-        ],
+        rows,
+        ("  trial", "r", lambda row: row["name"]),
+        ("status", "l", lambda row: word(row["status"])),
+        ("score", "r", lambda row: formatting.number(row["score"])),
+        ("iter", "r", lambda row: str(row["iterations"])),
+        ("seed", "cut", lambda row: str(row["seed"])),
     )
 
 
 def _decisions(rows: Sequence[Data]) -> Table:
     return table(
-        [("", "l"), ("", "wrap"), ("", "wrap")],
-        [
-            (
-                "  " + time.strftime("%m-%d %H:%M:%S", time.localtime(row["at"])),
-                Text(row["what"].lower()),
-                Text(printable(row["why"])),
-            )
-            for row in rows
-        ],
+        rows,
+        ("", "l", lambda row: f"  {_moment(row['at'])}"),
+        ("", "wrap", lambda row: row["what"].lower()),
+        ("", "wrap", lambda row: printable(row["why"])),
         head=False,
     )
+
+
+def _moment(seconds: float) -> str:
+    return time.strftime("%m-%d %H:%M:%S", time.localtime(seconds))
 
 
 def log(data: Data) -> RenderableType:
@@ -225,8 +211,7 @@ def explanation(data: Data) -> RenderableType:
     if data["children"]:
         shown.append(Text(f"children: {', '.join(map(str, data['children']))}"))
     for step in data["decisions"]:
-        at = time.strftime("%m-%d %H:%M:%S", time.localtime(step["at"]))
-        shown += [Text(), Text.assemble((f"{at}  {step['what']}", "bold"))]
+        shown += [Text(), Text(f"{_moment(step['at'])}  {step['what']}", style="bold")]
         shown.append(Padding(Text(printable(step["why"])), (0, 0, 0, 2)))
         shown += [Padding(_numbers(numbers), (0, 0, 0, 4)) for numbers in step["tables"]]
     if data["stands"] is not None:
@@ -238,11 +223,14 @@ def explanation(data: Data) -> RenderableType:
 
 
 def _numbers(data: Data) -> RenderableType:
-    columns = [(printable(name), "r") for name in data["columns"]]
-    return table(columns, [[_cell(cell) for cell in row] for row in data["rows"]])
+    columns: list[Column] = [
+        (printable(name), "r", partial(_cell, place)) for place, name in enumerate(data["columns"])
+    ]
+    return table(data["rows"], *columns)
 
 
-def _cell(value: Any) -> str:
+def _cell(place: int, row: Sequence[Any]) -> str:
+    value = row[place]
     if value is None or isinstance(value, float):
         return formatting.number(value)
     return printable(str(value))

@@ -15,6 +15,7 @@ A sampler's choices are strings since Optuna compares them with ``==`` and takes
 the same. A parameter with two such choices stands in JSON for people too.
 """
 
+from collections.abc import Mapping
 from typing import Any, Literal
 
 import optuna
@@ -24,7 +25,9 @@ from optuna.distributions import (
     FloatDistribution,
     IntDistribution,
 )
+from optuna.trial import TrialState
 
+from sweep.history.events import Status
 from sweep.history.objective import Objective
 from sweep.space import Choice, Domain, Float, Int, Normal, Ordinal, choice_key
 
@@ -32,6 +35,15 @@ View = Literal["modelled", "shown"]
 
 
 Direction = Literal["maximize", "minimize"]
+STATES: Mapping[Status, TrialState] = {
+    Status.WAITING: TrialState.WAITING,
+    Status.RUNNING: TrialState.RUNNING,
+    Status.PAUSED: TrialState.RUNNING,
+    Status.COMPLETED: TrialState.COMPLETE,
+    Status.PRUNED: TrialState.PRUNED,
+    Status.STOPPED: TrialState.PRUNED,
+    Status.FAILED: TrialState.FAIL,
+}
 
 
 def direction(objective: Objective) -> Direction:

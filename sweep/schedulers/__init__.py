@@ -38,7 +38,7 @@ class Resume:
     goal: Goal
     why: str
     evidence: Evidence = field(default_factory=dict)
-    """The numbers that were compared; so for every decision."""
+    """The numbers that were compared."""
 
 
 @dataclass(frozen=True)
@@ -73,7 +73,7 @@ class AddReplica:
 
     trial: int
     replica: int
-    """Its index: how many seeds the trial has, and those before it in the plan."""
+    """The new seed's index: after those that the trial has, and those before it in the plan."""
     goal: Goal
     why: str
     evidence: Evidence = field(default_factory=dict)
@@ -105,7 +105,7 @@ class Plan:
 
 @dataclass(frozen=True)
 class SchedulerContext:
-    """What a scheduler is told of the sweep that it is made for."""
+    """The sweep that a scheduler is made for."""
 
     stop: Mapping[str, float] = field(default_factory=dict)
     """Result → value at which a trial ends."""
@@ -113,32 +113,32 @@ class SchedulerContext:
     """How many settings shall be searched; a top-up may make them more."""
     space: Space = field(default_factory=lambda: Space.parse({}))
     seed: int = 0
-    """The sweep's own; chance in decisions comes from named streams of it."""
+    """The sweep's; random decisions come from named streams of it."""
     fixed: Collection[str] = ()
-    """Settings that a trial has as its parent had them: its parent's checkpoint hangs on them."""
+    """Settings that a child inherits unchanged: its parent's checkpoint depends on them."""
 
 
 class Scheduler(Protocol):
     """One verb: `plan`."""
 
     Options: ClassVar[type[BaseModel]]
-    time_attr: str
+    time_attr: str = "training_iteration"
     """The result key in which goals are counted."""
-    levels: tuple[float, ...]
+    levels: tuple[float, ...] = ()
     """The rungs, ascending; empty without rungs. Searchers compare trials there."""
     pauses: bool
-    """Whether trials wait for others, while others take their slots; they must be able to save."""
+    """Whether paused trials wait while others take their slots; trials must be able to save."""
     spares: int | None = None
-    """How many trials are completed before it ends any early, for progress; None: it ends none."""
+    """How many trials complete before any is ended early, or None if none ever is; for progress."""
 
     def __init__(self, options: BaseModel, context: SchedulerContext) -> None: ...
 
     @classmethod
     def settle(cls, options: Mapping[str, Any]) -> Mapping[str, Any]:
-        """The options as a new sweep keeps them, with the defaults that its ledger must name.
+        """The options as the ledger of a new sweep keeps them.
 
-        A ledger without them is of a sweep that was created before there were such options: what
-        `Options` says of a key that is absent is what such a sweep did.
+        An option whose default has changed since older sweeps were created is written out:
+        the default in `Options` is what a sweep does whose ledger lacks the key.
         """
         return options
 
@@ -147,9 +147,9 @@ class Scheduler(Protocol):
         ...
 
     def rest(self, history: History) -> float | None:
-        """Units of ``time_attr`` that trials will still be trained, about, for progress.
+        """About how many units of ``time_attr`` trials will still be trained, for progress.
 
-        None: as much as follows from how long those lasted that have ended.
+        None if that is to be estimated from how long the ended trials lasted.
         """
         return None
 
@@ -157,14 +157,6 @@ class Scheduler(Protocol):
 KIND = plugins.Kind("scheduler", PACKAGE, Scheduler, "Scheduler")
 
 
-def is_foreign(name: str) -> bool:
-    """Whether `name` is a dotted path or an entry point, not the name of a shipped plugin."""
-    return not KIND.is_shipped(name)
-
-
 def find(name: str, paths: Iterable[str] = ()) -> type[Scheduler]:
-    """The class ``Scheduler`` in file ``sweep/schedulers/<name>.py``, or one of one's own.
-
-    See `plugins.Kind.find`.
-    """
+    """The scheduler of this name, path or entry point; see `plugins.Kind.find`."""
     return KIND.find(name, paths)

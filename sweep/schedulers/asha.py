@@ -3,25 +3,23 @@
 ``type: promotion``: Li et al., A System for Massively Parallel Hyperparameter Tuning, 2020,
 algorithm 2. A trial that reaches a rung is paused with its checkpoint. A free slot promotes first:
 from the highest rung downwards, the best trial among the top ``1 / reduction_factor`` of those that
-reached the rung, if it still waits there; it goes on from where it stood to the next rung. Only
-when none can be promoted a fresh trial starts. When there is none to start either, and nobody is on
-the way to a rung, those of the best ``finish_best`` trials that wait go on to the top rung: so the
-winner is trained to its end, also where a rung was reached by too few for a promotion.
+reached the rung, if it still waits there; it goes on from its checkpoint to the next rung. Only
+when none can be promoted a fresh trial starts. When there is none to start either, and no trial is
+on the way to a rung, those of the best ``finish_best`` trials that wait go on to the top rung: so
+the winner is trained to its end, also where too few trials reached a rung for a promotion.
 
 ``type: stopping``: Klein et al., Model-based Asynchronous Hyperparameter and Neural Architecture
 Search, 2020, section 3. A trial that reaches a rung goes on at once if it is among the top
 ``1 / reduction_factor`` of those that reached it so far, or if those are fewer than
-``reduction_factor``; otherwise it ends there. Equals of the last that goes on go on as well: before
-the first reward all are equal, and none is worse than another. Nothing waits, so it serves
-trainables that cannot save.
+``reduction_factor``; otherwise it ends there. Trials that equal the last one to go on go on too: as
+before the first reward all are equal. Nothing waits, so it serves trainables that cannot save.
 
 A rung's value is the score at the first iteration at or past it; a missing score ranks last.
 """
 
-import functools
 import itertools
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, ClassVar, Literal
 
 from pydantic import BaseModel, Field
@@ -36,10 +34,10 @@ from sweep.schedulers._shared.rungs import (
     climbs,
     evidence,
     ranked_at,
+    standing,
     to_climb,
     top_rung,
     waits,
-    worth,
 )
 from sweep.schedulers._shared.stopping import PerTrialStopping, Verdict
 
@@ -49,7 +47,7 @@ FINISH_BEST = 1
 
 
 class Options(RungOptions):
-    """How the rungs stand, and what happens at them."""
+    """Where the rungs are, and what happens at them."""
 
     type: Literal["promotion", "stopping"] = Field(
         PROMOTION,
@@ -88,7 +86,7 @@ class Scheduler(PerTrialStopping):
         return {"finish_best": FINISH_BEST, **options} if promotes else options
 
     def plan(self, history: History, free: int) -> Plan:
-        """Promote, then start fresh trials, then finish; or judge whoever came to a rung."""
+        """Promote, then start fresh trials, then finish; or judge the trials at their rungs."""
         if not self.pauses:
             return super().plan(history, free)
         resume = tuple(itertools.islice(self._promotions(history), free))
@@ -101,7 +99,7 @@ class Scheduler(PerTrialStopping):
     # ---- how much is left -------------------------------------------------------------------
 
     def rest(self, history: History) -> float:
-        """What is left when as many go on from each rung as so far, or as chance lets go on."""
+        """What is left if as many go on from each rung as so far, or as in a random order."""
         trials = history.trials
         to_come = sum(not t.reached(self.levels[0]) and t.status not in FINISHED for t in trials)
         finals = [float(sum(t.reached(self.levels[0]) for t in trials) + to_come)]
@@ -117,7 +115,7 @@ class Scheduler(PerTrialStopping):
         return to_climb(self.levels, trials, finals)
 
     def _leaving(self, there: Sequence[Trial], went_on: int, final: float) -> float:
-        """How many leave a rung to which `final` come; of those `there`, `went_on` have left it."""
+        """How many leave a rung that `final` reach; of those `there`, `went_on` have left it."""
         if self.pauses:
             more = self._promoted(final) - self._promoted(len(there))
             return max(went_on + more, final // self.eta)
@@ -127,11 +125,11 @@ class Scheduler(PerTrialStopping):
         return went_on + luck * (self._let_go_on(int(final)) - expected)
 
     def _promoted(self, count: float) -> float:
-        """How many of so many, in the order of chance, are promoted; some that later fall back."""
+        """How many of `count` trials in random order are promoted, about."""
         return max(count // self.eta, count / self.eta + 0.35 * math.sqrt(count) - 0.5, 0.0)
 
     def _let_go_on(self, count: int) -> float:
-        """How many of so many, in the order of chance, go on at once."""
+        """How many of `count` trials in random order go on at once, on average."""
         return math.fsum(
             1.0 if place < self.eta else (place // self.eta) / place
             for place in range(1, count + 1)
@@ -144,10 +142,9 @@ class Scheduler(PerTrialStopping):
             level = self.levels[rung]
             ranking = ranked_at([t for t in history.trials if t.reached(level)], level)
             going_on = len(ranking) // self.eta
-            for place, (trial, score) in enumerate(ranking[:going_on], start=1):
-                if self._waits_at(trial, rung):
-                    value = worth(history, score)
-                    why = f"{value} is place {place} of {len(ranking)} at rung {level:g}"
+            for place, (trial, _) in enumerate(ranking[:going_on], start=1):
+                if trial.status is Status.PAUSED and not trial.reached(self.levels[rung + 1]):
+                    why = f"{standing(ranking, place)} at rung {level:g}"
                     goal = self._goal(rung + 1)
                     yield Resume(
                         trial.number,
@@ -157,9 +154,9 @@ class Scheduler(PerTrialStopping):
                     )
 
     def _finishing(self, history: History) -> Iterator[Resume]:
-        """The best trials go on to the top, where they wait; those on the way there count.
+        """The best trials that wait go on to the top rung; those on the way there count.
 
-        While somebody may still begin, or come to a lower rung, promotions may follow.
+        None while a trial may still begin, or is on the way to a lower rung: promotions may follow.
         """
         under_way = [trial for trial in history.trials if climbs(trial)]
         top = self._goal(len(self.levels) - 1)
@@ -168,16 +165,12 @@ class Scheduler(PerTrialStopping):
         rest = [t for t in history.trials if t.status is Status.COMPLETED or waits(t)]
         ranking = [(trial, trial.score) for trial in history.ranked(rest)]
         count = max(0, self.finish_best - len(under_way))
-        for place, (trial, score) in enumerate(ranking[:count], start=1):
+        for place, (trial, _) in enumerate(ranking[:count], start=1):
             if waits(trial):
-                value = worth(history, score)
-                why = f"finished: {value} is place {place} of {len(ranking)} that wait or are done"
-                told = dict(evidence(trial.time, ranking, place, self.finish_best))
-                del told["rung"]  # they are compared wherever they are
-                yield Resume(trial.number, top, f"{why}, and nothing else is left to do", told)
-
-    def _waits_at(self, trial: Trial, rung: int) -> bool:
-        return trial.status is Status.PAUSED and not trial.reached(self.levels[rung + 1])
+                why = f"finished: {standing(ranking, place)} that wait or are done"
+                compared = dict(evidence(trial.time, ranking, place, self.finish_best))
+                del compared["rung"]  # they are compared wherever they are
+                yield Resume(trial.number, top, f"{why}, and nothing else is left to do", compared)
 
     def _goal(self, rung: int) -> Goal:
         return Goal(self.levels[rung], top=self.levels[-1])
@@ -188,21 +181,19 @@ class Scheduler(PerTrialStopping):
         """The lowest rung above `time`."""
         return self._goal(sum(level <= time for level in self.levels))
 
-    def judge(self, history: History) -> Callable[[Trial], Verdict]:
-        """Compare each trial with all that have come to its rung."""
-        return functools.partial(self._verdict, history)
+    def judge(self, history: History, trials: Sequence[Trial]) -> list[Verdict]:
+        """Compare each trial with all that have reached its rung."""
+        return [self._verdict(history, trial) for trial in trials]
 
     def _verdict(self, history: History, trial: Trial) -> Verdict:
         level = max(level for level in self.levels if trial.reached(level))
         ranking = ranked_at([t for t in history.trials if t.reached(level)], level)
-        place = [number.number for number, _ in ranking].index(trial.number) + 1
+        place = [other.number for other, _ in ranking].index(trial.number) + 1
         going_on, best = _going_on([score for _, score in ranking], self.eta)
-        value = worth(history, ranking[place - 1][1])
         what = "goes on" if place <= going_on else "stopped"
-        of = len(ranking)
-        few = f", fewer than {self.eta}" if of < self.eta else ""
+        few = f", fewer than {self.eta}" if len(ranking) < self.eta else ""
         equal = f", equal to place {best}" if best < place <= going_on else ""
-        why = f"{what}: {value} is place {place} of {of}{few}{equal} at rung {level:g}"
+        why = f"{what}: {standing(ranking, place)}{few}{equal} at rung {level:g}"
         return Verdict(place <= going_on, why, evidence(level, ranking, place, going_on))
 
 
@@ -213,7 +204,7 @@ def _has_left(trial: Trial, level: float) -> bool:
 
 
 def _going_on(scores: Sequence[float | None], eta: int) -> tuple[int, int]:
-    """How many of these, best first, go on when they stand at a rung, and without equals."""
+    """How many of these scores, best first, go on from a rung; and without equals of the last."""
     best = len(scores) if len(scores) < eta else len(scores) // eta
     return sum(score == scores[best - 1] for score in scores[best:]) + best, best
 

@@ -7,7 +7,7 @@ from pydantic import BaseModel, ConfigDict
 from sweep import schedulers
 from sweep.history.events import Goal
 from sweep.history.history import History
-from sweep.schedulers import NewTrial, Plan, SchedulerContext
+from sweep.schedulers import NewTrial, Plan
 
 
 class Options(BaseModel):
@@ -21,10 +21,6 @@ class Scheduler(schedulers.Scheduler):
 
     Options: ClassVar[type[BaseModel]] = Options
     pauses = False
-
-    def __init__(self, options: BaseModel, context: SchedulerContext) -> None:
-        self.time_attr = "training_iteration"
-        self.levels: tuple[float, ...] = ()
 
     def plan(self, history: History, free: int) -> Plan:
         """Fill the free slots with fresh trials."""

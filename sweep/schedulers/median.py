@@ -7,21 +7,13 @@ median of the completed trials' values at the same level.
 
 from typing import ClassVar
 
-from pydantic import BaseModel, Field
+from pydantic import BaseModel
 
 from sweep.schedulers._shared.pruners import Pruned, StartupOptions
-
-
-class Options(StartupOptions):
-    """When trials are compared with the median."""
-
-    n_min_trials: int = Field(
-        1, ge=1, description="Values that there must be at a level before one is compared."
-    )
 
 
 class Scheduler(Pruned):
     """Ends trials that are worse than the median."""
 
-    Options: ClassVar[type[BaseModel]] = Options
+    Options: ClassVar[type[BaseModel]] = StartupOptions
     pruner: ClassVar[str] = "MedianPruner"

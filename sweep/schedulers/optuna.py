@@ -5,15 +5,13 @@
 Its steps are values of ``time_attr``; it is asked at every multiple of `interval`.
 """
 
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
+from optuna.pruners import BasePruner
 from pydantic import BaseModel, ConfigDict, Field
 
 from sweep.schedulers import SchedulerContext
-from sweep.schedulers._shared.pruners import Pruned, PrunerOptions
-
-if TYPE_CHECKING:
-    from optuna.pruners import BasePruner
+from sweep.schedulers._shared.pruners import Pruned, PrunerOptions, make_asked
 
 
 class Options(PrunerOptions):
@@ -29,13 +27,11 @@ class Scheduler(Pruned):
 
     Options: ClassVar[type[BaseModel]] = Options
 
-    def __init__(self, options: BaseModel, context: SchedulerContext) -> None:
+    def __init__(self, options: PrunerOptions, context: SchedulerContext) -> None:
         super().__init__(options, context)
         self._top = context.stop.get(self.time_attr)
         self.make_pruner()
 
-    def make_pruner(self) -> "BasePruner":
-        """Optuna's."""
-        from sweep.schedulers._shared import pruners
-
-        return pruners.make_asked(self._arguments, "scheduler", self._top)
+    def make_pruner(self) -> BasePruner:
+        """The one that the spec names."""
+        return make_asked(self._arguments, "scheduler", self._top)

@@ -3,19 +3,17 @@
 With `wrapped`, another of Optuna's pruners is asked then, and a trial ends if that one says so too.
 """
 
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
+from optuna.pruners import BasePruner
 from pydantic import BaseModel, Field
 
 from sweep.schedulers import SchedulerContext
-from sweep.schedulers._shared.pruners import Pruned, PrunerOptions
-
-if TYPE_CHECKING:
-    from optuna.pruners import BasePruner
+from sweep.schedulers._shared.pruners import Pruned, PrunerOptions, make, make_asked
 
 
 class Options(PrunerOptions):
-    """How long, and what then."""
+    """How long a trial need not improve, and which pruner must agree."""
 
     patience: int = Field(3, ge=0, description="Looks at a trial for which it need not improve.")
     min_delta: float = Field(0.0, ge=0, description="Least change of the score that counts.")
@@ -29,19 +27,17 @@ class Scheduler(Pruned):
 
     Options: ClassVar[type[BaseModel]] = Options
 
-    def __init__(self, options: BaseModel, context: SchedulerContext) -> None:
+    def __init__(self, options: PrunerOptions, context: SchedulerContext) -> None:
         super().__init__(options, context)
         self._wrapped = self._arguments.pop("wrapped")
         self._top = context.stop.get(self.time_attr)
         if self._wrapped is not None:
             self.make_pruner()
 
-    def make_pruner(self) -> "BasePruner":
-        """Optuna's."""
-        from sweep.schedulers._shared import pruners
-
+    def make_pruner(self) -> BasePruner:
+        """Optuna's, around the wrapped one if there is one."""
         inner = None
         if self._wrapped is not None:
             asked = {"pruner": "", **self._wrapped}
-            inner = pruners.make_asked(asked, "scheduler.wrapped", self._top)
-        return pruners.make("PatientPruner", {**self._arguments, "wrapped_pruner": inner})
+            inner = make_asked(asked, "scheduler.wrapped", self._top)
+        return make("PatientPruner", {**self._arguments, "wrapped_pruner": inner})

@@ -3,9 +3,9 @@
 Parker-Holder et al., Provably Efficient Online Hyperparameter Optimization with Population-Based
 Bandits, 2020. A population as in ``pbt``; a child's numbers are those at which a Gaussian process,
 fitted to how much each setting improved the score in each interval so far, has the greatest upper
-confidence bound. Children that were chosen and have not trained yet count as if their outcome were
-known, so that no two are sent to one place. Choices and normal numbers are perturbed as ``pbt``
-does. Before two intervals are known, numbers are drawn.
+confidence bound. Children that have not trained yet count as observed, so that no two get the same
+settings. Choices and normal numbers are perturbed as in ``pbt``. Before two intervals are known,
+numbers are drawn.
 """
 
 import math
@@ -19,7 +19,7 @@ from sweep.history.history import History
 from sweep.history.trial import Trial
 from sweep.schedulers import SchedulerContext
 from sweep.schedulers._shared.bandit import Array, Bandit
-from sweep.schedulers._shared.mutation import Exploration, stream_of
+from sweep.schedulers._shared.mutation import explore, stream_of
 from sweep.schedulers._shared.population import Population, PopulationOptions, born_at
 from sweep.space import Float, Int
 
@@ -31,7 +31,7 @@ class Scheduler(Population):
 
     Options: ClassVar[type[BaseModel]] = PopulationOptions
 
-    def __init__(self, options: BaseModel, context: SchedulerContext) -> None:
+    def __init__(self, options: PopulationOptions, context: SchedulerContext) -> None:
         super().__init__(options, context)
         domains = context.space.domains
         self._numbers: dict[str, Float | Int] = {
@@ -39,20 +39,20 @@ class Scheduler(Population):
             for name in self.mutated
             if isinstance(domain := domains[name], Float | Int) and domain.low < domain.high
         }
-        others = [name for name in self.mutated if name not in self._numbers]
-        self._exploration = Exploration(0.25, (1.2, 0.8), others)
+        self._others = [name for name in self.mutated if name not in self._numbers]
 
     def explore(
         self, history: History, parent: Trial, number: int, siblings: Sequence[Settings]
     ) -> dict[str, Any]:
         """The parent's settings, with the numbers that the model prefers."""
         stream = stream_of(self.context, number)
-        unborn = [t.searched for t in history.trials if t.parent is not None and not _trained(t)]
-        point = self._choose(history, [*unborn, *siblings], parent.time, stream)
+        bred = [trial for trial in history.trials if trial.parent is not None]
+        untrained = [trial.searched for trial in bred if trial.time <= born_at(trial)]
+        point = self._choose(history, [*untrained, *siblings], parent.time, stream)
         places = zip(self._numbers.items(), point.tolist(), strict=True)
         chosen = {name: domain.at(place) for (name, domain), place in places}
         given = {**parent.searched, **{n: v for n, v in chosen.items() if n in parent.searched}}
-        return self._exploration.explore(self.context.space, given, stream)
+        return explore(self.context.space, given, self._others, stream)
 
     def _choose(
         self,
@@ -93,13 +93,9 @@ class Scheduler(Population):
         return birth, history.trials[trial.parent].score_at(birth)
 
     def _points(self, settings: Sequence[Settings]) -> Array:
-        """Settings in the unit cube, (n, d); what a trial does not have is in the middle."""
+        """Settings in the unit cube, (n, d); 0.5 for a parameter that a trial does not have."""
         rows = [[_unit(d, s.get(n)) for n, d in self._numbers.items()] for s in settings]
         return np.array(rows, dtype=np.float64).reshape(len(rows), len(self._numbers))
-
-
-def _trained(trial: Trial) -> bool:
-    return trial.time > born_at(trial)
 
 
 def _unit(domain: Float | Int, value: float | None) -> float:

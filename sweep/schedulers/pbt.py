@@ -13,8 +13,7 @@ from pydantic import BaseModel, Field
 
 from sweep.history.history import History
 from sweep.history.trial import Trial
-from sweep.schedulers import SchedulerContext
-from sweep.schedulers._shared.mutation import Exploration, stream_of
+from sweep.schedulers._shared.mutation import explore, stream_of
 from sweep.schedulers._shared.population import Population, PopulationOptions
 
 
@@ -32,15 +31,8 @@ class Options(PopulationOptions):
 class Scheduler(Population):
     """Breeds with random changes."""
 
+    options: Options
     Options: ClassVar[type[BaseModel]] = Options
-
-    def __init__(self, options: BaseModel, context: SchedulerContext) -> None:
-        super().__init__(options, context)
-        if not isinstance(options, Options):
-            raise TypeError(f"expected {Options}, got {type(options)}")
-        self._exploration = Exploration(
-            options.resample_probability, options.perturbation_factors, self.mutated
-        )
 
     def explore(
         self,
@@ -50,5 +42,11 @@ class Scheduler(Population):
         siblings: Sequence[Mapping[str, Any]],
     ) -> dict[str, Any]:
         """The parent's settings, each perturbed or drawn anew."""
-        stream = stream_of(self.context, number)
-        return self._exploration.explore(self.context.space, parent.searched, stream)
+        return explore(
+            self.context.space,
+            parent.searched,
+            self.mutated,
+            stream_of(self.context, number),
+            self.options.resample_probability,
+            self.options.perturbation_factors,
+        )

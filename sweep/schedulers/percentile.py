@@ -17,13 +17,10 @@ class Options(StartupOptions):
     percentile: float = Field(
         25.0, ge=0, le=100, description="The best part of the trials that goes on, in percent."
     )
-    n_min_trials: int = Field(
-        1, ge=1, description="Values that there must be at a level before one is compared."
-    )
 
 
 class Scheduler(Pruned):
-    """Ends trials that are not among the best part."""
+    """Ends trials that are not among the best `percentile` percent."""
 
     Options: ClassVar[type[BaseModel]] = Options
     pruner: ClassVar[str] = "PercentilePruner"

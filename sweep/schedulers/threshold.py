@@ -25,7 +25,7 @@ class Scheduler(Pruned):
     Options: ClassVar[type[BaseModel]] = Options
     pruner: ClassVar[str] = "ThresholdPruner"
 
-    def __init__(self, options: BaseModel, context: SchedulerContext) -> None:
+    def __init__(self, options: PrunerOptions, context: SchedulerContext) -> None:
         super().__init__(options, context)
         lower, upper = self._arguments["lower"], self._arguments["upper"]
         if lower is None and upper is None:

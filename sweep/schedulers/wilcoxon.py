@@ -29,6 +29,6 @@ class Scheduler(Pruned):
     Options: ClassVar[type[BaseModel]] = Options
     pruner: ClassVar[str] = "WilcoxonPruner"
 
-    def __init__(self, options: BaseModel, context: SchedulerContext) -> None:
+    def __init__(self, options: PrunerOptions, context: SchedulerContext) -> None:
         super().__init__(options, context)
         self.spares = 1  # trials are compared with the best that is completed

@@ -7,7 +7,7 @@ A searcher is a function of the request: the space, the objective, all trials so
 included) and seeds. It keeps nothing between calls but caches, which it drops at any doubt, so a
 search that was interrupted anywhere proposes what the uninterrupted one proposes. Searchers that
 sample draw from (sweep seed, trial number). Those that enumerate take their order from the sweep
-seed alone, and their place in it from the trials that there are.
+seed alone, and the next point in it from the trials that exist.
 """
 
 from collections.abc import Iterable, Sequence
@@ -29,7 +29,7 @@ class Exhausted(Exception):
 
 
 class SearcherOptions(BaseModel):
-    """What every searcher is asked."""
+    """Options of every searcher."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False)
 
@@ -54,10 +54,9 @@ class Request:
     sweep_seed: int = 0
     """The same for all trials, in [0, 2**63)."""
     earlier: Sequence[Trial] = ()
-    """Trials of another sweep to learn from; they have numbers below 0 and no place in an order."""
+    """Trials of another sweep to learn from; their numbers are below 0."""
     attempt: int = 0
-    """How many proposals for this trial were turned down: the space has no such point, or an
-    earlier trial has it."""
+    """Proposals for this trial that were refused: not in the space, or an earlier trial's."""
 
     @property
     def number(self) -> int:
@@ -80,10 +79,11 @@ class Searcher(Protocol):
     options: SearcherOptions
     supports: ClassVar["Supports"]
 
-    def __init__(self, options: SearcherOptions) -> None: ...
+    def __init__(self, options: SearcherOptions) -> None:
+        self.options = options
 
     def check(self, space: Space) -> None:
-        """Raise BadSpace or BadConfig where it cannot search `space`."""
+        """Raise BadSpace or BadConfig where it cannot search `space`; most can search any."""
 
     def suggest(self, request: Request) -> Settings:
         """Settings for the next trial.
@@ -101,11 +101,11 @@ class Supports:
     proposes: str
     """How it proposes, in one clause."""
     conditions: str
-    """What becomes of parameters that are not always there."""
+    """How it treats conditional parameters."""
     choices: str
-    """What becomes of choices, which have no order."""
+    """How it treats choices, which have no order."""
     unfinished: str
-    """What it makes of trials that still run."""
+    """How it treats trials that still run."""
     objectives: bool = False
     """Whether it searches for a front of several objectives."""
     constraints: bool = False
@@ -116,8 +116,5 @@ KIND = plugins.Kind("searcher", PACKAGE, Searcher, "Searcher")
 
 
 def find(name: str, paths: Iterable[str] = ()) -> type[Searcher]:
-    """The class ``Searcher`` in file ``sweep/searchers/<name>.py``, or one of one's own.
-
-    See `plugins.Kind.find`.
-    """
+    """The searcher of this name, path or entry point; see `plugins.Kind.find`."""
     return KIND.find(name, paths)

@@ -3,8 +3,8 @@
 Falkner et al., BOHB: Robust and Efficient Hyperparameter Optimization at Scale, 2018, section 4.
 Together with a scheduler that has rungs: `tpe` takes every trial of a higher rung for better than
 all of a lower one; here trials are compared at one rung only. A high rung holds promoted trials
-alone, so what is good there says little of where nobody came from; proposals are drawn near the
-good ones and never from the ends of a range because nothing is known of them.
+alone, which say little about regions that none of them came from; so proposals are drawn near good
+settings, never from an end of a range only because it is unexplored.
 """
 
 import math
@@ -20,7 +20,7 @@ from sweep.history.trial import Trial, rank_key
 from sweep.searchers import Request, SearcherOptions, Supports
 from sweep.searchers._shared import points
 from sweep.searchers._shared.kernels import Density, Points
-from sweep.space import Choice, Domain, Settings, Space, choice_key
+from sweep.space import Choice, Domain, Settings, choice_key
 from trainables.core import rng
 
 
@@ -50,6 +50,7 @@ class Options(SearcherOptions):
 class Searcher(searchers.Searcher):
     """Proposes what is likely among the good settings of one rung and unlikely among the bad."""
 
+    options: Options
     Options: ClassVar[type[SearcherOptions]] = Options
     supports: ClassVar[Supports] = Supports(
         proposes="models good and bad settings of the highest rung with enough trials",
@@ -58,22 +59,13 @@ class Searcher(searchers.Searcher):
         unfinished="does not look at them",
     )
 
-    def __init__(self, options: SearcherOptions) -> None:
-        if not isinstance(options, Options):
-            raise TypeError(f"expected {Options}, got {type(options)}")
-        self.options: Options = options
-
-    def check(self, space: Space) -> None:
-        """Every space can be modelled."""
-
     def suggest(self, request: Request) -> Settings:
         """The best of some draws near the good settings of one rung."""
-        ranked = self._ranked(request)
+        ranked, few = self._ranked(request), self._few(request)
         stream = rng.generator(request.seed, "bohb")
         if not ranked or stream.random() < self.options.random_fraction:
             return request.space.draw(request.seed)
         domains = request.space.domains
-        few = self._few(request)
         best = max(few, int(self.options.top_fraction * len(ranked)))
         worst = max(few, len(ranked) - best)  # of few trials some are both
         counts = tuple(len(d.values) if isinstance(d, Choice) else 0 for d in domains.values())
@@ -88,7 +80,7 @@ class Searcher(searchers.Searcher):
         return self.options.min_points or len(request.space.domains) + 1
 
     def _ranked(self, request: Request) -> list[Trial]:
-        """The trials of the highest rung with enough of them, best first; empty: there is none."""
+        """The trials of the highest rung with enough of them, best first; empty if none has."""
         for level in (math.inf, *reversed(request.levels)):
             known = [
                 (trial, score)
@@ -101,10 +93,10 @@ class Searcher(searchers.Searcher):
 
 
 def _score(trial: Trial, level: float) -> float | None:
-    """What its settings are worth at a rung; infinite: at the end. None: that is not known."""
+    """The score of its settings at a rung (infinity: at the end), or None if it is not known."""
     there = trial.reached(level) or trial.status is Status.COMPLETED
     if not there or trial.status is Status.FAILED or trial.parent is not None:
-        return None  # the score of a bred one is owed to its ancestors' settings too
+        return None  # the score of a bred trial also comes from its ancestors' settings
     score = trial.score_at(level)
     return None if score is None or math.isnan(score) else score
 

@@ -1,7 +1,7 @@
 """Evolution of a normal distribution: CMA-ES.
 
 Hansen, The CMA Evolution Strategy: A Tutorial, arXiv:1604.00772, 2016. The strategy's state is not
-stored anywhere: it is told the past generations again, each with the scores known at the time.
+stored: past generations are replayed, each with the scores known at the time.
 """
 
 from collections.abc import Sequence
@@ -15,7 +15,7 @@ from sweep import searchers
 from sweep.history.trial import Trial
 from sweep.searchers import Request, SearcherOptions, Supports
 from sweep.searchers._shared import evolution, points
-from sweep.space import Domain, Settings, Space
+from sweep.space import Choice, Domain, Settings, Space
 from trainables.core import rng
 
 
@@ -41,6 +41,7 @@ class Options(SearcherOptions):
 class Searcher(searchers.Searcher):
     """Moves and stretches a normal distribution towards the best of each generation."""
 
+    options: Options
     Options: ClassVar[type[SearcherOptions]] = Options
     supports: ClassVar[Supports] = Supports(
         proposes="evolves a normal distribution in generations",
@@ -49,13 +50,8 @@ class Searcher(searchers.Searcher):
         unfinished="does not wait for them; they belong to their generation",
     )
 
-    def __init__(self, options: SearcherOptions) -> None:
-        if not isinstance(options, Options):
-            raise TypeError(f"expected {Options}, got {type(options)}")
-        self.options: Options = options
-
     def check(self, space: Space) -> None:
-        """Something must have an order, and be there in every trial."""
+        """At least one parameter must have an order and be active in every trial."""
         if not modelled(space):
             raise space.where.refuse(
                 (),
@@ -83,15 +79,10 @@ class Searcher(searchers.Searcher):
         strategy = self._begin(len(domains))
         generations: list[int] = []
         ready: list[int] = []
-
-        def take(number: int) -> None:
-            if generations[number] == strategy.generation:
-                ready.append(number)
-
         arrivals = evolution.Arrivals(request.trials)
         for number in range(request.number + 1):
             k = evolution.seen_by(request.trials, number)
-            arrivals.upto(k, take)
+            ready += [n for n in arrivals.upto(k) if generations[n] == strategy.generation]
             if len(ready) >= strategy.population_size:
                 first = sorted(ready)[: strategy.population_size]
                 self._tell(strategy, [request.trials[n] for n in first], k, domains)
@@ -114,20 +105,22 @@ class Searcher(searchers.Searcher):
     def _tell(
         strategy: cmaes.CMA, trials: Sequence[Trial], k: float, domains: dict[str, Domain]
     ) -> None:
-        told = []
+        solutions = []
         for trial in trials:
             rest = evolution.rest_of(trial, k)
             # One that failed since it had a score is the worst of its generation.
             score = -np.inf if rest is None else trial.objective.sign * (rest.score or 0.0)
             values = [points.quantile(d, trial.searched[name]) for name, d in domains.items()]
-            told.append((np.array(values), -score))
-        strategy.tell(told)
+            solutions.append((np.array(values), -score))
+        strategy.tell(solutions)
 
 
 def modelled(space: Space) -> dict[str, Domain]:
-    """The parameters that have an order and are there in every trial."""
+    """The parameters that have an order and are active in every trial."""
     return {
         name: domain
         for name, domain in space.domains.items()
-        if points.is_ordered(domain) and not space.parameters[name].needs and domain.size() != 1
+        if not isinstance(domain, Choice)
+        and not space.parameters[name].needs
+        and domain.size() != 1
     }

@@ -16,7 +16,7 @@ from sweep import searchers
 from sweep.searchers import Request, SearcherOptions, Supports
 from sweep.searchers._shared import study
 from sweep.searchers._shared.study import AsComplete
-from sweep.space import Settings, Space
+from sweep.space import Settings
 
 
 class Options(SearcherOptions):
@@ -31,7 +31,7 @@ class Options(SearcherOptions):
 
 
 class Searcher(searchers.Searcher):
-    """Fits a smooth function to the scores and proposes where it promises most."""
+    """Fits a smooth function to the scores and proposes where it expects most improvement."""
 
     Options: ClassVar[type[SearcherOptions]] = Options
     supports: ClassVar[Supports] = Supports(
@@ -44,19 +44,17 @@ class Searcher(searchers.Searcher):
     )
 
     def __init__(self, options: SearcherOptions) -> None:
-        self.options = options
-        self._settings = options.model_dump(exclude={"duplicates"})
+        super().__init__(options)
         self._cache = study.Cache()
 
-    def check(self, space: Space) -> None:
-        """Every space can be modelled."""
-
     def suggest(self, request: Request) -> Settings:
-        """Settings from a process that is fitted anew: one that is kept would remember."""
+        """Settings from a process that is fitted anew, so that it keeps nothing between calls."""
         known = self._cache.bring_up(request, AsComplete())
         with study.quiet():
             sampler = optuna.samplers.GPSampler(
-                seed=request.seed % 2**30, warn_independent_sampling=False, **self._settings
+                seed=request.seed % 2**30,
+                warn_independent_sampling=False,
+                **self.options.model_dump(exclude={"duplicates"}),
             )
         with _one_thread():
             return study.suggest(request, sampler, known)
@@ -64,10 +62,7 @@ class Searcher(searchers.Searcher):
 
 @contextmanager
 def _one_thread() -> Iterator[None]:
-    """Its matrices are small: threads only wait for each other, ten times as long beside workers.
-
-    It also makes the proposal independent of the number of threads.
-    """
+    """Use one thread: the matrices are small, and the proposal must not depend on the number."""
     before = torch.get_num_threads()
     torch.set_num_threads(1)
     try:

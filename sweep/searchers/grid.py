@@ -4,10 +4,8 @@ from typing import ClassVar
 
 from pydantic import Field
 
-from sweep import searchers
-from sweep.searchers import Request, SearcherOptions, Supports
-from sweep.searchers._shared import points
-from sweep.space import Settings, Space
+from sweep.searchers import SearcherOptions, Supports
+from sweep.searchers._shared.points import Enumerating
 
 
 class Options(SearcherOptions):
@@ -18,12 +16,10 @@ class Options(SearcherOptions):
     )
 
 
-class Searcher(searchers.Searcher):
-    """Goes through the points; the last parameter of the file moves fastest.
+class Searcher(Enumerating):
+    """Goes through the points; the last parameter of the file moves fastest."""
 
-    With ``duplicates: true`` it goes round: every point twice, and so on.
-    """
-
+    options: Options
     Options: ClassVar[type[SearcherOptions]] = Options
     supports: ClassVar[Supports] = Supports(
         proposes="goes through all points in the order of the file",
@@ -32,17 +28,9 @@ class Searcher(searchers.Searcher):
         unfinished="they have their points",
         objectives=True,
     )
+    name = "grid"
 
-    def __init__(self, options: SearcherOptions) -> None:
-        if not isinstance(options, Options):
-            raise TypeError(f"expected {Options}, got {type(options)}")
-        self.options: Options = options
-        self._points = points.Enumeration()
-
-    def check(self, space: Space) -> None:
-        """Every parameter must have few values."""
-        points.check(space, "grid")
-
-    def suggest(self, request: Request) -> Settings:
-        """The next point."""
-        return self._points.next(request, self.options.shuffle, self.options.duplicates)
+    @property
+    def shuffled(self) -> bool:
+        """As the option says."""
+        return self.options.shuffle

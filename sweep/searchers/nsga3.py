@@ -4,6 +4,7 @@ Deb and Jain, An Evolutionary Many-Objective Optimization Algorithm Using Refere
 Nondominated Sorting Approach, Part I, 2014. For three objectives and more.
 """
 
+from dataclasses import replace
 from typing import ClassVar
 
 from pydantic import Field
@@ -24,12 +25,7 @@ class Searcher(Evolving):
     """Crosses and mutates the best settings of a generation."""
 
     Options: ClassVar[type[SearcherOptions]] = Options
-    supports: ClassVar[Supports] = Supports(
-        proposes="as `nsga2`, for three objectives and more",
-        conditions="crossed where both parents have them, else drawn at random",
-        choices="crossed and mutated",
-        unfinished="does not wait for them; they belong to their generation",
-        objectives=True,
-        constraints=True,
+    supports: ClassVar[Supports] = replace(
+        Evolving.supports, proposes="as `nsga2`, for three objectives and more"
     )
     sampler: ClassVar[type[Sampler]] = Nsga3

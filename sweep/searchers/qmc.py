@@ -1,8 +1,8 @@
 """A sequence that covers the space more evenly than chance: scrambled Sobol or Halton points.
 
 Owen, Scrambling Sobol and Niederreiter-Xing Points, 1998. The sequence follows from the sweep's
-seed; trial n gets its point n. Where that point cannot be, or leads to what an earlier trial has,
-it gets the point of this number in the next stretch of the sequence.
+seed; trial n gets its point n. Where the space has no such point, or an earlier trial has its
+settings, the trial gets point n of the next stretch of the sequence.
 """
 
 from typing import ClassVar, Literal
@@ -14,7 +14,7 @@ from scipy.stats import qmc
 
 from sweep import searchers
 from sweep.searchers import Request, SearcherOptions, Supports
-from sweep.space import Settings, Space
+from sweep.space import Settings
 from trainables.core import rng
 
 #: Points of a stretch: more than a sweep may have trials.
@@ -32,6 +32,7 @@ class Options(SearcherOptions):
 class Searcher(searchers.Searcher):
     """Spreads the trials evenly over the space."""
 
+    options: Options
     Options: ClassVar[type[SearcherOptions]] = Options
     supports: ClassVar[Supports] = Supports(
         proposes="covers the space evenly, whatever the scores",
@@ -40,14 +41,6 @@ class Searcher(searchers.Searcher):
         unfinished="does not look at them",
         objectives=True,
     )
-
-    def __init__(self, options: SearcherOptions) -> None:
-        if not isinstance(options, Options):
-            raise TypeError(f"expected {Options}, got {type(options)}")
-        self.options: Options = options
-
-    def check(self, space: Space) -> None:
-        """Every space can be covered."""
 
     def suggest(self, request: Request) -> Settings:
         """The point whose number the trial has."""

@@ -4,17 +4,13 @@ from typing import ClassVar
 
 from sweep import searchers
 from sweep.searchers import Request, SearcherOptions, Supports
-from sweep.space import Settings, Space
-
-
-class Options(SearcherOptions):
-    """No settings of its own."""
+from sweep.space import Settings
 
 
 class Searcher(searchers.Searcher):
     """Draws each trial's settings from its own number."""
 
-    Options: ClassVar[type[SearcherOptions]] = Options
+    Options: ClassVar[type[SearcherOptions]] = SearcherOptions
     supports: ClassVar[Supports] = Supports(
         proposes="draws at random",
         conditions="drawn where they hold",
@@ -22,12 +18,6 @@ class Searcher(searchers.Searcher):
         unfinished="does not look at them",
         objectives=True,
     )
-
-    def __init__(self, options: SearcherOptions) -> None:
-        self.options = options
-
-    def check(self, space: Space) -> None:
-        """Every space can be drawn from."""
 
     def suggest(self, request: Request) -> Settings:
         """Settings that depend on the seed alone."""

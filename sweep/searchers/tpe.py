@@ -41,6 +41,7 @@ class Options(SearcherOptions):
 class Searcher(searchers.Searcher):
     """Models good and bad settings apart and proposes where their ratio is best."""
 
+    options: Options
     Options: ClassVar[type[SearcherOptions]] = Options
     supports: ClassVar[Supports] = Supports(
         proposes="models good and bad settings apart",
@@ -52,14 +53,11 @@ class Searcher(searchers.Searcher):
     )
 
     def __init__(self, options: SearcherOptions) -> None:
-        if not isinstance(options, Options):
-            raise TypeError(f"expected {Options}, got {type(options)}")
-        self.options: Options = options
-        self._settings = options.model_dump(exclude={"duplicates"})
+        super().__init__(options)
         self._cache = study.Cache()
 
     def check(self, space: Space) -> None:
-        """Every space can be modelled; a group is one of parameters that are modelled together."""
+        """Every space can be modelled; ``group`` needs ``multivariate``."""
         if self.options.group and not self.options.multivariate:
             raise BadConfig("searcher.group", True, "false, as multivariate is false")
 
@@ -68,6 +66,7 @@ class Searcher(searchers.Searcher):
         several = len(request.objective.signs) > 1  # then Optuna compares complete trials only
         view = AsComplete() if several else WithRungs(request.levels)
         known = self._cache.bring_up(request, view)
+        settings = self.options.model_dump(exclude={"duplicates"})
         with study.quiet():
-            sampler = optuna.samplers.TPESampler(seed=request.seed % 2**32, **self._settings)
+            sampler = optuna.samplers.TPESampler(seed=request.seed % 2**32, **settings)
         return study.suggest(request, sampler, known)

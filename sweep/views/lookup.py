@@ -24,7 +24,7 @@ from sweep.ledger.folder import Folder
 from sweep.ledger.ledger import Ledger, iterate
 from sweep.spec import SweepSpec
 from sweep.views import reading
-from sweep.views.progress import Aim, final_evaluation_fraction, fraction
+from sweep.views.progress import Aim, newest_fraction
 from trainables.errors import printable
 
 #: What is read of a log and shown of it, at most: its end.
@@ -83,11 +83,7 @@ class Sweep:
         past = History(self.history.objective)
         started = max((r.k for r in self.records if isinstance(r.event, _BEGINNINGS)), default=0)
         past.extend([record for record in self.records if record.k <= started])
-        return (
-            final_evaluation_fraction(past, self.aim)
-            if past.final_evaluation
-            else fraction(past, self.aim)
-        )
+        return newest_fraction(past, self.aim)
 
 
 def read(folder: Folder) -> Sweep:

@@ -130,11 +130,7 @@ def _ended(trial: Trial) -> list[Replica]:
 
 def final_evaluation_done(history: History, final_evaluation: FinalEvaluationBegan) -> int:
     """How many of the tests that a final evaluation asked for have ended."""
-    tests = [
-        test
-        for number in final_evaluation.trials
-        for test in history.trials[number].tests[: final_evaluation.seeds]
-    ]
+    tests = progress.asked_tests(history, final_evaluation)
     return sum(test.status in FINISHED for test in tests)
 
 

@@ -16,7 +16,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from sweep.errors import UsageError
-from sweep.history.events import FINISHED, Metrics, Status
+from sweep.history.events import FINISHED, FinalEvaluationBegan, Metrics, Status
 from sweep.history.history import History
 from sweep.history.replica import Replica
 from sweep.history.results import number
@@ -280,13 +280,24 @@ def final_evaluation_fraction(history: History, aim: Aim, notes: Notes | None = 
     final_evaluation = history.final_evaluation
     if final_evaluation is None:
         return 0.0
-    tests = [
+    tests = asked_tests(history, final_evaluation)
+    done = sum(_tested(test, aim, notes or {}) for test in tests)
+    return done / max(1, final_evaluation.seeds * len(final_evaluation.trials))
+
+
+def newest_fraction(history: History, aim: Aim, notes: Notes | None = None) -> float:
+    """The fraction of the final evaluation if the newest term is one, else of the search."""
+    measure = final_evaluation_fraction if history.final_evaluation else fraction
+    return measure(history, aim, notes)
+
+
+def asked_tests(history: History, final_evaluation: FinalEvaluationBegan) -> list[Replica]:
+    """The tests that a final evaluation asked for, of those that exist."""
+    return [
         test
         for number in final_evaluation.trials
         for test in history.trials[number].tests[: final_evaluation.seeds]
     ]
-    done = sum(_tested(test, aim, notes or {}) for test in tests)
-    return done / max(1, final_evaluation.seeds * len(final_evaluation.trials))
 
 
 def _tested(test: Replica, aim: Aim, notes: Notes) -> float:

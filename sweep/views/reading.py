@@ -34,7 +34,7 @@ class SchedulerInfo:
 def outline(ledger: Ledger) -> SchedulerInfo:
     """What is known of a sweep's scheduler without importing it."""
     spec = specs.from_json(ledger.spec)
-    if schedulers.is_foreign(spec.scheduler.name):
+    if not schedulers.KIND.is_shipped(spec.scheduler.name):
         recorded = ledger.provenance
         return SchedulerInfo(recorded["time_attr"], recorded["levels"])
     scheduler = racing.build(spec)

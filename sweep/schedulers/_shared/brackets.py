@@ -4,9 +4,9 @@ Li et al., Hyperband: A Novel Bandit-Based Approach to Hyperparameter Optimizati
 algorithm 1. With R the top rung, eta the reduction factor and s_max the most halvings that fit
 above the grace period, bracket s = s_max, …, 0 has ceil((s_max + 1) / (s + 1) · eta^s) trials and
 rungs at R · eta^-s, …, R / eta, R. When all of a bracket's trials have come to a rung, the best
-``1 / eta`` go on and the others end. Trials are dealt to the brackets by their numbers; after
-bracket 0 the next is s_max again. What is decided in a bracket depends on its own trials alone,
-whatever the order in which they arrive; slots that would wait begin the next bracket.
+``1 / eta`` go on and the others end. Trials are assigned to brackets by their numbers; after
+bracket 0 the next is s_max again. Decisions in a bracket depend on its own trials alone, in any
+order of arrival; slots that would wait begin the next bracket.
 
 A last bracket that ``trials`` does not fill is halved like the others, to at least one trial.
 """
@@ -28,13 +28,13 @@ from sweep.schedulers._shared.rungs import (
     RungOptions,
     evidence,
     ranked_at,
+    standing,
     to_climb,
     top_rung,
     waits,
-    worth,
 )
 
-#: Rounding that is forgiven where the top rung is a power of the factor times the grace period.
+#: Relative rounding error allowed in the top rung over a power of the factor.
 _HAIR = 1e-9
 #: The most trials that a bracket may have.
 MOST_TRIALS = 10**12
@@ -59,9 +59,7 @@ class Brackets(schedulers.Scheduler):
     Options: ClassVar[type[BaseModel]] = RungOptions
     pauses = True
 
-    def __init__(self, options: BaseModel, context: SchedulerContext) -> None:
-        if not isinstance(options, RungOptions):
-            raise TypeError(f"expected {RungOptions}, got {type(options)}")
+    def __init__(self, options: RungOptions, context: SchedulerContext) -> None:
         self.time_attr = options.time_attr
         self.eta = options.reduction_factor
         top = top_rung(options, context)
@@ -91,7 +89,7 @@ class Brackets(schedulers.Scheduler):
                 first += size
 
     def rest(self, history: History) -> float:
-        """What the brackets still take; who ends before a rung takes nobody's place."""
+        """What the brackets still take; a trial that ends before a rung is not replaced."""
         trials, left = history.trials, 0.0
         for bracket in self.brackets(len(trials) + history.to_create - len(history.waiting)):
             members = trials[bracket.first : bracket.first + bracket.size]
@@ -107,13 +105,11 @@ class Brackets(schedulers.Scheduler):
         return left
 
     def _count(self, bracket: Bracket, rung: int) -> int:
-        """How many of a bracket come to a rung; none go on from the top."""
-        if rung == len(bracket.rungs):
-            return 0
+        """How many of a bracket reach a rung."""
         return max(1, bracket.size // int(self.eta**rung))
 
     def plan(self, history: History, free: int) -> Plan:
-        """Halve the brackets whose trials are all there; then start fresh trials."""
+        """Halve the brackets whose trials have all arrived; then start fresh trials."""
         stop: list[Stop] = []
         resume: list[Resume] = []
         fresh: list[NewTrial] = []
@@ -143,17 +139,17 @@ class Brackets(schedulers.Scheduler):
             count = self._count(bracket, rung + 1)
             next_level = bracket.rungs[rung + 1]
             alive = []
-            for place, (trial, score) in enumerate(ranking, start=1):
-                told = {**evidence(level, ranking, place, count), "bracket": bracket.s}
-                why = f"{worth(history, score)} is place {place} of {len(ranking)} at rung "
-                why += f"{level:g} of bracket {bracket.s}, where {count} go on"
+            for place, (trial, _) in enumerate(ranking, start=1):
+                compared = {**evidence(level, ranking, place, count), "bracket": bracket.s}
+                why = f"{standing(ranking, place)} at rung {level:g} of bracket {bracket.s}"
+                why += f", where {count} go on"
                 if place <= count or _has_gone_on(trial, level):
                     alive.append(trial)
                     if waits(trial) and not trial.reached(next_level):
                         goal = Goal(next_level, top=self.levels[-1])
-                        resume.append(Resume(trial.number, goal, f"promoted: {why}", told))
+                        resume.append(Resume(trial.number, goal, f"promoted: {why}", compared))
                 elif waits(trial):
-                    stop.append(Stop(trial.number, Status.PRUNED, f"stopped: {why}", told))
+                    stop.append(Stop(trial.number, Status.PRUNED, f"stopped: {why}", compared))
 
 
 def _has_gone_on(trial: Trial, level: float) -> bool:

@@ -5,7 +5,6 @@ Jaderberg et al., Population Based Training of Neural Networks, 2017, section 4.
 
 import math
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -20,47 +19,41 @@ from trainables.errors import nearest
 ATTEMPTS = 100
 
 
-@dataclass(frozen=True)
-class Exploration:
-    """How far from the parent."""
+def explore(
+    space: Space,
+    searched: dict[str, Any],
+    names: Collection[str],
+    stream: np.random.Generator,
+    resample_probability: float = 0.25,
+    factors: Sequence[float] = (1.2, 0.8),
+) -> dict[str, Any]:
+    """A child's searched values.
 
-    resample_probability: float
-    factors: tuple[float, ...]
-    names: Collection[str]
-    """The parameters that change; the others are inherited."""
+    The parameters in `names` change, the others are inherited; one that only the child needs is
+    drawn.
+    """
 
-    def explore(
-        self, space: Space, searched: dict[str, Any], stream: np.random.Generator
-    ) -> dict[str, Any]:
-        """A child's searched values; a parameter that only the child needs is drawn."""
-
-        def suggest(name: str, domain: Domain) -> Any:
-            if name not in searched or not domain.contains(searched[name]):
-                return sample(domain, stream)
-            return (
-                self._change(domain, searched[name], stream)
-                if name in self.names
-                else searched[name]
-            )
-
-        for _ in range(ATTEMPTS):
-            try:
-                return space.resolve(suggest).searched
-            except BadSpace as error:
-                refusal = error
-        raise refusal
-
-    def _change(self, domain: Domain, value: Any, stream: np.random.Generator) -> Any:
-        if stream.random() < self.resample_probability:
+    def suggest(name: str, domain: Domain) -> Any:
+        if name not in searched or not domain.contains(searched[name]):
+            return sample(domain, stream)
+        if name not in names:
+            return searched[name]
+        if stream.random() < resample_probability:
             return sample(domain, stream)
         if isinstance(domain, Choice | Ordinal):
-            return _neighbour(domain, value, stream)
-        factor = self.factors[int(stream.integers(len(self.factors)))]
-        return perturbed(domain, value, factor)
+            return _neighbour(domain, searched[name], stream)
+        return perturbed(domain, searched[name], factors[int(stream.integers(len(factors)))])
+
+    for _ in range(ATTEMPTS):
+        try:
+            return space.resolve(suggest).searched
+        except BadSpace as error:
+            refusal = error
+    raise refusal
 
 
 def _neighbour(domain: Choice | Ordinal, value: Any, stream: np.random.Generator) -> Any:
-    """The value before or after it; the order of a choice is that of the spec."""
+    """The value before or after `value`; the order of a choice is that of the spec."""
     place = domain.index[choice_key(value)]
     places = [p for p in (place - 1, place + 1) if 0 <= p < len(domain.values)]
     return domain.values[places[int(stream.integers(len(places)))]] if places else value
@@ -77,14 +70,14 @@ def perturbed(domain: Float | Int | Normal, value: float, factor: float) -> floa
 
 def changes(before: dict[str, Any], after: dict[str, Any]) -> str:
     """What a child changed, in words."""
-    told = [
+    changed = [
         f"{name} {_short(before[name])} → {_short(after[name])}"
         if name in before
         else f"{name} {_short(after[name])}"
         for name in after
         if name not in before or before[name] != after[name]
     ]
-    return ", ".join(told) or "the same settings"
+    return ", ".join(changed) or "the same settings"
 
 
 def _short(value: Any) -> str:
@@ -92,10 +85,7 @@ def _short(value: Any) -> str:
 
 
 def check_names(names: Sequence[str] | None, context: SchedulerContext) -> tuple[str, ...]:
-    """The parameters that children change: those that are named, by default all searched ones.
-
-    Those that a child has to have as its parent are never among them.
-    """
+    """The parameters that children change: `names`, by default all that are not inherited."""
     searched = tuple(context.space.domains)
     if not searched:
         raise BadConfig("space", "no searched parameter", "one at least", "children change them")
@@ -122,5 +112,5 @@ def check_names(names: Sequence[str] | None, context: SchedulerContext) -> tuple
 
 
 def stream_of(context: SchedulerContext, number: int) -> np.random.Generator:
-    """The stream in which the settings of the child with this number are found."""
+    """The random stream for the settings of the child with this number."""
     return rng.generator(context.seed, "explore", number)

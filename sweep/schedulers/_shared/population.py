@@ -1,25 +1,24 @@
 """Populations: at each interval, children of the best take the places of the worst.
 
 Jaderberg et al., Population Based Training of Neural Networks, 2017, algorithm 1, with truncation
-selection. Settings of a trial never change: whoever is in the bottom quantile ends, and a child of
-a random one of the top quantile goes on in its place, from its parent's checkpoint and with
-settings of its own. Children have a parent and do not count among the searched trials.
+selection. Settings of a trial never change: a trial in the bottom quantile ends, and a child of
+a random one in the top quantile takes its place, with its parent's checkpoint and settings of its
+own. Children have a parent and do not count among the searched trials.
 
-``synch: true``: all come to a level before any is replaced; what is decided there depends on the
-population alone, not on the order of arrival. ``synch: false``: each that comes to a level of its
-own is compared with the newest level of each other that has not ended. Nobody goes on from a
-trial that has ended.
+``synch: true``: all reach a level before any is replaced; decisions depend on the population alone,
+not on the order of arrival. ``synch: false``: each trial that reaches a level is compared with the
+newest level of each other that has not ended. A trial that has ended has no children.
 
-Chance comes from named streams of (sweep seed, number of the child).
+Random numbers come from named streams of (sweep seed, number of the child).
 """
 
 import math
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Annotated, Any
 
-from pydantic import BaseModel, Field
+from pydantic import Field
 
 from sweep import schedulers
 from sweep.errors import BadConfig
@@ -34,13 +33,13 @@ from sweep.schedulers._shared.rungs import (
     check_reached,
     evidence,
     ranked_at,
+    standing,
     waits,
-    worth,
 )
 from trainables.core import rng
 
 # -------------------------------------------------------------------------------------------------
-# A population at one level: who is best, who is replaced, and when a child was born.
+# A population at one level.
 
 #: Trials with their scores, best first.
 Ranking = Sequence[tuple[Trial, float | None]]
@@ -53,7 +52,7 @@ class Generation:
     level: float
     ranking: Ranking
     count: int
-    """How many are replaced, and how many they are replaced by."""
+    """How many are replaced; as many are their parents."""
 
     @property
     def living(self) -> list[Trial]:
@@ -62,13 +61,13 @@ class Generation:
 
     @property
     def upper(self) -> Ranking:
-        """Members that may have children: the best ones with a checkpoint to begin from."""
+        """Members that may have children: the best ones with a checkpoint."""
         staying = self.ranking[: len(self.ranking) - self.count]
         return [(trial, score) for trial, score in staying if _can_breed(trial)][: self.count]
 
     @property
     def lower(self) -> list[Trial]:
-        """Numbers of the members that are replaced; none if no member may have children."""
+        """The members that are replaced, by number; none if no member may have children."""
         if not self.upper:
             return []
         worst = [trial for trial, _ in self.ranking[len(self.ranking) - self.count :]]
@@ -78,16 +77,18 @@ class Generation:
         """From 1."""
         return next(i for i, (t, _) in enumerate(self.ranking, start=1) if t is trial)
 
-    def told(self, trial: Trial) -> dict[str, Any]:
+    def evidence(self, trial: Trial) -> dict[str, Any]:
         """The numbers of a decision about `trial`."""
         staying = len(self.ranking) - self.count
         return dict(evidence(self.level, self.ranking, self.place(trial), staying))
 
-    def says(self, history: History, trial: Trial) -> str:
-        """Where it stands, in words."""
-        place = self.place(trial)
-        value = worth(history, self.ranking[place - 1][1])
-        return f"{value} is place {place} of {len(self.ranking)} at {self.level:g}"
+    def standing(self, trial: Trial) -> str:
+        """The score and the place of `trial`, in words."""
+        return f"{standing(self.ranking, self.place(trial))} at {self.level:g}"
+
+
+#: Trials that are replaced, each with the generation in which it was compared.
+Losers = Sequence[tuple[Trial, Generation]]
 
 
 def born_at(trial: Trial) -> float:
@@ -97,13 +98,13 @@ def born_at(trial: Trial) -> float:
 
 
 def _can_breed(trial: Trial) -> bool:
-    """Whether a child could go on from it: it has not ended, and each seed is there, and saved."""
+    """Whether a child could begin from it: it has not ended, and each seed has a checkpoint."""
     there = all(r.checkpoints and not r.catching_up for r in trial.replicas)
     return there and trial.status not in FINISHED
 
 
 class PopulationOptions(TimeOptions):
-    """How a population lives."""
+    """When trials are compared, and which are replaced."""
 
     perturbation_interval: float = Field(
         gt=0,
@@ -111,7 +112,7 @@ class PopulationOptions(TimeOptions):
         examples=[2],
     )
     burn_in_period: float = Field(
-        0, ge=0, description="Nobody is replaced before this, in units of time_attr."
+        0, ge=0, description="No trial is replaced before this, in units of time_attr."
     )
     quantile_fraction: float = Field(
         0.25, gt=0, le=0.5, description="The part of the population that is replaced at a time."
@@ -124,26 +125,13 @@ class PopulationOptions(TimeOptions):
     )
 
 
-@dataclass
-class Offspring:
-    """The children that one decision breeds."""
-
-    history: History
-    first: int
-    """The number of the first."""
-    bred: list[Exploit] = field(default_factory=list)
-
-
 class Population(schedulers.Scheduler):
     """Replaces the worst by children of the best."""
 
     pauses = True
 
-    def __init__(self, options: BaseModel, context: SchedulerContext) -> None:
-        if not isinstance(options, PopulationOptions):
-            raise TypeError(f"expected {PopulationOptions}, got {type(options)}")
+    def __init__(self, options: PopulationOptions, context: SchedulerContext) -> None:
         self.time_attr = options.time_attr
-        self.levels: tuple[float, ...] = ()
         self.options = options
         self.context = context
         self.mutated = check_names(options.hyperparam_mutations, context)
@@ -163,22 +151,20 @@ class Population(schedulers.Scheduler):
         number: int,
         siblings: Sequence[Mapping[str, Any]],
     ) -> dict[str, Any]:
-        """The searched values of the child of `parent` that gets this number.
+        """The searched values of child `number` of `parent`.
 
-        `siblings` are those of the children that are bred by the same decision, before it.
+        `siblings` are those of the children that the same decision has bred before it.
         """
 
     def plan(self, history: History, free: int) -> Plan:
-        """Compare whoever came to a level; then found the population."""
+        """Compare the trials that reached a level; then start the population's first trials."""
         if self.options.synch:
             return self._together(history, free)
         return self._each(history, free)
 
-    # ---- all at once ------------------------------------------------------------------------
-
     def _together(self, history: History, free: int) -> Plan:
-        # A clone may be ahead of the population, which comes to its levels in its own time. Where
-        # all have ended, whoever joins begins at the first level, and clones go on alone.
+        # A clone may be ahead of the population, which does not wait for it. Where all have ended,
+        # new trials begin at the first level, and clones go on alone.
         living = [trial for trial in history.trials if trial.status not in FINISHED]
         members = [trial for trial in living if trial.clone_of is None]
         alone = not members and not history.to_create
@@ -201,7 +187,7 @@ class Population(schedulers.Scheduler):
         return Plan()
 
     def _generation(self, history: History, level: float) -> Generation | None:
-        """The population at a level; None: some are still on their way to it."""
+        """The population at a level, or None while some are on their way to it."""
         expected = [
             trial
             for trial in history.trials
@@ -215,9 +201,9 @@ class Population(schedulers.Scheduler):
     def _replace(
         self, history: History, generation: Generation, following: float | None, free: int
     ) -> Plan:
-        """What a generation's comparison leads to, less what has been done of it before.
+        """What remains to be done about a generation.
 
-        Who is replaced ends in the transaction in which its child is bred, so nobody is twice.
+        A replaced trial ends in the transaction that breeds its child, so it is replaced only once.
         """
         level = generation.level
         at_level = [t for t, _ in generation.ranking if t.goal.at == level]
@@ -225,44 +211,30 @@ class Population(schedulers.Scheduler):
             following = self._after(max((t.time for t in generation.living), default=level))
         goal = Goal(following)
         missing = [t for t in generation.lower if t in at_level and waits(t)]
-        replaced = missing[:free]
-        stop = [self._stop(history, generation, t) for t in replaced]
-        offspring = Offspring(history, len(history.trials))
-        for loser in replaced:
-            self._breed(offspring, generation, loser, goal)
-        breed = offspring.bred
+        losers = [(trial, generation) for trial in missing[:free]]
+        breed = self._breed(history, len(history.trials), losers, goal)
         resume = [
-            Resume(t.number, goal, f"goes on: {generation.says(history, t)}", generation.told(t))
+            _resume(t, generation, goal)
             for t in sorted(at_level, key=lambda t: t.number)
             if waits(t) and t not in generation.lower and len(breed) == len(missing)
         ]
-        return Plan(tuple(stop), tuple(resume[: free - len(breed)]), tuple(breed))
-
-    # ---- one by one -------------------------------------------------------------------------
+        return Plan(_stops(losers), tuple(resume[: free - len(breed)]), breed)
 
     def _each(self, history: History, free: int) -> Plan:
         there = [trial for trial in history.of(Status.PAUSED) if waits(trial)][:free]
         found = [(trial, self._newest(history, trial)) for trial in there]
         losers = [(trial, generation) for trial, generation in found if trial in generation.lower]
         fresh = self._found(history, free - len(there), self._after(0.0)).fresh
-        stop = [self._stop(history, generation, trial) for trial, generation in losers]
-        offspring = Offspring(history, len(history.trials) + len(fresh))
-        for trial, generation in losers:
-            self._breed(offspring, generation, trial, None)
         resume = [
-            Resume(
-                trial.number,
-                Goal(self._after(trial.time)),
-                f"goes on: {generation.says(history, trial)}",
-                generation.told(trial),
-            )
+            _resume(trial, generation, Goal(self._after(trial.time)))
             for trial, generation in found
             if trial not in generation.lower
         ]
-        return Plan(tuple(stop), tuple(resume), tuple(offspring.bred), fresh)
+        breed = self._breed(history, len(history.trials) + len(fresh), losers)
+        return Plan(_stops(losers), tuple(resume), breed, fresh)
 
     def _newest(self, history: History, trial: Trial) -> Generation:
-        """Everybody who has not ended, each with its score at its newest level."""
+        """All trials that have not ended, each with its score at its newest level."""
         scored: list[tuple[Trial, float | None]] = []
         for other in history.trials:
             level = self._upto(other.time)
@@ -271,8 +243,6 @@ class Population(schedulers.Scheduler):
                 scored.append((other, other.score_at(level)))
         ranking = sorted(scored, key=lambda pair: rank_key(*pair))
         return Generation(self._upto(trial.time) or 0.0, ranking, self._count(len(ranking)))
-
-    # ---- parts ------------------------------------------------------------------------------
 
     def _found(self, history: History, free: int, goal: float) -> Plan:
         begins = [trial.time for trial in history.waiting]
@@ -291,35 +261,50 @@ class Population(schedulers.Scheduler):
         return interval * max(first, math.floor(time / interval) + 1)
 
     def _upto(self, time: float) -> float | None:
-        """The last level up to `time`; None: there was none."""
+        """The last level up to `time`, if there is one."""
         interval = self.options.perturbation_interval
         level = interval * math.floor(time / interval)
         return level if level >= self._after(0.0) else None
 
-    def _stop(self, history: History, generation: Generation, trial: Trial) -> Stop:
-        why = f"replaced: {generation.says(history, trial)}, among the last {generation.count}"
-        return Stop(trial.number, Status.PRUNED, why, generation.told(trial))
-
     def _breed(
-        self, offspring: Offspring, generation: Generation, loser: Trial, goal: Goal | None
-    ) -> None:
-        """Add a child to the brood, in the place of `loser`; by default to its next level."""
-        number = offspring.first + len(offspring.bred)
-        stream = rng.generator(self.context.seed, "exploit", number)
-        parent, _ = generation.upper[int(stream.integers(len(generation.upper)))]
-        siblings = [sibling.searched for sibling in offspring.bred]
-        searched = self.explore(offspring.history, parent, number, siblings)
-        told = generation.told(parent) | {
-            "parent": parent.number,
-            "replaces": loser.number,
-            "settings": list(searched),
-            "parent's": [parent.searched.get(name) for name in searched],
-            "child's": list(searched.values()),
-        }
-        why = f"a child of trial {parent.number} in the place of trial {loser.number}, with "
-        why += f"{changes(parent.searched, searched)}: {generation.says(offspring.history, parent)}"
-        goal = goal or Goal(self._after(parent.time))
-        offspring.bred.append(Exploit(parent.number, searched, goal, why, told))
+        self, history: History, first: int, losers: Losers, goal: Goal | None = None
+    ) -> tuple[Exploit, ...]:
+        """Children that replace `losers`, numbered from `first`; by default to their next level."""
+        bred: list[Exploit] = []
+        for number, (loser, generation) in enumerate(losers, start=first):
+            stream = rng.generator(self.context.seed, "exploit", number)
+            parent, _ = generation.upper[int(stream.integers(len(generation.upper)))]
+            siblings = [sibling.searched for sibling in bred]
+            searched = self.explore(history, parent, number, siblings)
+            compared = generation.evidence(parent) | {
+                "parent": parent.number,
+                "replaces": loser.number,
+                "settings": list(searched),
+                "parent's": [parent.searched.get(name) for name in searched],
+                "child's": list(searched.values()),
+            }
+            why = f"a child of trial {parent.number} in the place of trial {loser.number}, with "
+            why += f"{changes(parent.searched, searched)}: {generation.standing(parent)}"
+            upto = goal or Goal(self._after(parent.time))
+            bred.append(Exploit(parent.number, searched, upto, why, compared))
+        return tuple(bred)
+
+
+def _stops(losers: Losers) -> tuple[Stop, ...]:
+    return tuple(
+        Stop(
+            trial.number,
+            Status.PRUNED,
+            f"replaced: {generation.standing(trial)}, among the last {generation.count}",
+            generation.evidence(trial),
+        )
+        for trial, generation in losers
+    )
+
+
+def _resume(trial: Trial, generation: Generation, goal: Goal) -> Resume:
+    why = f"goes on: {generation.standing(trial)}"
+    return Resume(trial.number, goal, why, generation.evidence(trial))
 
 
 def _is_behind(trial: Trial, levels: Sequence[float]) -> bool:

@@ -1,69 +1,47 @@
 """Schedulers that ask one of Optuna's pruners, every `interval`, whether a trial goes on.
 
-Optuna is imported when the first trial is judged, not where a sweep is only looked at. A missing
-score is no value: the pruner is not asked about a trial that has none at its level.
+A missing score is no value: the pruner is not asked about a trial that has none at its level.
 """
 
 import copy
-import functools
 import math
 import warnings
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 import optuna
 from optuna.pruners import BasePruner, HyperbandPruner, SuccessiveHalvingPruner
 from optuna.trial import FrozenTrial, TrialState
-from pydantic import BaseModel, Field
+from pydantic import Field
 
 from sweep.errors import BadConfig
 from sweep.history.events import Goal, Status
 from sweep.history.history import History
-from sweep.history.optuna_terms import direction
+from sweep.history.optuna_terms import STATES, direction
 from sweep.history.trial import Trial
 from sweep.schedulers import SchedulerContext
 from sweep.schedulers._shared.rungs import TimeOptions, check_reached
 from sweep.schedulers._shared.stopping import PerTrialStopping, Verdict
 from trainables.errors import nearest
 
-if TYPE_CHECKING:
-    from optuna.pruners import BasePruner
-
-
 # -------------------------------------------------------------------------------------------------
 # The history as a study in memory, on which Optuna's pruners judge one trial.
 #
-# The study is made anew for each plan. A trial stands there with its score at each of its looks,
-# the multiples of the interval at which it can have come to rest, under that level as its step:
-# its steps are as many as its looks, in whatever units time is counted. Where a pruner compares
-# with completed trials only, these have a score at the looks of those that are judged too, and
-# the others have none. Pruners that remember in the study what they decided before (successive
-# halving, Hyperband) get one in which every trial still runs, and are shown every rung that was
-# come to again, so that they remember the same.
+# The study is made anew for each plan. A trial's steps are its looks: the multiples of the interval
+# at which it can have paused. For a pruner that compares with completed trials only, these have a
+# score at the looks of the judged trials too, and the others have none. Pruners that remember in
+# the study what they decided before (successive halving, Hyperband) get one in which every trial
+# still runs, and are shown every earlier rung again, so that they remember the same.
 
 optuna.logging.set_verbosity(optuna.logging.WARNING)
 
 #: The name of every study here; Hyperband deals trials to its brackets by it.
 _NAME = "sweep"
-_STATES = {
-    Status.WAITING: TrialState.RUNNING,
-    Status.RUNNING: TrialState.RUNNING,
-    Status.PAUSED: TrialState.RUNNING,
-    Status.PRUNED: TrialState.PRUNED,
-    Status.STOPPED: TrialState.PRUNED,
-    Status.COMPLETED: TrialState.COMPLETE,
-    Status.FAILED: TrialState.FAIL,
-}
+_STATES = {**STATES, Status.WAITING: TrialState.RUNNING}
 
 
 class Study:
-    """What Optuna is shown of a sweep at one moment.
-
-    Args:
-        history: the sweep.
-        interval: trials are looked at where they pass a multiple of it.
-        pruner: who will be asked.
-    """
+    """The sweep as `pruner` is shown it, at one moment; looks are multiples of `interval`."""
 
     def __init__(self, history: History, interval: int, pruner: BasePruner) -> None:
         self._trials, self._interval, self._pruner = history.trials, interval, pruner
@@ -91,14 +69,14 @@ class Study:
         return [(number, value) for number, value in found if value is not None]
 
     def value_at(self, number: int, level: int) -> float | None:
-        """The value of one trial at a look; None: it has none there."""
+        """The value of one trial at a look, if it has one."""
         return self._frozen(number).intermediate_values.get(level)
 
     def _frozen(self, number: int) -> FrozenTrial:
         return self._study.get_trials(deepcopy=False)[number]
 
     def _looks(self, trial: Trial) -> set[int]:
-        """The levels at which it can have been looked at, its newest among them."""
+        """The levels at which the trial can have been judged, its newest among them."""
         longest = max((replica.curve for replica in trial.counted), key=len)
         times = [*(point.time for point in longest), trial.time]
         looks = {time // self._interval for time in times}
@@ -122,7 +100,7 @@ class Study:
         )
 
     def _remind(self, judged: int) -> None:
-        """Show every rung that was come to before; what is decided there is known."""
+        """Show the pruner every rung that a trial reached before; its answers are known."""
         for number in range(len(self._study.get_trials(deepcopy=False))):
             steps = sorted(self._frozen(number).intermediate_values)
             for step in self._rungs(steps[:-1] if number == judged else steps):
@@ -132,7 +110,7 @@ class Study:
                 self._pruner.prune(self._study, then)
 
     def _rungs(self, steps: Sequence[int]) -> list[int]:
-        """The steps at which a trial came to a rung; at the others these pruners do nothing."""
+        """The steps at which a trial reached a rung; at the others these pruners do nothing."""
         found, rung = [], self._pruner._min_resource  # type: ignore[attr-defined] # both have it
         for step in steps:
             if step >= rung:
@@ -140,6 +118,13 @@ class Study:
                 while rung <= step:
                     rung *= self._pruner._reduction_factor  # type: ignore[attr-defined] # likewise
         return found
+
+
+#: Pruner that would guess its rungs → the argument that it must be given, and which rung it is.
+_RESOURCES = {
+    "SuccessiveHalvingPruner": ("min_resource", "lowest"),
+    "HyperbandPruner": ("max_resource", "top"),
+}
 
 
 def make(name: str, arguments: Mapping[str, Any]) -> BasePruner:
@@ -156,7 +141,7 @@ def make_asked(given: Mapping[str, Any], place: str, top: float | None) -> BaseP
     Args:
         given: what stands in the spec at `place`.
         place: for messages.
-        top: where trials end, in units of ``time_attr``; None: not known.
+        top: where trials end, in units of ``time_attr``, if that is known.
 
     Raises:
         BadConfig: Optuna has no such pruner, or refuses the arguments.
@@ -167,29 +152,19 @@ def make_asked(given: Mapping[str, Any], place: str, top: float | None) -> BaseP
         hint = "use scheduler: patient" if name == "PatientPruner" else nearest(name, known)
         raise BadConfig(f"{place}.pruner", name, f"one of {', '.join(sorted(known))}", hint)
     arguments = {key: value for key, value in given.items() if key != "pruner"}
-    if name == "SuccessiveHalvingPruner" and not isinstance(arguments.get("min_resource"), int):
-        raise BadConfig(
-            f"{place}.min_resource",
-            arguments.get("min_resource"),
-            "a whole number",
-            "the lowest rung, in units of time_attr; it is not guessed from the first trials",
-        )
-    if name == "HyperbandPruner" and not isinstance(arguments.get("max_resource"), int):
-        if top is None or "max_resource" in arguments:
-            raise BadConfig(
-                f"{place}.max_resource",
-                arguments.get("max_resource"),
-                "a whole number",
-                "the top rung, in units of time_attr; it is not guessed from the first trials",
-            )
-        arguments["max_resource"] = int(top)
+    if name == "HyperbandPruner" and top is not None:
+        arguments.setdefault("max_resource", int(top))
+    key, rung = _RESOURCES.get(name, ("", ""))
+    if key and not isinstance(arguments.get(key), int):
+        hint = f"the {rung} rung, in units of time_attr; it is not guessed from the first trials"
+        raise BadConfig(f"{place}.{key}", arguments.get(key), "a whole number", hint)
     try:
         return make(name, arguments)
     except (TypeError, ValueError) as error:
         raise BadConfig(place, arguments, f"arguments of optuna's {name}", str(error)) from error
 
 
-#: Completed trials that a decision remembers.
+#: Completed trials in the evidence of a decision, at most.
 _SHOWN = 12
 
 
@@ -210,6 +185,9 @@ class StartupOptions(PrunerOptions):
     n_warmup_steps: int = Field(
         0, ge=0, description="A trial is not ended before this, in units of time_attr."
     )
+    n_min_trials: int = Field(
+        1, ge=1, description="Values that there must be at a level before one is compared."
+    )
 
 
 class Pruned(PerTrialStopping):
@@ -218,18 +196,14 @@ class Pruned(PerTrialStopping):
     pruner: ClassVar[str]
     """The name of Optuna's class; it takes all options but those of when to look."""
 
-    def __init__(self, options: BaseModel, context: SchedulerContext) -> None:
-        if not isinstance(options, PrunerOptions):
-            raise TypeError(f"expected {PrunerOptions}, got {type(options)}")
+    def __init__(self, options: PrunerOptions, context: SchedulerContext) -> None:
         self.time_attr = options.time_attr
         self.interval = options.interval
-        self.levels: tuple[float, ...] = ()
-        startup = getattr(options, "n_startup_trials", 0)
-        self.spares = startup if isinstance(startup, int) else 0
+        self.spares = int(getattr(options, "n_startup_trials", 0))
         self._arguments = options.model_dump(exclude=set(PrunerOptions.model_fields))
         check_reached("scheduler.interval", options.interval, options.time_attr, context)
 
-    def make_pruner(self) -> "BasePruner":
+    def make_pruner(self) -> BasePruner:
         """One of Optuna's, new each time."""
         return make(self.pruner, self._arguments)
 
@@ -237,20 +211,20 @@ class Pruned(PerTrialStopping):
         """The next multiple of `interval`."""
         return Goal(float((time // self.interval + 1) * self.interval))
 
-    def judge(self, history: History) -> Callable[[Trial], Verdict]:
+    def judge(self, history: History, trials: Sequence[Trial]) -> list[Verdict]:
         """Ask the pruner about each trial at its newest level."""
         pruner = self.make_pruner()
-        name = type(pruner).__name__
-        return functools.partial(self._verdict, Study(history, self.interval, pruner), name)
+        study, name = Study(history, self.interval, pruner), type(pruner).__name__
+        return [self._verdict(study, name, trial) for trial in trials]
 
-    def _verdict(self, study: "Study", name: str, trial: Trial) -> Verdict:
+    def _verdict(self, study: Study, name: str, trial: Trial) -> Verdict:
         level = int(trial.time // self.interval) * self.interval
         metric = trial.objective.metric
         value = study.value_at(trial.number, level)
         if value is None:
             return Verdict(True, f"goes on: no {metric} at {level} yet", {"look": level})
         others, ends = study.completed_at(level), study.prunes(trial.number)
-        told = {
+        evidence = {
             "look": level,
             "pruner": name,
             "value": value,
@@ -260,4 +234,4 @@ class Pruned(PerTrialStopping):
         }
         what = "stopped" if ends else "goes on"
         why = f"{what}: {metric} {value:.6g} at {level} beside {len(others)} completed trials"
-        return Verdict(not ends, f"{why}, says {name}", told)
+        return Verdict(not ends, f"{why}, says {name}", evidence)

@@ -1,25 +1,25 @@
 """Racing: each trial begins with one seed, and gets more only while it could still be the best.
 
-A race is run wherever trials stand still: among those that have reached a rung, by their scores
-there, and among those that are completed, by their final scores. In each race
+There is a race at each rung, among the trials that have reached it, by their scores there; and one
+among the completed trials, by their final scores. In each race
 
 1. the trial with the best score, the incumbent, is trained under all `replicas` seeds first;
-2. every other one whose mean may yet be as good gets one seed more, until it has as many;
-   it may, unless the means lie further apart than chance explains:
+2. every other one whose mean may be as good gets one seed more, until it has as many; it may be as
+   good unless the means differ by more than chance explains:
 
        difference > t(CONFIDENCE, f) · s · √(1 / seeds of the incumbent + 1 / its own seeds)
 
    where s is the standard deviation between seeds, pooled over the trials of the race that have
    several, and f its degrees of freedom;
-3. the rest are out of the race, and the incumbent never is.
+3. the rest are out of the race; the incumbent never is.
 
 Racing: Birattari et al., A Racing Algorithm for Configuring Metaheuristics, 2002; López-Ibáñez et
 al., The irace package, 2016, whose t-test variant is this one without pairing, since a seed means
 nothing across settings. The incumbent first: Hutter et al., Sequential Model-Based Optimization for
 General Algorithm Configuration, 2011, section 3.1 (intensification).
 
-It is a function of the history, as a scheduler is, and stands around one. While the incumbent of a
-race is short of seeds, nobody there can be compared: to the scheduler within they all still run.
+It wraps a scheduler and, like one, is a function of the history. While the incumbent of a race
+lacks seeds, its members cannot be compared: to the wrapped scheduler they all still run.
 """
 
 import copy
@@ -39,18 +39,18 @@ from sweep.schedulers import AddReplica, Plan
 from sweep.spec import Plugin, SweepSpec
 from sweep.stats import Spread
 
-#: How sure it must be that a trial is not the best before it gets no more seeds.
+#: Confidence that a trial is not the best at which it gets no more seeds.
 CONFIDENCE = 0.95
 
 
 def build(
     spec: SweepSpec, paths: Sequence[str] = (), fixed: Collection[str] = ()
 ) -> schedulers.Scheduler:
-    """The scheduler that `spec` names, with its options checked; around it a race, if so set.
+    """The scheduler that `spec` names, with its options checked; in a race if ``racing`` is set.
 
     Args:
         spec: of the sweep.
-        paths: folders in which the module of one of one's own is looked for.
+        paths: folders in which the module of a user's own scheduler is looked for.
         fixed: settings that no child of a trial may change (`Trainable.fixed_keys`).
     """
     cls = schedulers.find(spec.scheduler.name, paths)
@@ -65,7 +65,7 @@ def _check_finishing(spec: SweepSpec, cls: type[schedulers.Scheduler]) -> None:
     """Refuse ``finish_best`` with the reason where one of our schedulers does not have it."""
     key, name = "finish_best", spec.scheduler.name
     given = spec.scheduler.options
-    if key in given and not schedulers.is_foreign(name) and key not in cls.Options.model_fields:
+    if key in given and schedulers.KIND.is_shipped(name) and key not in cls.Options.model_fields:
         place = ("scheduler", key)
         raise spec.source.refuse(
             place, given[key], f"no such key with {name}", schedulers.NOBODY_WAITS
@@ -83,7 +83,7 @@ class Scheduler(schedulers.Scheduler):
     """A scheduler whose trials race.
 
     Args:
-        within: decides about trials, of which it sees the seeds that count.
+        within: the wrapped scheduler, which sees the seeds that count.
         seeds: how many a trial has at most.
     """
 
@@ -98,18 +98,18 @@ class Scheduler(schedulers.Scheduler):
         self.spares = within.spares
 
     def plan(self, history: History, free: int) -> Plan:
-        """Seeds for those that race, then what the scheduler within wants of the rest."""
+        """Seeds for those that race, then the wrapped scheduler's plan for the others."""
         races = [_Race(members, level, self._seeds) for level, members in _gathered(history)]
         wanted = [seed for race in races for seed in race.wanted()][:free]
         left = free - len(wanted)
         if not left:
             return Plan(seeds=tuple(wanted))
         held = {trial.number for race in races if race.open for trial in race.at_rest}
-        held |= {seed.trial for seed in wanted}  # until it counts, its trial stands where it is
+        held |= {seed.trial for seed in wanted}  # a trial stays where it is until its seed counts
         return replace(self._within.plan(_holding(history, held), left), seeds=tuple(wanted))
 
     def rest(self, history: History) -> float | None:
-        """What the scheduler within says of its trials; further seeds come on top."""
+        """The wrapped scheduler's estimate, without the further seeds."""
         return self._within.rest(history)
 
 
@@ -118,9 +118,9 @@ class _Race:
     """Trials that are compared at one level."""
 
     members: Sequence[Trial]
-    """With a score there, best first."""
+    """With a score at the level, best first."""
     level: float
-    """Where, in units of ``time_attr``; infinity: at the end."""
+    """In units of ``time_attr``; infinity for the final scores."""
     seeds: int
     """How many a trial has at most."""
 
@@ -131,12 +131,12 @@ class _Race:
 
     @property
     def open(self) -> bool:
-        """Whether the incumbent is still short of seeds that it can be given here."""
+        """Whether the incumbent still lacks seeds that it can be given here."""
         incumbent = self.members[0]
         return _rests_at(incumbent, self.level) and len(incumbent.counted) < self.seeds
 
     def wanted(self) -> Iterator[AddReplica]:
-        """The seeds that are to be added, in order."""
+        """The seeds to add, in order."""
         incumbent = self.members[0]
         if self.open:
             why = "it is the best so far, and gets all its seeds first"
@@ -155,7 +155,7 @@ class _Race:
         own, best = self._scores(trial), self._scores(incumbent)
         behind = trial.objective.sign * (stats.mean(best) - stats.mean(own))
         evidence = {"behind": behind, "mean": stats.mean(own), "seeds": len(own)}
-        if spread is None:  # the incumbent can be given no second seed: nothing can be excluded
+        if spread is None:  # the incumbent cannot get a second seed: nothing can be excluded
             yield self._more(trial, len(trial.replicas), "no spread is known", evidence)
             return
         error = spread.deviation * math.sqrt(1 / len(best) + 1 / len(own))
@@ -179,7 +179,7 @@ class _Race:
 
 
 def _gathered(history: History) -> Iterator[tuple[float, list[Trial]]]:
-    """(level, those that race there, best first), the end first, then from the top rung down."""
+    """(level, its racing trials, best first): final scores first, then from the top rung down."""
     racing = [
         trial
         for trial in history.trials
@@ -205,12 +205,12 @@ def _is_at(trial: Trial, level: float) -> bool:
 
 
 def _standing(trial: Trial) -> Status:
-    """Where the trial stands, whatever seeds are catching up with it."""
+    """The trial's status without seeds that are catching up."""
     return group_status([replica.status for replica in trial.counted])
 
 
 def _rests_at(trial: Trial, level: float) -> bool:
-    """Whether the trial stands still at `level`."""
+    """Whether the trial is paused at `level`, or completed if that is infinity."""
     if math.isinf(level):
         return _standing(trial) is Status.COMPLETED
     waits = _standing(trial) is Status.PAUSED and trial.goal.at == level
@@ -223,16 +223,14 @@ def _may_grow(trial: Trial, seeds: int) -> bool:
 
 
 def _holding(history: History, held: set[int]) -> History:
-    """The history as it looks to a scheduler that must not decide about `held` yet."""
-    if not held:
-        return history
+    """The history for a scheduler that must not decide about the trials `held` yet."""
     view = copy.copy(history)
     view.trials = [_Held.of(t) if t.number in held else t for t in history.trials]
     return view
 
 
 class _Held(Trial):
-    """A trial that cannot be compared yet: it counts where it has been, and seems to run."""
+    """A trial that cannot be compared yet: it counts at the rungs it reached, and seems to run."""
 
     @classmethod
     def of(cls, trial: Trial) -> "_Held":

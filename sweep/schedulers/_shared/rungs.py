@@ -6,18 +6,17 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from sweep.errors import BadConfig
 from sweep.history.events import Evidence, Status
-from sweep.history.history import History
 from sweep.history.trial import Trial, rank_key
 from sweep.schedulers import SchedulerContext
 
 SETTINGS = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False)
 
-#: Places of a ranking that a decision remembers: its head, and either side of those in question.
+#: Places of a ranking in a decision's evidence: its head, and either side of those in question.
 _HEAD, _AROUND = 3, 1
 
 
 class TimeOptions(BaseModel):
-    """In what a scheduler counts."""
+    """The unit in which a scheduler counts."""
 
     model_config = SETTINGS
 
@@ -93,9 +92,11 @@ def waits(trial: Trial) -> bool:
     return trial.status is Status.PAUSED and not trial.unfinished
 
 
-def worth(history: History, score: float | None) -> str:
-    """A score in words."""
-    return "no score" if score is None else f"{history.objective.metric} {score:.6g}"
+def standing(ranking: Sequence[tuple[Trial, float | None]], place: int) -> str:
+    """The score and the place (from 1) of a trial in a ranking, in words."""
+    trial, score = ranking[place - 1]
+    value = "no score" if score is None else f"{trial.objective.metric} {score:.6g}"
+    return f"{value} is place {place} of {len(ranking)}"
 
 
 def ranked_at(trials: Sequence[Trial], level: float) -> list[tuple[Trial, float | None]]:
@@ -105,7 +106,7 @@ def ranked_at(trials: Sequence[Trial], level: float) -> list[tuple[Trial, float 
 
 
 def to_climb(levels: Sequence[float], trials: Sequence[Trial], finals: Sequence[float]) -> float:
-    """What is left to train where so many of `trials` come to each level in all, about."""
+    """About how much is left to train if `finals[i]` trials reach ``levels[i]`` in all."""
     left = bottom = 0.0
     for level, final in zip(levels, finals, strict=True):
         left += max(0.0, final - sum(t.reached(level) for t in trials)) * (level - bottom)
@@ -128,7 +129,7 @@ def evidence(
 ) -> Evidence:
     """The numbers of a decision about the trial at `place`, where the first `going_on` go on.
 
-    Long rankings are told by their head, the cut, and the neighbours of the trial itself.
+    Of a long ranking: its head, and the neighbours of the cut and of the trial itself.
     """
     wanted = {*range(1, _HEAD + 1)}
     for middle in (place, going_on):

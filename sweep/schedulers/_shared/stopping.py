@@ -1,12 +1,12 @@
 """Schedulers that look at each trial at certain levels and end the bad ones there.
 
-A trial runs to its next level and comes to rest; at once it is ended, or it goes on from where it
-stands. It never waits for others, so it keeps its slot and its process. Of several levels that one
-iteration jumped over, the highest counts.
+A trial pauses at its next level; at once it is ended, or goes on from its checkpoint. It never
+waits for others, so it keeps its slot and its process. Of several levels that one iteration jumped
+over, the highest counts.
 """
 
 from abc import abstractmethod
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from sweep import schedulers
@@ -19,7 +19,7 @@ from sweep.schedulers._shared.rungs import waits
 
 @dataclass(frozen=True)
 class Verdict:
-    """What is thought of a trial at a level."""
+    """Whether a trial goes on from a level, and why."""
 
     goes_on: bool
     why: str
@@ -33,19 +33,20 @@ class PerTrialStopping(schedulers.Scheduler):
     spares = 0
 
     @abstractmethod
-    def judge(self, history: History) -> Callable[[Trial], Verdict]:
-        """Says of a trial that came to a level whether it goes on."""
+    def judge(self, history: History, trials: Sequence[Trial]) -> list[Verdict]:
+        """Whether each of some trials (one or more) goes on from the level that it has reached."""
 
     @abstractmethod
     def next_goal(self, time: float) -> Goal:
-        """Where a trial that is at `time` is looked at next."""
+        """The level at which a trial that is at `time` is judged next."""
 
     def plan(self, history: History, free: int) -> Plan:
-        """Judge who came to a level; fill the slots that are left with fresh trials."""
+        """Judge the trials that reached a level; fill the slots that are left with fresh trials."""
         stop: list[Stop] = []
         resume: list[Resume] = []
         there = [trial for trial in history.of(Status.PAUSED) if waits(trial)]
-        for trial, found in self._judged(history, there):
+        verdicts = self.judge(history, there) if there else []
+        for trial, found in zip(there, verdicts, strict=True):
             if not found.goes_on:
                 stop.append(Stop(trial.number, Status.PRUNED, found.why, found.evidence))
             elif len(resume) < free:
@@ -55,8 +56,3 @@ class PerTrialStopping(schedulers.Scheduler):
         goal = self.next_goal(0.0)
         why = f"a slot was free; first look at {goal.at:g}" if goal.at else "a slot was free"
         return Plan(tuple(stop), tuple(resume), fresh=(NewTrial(goal, why),) * fresh)
-
-    def _judged(self, history: History, trials: Sequence[Trial]) -> Iterator[tuple[Trial, Verdict]]:
-        if trials:
-            verdict = self.judge(history)
-            yield from ((trial, verdict(trial)) for trial in trials)

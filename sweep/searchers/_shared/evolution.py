@@ -1,11 +1,11 @@
 """Generations for NSGA-II and NSGA-III, replayed from the history.
 
 A generation's parents are chosen once, when the first of its trials is proposed, from what was
-known then. Optuna keeps that choice in a study's attributes; here it is worked out again.
+known then. Optuna keeps that choice in a study's attributes; here it is computed again.
 """
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, ClassVar
 
 from optuna.samplers import NSGAIIISampler, NSGAIISampler
@@ -16,18 +16,15 @@ from pydantic import Field
 from sweep import searchers
 from sweep.history.events import Status
 from sweep.history.trial import Milestone, Trial
-from sweep.searchers import Request, SearcherOptions
+from sweep.searchers import Request, SearcherOptions, Supports
 from sweep.searchers._shared import study as _study
 from sweep.searchers._shared.study import AsComplete
-from sweep.space import Settings, Space
+from sweep.space import Settings
 from trainables.core import rng
 
 # -------------------------------------------------------------------------------------------------
-# What was known when each trial was proposed, worked out again from the history.
-#
-# Evolutionary searchers move on in generations. Which generation a trial belongs to, and what
-# that generation came from, follows from what had come to rest when the trial was proposed
-# (`Trial.seen`): replaying this leads to the same generations at any time, in any process.
+# What was known when each trial was proposed (`Trial.seen`). Its generation, and that generation's
+# parents, follow from the milestones before then: a replay finds the same in any process.
 
 
 def seen_by(trials: Sequence[Trial], number: int) -> float:
@@ -36,7 +33,7 @@ def seen_by(trials: Sequence[Trial], number: int) -> float:
 
 
 def rest_of(trial: Trial, k: float) -> Milestone | None:
-    """Where the trial last came to rest with a score, as known at event `k`; None: nowhere."""
+    """The trial's newest milestone at event `k`, or None if it has no score there, or failed."""
     last = next((rest for rest in reversed(trial.rests) if rest.k <= k), None)
     if last is None or last.status is Status.FAILED or not _is_scored(last):
         return None
@@ -44,23 +41,22 @@ def rest_of(trial: Trial, k: float) -> Milestone | None:
 
 
 def first_score(trial: Trial) -> float:
-    """The event from which the trial has a score; infinite: it has none."""
-    scored = (rest.k for rest in trial.rests if _is_scored(rest))
-    return next(scored, math.inf)
+    """The event from which the trial has a score; infinite if it has none."""
+    return next((rest.k for rest in trial.rests if _is_scored(rest)), math.inf)
 
 
 class Arrivals:
-    """Searched trials in the order in which they first had a score; bred ones never arrive."""
+    """Searched trials in the order in which they first had a score, without bred ones."""
 
     def __init__(self, trials: Sequence[Trial]) -> None:
         self._waiting = sorted(
             ((first_score(t), t.number) for t in trials if t.parent is None), reverse=True
         )
 
-    def upto(self, k: float, take: Callable[[int], None]) -> None:
-        """Hand over the numbers of those that arrived by event `k` and were not handed over."""
+    def upto(self, k: float) -> Iterator[int]:
+        """The numbers of those that arrived by event `k`, each once."""
         while self._waiting and self._waiting[-1][0] <= k and self._waiting[-1][0] < math.inf:
-            take(self._waiting.pop()[1])
+            yield self._waiting.pop()[1]
 
 
 def _is_scored(rest: Milestone) -> bool:
@@ -98,16 +94,12 @@ def generations(trials: Sequence[Trial], population: int) -> list[int]:
     """
     found: list[int] = []
     newest, count = 0, 0
-
-    def take(number: int) -> None:
-        nonlocal newest, count
-        if found[number] > newest:
-            newest, count = found[number], 0
-        count += found[number] == newest
-
     arrivals = Arrivals(trials)
     for number in range(len(trials) + 1):
-        arrivals.upto(seen_by(trials, number), take)
+        for arrived in arrivals.upto(seen_by(trials, number)):
+            if found[arrived] > newest:
+                newest, count = found[arrived], 0
+            count += found[arrived] == newest
         found.append(newest if count < population else newest + 1)
     return found
 
@@ -115,18 +107,22 @@ def generations(trials: Sequence[Trial], population: int) -> list[int]:
 class Evolving(searchers.Searcher):
     """Crosses and mutates the best settings of a generation."""
 
+    Options: ClassVar[type[SearcherOptions]] = EvolutionOptions
+    options: EvolutionOptions
+    supports: ClassVar[Supports] = Supports(
+        proposes="evolves a population in generations",
+        conditions="crossed where both parents have them, else drawn at random",
+        choices="crossed and mutated",
+        unfinished="does not wait for them; they belong to their generation",
+        objectives=True,
+        constraints=True,
+    )
     sampler: "ClassVar[type[Sampler]]"
-    """The parents of this generation."""
 
     def __init__(self, options: SearcherOptions) -> None:
-        if not isinstance(options, EvolutionOptions):
-            raise TypeError(f"expected {EvolutionOptions}, got {type(options)}")
-        self.options: EvolutionOptions = options
+        super().__init__(options)
         self._chosen: dict[Any, tuple[int, ...]] = {}
         """Candidates → chosen parents, cached: the choice depends on the candidates alone."""
-
-    def check(self, space: Space) -> None:
-        """Every space can be crossed."""
 
     def suggest(self, request: Request) -> Settings:
         """Settings of a child of the newest generation's parents; of the first, drawn at random."""
@@ -160,31 +156,28 @@ class Evolving(searchers.Searcher):
     def _choose(
         self, request: Request, pool: Sequence[Trial], k: float, generation: int
     ) -> list[Trial]:
-        scores = [AsComplete(k)(trial) for trial in pool]
-        key = (
-            generation,
-            request.sweep_seed,
-            *((t.number, s) for t, s in zip(pool, scores, strict=True)),
-        )
+        scores = {trial.number: AsComplete(k)(trial) for trial in pool}
+        key = (generation, request.sweep_seed, *scores.items())
         if key not in self._chosen:
             seed = rng.integer(request.sweep_seed, "generation", generation) % 2**32
             known = [
-                _study.freeze(trial, {}, seen, place)
-                for place, (trial, seen) in enumerate(zip(pool, scores, strict=True))
+                _study.freeze(trial, {}, scores[trial.number], place)
+                for place, trial in enumerate(pool)
             ]
             sampler = self._sampler([], seed)
             study = _study.study_of(request, [], sampler)
-            self._chosen[key] = tuple(pool[t.number].number for t in sampler.choose(study, known))
+            elite = sampler._elite_population_selection_strategy(study, known)
+            self._chosen[key] = tuple(pool[t.number].number for t in elite)
         return [request.trials[number] for number in self._chosen[key]]
 
 
 class _Replayed:
-    """What a genetic sampler would look up in the study's attributes."""
+    """Answers from `parents` what a genetic sampler looks up in the study's attributes."""
 
     parents: list[FrozenTrial]
 
     def get_trial_generation(self, study: Study, trial: FrozenTrial) -> int:
-        """1 for a child of `parents`, 0 for one that has none."""
+        """1 if there are parents, else 0."""
         return int(bool(self.parents))
 
     def get_parent_population(self, study: Study, generation: int) -> list[FrozenTrial]:
@@ -195,17 +188,9 @@ class _Replayed:
 class Nsga2(_Replayed, NSGAIISampler):
     """Parents by dominance, then by distance from their neighbours."""
 
-    def choose(self, study: Study, pool: list[FrozenTrial]) -> list[FrozenTrial]:
-        """Those of `pool` that the next generation descends from."""
-        return list(self._elite_population_selection_strategy(study, pool))
-
 
 class Nsga3(_Replayed, NSGAIIISampler):
     """Parents by dominance, then by nearness to evenly spread directions."""
-
-    def choose(self, study: Study, pool: list[FrozenTrial]) -> list[FrozenTrial]:
-        """Those of `pool` that the next generation descends from."""
-        return list(self._elite_population_selection_strategy(study, pool))
 
 
 Sampler = Nsga2 | Nsga3

@@ -2,13 +2,13 @@
 
 import math
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from typing import ClassVar
 
+from sweep import searchers
 from sweep.errors import BadSpace
 from sweep.history.trial import Trial
-from sweep.searchers import Exhausted, Request
+from sweep.searchers import Exhausted, Request, SearcherOptions
 from sweep.space import (
-    Choice,
     Domain,
     Float,
     Int,
@@ -25,29 +25,8 @@ from trainables.core import rng
 MOST = 1_000_000
 
 
-def check(space: Space, name: str) -> None:
-    """Refuse a space that has infinitely or very many points."""
-    for parameter in space.searched:
-        domain = space.role(parameter)
-        if domain.size() is None:
-            raise space.where.refuse(
-                space.parameters[parameter].path,
-                domain.describe(),
-                f"a finite number of values under searcher: {name}",
-                "write {choice: [...]}, or give a step; searcher: qmc covers ranges evenly",
-            )
-    count = enumeration.Points(space).count
-    if count > MOST:
-        raise space.where.refuse(
-            (),
-            f"{count} points",
-            f"at most {MOST} points under searcher: {name}",
-            "searcher: qmc covers a large space evenly",
-        )
-
-
 def countable(space: Space) -> enumeration.Points | None:
-    """The points of a space; None: there are too many to enumerate."""
+    """The points of a space, or None if there are too many to enumerate."""
     try:
         points = enumeration.Points(space)
     except BadSpace:
@@ -55,31 +34,52 @@ def countable(space: Space) -> enumeration.Points | None:
     return points if points.count <= MOST else None
 
 
-@dataclass
-class Enumeration:
-    """The points of one space; kept, since counting them takes a while, and made again at will."""
+class Enumerating(searchers.Searcher):
+    """Goes through all points of a finite space; with ``duplicates: true`` round and round."""
 
-    space: Space | None = None
-    points: enumeration.Points | None = None
+    name: ClassVar[str]
+    """The searcher's, for messages."""
 
-    def of(self, space: Space) -> enumeration.Points:
-        """All points of `space`."""
-        if self.points is None or self.space != space:
-            self.space, self.points = space, enumeration.Points(space)
-        return self.points
+    def __init__(self, options: SearcherOptions) -> None:
+        super().__init__(options)
+        self._cached: tuple[Space, enumeration.Points] | None = None
+        """The points of one space: counting them takes a while."""
 
-    def next(self, request: Request, shuffled: bool, duplicates: bool) -> Settings:
-        """The first point that no trial has; with `duplicates` round and round.
+    def check(self, space: Space) -> None:
+        """Refuse a space that has infinitely or very many points."""
+        for parameter in space.searched:
+            domain = space.role(parameter)
+            if domain.size() is None:
+                raise space.where.refuse(
+                    space.parameters[parameter].path,
+                    domain.describe(),
+                    f"a finite number of values under searcher: {self.name}",
+                    "write {choice: [...]}, or give a step; searcher: qmc covers ranges evenly",
+                )
+        count = enumeration.Points(space).count
+        if count > MOST:
+            raise space.where.refuse(
+                (),
+                f"{count} points",
+                f"at most {MOST} points under searcher: {self.name}",
+                "searcher: qmc covers a large space evenly",
+            )
 
-        Raises:
-            Exhausted: each has a trial.
-        """
-        points = self.of(request.space)
+    @property
+    def shuffled(self) -> bool:
+        """Whether the order is drawn from the sweep's seed, or is that of the file."""
+        return True
+
+    def suggest(self, request: Request) -> Settings:
+        """The first point that no trial has."""
+        if self._cached is None or self._cached[0] != request.space:
+            self._cached = (request.space, enumeration.Points(request.space))
+        points = self._cached[1]
         order: Sequence[int] = range(points.count)
-        if shuffled:
+        if self.shuffled:
             stream = rng.generator(request.sweep_seed, "order of points")
             order = stream.permutation(points.count).tolist()
-        if duplicates and order:
+        if self.options.duplicates and order:
             return points.nth(order[request.index % points.count])
         found = next(untried(points, request.trials, order), None)
         if found is None:
@@ -92,23 +92,14 @@ def untried(
 ) -> Iterator[Settings]:
     """The points that no trial has, in `order`."""
     tried = {choice_key(trial.searched) for trial in trials if trial.parent is None}
-    everything = (points.nth(index) for index in order)
-    return (point for point in everything if choice_key(point.searched) not in tried)
-
-
-# -------------------------------------------------------------------------------------------------
-# Where values lie in their domains, 0 … 1: the other way round than `Domain.at`.
-
-Ordered = Float | Int | Normal | Ordinal
-
-
-def is_ordered(domain: Domain) -> bool:
-    """Whether neighbours in the domain are alike."""
-    return not isinstance(domain, Choice)
+    found = (points.nth(index) for index in order)
+    return (point for point in found if choice_key(point.searched) not in tried)
 
 
 def quantile(domain: Domain, value: object) -> float:
-    """A quantile at which the domain has `value`; of several the middle one.
+    """A quantile (0 … 1) at which the domain has `value`, the inverse of `Domain.at`.
+
+    Of several the middle one.
 
     Raises:
         TypeError: the domain has no order, or the value is not one of it.

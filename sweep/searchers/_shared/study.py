@@ -17,7 +17,7 @@ from optuna.storages import InMemoryStorage
 from optuna.trial import FrozenTrial, TrialState
 
 from sweep.history.events import Status
-from sweep.history.optuna_terms import ask, directions, distribution, encode
+from sweep.history.optuna_terms import STATES, ask, directions, distribution, encode
 from sweep.history.trial import Trial
 from sweep.searchers import Request
 from sweep.space import Domain, Settings
@@ -26,15 +26,7 @@ from sweep.space.parameters import Parameter
 # -------------------------------------------------------------------------------------------------
 # How a trial looks to a sampler: what Optuna calls its state, its value and its rungs.
 
-STATES: Mapping[Status, TrialState] = {
-    Status.WAITING: TrialState.RUNNING,
-    Status.RUNNING: TrialState.RUNNING,
-    Status.PAUSED: TrialState.PRUNED,
-    Status.PRUNED: TrialState.PRUNED,
-    Status.STOPPED: TrialState.PRUNED,
-    Status.COMPLETED: TrialState.COMPLETE,
-    Status.FAILED: TrialState.FAIL,
-}
+_STATES = {**STATES, Status.WAITING: TrialState.RUNNING, Status.PAUSED: TrialState.PRUNED}
 
 
 @dataclass(frozen=True)
@@ -43,9 +35,9 @@ class Seen:
 
     state: TrialState
     values: tuple[float, ...] = ()
-    """The scores in all objectives, of a complete one."""
+    """The scores in all objectives, of a complete trial."""
     rungs: Mapping[int, float] | None = None
-    """Rung (from 1) → the score there, of others."""
+    """Rung (from 1) → the score there, of an incomplete trial."""
     violations: tuple[float, ...] = ()
     """How far it breaks each constraint."""
 
@@ -63,7 +55,7 @@ class WithRungs:
     levels: tuple[float, ...]
 
     def __call__(self, trial: Trial) -> Seen:
-        state = TrialState.RUNNING if trial.unfinished else STATES[trial.status]
+        state = TrialState.RUNNING if trial.unfinished else _STATES[trial.status]
         if state is TrialState.COMPLETE:
             return _complete((trial.score,), trial.violations)
         return Seen(state, rungs=self._values(trial), violations=_finite(trial.violations))
@@ -100,7 +92,7 @@ class AsComplete:
 
 
 def _complete(values: Sequence[float | None], violations: Sequence[float]) -> Seen:
-    """A score that is missing tells nothing: Optuna has no complete trial without its values."""
+    """A trial without a score is a failed one: Optuna's complete trials have values."""
     known = tuple(value for value in values if value is not None and not math.isnan(value))
     if len(known) < len(values):
         return Seen(TrialState.FAIL, violations=_finite(violations))
@@ -108,11 +100,8 @@ def _complete(values: Sequence[float | None], violations: Sequence[float]) -> Se
 
 
 def _finite(violations: Sequence[float]) -> tuple[float, ...]:
-    """What is not known counts as broken more than anything that is."""
-    return tuple(min(violation, _UNKNOWN) for violation in violations)
-
-
-_UNKNOWN = 1e100
+    """An unknown violation (infinite) counts as larger than any known one."""
+    return tuple(min(violation, 1e100) for violation in violations)
 
 
 optuna.logging.set_verbosity(optuna.logging.WARNING)
@@ -120,49 +109,39 @@ optuna.logging.set_verbosity(optuna.logging.WARNING)
 
 @dataclass
 class Cache:
-    """Trials as Optuna sees them, in a row; empty is as good as full, only slower."""
+    """Trials as Optuna sees them, in a row; it changes the speed of proposals, never a proposal."""
 
     parameters: Mapping[str, Parameter] | None = None
     names: tuple[str, ...] = ()
     """The parameters that were to be proposed."""
     view: View | None = None
-    trials: list[Trial] = field(default_factory=list)
-    events: list[int] = field(default_factory=list)
-    """`Trial.k` when it was frozen."""
-    frozen: list[FrozenTrial] = field(default_factory=list)
+    kept: list[tuple[Trial, int, FrozenTrial]] = field(default_factory=list)
+    """Each trial, its `Trial.k` when it was frozen, and what Optuna sees of it."""
 
     def bring_up(self, request: Request, view: View) -> list[FrozenTrial]:
         """The trials of `request` through `view`, those of another sweep first."""
-        domains = request.space.domains
+        domains, known = request.space.domains, [*request.earlier, *request.trials]
         same_space = self.parameters is request.space.parameters and self.names == tuple(domains)
         if not same_space or self.view != view:
-            self.forget(0)
+            self.kept.clear()
             self.parameters, self.names = request.space.parameters, tuple(domains)
             self.view = view
-        known = [*request.earlier, *request.trials]
-        self.forget(len(known))
+        del self.kept[len(known) :]
         for place, trial in enumerate(known):
-            if place < len(self.trials) and self._is_current(place, trial):
-                continue
-            self.trials[place : place + 1] = [trial]
-            self.events[place : place + 1] = [trial.k]
-            self.frozen[place : place + 1] = [freeze(trial, domains, view(trial), place)]
-        return list(self.frozen)
+            if place == len(self.kept) or not _is_current(trial, *self.kept[place][:2]):
+                seen = freeze(trial, domains, view(trial), place)
+                self.kept[place : place + 1] = [(trial, trial.k, seen)]
+        return [frozen for _, _, frozen in self.kept]
 
-    def _is_current(self, place: int, trial: Trial) -> bool:
-        """Whether nothing has happened to a trial; one without an event may change unseen."""
-        unchanging = trial.k > 0 or trial.number < 0
-        return unchanging and self.trials[place] is trial and self.events[place] == trial.k
 
-    def forget(self, upto: int) -> None:
-        """Drop the trials from place `upto` on."""
-        for kept in (self.trials, self.events, self.frozen):
-            del kept[upto:]
+def _is_current(trial: Trial, kept: Trial, k: int) -> bool:
+    """Whether no event was about `trial` since `k`; one without any event may change unseen."""
+    return kept is trial and k == trial.k and (trial.k > 0 or trial.number < 0)
 
 
 @contextmanager
 def quiet() -> Iterator[None]:
-    """Optuna warns of what is experimental; which of it is used is decided here, not by users."""
+    """Without Optuna's warnings about experimental features: users did not choose them."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
         yield
@@ -193,7 +172,7 @@ def freeze(trial: Trial, domains: Mapping[str, Domain], seen: Seen, place: int) 
     """`trial` as Optuna sees it, at its place in a study."""
     searched = {name: value for name, value in trial.searched.items() if name in domains}
     if trial.parent is not None:
-        seen = Seen(TrialState.FAIL)  # its score is owed to its ancestors' settings too
+        seen = Seen(TrialState.FAIL)  # its score also comes from its ancestors' settings
     frozen = optuna.trial.create_trial(
         state=seen.state,
         values=seen.values or None,

@@ -15,24 +15,15 @@ from typing import Any
 from optuna.trial import FrozenTrial, TrialState, create_trial
 
 from sweep.history import ranking
-from sweep.history.events import Recorded, Status
+from sweep.history.events import Recorded
 from sweep.history.history import History
-from sweep.history.optuna_terms import directions, distribution, encode
+from sweep.history.optuna_terms import STATES, directions, distribution, encode
 from sweep.history.trial import Trial
 from sweep.ledger import tables
 from sweep.trackers import TrackerContext
 from sweep.trackers._shared.groups import together
 from sweep.trackers._shared.optuna_storage import DRAFT, Storage, unfinished
 
-STATES: Mapping[Status, TrialState] = {
-    Status.WAITING: TrialState.WAITING,
-    Status.RUNNING: TrialState.RUNNING,
-    Status.PAUSED: TrialState.RUNNING,
-    Status.COMPLETED: TrialState.COMPLETE,
-    Status.PRUNED: TrialState.PRUNED,
-    Status.STOPPED: TrialState.PRUNED,
-    Status.FAILED: TrialState.FAIL,
-}
 #: States in which a trial has values in Optuna.
 WITH_VALUES = frozenset({TrialState.COMPLETE, TrialState.PRUNED})
 
