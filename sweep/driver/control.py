@@ -22,6 +22,7 @@ from sweep.history.events import (
     Suspended,
     UserHold,
 )
+from sweep.history import order
 from sweep.history.history import History
 from sweep.history.replica import Replica
 from sweep.history.trial import Trial
@@ -212,7 +213,8 @@ def changed_before(
 
 def settled(history: History) -> list[Moved]:
     """What becomes of trials that were to be stopped and run no more."""
-    return _stopped([trial for trial in history.trials if trial.held is UserHold.STOP])
+    held = history.ordered(order.held)
+    return _stopped([trial for trial in held if trial.held is UserHold.STOP])
 
 
 def _stopped(trials: Sequence[Trial]) -> list[Moved]:

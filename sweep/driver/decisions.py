@@ -20,6 +20,7 @@ from sweep.history.events import (
     Status,
     UserHold,
 )
+from sweep.history import order
 from sweep.history.history import History
 from sweep.history.replica import Replica
 from sweep.history.results import NOTHING, number, numbers
@@ -184,7 +185,7 @@ def given_up(history: History, patient: bool) -> list[Moved]:
     """
     return [
         Moved(trial.number, Status.STOPPED, f"another seed ended: {ended.reason}", replica.index)
-        for trial in history.trials
+        for trial in history.ordered(order.torn)
         if trial.held is not UserHold.STOP
         and (ended := next((r for r in trial.replicas if r.ended_early), None)) is not None
         for replica in trial.replicas
@@ -204,8 +205,7 @@ def tried_again(history: History, before: Sequence[Event]) -> list[Moved]:
     moved = {(event.trial, event.replica) for event in before if isinstance(event, Moved)}
     return [
         Moved(trial.number, Status.PAUSED, "it is tried again", replica.index)
-        for trial in history.trials
-        if any(replica.status is Status.FAILED for replica in trial.replicas)
+        for trial in history.ordered(order.Having(Status.FAILED))
         for replica in trial.replicas
         if replica.status in FINISHED - {Status.COMPLETED}
         if (trial.number, replica.index) not in moved

@@ -23,6 +23,7 @@ from sweep.driver.control import RequestHandler, Response
 from sweep.driver.limits import BudgetTracker, Guard
 from sweep.driver.proposals import Proposer
 from sweep.errors import StorageError, SweepError
+from sweep.history import order
 from sweep.history.events import Event, Moved, Opened, Recorded, Status, TermEnded
 from sweep.history.replica import Replica
 from sweep.ledger.ledger import InTransaction
@@ -122,7 +123,7 @@ class Driver:
 
     def _decide(self) -> None:
         """Resume what was interrupted, then ask the scheduler."""
-        self._resume_interrupted(self._paused())
+        self._resume_interrupted(self._on_their_way())
         self._follow(self._plan())
 
     def _collect(self) -> None:
@@ -224,10 +225,12 @@ class Driver:
         return decisions.without_metric(self.history, name, rungs, at_end)
 
     def _busy(self) -> bool:
-        return bool(self._running or self._queue or any(r.unfinished for r in self._paused()))
+        return bool(self._running or self._queue or self._on_their_way())
 
-    def _paused(self) -> list[Replica]:
-        return self.history.replicas(Status.PAUSED)
+    def _on_their_way(self) -> list[Replica]:
+        """The replicas that were interrupted before their goals."""
+        trials = self.history.ordered(order.unfinished)
+        return [replica for trial in trials for replica in trial.replicas if replica.unfinished]
 
     def _withdraw(self) -> None:
         """Take back slices that were opened and not submitted, of trials that shall not run."""
@@ -249,11 +252,10 @@ class Driver:
     def _free(self) -> int:
         return self.parts.pool.slots - len(self._running) - len(self._queue)
 
-    def _resume_interrupted(self, paused: Sequence[Replica]) -> None:
+    def _resume_interrupted(self, interrupted: Sequence[Replica]) -> None:
         """Continue those on their way to a goal, who waited longest first: no new decision."""
         batch = self.parts.spec.deterministic
-        interrupted = [replica for replica in paused if replica.unfinished]
-        interrupted.sort(key=lambda replica: replica.since)
+        interrupted = sorted(interrupted, key=lambda replica: replica.since)
         free = len(interrupted) if batch else self._free
         opened = [
             Opened(r.trial, r.index, r.slices, r.goal, f"goes on: {r.reason}")
@@ -304,7 +306,8 @@ class Driver:
     def _ending(self, how: str, why: str) -> list[Event]:
         """Trials that wait are pruned when the sweep is done; those that run are interrupted."""
         if how == "finished":
-            waited = (_waited(r, self._why) for r in self._paused() if not r.held)
+            paused = self.history.replicas(Status.PAUSED)
+            waited = (_waited(r, self._why) for r in paused if not r.held)
             return [*waited, TermEnded(how, why)]
         running = self.history.replicas(Status.RUNNING)
         stopped = (decisions.interrupted(r, "the driver was stopped") for r in running)

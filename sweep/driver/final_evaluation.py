@@ -42,7 +42,8 @@ class FinalEvaluator(Driver):
 
     def _decide(self) -> None:
         """Resume tests that were interrupted, then start new ones."""
-        self._resume_interrupted(self.history.tests(Status.PAUSED))
+        paused = self.history.tests(Status.PAUSED)
+        self._resume_interrupted([test for test in paused if test.unfinished])
         missing = list(missing_tests(self.history, self.parts.spec.stop))
         self._start(missing[: max(0, self._free)])
 

@@ -81,7 +81,7 @@ def _used_up(history: History, budget: Budget, cores: float) -> Iterator[str]:
 
 
 def _on_target(history: History, target: float) -> Iterator[str]:
-    best, sign = next(iter(history.ranked()), None), history.objective.sign
+    best, sign = history.best, history.objective.sign
     score = None if best is None else best.score
     if best is not None and score is not None and sign * (score - target) >= 0:
         yield f"budget.target: trial {best.number} has {score:.6g}, {target:g} was wanted"
@@ -120,7 +120,7 @@ def to_drop(history: History, most: int | None) -> tuple[list[Dropped], str]:
     over = sum(saved.size for r in everyone for saved in r.checkpoints.values()) - most
     if over <= 0:
         return [], ""
-    best = next(iter(history.ranked()), None)
+    best = history.best
     spare = [one for replica in everyone if (one := _Spare(history, replica, best)).left]
     gone: dict[tuple[int, int], list[str]] = defaultdict(list)
     while over > 0 and spare:

@@ -147,20 +147,28 @@ class Chooser:
     def __call__(self, trials: Sequence[Trial], given: Mapping[str, Any]) -> Settings:
         """Settings of the trial after `trials`; those `given` stand fast.
 
+        Trials behind those of the history are of the same decision, and were searched.
+
         Raises:
             Exhausted: there is no further point.
             BadSpace: no point that belongs to the space was found.
         """
-        index = sum(trial.counts for trial in trials)
+        before = len(self.history.trials)
+        index = self.history.searched + len(trials) - before
         space = initial.space_of(self.spec.space, self.spec.initial, index).pin(given)
         if not space.domains:
             return space.draw(0)  # everything is given: there is nothing to ask for
         told = bool(given) or index < len(self.spec.initial)
         any_will_do = self.searcher.options.duplicates or told
         for found in self._proposals(space, trials):
-            if any_will_do or _is_new(found, trials):
+            if any_will_do or self._is_new(found, trials[before:]):
                 return found
         return self._left(space, trials)
+
+    def _is_new(self, found: Settings, beside: Sequence[Trial]) -> bool:
+        """Whether no searched trial has these settings; bred ones count as little as elsewhere."""
+        again = any(trial.searched == found.searched for trial in beside)
+        return not again and not self.history.has(found.searched)
 
     def _proposals(self, space: Space, trials: Sequence[Trial]) -> Iterator[Settings]:
         for attempt in range(ASKED):
@@ -195,8 +203,3 @@ class Chooser:
             raise Exhausted(f"each of the {points.count} points of the space has a trial")
         stream = rng.generator(self.spec.seed, "search", len(trials), "left")
         return left[int(stream.integers(len(left)))]
-
-
-def _is_new(found: Settings, trials: Sequence[Trial]) -> bool:
-    """Whether no searched trial has these settings; bred ones count as little as elsewhere."""
-    return all(trial.searched != found.searched or trial.parent is not None for trial in trials)

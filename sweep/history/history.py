@@ -6,13 +6,14 @@ read-only.
 """
 
 import copy
+from bisect import bisect_left
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 from sweep import stats
 from sweep.errors import DamagedLedger
-from sweep.history import ranking
+from sweep.history import order, ranking
 from sweep.history.events import (
     FINISHED,
     Changed,
@@ -36,10 +37,12 @@ from sweep.history.events import (
     Widened,
 )
 from sweep.history.objective import Objective
+from sweep.history.order import Entry, Key, Order
 from sweep.history.replica import Point, Replica
 from sweep.history.results import numbers
 from sweep.history.seeds import FIRST_TEST, is_test
 from sweep.history.trial import Milestone, Trial, rank_key
+from sweep.space.values import equality_key
 
 __all__ = ["History", "Milestone", "Objective", "Point", "Replica", "Trial", "rank_key"]
 
@@ -49,7 +52,7 @@ class History:
 
     def __init__(self, objective: Objective) -> None:
         self.objective = objective
-        self.trials: list[Trial] = []
+        self.trials = []
         self.k = 0
         self.term = 0
         self.wanted = 0
@@ -83,19 +86,64 @@ class History:
         self.final_evaluation: FinalEvaluationBegan | None = None
         """What the newest term trains under test seeds; None: it searches."""
 
+    # ---- what is asked of it ----------------------------------------------------------------
+
+    @property
+    def trials(self) -> list[Trial]:
+        """All trials, by number."""
+        return self._trials
+
+    @trials.setter
+    def trials(self, trials: list[Trial]) -> None:
+        self._trials = trials
+        self._touched: list[int] = []
+        """The numbers of trials in the order in which something happened to them."""
+        self._orders: dict[Key, Order] = {}
+        self._points: set[str] = set()
+        """The settings of the first `_pointed` trials, but for those that were bred."""
+        self._pointed = 0
+
+    def touch(self, trial: int) -> None:
+        """Something about a trial has changed."""
+        self._touched.append(trial)
+
+    def order(self, key: Key) -> Sequence[Entry]:
+        """The entries of the trials that have one, ascending; see `sweep.history.order`."""
+        kept = self._orders.get(key)
+        if kept is None:
+            kept = self._orders[key] = Order(key)
+        return kept.bring_up(self._trials, self._touched)
+
+    def ordered(self, *keys: Key) -> list[Trial]:
+        """The trials that have an entry for one of these keys, by number."""
+        numbers = {entry[-1] for key in keys for entry in self.order(key)}
+        return [self._trials[number] for number in sorted(numbers)]
+
     def of(self, *statuses: Status) -> list[Trial]:
         """The trials with one of these statuses, by number."""
-        return [trial for trial in self.trials if trial.status in statuses]
+        return self.ordered(*map(order.Standing, statuses))
+
+    def count(self, status: Status) -> int:
+        """How many trials have this status."""
+        return len(self.order(order.Standing(status)))
 
     def replicas(self, *statuses: Status) -> list[Replica]:
         """The replicas with one of these statuses, by trial and index."""
-        everyone = (replica for trial in self.trials for replica in trial.replicas)
-        return [replica for replica in everyone if replica.status in statuses]
+        trials = self.ordered(*map(order.Having, statuses))
+        return [r for trial in trials for r in trial.replicas if r.status in statuses]
 
     def tests(self, *statuses: Status) -> list[Replica]:
         """The tests with one of these statuses, by trial and index."""
-        everyone = (test for trial in self.trials for test in trial.tests)
-        return [test for test in everyone if test.status in statuses]
+        trials = self.ordered(order.tested)
+        return [test for trial in trials for test in trial.tests if test.status in statuses]
+
+    def has(self, searched: Mapping[str, Any]) -> bool:
+        """Whether a trial that was not bred has these settings."""
+        for trial in self._trials[self._pointed :]:
+            if trial.parent is None:
+                self._points.add(equality_key(trial.searched))
+        self._pointed = len(self._trials)
+        return equality_key(searched) in self._points
 
     def replica(self, trial: int, index: int) -> Replica:
         """One replica or test that exists."""
@@ -104,13 +152,25 @@ class History:
 
     def children(self, parent: int) -> list[Trial]:
         """The trials that were bred from `parent`, by number."""
-        return [trial for trial in self.trials if trial.parent == parent]
+        families = self.order(order.bred)
+        first, end = bisect_left(families, (parent,)), bisect_left(families, (parent + 1,))
+        return [self.trials[number] for _, number in families[first:end]]
 
     def ranked(self, trials: Iterable[Trial] | None = None) -> list[Trial]:
         """Trials with a score, best first."""
+        if trials is None and self.objective.is_simple:
+            return [self.trials[entry[-1]] for entry in self.order(order.scored)]
         chosen = self.trials if trials is None else trials
         scored = [trial for trial in chosen if trial.score is not None]
         return ranking.ranked(scored, self.objective)
+
+    @property
+    def best(self) -> Trial | None:
+        """The first that is `ranked`; None: no trial has a score."""
+        if not self.objective.is_simple:
+            return next(iter(self.ranked()), None)
+        scored = self.order(order.scored)
+        return self.trials[scored[0][-1]] if scored else None
 
     def front(self) -> list[Trial]:
         """The trials that none is better than in every objective, best in the metric first."""
@@ -119,7 +179,7 @@ class History:
     @property
     def reported(self) -> bool:
         """Whether a result of any trial ever had the metric."""
-        return any(replica.reported for trial in self.trials for replica in trial.replicas)
+        return bool(self.order(order.reported))
 
     @property
     def to_create(self) -> int:
@@ -129,7 +189,7 @@ class History:
     @property
     def searched(self) -> int:
         """How many trials have searched settings; bred ones and clones do not count."""
-        return sum(trial.counts for trial in self.trials)
+        return len(self.order(order.counted))
 
     @property
     def waiting(self) -> list[Trial]:
@@ -138,11 +198,14 @@ class History:
 
     def for_scheduler(self) -> "History":
         """What schedulers see: a held trial has ended, and for a clone one more may begin."""
-        waiting = len(self.waiting)
-        if not waiting and not any(trial.held for trial in self.trials):
+        waiting, held = len(self.waiting), self.ordered(order.held)
+        if not waiting and not held:
             return self
         seen = copy.copy(self)
-        seen.trials = [trial.without_the_held() for trial in self.trials]
+        if held:
+            seen.trials = self.trials.copy()
+            for trial in held:
+                seen.trials[trial.number] = trial.without_the_held()
         if waiting:
             seen.wanted, seen.exhausted = self.searched + self.to_create + waiting, ""
         return seen
@@ -171,6 +234,7 @@ class History:
                 self._value_anew()
             case _:
                 self._apply(event, record)
+                self.touch(event.trial)
                 if isinstance(event, Created) or not is_test(event.replica):
                     self._note(self.trials[event.trial], record.k)
         self.k = record.k
@@ -204,6 +268,7 @@ class History:
             case HoldChanged():
                 for replica in self.trials[event.trial].replicas:
                     replica.held = event.hold
+                self.touch(event.trial)
             case Suspended():
                 self.suspended = event.on
             case Changed():

@@ -35,7 +35,7 @@ from sweep.history.events import (
 from sweep.history.history import History
 from sweep.history.replica import Replica
 from sweep.history.seeds import FIRST_TEST, is_test, replica_name, seed_of
-from sweep.history.trial import Trial, rank_key
+from sweep.history.trial import Trial
 from sweep.space import choice_key
 from sweep.trackers import TrackerContext
 from sweep.trackers._shared.groups import Curve
@@ -129,7 +129,6 @@ class Content:
         self.created_at: dict[int, float] = {}
         """Trial → when it was created, in seconds since 1970."""
         self._where = where
-        self._scores: dict[int, float | None] = {}
         self._curves: dict[int, Curve] = {}
         """Trial → its curve, where trials have several seeds."""
         self._began: dict[tuple[int, int], float] = {}
@@ -160,7 +159,7 @@ class Content:
                 run = self._about(event)[-1]
                 changes.runs[run] += self._rows(run, event, record.at)
                 if not is_test(event.replica):
-                    changes.sweep += self._best(event.trial, record)
+                    changes.sweep += self._best(record)
                     changes.runs[event.trial, WHOLE] += self._group(event, record)
             elif isinstance(event, TermEnded):
                 self.ended_at = record.at
@@ -212,36 +211,25 @@ class Content:
         if trial.score is not None:
             yield self._of_event("sweep/score", trial.score, record, whole)
 
-    def _best(self, number: int, record: Recorded) -> Iterator[Value]:
+    def _best(self, record: Recorded) -> Iterator[Value]:
         """The best score so far, one row for each slice that ended."""
-        self._scores[number] = self.history.trials[number].score
-        best = self.best
-        score = None if best is None else self._scores[best.number]
+        best = self.history.best
+        score = None if best is None else best.score
         if score is not None:
             yield self._of_event(key(f"best/{self._where.spec.metric}"), score, record, None)
 
     def _counts(self, record: Recorded) -> Iterator[Value]:
         """How many trials have each status, when a driver leaves."""
         for status in Status:
-            count = len(self.history.of(status))
+            count = self.history.count(status)
             yield self._of_event(f"trials/{status.lower()}", count, record, None)
 
     # ---- what stands there ------------------------------------------------------------------
 
-    @property
-    def best(self) -> Trial | None:
-        """The best trial so far; None before there is a score."""
-        trials = self.history.trials
-        if not self.history.objective.is_simple:
-            return next(iter(self.history.ranked()), None)
-        scored = [number for number, score in self._scores.items() if score is not None]
-        ranks = [rank_key(trials[number], self._scores[number]) for number in scored]
-        return trials[min(ranks)[-1]] if ranks else None
-
     def sweep_tags(self) -> dict[str, str]:
         """Tags of the sweep's own run."""
         where, spec = self._where, self._where.spec
-        best = self.best
+        best = self.history.best
         return {
             "sweep.id": where.sweep_id,
             "sweep.searcher": spec.searcher.name,

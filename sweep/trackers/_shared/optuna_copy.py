@@ -54,9 +54,10 @@ class Copy:
     def publish(self, records: Sequence[Recorded]) -> None:
         """Bring the study up to the last of `records`."""
         self.history.extend(records)
-        about = {getattr(record.event, "trial", None) for record in records}
-        trials = [t for t in self.history.trials if not self._compared or t.number in about]
-        wanted = [frozen(self._where, trial) for trial in trials]
+        trials = self.history.trials
+        about = {getattr(record.event, "trial", None) for record in records} - {None}
+        numbers = sorted(about) if self._compared else range(len(trials))
+        wanted = [frozen(self._where, trials[number]) for number in numbers]
         if self._can_become(wanted):
             self._grow(wanted)
         else:

@@ -1,0 +1,139 @@
+"""Trials in an order that is kept up while events come in, so that none of them is looked at twice.
+
+    history.order(key)       → the keys of all trials that have one, ascending
+
+A key is a function of one trial: None where the trial is not in the order, else a tuple that ends
+with the trial's number. It must be hashable, since an order is kept for whoever asks with an equal
+key again: a function at the top of a module, or a frozen dataclass with `__call__`.
+"""
+
+from bisect import bisect_left, insort
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from sweep.history.events import FINISHED, Status
+from sweep.history.trial import Trial, rank_key
+
+Entry = tuple[Any, ...]
+Key = Callable[[Trial], Entry | None]
+#: So many trials that have changed are sorted at once; fewer are put in their places one by one.
+_MANY = 100
+
+
+@dataclass(frozen=True)
+class Standing:
+    """Trials of one status, by number."""
+
+    status: Status
+
+    def __call__(self, trial: Trial) -> Entry | None:
+        return (trial.number,) if trial.status is self.status else None
+
+
+@dataclass(frozen=True)
+class Having:
+    """Trials with a replica of one status, by number."""
+
+    status: Status
+
+    def __call__(self, trial: Trial) -> Entry | None:
+        found = any(replica.status is self.status for replica in trial.replicas)
+        return (trial.number,) if found else None
+
+
+@dataclass(frozen=True)
+class AtLevel:
+    """Trials that have reached a level of ``time_attr``, by their score there, best first."""
+
+    level: float
+
+    def __call__(self, trial: Trial) -> Entry | None:
+        if not trial.reached(self.level):
+            return None
+        return rank_key(trial, trial.score_at(self.level))
+
+
+def scored(trial: Trial) -> Entry | None:
+    """Trials with a score, best first."""
+    score = trial.score
+    return None if score is None else rank_key(trial, score)
+
+
+def counted(trial: Trial) -> Entry | None:
+    """Trials whose settings were searched."""
+    return (trial.number,) if trial.counts else None
+
+
+def bred(trial: Trial) -> Entry | None:
+    """Trials with a parent, by its number."""
+    return None if trial.parent is None else (trial.parent, trial.number)
+
+
+def held(trial: Trial) -> Entry | None:
+    """Trials of which a person wants something."""
+    return (trial.number,) if trial.held else None
+
+
+def torn(trial: Trial) -> Entry | None:
+    """Trials of which a replica has ended early and another has not."""
+    ended = any(replica.ended_early for replica in trial.replicas)
+    goes_on = ended and any(replica.status not in FINISHED for replica in trial.replicas)
+    return (trial.number,) if goes_on else None
+
+
+def unfinished(trial: Trial) -> Entry | None:
+    """Trials with a replica that was interrupted on its way to its goal."""
+    return (trial.number,) if trial.unfinished else None
+
+
+def reported(trial: Trial) -> Entry | None:
+    """Trials of which a result ever had the metric."""
+    return (trial.number,) if any(replica.reported for replica in trial.replicas) else None
+
+
+def tested(trial: Trial) -> Entry | None:
+    """Trials that were trained under test seeds."""
+    return (trial.number,) if trial.tests else None
+
+
+@dataclass
+class Order:
+    """The entries of one key, ascending."""
+
+    key: Key
+    entries: list[Entry] = field(default_factory=list)
+    _of: dict[int, Entry] = field(default_factory=dict)
+    """Trial → its entry."""
+    _known: int = 0
+    """How many trials were looked at when they came."""
+    _read: int = 0
+    """How much of what was touched has been taken in."""
+
+    def bring_up(self, trials: Sequence[Trial], touched: Sequence[int]) -> list[Entry]:
+        """The entries as they are now.
+
+        Args:
+            trials: all of them, by number.
+            touched: the numbers of those that have changed, in the order in which they did.
+        """
+        if self._read == len(touched) and self._known == len(trials):
+            return self.entries
+        changed = dict.fromkeys([*touched[self._read :], *range(self._known, len(trials))])
+        self._read, self._known = len(touched), len(trials)
+        for number in changed:
+            self._put(number, self.key(trials[number]), sort=len(changed) > _MANY)
+        if len(changed) > _MANY:
+            self.entries[:] = sorted(self._of.values())
+        return self.entries
+
+    def _put(self, number: int, entry: Entry | None, sort: bool) -> None:
+        old = self._of.pop(number, None)
+        if entry is not None:
+            self._of[number] = entry
+        if old == entry or sort:
+            return
+        if old is not None:
+            del self.entries[bisect_left(self.entries, old)]
+        if entry is not None:
+            insort(self.entries, entry)
