@@ -143,3 +143,13 @@ def test_only_what_people_expect_lies_at_the_top() -> None:
     ignored = {"sweeps", "checkpoints", "build", "MUJOCO_LOG.TXT"}
     found = {p.name for p in HERE.iterdir() if not p.name.startswith((".", "_"))}
     assert {n for n in found if not n.endswith(".egg-info")} - ignored <= TOP_LEVEL
+
+
+def test_settings_are_frozen_and_their_mistakes_put_into_words_in_one_module() -> None:
+    freeze, translate = set(), set()
+    for name, file in modules().items():
+        text = file.read_text()
+        freeze |= {name} if "ConfigDict(frozen" in text else set()
+        translate |= {name} if ".errors(" in text else set()
+    assert freeze == {"trainables.core.settings"}
+    assert translate == freeze | {"sweep.ledger.codec"}, "a ledger's mistakes have no lines of YAML"

@@ -2,18 +2,17 @@
 
 from typing import ClassVar
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel
 
 from sweep import schedulers
 from sweep.history.events import Goal
 from sweep.history.history import History
 from sweep.schedulers import NewTrial, Plan
+from trainables.core.settings import Settings
 
 
-class Options(BaseModel):
+class Options(Settings):
     """No settings."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
 
 
 class Scheduler(schedulers.Scheduler):

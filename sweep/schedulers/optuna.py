@@ -17,7 +17,7 @@ from sweep.schedulers._shared.pruners import Pruned, PrunerOptions, make_asked
 class Options(PrunerOptions):
     """Which pruner; every other key is an argument of it."""
 
-    model_config = ConfigDict(frozen=True, extra="allow", strict=True, allow_inf_nan=False)
+    model_config = ConfigDict(extra="allow")
 
     pruner: str = Field(description="A class of optuna.pruners; further keys are its arguments.")
 

@@ -24,15 +24,16 @@ from sweep.history.history import History
 from sweep.history.trial import Trial
 from sweep.schedulers import Exploit, NewTrial, Plan, SchedulerContext, Stop
 from sweep.schedulers._shared.mutation import changes
-from sweep.schedulers._shared.rungs import SETTINGS, TimeOptions, waits
+from sweep.schedulers._shared.rungs import TimeOptions, waits
 from sweep.spec import text_of, yaml_source
 from sweep.spec.validation import validate
+from trainables.core.settings import Settings
 
 
-class Step(BaseModel):
+class Step(Settings):
     """Settings, and from when on they hold."""
 
-    model_config = ConfigDict(**SETTINGS, populate_by_name=True)
+    model_config = ConfigDict(populate_by_name=True)
 
     start: float = Field(ge=0, alias="from", description="Value of time_attr at which it begins.")
     settings: dict[str, Any] = Field(description="Searched settings, by name.")
@@ -47,10 +48,8 @@ class Options(TimeOptions):
     )
 
 
-class Steps(BaseModel):
+class Steps(Settings):
     """What is replayed, step by step."""
-
-    model_config = SETTINGS
 
     schedule: Annotated[tuple[Step, ...], Field(strict=False)] = Field(description="The steps.")
 

@@ -14,12 +14,13 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import ClassVar, Protocol
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
 from sweep import plugins
 from sweep.history.objective import Objective
 from sweep.history.trial import Trial
 from sweep.space import Settings, Space
+from trainables.core import settings
 
 PACKAGE = __name__
 
@@ -28,10 +29,8 @@ class Exhausted(Exception):
     """Every point of the space has a trial; says how many points there are."""
 
 
-class SearcherOptions(BaseModel):
+class SearcherOptions(settings.Settings):
     """Options of every searcher."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False)
 
     duplicates: bool = Field(
         False, description="Whether settings that an earlier trial has may be proposed again."

@@ -55,7 +55,6 @@ from sweep.spec.searching import (
     source_of,
 )
 from sweep.spec.sections import (
-    SETTINGS,
     Budget,
     CheckpointPolicy,
     Deterministic,
@@ -68,6 +67,7 @@ from sweep.spec.sections import (
 from sweep.spec.sections import check_budget as check_budget
 from sweep.spec.stopping import Stop, StopField
 from sweep.spec.validation import validate
+from trainables.core.settings import Settings
 
 __all__ = [
     "Budget",
@@ -112,10 +112,8 @@ ResultPath = Annotated[str, AfterValidator(check_result_path)]
 PluginField = Annotated[Plugin, BeforeValidator(read_plugin), PlainSerializer(Plugin.written)]
 
 
-class SweepSpec(BaseModel):
+class SweepSpec(Settings):
     """One question: which settings of a trainable do best, within this budget."""
-
-    model_config = SETTINGS
 
     name: Annotated[str, AfterValidator(check_name)] = Field(
         description="Name of the sweep, of its folder and of its MLflow experiment."

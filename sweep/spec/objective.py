@@ -6,9 +6,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal, get_args
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PlainSerializer
+from pydantic import BeforeValidator, Field, PlainSerializer
 
 from sweep import stats
+from trainables.core.settings import Settings
 
 # -------------------------------------------------------------------------------------------------
 # The score of a trial: its learning curve as one number.
@@ -22,10 +23,8 @@ Mode = Literal["min", "max"]
 ALLOWED_SCORES = "last, best, area, or {mean_last: k} with k from 1 to 1000000"
 
 
-class Score(BaseModel):
+class Score(Settings):
     """Which number of the learning curve counts."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
 
     kind: Literal["last", "best", "mean_last", "area"] = Field(
         "last", description="How the values of the metric become one number."
@@ -86,10 +85,8 @@ ALLOWED_AGGREGATES = (
 )
 
 
-class Aggregate(BaseModel):
+class Aggregate(Settings):
     """Which number several scores become."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
 
     kind: Kind = Field("mean", description="How the scores of the replicas become one number.")
     level: float = Field(

@@ -3,17 +3,15 @@
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, BeforeValidator, Field, InstanceOf, PlainSerializer, ValidationInfo
+from pydantic import BeforeValidator, Field, InstanceOf, PlainSerializer, ValidationInfo
 
 from sweep.errors import Source
 from sweep.space import Space
-from sweep.spec.sections import SETTINGS
+from trainables.core.settings import Settings
 
 
-class WarmStart(BaseModel):
+class WarmStart(Settings):
     """Another sweep whose trials searchers see too."""
-
-    model_config = SETTINGS
 
     sweep: str = Field(min_length=1, description="Name of the other sweep, or its folder.")
     best: int | None = Field(

@@ -4,11 +4,12 @@ import re
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
+from pydantic import AfterValidator, BeforeValidator, Field
 
 from sweep.errors import Source
 from sweep.spec.objective import Aggregate
 from sweep.spec.validation import validate
+from trainables.core.settings import Settings
 
 # -------------------------------------------------------------------------------------------------
 # Sizes in bytes, as people write and read them: ``4GB``, ``1.5GiB``, ``4.2 GB``.
@@ -79,13 +80,8 @@ def _check_race(replicas: int, aggregate: Aggregate, alone: bool, source: Source
         raise source.refuse(("aggregate",), aggregate.written(), allowed, problem=problem)
 
 
-SETTINGS = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False)
-
-
-class Plugin(BaseModel):
+class Plugin(Settings):
     """A searcher or scheduler: its name, and options that its own model checks (see `build`)."""
-
-    model_config = SETTINGS
 
     name: str = Field(
         description="A file among the plugins, package.module:Name, or an entry point.",
@@ -116,10 +112,8 @@ def _check_gpu(gpu: float) -> float:
     return gpu
 
 
-class CheckpointPolicy(BaseModel):
+class CheckpointPolicy(Settings):
     """Which checkpoints are written, and which are kept."""
-
-    model_config = SETTINGS
 
     every: int = Field(1, ge=1, description="Iterations between two checkpoints of a slice.")
     keep_last: int = Field(2, ge=1, description="How many of a trial's newest checkpoints stay.")
@@ -129,10 +123,8 @@ class CheckpointPolicy(BaseModel):
     )
 
 
-class Resources(BaseModel):
+class Resources(Settings):
     """What one trial is given."""
-
-    model_config = SETTINGS
 
     cpu: int = Field(1, ge=1, le=1024, description="Processor cores of a trial.")
     gpu: Annotated[float, AfterValidator(_check_gpu)] = Field(
@@ -143,10 +135,8 @@ class Resources(BaseModel):
     )
 
 
-class Machine(BaseModel):
+class Machine(Settings):
     """What there is to share out among trials."""
-
-    model_config = SETTINGS
 
     cpu: int | None = Field(None, ge=1, description="Processor cores; none: as many as it has.")
     gpu: int | None = Field(None, ge=0, description="GPUs; none: those that CUDA may use.")
@@ -155,10 +145,8 @@ class Machine(BaseModel):
     )
 
 
-class Limits(BaseModel):
+class Limits(Settings):
     """How long and how often."""
-
-    model_config = SETTINGS
 
     slice_s: float = Field(
         30.0, gt=0, description="Seconds after which a slice ends at its next checkpoint."
@@ -183,10 +171,8 @@ class Limits(BaseModel):
     )
 
 
-class Deterministic(BaseModel):
+class Deterministic(Settings):
     """Decisions in an order that depends on nothing but the spec."""
-
-    model_config = SETTINGS
 
     batch: int = Field(
         ge=1, le=10_000, description="Slices that must be done before the next are decided."
@@ -197,10 +183,8 @@ class Deterministic(BaseModel):
 # What a sweep may cost: the key ``budget`` of a spec. Times are seconds.
 
 
-class Budget(BaseModel):
+class Budget(Settings):
     """What ends a sweep before all its trials have ended; whichever comes first."""
-
-    model_config = SETTINGS
 
     time_s: float | None = Field(
         None, gt=0, description="Seconds that its drivers have run, restarts included."

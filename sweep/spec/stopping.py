@@ -11,7 +11,6 @@ from collections.abc import Mapping
 from typing import Annotated, Any
 
 from pydantic import (
-    BaseModel,
     BeforeValidator,
     Field,
     InstanceOf,
@@ -23,8 +22,8 @@ from sweep.errors import Source
 from sweep.spec.names import RESULT_PATH, RESULT_PATH_ALLOWED
 from sweep.spec.objective import Mode
 from sweep.spec.searching import source_of
-from sweep.spec.sections import SETTINGS
 from sweep.spec.validation import validate
+from trainables.core.settings import Settings
 
 PLATEAU = "plateau"
 #: Results that only grow, so that a stopping criterion on them says how far a trial is.
@@ -32,10 +31,8 @@ COUNTERS = ("training_iteration", "timesteps_total", "episodes_total", "time_tot
 _ALLOWED = 'a valid number, {"<=": number} or {">=": number}'
 
 
-class Plateau(BaseModel):
+class Plateau(Settings):
     """Ends a trial whose curve has become flat."""
-
-    model_config = SETTINGS
 
     metric: str = Field(min_length=1, description="The result that is watched; default: metric.")
     mode: Mode = Field(description="Whether less (min) or more (max) is better; default: mode.")

@@ -6,15 +6,17 @@ dict with the classic names (``lr``, ``num_workers``); `parse` finds the section
 """
 
 import copy
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, TypeVar, get_origin
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Literal, TypeGuard, TypeVar, get_args
 
 import numpy as np
 from pydantic import BaseModel, ConfigDict, ValidationError
 from pydantic_core import ErrorDetails
 
 from trainables.core import legacy_names
-from trainables.errors import ConfigError
+from trainables.errors import ConfigError, nearest
 
 
 class Settings(BaseModel):
@@ -32,6 +34,7 @@ class Section(Settings):
 
 
 C = TypeVar("C", bound=Settings)
+KeyPath = tuple[str | int, ...]
 
 
 def parse(model: type[C], flat: Mapping[str, Any]) -> C:
@@ -54,7 +57,7 @@ def parse(model: type[C], flat: Mapping[str, Any]) -> C:
     try:
         return model.model_validate(grouped)
     except ValidationError as error:
-        raise _translated(model, error.errors()) from None
+        raise _refusal(Mistake.of(error, model, grouped), model) from None
 
 
 def flatten(settings: Settings) -> dict[str, Any]:
@@ -220,56 +223,105 @@ def _unknown_key(key: object, value: object, known: list[str]) -> ConfigError:
     )
 
 
-def _translated(model: type[Settings], errors: Sequence[ErrorDetails]) -> ConfigError:
-    """The first error with the user's place: no section names, dots between the parts.
-
-    Where several types are accepted there is an error for each; they are told together.
-    """
-    first = errors[0]
-    path = _place(model, first)
-    place = ".".join(path)
-    if first["type"] == "extra_forbidden":
-        hint = legacy_names.answer(place, _nested_keys(model, path[:-1]))
-        return ConfigError(place, first["input"], "a key that this section knows", hint)
-    if first["type"] == "missing":
+def _refusal(mistake: "Mistake", model: type[Settings]) -> ConfigError:
+    """A mistake at the person's place: no section names, dots between the parts."""
+    in_section = mistake.path and mistake.path[0] in _sections(model)
+    place = ".".join(str(part) for part in mistake.path[1 if in_section else 0 :])
+    if mistake.kind == "unknown key":
+        hint = legacy_names.answer(place, sorted(mistake.known))
+        return ConfigError(place, mistake.value, "a key that this section knows", hint)
+    if mistake.kind == "missing key":
         return ConfigError(place, None, "a value", "it has no default")
-    told = [one["msg"] for one in errors if _place(model, one) == path]
-    allowed = [t.removeprefix("Input should be ").removeprefix("Value error, ") for t in told]
-    hint = legacy_names.value_answer(place, first["input"])
-    return ConfigError(place, first["input"], " or ".join(dict.fromkeys(allowed)), hint)
+    hint = legacy_names.value_answer(place, mistake.value) or mistake.hint
+    return ConfigError(place, mistake.value, mistake.allowed, hint.removeprefix("; "))
 
 
-def _place(model: type[Settings], error: ErrorDetails) -> list[str]:
-    """The parts of the user's place, without the section and the names of a union's branches."""
-    path = list(error["loc"])
-    if path and path[0] in _sections(model):
-        path = path[1:]
-    if error["type"] == "extra_forbidden":
-        return [str(part) for part in path]
-    kept: list[str] = []
+# -------------------------------------------------------------------------------------------------
+# What is wrong with plain data, in the words of the person who wrote it.
+
+
+@dataclass(frozen=True, kw_only=True)
+class Mistake:
+    """The first mistake that a model finds in plain data; an unknown key goes before others."""
+
+    path: KeyPath
+    """Where it stands in the data, without the names of a union's branches."""
+    value: object
+    kind: Literal["unknown key", "missing key", "value"]
+    allowed: str = ""
+    """What would be accepted instead of the value."""
+    hint: str = ""
+    around: type[BaseModel] | None = None
+    """The model in which the key stands, if it is known."""
+
+    @classmethod
+    def of(cls, error: ValidationError, model: type[BaseModel], raw: object) -> "Mistake":
+        """The mistake that `error` tells of; `raw` is what `model` was to be made from."""
+        found = error.errors(include_url=False)
+        first = next((one for one in found if one["type"] == "extra_forbidden"), found[0])
+        path = _path(first, raw)
+        about = {"path": path, "value": first["input"], "around": _model_at(model, path[:-1])}
+        if first["type"] == "extra_forbidden":
+            return cls(kind="unknown key", **about)
+        if first["type"] == "missing":
+            return cls(kind="missing key", **about)
+        texts = dict.fromkeys(_allowed(one) for one in found if _path(one, raw) == path)
+        return cls(kind="value", allowed=" or ".join(texts), hint=_hint(first), **about)
+
+    @property
+    def known(self) -> list[str]:
+        """The keys that may stand where this one does."""
+        return list(self.around.model_fields) if self.around is not None else []
+
+
+def _path(detail: ErrorDetails, raw: Any) -> KeyPath:
+    path: KeyPath = ()
+    inner = raw
+    for part in detail["loc"]:
+        if _has(inner, part):
+            inner = inner[part]
+        elif not (detail["type"] == "missing" and part == detail["loc"][-1]):
+            continue
+        path = (*path, part)
+    return path
+
+
+def _has(container: Any, part: str | int) -> bool:
+    if isinstance(part, int):
+        return isinstance(container, list | tuple) and part < len(container)
+    return isinstance(container, Mapping) and part in container
+
+
+def _model_at(model: type[BaseModel], path: KeyPath) -> type[BaseModel] | None:
+    """The model that stands at `path` below `model`."""
+    found: type[BaseModel] | None = model
     for part in path:
-        known = isinstance(part, int) or not kept or part in _nested_keys(model, kept)
-        if known or _is_mapping(model, kept):
-            kept.append(str(part))
-    return kept
+        if found is None or part not in found.model_fields:
+            return None
+        annotation = found.model_fields[str(part)].annotation
+        found = next(filter(_is_model, (annotation, *get_args(annotation))), None)
+    return found
 
 
-def _is_mapping(model: type[Settings], path: list[str]) -> bool:
-    """Whether what stands at `path` is an open mapping, whose keys are the user's own."""
-    fields = dict(model.model_fields)
-    for section in _sections(model).values():
-        fields.update(section.model_fields)
-    field = fields.get(path[0]) if len(path) == 1 else None
-    return field is not None and get_origin(field.annotation) is dict
+def _is_model(annotation: Any) -> TypeGuard[type[BaseModel]]:
+    return isinstance(annotation, type) and issubclass(annotation, BaseModel)
 
 
-def _nested_keys(model: type[Settings], path: list[str]) -> list[str]:
-    found: dict[str, Any] = dict(model.model_fields)
-    for section in _sections(model).values():
-        found.update(section.model_fields)
-    for part in path:
-        kind = found[part].annotation if part in found else None
-        found = (
-            dict(kind.model_fields) if isinstance(kind, type) and issubclass(kind, Settings) else {}
-        )
-    return sorted(found)
+def _allowed(detail: ErrorDetails) -> str:
+    if detail["type"] == "value_error":
+        return str(detail["ctx"]["error"])
+    if detail["type"] in ("model_type", "dict_type"):
+        return "a mapping, key: value"
+    text = re.sub(r"^(Input|Value|String|List|Tuple) should (be|have) ", "", detail["msg"])
+    return f"a value {text}" if text.startswith(("greater", "less")) else text
+
+
+def _hint(detail: ErrorDetails) -> str:
+    value = detail["input"]
+    if detail["type"] == "literal_error":
+        return nearest(value, re.findall(r"'([^']*)'", detail["ctx"]["expected"]))
+    if detail["type"] in ("int_type", "float_type") and isinstance(value, str):
+        return "a number is written without quotes"
+    if detail["type"] == "string_type" and not isinstance(value, list | dict | None):
+        return f"text is quoted: '{value}'"
+    return ""

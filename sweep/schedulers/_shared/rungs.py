@@ -2,23 +2,20 @@
 
 from collections.abc import Sequence
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
 from sweep.errors import BadConfig
 from sweep.history.events import Evidence, Status
 from sweep.history.trial import Trial, rank_key
 from sweep.schedulers import SchedulerContext
-
-SETTINGS = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False)
+from trainables.core.settings import Settings
 
 #: Places of a ranking in a decision's evidence: its head, and either side of those in question.
 _HEAD, _AROUND = 3, 1
 
 
-class TimeOptions(BaseModel):
+class TimeOptions(Settings):
     """The unit in which a scheduler counts."""
-
-    model_config = SETTINGS
 
     time_attr: str = Field(
         "training_iteration", description="Result key in which rungs are counted."

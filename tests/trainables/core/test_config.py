@@ -15,7 +15,7 @@ HERE = "tests.support.environments"
         ({"lrr": 1e-3}, "lrr", ["1 key", "did you mean 'lr'"]),
         ({"model": {"hiden": [64]}}, "model.hiden", ["did you mean 'hidden'"]),
         ({"model": {"hidden": [64, 0]}}, "model.hidden.1", ["greater than 0"]),
-        ({"model": 3}, "model", ["dictionary"]),
+        ({"model": 3}, "model", ["a mapping"]),
         ({"lr": "0.1"}, "lr", ["'0.1'", "number"]),
         ({"lr": True}, "lr", ["True", "number"]),
         ({"lr": -1.0}, "lr", ["-1.0", "greater than 0"]),
