@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from sweep.driver.decisions import topped_up
 from sweep.driver.proposals import Proposer
 from sweep.errors import UsageError
+from sweep.history import order
 from sweep.history.events import (
     FINISHED,
     Changed,
@@ -22,7 +23,6 @@ from sweep.history.events import (
     Suspended,
     UserHold,
 )
-from sweep.history import order
 from sweep.history.history import History
 from sweep.history.replica import Replica
 from sweep.history.trial import Trial

@@ -8,6 +8,7 @@ from concurrent.futures import Future
 from sweep.driver.context import DriverContext
 from sweep.driver.proposals import Proposer
 from sweep.errors import LimitPassed, UnknownMetric
+from sweep.history import order
 from sweep.history.events import (
     FINISHED,
     Closed,
@@ -20,7 +21,6 @@ from sweep.history.events import (
     Status,
     UserHold,
 )
-from sweep.history import order
 from sweep.history.history import History
 from sweep.history.replica import Replica
 from sweep.history.results import NOTHING, number, numbers

@@ -22,6 +22,7 @@ import functools
 import itertools
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
 from pydantic import BaseModel, Field
@@ -29,13 +30,13 @@ from pydantic import BaseModel, Field
 from sweep.errors import BadConfig
 from sweep.history.events import FINISHED, Goal, Status
 from sweep.history.history import History
+from sweep.history.order import AtLevel, Entry, Standing, unfinished
 from sweep.history.trial import Trial
 from sweep.schedulers import NOBODY_WAITS, NewTrial, Plan, Resume, SchedulerContext
 from sweep.schedulers._shared.rungs import (
+    Rung,
     RungOptions,
-    climbs,
     evidence,
-    ranked_at,
     to_climb,
     top_rung,
     waits,
@@ -142,28 +143,33 @@ class Scheduler(PerTrialStopping):
     def _promotions(self, history: History) -> Iterator[Resume]:
         for rung in reversed(range(len(self.levels) - 1)):
             level = self.levels[rung]
-            ranking = ranked_at([t for t in history.trials if t.reached(level)], level)
+            ranking = Rung(history, level)
             going_on = len(ranking) // self.eta
-            for place, (trial, score) in enumerate(ranking[:going_on], start=1):
-                if self._waits_at(trial, rung):
-                    value = worth(history, score)
-                    why = f"{value} is place {place} of {len(ranking)} at rung {level:g}"
-                    goal = self._goal(rung + 1)
-                    yield Resume(
-                        trial.number,
-                        goal,
-                        f"promoted to rung {goal.at:g}: {why}",
-                        evidence(level, ranking, place, going_on),
-                    )
+            for entry in history.order(_Waiting(level, self.levels[rung + 1])):
+                trial = history.trials[entry[-1]]
+                place = ranking.place(trial)
+                if place > going_on:
+                    break
+                value = worth(history, trial.score_at(level))
+                why = f"{value} is place {place} of {len(ranking)} at rung {level:g}"
+                goal = self._goal(rung + 1)
+                yield Resume(
+                    trial.number,
+                    goal,
+                    f"promoted to rung {goal.at:g}: {why}",
+                    evidence(level, ranking, place, going_on),
+                )
 
     def _finishing(self, history: History) -> Iterator[Resume]:
         """The best trials go on to the top, where they wait; those on the way there count.
 
         While somebody may still begin, or come to a lower rung, promotions may follow.
         """
-        under_way = [trial for trial in history.trials if climbs(trial)]
+        if history.to_create:
+            return
+        under_way = history.ordered(Standing(Status.RUNNING), unfinished)
         top = self._goal(len(self.levels) - 1)
-        if history.to_create or any(trial.goal != top for trial in under_way):
+        if any(trial.goal != top for trial in under_way):
             return
         rest = [t for t in history.trials if t.status is Status.COMPLETED or waits(t)]
         ranking = [(trial, trial.score) for trial in history.ranked(rest)]
@@ -175,9 +181,6 @@ class Scheduler(PerTrialStopping):
                 told = dict(evidence(trial.time, ranking, place, self.finish_best))
                 del told["rung"]  # they are compared wherever they are
                 yield Resume(trial.number, top, f"{why}, and nothing else is left to do", told)
-
-    def _waits_at(self, trial: Trial, rung: int) -> bool:
-        return trial.status is Status.PAUSED and not trial.reached(self.levels[rung + 1])
 
     def _goal(self, rung: int) -> Goal:
         return Goal(self.levels[rung], top=self.levels[-1])
@@ -194,9 +197,10 @@ class Scheduler(PerTrialStopping):
 
     def _verdict(self, history: History, trial: Trial) -> Verdict:
         level = max(level for level in self.levels if trial.reached(level))
-        ranking = ranked_at([t for t in history.trials if t.reached(level)], level)
-        place = [number.number for number, _ in ranking].index(trial.number) + 1
-        going_on, best = _going_on([score for _, score in ranking], self.eta)
+        ranking = Rung(history, level)
+        place = ranking.place(trial)
+        best = len(ranking) if len(ranking) < self.eta else len(ranking) // self.eta
+        going_on = best + ranking.equals(best)  # the last that goes on takes its equals along
         value = worth(history, ranking[place - 1][1])
         what = "goes on" if place <= going_on else "stopped"
         of = len(ranking)
@@ -212,10 +216,17 @@ def _has_left(trial: Trial, level: float) -> bool:
     return trial.time > level or (goal is not None and goal > level)
 
 
-def _going_on(scores: Sequence[float | None], eta: int) -> tuple[int, int]:
-    """How many of these, best first, go on when they stand at a rung, and without equals."""
-    best = len(scores) if len(scores) < eta else len(scores) // eta
-    return sum(score == scores[best - 1] for score in scores[best:]) + best, best
+@dataclass(frozen=True)
+class _Waiting:
+    """Trials that wait at a rung to be promoted, by their score there, best first."""
+
+    level: float
+    following: float
+    """The next rung."""
+
+    def __call__(self, trial: Trial) -> Entry | None:
+        waits_here = trial.status is Status.PAUSED and not trial.reached(self.following)
+        return AtLevel(self.level)(trial) if waits_here else None
 
 
 def _levels(grace: float, top: float, eta: int) -> tuple[float, ...]:
