@@ -17,8 +17,6 @@ from pathlib import Path
 from typing import Any, ClassVar
 from unittest import mock
 
-import sqlalchemy as sa
-
 import sweep.driver.driver
 import sweep.driver.limits
 import sweep.ledger.hold
@@ -34,6 +32,7 @@ from sweep import pools
 from sweep.driver import launch
 from sweep.errors import WorkerLost
 from sweep.ledger import ledger as clock
+from sweep.ledger import tables
 from sweep.slices import cache
 from sweep.slices.messages import SliceOutcome, SliceSpec
 from trainables.core import failpoints
@@ -126,6 +125,25 @@ class Pool(pools.Pool):
         self._world.processes.clear()
 
 
+class _Connection:
+    """A connection to a database of ours, in a world that may refuse each statement."""
+
+    def __init__(self, inner: sqlite3.Connection, world: "World") -> None:
+        self._inner = inner
+        self._world = world
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._inner, name)
+
+    def execute(self, statement: str, *parameters: Any) -> sqlite3.Cursor:
+        self._world.before(statement)
+        return self._inner.execute(statement, *parameters)
+
+    def executemany(self, statement: str, *parameters: Any) -> sqlite3.Cursor:
+        self._world.before(statement)
+        return self._inner.executemany(statement, *parameters)
+
+
 @dataclass
 class World:
     """Clocks, workers, and what goes wrong; `folder` is for its own files."""
@@ -166,10 +184,10 @@ class World:
             stack.enter_context(mock.patch.object(launch, "provenance_of", _provenance))
             stack.enter_context(mock.patch.object(Here, "beside", self._beside))
             stack.enter_context(mock.patch.object(cache, "_here", cache._Process()))
-            listeners = (("before_cursor_execute", self._statement), ("commit", self._commit))
-            for name, listener in listeners:
-                sa.event.listen(sa.Engine, name, listener)
-                stack.callback(sa.event.remove, sa.Engine, name, listener)
+            opened = tables.opened
+            stack.enter_context(
+                mock.patch.object(tables, "opened", lambda path: _Connection(opened(path), self))
+            )
             yield
 
     # ---- the driver -----------------------------------------------------------------------------
@@ -202,16 +220,15 @@ class World:
         its = self._driving == threading.get_ident()
         return its and self.fuse is not None and self.fuse.at(kind)
 
-    def _statement(self, *_: object) -> None:
-        if self._meets("statement"):
-            raise sa.exc.OperationalError("", {}, sqlite3.OperationalError("disk I/O error"))
-
-    def _commit(self, _connection: object) -> None:
-        if self._meets("commit"):
+    def before(self, statement: str) -> None:
+        """A statement is about to be sent to a database of ours."""
+        ends = statement in ("COMMIT", "ROLLBACK")
+        if not ends and self._meets("statement"):
+            raise sqlite3.OperationalError("disk I/O error")
+        if statement == "COMMIT" and self._meets("commit"):
             raise Killed("commit")
-        if self._meets("full"):
-            full = sqlite3.OperationalError("database or disk is full")
-            raise sa.exc.OperationalError("COMMIT", {}, full)
+        if statement == "COMMIT" and self._meets("full"):
+            raise sqlite3.OperationalError("database or disk is full")
 
     # ---- workers --------------------------------------------------------------------------------
 

@@ -28,6 +28,7 @@ class Standing:
     status: Status
 
     def __call__(self, trial: Trial) -> Entry | None:
+        """The key of a trial."""
         return (trial.number,) if trial.status is self.status else None
 
 
@@ -38,6 +39,7 @@ class Having:
     status: Status
 
     def __call__(self, trial: Trial) -> Entry | None:
+        """The key of a trial."""
         found = any(replica.status is self.status for replica in trial.replicas)
         return (trial.number,) if found else None
 
@@ -49,6 +51,7 @@ class AtLevel:
     level: float
 
     def __call__(self, trial: Trial) -> Entry | None:
+        """The key of a trial."""
         if not trial.reached(self.level):
             return None
         return rank_key(trial, trial.score_at(self.level))
@@ -68,6 +71,11 @@ def counted(trial: Trial) -> Entry | None:
 def bred(trial: Trial) -> Entry | None:
     """Trials with a parent, by its number."""
     return None if trial.parent is None else (trial.parent, trial.number)
+
+
+def living(trial: Trial) -> Entry | None:
+    """Trials that have not ended."""
+    return None if trial.status in FINISHED else (trial.number,)
 
 
 def held(trial: Trial) -> Entry | None:

@@ -11,8 +11,6 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 
-import sqlalchemy as sa
-
 from sweep.errors import StorageError, SweepLocked
 from sweep.ledger import lease, tables
 from sweep.ledger import upgrade as schema
@@ -44,10 +42,9 @@ class Hold:
         self.term = term
         self.upgraded = ""
         """How the ledger's tables were upgraded, as a sentence; empty if they were current."""
-        self._folder = folder
         self._lost: SweepLocked | None = None
         self._ended = threading.Event()
-        self._engine = tables.connect(folder.ledger)
+        self._database = tables.Database(folder.ledger)
         self._thread = threading.Thread(target=self._renew, name="lease", daemon=True)
         self._thread.start()
 
@@ -62,19 +59,15 @@ class Hold:
         self._thread.join()
         with (
             contextlib.suppress(StorageError),  # then others wait until it is over
-            tables.outside(self._folder.ledger),
-            tables.writing(self._engine) as connection,
+            self._database.writing() as connection,
         ):
             lease.give_back(connection, self.term)
-        self._engine.dispose()
+        self._database.close()
 
     def _renew(self) -> None:
         while not self._ended.wait(RENEW_S):
             try:
-                with (
-                    tables.outside(self._folder.ledger),
-                    tables.writing(self._engine) as connection,
-                ):
+                with self._database.writing() as connection:
                     lease.renew(connection, self.term)
             except SweepLocked as error:
                 self._lost = error
@@ -127,29 +120,25 @@ def refuse_if_held(folder: Folder) -> None:
 
 def _take(folder: Folder, say: Say) -> int:
     """The term in which the sweep is ours."""
-    engine = tables.connect(folder.ledger)
-    try:
-        with tables.outside(folder.ledger):
-            with engine.connect() as connection:
-                seen = lease.read(connection)
-            if seen.elsewhere:
-                seen = _watch(folder, engine, seen, say)
-            with tables.writing(engine) as connection:
-                term = lease.take(connection, seen)
-        if seen.host is not None and not (seen.elsewhere or seen.lives):
-            forget_semaphores(seen.pid)
-        return term
-    finally:
-        engine.dispose()
+    with contextlib.closing(tables.Database(folder.ledger)) as database:
+        with database.reading() as connection:
+            seen = lease.read(connection)
+        if seen.elsewhere:
+            seen = _watch(folder, database, seen, say)
+        with database.writing() as connection:
+            term = lease.take(connection, seen)
+    if seen.host is not None and not (seen.elsewhere or seen.lives):
+        forget_semaphores(seen.pid)
+    return term
 
 
-def _watch(folder: Folder, engine: sa.Engine, seen: Lease, say: Say) -> Lease:
+def _watch(folder: Folder, database: tables.Database, seen: Lease, say: Say) -> Lease:
     """Wait until a lease of another machine is over; returns it as it was last seen."""
     began = told = time.monotonic()
     say(f"{seen.describe()} held {folder.name}: {LEASE_S:g} s are waited for a sign of life")
     while (left := began + LEASE_S - time.monotonic()) > 0:
         time.sleep(min(LOOK_S, left))
-        with engine.connect() as connection:
+        with database.reading() as connection:
             now = lease.read(connection)
         if now != seen:
             if now.elsewhere:

@@ -14,11 +14,9 @@ import socket
 import sqlite3
 import time
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import NamedTuple
-
-import sqlalchemy as sa
 
 from sweep.errors import SweepLocked
 from sweep.ledger import tables
@@ -77,17 +75,17 @@ class Lease:
 # ---- inside a transaction of whoever asks --------------------------------------------------------
 
 
-def read(connection: sa.Connection) -> Lease:
+_COLUMNS = "epoch, host, kernel, pid, since, renewed"
+
+
+def read(connection: sqlite3.Connection) -> Lease:
     """The lease as it is now."""
-    row = connection.execute(sa.select(tables.lease)).first()
-    newest = sa.select(tables.events.c.k).order_by(tables.events.c.k.desc()).limit(1)
-    last = connection.execute(newest).scalar() or 0
-    if row is None:
-        return Lease(last=last)
-    return Lease(row.epoch, row.host, row.kernel, row.pid, row.since, row.renewed, last)
+    row = connection.execute(f"SELECT {_COLUMNS} FROM lease").fetchone()  # noqa: S608 ours
+    (last,) = connection.execute("SELECT coalesce(max(k), 0) FROM events").fetchone()
+    return Lease(last=last) if row is None else replace(Lease(*row), last=last)
 
 
-def take(connection: sa.Connection, seen: Lease | None = None) -> int:
+def take(connection: sqlite3.Connection, seen: Lease | None = None) -> int:
     """Make this process the holder, in a new term, which is returned.
 
     Args:
@@ -100,52 +98,55 @@ def take(connection: sa.Connection, seen: Lease | None = None) -> int:
     found = read(connection)
     if seen not in (None, found):
         raise SweepLocked(_name(connection), found.describe())
-    newest = connection.execute(sa.select(sa.func.max(tables.events.c.epoch))).scalar() or 0
-    term = max(found.term, newest) + 1
+    (newest,) = connection.execute("SELECT coalesce(max(epoch), 0) FROM events").fetchone()
+    term: int = max(found.term, newest) + 1
     _put(connection, term)
     return term
 
 
-def begin(connection: sa.Connection) -> None:
+def begin(connection: sqlite3.Connection) -> None:
     """Make this process the first holder, of a sweep without events."""
     _put(connection, 0)
 
 
-def check(connection: sa.Connection, term: int) -> None:
+def check(connection: sqlite3.Connection, term: int) -> None:
     """Refuse to write in an term that is over.
 
     Raises:
         SweepLocked: somebody else has taken the sweep.
     """
-    if connection.execute(sa.select(tables.lease.c.epoch)).scalar() != term:
+    if connection.execute("SELECT epoch FROM lease").fetchone() != (term,):
         raise SweepLocked(_name(connection), read(connection).describe(), _LEFT)
 
 
-def renew(connection: sa.Connection, term: int) -> None:
+def renew(connection: sqlite3.Connection, term: int) -> None:
     """Give a sign of life.
 
     Raises:
         SweepLocked: somebody else has taken the sweep.
     """
     check(connection, term)
-    connection.execute(tables.lease.update().values(renewed=tables.lease.c.renewed + 1))
+    connection.execute("UPDATE lease SET renewed = renewed + 1")
 
 
-def give_back(connection: sa.Connection, term: int) -> None:
+def give_back(connection: sqlite3.Connection, term: int) -> None:
     """Hold it no more, if it is still ours."""
-    ours = tables.lease.c.epoch == term
-    connection.execute(tables.lease.update().where(ours).values(host=None))
+    connection.execute("UPDATE lease SET host = NULL WHERE epoch = ?", (term,))
 
 
-def _put(connection: sa.Connection, term: int) -> None:
+def _put(connection: sqlite3.Connection, term: int) -> None:
     host, kernel = this_host()
-    row = {"host": host, "kernel": kernel, "pid": os.getpid(), "since": time.time()}
-    connection.execute(tables.lease.delete())
-    connection.execute(tables.lease.insert().values(epoch=term, renewed=0, **row))
+    connection.execute("DELETE FROM lease")
+    row = (term, host, kernel, os.getpid(), time.time(), 0)
+    connection.execute(
+        f"INSERT INTO lease ({_COLUMNS}) VALUES (?, ?, ?, ?, ?, ?)",  # noqa: S608 ours
+        row,
+    )
 
 
-def _name(connection: sa.Connection) -> str:
-    return str(connection.execute(sa.select(tables.sweep.c.name)).scalar())
+def _name(connection: sqlite3.Connection) -> str:
+    (name,) = connection.execute("SELECT name FROM sweep").fetchone() or (None,)
+    return str(name)
 
 
 # ---- from outside --------------------------------------------------------------------------------
@@ -153,10 +154,9 @@ def _name(connection: sa.Connection) -> str:
 
 def look(path: Path) -> Lease:
     """The lease in the ledger's file `path`, which is only read; nobody's where there is none."""
-    columns = "epoch, host, kernel, pid, since, renewed"
     try:
         with closing(tables.reading(path)) as database:
-            row = database.execute(f"SELECT {columns} FROM lease").fetchone()  # noqa: S608 ours
+            row = database.execute(f"SELECT {_COLUMNS} FROM lease").fetchone()  # noqa: S608 ours
     except sqlite3.Error:
         return Lease()
     return Lease() if row is None else Lease(*row)

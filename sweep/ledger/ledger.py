@@ -8,15 +8,15 @@ that the folder can be moved.
 """
 
 import json
+import sqlite3
 import time
 import uuid
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
-
-import sqlalchemy as sa
 
 from sweep.errors import IllegalMove, StorageError
 from sweep.history.events import (
@@ -82,7 +82,7 @@ class Provenance:
     levels: tuple[float, ...] = ()
 
 
-def read_header(path: Path, engine: sa.Engine) -> tuple[LedgerHeader, Mapping[str, Any]]:
+def read_header(database: tables.Database) -> tuple[LedgerHeader, Mapping[str, Any]]:
     """The head, and the provenance in it as plain data.
 
     Raises:
@@ -90,24 +90,28 @@ def read_header(path: Path, engine: sa.Engine) -> tuple[LedgerHeader, Mapping[st
         UsageError: it is of an older or newer revision than today's.
         DamagedLedger: no driver has written it so.
     """
+    names, path = list(LedgerHeader.__dataclass_fields__), database.path
     try:
-        with engine.connect() as connection:
-            strange = connection.exec_driver_sql(tables.STRANGE).first()
+        with closing(tables.opened(path)) as connection:
+            strange = connection.execute(tables.STRANGE).fetchone()
             if strange is None:
                 upgrade.check(connection, path)
-            row = None if strange else connection.execute(sa.select(tables.sweep)).one()
-    except (sa.exc.SQLAlchemyError, UnicodeDecodeError) as error:
+            query = f"SELECT {', '.join(names)} FROM sweep"  # noqa: S608 ours
+            rows = [] if strange else connection.execute(query).fetchall()
+    except (sqlite3.Error, UnicodeDecodeError) as error:
         raise StorageError(f"{path}: is no readable ledger ({tables.reason(error)})") from error
     with tables.outside(path):
-        if row is None:
-            raise DecodeError(f"it has a {' '.join(strange or ())}, which no driver makes")
-        head: LedgerHeader = codec.read(LedgerHeader, dict(row._mapping))
+        if strange:
+            raise DecodeError(f"it has a {' '.join(strange)}, which no driver makes")
+        if len(rows) != 1:
+            raise DecodeError(f"its table sweep has {len(rows)} rows, not one")
+        head: LedgerHeader = codec.read(LedgerHeader, dict(zip(names, rows[0], strict=True)))
         if not isinstance(codec.parse(head.spec), dict):
             raise DecodeError("its spec is no mapping")
         return head, vars(codec.read(Provenance, codec.parse(head.provenance)))
 
 
-InTransaction = Callable[[sa.Connection], None]
+InTransaction = Callable[[sqlite3.Connection], None]
 
 
 def _dump(value: Any) -> str:
@@ -127,8 +131,8 @@ class Ledger:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self._engine = tables.connect(path)
-        head, self.provenance = read_header(path, self._engine)
+        self._database = tables.Database(path)
+        head, self.provenance = read_header(self._database)
         self.sweep_id: str = head.id
         self.name: str = head.name
         self.spec: str = head.spec
@@ -138,25 +142,24 @@ class Ledger:
     def create(cls, path: Path, name: str, spec: str, provenance: Mapping[str, Any]) -> "Ledger":
         """Make the file of a new sweep; `spec` is canonical JSON."""
         tables.keep_journal(path)
-        engine = tables.connect(path)
-        with tables.outside(path), tables.writing(engine) as connection:
-            tables.metadata.create_all(connection)
+        with (
+            closing(tables.Database(path)) as database,
+            database.writing() as connection,
+        ):
+            for statement in tables.SCHEMA.strip().split(";\n"):
+                connection.execute(statement)
             upgrade.stamp(connection)
             lease.begin(connection)
-            row = {
-                "id": uuid.uuid4().hex,
-                "name": name,
-                "spec": spec,
-                "provenance": _dump(provenance),
-                "created_at": time.time(),
-            }
-            connection.execute(tables.sweep.insert().values(row))
-        engine.dispose()
+            row = (uuid.uuid4().hex, name, spec, _dump(provenance), time.time())
+            connection.execute(
+                "INSERT INTO sweep (id, name, spec, provenance, created_at) VALUES (?, ?, ?, ?, ?)",
+                row,
+            )
         return cls(path)
 
     def close(self) -> None:
         """Let go of the file."""
-        self._engine.dispose()
+        self._database.close()
 
     # ---- writing ----------------------------------------------------------------------------
 
@@ -171,7 +174,7 @@ class Ledger:
         It is the `term` in which the sweep is held, or a new one, taken from whoever has it.
         SweepLocked if it is over.
         """
-        with tables.outside(self.path), tables.writing(self._engine) as connection:
+        with self._database.writing() as connection:
             if term is None:
                 term = lease.take(connection)
             lease.check(connection, term)
@@ -189,7 +192,7 @@ class Ledger:
             IllegalMove: a trial may not go from its status to the new one; nothing was written.
             StorageError: the database refused (disk full, locked); nothing was written.
         """
-        with tables.outside(self.path), tables.writing(self._engine) as connection:
+        with self._database.writing() as connection:
             lease.check(connection, term)
             if in_transaction is not None:
                 in_transaction(connection)
@@ -197,125 +200,111 @@ class Ledger:
 
     def check(self, term: int) -> None:
         """Raises SweepLocked when `term` is over."""
-        with tables.outside(self.path), self._engine.connect() as connection:
+        with self._database.reading() as connection:
             lease.check(connection, term)
 
     def set_published(self, tracker: str, k: int, term: int | None = None) -> None:
         """Remember that `tracker` has all up to event `k`; SweepLocked if `term` is over."""
-        with tables.outside(self.path), tables.writing(self._engine) as connection:
+        with self._database.writing() as connection:
             if term is not None:
                 lease.check(connection, term)
             connection.execute(
-                tables.published.delete().where(tables.published.c.tracker == tracker)
+                "INSERT OR REPLACE INTO published (tracker, k) VALUES (?, ?)", (tracker, k)
             )
-            connection.execute(tables.published.insert().values(tracker=tracker, k=k))
 
     # ---- reading ----------------------------------------------------------------------------
 
     def published(self, tracker: str) -> int:
         """The number of the last event that `tracker` has; 0: none."""
-        query = sa.select(tables.published.c.k).where(tables.published.c.tracker == tracker)
-        with tables.outside(self.path), self._engine.connect() as connection:
-            return connection.execute(query).scalar() or 0
+        query = "SELECT k FROM published WHERE tracker = ?"
+        with self._database.reading() as connection:
+            found = connection.execute(query, (tracker,)).fetchone()
+            return found[0] if found else 0
 
     @property
     def last(self) -> int:
         """The number of the last event; 0: there is none."""
-        with tables.outside(self.path), self._engine.connect() as connection:
+        with self._database.reading() as connection:
             return _last(connection)
 
     def read(self, after: int = 0, limit: int | None = None) -> list[Recorded]:
         """Events with numbers above `after`, in order, with their results."""
-        query = (
-            sa.select(tables.events)
-            .where(tables.events.c.k > after)
-            .order_by(tables.events.c.k)
-            .limit(limit)
-        )
-        with tables.outside(self.path), self._engine.connect() as connection:
-            events = connection.execute(query).all()
-            if not events:
-                return []
-            has_rows = any(event.kind == Closed.kind for event in events)
-            rows = _rows(connection, events[0].k, events[-1].k) if has_rows else {}
-            return [_recorded(row, tuple(rows.get(row.k, ()))) for row in events]
+        query = f"{_EVENTS} WHERE k > ? ORDER BY k LIMIT ?"
+        with self._database.reading() as connection:
+            events = connection.execute(query, (after, -1 if limit is None else limit)).fetchall()
+            has_rows = any(kind == Closed.kind for _, _, _, kind, _ in events)
+            rows = _rows(connection, events[0][0], events[-1][0]) if has_rows else {}
+            return [_recorded(event, tuple(rows.get(event[0], ()))) for event in events]
 
     def newest(self, kind: str) -> Event | None:
         """The newest event of a kind that has no results; None: there is none."""
-        of_kind = tables.events.select().where(tables.events.c.kind == kind)
-        with tables.outside(self.path), self._engine.connect() as connection:
-            row = connection.execute(of_kind.order_by(tables.events.c.k.desc()).limit(1)).first()
+        query = f"{_EVENTS} WHERE kind = ? ORDER BY k DESC LIMIT 1"
+        with self._database.reading() as connection:
+            row = connection.execute(query, (kind,)).fetchone()
             return None if row is None else _recorded(row, ()).event
 
     def counts(self) -> dict[Status, int]:
         """How many trials have each status."""
-        columns = tables.replicas.c
-        query = sa.select(columns.trial, columns.status).where(columns.replica < FIRST_TEST)
-        with tables.outside(self.path), self._engine.connect() as connection:
+        query = "SELECT trial, status FROM replicas WHERE replica < ?"
+        with self._database.reading() as connection:
             groups: dict[int, list[Status]] = {}
-            for row in connection.execute(query).all():
-                groups.setdefault(row.trial, []).append(codec.read(Status, row.status))
+            for trial, status in connection.execute(query, (FIRST_TEST,)):
+                groups.setdefault(trial, []).append(codec.read(Status, status))
         return Counter(group_status(statuses) for statuses in groups.values())
 
     def results(self, trial: int, replica: int = 0) -> list[Row]:
         """All results of one replica, all keys, by iteration."""
-        columns = tables.results.c
         query = (
-            sa.select(tables.results)
-            .where((columns.trial == trial) & (columns.replica == replica))
-            .order_by(columns.iteration)
+            "SELECT iteration, metrics FROM results WHERE trial = ? AND replica = ? "
+            "ORDER BY iteration"
         )
-        with tables.outside(self.path), self._engine.connect() as connection:
-            return [read_row(row.iteration, row.metrics) for row in connection.execute(query)]
+        with self._database.reading() as connection:
+            return [read_row(*row) for row in connection.execute(query, (trial, replica))]
 
 
-def _rows(connection: sa.Connection, first: int, last: int) -> dict[int, list[Row]]:
+_EVENTS = "SELECT k, epoch, at, kind, body FROM events"
+
+
+def _rows(connection: sqlite3.Connection, first: int, last: int) -> dict[int, list[Row]]:
     """Event number → its results as they were recorded."""
     rows: dict[int, list[Row]] = {}
-    for table in (tables.results, tables.superseded):
-        columns = table.c
-        query = sa.select(columns.k, columns.iteration, columns.metrics)
-        for row in connection.execute(query.where(columns.k.between(first, last))):
-            rows.setdefault(row.k, []).append(read_row(row.iteration, row.metrics))
+    for table in ("results", "superseded"):
+        query = f"SELECT k, iteration, metrics FROM {table} WHERE k BETWEEN ? AND ?"  # noqa: S608
+        for k, iteration, metrics in connection.execute(query, (first, last)):
+            rows.setdefault(k, []).append(read_row(iteration, metrics))
     return {k: sorted(its, key=lambda row: row.iteration) for k, its in rows.items()}
 
 
-def _recorded(row: sa.Row[Any], results: tuple[Row, ...]) -> Recorded:
+def _recorded(event: tuple[Any, ...], results: tuple[Row, ...]) -> Recorded:
+    k, epoch, at, kind, body = event
     try:
-        term, at = codec.read(int, row.epoch), codec.read(float, row.at)
-        return Recorded(row.k, term, at, from_body(row.kind, row.body, results))
+        term, when = codec.read(int, epoch), codec.read(float, at)
+        return Recorded(k, term, when, from_body(kind, body, results))
     except DecodeError as error:
-        raise DecodeError(f"event {row.k}: {error}") from None
+        raise DecodeError(f"event {k}: {error}") from None
 
 
-def _last(connection: sa.Connection) -> int:
-    query = sa.select(tables.events.c.k).order_by(tables.events.c.k.desc()).limit(1)
-    return connection.execute(query).scalar() or 0
+def _last(connection: sqlite3.Connection) -> int:
+    (last,) = connection.execute("SELECT coalesce(max(k), 0) FROM events").fetchone()
+    return int(last)
 
 
-def _insert(connection: sa.Connection, term: int, events: Iterable[Event]) -> list[Recorded]:
-    k = _last(connection)
+def _insert(connection: sqlite3.Connection, term: int, events: Iterable[Event]) -> list[Recorded]:
     recorded: list[Recorded] = []
-    for event in events:
-        k += 1
-        record = Recorded(k, term, now(), event)
-        row = {
-            "k": k,
-            "epoch": term,
-            "at": record.at,
-            "kind": event.kind,
-            "trial": getattr(event, "trial", None),
-            "body": _dump(to_body(event)),
-        }
-        connection.execute(tables.events.insert().values(row))
+    for k, event in enumerate(events, start=_last(connection) + 1):
+        at, trial = now(), getattr(event, "trial", None)
+        connection.execute(
+            "INSERT INTO events (k, epoch, at, kind, trial, body) VALUES (?, ?, ?, ?, ?, ?)",
+            (k, term, at, event.kind, trial, _dump(to_body(event))),
+        )
         _set_status(connection, event)
         if isinstance(event, Closed):
             _insert_results(connection, k, event)
-        recorded.append(record)
+        recorded.append(Recorded(k, term, at, event))
     return recorded
 
 
-def _set_status(connection: sa.Connection, event: Event) -> None:
+def _set_status(connection: sqlite3.Connection, event: Event) -> None:
     match event:
         case Created():
             for replica in range(event.replicas):
@@ -327,42 +316,33 @@ def _set_status(connection: sa.Connection, event: Event) -> None:
             status = event.status
         case _:
             return
-    columns = tables.replicas.c
-    this = (columns.trial == event.trial) & (columns.replica == event.replica)
-    found = connection.execute(sa.select(columns.status).where(this)).scalar()
+    this = (event.trial, event.replica)
+    query = "SELECT status FROM replicas WHERE trial = ? AND replica = ?"
+    found = connection.execute(query, this).fetchone()
     if found is None:
-        _add_replica(connection, event.trial, event.replica)
-    was = Status.WAITING if found is None else codec.read(Status, found)
+        _add_replica(connection, *this)
+    was = Status.WAITING if found is None else codec.read(Status, *found)
     if status not in MOVES[was]:
         raise IllegalMove(event.trial, was, status)
-    connection.execute(tables.replicas.update().where(this).values(status=status))
+    change = "UPDATE replicas SET status = ? WHERE trial = ? AND replica = ?"
+    connection.execute(change, (status, *this))
 
 
-def _add_replica(connection: sa.Connection, trial: int, replica: int) -> None:
-    waiting = {"trial": trial, "replica": replica, "status": Status.WAITING}
-    connection.execute(tables.replicas.insert().values(waiting))
+def _add_replica(connection: sqlite3.Connection, trial: int, replica: int) -> None:
+    row = (trial, replica, Status.WAITING)
+    connection.execute("INSERT INTO replicas (trial, replica, status) VALUES (?, ?, ?)", row)
 
 
-def _insert_results(connection: sa.Connection, k: int, event: Closed) -> None:
-    old, new = tables.results.c, tables.superseded.c
-    this = (old.trial == event.trial) & (old.replica == event.replica)
-    passed = this & (old.iteration > event.source)
-    copied = [old[column.name] for column in new]
-    copy = tables.superseded.insert().from_select(list(new), sa.select(*copied).where(passed))
-    if connection.execute(copy).rowcount:
-        connection.execute(tables.results.delete().where(passed))
-    rows = [
-        {
-            "trial": event.trial,
-            "replica": event.replica,
-            "iteration": row.iteration,
-            "k": k,
-            "metrics": _dump(dict(row.metrics)),
-        }
-        for row in event.rows
-    ]
-    if rows:
-        connection.execute(tables.results.insert(), rows)
+def _insert_results(connection: sqlite3.Connection, k: int, event: Closed) -> None:
+    passed = "FROM results WHERE trial = ? AND replica = ? AND iteration > ?"
+    columns, after = "k, trial, replica, iteration, metrics", (event.trial, event.replica)
+    copy = f"INSERT INTO superseded ({columns}) SELECT {columns} {passed}"
+    if connection.execute(copy, (*after, event.source)).rowcount:
+        connection.execute(f"DELETE {passed}", (*after, event.source))
+    connection.executemany(
+        "INSERT INTO results (trial, replica, iteration, k, metrics) VALUES (?, ?, ?, ?, ?)",
+        [(*after, row.iteration, k, _dump(dict(row.metrics))) for row in event.rows],
+    )
 
 
 def iterate(ledger: Ledger, after: int = 0, batch: int = 500) -> Iterator[list[Recorded]]:

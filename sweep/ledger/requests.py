@@ -7,14 +7,13 @@ the next driver.
 """
 
 import json
+import sqlite3
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
 from typing import Any
-
-import sqlalchemy as sa
 
 from sweep.ledger import codec, tables
 
@@ -68,26 +67,22 @@ class Requests:
     """The requests of one sweep; `path` is its ledger's file."""
 
     def __init__(self, path: Path) -> None:
-        self._path = path
-        self._engine = tables.connect(path)
+        self._database = tables.Database(path)
         self._looked_at = float("-inf")
 
     def close(self) -> None:
         """Let go of the file."""
-        self._engine.dispose()
+        self._database.close()
 
     def ask(self, verb: Verb, body: Mapping[str, Any]) -> int:
         """Insert a row, durable when this returns; its number."""
-        newest = sa.select(sa.func.max(tables.events.c.epoch))
-        with tables.outside(self._path), tables.writing(self._engine) as connection:
-            row = {
-                "epoch": connection.execute(newest).scalar() or 0,
-                "at": time.time(),
-                "verb": verb,
-                "body": json.dumps(dict(body)),
-            }
-            inserted = connection.execute(tables.requests.insert().values(row))
-            return int(inserted.lastrowid)
+        with self._database.writing() as connection:
+            inserted = connection.execute(
+                "INSERT INTO requests (epoch, at, verb, body) "
+                "VALUES ((SELECT coalesce(max(epoch), 0) FROM events), ?, ?, ?)",
+                (time.time(), verb, json.dumps(dict(body))),
+            )
+            return int(inserted.lastrowid or 0)
 
     def news(self, every_s: float) -> list[Request]:
         """What is `pending`, looked up once in `every_s` seconds at most."""
@@ -99,33 +94,35 @@ class Requests:
 
     def pending(self) -> list[Request]:
         """The rows without an answer, in the order of their numbers."""
-        columns = tables.requests.c
-        query = sa.select(tables.requests).where(columns.answer.is_(None)).order_by(columns.number)
-        with tables.outside(self._path), self._engine.connect() as connection:
-            return [_request(row) for row in connection.execute(query)]
+        with self._database.reading() as connection:
+            return [_request(*row) for row in connection.execute(_PENDING)]
 
     def answer_to(self, number: int) -> Answer | None:
         """The answer to a request, or None if there is none yet."""
-        query = sa.select(tables.requests.c.answer).where(tables.requests.c.number == number)
-        with tables.outside(self._path), self._engine.connect() as connection:
-            text = connection.execute(query).scalar()
+        query = "SELECT answer FROM requests WHERE number = ?"
+        with self._database.reading() as connection:
+            (text,) = connection.execute(query, (number,)).fetchone() or (None,)
             return None if text is None else codec.read(Answer, codec.parse(text))
 
 
-def _request(row: sa.Row[Any]) -> Request:
-    body, term = codec.parse(row.body), codec.read(int, row.epoch)
+_PENDING = "SELECT number, epoch, verb, body FROM requests WHERE answer IS NULL ORDER BY number"
+
+
+def _request(number: int, epoch: object, verb: object, text: object) -> Request:
+    body, term = codec.parse(text), codec.read(int, epoch)
     codec.read(_Body, body)
-    return Request(codec.read(Verb, row.verb), body, row.number, term)
+    return Request(codec.read(Verb, verb), body, number, term)
 
 
-def answering(answers: Mapping[int, Answer]) -> Callable[[sa.Connection], None]:
+def answering(answers: Mapping[int, Answer]) -> Callable[[sqlite3.Connection], None]:
     """Writes answers by their requests' numbers, inside the transaction of their events."""
 
-    def write(connection: sa.Connection) -> None:
+    def write(connection: sqlite3.Connection) -> None:
         for number, answer in answers.items():
             raw = {"granted": answer.granted, "text": answer.text, "trials": list(answer.trials)}
-            row = {"answered_at": time.time(), "answer": json.dumps(raw)}
-            this = tables.requests.c.number == number
-            connection.execute(tables.requests.update().where(this).values(row))
+            connection.execute(
+                "UPDATE requests SET answered_at = ?, answer = ? WHERE number = ?",
+                (time.time(), json.dumps(raw), number),
+            )
 
     return write

@@ -3,11 +3,9 @@
 import os
 import re
 import sqlite3
-from contextlib import AbstractContextManager, closing
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, closing, contextmanager, suppress
 from pathlib import Path
-from typing import Any
-
-import sqlalchemy as sa
 
 from sweep.errors import DamagedLedger, StorageError
 from sweep.ledger.codec import DecodeError
@@ -29,107 +27,118 @@ _AWAY = frozenset(
     )
 )
 
-metadata = sa.MetaData()
-sweep = sa.Table(
-    "sweep",
-    metadata,
-    sa.Column("id", sa.String, primary_key=True),
-    sa.Column("name", sa.String, nullable=False),
-    sa.Column("spec", sa.Text, nullable=False),
-    sa.Column("provenance", sa.Text, nullable=False),
-    sa.Column("created_at", sa.Float, nullable=False),
-)
-events = sa.Table(
-    "events",
-    metadata,
-    sa.Column("k", sa.Integer, primary_key=True, autoincrement=False),
-    sa.Column("epoch", sa.Integer, nullable=False),
-    sa.Column("at", sa.Float, nullable=False),
-    sa.Column("kind", sa.String, nullable=False),
-    sa.Column("trial", sa.Integer, index=True),
-    sa.Column("body", sa.Text, nullable=False),
-)
-results = sa.Table(
-    "results",
-    metadata,
-    sa.Column("trial", sa.Integer, primary_key=True, autoincrement=False),
-    sa.Column("replica", sa.Integer, primary_key=True, autoincrement=False),
-    sa.Column("iteration", sa.Integer, primary_key=True, autoincrement=False),
-    sa.Column("k", sa.Integer, nullable=False, index=True),
-    sa.Column("metrics", sa.Text, nullable=False),
-)
-superseded = sa.Table(
-    "superseded",
-    metadata,
-    sa.Column("k", sa.Integer, primary_key=True, autoincrement=False),
-    sa.Column("trial", sa.Integer, nullable=False),
-    sa.Column("replica", sa.Integer, nullable=False),
-    sa.Column("iteration", sa.Integer, primary_key=True, autoincrement=False),
-    sa.Column("metrics", sa.Text, nullable=False),
-)
-replicas = sa.Table(
-    "replicas",
-    metadata,
-    sa.Column("trial", sa.Integer, primary_key=True, autoincrement=False),
-    sa.Column("replica", sa.Integer, primary_key=True, autoincrement=False),
-    sa.Column("status", sa.String, nullable=False),
-)
-published = sa.Table(
-    "published",
-    metadata,
-    sa.Column("tracker", sa.String, primary_key=True),
-    sa.Column("k", sa.Integer, nullable=False),
-)
-lease = sa.Table(
-    "lease",
-    metadata,
-    sa.Column("epoch", sa.Integer, primary_key=True, autoincrement=False),
-    sa.Column("host", sa.String),
-    sa.Column("kernel", sa.String, nullable=False),
-    sa.Column("pid", sa.Integer, nullable=False),
-    sa.Column("since", sa.Float, nullable=False),
-    sa.Column("renewed", sa.Integer, nullable=False),
-)
-requests = sa.Table(
-    "requests",
-    metadata,
-    sa.Column("number", sa.Integer, primary_key=True),
-    sa.Column("epoch", sa.Integer, nullable=False),
-    sa.Column("at", sa.Float, nullable=False),
-    sa.Column("verb", sa.String, nullable=False),
-    sa.Column("body", sa.Text, nullable=False),
-    sa.Column("answered_at", sa.Float),
-    sa.Column("answer", sa.Text),
-)
+#: Today's tables; how they came to be stands in `sweep.ledger.migrations`.
+SCHEMA = """
+CREATE TABLE sweep (
+    id VARCHAR NOT NULL,
+    name VARCHAR NOT NULL,
+    spec TEXT NOT NULL,
+    provenance TEXT NOT NULL,
+    created_at FLOAT NOT NULL,
+    PRIMARY KEY (id)
+);
+CREATE TABLE events (
+    k INTEGER NOT NULL,
+    epoch INTEGER NOT NULL,
+    at FLOAT NOT NULL,
+    kind VARCHAR NOT NULL,
+    trial INTEGER,
+    body TEXT NOT NULL,
+    PRIMARY KEY (k)
+);
+CREATE INDEX ix_events_trial ON events (trial);
+CREATE TABLE results (
+    trial INTEGER NOT NULL,
+    replica INTEGER NOT NULL,
+    iteration INTEGER NOT NULL,
+    k INTEGER NOT NULL,
+    metrics TEXT NOT NULL,
+    PRIMARY KEY (trial, replica, iteration)
+);
+CREATE INDEX ix_results_k ON results (k);
+CREATE TABLE superseded (
+    k INTEGER NOT NULL,
+    trial INTEGER NOT NULL,
+    replica INTEGER NOT NULL,
+    iteration INTEGER NOT NULL,
+    metrics TEXT NOT NULL,
+    PRIMARY KEY (k, iteration)
+);
+CREATE TABLE replicas (
+    trial INTEGER NOT NULL,
+    replica INTEGER NOT NULL,
+    status VARCHAR NOT NULL,
+    PRIMARY KEY (trial, replica)
+);
+CREATE TABLE published (
+    tracker VARCHAR NOT NULL,
+    k INTEGER NOT NULL,
+    PRIMARY KEY (tracker)
+);
+CREATE TABLE lease (
+    epoch INTEGER NOT NULL,
+    host VARCHAR,
+    kernel VARCHAR NOT NULL,
+    pid INTEGER NOT NULL,
+    since FLOAT NOT NULL,
+    renewed INTEGER NOT NULL,
+    PRIMARY KEY (epoch)
+);
+CREATE TABLE requests (
+    number INTEGER NOT NULL,
+    epoch INTEGER NOT NULL,
+    at FLOAT NOT NULL,
+    verb VARCHAR NOT NULL,
+    body TEXT NOT NULL,
+    answered_at FLOAT,
+    answer TEXT,
+    PRIMARY KEY (number)
+);
+"""
 
 
-def connect(path: Path) -> sa.Engine:
-    """An engine for an SQLite file with the settings that every file of ours needs.
+class Database:
+    """An SQLite file of ours: one connection, opened with the first transaction.
 
-    Full sync makes a commit survive a power cut; transactions take the write lock at once, since
-    one that reads first cannot wait for it later. A file in a folder in which one may not write can
-    be read.
+    What the database reports is raised as `outside` says. Full sync makes a commit survive a power
+    cut. A file in a folder in which one may not write can be read. Threads may use it in turn.
     """
-    engine = sa.create_engine(
-        sa.URL.create("sqlite", database=str(path)), creator=lambda: _opened(path)
-    )
 
-    @sa.event.listens_for(engine, "connect")
-    def _on_connect(connection: Any, _record: object) -> None:
-        connection.isolation_level = None  # we say BEGIN ourselves
-        for pragma in (
-            "synchronous=FULL",
-            "foreign_keys=ON",
-            "trusted_schema=OFF",
-        ):
-            connection.execute(f"PRAGMA {pragma}")
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._connection: sqlite3.Connection | None = None
 
-    @sa.event.listens_for(engine, "begin")
-    def _on_begin(connection: sa.Connection) -> None:
-        immediate = connection.get_execution_options().get("write", False)
-        connection.exec_driver_sql("BEGIN IMMEDIATE" if immediate else "BEGIN")
+    def close(self) -> None:
+        """Let go of the file; the next transaction opens it again."""
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            connection.close()
 
-    return engine
+    def reading(self) -> AbstractContextManager[sqlite3.Connection]:
+        """A transaction that only reads: all of it sees the file at one moment."""
+        return self._transaction("BEGIN")
+
+    def writing(self) -> AbstractContextManager[sqlite3.Connection]:
+        """A transaction that has the write lock from its beginning.
+
+        One that reads first cannot wait for the lock later.
+        """
+        return self._transaction("BEGIN IMMEDIATE")
+
+    @contextmanager
+    def _transaction(self, begin: str) -> Iterator[sqlite3.Connection]:
+        with outside(self.path):
+            if self._connection is None:
+                self._connection = opened(self.path)
+            connection = self._connection
+            connection.execute(begin)
+            try:
+                yield connection
+                connection.execute("COMMIT")
+            except BaseException:
+                with suppress(sqlite3.Error):  # it may have been rolled back by what went wrong
+                    connection.execute("ROLLBACK")
+                raise
 
 
 def keep_journal(path: Path) -> None:
@@ -144,11 +153,16 @@ def keep_journal(path: Path) -> None:
         database.execute(f"PRAGMA journal_mode={journal}")
 
 
-def _opened(path: Path) -> sqlite3.Connection:
-    """To read and write where one may; the engine's pool keeps each connection to its thread."""
+def opened(path: Path) -> sqlite3.Connection:
+    """A connection of which every transaction is begun in so many words; it writes where it may."""
     if os.access(path.parent, os.W_OK):
-        return sqlite3.connect(path, timeout=BUSY_S, check_same_thread=False)
-    return reading(path, check_same_thread=False)
+        connection = sqlite3.connect(path, timeout=BUSY_S, check_same_thread=False)
+    else:
+        connection = reading(path, check_same_thread=False)
+    connection.isolation_level = None
+    for pragma in ("synchronous=FULL", "foreign_keys=ON", "trusted_schema=OFF"):
+        connection.execute(f"PRAGMA {pragma}")
+    return connection
 
 
 def _is_shared(path: Path) -> bool:
@@ -188,11 +202,6 @@ def _is_closed_wal(path: Path) -> bool:
     return header[18:] == b"\x02\x02" and not path.with_name(f"{path.name}-wal").exists()
 
 
-def writing(engine: sa.Engine) -> AbstractContextManager[sa.Connection]:
-    """A transaction that has the write lock from its beginning."""
-    return engine.execution_options(write=True).begin()
-
-
 class outside:  # noqa: N801 reads as a phrase: with outside(path)
     """Turns what a database reports into one sentence that names the file."""
 
@@ -203,7 +212,7 @@ class outside:  # noqa: N801 reads as a phrase: with outside(path)
         return None
 
     def __exit__(self, _kind: object, error: BaseException | None, _trace: object) -> None:
-        if isinstance(error, sa.exc.SQLAlchemyError | sqlite3.Error | UnicodeDecodeError):
+        if isinstance(error, sqlite3.Error | UnicodeDecodeError):
             raise StorageError(f"the database {self._path}: {reason(error)}") from error
         if isinstance(error, DecodeError):
             raise DamagedLedger(self._path, str(error)) from error
@@ -211,8 +220,7 @@ class outside:  # noqa: N801 reads as a phrase: with outside(path)
 
 def reason(error: Exception) -> str:
     """What the database says, on one line."""
-    cause = error.orig if isinstance(error, sa.exc.DBAPIError) else error
-    return str(cause).splitlines()[0]
+    return str(error).splitlines()[0]
 
 
 #: What an SQLite file may hold that a driver never makes: what is computed when it is read.

@@ -11,10 +11,9 @@ transaction. Killed at any instant, the ledger is the old one or the new one.
 
 import os
 import sqlite3
+from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
-
-import sqlalchemy as sa
 
 from sweep.errors import StorageError, UsageError
 from sweep.ledger import lease, tables
@@ -24,9 +23,6 @@ from trainables.core import failpoints
 VERSION_TABLE = "sweep_schema"
 #: The scripts, ``r0001_first_tables.py`` and so on: one line of revisions, the last is today's.
 SCRIPTS = Path(__file__).parent / "migrations"
-_version = sa.Table(
-    VERSION_TABLE, sa.MetaData(), sa.Column("version_num", sa.String(32), primary_key=True)
-)
 
 
 def known() -> list[str]:
@@ -34,15 +30,22 @@ def known() -> list[str]:
     return sorted(script.name[1:5] for script in SCRIPTS.glob("r[0-9][0-9][0-9][0-9]_*.py"))
 
 
-def stamp(connection: sa.Connection) -> None:
+def stamp(connection: sqlite3.Connection) -> None:
     """Write into a new ledger that its tables are today's."""
-    _version.create(connection)
-    connection.execute(_version.insert().values(version_num=known()[-1]))
+    connection.execute(
+        f"CREATE TABLE {VERSION_TABLE} "
+        "(version_num VARCHAR(32) NOT NULL, PRIMARY KEY (version_num))"
+    )
+    connection.execute(f"INSERT INTO {VERSION_TABLE} VALUES (?)", (known()[-1],))  # noqa: S608 ours
 
 
-def of(connection: sa.Connection) -> str:
-    """The revision that a ledger says it has; SQLAlchemy's error if it says none."""
-    revision: str = connection.execute(sa.select(_version.c.version_num)).scalar_one()
+def of(connection: sqlite3.Connection) -> str:
+    """The revision that a ledger says it has; sqlite3's error if it says none."""
+    query = f"SELECT version_num FROM {VERSION_TABLE}"  # noqa: S608 ours
+    found = connection.execute(query).fetchall()
+    if len(found) != 1:
+        raise sqlite3.DatabaseError(f"{VERSION_TABLE} has {len(found)} rows, not one")
+    revision: str = found[0][0]
     return revision
 
 
@@ -68,7 +71,7 @@ def objection(revision: str, name: str) -> str:
     )
 
 
-def check(connection: sa.Connection, path: Path) -> None:
+def check(connection: sqlite3.Connection, path: Path) -> None:
     """Refuse a ledger that is not of today's revision.
 
     Raises:
@@ -85,14 +88,11 @@ def is_old(path: Path) -> bool:
         UsageError: it is newer.
         StorageError: it is no ledger.
     """
-    engine = tables.connect(path)
     try:
-        with engine.connect() as connection:
+        with closing(tables.opened(path)) as connection:
             revision = of(connection)
-    except sa.exc.SQLAlchemyError as error:
+    except sqlite3.Error as error:
         raise StorageError(f"{path}: is no readable ledger ({tables.reason(error)})") from error
-    finally:
-        engine.dispose()
     if revision not in known():
         raise UsageError(f"{path}: {objection(revision, path.resolve().parent.name)}")
     return revision != known()[-1]
@@ -109,24 +109,22 @@ def upgrade(path: Path, term: int) -> str:
         SweepLocked: somebody else has taken the sweep.
         StorageError: the disk or the database refused; the ledger is as it was.
     """
-    engine = tables.connect(path)
-    try:
-        with tables.outside(path), engine.connect() as connection:
-            before = of(connection)
-        copy = path.with_name(f"{path.name}.{before}")
-        _copy(path, copy)
-        failpoints.reach("ledger copied")
-        with tables.outside(path), tables.writing(engine) as connection:
-            lease.check(connection, term)
-            run_scripts(connection)
-            failpoints.reach("ledger upgraded")
-    finally:
-        engine.dispose()
+    with tables.outside(path), closing(tables.opened(path)) as connection:
+        before = of(connection)
+    copy = path.with_name(f"{path.name}.{before}")
+    _copy(path, copy)
+    failpoints.reach("ledger copied")
+    run_scripts(path, lambda connection: lease.check(connection, term))
     return f"{path.name} went from revision {before} to {known()[-1]}; {copy.name} is as it was"
 
 
-def run_scripts(connection: sa.Connection) -> None:
-    """Run the scripts that are missing, in the transaction that `connection` is in."""
+def run_scripts(path: Path, first: Callable[[sqlite3.Connection], None]) -> None:
+    """Run the scripts that are missing, all in one transaction, in which `first` is called first.
+
+    Raises:
+        StorageError: the disk or the database refused; the ledger is as it was.
+    """
+    import sqlalchemy as sa
     from alembic.operations import Operations
     from alembic.runtime.migration import MigrationContext
     from alembic.script import ScriptDirectory
@@ -136,9 +134,18 @@ def run_scripts(connection: sa.Connection) -> None:
         "version_table": VERSION_TABLE,
         "fn": lambda revision, _context: scripts._upgrade_revs("head", revision),
     }
-    context = MigrationContext.configure(connection, opts=options)
-    with Operations.context(context):
-        context.run_migrations()
+    with tables.outside(path), closing(tables.opened(path)) as raw:
+        engine = sa.create_engine("sqlite://", creator=lambda: raw, poolclass=sa.StaticPool)
+        try:
+            with engine.begin() as connection:
+                connection.exec_driver_sql("BEGIN IMMEDIATE")
+                first(raw)
+                context = MigrationContext.configure(connection, opts=options)
+                with Operations.context(context):
+                    context.run_migrations()
+                failpoints.reach("ledger upgraded")
+        except sa.exc.DBAPIError as error:
+            raise StorageError(f"the database {path}: {tables.reason(error)}") from error
 
 
 def _copy(path: Path, copy: Path) -> None:

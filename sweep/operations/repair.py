@@ -67,13 +67,14 @@ def _mend(folder: Folder, term: int, found: Found, say: Callable[[str], None]) -
 
 def _restate(folder: Folder, term: int) -> str:
     statuses = ledger_check.replay(folder.ledger).statuses
-    rows = [{"trial": t, "replica": r, "status": status} for (t, r), status in statuses.items()]
-    engine = tables.connect(folder.ledger)
-    with tables.outside(folder.ledger), tables.writing(engine) as connection:
+    rows = [(trial, replica, status) for (trial, replica), status in statuses.items()]
+    with (
+        contextlib.closing(tables.Database(folder.ledger)) as database,
+        database.writing() as connection,
+    ):
         lease.check(connection, term)
-        connection.execute(tables.replicas.delete())
-        connection.execute(tables.replicas.insert(), rows)
-    engine.dispose()
+        connection.execute("DELETE FROM replicas")
+        connection.executemany("INSERT INTO replicas VALUES (?, ?, ?)", rows)
     return "the statuses were worked out from the events again"
 
 

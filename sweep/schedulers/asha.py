@@ -20,6 +20,7 @@ A rung's value is the score at the first iteration at or past it; a missing scor
 import itertools
 import math
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
 from pydantic import BaseModel, Field
@@ -27,13 +28,13 @@ from pydantic import BaseModel, Field
 from sweep.errors import BadConfig
 from sweep.history.events import FINISHED, Goal, Status
 from sweep.history.history import History
+from sweep.history.order import AtLevel, Entry, Standing, unfinished
 from sweep.history.trial import Trial
 from sweep.schedulers import NOBODY_WAITS, NewTrial, Plan, Resume, SchedulerContext
 from sweep.schedulers._shared.rungs import (
+    Rung,
     RungOptions,
-    climbs,
     evidence,
-    ranked_at,
     standing,
     to_climb,
     top_rung,
@@ -140,27 +141,31 @@ class Scheduler(PerTrialStopping):
     def _promotions(self, history: History) -> Iterator[Resume]:
         for rung in reversed(range(len(self.levels) - 1)):
             level = self.levels[rung]
-            ranking = ranked_at([t for t in history.trials if t.reached(level)], level)
+            ranking = Rung(history, level)
             going_on = len(ranking) // self.eta
-            for place, (trial, _) in enumerate(ranking[:going_on], start=1):
-                if trial.status is Status.PAUSED and not trial.reached(self.levels[rung + 1]):
-                    why = f"{standing(ranking, place)} at rung {level:g}"
-                    goal = self._goal(rung + 1)
-                    yield Resume(
-                        trial.number,
-                        goal,
-                        f"promoted to rung {goal.at:g}: {why}",
-                        evidence(level, ranking, place, going_on),
-                    )
+            for entry in history.order(_Waiting(level, self.levels[rung + 1])):
+                trial = history.trials[entry[-1]]
+                place = ranking.place(trial)
+                if place > going_on:
+                    break
+                goal = self._goal(rung + 1)
+                yield Resume(
+                    trial.number,
+                    goal,
+                    f"promoted to rung {goal.at:g}: {standing(ranking, place)} at rung {level:g}",
+                    evidence(level, ranking, place, going_on),
+                )
 
     def _finishing(self, history: History) -> Iterator[Resume]:
         """The best trials that wait go on to the top rung; those on the way there count.
 
         None while a trial may still begin, or is on the way to a lower rung: promotions may follow.
         """
-        under_way = [trial for trial in history.trials if climbs(trial)]
+        if history.to_create:
+            return
+        under_way = history.ordered(Standing(Status.RUNNING), unfinished)
         top = self._goal(len(self.levels) - 1)
-        if history.to_create or any(trial.goal != top for trial in under_way):
+        if any(trial.goal != top for trial in under_way):
             return
         rest = [t for t in history.trials if t.status is Status.COMPLETED or waits(t)]
         ranking = [(trial, trial.score) for trial in history.ranked(rest)]
@@ -187,9 +192,10 @@ class Scheduler(PerTrialStopping):
 
     def _verdict(self, history: History, trial: Trial) -> Verdict:
         level = max(level for level in self.levels if trial.reached(level))
-        ranking = ranked_at([t for t in history.trials if t.reached(level)], level)
-        place = [other.number for other, _ in ranking].index(trial.number) + 1
-        going_on, best = _going_on([score for _, score in ranking], self.eta)
+        ranking = Rung(history, level)
+        place = ranking.place(trial)
+        best = len(ranking) if len(ranking) < self.eta else len(ranking) // self.eta
+        going_on = best + ranking.equals(best)  # the last that goes on takes its equals along
         what = "goes on" if place <= going_on else "stopped"
         few = f", fewer than {self.eta}" if len(ranking) < self.eta else ""
         equal = f", equal to place {best}" if best < place <= going_on else ""
@@ -203,10 +209,17 @@ def _has_left(trial: Trial, level: float) -> bool:
     return trial.time > level or (goal is not None and goal > level)
 
 
-def _going_on(scores: Sequence[float | None], eta: int) -> tuple[int, int]:
-    """How many of these scores, best first, go on from a rung; and without equals of the last."""
-    best = len(scores) if len(scores) < eta else len(scores) // eta
-    return sum(score == scores[best - 1] for score in scores[best:]) + best, best
+@dataclass(frozen=True)
+class _Waiting:
+    """Trials that wait at a rung to be promoted, by their score there, best first."""
+
+    level: float
+    following: float
+    """The next rung."""
+
+    def __call__(self, trial: Trial) -> Entry | None:
+        waits_here = trial.status is Status.PAUSED and not trial.reached(self.following)
+        return AtLevel(self.level)(trial) if waits_here else None
 
 
 def _levels(grace: float, top: float, eta: int) -> tuple[float, ...]:

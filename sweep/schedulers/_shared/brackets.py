@@ -11,7 +11,9 @@ order of arrival; slots that would wait begin the next bracket.
 A last bracket that ``trials`` does not fill is halved like the others, to at least one trial.
 """
 
+import itertools
 import math
+from bisect import bisect_right
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import ClassVar
@@ -22,6 +24,7 @@ from sweep import schedulers
 from sweep.errors import BadConfig
 from sweep.history.events import FINISHED, Goal, Status
 from sweep.history.history import History
+from sweep.history.order import living
 from sweep.history.trial import Trial
 from sweep.schedulers import NewTrial, Plan, Resume, SchedulerContext, Stop
 from sweep.schedulers._shared.rungs import (
@@ -78,15 +81,30 @@ class Brackets(schedulers.Scheduler):
             math.ceil((halvings + 1) * self.eta**s / (s + 1)) for s in range(halvings, -1, -1)
         )
 
-    def brackets(self, trials: int) -> Iterator[Bracket]:
-        """The brackets of so many trials, in their order."""
-        first = 0
+    def brackets(self, trials: int, first: int = 0) -> Iterator[Bracket]:
+        """The brackets of so many trials in their order, from that of trial `first` on."""
         while first < trials:
-            for place, size in enumerate(self.sizes):
-                if first < trials:
-                    s = len(self.levels) - 1 - place
-                    yield Bracket(s, first, min(size, trials - first), self.levels[place:])
-                first += size
+            bracket = self._bracket(first, trials)
+            yield bracket
+            first = bracket.first + bracket.size
+
+    def _bracket(self, number: int, trials: int) -> Bracket:
+        """The bracket to which a trial is dealt, of so many trials."""
+        round_began = number - number % sum(self.sizes)
+        firsts = list(itertools.accumulate(self.sizes[:-1], initial=round_began))
+        place = bisect_right(firsts, number) - 1
+        size = min(self.sizes[place], trials - firsts[place])
+        return Bracket(len(self.levels) - 1 - place, firsts[place], size, self.levels[place:])
+
+    def _unsettled(self, history: History, trials: int) -> Iterator[Bracket]:
+        """Those of so many trials in which one has not ended or is still to come, in order."""
+        end = 0
+        for (number,) in history.order(living):
+            if number >= end:
+                bracket = self._bracket(number, trials)
+                yield bracket
+                end = bracket.first + bracket.size
+        yield from self.brackets(trials, max(end, len(history.trials)))
 
     def rest(self, history: History) -> float:
         """What the brackets still take; a trial that ends before a rung is not replaced."""
@@ -114,7 +132,9 @@ class Brackets(schedulers.Scheduler):
         resume: list[Resume] = []
         fresh: list[NewTrial] = []
         trials, to_come = history.trials, history.to_create - len(history.waiting)
-        for bracket in self.brackets(len(trials) + to_come):
+        for bracket in self._unsettled(history, len(trials) + to_come):
+            if bracket.first >= len(trials) and len(fresh) >= free:
+                break
             self._halve(history, bracket, stop, resume)
             goal = Goal(bracket.rungs[0], top=self.levels[-1])
             members = trials[bracket.first : bracket.first + bracket.size]

@@ -14,6 +14,7 @@ Random numbers come from named streams of (sweep seed, number of the child).
 
 import math
 from abc import abstractmethod
+from bisect import bisect_left
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any
@@ -22,8 +23,10 @@ from pydantic import Field
 
 from sweep import schedulers
 from sweep.errors import BadConfig
+from sweep.history import order
 from sweep.history.events import FINISHED, Goal, Status
 from sweep.history.history import History
+from sweep.history.order import Entry
 from sweep.history.trial import Trial, rank_key
 from sweep.schedulers import Exploit, NewTrial, Plan, Resume, SchedulerContext, Stop
 from sweep.schedulers._shared.mutation import changes, check_names
@@ -165,18 +168,16 @@ class Population(schedulers.Scheduler):
     def _together(self, history: History, free: int) -> Plan:
         # A clone may be ahead of the population, which does not wait for it. Where all have ended,
         # new trials begin at the first level, and clones go on alone.
-        living = [trial for trial in history.trials if trial.status not in FINISHED]
-        members = [trial for trial in living if trial.clone_of is None]
+        members = history.order(_members)
         alone = not members and not history.to_create
-        goals = sorted({t.goal.at for t in (living if alone else members) if t.goal.at is not None})
-        newest = goals[-2:]
+        newest = _highest(history.order(_living) if alone else members)
         if history.to_create:
-            goal = goals[-1] if goals else self._after(0.0)
+            goal = newest[-1] if newest else self._after(0.0)
             return self._found(history, free, goal)
-        behind = [t for t in history.of(Status.PAUSED) if waits(t) and _is_behind(t, newest)]
+        behind = [t for t in _below(history, min(newest, default=0.0)) if waits(t)]
         if behind:
-            why = f"it was held while the others went on to {goals[-1]:g}"
-            catches_up = [Resume(t.number, Goal(goals[-1]), why) for t in behind]
+            why = f"it was held while the others went on to {newest[-1]:g}"
+            catches_up = [Resume(t.number, Goal(newest[-1]), why) for t in behind]
             return Plan(resume=tuple(catches_up[:free]))
         for level, following in zip(newest, [*newest[1:], None], strict=False):
             generation = self._generation(history, level)
@@ -188,11 +189,9 @@ class Population(schedulers.Scheduler):
 
     def _generation(self, history: History, level: float) -> Generation | None:
         """The population at a level, or None while some are on their way to it."""
-        expected = [
-            trial
-            for trial in history.trials
-            if (trial.goal.at or 0.0) >= level and born_at(trial) < level
-        ]
+        goals = history.order(_with_goal)
+        bound = [history.trials[number] for _, number in goals[bisect_left(goals, (level,)) :]]
+        expected = [trial for trial in bound if born_at(trial) < level]
         if not all(trial.status in FINISHED or _is_there(trial, level) for trial in expected):
             return None
         ranking = ranked_at([trial for trial in expected if trial.reached(level)], level)
@@ -236,20 +235,19 @@ class Population(schedulers.Scheduler):
     def _newest(self, history: History, trial: Trial) -> Generation:
         """All trials that have not ended, each with its score at its newest level."""
         scored: list[tuple[Trial, float | None]] = []
-        for other in history.trials:
+        for other in history.ordered(order.living):
             level = self._upto(other.time)
-            lives = other.status not in FINISHED and born_at(other) < other.time
-            if lives and level is not None:
+            if level is not None and born_at(other) < other.time:
                 scored.append((other, other.score_at(level)))
         ranking = sorted(scored, key=lambda pair: rank_key(*pair))
         return Generation(self._upto(trial.time) or 0.0, ranking, self._count(len(ranking)))
 
     def _found(self, history: History, free: int, goal: float) -> Plan:
-        begins = [trial.time for trial in history.waiting]
-        begins += [0.0] * history.to_create
+        count = max(0, min(free, history.to_create))
+        begins = [*(trial.time for trial in history.waiting), *[0.0] * count][:count]
         goals = [goal if time < goal else self._after(time) for time in begins]
-        fresh = [NewTrial(Goal(at), f"a member of the population; to {at:g}") for at in goals]
-        return Plan(fresh=tuple(fresh[: max(0, min(free, history.to_create))]))
+        fresh = (NewTrial(Goal(at), f"a member of the population; to {at:g}") for at in goals)
+        return Plan(fresh=tuple(fresh))
 
     def _count(self, size: int) -> int:
         return min(math.ceil(size * self.options.quantile_fraction), size // 2)
@@ -307,9 +305,40 @@ def _resume(trial: Trial, generation: Generation, goal: Goal) -> Resume:
     return Resume(trial.number, goal, why, generation.evidence(trial))
 
 
-def _is_behind(trial: Trial, levels: Sequence[float]) -> bool:
-    """Whether the trial waits at a level at which no comparison is made any more."""
-    return trial.goal.at is not None and trial.goal.at < min(levels, default=0.0)
+# ---- trials by their goals ------------------------------------------------------------------
+
+
+def _with_goal(trial: Trial) -> Entry | None:
+    """Trials with a goal, by the level."""
+    return None if trial.goal.at is None else (trial.goal.at, trial.number)
+
+
+def _living(trial: Trial) -> Entry | None:
+    """Trials that have not ended, by their goals; those without one come first."""
+    at = -math.inf if trial.goal.at is None else trial.goal.at
+    return None if trial.status in FINISHED else (at, trial.number)
+
+
+def _members(trial: Trial) -> Entry | None:
+    """The same without clones, which may be ahead of the population."""
+    return _living(trial) if trial.clone_of is None else None
+
+
+def _highest(entries: Sequence[Entry]) -> list[float]:
+    """The highest two goals of these entries, ascending."""
+    goals: list[float] = []
+    end = len(entries)
+    while end and len(goals) < 2 and entries[end - 1][0] > -math.inf:
+        goals.insert(0, entries[end - 1][0])
+        end = bisect_left(entries, (goals[0],))
+    return goals
+
+
+def _below(history: History, level: float) -> list[Trial]:
+    """Trials that have not ended and whose goals are below a level, by number."""
+    entries = history.order(_living)
+    first, end = bisect_left(entries, (-math.inf, math.inf)), bisect_left(entries, (level,))
+    return [history.trials[number] for number in sorted(entry[-1] for entry in entries[first:end])]
 
 
 def _is_there(trial: Trial, level: float) -> bool:

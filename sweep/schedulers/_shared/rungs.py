@@ -1,11 +1,16 @@
 """What schedulers with rungs share: their options, the top rung, and the numbers of a ranking."""
 
+import math
+from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
+from typing import Protocol
 
 from pydantic import Field
 
 from sweep.errors import BadConfig
 from sweep.history.events import Evidence, Status
+from sweep.history.history import History
+from sweep.history.order import AtLevel
 from sweep.history.trial import Trial, rank_key
 from sweep.schedulers import SchedulerContext
 from trainables.core.settings import Settings
@@ -89,7 +94,14 @@ def waits(trial: Trial) -> bool:
     return trial.status is Status.PAUSED and not trial.unfinished
 
 
-def standing(ranking: Sequence[tuple[Trial, float | None]], place: int) -> str:
+class Ranking(Protocol):
+    """Trials with their scores, best first."""
+
+    def __len__(self) -> int: ...
+    def __getitem__(self, place: int, /) -> tuple[Trial, float | None]: ...
+
+
+def standing(ranking: Ranking, place: int) -> str:
     """The score and the place (from 1) of a trial in a ranking, in words."""
     trial, score = ranking[place - 1]
     value = "no score" if score is None else f"{trial.objective.metric} {score:.6g}"
@@ -100,6 +112,37 @@ def ranked_at(trials: Sequence[Trial], level: float) -> list[tuple[Trial, float 
     """Trials with their scores at a level, best first; a missing score is last."""
     scored = [(trial, trial.score_at(level)) for trial in trials]
     return sorted(scored, key=lambda pair: rank_key(*pair))
+
+
+class Rung(Ranking):
+    """The trials that have reached a level, with their scores there, best first.
+
+    It is kept up while results come in: who asks for a place does not look at the others.
+    """
+
+    def __init__(self, history: History, level: float) -> None:
+        self._trials = history.trials
+        self._level = level
+        self._entries = history.order(AtLevel(level))
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    def __getitem__(self, place: int, /) -> tuple[Trial, float | None]:
+        trial = self._trials[self._entries[place][-1]]
+        return trial, trial.score_at(self._level)
+
+    def place(self, trial: Trial) -> int:
+        """Where one of them stands, from 1."""
+        return bisect_left(self._entries, rank_key(trial, trial.score_at(self._level))) + 1
+
+    def equals(self, place: int) -> int:
+        """How many behind the one at `place`, from 1, have the same score."""
+        missing, cost, _ = self._entries[place - 1]
+        if missing:  # no score equals no score, but NaN equals nothing
+            _, score = self[place - 1]
+            return sum(self[other][1] == score for other in range(place, len(self)))
+        return bisect_right(self._entries, (missing, cost, math.inf)) - place
 
 
 def to_climb(levels: Sequence[float], trials: Sequence[Trial], finals: Sequence[float]) -> float:
@@ -121,9 +164,7 @@ def climbs(trial: Trial) -> bool:
     return trial.status is Status.RUNNING or trial.unfinished
 
 
-def evidence(
-    level: float, ranking: Sequence[tuple[Trial, float | None]], place: int, going_on: int
-) -> Evidence:
+def evidence(level: float, ranking: Ranking, place: int, going_on: int) -> Evidence:
     """The numbers of a decision about the trial at `place`, where the first `going_on` go on.
 
     Of a long ranking: its head, and the neighbours of the cut and of the trial itself.

@@ -209,13 +209,13 @@ def test_a_birth_stays_while_its_child_may_go_on(
 
 def test_all_trials_are_ranked_once_however_many_there_are(monkeypatch: pytest.MonkeyPatch) -> None:
     past = history_of(*[(1, Status.COMPLETED, {9: 10, 10: 10})] * 50)
-    ranked, calls = past.ranked(), list[str]()
+    best, calls = past.best, list[str]()
 
-    def rank() -> list[Trial]:
+    def rank(_past: History) -> Trial | None:
         calls.append("once")
-        return ranked
+        return best
 
-    monkeypatch.setattr(past, "ranked", rank)
+    monkeypatch.setattr(History, "best", property(rank))
     gone, refused = dropped(past, 10)
     assert (len(gone), refused, calls) == (99, False, ["once"])
 

@@ -1,6 +1,7 @@
 """One driver per sweep: at once on one machine, by a lease between machines, by no clock's date."""
 
 import signal
+import sqlite3
 import subprocess
 import sys
 import threading
@@ -11,7 +12,6 @@ from pathlib import Path
 
 import psutil
 import pytest
-import sqlalchemy as sa
 
 from sweep.driver import launch
 from sweep.driver.driver import Driver
@@ -49,11 +49,11 @@ def elsewhere(folder: Folder, monkeypatch: pytest.MonkeyPatch) -> Lease:
     return lease.look(folder.ledger)
 
 
-def transact(folder: Folder, do: Callable[[sa.Connection], object]) -> None:
-    engine = tables.connect(folder.ledger)
-    with tables.writing(engine) as connection:
+def transact(folder: Folder, do: Callable[[sqlite3.Connection], object]) -> None:
+    database = tables.Database(folder.ledger)
+    with database.writing() as connection:
         do(connection)
-    engine.dispose()
+    database.close()
 
 
 def taken_over(folder: Folder) -> None:
@@ -107,10 +107,10 @@ def test_a_repair_says_what_it_waits_for_and_calls_it_no_repair(
     assert said[-1] == "there was none: the sweep is taken over"
 
 
-SIGNS: dict[str, Callable[[sa.Connection], object]] = {
+SIGNS: dict[str, Callable[[sqlite3.Connection], object]] = {
     "renewed": lambda connection: lease.renew(connection, 1),
     "an event": lambda connection: connection.execute(
-        tables.events.insert().values(k=1, epoch=1, at=0.0, kind="epoch", body="{}")
+        "INSERT INTO events (k, epoch, at, kind, body) VALUES (1, 1, 0.0, 'epoch', '{}')"
     ),
     "another holder": lease.take,
 }

@@ -1,7 +1,6 @@
 from pathlib import Path
 
 import pytest
-import sqlalchemy as sa
 
 from sweep.errors import IllegalMove, StorageError, SweepLocked
 from sweep.history.events import (
@@ -136,9 +135,9 @@ def test_what_trackers_have_is_remembered_for_each(ledger: Ledger) -> None:
 
 
 def test_the_file_is_in_wal_mode_with_full_sync(ledger: Ledger) -> None:
-    with tables.connect(ledger.path).connect() as connection:
-        assert connection.exec_driver_sql("PRAGMA journal_mode").scalar() == "wal"
-        assert connection.exec_driver_sql("PRAGMA synchronous").scalar() == 2
+    with tables.Database(ledger.path).reading() as connection:
+        assert connection.execute("PRAGMA journal_mode").fetchone() == ("wal",)
+        assert connection.execute("PRAGMA synchronous").fetchone() == (2,)
 
 
 def test_a_file_that_is_no_ledger_is_refused_by_name(tmp_path: Path) -> None:
@@ -150,8 +149,8 @@ def test_a_file_that_is_no_ledger_is_refused_by_name(tmp_path: Path) -> None:
 
 def test_what_the_database_reports_names_the_file(ledger: Ledger) -> None:
     term = begin(ledger)
-    with tables.writing(tables.connect(ledger.path)) as connection:
-        connection.execute(sa.text("DROP TABLE results"))
+    with tables.Database(ledger.path).writing() as connection:
+        connection.execute("DROP TABLE results")
     ledger.append(term, [created(), Opened(0, 0, 0, Goal(), "")])
     with pytest.raises(StorageError, match="no such table"):
         ledger.append(term, [closed((Row(1, {}),))])
@@ -174,6 +173,6 @@ def test_a_ledger_that_several_machines_share_needs_no_memory_of_one(
     monkeypatch.setattr(tables, "_MOUNTS", mounts)
     ledger = Ledger.create(root / "sweep.db", "demo", SPEC, {})
     begin(ledger)
-    with tables.connect(ledger.path).connect() as connection:
-        assert connection.exec_driver_sql("PRAGMA journal_mode").scalar() == mode
+    with tables.Database(ledger.path).reading() as connection:
+        assert connection.execute("PRAGMA journal_mode").fetchone() == (mode,)
     assert len(Ledger(ledger.path).read()) == 1

@@ -158,6 +158,7 @@ def test_the_decisions_of_a_whole_sweep_equal_the_published_algorithm() -> None:
         decided.append((number, asha_scheduler.levels.index(goal.at or 0)))
         status = Status.COMPLETED if goal.at == 9 else PAUSED
         past.trials[number] = trial(number, status, [values[number]] * int(goal.at or 0))
+        past.touch(number)
     assert decided == expected
 
 

@@ -172,6 +172,7 @@ def test_a_clone_takes_a_place_in_a_bracket() -> None:
     assert fresh.goal == Goal(1.0, top=9.0)
     past.trials[3] = at_the_first_rung(3)
     past.trials[3].clone_of = 0
+    past.touch(3)
     assert [resume.trial for resume in scheduler.plan(past.for_scheduler(), 8).resume] == [3]
 
 
