@@ -1,8 +1,8 @@
 """Where MLflow's copy of a sweep differs from its ledger, row by row.
 
-MLflow takes nothing back: where iterations were run again, the rows that came first stand, so there
-only their presence is compared. Runs that a person deleted are passed over. A run with rows that
-are wrong cannot be mended; it is set aside (deleted, no longer this sweep's) and sent anew.
+Rows in MLflow cannot be changed: where iterations were run again, the first rows stay, so only
+their presence is compared. Runs that a person deleted are ignored. A run with wrong rows cannot be
+repaired; it is set aside (deleted, no longer this sweep's) and sent again.
 """
 
 import math
@@ -26,33 +26,31 @@ from sweep.trackers._shared.mlflow_store import name_of, open_client, search
 if TYPE_CHECKING:
     from mlflow.entities import Run
 
-#: Slices that ended so were saved at their end; after others iterations may be run again.
+#: Ends of slices with a checkpoint at the end; after others iterations may be run again.
 SAVED_AT_ITS_END = frozenset({End.GOAL, End.TIME, End.DONE, End.ASKED})
-
-
+#: Key and milliseconds, which identify a row.
 Place = tuple[str, int]
-"""Key and milliseconds: which row it is."""
 
 
 class Difference(NamedTuple):
-    """One run that is not what it should be."""
+    """A run that is not what it should be."""
 
     text: str
     wrong: str = ""
-    """The id of a run that sending everything again does not mend; empty: it does."""
+    """The id of a run that sending everything again does not repair; empty if it does."""
 
 
 class Check:
-    """The sweep's runs beside what should stand there."""
+    """Compares the sweep's runs with what should be there."""
 
     def __init__(self, where: TrackerContext) -> None:
         self._where = where
         self._content = Content(where)
         self._keys: dict[str, RunKey] = {}
-        """Name of each run that should stand there → whose it is; the sweep's own is not named."""
+        """Name of each run that should exist → its trial and replica; without the sweep's own."""
         self._rows: dict[str, list[Value]] = {"": []}
         self._sure: dict[str, float] = {}
-        """Name → the last iteration that was run once; absent: all were."""
+        """Name → the last iteration that was run once; absent if all were."""
         for records in where.earlier(math.inf):
             self._take(records)
         self._client = open_client(where)
@@ -63,23 +61,19 @@ class Check:
             self._runs.setdefault(name_of(run), []).append(run)
 
     def differences(self) -> Iterator[Difference]:
-        """Every run that differs, with the first thing in which it does."""
+        """Every run that differs."""
         names = ["", *self._keys]
-        yield from (
-            Difference(
-                f"the run of trial {name}, of which the ledger knows nothing", run.info.run_id
-            )
-            for name in sorted(self._runs.keys() - set(names))
-            for run in self._runs[name]
-            if run.info.lifecycle_stage == "active"
-        )
+        for name in sorted(self._runs.keys() - set(names)):
+            unknown = f"the run of trial {name}, of which the ledger knows nothing"
+            for run in _active(self._runs[name]):
+                yield Difference(unknown, run.info.run_id)
         for name in names:
             title = f"trial {name}" if name else "the sweep's run"
             for problem, wrong in self._compare(name):
                 yield Difference(f"{title}: {problem}", wrong)
 
     def set_aside(self) -> int:
-        """Take the runs away that are wrong; returns how many."""
+        """Delete the runs that are wrong; returns how many."""
         wrong = {difference.wrong for difference in self.differences() if difference.wrong}
         for run in sorted(wrong):
             self._client.set_tag(run, "sweep.id", f"{self._where.sweep_id} (set aside)")
@@ -102,11 +96,11 @@ class Check:
             self._sure[""] = 0
 
     def _compare(self, name: str) -> Iterator[tuple[str, str]]:
-        """What is wrong with a trial's run, or with the sweep's, and which run cannot be mended."""
+        """What is wrong with a trial's run, or the sweep's, and which run cannot be repaired."""
         runs = self._runs.get(name, [])
         if not runs:
             yield "has no run", ""
-        active = [run for run in runs if run.info.lifecycle_stage == "active"]
+        active = _active(runs)
         for extra in active[1:]:
             yield f"has a second run {extra.info.run_id}", extra.info.run_id
         for run in active[:1]:
@@ -171,6 +165,10 @@ class Check:
             for row in self._client.get_metric_history(run.info.run_id, metric):
                 standing.setdefault((metric, row.timestamp), []).append(row.value)
         return standing
+
+
+def _active(runs: Sequence["Run"]) -> list["Run"]:
+    return [run for run in runs if run.info.lifecycle_stage == "active"]
 
 
 def _same(due: float, seen: float) -> bool:
