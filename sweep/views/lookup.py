@@ -2,6 +2,7 @@
 
 import contextlib
 import fcntl
+import io
 import json
 import os
 from dataclasses import dataclass
@@ -143,23 +144,13 @@ def _log_of(path: Path) -> str:
             read = os.pread(file, LOG_BYTES, max(0, size - LOG_BYTES))
     except FileNotFoundError:
         return ""
-    shown = _last_lines(read, LOG_LINES)
-    if len(read) < size and len(shown) == len(read) and b"\n" in read.rstrip(b"\n"):
-        shown = read.partition(b"\n")[2]  # the first line is not whole
+    lines = io.BytesIO(read).readlines()
+    if len(read) < size and len(lines) > 1:
+        del lines[0]  # it is not whole
+    shown = b"".join(lines[-LOG_LINES:])
     before = size - len(shown)
-    text = shown.decode(errors="replace")
-    if before == 0:
-        return text
-    return f"({before} bytes before this are left out; all of it is in {path})\n{text}"
-
-
-def _last_lines(text: bytes, most: int) -> bytes:
-    start = len(text.rstrip(b"\n"))
-    for _ in range(most):
-        start = text.rfind(b"\n", 0, start)
-        if start < 0:
-            return text
-    return text[start + 1 :]
+    head = f"({before} bytes before this are left out; all of it is in {path})\n" if before else ""
+    return head + shown.decode(errors="replace")
 
 
 def read_results(folder: Folder, replica: Replica) -> list[Row]:

@@ -23,6 +23,7 @@ from sweep.history.trial import Trial
 from sweep.ledger import folder as folders
 from sweep.ledger.folder import Folder
 from sweep.schedulers import Scheduler
+from sweep.schedulers._shared.rungs import climbs
 from sweep.spec import SweepSpec
 from sweep.spec.stopping import COUNTERS
 from sweep.views.reading import SchedulerInfo
@@ -159,8 +160,6 @@ class _Work:
             return min(_time(replica, notes), self._full)
         return _share(replica, self._aim, notes)
 
-    # ---- later seeds ------------------------------------------------------------------------
-
     @property
     def _joined(self) -> float:
         return math.fsum(self._measured(replica, self._notes) for replica in self._later)
@@ -181,8 +180,6 @@ class _Work:
         first = math.fsum(self._at.values())
         as_before = rest * joined / (first + self._full)
         return max(as_before, (self._aim.seeds - 1) * self._full - joined, 0.0)
-
-    # ---- by how long trials last ------------------------------------------------------------
 
     def _by_lengths(self) -> float:
         """What is left, estimated from how long the ended trials lasted.
@@ -260,7 +257,7 @@ class _Lengths:
 
 def _climbs(trial: Trial) -> bool:
     """Whether the trial has not begun, or is on the way to a goal."""
-    return trial.status in (Status.RUNNING, Status.WAITING) or trial.unfinished
+    return trial.status is Status.WAITING or climbs(trial)
 
 
 def _members(history: History) -> list[Trial]:

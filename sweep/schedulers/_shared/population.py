@@ -173,7 +173,9 @@ class Population(schedulers.Scheduler):
         if history.to_create:
             goal = goals[-1] if goals else self._after(0.0)
             return self._found(history, free, goal)
-        behind = [t for t in history.of(Status.PAUSED) if waits(t) and _is_behind(t, newest)]
+        paused = [trial for trial in history.of(Status.PAUSED) if waits(trial)]
+        compared = min(newest, default=0.0)
+        behind = [t for t in paused if t.goal.at is not None and t.goal.at < compared]
         if behind:
             why = f"it was held while the others went on to {goals[-1]:g}"
             catches_up = [Resume(t.number, Goal(goals[-1]), why) for t in behind]
@@ -305,11 +307,6 @@ def _stops(losers: Losers) -> tuple[Stop, ...]:
 def _resume(trial: Trial, generation: Generation, goal: Goal) -> Resume:
     why = f"goes on: {generation.standing(trial)}"
     return Resume(trial.number, goal, why, generation.evidence(trial))
-
-
-def _is_behind(trial: Trial, levels: Sequence[float]) -> bool:
-    """Whether the trial waits at a level at which no comparison is made any more."""
-    return trial.goal.at is not None and trial.goal.at < min(levels, default=0.0)
 
 
 def _is_there(trial: Trial, level: float) -> bool:

@@ -6,6 +6,7 @@ repaired; it is set aside (deleted, no longer this sweep's) and sent again.
 """
 
 import math
+from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -48,7 +49,8 @@ class Check:
         self._content = Content(where)
         self._keys: dict[str, RunKey] = {}
         """Name of each run that should exist → its trial and replica; without the sweep's own."""
-        self._rows: dict[str, list[Value]] = {"": []}
+        self._due: dict[str, dict[Place, Value]] = defaultdict(dict)
+        """Name → the rows that should be there."""
         self._sure: dict[str, float] = {}
         """Name → the last iteration that was run once; absent if all were."""
         for records in where.earlier(math.inf):
@@ -82,10 +84,10 @@ class Check:
 
     def _take(self, records: Sequence[Recorded]) -> None:
         changes = self._content.extend(records)
-        for run, rows in changes.runs.items():
-            self._keys[run_name(*run)] = run
-            self._rows.setdefault(run_name(*run), []).extend(rows)
-        self._rows[""] += changes.sweep
+        self._keys |= {run_name(*run): run for run in changes.runs}
+        new = {"": changes.sweep, **{run_name(*run): rows for run, rows in changes.runs.items()}}
+        for name, row in ((name, row) for name, rows in new.items() for row in rows):
+            self._due[name].setdefault((row.key, row.time), row)
         for closed in (r.event for r in records if isinstance(r.event, Closed)):
             if closed.end in SAVED_AT_ITS_END and not closed.skipped:
                 continue
@@ -104,7 +106,7 @@ class Check:
         for extra in active[1:]:
             yield f"has a second run {extra.info.run_id}", extra.info.run_id
         for run in active[:1]:
-            due, standing = self._due(name), self._standing(run)
+            due, standing = self._due[name], self._standing(run)
             for problem in (*self._wrong_rows(name, due, standing), *self._settings(name, run)):
                 yield problem, run.info.run_id
             if lacking := len(self._parameters(name).keys() - run.data.params.keys()):
@@ -152,12 +154,6 @@ class Check:
         if wrong:
             first = f"{wrong[0].key} at step {wrong[0].step}"
             yield f"{len(wrong)} rows have another value, the first is {first}"
-
-    def _due(self, name: str) -> dict[Place, Value]:
-        rows: dict[Place, Value] = {}
-        for row in self._rows.get(name, []):
-            rows.setdefault((row.key, row.time), row)
-        return rows
 
     def _standing(self, run: "Run") -> dict[Place, list[float]]:
         standing: dict[Place, list[float]] = {}
