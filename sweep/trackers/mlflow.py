@@ -103,7 +103,7 @@ class Tracker(trackers.Tracker):
             raise StorageError("somebody else has set its server (tracking-uri); see `sweep sync`")
         if where.tracking_uri is None and not tables.has(where.folder.mlflow, "experiments"):
             return [f"has no experiment {where.name}"]
-        return [difference.text for difference in Check(self._where).differences()]
+        return [text for text, _ in Check(self._where).differences()]
 
     def set_aside(self) -> None:
         """Remove what sending everything again would not repair.
@@ -162,20 +162,17 @@ class _Copy:
     def publish(self, records: Sequence[Recorded]) -> None:
         """Write what `records` change: of each trial its rows first, then its status."""
         changes = self._content.extend(records)
-        parent = self._parent()
+        tags = self._content.sweep_tags()
+        parent = self._run("", self._where.name, tags, self._where.created_at)
         for (number, replica), rows in sorted(changes.runs.items()):
             trial = self._content.history.trials[number]
             run = self._write_trial(parent, trial, rows if replica == WHOLE else ())
             if replica != WHOLE:
                 self._write_replica(run, self._content.history.replica(number, replica), rows)
-        self._write(parent, changes.sweep, self._content.sweep_tags(), {})
+        self._write(parent, changes.sweep, tags, {})
         parent.newest = self.k
         ended = self._content.history.ended
         self._set_status(parent, SWEEP_STATUS[ended], self._content.ended_at if ended else None)
-
-    def _parent(self) -> _Run:
-        tags = self._content.sweep_tags()
-        return self._run("", self._where.name, tags, self._where.created_at)
 
     def _write_trial(self, parent: _Run, trial: Trial, rows: Sequence[Value]) -> _Run:
         tags = {PARENT: parent.id, **self._content.trial_tags(trial)}

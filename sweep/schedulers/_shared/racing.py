@@ -188,16 +188,14 @@ def _gathered(history: History) -> Iterator[tuple[float, list[Trial]]]:
     ]
     levels = {trial.goal.at for trial in racing if _standing(trial) is Status.PAUSED}
     for level in sorted({*(at for at in levels if at is not None), math.inf}, reverse=True):
-        there = [trial for trial in racing if _is_at(trial, level)]
+        there = [
+            trial
+            for trial in racing
+            if (_rests_at(trial, level) if math.isinf(level) else trial.reached(level))
+        ]
         scored = [trial for trial, score in ranked_at(there, level) if score is not None]
         if scored:
             yield level, scored
-
-
-def _is_at(trial: Trial, level: float) -> bool:
-    if not math.isinf(level):
-        return trial.reached(level)
-    return _standing(trial) is Status.COMPLETED
 
 
 def _standing(trial: Trial) -> Status:

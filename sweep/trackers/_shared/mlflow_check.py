@@ -8,7 +8,7 @@ repaired; it is set aside (deleted, no longer this sweep's) and sent again.
 import math
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from sweep.history.events import Closed, End, Recorded
 from sweep.trackers import TrackerContext
@@ -33,14 +33,6 @@ SAVED_AT_ITS_END = frozenset({End.GOAL, End.TIME, End.DONE, End.ASKED})
 Place = tuple[str, int]
 
 
-class Difference(NamedTuple):
-    """A run that is not what it should be."""
-
-    text: str
-    wrong: str = ""
-    """The id of a run that sending everything again does not repair; empty if it does."""
-
-
 class Check:
     """Compares the sweep's runs with what should be there."""
 
@@ -62,21 +54,21 @@ class Check:
         for run in found:
             self._runs.setdefault(name_of(run), []).append(run)
 
-    def differences(self) -> Iterator[Difference]:
-        """Every run that differs."""
+    def differences(self) -> Iterator[tuple[str, str]]:
+        """Each difference, and its run's id if sending everything again does not repair it."""
         names = ["", *self._keys]
         for name in sorted(self._runs.keys() - set(names)):
             unknown = f"the run of trial {name}, of which the ledger knows nothing"
             for run in _active(self._runs[name]):
-                yield Difference(unknown, run.info.run_id)
+                yield unknown, run.info.run_id
         for name in names:
             title = f"trial {name}" if name else "the sweep's run"
             for problem, wrong in self._compare(name):
-                yield Difference(f"{title}: {problem}", wrong)
+                yield f"{title}: {problem}", wrong
 
     def set_aside(self) -> int:
         """Delete the runs that are wrong; returns how many."""
-        wrong = {difference.wrong for difference in self.differences() if difference.wrong}
+        wrong = {run for _, run in self.differences() if run}
         for run in sorted(wrong):
             self._client.set_tag(run, "sweep.id", f"{self._where.sweep_id} (set aside)")
             self._client.delete_run(run)
