@@ -8,18 +8,7 @@ from typing import Any
 
 import click
 
-from sweep.cli.options import (
-    answering,
-    find_sweep,
-    jobs_option,
-    json_option,
-    override_options,
-    overrides,
-    root_option,
-    say,
-    wait_option,
-    waitable,
-)
+from sweep.cli import options
 
 #: Seconds between two lines of progress; on a terminal, one line is redrawn.
 _EVERY_S, _REDRAWN_EVERY_S = 2.0, 0.5
@@ -33,28 +22,28 @@ PATIENCE_S = 60.0
 
 @click.command()
 @click.argument("space")
-@override_options
-@jobs_option
+@options.override_options
+@options.jobs_option
 @click.option(
     "--for",
     "longest_s",
     type=click.FloatRange(min=0, min_open=True),
-    callback=waitable,
+    callback=options.waitable,
     default=60.0,
     metavar="SECONDS",
     help="How long the trainable may be tried out; what was not tried by then is named, "
     "and is no error; default: 60.",
 )
-@root_option
-@json_option
+@options.root_option
+@options.json_option
 def validate(space: str, **given: Any) -> None:
     """Check a spec, show what it would run and cost, and try its trainable out."""
     from sweep.cli import check_tables
     from sweep.driver import prepare
     from sweep.operations import validate as preview
 
-    with answering(given["as_json"]) as answer:
-        prepared = prepare.prepare(space, overrides(given))
+    with options.answering(given["as_json"]) as answer:
+        prepared = prepare.prepare(space, options.overrides(given))
         warmed = prepare.taken_over(prepared, given["root"])
         with _progress() as (show, every_s):
             seen = preview.validation(prepared, given["jobs"], given["longest_s"], show, every_s)
@@ -71,7 +60,7 @@ def _progress() -> Iterator[tuple[Callable[[str], None], float]]:
 
     console = Terminal(sys.stderr)
     if not console.live:
-        yield lambda text: say(printable(text)), _EVERY_S
+        yield lambda text: options.say(printable(text)), _EVERY_S
         return
     with console.status("") as status:
         yield lambda text: status.update(Text(printable(text))), _REDRAWN_EVERY_S
@@ -93,14 +82,14 @@ def _progress() -> Iterator[tuple[Callable[[str], None], float]]:
     metavar="S",
     help="Seconds that one call of it may take; default: 60.",
 )
-@json_option
+@options.json_option
 def check_env(env: str, **given: Any) -> None:
     """Measure an environment: spaces, speed, faults, and what a checkpoint can hold of it."""
     from sweep import plugins
     from sweep.cli import check_tables
     from trainables.envs import check
 
-    with answering(given["as_json"]) as answer:
+    with options.answering(given["as_json"]) as answer:
         plugins.add_paths([str(Path.cwd())])
         config = _read(given["env_config"])
         answer(check.check(env, config, given["steps"], given["timeout"]), check_tables.env_report)
@@ -120,17 +109,17 @@ def _read(text: str | None) -> dict[str, Any]:
 @click.command()
 @click.argument("name")
 @click.option("--repair", is_flag=True, help="Mend what can be worked out from what is left.")
-@root_option
-@json_option
+@options.root_option
+@options.json_option
 def verify(name: str, repair: bool, **given: Any) -> int:
     """Check every checkpoint, the ledger, its copies and files; exit code 6 tells of damage."""
     from sweep.cli import check_tables
     from sweep.operations import repair as repairing
     from sweep.operations import verify as verifying
 
-    with answering(given["as_json"]) as answer:
-        folder = find_sweep(given["root"], name)
-        mended = repairing.repair(folder, say) if repair else None
+    with options.answering(given["as_json"]) as answer:
+        folder = options.find_sweep(given["root"], name)
+        mended = repairing.repair(folder, options.say) if repair else None
         found = verifying.verify(folder) if mended is None else mended.left
         data = {
             "name": name,
@@ -148,16 +137,16 @@ def verify(name: str, repair: bool, **given: Any) -> int:
 
 @click.command()
 @click.argument("name")
-@wait_option(PATIENCE_S, "a server that is away")
-@root_option
-@json_option
+@options.wait_option(PATIENCE_S, "a server that is away")
+@options.root_option
+@options.json_option
 def sync(name: str, wait: float, **given: Any) -> int:
     """Send what MLflow and Optuna's tables still miss, without training; exit code 4: not all."""
     from sweep.cli import check_tables
     from sweep.driver import sync as sending
 
-    with answering(given["as_json"]) as answer:
-        sent = sending.send(find_sweep(given["root"], name), say, wait)
+    with options.answering(given["as_json"]) as answer:
+        sent = sending.send(options.find_sweep(given["root"], name), options.say, wait)
         rows = [{"tracker": s.tracker, "sent": s.events, "missing": s.missing} for s in sent]
         answer({"name": name, "trackers": rows}, check_tables.sent)
         return AWAY if any(s.missing for s in sent) else 0

@@ -8,7 +8,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from sweep.cli.tables import Column, Data, table
+from sweep.cli.tables import Column, Data, section, table
 from sweep.views import formatting
 from trainables.envs.check import WIDTH
 from trainables.errors import printable
@@ -50,12 +50,7 @@ def preview(data: Data) -> RenderableType:
 
 
 def _warnings(warnings: Sequence[str]) -> list[RenderableType]:
-    return _section("did you mean this?", warnings) if warnings else []
-
-
-def _section(title: str, lines: Sequence[str]) -> list[RenderableType]:
-    text = "\n".join(f"  {printable(line)}" for line in lines)
-    return [Text(), Text(title, style="yellow"), Text(text)]
+    return section("did you mean this?", warnings, "yellow")
 
 
 def _costs(costs: Data | None) -> list[RenderableType]:
@@ -111,7 +106,7 @@ def _restore(differences: Sequence[str] | None) -> list[RenderableType]:
         return []
     if not differences:
         return [Text(), Text("save and restore: the next iteration is the same, to the bit")]
-    return _section("save and restore:", differences)
+    return section("save and restore:", differences, "yellow")
 
 
 def _cut_short(ended: Data | None) -> list[RenderableType]:
@@ -124,7 +119,7 @@ def _cut_short(ended: Data | None) -> list[RenderableType]:
         f"not tried: {'; '.join(ended['untried'])}",
         f"`--for SECONDS` allows it longer than {after} s",
     ]
-    return _section("the trainable was not tried to the end", lines)
+    return section("the trainable was not tried to the end", lines, "yellow")
 
 
 # -------------------------------------------------------------------------------------------------
@@ -133,10 +128,11 @@ def _cut_short(ended: Data | None) -> list[RenderableType]:
 
 def env_report(data: Data) -> RenderableType:
     """Facts, the level with its reasons, costs, faults."""
+    limit = data["time_limit"]
     rows: list[tuple[str, str]] = [
         ("observations", data["observation_space"]),
         ("actions", data["action_space"]),
-        ("time limit", _time_limit(data["time_limit"])),
+        ("time limit", "none" if limit is None else formatting.plural(limit, "step")),
         ("checkpoints", data["exactness"]),
         *(("", reason) for reason in data["reasons"]),
         ("speed", _speed(data)),
@@ -149,10 +145,6 @@ def env_report(data: Data) -> RenderableType:
         Text(printable(data["env"]), style="bold"),
         table(shown, ("", "l", itemgetter(0)), ("", "wrap", itemgetter(1)), head=False),
     )
-
-
-def _time_limit(steps: int | None) -> str:
-    return "none" if steps is None else formatting.plural(steps, "step")
 
 
 def _speed(data: Data) -> str:

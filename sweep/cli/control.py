@@ -4,18 +4,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from sweep.cli.options import (
-    F,
-    answering,
-    budget_option,
-    find_sweep,
-    jobs_option,
-    json_option,
-    max_disk_option,
-    read_budget,
-    root_option,
-    wait_option,
-)
+from sweep.cli import options
 
 if TYPE_CHECKING:
     from rich.text import Text
@@ -39,8 +28,12 @@ def answer_text(data: dict[str, Any]) -> "Text":
 PATIENCE_S = 60.0
 
 
-def _common(command: F) -> F:
-    for option in (json_option, root_option, wait_option(PATIENCE_S, "the driver's answer")):
+def _common(command: options.F) -> options.F:
+    for option in (
+        options.json_option,
+        options.root_option,
+        options.wait_option(PATIENCE_S, "the driver's answer"),
+    ):
         command = option(command)
     return command
 
@@ -90,13 +83,13 @@ def clone(
 @click.command("set")
 @click.argument("name")
 @click.option("--trials", type=click.IntRange(min=1), metavar="TOTAL", help="The new total.")
-@jobs_option
-@budget_option
-@max_disk_option
+@options.jobs_option
+@options.budget_option
+@options.max_disk_option
 @_common
 def set_(name: str, trials: int | None, jobs: int | None, **given: Any) -> None:
     """Change how many trials there shall be, how many run at once, or what they may cost."""
-    body = {"trials": trials, "jobs": jobs, **read_budget(given)}
+    body = {"trials": trials, "jobs": jobs, **options.read_budget(given)}
     changed = {key: value for key, value in body.items() if value}
     if not changed:
         raise click.UsageError("nothing to set; give --trials, --jobs, --budget or --max-disk")
@@ -107,8 +100,8 @@ def _ask(name: str, verb: str, body: dict[str, Any], given: dict[str, Any]) -> N
     from sweep.ledger.requests import Verb
     from sweep.operations import control_client
 
-    with answering(given["as_json"]) as answer:
-        folder = find_sweep(given["root"], name)
+    with options.answering(given["as_json"]) as answer:
+        folder = options.find_sweep(given["root"], name)
         asked = control_client.ask(folder, Verb(verb), body, given["wait"])
         done = asked.answer
         data = {

@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from sweep.cli.options import answering, find_sweep, json_option, root_option
+from sweep.cli import options
 
 
 @click.command("export-model")
@@ -19,23 +19,23 @@ from sweep.cli.options import answering, find_sweep, json_option, root_option
 @click.option(
     "--out", required=True, type=click.Path(path_type=Path), metavar="DIR", help="Where to."
 )
-@root_option
-@json_option
+@options.root_option
+@options.json_option
 def export_model(name: str, root: Path, **given: Any) -> None:
     """Write a trial's model and a card that says what it is into a folder of its own."""
     from sweep.cli import trial_tables
     from sweep.operations import export
 
-    with answering(given["as_json"]) as answer:
+    with options.answering(given["as_json"]) as answer:
         choice = export.Choice(given["trial"], given["checkpoint"], (given["form"],))
-        card = export.export_model(find_sweep(root, name), choice, given["out"])
+        card = export.export_model(options.find_sweep(root, name), choice, given["out"])
         answer({**card, "out": str(given["out"])}, trial_tables.card)
 
 
 @click.command()
 @click.argument("name", required=False)
 @click.option("--port", type=click.IntRange(1, 65535), default=5000, help="Default: 5000.")
-@root_option
+@options.root_option
 def ui(name: str | None, port: int, root: Path) -> int:
     """Open the MLflow page of all sweeps, or of one, until Ctrl-C."""
     from sweep.driver import sync
@@ -43,7 +43,7 @@ def ui(name: str | None, port: int, root: Path) -> int:
     from sweep.operations.mlflow_ui import Page
     from trainables.errors import printable
 
-    folder = None if name is None else find_sweep(root, name)
+    folder = None if name is None else options.find_sweep(root, name)
     if folder is not None and (kept := sync.recall(folder)):
         click.echo(printable(f"{name} is recorded at {without_password(kept.uri)}"))
         return 0
@@ -54,7 +54,7 @@ def ui(name: str | None, port: int, root: Path) -> int:
 
 @click.command()
 @click.argument("files", nargs=-1, required=True, metavar="FILE…", type=click.Path(path_type=Path))
-@json_option
+@options.json_option
 def trust(files: tuple[Path, ...], as_json: bool) -> None:
     """Let checkpoints that somebody else signed be restored: they may run code as you.
 
@@ -63,7 +63,7 @@ def trust(files: tuple[Path, ...], as_json: bool) -> None:
     from trainables.checkpoint import file as checkpoint_file
     from trainables.checkpoint import signing
 
-    with answering(as_json) as answer:
+    with options.answering(as_json) as answer:
         trusted = []
         for file in files:
             digest, header = checkpoint_file.identify(file)

@@ -87,11 +87,11 @@ def _run(arguments: Sequence[str] | None) -> int:
     except (KeyboardInterrupt, click.Abort):
         return _complain("interrupted", INTERRUPTED)
     except BrokenPipeError:
-        _silence()
+        _silence_if_lost()
         return 0
-    except Exception as error:  # noqa: BLE001 the last door: every error becomes a code
+    except Exception as error:  # noqa: BLE001 every error becomes an exit code
         if isinstance(error, OSError):
-            _silence_if_full()
+            _silence_if_lost()
         return _explain(error)
 
 
@@ -124,18 +124,14 @@ def _nowhere(number: int) -> int:
     return os.open(os.devnull, os.O_WRONLY)
 
 
-def _silence() -> None:
+def _silence_if_lost() -> None:
+    """Discard what cannot be written to standard output, or the interpreter fails on it again."""
     from sweep.cli.terminal import silence
 
-    silence(sys.stdout)
-
-
-def _silence_if_full() -> None:
-    """Discard what cannot be written to standard output, or the interpreter fails on it again."""
     try:
         sys.stdout.flush()
     except OSError:
-        _silence()
+        silence(sys.stdout)
 
 
 def _explain(error: Exception) -> int:

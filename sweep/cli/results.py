@@ -5,16 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from sweep.cli.options import (
-    answering,
-    find_sweep,
-    jobs_option,
-    json_option,
-    pool_option,
-    root_option,
-    say,
-    timeout_option,
-)
+from sweep.cli import options
 
 if TYPE_CHECKING:
     from sweep.driver.final_evaluation import FinalEvaluation
@@ -26,8 +17,8 @@ TOP = 2
 
 
 @click.command()
-@root_option
-@json_option
+@options.root_option
+@options.json_option
 def ls(root: Path, as_json: bool) -> None:
     """List the sweeps."""
     import time
@@ -35,7 +26,7 @@ def ls(root: Path, as_json: bool) -> None:
     from sweep.cli import tables
     from sweep.views import lookup, overview
 
-    with answering(as_json) as answer:
+    with options.answering(as_json) as answer:
         sweeps, problems = lookup.read_all(root)
         for problem in problems:
             click.echo(f"sweep: {problem}", err=True)
@@ -46,15 +37,15 @@ def ls(root: Path, as_json: bool) -> None:
 @click.command()
 @click.argument("name")
 @click.option("--watch", is_flag=True, help="Redraw every second until the sweep stops.")
-@root_option
-@json_option
+@options.root_option
+@options.json_option
 def status(name: str, watch: bool, root: Path, as_json: bool) -> None:
     """Show how far a sweep is."""
     from sweep.cli import live, tables
     from sweep.cli.terminal import terminal
 
-    folder = find_sweep(root, name)
-    with answering(as_json) as answer:
+    folder = options.find_sweep(root, name)
+    with options.answering(as_json) as answer:
         if watch and not as_json:
             live.watch(folder, terminal())
         else:
@@ -63,30 +54,30 @@ def status(name: str, watch: bool, root: Path, as_json: bool) -> None:
 
 @click.command()
 @click.argument("name")
-@root_option
-@json_option
+@options.root_option
+@options.json_option
 def results(name: str, root: Path, as_json: bool) -> None:
     """List all trials, best first."""
     from sweep.cli import tables
     from sweep.views import lookup, overview
 
-    with answering(as_json) as answer:
-        answer(overview.results(lookup.read(find_sweep(root, name))), tables.results)
+    with options.answering(as_json) as answer:
+        answer(overview.results(lookup.read(options.find_sweep(root, name))), tables.results)
 
 
 @click.command()
 @click.argument("name")
 @click.argument("trial", type=int)
 @click.option("--log", is_flag=True, help="Print what the trial printed.")
-@root_option
-@json_option
+@options.root_option
+@options.json_option
 def show(name: str, trial: int, log: bool, root: Path, as_json: bool) -> None:
     """Show everything about one trial."""
     from sweep.cli import trial_tables
     from sweep.views import lookup, overview
 
-    with answering(as_json) as answer:
-        folder = find_sweep(root, name)
+    with options.answering(as_json) as answer:
+        folder = options.find_sweep(root, name)
         sweep = lookup.read(folder)
         found = overview.find_trial(sweep.history, name, trial)
         if log:
@@ -107,19 +98,19 @@ def show(name: str, trial: int, log: bool, root: Path, as_json: bool) -> None:
 @click.option(
     "--top", type=click.IntRange(min=1), metavar="K", help=f"How many of them; default: {TOP}."
 )
-@jobs_option
-@pool_option
-@timeout_option
-@root_option
-@json_option
+@options.jobs_option
+@options.pool_option
+@options.timeout_option
+@options.root_option
+@options.json_option
 def best(name: str, **given: Any) -> int:
     """Show the best trial: score, settings as YAML, checkpoint, and what test seeds say of it."""
     from sweep.cli import trial_tables
     from sweep.driver.final_evaluation import FinalEvaluation
     from sweep.views import lookup, overview
 
-    with answering(given["as_json"]) as answer:
-        folder = find_sweep(given["root"], name)
+    with options.answering(given["as_json"]) as answer:
+        folder = options.find_sweep(given["root"], name)
         code = 0
         if given["test_seeds"] is None:
             _refuse_without_tests(given)
@@ -158,7 +149,7 @@ def _test(
     jobs = given["jobs"] or (past.jobs if past.jobs_given else None)
     slots = prepare.slots(jobs, spec, paths, final_evaluation.seeds * final_evaluation.top)
     pool = pools.again(given["pool"], past.pool)
-    launch = Launch(folder, slots, pool, final_evaluation=final_evaluation, say=say)
+    launch = Launch(folder, slots, pool, final_evaluation=final_evaluation, say=options.say)
     order = session.RunRequest(launch, given["timeout"])
     ended = session.run_driver(order, make_view(terminal()))
     if ended.signal is not None and ended.how != "finished":
@@ -169,15 +160,15 @@ def _test(
 @click.command()
 @click.argument("name")
 @click.argument("trial", type=int)
-@root_option
-@json_option
+@options.root_option
+@options.json_option
 def explain(name: str, trial: int, root: Path, as_json: bool) -> None:
     """Tell why a trial was paused, promoted, stopped or bred, with the numbers compared."""
     from sweep.cli import trial_tables
     from sweep.views import explanation, lookup
 
-    with answering(as_json) as answer:
-        data = explanation.explain(lookup.read(find_sweep(root, name)), trial)
+    with options.answering(as_json) as answer:
+        data = explanation.explain(lookup.read(options.find_sweep(root, name)), trial)
         answer(data, trial_tables.explanation)
 
 
@@ -185,16 +176,16 @@ def explain(name: str, trial: int, root: Path, as_json: bool) -> None:
 @click.argument("name")
 @click.option("--trial", default="best", metavar="best|N", help="Which trial; default: best.")
 @click.option("--out", type=click.Path(path_type=Path), metavar="FILE", help="Where to write it.")
-@root_option
-@json_option
+@options.root_option
+@options.json_option
 def export_schedule(name: str, trial: str, out: Path | None, root: Path, as_json: bool) -> None:
     """Write the settings of a trial's ancestors and when each began, for pbt_replay."""
     from rich.text import Text
 
     from sweep.views import explanation, lookup
 
-    with answering(as_json) as answer:
-        data = explanation.schedule(lookup.read(find_sweep(root, name)), trial)
+    with options.answering(as_json) as answer:
+        data = explanation.schedule(lookup.read(options.find_sweep(root, name)), trial)
         written = explanation.text(data)
         if out is not None:
             out.write_text(written, encoding="utf-8")

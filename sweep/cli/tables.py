@@ -49,6 +49,14 @@ def _cell(cell: str | Text, kind: str) -> Text:
     return text
 
 
+def section(title: str, lines: Sequence[str], style: str = "bold") -> list[RenderableType]:
+    """A title with indented lines below it; nothing without lines."""
+    if not lines:
+        return []
+    text = "\n".join(f"  {printable(line)}" for line in lines)
+    return [Text(), Text(title, style=style), Text(text)]
+
+
 def word(value: str) -> Text:
     """A status or state in its colour."""
     return Text(value.lower(), style=_STYLES.get(value, ""))

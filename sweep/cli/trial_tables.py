@@ -10,7 +10,7 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from sweep.cli.tables import Column, Data, front_line, table, word
+from sweep.cli.tables import Column, Data, front_line, section, table, word
 from sweep.stats import LEVEL
 from sweep.views import formatting
 from trainables.errors import printable
@@ -109,7 +109,7 @@ def show(data: Data) -> RenderableType:
         f"a restored trial is: {printable(data['exactness'])}" if data["exactness"] else "",
     ]
     shown: list[RenderableType] = [head, *(Text(fact) for fact in facts if fact)]
-    shown += _section("settings", formatting.yaml_lines(data["settings"]))
+    shown += section("settings", formatting.yaml_lines(data["settings"]))
     if len(data["replicas"]) > 1:
         shown += [Text(), Text("seeds", style="bold"), _replicas(data["replicas"])]
     shown += _curve(data)
@@ -117,18 +117,8 @@ def show(data: Data) -> RenderableType:
         shown += [Text(), Text("checkpoints", style="bold"), _checkpoints(data["checkpoints"])]
     if data["decisions"]:
         shown += [Text(), Text("what happened", style="bold"), _decisions(data["decisions"])]
-    shown += _section("newest error", _lines(data["error"]))
+    shown += section("newest error", data["error"].rstrip().splitlines())
     return Group(*shown)
-
-
-def _section(title: str, lines: Sequence[str]) -> list[RenderableType]:
-    if not lines:
-        return []
-    return [Text(), Text(title, style="bold"), Text("\n".join(f"  {line}" for line in lines))]
-
-
-def _lines(text: str) -> list[str]:
-    return [printable(line) for line in text.rstrip().splitlines()]
 
 
 def _curve(data: Data) -> list[RenderableType]:
@@ -138,7 +128,7 @@ def _curve(data: Data) -> list[RenderableType]:
     ends = f"first {formatting.number(values[0])}, last {formatting.number(values[-1])}, "
     extremes = f"least {formatting.number(min(values))}, greatest {formatting.number(max(values))}"
     title = f"{formatting.last_part(data['metric'])}, {formatting.plural(len(values), 'value')}"
-    return _section(title, [formatting.sparkline(values), ends + extremes])
+    return section(title, [formatting.sparkline(values), ends + extremes])
 
 
 def _checkpoints(rows: Sequence[Data]) -> Table:
@@ -178,7 +168,8 @@ def _moment(seconds: float) -> str:
 
 def log(data: Data) -> RenderableType:
     """`sweep show --log`."""
-    return Text("\n".join(_lines(data["log"])) or "it printed nothing")
+    lines = [printable(line) for line in data["log"].rstrip().splitlines()]
+    return Text("\n".join(lines) or "it printed nothing")
 
 
 def card(data: Data) -> RenderableType:

@@ -19,9 +19,10 @@ from sweep.history.history import History
 from sweep.history.trial import Trial
 from sweep.schedulers import SchedulerContext
 from sweep.schedulers._shared.bandit import Array, Bandit
-from sweep.schedulers._shared.mutation import explore, stream_of
+from sweep.schedulers._shared.mutation import explore
 from sweep.schedulers._shared.population import Population, PopulationOptions, born_at
 from sweep.space import Float, Int
+from trainables.core import rng
 
 Settings = Mapping[str, Any]
 
@@ -45,7 +46,7 @@ class Scheduler(Population):
         self, history: History, parent: Trial, number: int, siblings: Sequence[Settings]
     ) -> dict[str, Any]:
         """The parent's settings, with the numbers that the model prefers."""
-        stream = stream_of(self.context, number)
+        stream = rng.generator(self.context.seed, "explore", number)
         bred = [trial for trial in history.trials if trial.parent is not None]
         untrained = [trial.searched for trial in bred if trial.time <= born_at(trial)]
         point = self._choose(history, [*untrained, *siblings], parent.time, stream)

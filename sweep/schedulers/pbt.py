@@ -13,8 +13,9 @@ from pydantic import BaseModel, Field
 
 from sweep.history.history import History
 from sweep.history.trial import Trial
-from sweep.schedulers._shared.mutation import explore, stream_of
+from sweep.schedulers._shared.mutation import explore
 from sweep.schedulers._shared.population import Population, PopulationOptions
+from trainables.core import rng
 
 
 class Options(PopulationOptions):
@@ -46,7 +47,7 @@ class Scheduler(Population):
             self.context.space,
             parent.searched,
             self.mutated,
-            stream_of(self.context, number),
+            rng.generator(self.context.seed, "explore", number),
             self.options.resample_probability,
             self.options.perturbation_factors,
         )

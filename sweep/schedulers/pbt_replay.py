@@ -4,9 +4,8 @@
 
 ``sweep export-schedule`` writes the file; the steps can stand in the spec as well. The first trial
 has the first step's settings; where the next step begins, a child with its settings goes on from
-there. A clone that a person makes is no part of the chain; it is trained to its end. Jaderberg et
-al., Population Based Training of Neural Networks, 2017, section 4.4, replay what a population found
-in this way.
+there. Clones that a person makes are not part of the chain; they are trained to their end.
+Jaderberg et al., Population Based Training of Neural Networks, 2017, section 4.4, replay schedules.
 """
 
 from collections.abc import Sequence
@@ -31,7 +30,7 @@ from trainables.core.settings import Settings
 
 
 class Step(Settings):
-    """Settings, and from when on they hold."""
+    """Settings, and the time from which they hold."""
 
     model_config = ConfigDict(populate_by_name=True)
 
@@ -70,13 +69,16 @@ class Scheduler(schedulers.Scheduler):
         if not isinstance(options, Options):
             raise TypeError(f"expected {Options}, got {type(options)}")
         self.time_attr = options.time_attr
-        self.levels: tuple[float, ...] = ()
         given = options.schedule
-        self.steps = _read(given, self.time_attr) if isinstance(given, str) else _inline(given)
+        if isinstance(given, str):
+            self.steps = _read(given, self.time_attr)
+        else:
+            raw = {"schedule": given}
+            self.steps = validate(Steps, raw, Source().below("scheduler")).schedule
         _check(self.steps, context)
 
     def plan(self, history: History, free: int) -> Plan:
-        """The first trial; then the next child, when the last one is there; clones beside them."""
+        """The first trial; then the next child when the last one has reached its goal; clones."""
         chain = [trial for trial in history.trials if trial.clone_of is None]
         if not chain:
             why = "the first step of the schedule"
@@ -92,17 +94,13 @@ class Scheduler(schedulers.Scheduler):
             return Plan()
         step = self.steps[done]
         why = f"step {done + 1} of {len(self.steps)} of the schedule, from {step.start:g}"
-        said = f"{why}: {changes(last.searched, step.settings)}"
         stop = Stop(last.number, Status.PRUNED, f"its child goes on with {why}")
-        return Plan((stop,), breed=(Exploit(last.number, step.settings, self._goal(done), said),))
+        why += f": {changes(last.searched, step.settings)}"
+        return Plan((stop,), breed=(Exploit(last.number, step.settings, self._goal(done), why),))
 
     def _goal(self, step: int) -> Goal:
         following = self.steps[step + 1 : step + 2]
         return Goal(following[0].start if following else None)
-
-
-def _inline(given: list[Any]) -> Sequence[Step]:
-    return validate(Steps, {"schedule": given}, Source().below("scheduler")).schedule
 
 
 def _read(file: str, time_attr: str) -> Sequence[Step]:

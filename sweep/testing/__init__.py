@@ -5,11 +5,11 @@
     result.decisions                what was decided, in order, with the reasons
     check_kills(spec, curve)        a driver killed after any event decides the same when resumed
 
-Driver, ledger, scheduler and searcher are the real ones; only slices are played instead of run, on
-a clock of their own. `docs/testing-schedulers.md` shows how to use it. Times are simulated seconds.
+Driver, ledger, scheduler and searcher are the real ones; only slices are simulated, with a clock.
+`docs/testing-schedulers.md` shows how to use it. Times are simulated seconds.
 
 simulation  a sweep on a simulated pool, and what came of it
-pool        a pool whose slices are played on a clock of its own
+pool        a pool with simulated slices and a simulated clock
 curves      what simulated trials report
 """
 

@@ -13,52 +13,50 @@ SECONDS = "time_this_iter_s"
 
 @dataclass(frozen=True)
 class CurvePoint:
-    """One iteration that is about to be played."""
+    """One iteration that is about to be simulated."""
 
     trial: int
     replica: int
     iteration: int
-    """From 1; a bred trial counts on from its parent."""
+    """From 1; a bred trial continues its parent's count."""
     config: Mapping[str, Any]
     """The trial's settings, as a trainable gets them."""
     before: Mapping[str, Any]
-    """The result of the iteration before, of the parent where a bred trial begins; {}: none."""
+    """The previous result, at first the parent's; ``{}`` without one."""
 
 
-#: Returns one iteration's result. It is asked again for iterations that a crash or a kill lost, so
-#: it must not keep anything. What it raises is a crash of the trial; `sweep.errors.WorkerLost` is
-#: the death of its worker. ``done: True`` ends the trial.
+#: Returns one iteration's result. It is called again for iterations that a crash or a kill lost, so
+#: it must keep no state. An exception is a crash of the trial; `sweep.errors.WorkerLost` is the
+#: death of its worker. ``done: True`` ends the trial.
 Curve = Callable[[CurvePoint], Mapping[str, Any]]
 #: Trial → iteration → result; a trial is done at the end of its row.
 Table = Sequence[Sequence[Mapping[str, Any]]]
 
 
 def as_curve(given: Curve | Table) -> Curve:
-    """The function that plays a table, or the function itself."""
-    return given if callable(given) else _TableCurve(given)
+    """A curve that reads a table, or the given curve."""
+    if callable(given):
+        return given
 
-
-@dataclass(frozen=True)
-class _TableCurve:
-    table: Table
-
-    def __call__(self, at: CurvePoint) -> Mapping[str, Any]:
-        row = self.table[at.trial] if at.trial < len(self.table) else ()
+    def read(at: CurvePoint) -> Mapping[str, Any]:
+        row = given[at.trial] if at.trial < len(given) else ()
         if at.iteration > len(row):
             raise UsageError(
                 f"the table of curves has no iteration {at.iteration} of trial {at.trial}; it has "
-                f"{len(self.table)} trials, and {len(row)} iterations of this one"
+                f"{len(given)} trials, and {len(row)} iterations of this one"
             )
         return {"done": at.iteration == len(row), **row[at.iteration - 1]}
 
+    return read
+
 
 class Played(Trainable):
-    """Stands in a spec for trials that are simulated and can save."""
+    """The trainable in the spec of simulated trials that can save."""
 
     def save_checkpoint(self, checkpoint_dir: str) -> dict[str, Any]:
-        """Never called; that it is there says that trials can save."""
+        """Never called; its presence means that trials can save."""
         raise NotImplementedError
 
 
 class PlayedWithoutSaving(Trainable):
-    """Stands in a spec for trials that are simulated and cannot save."""
+    """The trainable in the spec of simulated trials that cannot save."""

@@ -1,10 +1,9 @@
-"""A pool whose slices are played on a clock of its own.
+"""A pool with simulated slices and a simulated clock.
 
-A slice takes as long as its iterations say. It ends like a real one: at its goal, at a stopping
+A slice takes as long as its iterations report. It ends like a real one: at its goal, at a stopping
 criterion, at a bound (a plateau, `limits.trial_s`, `limits.not_finite`), or when `limits.slice_s`
-simulated seconds are over. What is said to be saved lies in memory. A kill of the driver does not
-disturb the simulated world: what ran then ends when it would have ended anyway, so that outcomes
-arrive in the same order.
+simulated seconds are over. Checkpoints are kept in memory. When the driver is killed, the slices
+that run end at the same simulated times, so that outcomes arrive in the same order.
 """
 
 import hashlib
@@ -18,7 +17,7 @@ from typing import Any, ClassVar
 
 from sweep import pools
 from sweep.errors import UsageError, WorkerLost
-from sweep.history.events import End, Row, Saved
+from sweep.history.events import End, Goal, Row, Saved
 from sweep.history.results import flatten, instead_of_number, number
 from sweep.slices import retention
 from sweep.slices.messages import SliceOutcome, SliceSpec
@@ -30,22 +29,23 @@ Replica = tuple[int, int]
 
 
 @dataclass(frozen=True)
-class _Stand:
-    """What a simulated checkpoint holds."""
+class _State:
+    """A simulated checkpoint."""
 
     iteration: int
     result: Mapping[str, Any]
     counters: Mapping[str, float]
 
 
-_NOTHING = _Stand(0, {}, Counters().get_state())
+_NOTHING = _State(0, {}, Counters().get_state())
 
 
 @dataclass
-class _Under:
-    """A slice on its way."""
+class _Running:
+    """A slice that runs."""
 
-    what: tuple[Any, ...]
+    what: tuple[int, Goal]
+    """The iteration at which it began, and its goal."""
     due: float
     future: Future[SliceOutcome] | None = None
     outcome: SliceOutcome | WorkerLost | None = None
@@ -53,77 +53,72 @@ class _Under:
 
 @dataclass
 class SimulatedClock:
-    """What a kill of the driver does not touch."""
+    """The clock, the checkpoints and the running slices, which outlive a driver."""
 
     curve: Curve
     saves: bool
     now: float = 0.0
     """Simulated seconds since the beginning."""
-    disk: dict[str, _Stand] = field(default_factory=dict)
+    disk: dict[str, _State] = field(default_factory=dict)
     """Digest → checkpoint."""
-    under_way: dict[Replica, _Under] = field(default_factory=dict)
-    live: dict[Replica, _Stand] = field(default_factory=dict)
-    """What cannot save and is kept in its process, until its driver is gone."""
+    running: dict[Replica, _Running] = field(default_factory=dict)
+    live: dict[Replica, _State] = field(default_factory=dict)
+    """Trials that cannot save, in their processes until the driver is gone."""
 
     def copy(self) -> "SimulatedClock":
-        """A world that goes on from here by itself, its driver being gone."""
-        under_way = {key: replace(under, future=None) for key, under in self.under_way.items()}
-        return SimulatedClock(self.curve, self.saves, self.now, dict(self.disk), under_way)
+        """The same as after a kill of the driver."""
+        running = {key: replace(one, future=None) for key, one in self.running.items()}
+        return SimulatedClock(self.curve, self.saves, self.now, dict(self.disk), running)
 
     def advance(self) -> None:
-        """Let the clock run until the next slices end, and hand over what came of them."""
-        waiting = [under for under in self.under_way.values() if under.future is not None]
-        if not waiting:
-            return
-        self.now = min(under.due for under in waiting)
-        for replica, under in sorted(self.under_way.items()):
-            if under.future is not None and under.due == self.now:
-                del self.under_way[replica]
-                _deliver(under.future, under.outcome)
-
-
-def _deliver(future: Future[SliceOutcome], outcome: SliceOutcome | WorkerLost | None) -> None:
-    if isinstance(outcome, SliceOutcome):
-        future.set_result(outcome)
-    else:
-        future.set_exception(outcome)
+        """Go to the time at which the next slices end, and set their futures."""
+        waiting = [one for one in self.running.values() if one.future is not None]
+        self.now = min((one.due for one in waiting), default=self.now)
+        for replica, one in sorted(self.running.items()):
+            if one.future is None or one.due != self.now:
+                continue
+            del self.running[replica]
+            if isinstance(one.outcome, SliceOutcome):
+                one.future.set_result(one.outcome)
+            else:
+                one.future.set_exception(one.outcome)
 
 
 class Pool(pools.Pool):
-    """Slots in a simulated world."""
+    """Slots with simulated slices."""
 
     blocks: ClassVar[bool] = False
 
-    def __init__(self, slots: int, world: SimulatedClock) -> None:
+    def __init__(self, slots: int, clock: SimulatedClock) -> None:
         self.slots = slots
-        self._world = world
+        self._clock = clock
 
     def submit(self, spec: SliceSpec) -> Future[SliceOutcome]:
-        """Play the slice; its future is done when the world's clock says so."""
-        world, played = self._world, _Play(spec, self._world)
+        """Simulate the slice; its future is done when the clock reaches its end."""
+        clock, played = self._clock, _Play(spec, self._clock)
         outcome = played.play()
         replica, what = (spec.trial, spec.replica), (played.began, spec.goal)
-        before = world.under_way.get(replica)
-        due = world.now + played.seconds
+        before = clock.running.get(replica)
+        due = clock.now + played.seconds
         if before is not None and before.what == what:
             due = before.due  # it was running when the driver was killed
         future: Future[SliceOutcome] = Future()
-        world.under_way[replica] = _Under(what, due, future, outcome)
+        clock.running[replica] = _Running(what, due, future, outcome)
         return future
 
     def close(self) -> None:
-        """The driver is gone; what runs goes on, and waits for the next driver."""
-        self._world.live.clear()
-        for under in self._world.under_way.values():
-            under.future = None
+        """The driver is gone; the slices that run wait for the next driver."""
+        self._clock.live.clear()
+        for one in self._clock.running.values():
+            one.future = None
 
 
 class _Play:
-    """The course of one slice."""
+    """One simulated slice."""
 
-    def __init__(self, spec: SliceSpec, world: SimulatedClock) -> None:
+    def __init__(self, spec: SliceSpec, clock: SimulatedClock) -> None:
         self.spec = spec
-        self.world = world
+        self.clock = clock
         begin = self._begin()
         self.began = begin.iteration
         self.result = begin.result
@@ -136,7 +131,7 @@ class _Play:
         self.bounds = spec.bounds(self.began)
 
     def play(self) -> SliceOutcome | WorkerLost:
-        """What comes of the slice; `seconds` says how long it takes."""
+        """The outcome of the slice; sets `seconds`."""
         try:
             while (end := self._step()) is None:
                 pass
@@ -146,45 +141,44 @@ class _Play:
             raise
         except Exception as error:  # noqa: BLE001 it is the simulated trial that crashed
             return self._crashed(error)
-        if not self.world.saves:
-            stand = _Stand(self.counters.iteration, self.result, self.counters.get_state())
-            self.world.live[self.spec.trial, self.spec.replica] = stand
+        if not self.clock.saves:
+            state = _State(self.counters.iteration, self.result, self.counters.get_state())
+            self.clock.live[self.spec.trial, self.spec.replica] = state
         return self._outcome(end)
 
-    def _begin(self) -> _Stand:
-        spec, sources, birth = self.spec, self.spec.sources, self.spec.birth
-        if sources:
-            return self.world.disk[sources[0].digest]
-        live = self.world.live.get((spec.trial, spec.replica))
+    def _begin(self) -> _State:
+        spec, birth = self.spec, self.spec.birth
+        if spec.sources:
+            return self.clock.disk[spec.sources[0].digest]
+        live = self.clock.live.get((spec.trial, spec.replica))
         if live is not None and live.iteration == spec.iteration:
             return live
-        return _NOTHING if birth is None else self.world.disk[birth.saved.digest]
+        return _NOTHING if birth is None else self.clock.disk[birth.saved.digest]
 
     def _step(self) -> End | None:
         spec, iteration = self.spec, self.counters.iteration + 1
-        moment = CurvePoint(spec.trial, spec.replica, iteration, spec.config, self.result)
-        told = dict(self.world.curve(moment))
-        seconds = float(told.get(SECONDS, 1.0))
+        point = CurvePoint(spec.trial, spec.replica, iteration, spec.config, self.result)
+        reported = dict(self.clock.curve(point))
+        seconds = float(reported.get(SECONDS, 1.0))
         self.seconds += seconds
-        self.result = self.counters.complete(told, seconds, {})
+        self.result = self.counters.complete(reported, seconds, {})
         metrics = flatten(self.result)
         self.instead = instead_of_number(self.result, spec.metric)
         self.rows.append(Row(iteration, metrics))
         end = self.bounds.ending(metrics, iteration)
         end = end or ending(metrics, spec.goal, spec.time_attr, spec.stop)
-        if end is None and self.world.saves and self.seconds >= spec.slice_s:
+        if end is None and self.clock.saves and self.seconds >= spec.slice_s:
             end = End.TIME
         due = end is not None or iteration % spec.policy.every == 0
-        if self.world.saves and due and end is not End.DIVERGED:
+        if self.clock.saves and due and end is not End.DIVERGED:
             self._save(iteration, number(metrics.get(spec.metric)))
         return end
 
     def _save(self, iteration: int, value: float | None) -> None:
-        spec = self.spec
-        counters = self.counters.get_state()
+        spec, counters = self.spec, self.counters.get_state()
         named = [spec.trial, spec.replica, iteration, counters]
         digest = hashlib.sha256(json.dumps(named).encode()).hexdigest()
-        self.world.disk[digest] = _Stand(iteration, self.result, counters)
+        self.clock.disk[digest] = _State(iteration, self.result, counters)
         finite = value if value is not None and math.isfinite(value) else None
         self.saved.append(Saved(iteration, digest, f"simulated-{iteration}", 0, finite))
         spare = retention.expendable(self.saved, spec.policy, spec.sign)
@@ -207,7 +201,7 @@ class _Play:
         )
 
     def _crashed(self, error: BaseException) -> SliceOutcome:
-        """The outcome of a crash; iterations after the last checkpoint will be played again."""
+        """The outcome of a crash; iterations after the last checkpoint will be simulated again."""
         done = self.counters.iteration
         upto = self.saved[-1].iteration if self.saved else self.began
         self.rows = [row for row in self.rows if row.iteration <= upto]

@@ -27,13 +27,10 @@ from sweep.testing.curves import Curve, Table, as_curve
 from sweep.testing.pool import Pool, SimulatedClock
 from sweep.views import reading
 
-# -------------------------------------------------------------------------------------------------
-# What came of a simulated sweep.
-
 
 @dataclass(frozen=True)
 class Decision:
-    """One thing that was decided; equal for two sweeps that decided the same."""
+    """One decision; equal in two sweeps that decided the same."""
 
     kind: str
     """``trial``: it was created. ``slice``: it got a new goal. ``move``: it was ended."""
@@ -44,7 +41,7 @@ class Decision:
 
 @dataclass(frozen=True)
 class SimulationResult:
-    """A simulated sweep at its end."""
+    """The result of a simulated sweep."""
 
     how: str
     """``finished``."""
@@ -54,11 +51,11 @@ class SimulationResult:
     seconds: float
     """How long it took, simulated seconds."""
     kills: int
-    """How often its driver was killed on the way."""
+    """How often its driver was killed."""
 
     @property
     def decisions(self) -> list[Decision]:
-        """What was decided, in order; that something interrupted goes on is no decision."""
+        """What was decided, in order; going on after an interruption is no decision."""
         return decisions(self.records)
 
 
@@ -80,7 +77,7 @@ def decisions(records: Sequence[Recorded]) -> list[Decision]:
     return found
 
 
-#: What a spec says where it is not told otherwise; the trainable is always simulated.
+#: Keys of a spec that are not given; the trainable is always simulated.
 DEFAULTS: Mapping[str, Any] = {
     "name": "simulated",
     "trials": 1,
@@ -90,14 +87,14 @@ DEFAULTS: Mapping[str, Any] = {
     "searcher": "random",
     "trackers": [],
 }
-#: Events after which a sweep is taken to have no end.
+#: Events after which a sweep is considered endless.
 MOST_EVENTS = 20_000
-#: A file system in memory, where there is one: waiting for a disk is most of a simulated sweep.
+#: A file system in memory, where there is one: a simulated sweep mostly waits for the disk.
 _MEMORY = Path("/dev/shm")  # noqa: S108 a folder with a name of its own is made in it
 
 
 class _Killed(Exception):
-    """The driver is gone, at once."""
+    """The driver was killed."""
 
 
 class _Driver(Driver):
@@ -106,17 +103,17 @@ class _Driver(Driver):
     def __init__(
         self,
         parts: DriverContext,
-        world: SimulatedClock,
+        clock: SimulatedClock,
         kills: set[int],
         seen: Callable[[int], None],
     ) -> None:
         super().__init__(parts, self._recorded)
-        self._world = world
+        self._clock = clock
         self._kills = kills
         self._seen = seen
 
     def _collect(self) -> None:
-        self._world.advance()
+        self._clock.advance()
         super()._collect()
 
     def _recorded(self, records: Sequence[Recorded]) -> None:
@@ -149,14 +146,14 @@ class Simulation:
         self, spec: Mapping[str, Any], curves: Curve | Table, slots: int = 1, saves: bool = True
     ) -> None:
         self.slots = slots
-        self.world = SimulatedClock(as_curve(curves), saves)
+        self.clock = SimulatedClock(as_curve(curves), saves)
         self.killed = 0
-        stand_in = "Played" if saves else "PlayedWithoutSaving"
-        raw = {**DEFAULTS, **spec, "trainable": f"sweep.testing.curves:{stand_in}"}
+        trainable = "Played" if saves else "PlayedWithoutSaving"
+        raw = {**DEFAULTS, **spec, "trainable": f"sweep.testing.curves:{trainable}"}
         source = json.dumps({key: value for key, value in raw.items() if value is not None})
         resolved = launch.resolve(specs.parse(source, "simulated"), ())
-        self._place = _place()
-        self.folder = Folder(Path(self._place.name), resolved.spec.name)
+        self._root = _root()
+        self.folder = Folder(Path(self._root.name), resolved.spec.name)
         launch.create(self.folder, resolved, source, ())
 
     def __enter__(self) -> "Simulation":
@@ -165,14 +162,14 @@ class Simulation:
     def __exit__(
         self, _kind: type[BaseException] | None, _error: object, _trace: TracebackType | None
     ) -> None:
-        self._place.cleanup()
+        self._root.cleanup()
 
     def copy(self) -> "Simulation":
-        """The sweep as it would be found if its driver were killed now; to be closed like this."""
+        """The sweep as if its driver were killed now; to be closed, too."""
         other = copy.copy(self)
-        other._place = _place()
-        other.world = self.world.copy()
-        other.folder = Folder(Path(other._place.name), self.folder.name)
+        other._root = _root()
+        other.clock = self.clock.copy()
+        other.folder = Folder(Path(other._root.name), self.folder.name)
         shutil.copytree(self.folder.path, other.folder.path)
         return other
 
@@ -202,15 +199,15 @@ class Simulation:
     ) -> SimulationResult:
         """One driver's term."""
         request = Launch(self.folder, self.slots, trials=trials)
-        with launch.opened(request, lambda slots: Pool(slots, self.world)) as (parts, _warnings):
-            how = _Driver(parts, self.world, kills, seen).run()
+        with launch.opened(request, lambda slots: Pool(slots, self.clock)) as (parts, _warnings):
+            how = _Driver(parts, self.clock, kills, seen).run()
         with contextlib.closing(Ledger(self.folder.ledger)) as ledger:
             records = tuple(record for batch in iterate(ledger) for record in batch)
             history = reading.history(ledger)
-        return SimulationResult(how, history, records, self.world.now, self.killed)
+        return SimulationResult(how, history, records, self.clock.now, self.killed)
 
 
-def _place() -> tempfile.TemporaryDirectory[str]:
+def _root() -> tempfile.TemporaryDirectory[str]:
     where = _MEMORY if os.access(_MEMORY, os.W_OK) else None
     return tempfile.TemporaryDirectory(prefix="sweep-simulated-", dir=where)
 
@@ -227,10 +224,6 @@ def simulate(
         return simulation.run(kills)
 
 
-# -------------------------------------------------------------------------------------------------
-# The check that a killed driver loses nothing: whatever was decided is decided again.
-
-
 def check_kills(
     spec: Mapping[str, Any], curves: Curve | Table, slots: int = 1, saves: bool = True
 ) -> SimulationResult:
@@ -240,17 +233,17 @@ def check_kills(
         The sweep that was not killed.
 
     Raises:
-        AssertionError: a killed and resumed sweep decided otherwise; says after which event.
+        AssertionError: a killed and resumed sweep decided otherwise; with the event of the kill.
     """
     with contextlib.ExitStack() as stack:
         straight = stack.enter_context(Simulation(spec, curves, slots, saves))
         killed: list[tuple[int, Simulation]] = []
-        course = straight.run(
+        result = straight.run(
             seen=lambda k: killed.append((k, stack.enter_context(straight.copy())))
         )
         for k, copy in killed:
-            _compare(course.decisions, copy.run().decisions, k)
-    return course
+            _compare(result.decisions, copy.run().decisions, k)
+    return result
 
 
 def _compare(expected: Sequence[Decision], found: Sequence[Decision], k: int) -> None:

@@ -8,9 +8,9 @@ The loop that calls one, in a thread of its own (`sweep.driver.outbox`):
         published = records[-1].k
     tracker.close()
 
-A copy is a function of the history up to an event. A crash may fall between publishing and
-remembering it, so a tracker may be handed some records again: it makes no row twice and leaves none
-out. What it holds in memory it finds again from its copy and from the ledger.
+A copy is a function of the history up to an event. After a crash a tracker may get some records
+again: it makes no row twice and leaves none out. What it keeps in memory can be rebuilt from its
+copy and the ledger.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -34,17 +34,16 @@ class TrackerContext:
 
     folder: Folder
     sweep_id: str
-    """The identity that the ledger gave it; two sweeps may have one name."""
+    """Unique; two sweeps may have one name."""
     name: str
     created_at: float
     """Seconds since 1970 (UTC)."""
     spec: SweepSpec
     objective: Objective
-    """What its trials are compared by."""
     tracking_uri: str | None = None
-    """An MLflow server or database; None: the file of the sweep's root."""
+    """An MLflow server or database, or None for the file of the sweep's root."""
     uri_is_own: bool = True
-    """Whether whoever runs this has set it, see `sweep.driver.sync`."""
+    """Whether this user has set the URI, see `sweep.driver.sync`."""
     paths: tuple[str, ...] = ()
     """Folders in which the modules that the sweep names are looked for."""
 
@@ -65,45 +64,34 @@ class Tracker(Protocol):
         ...
 
     def publish(self, records: Sequence[Recorded]) -> None:
-        """Copy events, in the order of their numbers.
-
-        Any exception means that they may not all have arrived and are to be handed over again.
-        """
+        """Copy events, in the order of their numbers; after an exception they come again."""
         ...
 
     def close(self) -> None:
-        """Let go of what `publish` opened."""
+        """Close what `publish` opened."""
         ...
 
 
 @runtime_checkable
 class Comparable(Protocol):
-    """What a tracker may have besides, so that `sweep verify` can compare its copy."""
+    """A tracker whose copy `sweep verify` can compare with the ledger."""
 
     def unreadable(self) -> str:
-        """Why nothing at all can be read of the copy, though it was begun; empty: it can."""
+        """Why an existing copy cannot be read; empty if it can."""
         ...
 
     def differences(self) -> list[str]:
-        """Where the copy differs from the whole ledger, in words; raises when it is away."""
+        """Where the copy differs from the whole ledger, in words; raises if it is out of reach."""
         ...
 
     def set_aside(self) -> None:
-        """Take away what sending everything again would not put right."""
+        """Remove what sending everything again would not repair."""
         ...
-
-
-def names() -> list[str]:
-    """The trackers that there are."""
-    return plugins.names(PACKAGE)
 
 
 KIND = plugins.Kind("tracker", PACKAGE, Tracker, "Tracker")
 
 
 def find(name: str, paths: Iterable[str] = ()) -> type[Tracker]:
-    """The class ``Tracker`` in file ``sweep/trackers/<name>.py``, or one of one's own.
-
-    See `plugins.Kind.find`.
-    """
+    """The tracker of this name, path or entry point; see `plugins.Kind.find`."""
     return KIND.find(name, paths)

@@ -3,17 +3,16 @@
 Where trials have several seeds, a trial's run has their aggregate as its curve and its score at
 every event, and each seed a run below it; so has each test of a final evaluation.
 
-What stands there is `sweep.trackers._shared.mlflow_content`'s; this writes it, in batches, through
-the client alone: no active run, no global tracking URI. A run is known by its tags ``sweep.id``,
-``sweep.history.trial`` and ``sweep.run``, so one that was created just before a crash is found
-again. A run that a person has deleted is left alone.
+The rows come from `sweep.trackers._shared.mlflow_content`; this module writes them, in batches,
+through the client alone: no active run, no global tracking URI. A run is identified by its tags
+``sweep.id``, ``sweep.history.trial`` and ``sweep.run``, so one that was created just before a crash
+is found again. A run that a person has deleted is left alone.
 
-MLflow takes nothing back. Where iterations are run again after a crash, the rows that came first
-stand; an exact trainable gives the same ones. When a trial goes on after it had ended (a top-up, a
-retry) its run is RUNNING again, and its old end time stays until the next one. Rows to which an
-earlier release gave dates of its own keep them, until `sweep verify --repair` makes their run anew.
-Where the sweep is compared by another metric from now on, everything is sent again by that one; a
-run in which rows of the old one stand in its way is deleted and made anew.
+Rows in MLflow cannot be changed. If iterations are run again after a crash, the first rows stay; an
+exact trainable gives the same ones. When a trial goes on after it had ended (a top-up, a retry),
+its run is RUNNING again, and its old end time stays until the next one. Rows that an earlier
+release dated differently stay, until `sweep verify --repair` replaces their run. When the sweep's
+metric changes, everything is sent again; a run with rows of the old one is deleted and made again.
 """
 
 import math
@@ -60,7 +59,7 @@ class Tracker(trackers.Tracker):
         self._copy: _Copy | None = None
 
     def publish(self, records: Sequence[Recorded]) -> None:
-        """Copy events; after a failure everything known of the store is looked up again."""
+        """Copy events; after a failure the state of the store is read again."""
         copy, self._copy = self._copy, None
         first = records[0].k
         if first > 1 and any(isinstance(record.event, Measured) for record in records):
@@ -71,7 +70,7 @@ class Tracker(trackers.Tracker):
         self._copy = copy
 
     def _anew(self, k: int) -> "_Copy":
-        """The copy up to event `k` by the metric that holds now: what was sent by another one."""
+        """The copy up to event `k` by the present metric, in place of that by an earlier one."""
         from sweep.trackers._shared.mlflow_check import Check
 
         Check(self._where).set_aside()
@@ -85,7 +84,7 @@ class Tracker(trackers.Tracker):
         self._copy = None
 
     def unreadable(self) -> str:
-        """Why the file of all sweeps cannot be read; empty: it can, or a server is asked."""
+        """Why the file of all sweeps cannot be read; empty if it can, or if there is a server."""
         if self._where.tracking_uri is not None:
             return ""
         return tables.unreadable(self._where.folder.mlflow)
@@ -94,7 +93,8 @@ class Tracker(trackers.Tracker):
         """Where the copy differs from the whole ledger.
 
         Raises:
-            StorageError: somebody else has named the server; it would be told one's credentials.
+            StorageError: somebody else has named the server, which would get this user's
+                credentials.
         """
         from sweep.trackers._shared.mlflow_check import Check
 
@@ -103,13 +103,13 @@ class Tracker(trackers.Tracker):
             raise StorageError("somebody else has set its server (tracking-uri); see `sweep sync`")
         if where.tracking_uri is None and not tables.has(where.folder.mlflow, "experiments"):
             return [f"has no experiment {where.name}"]
-        return [difference.text for difference in Check(self._where).differences()]
+        return [text for text, _ in Check(self._where).differences()]
 
     def set_aside(self) -> None:
-        """Take away what sending everything again would not put right.
+        """Remove what sending everything again would not repair.
 
         Raises:
-            StorageError: it is the file of all sweeps that is damaged.
+            StorageError: the file of all sweeps is damaged.
         """
         from sweep.trackers._shared.mlflow_check import Check
 
@@ -126,7 +126,7 @@ class Tracker(trackers.Tracker):
 
 @dataclass
 class _Run:
-    """A run as it stands in the store."""
+    """A run in the store."""
 
     id: str
     status: str
@@ -134,7 +134,7 @@ class _Run:
     parameters: set[str] = field(default_factory=set)
     deleted: bool = False
     newest: float = 0
-    """Rows up to this iteration, or event, may stand there already."""
+    """Rows up to this iteration, or event, may be there already."""
 
 
 class _Copy:
@@ -143,39 +143,36 @@ class _Copy:
     def __init__(self, where: TrackerContext, k: int) -> None:
         self._where = where
         self._created_ms = milliseconds(where.created_at)
-        """An earlier release dated rows by their numbers, a millisecond each from here on."""
+        """An earlier release dated rows by their numbers, in milliseconds from here on."""
         self._content = Content(where)
         for records in where.earlier(k):
             self._content.extend(records)
         self._client, self._experiment = connect(where)
         self._runs: dict[str, _Run] = {}
-        """Name (`run_name`), or empty for the sweep's own run → run."""
+        """Name (`run_name`; empty for the sweep's own) → run."""
         found = search(self._client, self._experiment, where.sweep_id)
         for run in sorted(found, key=lambda run: -len(run.data.metrics)):
             self._remember(run)
 
     @property
     def k(self) -> int:
-        """The number of the last event that was taken in."""
+        """The number of the newest event in the copy."""
         return self._content.history.k
 
     def publish(self, records: Sequence[Recorded]) -> None:
-        """Write what `records` change: of each trial its rows first, then how it stands."""
+        """Write what `records` change: of each trial its rows first, then its status."""
         changes = self._content.extend(records)
-        parent = self._parent()
+        tags = self._content.sweep_tags()
+        parent = self._run("", self._where.name, tags, self._where.created_at)
         for (number, replica), rows in sorted(changes.runs.items()):
             trial = self._content.history.trials[number]
             run = self._write_trial(parent, trial, rows if replica == WHOLE else ())
             if replica != WHOLE:
                 self._write_replica(run, self._content.history.replica(number, replica), rows)
-        self._write(parent, changes.sweep, self._content.sweep_tags(), {})
+        self._write(parent, changes.sweep, tags, {})
         parent.newest = self.k
         ended = self._content.history.ended
         self._set_status(parent, SWEEP_STATUS[ended], self._content.ended_at if ended else None)
-
-    def _parent(self) -> _Run:
-        tags = self._content.sweep_tags()
-        return self._run("", self._where.name, tags, self._where.created_at)
 
     def _write_trial(self, parent: _Run, trial: Trial, rows: Sequence[Value]) -> _Run:
         tags = {PARENT: parent.id, **self._content.trial_tags(trial)}
@@ -183,32 +180,26 @@ class _Copy:
         run = self._run(run_name(trial.number, WHOLE), f"trial {trial.number}", tags, created)
         self._write(run, rows, tags, parameters(trial))
         self._set_status(run, STATUS[trial.status], trial.ended_at)
-        if rows and self._content.grouped:
-            run.newest = (
-                0  # each of its rows comes once; what stood there before has been looked up
-            )
+        if rows and self._content.grouped:  # its rows come once; earlier ones have been looked up
+            run.newest = 0
         return run
 
     def _write_replica(self, trial: _Run, replica: Replica, rows: Sequence[Value]) -> None:
         tags = {PARENT: trial.id, **self._content.replica_tags(replica)}
         started = replica.started_at or self._where.created_at
-        test = is_test(replica.index)
-        title = (
-            f"trial {replica.trial}, {'test' if test else 'seed'} {tags['sweep.history.replica']}"
-        )
+        kind = "test" if is_test(replica.index) else "seed"
+        title = f"trial {replica.trial}, {kind} {tags['sweep.history.replica']}"
         run = self._run(run_name(replica.trial, replica.index), title, tags, started)
         self._write(run, rows, tags, {})
         self._set_status(run, STATUS[replica.status], replica.ended_at)
 
     def _remember(self, run: "Run") -> None:
-        """Know a run, the one with results first; one made by a request that timed out goes."""
+        """Remember a run; another one of its name, by a request that timed out, is deleted."""
         name = name_of(run)
         if name not in self._runs:
             self._runs[name] = _known(run)
         elif run.info.lifecycle_stage == "active":
             self._client.delete_run(run.info.run_id)
-
-    # ---- the store --------------------------------------------------------------------------
 
     def _run(self, name: str, title: str, tags: Mapping[str, str], started: float) -> _Run:
         if name not in self._runs:
@@ -225,7 +216,7 @@ class _Copy:
         tags: Mapping[str, str],
         parameters: Mapping[str, str],
     ) -> None:
-        """Send what the run does not have yet; of the rows those given."""
+        """Send the given rows, tags and parameters that the run does not have yet."""
         from mlflow.entities import Metric, Param, RunTag
 
         if run.deleted:
@@ -236,7 +227,7 @@ class _Copy:
             self._client.log_batch(run.id, params=params, synchronous=True)
             run.parameters.update(names)
         for batch in _batches(self._new(run, rows), ROWS_AT_ONCE):
-            # newest first: a store that looks for the newest row of each key finds it at once
+            # newest first, since a store looks for the newest row of each key
             newest_first = [Metric(r.key, r.value, r.time, r.step) for r in reversed(batch)]
             self._client.log_batch(run.id, metrics=newest_first, synchronous=True)
         run.newest = max([run.newest, *(row.number for row in rows)])
@@ -247,18 +238,17 @@ class _Copy:
             run.tags.update(changed)
 
     def _new(self, run: _Run, rows: Sequence[Value]) -> list[Value]:
-        """Those of `rows` that do not stand in the store, each once."""
-        asked = {row.key for row in rows if row.number <= run.newest}
-        standing: set[tuple[str, int]] = set()
+        """Those of `rows` that are not in the store, each once."""
+        known: set[tuple[str, int]] = set()
         outdated: set[tuple[str, int, int]] = set()
-        for name in sorted(asked):
+        for name in sorted({row.key for row in rows if row.number <= run.newest}):
             for row in self._client.get_metric_history(run.id, name):
-                standing.add((name, row.timestamp))
+                known.add((name, row.timestamp))
                 outdated.add((name, row.timestamp - self._created_ms, row.step))
         new: dict[tuple[str, int], Value] = {}
         for value in rows:
-            stands_outdated = (value.key, value.number, value.step) in outdated
-            if (value.key, value.time) not in standing and not stands_outdated:
+            is_outdated = (value.key, value.number, value.step) in outdated
+            if (value.key, value.time) not in known and not is_outdated:
                 new.setdefault((value.key, value.number), value)
         return list(new.values())
 
@@ -273,7 +263,7 @@ class _Copy:
 
 
 def _known(run: "Run") -> _Run:
-    """A run as the store describes it; of one without a seed it does not say which rows it has."""
+    """A run as the store describes it; which rows it has is only known of one with a seed."""
     data = run.data
     newest = data.metrics.get("training_iteration", 0) if "sweep.seed" in data.tags else math.inf
     deleted = run.info.lifecycle_stage == "deleted"

@@ -2,11 +2,10 @@
 
 The study has the sweep's name and its trials have the sweep's numbers. A trial is RUNNING until it
 is finished, paused or not; its intermediate values are the metric over ``time_attr``, and the last
-one is the value of a pruned trial, as Optuna's own have it. Choices stand there as they are where
-Optuna can hold them and tell them apart, otherwise as canonical JSON
-(`sweep.history.optuna_terms`); the attribute ``settings`` always holds the real values. Nothing is
-ever read from this copy to decide anything. A study that an earlier release wrote is written anew
-with the next events. Optuna is imported with the first events.
+one is the value of a pruned trial, as in Optuna. Choices that Optuna cannot store or distinguish
+are canonical JSON (`sweep.history.optuna_terms`); the attribute ``settings`` always holds the real
+values. No decision depends on this copy. A study of an earlier release is written again with the
+next events. Optuna is imported with the first events.
 """
 
 from collections.abc import Sequence
@@ -29,7 +28,7 @@ class Tracker(trackers.Tracker):
         self._copy: Copy | None = None
 
     def publish(self, records: Sequence[Recorded]) -> None:
-        """Copy events; after a failure everything known of the study is looked up again."""
+        """Copy events; after a failure the study is read again."""
         from sweep.trackers._shared.optuna_copy import Copy
 
         if self._copy is not None and self._copy.history.k != records[0].k - 1:
@@ -43,13 +42,13 @@ class Tracker(trackers.Tracker):
             raise
 
     def close(self) -> None:
-        """Let go of the file."""
+        """Close the file."""
         copy, self._copy = self._copy, None
         if copy is not None:
             copy.close()
 
     def unreadable(self) -> str:
-        """Why the file cannot be read; empty: it can."""
+        """Why the file cannot be read; empty if it can."""
         return tables.unreadable(self._where.folder.optuna)
 
     def differences(self) -> list[str]:
@@ -59,7 +58,7 @@ class Tracker(trackers.Tracker):
         return list(differences(self._where))
 
     def set_aside(self) -> None:
-        """Take the file away: not all that may be wrong in it is put right by sending it again."""
+        """Delete the file: sending everything again would not repair all of it."""
         path = self._where.folder.optuna
         for suffix in ("", "-wal", "-shm"):
             path.with_name(f"{path.name}{suffix}").unlink(missing_ok=True)

@@ -5,13 +5,14 @@ follow each other as the columns of a table.
 """
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from sweep.errors import BadConfig
 from sweep.history.events import Closed, Created, End, Event, Goal, Moved, Opened, Status
 from sweep.history.seeds import is_test
 from sweep.history.trial import Trial
+from sweep.schedulers._shared.population import born_at
 from sweep.schedulers._shared.rungs import evidence, ranked_at
 from sweep.views import formatting, overview
 from sweep.views.formatting import finite
@@ -26,14 +27,13 @@ _WORDS = {
     Status.STOPPED: "stopped by hand",
     Status.FAILED: "failed",
 }
-#: Ends of slices after which the trial just goes on.
+#: Ends of slices that decide nothing: the trial goes on.
 _PASSING = frozenset({End.TIME, End.INTERRUPTED, End.LOST, End.ASKED})
 
 
 def explain(sweep: Sweep, number: int) -> Data:
     """`sweep explain`: the decisions about a trial, its family, and where it stands now."""
     trial = overview.find_trial(sweep.history, sweep.folder.name, number)
-    steps = list(_steps(sweep, trial))
     return {
         "name": sweep.folder.name,
         "trial": number,
@@ -45,7 +45,7 @@ def explain(sweep: Sweep, number: int) -> Data:
         "time_attr": sweep.history.objective.time_attr,
         "parent": trial.parent,
         "children": [child.number for child in sweep.history.children(number)],
-        "decisions": steps,
+        "decisions": list(_steps(sweep, trial)),
         "stands": _stands(sweep, trial),
     }
 
@@ -65,28 +65,28 @@ def _steps(sweep: Sweep, trial: Trial) -> Iterator[Data]:
             goals[event.replica] = event.goal
             if again:
                 continue
-        told = _told(event, sweep)
-        if told is not None and told != before:
-            what, why = before = told
+        decided = _decision(event, sweep)
+        if decided is not None and decided != before:
+            what, why = before = decided
             facts, tables = _numbers(getattr(event, "evidence", {}))
             step = {"event": record.k, "at": record.at, "what": what, "why": why}
             yield {**step, "facts": facts, "tables": tables}
 
 
-def _told(event: Event, sweep: Sweep) -> tuple[str, str] | None:
-    """What an event did with its trial, and why; None: nothing worth telling."""
+def _decision(event: Event, sweep: Sweep) -> tuple[str, str] | None:
+    """What an event did with its trial, and why; None if it only went on."""
     match event:
         case Created(births=(first, *_)):
             return "bred", f"from trial {first.trial}, iteration {first.saved.iteration}"
         case Created():
             return "proposed", f"by the searcher {sweep.spec.searcher.name}"
-        case Opened() if event.slice == 0 and _joins(event, sweep):
+        case Opened(slice=0) if (
+            sweep.history.replica(event.trial, event.replica).joined_at is not None
+        ):
             return f"got seed {event.replica}", event.why
         case Opened():
-            goal = (
-                "to the end" if event.goal.at is None else f"to {formatting.number(event.goal.at)}"
-            )
-            return f"{'started' if event.slice == 0 else 'went on'} {goal}", event.why
+            goal = "the end" if event.goal.at is None else formatting.number(event.goal.at)
+            return f"{'started' if event.slice == 0 else 'went on'} to {goal}", event.why
         case Closed() if event.end not in _PASSING or event.status is Status.FAILED:
             return _WORDS[event.status], event.reason
         case Moved():
@@ -94,16 +94,12 @@ def _told(event: Event, sweep: Sweep) -> tuple[str, str] | None:
     return None
 
 
-def _joins(event: Opened, sweep: Sweep) -> bool:
-    return sweep.history.replica(event.trial, event.replica).joined_at is not None
-
-
-def _numbers(told: Mapping[str, Any]) -> tuple[Data, list[Data]]:
+def _numbers(evidence: Mapping[str, Any]) -> tuple[Data, list[Data]]:
     """Single values, and tables of the lists of one length that follow each other."""
     facts: Data = {}
     tables: list[Data] = []
     length = -1
-    for name, value in told.items():
+    for name, value in evidence.items():
         if not isinstance(value, list | tuple):
             facts[name] = finite(value)
             length = -1
@@ -118,23 +114,17 @@ def _numbers(told: Mapping[str, Any]) -> tuple[Data, list[Data]]:
 
 
 def _stands(sweep: Sweep, trial: Trial) -> Data | None:
-    """Its place now, among all that came to the highest rung that it reached; None: no rungs."""
+    """Its place now, among all trials at the highest rung that it reached; None without rungs."""
     reached = [level for level in sweep.aim.levels if trial.reached(level)]
     if not reached:
         return None
     level = max(reached)
-    there = [other for other in sweep.history.trials if other.reached(level)]
-    ranking = ranked_at(there, level)
-    numbers: Sequence[int] = [other.number for other, _ in ranking]
-    place = numbers.index(trial.number) + 1
-    told = dict(evidence(level, ranking, place, place))
-    del told["going_on"]
-    facts, tables = _numbers(told)
+    ranking = ranked_at([other for other in sweep.history.trials if other.reached(level)], level)
+    place = [other.number for other, _ in ranking].index(trial.number) + 1
+    compared = dict(evidence(level, ranking, place, place))
+    del compared["going_on"]
+    facts, tables = _numbers(compared)
     return {"facts": facts, "tables": tables}
-
-
-# -------------------------------------------------------------------------------------------------
-# The settings of one lineage of a population, and when each began: what can be replayed.
 
 
 def schedule(sweep: Sweep, asked: str) -> Data:
@@ -148,36 +138,37 @@ def schedule(sweep: Sweep, asked: str) -> Data:
         UsageError: there is no such trial.
     """
     history, name = sweep.history, sweep.folder.name
-    trial = overview.best_trial(history, name) if asked == "best" else _numbered(sweep, asked)
+    if asked == "best":
+        trial = overview.best_trial(history, name)
+    elif asked.isdecimal():
+        trial = overview.find_trial(history, name, int(asked))
+    else:
+        raise BadConfig("--trial", asked, "best, or the number of a trial")
     steps: list[Data] = []
     now: Trial | None = trial
     while now is not None:
-        births = [replica.birth.time for replica in now.replicas if replica.birth is not None]
-        begin = min(births, default=0.0)
-        steps.insert(0, {"from": begin, "trial": now.number, "settings": dict(now.searched)})
+        step = {"from": born_at(now), "trial": now.number, "settings": dict(now.searched)}
+        steps.insert(0, step)
         now = None if now.parent is None else history.trials[now.parent]
     return {
         "name": name,
         "trial": trial.number,
         "metric": sweep.spec.metric,
-        "score": formatting.finite(trial.score),
+        "score": finite(trial.score),
         "time_attr": history.objective.time_attr,
         "schedule": steps,
     }
 
 
-def _numbered(sweep: Sweep, asked: str) -> Trial:
-    if not asked.isdecimal():
-        raise BadConfig("--trial", asked, "best, or the number of a trial")
-    return overview.find_trial(sweep.history, sweep.folder.name, int(asked))
-
-
 def text(data: Data) -> str:
     """The schedule as the YAML file that `pbt_replay` reads."""
     score = f"{data['metric']} {formatting.number(data['score'])}"
-    head = (
-        f"# trial {data['trial']} of {data['name']}, {score}: its ancestors' settings and its own"
-    )
+    whose = f"trial {data['trial']} of {data['name']}, {score}"
     steps = [f"  - {json.dumps(step)}" for step in data["schedule"]]
-    lines = [head, *formatting.yaml_lines({"time_attr": data["time_attr"]}), "schedule:", *steps]
+    lines = [
+        f"# {whose}: its ancestors' settings and its own",
+        *formatting.yaml_lines({"time_attr": data["time_attr"]}),
+        "schedule:",
+        *steps,
+    ]
     return "\n".join(lines) + "\n"

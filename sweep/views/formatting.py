@@ -13,7 +13,7 @@ from trainables.errors import printable
 
 #: The bars of a sparkline, lowest first.
 _BARS = "▁▂▃▄▅▆▇█"
-#: What stands for a value that is not there.
+#: A missing value.
 ABSENT = "-"
 
 
@@ -92,7 +92,7 @@ def last_part(path: str) -> str:
 
 
 def sparkline(values: list[float], width: int = 60) -> str:
-    """A curve as one line of bars, at most `width`; each bar is the mean of its stretch."""
+    """A curve as at most `width` bars, each the mean of some neighbouring values."""
     if not values:
         return ""
     bars = min(width, len(values))

@@ -1,10 +1,8 @@
-"""Looking at sweeps without touching them: what a ledger says, and whether a driver holds it.
-
-Nothing here writes, and nothing here needs torch or optuna.
-"""
+"""Reads sweeps without changing them: what a ledger says, and whether a driver holds it."""
 
 import contextlib
 import fcntl
+import io
 import json
 import os
 from dataclasses import dataclass
@@ -39,7 +37,7 @@ class State(StrEnum):
     STOPPED = "stopped"
     """Its driver ended it on request; resumable."""
     PAUSED = "paused"
-    """Its driver waits until a person lets it go on."""
+    """Its driver waits for `sweep unpause`."""
     INTERRUPTED = "interrupted"
     """Its driver was killed; resumable."""
     TESTING = "testing"
@@ -53,7 +51,7 @@ _BEGINNINGS = (TermBegan, FinalEvaluationBegan)
 
 @dataclass(frozen=True)
 class Sweep:
-    """All that can be known of a sweep, at one moment."""
+    """A sweep at one moment."""
 
     folder: Folder
     spec: SweepSpec
@@ -65,9 +63,10 @@ class Sweep:
 
     @property
     def term_began_at(self) -> float | None:
-        """When the newest driver took over, seconds since 1970."""
-        began = [record.at for record in self.records if isinstance(record.event, _BEGINNINGS)]
-        return began[-1] if began else None
+        """When the newest driver began, seconds since 1970."""
+        return next(
+            (r.at for r in reversed(self.records) if isinstance(r.event, _BEGINNINGS)), None
+        )
 
     def opened_at(self, replica: Replica) -> float | None:
         """When the replica's newest slice was opened, seconds since 1970."""
@@ -79,7 +78,7 @@ class Sweep:
         return None
 
     def fraction_at_term(self) -> float:
-        """How far the sweep, or its final evaluation, was when its newest driver took over."""
+        """How far the sweep, or its final evaluation, was when its newest driver began."""
         past = History(self.history.objective)
         started = max((r.k for r in self.records if isinstance(r.event, _BEGINNINGS)), default=0)
         past.extend([record for record in self.records if record.k <= started])
@@ -91,16 +90,15 @@ def read(folder: Folder) -> Sweep:
     folder.require_plain()
     with contextlib.closing(Ledger(folder.ledger)) as ledger:
         spec = reading.spec_of(ledger)
-        scheduler = reading.outline(ledger)
+        aim = Aim.of(reading.outline(ledger), spec)
         history = reading.history(ledger)
         records = tuple(record for batch in iterate(ledger) for record in batch)
-        aim = Aim.of(scheduler, spec)
         created_at = ledger.created_at
     return Sweep(folder, spec, aim, history, records, state(folder, history), created_at)
 
 
 def read_all(root: Path) -> tuple[list[Sweep], list[str]]:
-    """The sweeps in `root` by name, and in words why others cannot be read."""
+    """The sweeps in `root` by name, and messages about those that cannot be read."""
     sweeps, problems = [], []
     for name in folders.existing(root):
         try:
@@ -117,50 +115,42 @@ def read_spec(folder: Folder) -> tuple[SweepSpec, tuple[str, ...]]:
 
 
 def read_history(folder: Folder) -> History:
-    """The sweep's history alone."""
+    """The history of the sweep in `folder`."""
     with contextlib.closing(Ledger(folder.ledger)) as ledger:
         return reading.history(ledger)
 
 
 def read_log(folder: Folder, trial: Trial) -> str:
-    """The end of what a trial printed, seed by seed; empty: nothing.
+    """The end of what a trial printed, seed by seed; empty if it printed nothing.
 
     Raises:
-        UsageError: something else lies in the place of a log.
+        UsageError: a log is no regular file.
     """
-    texts = []
-    for replica in [*trial.replicas, *trial.tests]:
-        name = replica_name(replica.trial, replica.index)
-        text = _log_of(folder.trial(replica.trial, replica.index) / "log.txt")
-        alone = len(trial.replicas) + len(trial.tests) == 1
-        texts.append(text if alone else f"==> {name} <==\n{text}")
-    return "\n".join(texts)
+    logs = {
+        replica_name(replica.trial, replica.index): _log_of(
+            folder.trial(replica.trial, replica.index) / "log.txt"
+        )
+        for replica in [*trial.replicas, *trial.tests]
+    }
+    if len(logs) == 1:
+        return next(iter(logs.values()))
+    return "\n".join(f"==> {name} <==\n{text}" for name, text in logs.items())
 
 
 def _log_of(path: Path) -> str:
-    """The last lines of a log, headed by how much was left out before them; empty: no log."""
+    """The last lines of a log, headed by how much was left out; empty if there is no log."""
     try:
         with folders.reading(path) as (file, size):
             read = os.pread(file, LOG_BYTES, max(0, size - LOG_BYTES))
     except FileNotFoundError:
         return ""
-    shown = _last_lines(read, LOG_LINES)
-    if len(read) < size and len(shown) == len(read) and b"\n" in read.rstrip(b"\n"):
-        shown = read.partition(b"\n")[2]  # the first line is not whole
+    lines = io.BytesIO(read).readlines()
+    if len(read) < size and len(lines) > 1:
+        del lines[0]  # it is not whole
+    shown = b"".join(lines[-LOG_LINES:])
     before = size - len(shown)
-    text = shown.decode(errors="replace")
-    if before == 0:
-        return text
-    return f"({before} bytes before this are left out; all of it is in {path})\n{text}"
-
-
-def _last_lines(text: bytes, most: int) -> bytes:
-    start = len(text.rstrip(b"\n"))
-    for _ in range(most):
-        start = text.rfind(b"\n", 0, start)
-        if start < 0:
-            return text
-    return text[start + 1 :]
+    head = f"({before} bytes before this are left out; all of it is in {path})\n" if before else ""
+    return head + shown.decode(errors="replace")
 
 
 def read_results(folder: Folder, replica: Replica) -> list[Row]:
@@ -188,7 +178,7 @@ def is_driven(folder: Folder) -> bool:
 def _is_locked(folder: Folder) -> bool:
     """Whether a process on this machine holds it.
 
-    The lock is only tried where its last holder's process is alive, so that a look never takes it
+    The lock is only tried if its last holder's process is alive, so that reading never takes it
     from a driver that starts at that moment.
     """
     path = folder.path / folders.LOCK

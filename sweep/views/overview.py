@@ -7,7 +7,7 @@ Times are seconds; moments are seconds since 1970.
 import math
 from collections.abc import Sequence
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from sweep import stats
 from sweep.errors import UsageError
@@ -34,10 +34,6 @@ from sweep.views.formatting import finite
 from sweep.views.lookup import DRIVEN, State, Sweep
 from sweep.views.progress import Notes
 
-if TYPE_CHECKING:
-    from sweep.views.lookup import Sweep
-
-
 # -------------------------------------------------------------------------------------------------
 # What happened to one trial, seed by seed and event by event, as plain data.
 
@@ -58,7 +54,7 @@ def replica_row(replica: Replica, sweep_seed: int) -> Data:
 
 
 def decision(record: Recorded, number: int) -> Data | None:
-    """What an event decided about trial `number`, and why; None: nothing."""
+    """What an event decided about trial `number`, and why; None if nothing."""
     event = record.event
     if not isinstance(event, Created | Opened | Closed | Moved) or event.trial != number:
         return None
@@ -86,15 +82,14 @@ def _whose(replica: int) -> str:
 
 
 # -------------------------------------------------------------------------------------------------
-# What a final evaluation has found, as plain data: scores under test seeds, their intervals and
-# one comparison.
+# What a final evaluation has found: scores under test seeds, their intervals and one comparison.
 #
-# Scores count as in the search, but without its caution: with ``aggregate: worst`` or a bound it
-# is the mean that is estimated. What failed or has no finite score is left out, and counted.
+# Scores are aggregated as in the search, except that ``worst`` and bounds become the mean. Tests
+# that failed or have no finite score are left out, and counted.
 
 
-def final_evaluation_report(sweep: "Sweep") -> Data | None:
-    """All trials that were tested, best of the search first; None: none was.
+def final_evaluation_report(sweep: Sweep) -> Data | None:
+    """All trials that were tested, best of the search first, or None if there are none.
 
     The comparison is of the first two of them that have two scores each.
     """
@@ -102,30 +97,25 @@ def final_evaluation_report(sweep: "Sweep") -> Data | None:
     tested = [trial for trial in history.ranked() if trial.tests]
     if not tested:
         return None
-    asked = next(
-        r.event for r in reversed(sweep.records) if isinstance(r.event, FinalEvaluationBegan)
-    )
+    events = (record.event for record in reversed(sweep.records))
+    asked = next(event for event in events if isinstance(event, FinalEvaluationBegan))
     several = [trial for trial in tested if len(scores(trial)) > 1]
     return {
         "seeds": asked.seeds,
         "asked": list(asked.trials),
         "wanted": asked.seeds * len(asked.trials),
         "done": final_evaluation_done(history, asked),
-        "estimates": _estimated(history.objective.aggregate),
+        "estimates": _estimate(history.objective.aggregate),
         "trials": [_tested(trial, sweep.spec.seed) for trial in tested],
         "comparison": _compared(several[0], several[1]) if len(several) > 1 else None,
     }
 
 
 def scores(trial: Trial) -> list[float]:
-    """The scores of the tests that ended, at a limit too; of one that failed none counts."""
-    well = (test for test in _ended(trial) if test.status is not Status.FAILED)
-    found = (test.score_at() for test in well)
+    """The scores of the tests that have ended without failing."""
+    ended = (test for test in trial.tests if test.status in FINISHED - {Status.FAILED})
+    found = (test.score_at() for test in ended)
     return [score for score in found if score is not None and math.isfinite(score)]
-
-
-def _ended(trial: Trial) -> list[Replica]:
-    return [test for test in trial.tests if test.status in FINISHED]
 
 
 def final_evaluation_done(history: History, final_evaluation: FinalEvaluationBegan) -> int:
@@ -138,33 +128,31 @@ def standing(history: History, final_evaluation: FinalEvaluationBegan) -> str:
     """How far a final evaluation is, in words."""
     trials = ", ".join(str(number) for number in final_evaluation.trials)
     wanted = final_evaluation.seeds * len(final_evaluation.trials)
-    return (
-        f"{final_evaluation_done(history, final_evaluation)} of {wanted} tests of trials {trials}"
-    )
+    done = final_evaluation_done(history, final_evaluation)
+    return f"{done} of {wanted} tests of trials {trials}"
 
 
 def _tested(trial: Trial, seed: int) -> Data:
-    found, ended = scores(trial), len(_ended(trial))
+    found, aggregate = scores(trial), trial.objective.aggregate
+    ended = sum(test.status in FINISHED for test in trial.tests)
     interval = None
     if len(found) > 1:
-        interval = asdict(_interval(found, trial.objective.aggregate, seed))
+        interval = (
+            stats.mean_interval(found)
+            if _estimate(aggregate) == "mean"
+            else stats.bootstrap_interval(found, aggregate.centre, seed)
+        )
     return {
         "trial": trial.number,
         "score": trial.score,
         "scores": found,
         "ended": ended,
         "without_score": ended - len(found),
-        "estimate": interval,
+        "estimate": interval and asdict(interval),
     }
 
 
-def _interval(found: Sequence[float], aggregate: Aggregate, seed: int) -> stats.Interval:
-    if _estimated(aggregate) == "mean":
-        return stats.mean_interval(found)
-    return stats.bootstrap_interval(found, aggregate.centre, seed)
-
-
-def _estimated(aggregate: Aggregate) -> str:
+def _estimate(aggregate: Aggregate) -> str:
     return aggregate.kind if aggregate.fair else "mean"
 
 
@@ -210,6 +198,7 @@ def status(sweep: Sweep, notes: Notes, now: float) -> Data:
     left = None
     if elapsed is not None:
         left = progress.time_left(elapsed, share, sweep.fraction_at_term())
+    run = (testing and sweep.history.final_evaluation) or sweep.history
     return {
         **overview(sweep, now),
         "exhausted": sweep.history.exhausted,
@@ -217,7 +206,8 @@ def status(sweep: Sweep, notes: Notes, now: float) -> Data:
         "scheduler": sweep.spec.scheduler.name,
         "time_attr": sweep.history.objective.time_attr,
         "rungs": list(sweep.aim.levels),
-        **_run_with(sweep.history, testing),
+        "jobs": run.jobs,
+        "pool": run.pool or None,
         "counts": counts(sweep.history),
         "fraction": share,
         "elapsed_s": elapsed,
@@ -231,16 +221,10 @@ def status(sweep: Sweep, notes: Notes, now: float) -> Data:
     }
 
 
-def _run_with(history: History, testing: bool) -> Data:
-    """How many slices run at once, in which pool; null where it was not recorded."""
-    newest = history.final_evaluation if testing and history.final_evaluation else history
-    return {"jobs": newest.jobs, "pool": newest.pool or None}
-
-
 def running_replica(
     history: History, replica: Replica, notes: Notes, opened_at: float | None, now: float
 ) -> Data:
-    """Where a running replica is, the newest of what the ledger and its note say."""
+    """Where a running replica is, by the ledger and its newer note, if it has one."""
     note = notes.get((replica.trial, replica.index))
     value = next((p.value for p in reversed(replica.curve) if p.value is not None), None)
     before = number(replica.last.get("time_total_s")) or 0.0
@@ -292,7 +276,7 @@ def row(trial: Trial) -> Data:
 
 
 def beside(trial: Trial) -> Data:
-    """What a trial is compared by beside the metric."""
+    """The further objectives of a trial, and the constraints that it breaks."""
     objective = trial.objective
     scores = zip(objective.objectives, trial.others, strict=True)
     limits = zip(objective.constraints, trial.violations, strict=True)
@@ -303,7 +287,7 @@ def beside(trial: Trial) -> Data:
 
 
 def front(history: History) -> list[int] | None:
-    """The numbers of the trials that none is better than; None: there is one objective."""
+    """The numbers of the trials on the Pareto front, or None if there is one objective."""
     if not history.objective.objectives:
         return None
     return [trial.number for trial in history.front()]
@@ -412,37 +396,30 @@ def summary(history: History, name: str) -> Data:
     }
 
 
-# ---- parts ----------------------------------------------------------------------------------
-
-
 def counts(history: History) -> dict[str, int]:
     """Status → number of trials; only those that occur, in the order of `Status`."""
     return {status.value: len(found) for status in Status if (found := history.of(status))}
 
 
 def done(history: History) -> int:
-    """How many trials have ended; one in whose place a child goes on has not."""
+    """How many trials have ended, without those that a child replaced."""
     ended = sum(trial.status in FINISHED for trial in history.trials)
     return ended - sum(trial.parent is not None for trial in history.trials)
 
 
 def best_so_far(history: History) -> Data | None:
-    """Number, score and settings of the best trial; None: no trial has a score."""
+    """Number, score and settings of the best trial, or None if no trial has a score."""
     ranked = history.ranked()
     if not ranked:
         return None
-    first = ranked[0]
-    return {
-        "trial": first.number,
-        "score": finite(first.score),
-        "settings": dict(first.searched),
-    }
+    best = ranked[0]
+    return {"trial": best.number, "score": finite(best.score), "settings": dict(best.searched)}
 
 
 def steps(history: History) -> float | None:
-    """Environment steps of all trials together; None: their results do not count them.
+    """Environment steps of all trials together, or None if no result counts them.
 
-    What a bred trial has from its parent is counted there.
+    The steps that a bred trial inherits are its parent's.
     """
     totals = (trial.own(STEPS) for trial in history.trials)
     found = [total for total in totals if total is not None]

@@ -1,9 +1,8 @@
 """How far a sweep is, from its history and from the notes that running slices leave.
 
-Progress is work: what was trained, of that and what is left. What is left is the scheduler's to say
-where it knows; elsewhere it follows from how long trials lasted that have ended, so that a sweep in
-which many end early is as far as it will turn out to have been. Notes are lossy and nothing is
-decided by them. Durations are seconds.
+Progress is the share of the expected work that is done. The rest is estimated by the scheduler if
+it can, otherwise from how long the ended trials lasted. Notes are lossy and nothing is decided by
+them. Durations are seconds.
 """
 
 import itertools
@@ -24,16 +23,17 @@ from sweep.history.trial import Trial
 from sweep.ledger import folder as folders
 from sweep.ledger.folder import Folder
 from sweep.schedulers import Scheduler
+from sweep.schedulers._shared.rungs import climbs
 from sweep.spec import SweepSpec
 from sweep.spec.stopping import COUNTERS
 from sweep.views.reading import SchedulerInfo
 
 #: Least share of the work after which an estimate of the rest is shown.
 _LEAST = 0.02
-#: Share of the work beyond which a sweep in which something is still to be done never is.
+#: The largest share of a sweep in which something is still to be done.
 _MOST = 0.99
-#: How much of a trial is expected where a scheduler may end it early, before any has ended, and how
-#: many trials that counts as; where none does, one that has ended counts as much as a whole one.
+#: Prior for trials that a scheduler may end early: the expected share of a trial, and its weight in
+#: trials.
 _EARLY, _EARLY_WEIGHT = 0.5, 5
 #: Bytes of a note that are read; a longer one is torn.
 _LONGEST_NOTE = 2**16
@@ -47,11 +47,11 @@ class Aim:
     """The scheduler's rungs, in units of ``time_attr``; empty without rungs."""
     stop: Mapping[str, float]
     rest: Callable[[History], float | None] = lambda _history: None
-    """What the scheduler expects to be left, in units of ``time_attr``; see `Scheduler.rest`."""
+    """`Scheduler.rest`."""
     spares: int | None = None
-    """How many trials are completed before any is ended early; None: none ever is."""
+    """`Scheduler.spares`."""
     seeds: int = 0
-    """How many seeds a trial has at most that begins with one; 0: all begin together."""
+    """How many seeds a racing trial has at most; 0 without a race."""
 
     @classmethod
     def of(cls, scheduler: Scheduler | SchedulerInfo, spec: SweepSpec) -> "Aim":
@@ -74,7 +74,7 @@ Notes = Mapping[tuple[int, int], Note]
 
 
 def read_notes(folder: Folder, history: History) -> Notes:
-    """The notes of what runs; what is missing, torn or older than the history is not."""
+    """The notes of what runs, without those that are missing, torn or older than the history."""
     notes = {}
     for replica in running(history):
         note = _read_note(folder, replica)
@@ -89,9 +89,9 @@ def running(history: History) -> list[Replica]:
 
 
 def _read_note(folder: Folder, replica: Replica) -> Note | None:
+    path = folder.trial(replica.trial, replica.index) / "progress.json"
     try:
-        lies = folder.trial(replica.trial, replica.index)
-        with folders.reading(lies / "progress.json") as (file, _size):
+        with folders.reading(path) as (file, _size):
             raw = json.loads(os.pread(file, _LONGEST_NOTE, 0))
         objective = replica.objective
         return Note(
@@ -106,13 +106,12 @@ def _read_note(folder: Folder, replica: Replica) -> Note | None:
 def fraction(history: History, aim: Aim, notes: Notes | None = None) -> float:
     """The share of the expected work that is done, from 0 to 1; a trial's is its seeds' mean.
 
-    1 is for what has ended: while a trial is to come, or runs, it is at most `_MOST`.
+    While a trial is to come, or runs, it is at most `_MOST`.
     """
     if history.ended == "finished":
         return 1.0
     work = _Work(history.for_scheduler(), aim, notes or {})
-    done, rest = work.done, work.rest
-    share = done / (done + rest) if done > 0 else 0.0
+    share = work.done / (work.done + work.rest) if work.done > 0 else 0.0
     return min(share, _MOST) if work.open else share
 
 
@@ -138,20 +137,18 @@ class _Work:
 
     @property
     def done(self) -> float:
-        """What was trained, seeds that joined their trials later included."""
+        """What was trained, with the seeds that joined their trials later."""
         return math.fsum(self._at.values()) + self._joined
 
     @property
     def rest(self) -> float:
         """What is left: of the first seeds, and about as much more for later ones as so far."""
-        rest = self._aim.rest(self._history)
-        if rest is None:
-            rest = self._by_lengths()
+        expected = self._aim.rest(self._history)
+        if expected is None:
+            rest = max(0.0, self._by_lengths())
         else:
-            rest -= math.fsum(
-                self._at[trial.number] - self._position(trial, {}) for trial in self._trials
-            )
-        rest = max(0.0, rest)
+            noted = (self._at[t.number] - self._position(t, {}) for t in self._trials)
+            rest = max(0.0, expected - math.fsum(noted))
         return rest + self._catching_up + self._seeds_to_come(rest) if self._aim.seeds else rest
 
     def _position(self, trial: Trial, notes: Notes) -> float:
@@ -162,8 +159,6 @@ class _Work:
         if self._levels:
             return min(_time(replica, notes), self._full)
         return _share(replica, self._aim, notes)
-
-    # ---- later seeds ------------------------------------------------------------------------
 
     @property
     def _joined(self) -> float:
@@ -180,18 +175,16 @@ class _Work:
         return left
 
     def _seeds_to_come(self, rest: float) -> float:
-        """What seeds will take that join later: as much as so far, and all that a winner has."""
+        """What future seeds will take: as much as so far, and at least all seeds of one trial."""
         joined = self._joined + self._catching_up
         first = math.fsum(self._at.values())
         as_before = rest * joined / (first + self._full)
         return max(as_before, (self._aim.seeds - 1) * self._full - joined, 0.0)
 
-    # ---- by how long trials last ------------------------------------------------------------
-
     def _by_lengths(self) -> float:
-        """What is left where only those that have ended tell how long trials last.
+        """What is left, estimated from how long the ended trials lasted.
 
-        Those that began before enough were completed tell nothing: nobody would have ended them.
+        Trials that began before `spares` were completed do not count: none could be ended early.
         """
         history, spares = self._history, self._aim.spares
         ended = [trial for trial in self._trials if trial.status in FINISHED]
@@ -199,7 +192,7 @@ class _Work:
         needed = spares or 0
         since = completed[needed - 1] if 0 < needed <= len(completed) else 0
         live = [t for t in self._trials if t.status not in FINISHED]
-        if self._levels:  # whoever waits at a level has gone as far as it was let go
+        if self._levels:  # a trial that waits at a level may never go on
             ended += [trial for trial in live if not _climbs(trial)]
             live = [trial for trial in live if _climbs(trial)]
         lengths = _Lengths(
@@ -218,15 +211,14 @@ class _Work:
 
 
 class _Lengths:
-    """How much of a whole trial trials last, by those that have ended and those that still run.
+    """How long trials last, as a share of a whole trial.
 
     Kaplan and Meier, Nonparametric Estimation from Incomplete Observations, 1958, with a prior.
 
     Args:
-        ended: the lengths of those that have ended.
-        running: how long the others are so far.
-        prior: the share of what is left to it that a trial is expected to last, before any ended,
-            and as how many trials that counts.
+        ended: the lengths of ended trials.
+        running: the lengths of the others so far.
+        prior: the expected share of what is left of a trial, and how many trials that counts as.
     """
 
     def __init__(
@@ -250,7 +242,7 @@ class _Lengths:
         """From each step to the end."""
 
     def beyond(self, at: float) -> float:
-        """How much further one lasts that has come so far."""
+        """How much further a trial of length `at` is expected to go."""
         if at >= 1.0:
             return 0.0
         known = len(self._ended) - bisect_left(self._ended, at)
@@ -264,19 +256,19 @@ class _Lengths:
 
 
 def _climbs(trial: Trial) -> bool:
-    """Whether the replica has not begun, or is between two goals."""
-    return trial.status in (Status.RUNNING, Status.WAITING) or trial.unfinished
+    """Whether the trial has not begun, or is on the way to a goal."""
+    return trial.status is Status.WAITING or climbs(trial)
 
 
 def _members(history: History) -> list[Trial]:
-    """The trials that count: in a population, those in whose place no child goes on."""
+    """The trials that count: in a population, those that no child has replaced."""
     if all(trial.parent is None for trial in history.trials):
         return history.trials
     return [trial for trial in history.trials if trial.status is not Status.PRUNED]
 
 
 def final_evaluation_fraction(history: History, aim: Aim, notes: Notes | None = None) -> float:
-    """The share of a final evaluation that is done, from 0 to 1."""
+    """The share of the newest final evaluation that is done, from 0 to 1."""
     final_evaluation = history.final_evaluation
     if final_evaluation is None:
         return 0.0
@@ -315,8 +307,8 @@ def _time(replica: Replica, notes: Notes) -> float:
 
 def _share(replica: Replica, aim: Aim, notes: Notes) -> float:
     """How far a replica is, or was when it ended, on its way to the nearest stop."""
-    born = {replica.objective.time_attr: replica.time, "training_iteration": replica.iteration}
-    reached = {**born, **replica.last}
+    begun = {replica.objective.time_attr: replica.time, "training_iteration": replica.iteration}
+    reached = {**begun, **replica.last}
     note = notes.get((replica.trial, replica.index))
     if note is not None:
         reached["training_iteration"] = note.iteration
@@ -331,7 +323,7 @@ def _towards(reached: Metrics, key: str, goal: float) -> float:
 
 
 def time_left(elapsed: float, now: float, start: float = 0.0) -> float | None:
-    """Seconds that the rest takes at the pace so far; None: too early to say.
+    """Seconds that the rest takes at the pace so far, or None while it is too early to say.
 
     Args:
         elapsed: seconds since this driver began.

@@ -1,7 +1,7 @@
-"""What a ledger says of its sweep, for whoever only looks: nothing that it names is imported.
+"""Reads a sweep's spec, objective and history from its ledger, importing nothing that it names.
 
-A ledger may come from anywhere, and to import is to run. A scheduler of ours is built from its
-options; what one of somebody's own said of itself when the sweep was created stands in the ledger.
+A ledger may come from anywhere, and an import runs code. A shipped scheduler is built from its
+options; what another said of itself when the sweep was created stands in the ledger.
 """
 
 from collections.abc import Callable
@@ -21,18 +21,18 @@ from sweep.spec.objective import read_constraints
 
 @dataclass(frozen=True)
 class SchedulerInfo:
-    """What is known of a sweep's scheduler."""
+    """A sweep's scheduler, as far as its ledger describes it."""
 
     time_attr: str
     levels: tuple[float, ...]
     rest: Callable[[History], float | None] = lambda _history: None
-    """See `Scheduler.rest`; one of somebody's own is not asked."""
+    """See `Scheduler.rest`; only of a shipped scheduler."""
     spares: int | None = None
     """See `Scheduler.spares`."""
 
 
 def outline(ledger: Ledger) -> SchedulerInfo:
-    """What is known of a sweep's scheduler without importing it."""
+    """A sweep's scheduler, without importing a foreign one."""
     spec = specs.from_json(ledger.spec)
     if not schedulers.KIND.is_shipped(spec.scheduler.name):
         recorded = ledger.provenance
@@ -55,10 +55,14 @@ def spec_of(ledger: Ledger) -> SweepSpec:
 
 def objective_of(spec: SweepSpec, time_attr: str) -> Objective:
     """What the trials of `spec` are compared by."""
-    constraints = read_constraints(spec.constraints)
-    objectives = tuple(spec.objectives.items())
     return Objective(
-        spec.metric, spec.mode, spec.score, time_attr, spec.aggregate, objectives, constraints
+        spec.metric,
+        spec.mode,
+        spec.score,
+        time_attr,
+        spec.aggregate,
+        tuple(spec.objectives.items()),
+        read_constraints(spec.constraints),
     )
 
 
@@ -68,7 +72,7 @@ def objective(ledger: Ledger) -> Objective:
 
 
 def history(ledger: Ledger, compared: Objective | None = None) -> History:
-    """The history of a sweep; its driver says what trials are `compared` by."""
+    """The history of a sweep; its driver knows the objective by which trials are `compared`."""
     past = History(compared or objective(ledger))
     for records in iterate(ledger):
         past.extend(records)

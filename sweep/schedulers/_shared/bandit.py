@@ -5,6 +5,7 @@ Bandits, 2020, section 4; Bogunovic et al., Time-Varying Gaussian Process Bandit
 Points lie in the unit cube; times are intervals. Exact, with numpy alone.
 """
 
+import itertools
 import math
 from dataclasses import dataclass
 
@@ -95,10 +96,8 @@ class Bandit:
         spread = float(y.std())
         normal = (y - y.mean()) / (spread if spread > 0 else 1.0)
         fits = [
-            Posterior.fit(Kernel(length, fading, noise), x, t, normal)
-            for length in _LENGTHS
-            for fading in _FADINGS
-            for noise in _NOISES
+            Posterior.fit(Kernel(*kernel), x, t, normal)
+            for kernel in itertools.product(_LENGTHS, _FADINGS, _NOISES)
         ]
         observed = max(fits, key=lambda fit: fit.evidence)
         points = np.concatenate([x, pending]) if len(pending) else x

@@ -25,7 +25,6 @@ from sweep.errors import BadConfig
 from sweep.history.events import FINISHED, Goal, Status
 from sweep.history.history import History
 from sweep.history.order import living
-from sweep.history.trial import Trial
 from sweep.schedulers import NewTrial, Plan, Resume, SchedulerContext, Stop
 from sweep.schedulers._shared.rungs import (
     RungOptions,
@@ -163,15 +162,12 @@ class Brackets(schedulers.Scheduler):
                 compared = {**evidence(level, ranking, place, count), "bracket": bracket.s}
                 why = f"{standing(ranking, place)} at rung {level:g} of bracket {bracket.s}"
                 why += f", where {count} go on"
-                if place <= count or _has_gone_on(trial, level):
+                goal = trial.goal.at
+                if place <= count or (goal is not None and goal > level):  # promoted, or earlier
                     alive.append(trial)
                     if waits(trial) and not trial.reached(next_level):
-                        goal = Goal(next_level, top=self.levels[-1])
-                        resume.append(Resume(trial.number, goal, f"promoted: {why}", compared))
+                        following = Goal(next_level, top=self.levels[-1])
+                        why = f"promoted: {why}"
+                        resume.append(Resume(trial.number, following, why, compared))
                 elif waits(trial):
                     stop.append(Stop(trial.number, Status.PRUNED, f"stopped: {why}", compared))
-
-
-def _has_gone_on(trial: Trial, level: float) -> bool:
-    """Whether the trial was promoted earlier, when the bracket had fewer trials."""
-    return trial.goal.at is not None and trial.goal.at > level

@@ -12,7 +12,6 @@ import numpy as np
 from sweep.errors import BadConfig, BadSpace
 from sweep.schedulers import SchedulerContext
 from sweep.space import Choice, Domain, Float, Int, Normal, Ordinal, Space, choice_key, sample
-from trainables.core import rng
 from trainables.errors import nearest
 
 #: Attempts at a point at which every expression of the space has a value.
@@ -109,8 +108,3 @@ def check_names(names: Sequence[str] | None, context: SchedulerContext) -> tuple
                 f"a child goes on from its parent's checkpoint, which holds {name}; it inherits it",
             )
     return tuple(open_ if names is None else names)
-
-
-def stream_of(context: SchedulerContext, number: int) -> np.random.Generator:
-    """The random stream for the settings of the child with this number."""
-    return rng.generator(context.seed, "explore", number)

@@ -58,11 +58,6 @@ class Generation:
     """How many are replaced; as many are their parents."""
 
     @property
-    def living(self) -> list[Trial]:
-        """Members that have not ended; the ended ones only serve as a comparison."""
-        return [trial for trial, _ in self.ranking if trial.status not in FINISHED]
-
-    @property
     def upper(self) -> Ranking:
         """Members that may have children: the best ones with a checkpoint."""
         staying = self.ranking[: len(self.ranking) - self.count]
@@ -181,10 +176,8 @@ class Population(schedulers.Scheduler):
             return Plan(resume=tuple(catches_up[:free]))
         for level, following in zip(newest, [*newest[1:], None], strict=False):
             generation = self._generation(history, level)
-            if generation is not None:
-                plan = self._replace(history, generation, following, free)
-                if plan:
-                    return plan
+            if generation and (plan := self._replace(history, generation, following, free)):
+                return plan
         return Plan()
 
     def _generation(self, history: History, level: float) -> Generation | None:
@@ -207,7 +200,8 @@ class Population(schedulers.Scheduler):
         level = generation.level
         at_level = [t for t, _ in generation.ranking if t.goal.at == level]
         if following is None:
-            following = self._after(max((t.time for t in generation.living), default=level))
+            living = [trial for trial, _ in generation.ranking if trial.status not in FINISHED]
+            following = self._after(max((trial.time for trial in living), default=level))
         goal = Goal(following)
         missing = [t for t in generation.lower if t in at_level and waits(t)]
         losers = [(trial, generation) for trial in missing[:free]]

@@ -25,7 +25,7 @@ lacks seeds, its members cannot be compared: to the wrapped scheduler they all s
 import copy
 import math
 from collections.abc import Collection, Iterator, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
 from pydantic import BaseModel
@@ -34,8 +34,9 @@ from sweep import schedulers, stats
 from sweep import spec as specs
 from sweep.history.events import Evidence, Status, group_status
 from sweep.history.history import History
-from sweep.history.trial import Trial, rank_key
+from sweep.history.trial import Trial
 from sweep.schedulers import AddReplica, Plan
+from sweep.schedulers._shared.rungs import ranked_at
 from sweep.spec import Plugin, SweepSpec
 from sweep.stats import Spread
 
@@ -66,10 +67,9 @@ def _check_finishing(spec: SweepSpec, cls: type[schedulers.Scheduler]) -> None:
     key, name = "finish_best", spec.scheduler.name
     given = spec.scheduler.options
     if key in given and schedulers.KIND.is_shipped(name) and key not in cls.Options.model_fields:
-        place = ("scheduler", key)
-        raise spec.source.refuse(
-            place, given[key], f"no such key with {name}", schedulers.NOBODY_WAITS
-        )
+        allowed = f"no such key with {name}"
+        hint = schedulers.NOBODY_WAITS
+        raise spec.source.refuse(("scheduler", key), given[key], allowed, hint)
 
 
 def settled(spec: SweepSpec, paths: Sequence[str] = ()) -> SweepSpec:
@@ -155,19 +155,17 @@ class _Race:
         own, best = self._scores(trial), self._scores(incumbent)
         behind = trial.objective.sign * (stats.mean(best) - stats.mean(own))
         evidence = {"behind": behind, "mean": stats.mean(own), "seeds": len(own)}
-        if spread is None:  # the incumbent cannot get a second seed: nothing can be excluded
-            yield self._more(trial, len(trial.replicas), "no spread is known", evidence)
-            return
-        error = spread.deviation * math.sqrt(1 / len(best) + 1 / len(own))
-        reach = stats.t_quantile(CONFIDENCE, spread.freedom) * error
-        if behind <= reach:
+        why = "no spread is known"  # the incumbent cannot get a second seed
+        if spread is not None:
+            error = spread.deviation * math.sqrt(1 / len(best) + 1 / len(own))
+            reach = stats.t_quantile(CONFIDENCE, spread.freedom) * error
+            if behind > reach:
+                return
             evidence |= {"reach": reach, "spread": spread.deviation, "freedom": spread.freedom}
             evidence |= {"incumbent": incumbent.number, "best": stats.mean(best)}
-            why = (
-                f"it could still be the best: {behind:.6g} behind trial {incumbent.number}, "
-                f"chance explains {reach:.6g}"
-            )
-            yield self._more(trial, len(trial.replicas), why, evidence)
+            why = f"it could still be the best: {behind:.6g} behind trial {incumbent.number}, "
+            why += f"chance explains {reach:.6g}"
+        yield self._more(trial, len(trial.replicas), why, evidence)
 
     def _more(self, trial: Trial, index: int, why: str, evidence: Evidence) -> AddReplica:
         where = "at the end" if math.isinf(self.level) else f"at rung {self.level:g}"
@@ -190,18 +188,14 @@ def _gathered(history: History) -> Iterator[tuple[float, list[Trial]]]:
     ]
     levels = {trial.goal.at for trial in racing if _standing(trial) is Status.PAUSED}
     for level in sorted({*(at for at in levels if at is not None), math.inf}, reverse=True):
-        there = [trial for trial in racing if _is_at(trial, level)]
-        scored = [
-            (rank_key(t, t.score_at(level)), t) for t in there if t.score_at(level) is not None
+        there = [
+            trial
+            for trial in racing
+            if (_rests_at(trial, level) if math.isinf(level) else trial.reached(level))
         ]
+        scored = [trial for trial, score in ranked_at(there, level) if score is not None]
         if scored:
-            yield level, [trial for _, trial in sorted(scored, key=lambda pair: pair[0])]
-
-
-def _is_at(trial: Trial, level: float) -> bool:
-    if not math.isinf(level):
-        return trial.reached(level)
-    return _standing(trial) is Status.COMPLETED
+            yield level, scored
 
 
 def _standing(trial: Trial) -> Status:
@@ -225,16 +219,12 @@ def _may_grow(trial: Trial, seeds: int) -> bool:
 def _holding(history: History, held: set[int]) -> History:
     """The history for a scheduler that must not decide about the trials `held` yet."""
     view = copy.copy(history)
-    view.trials = [_Held.of(t) if t.number in held else t for t in history.trials]
+    view.trials = [_Held(**vars(t)) if t.number in held else t for t in history.trials]
     return view
 
 
 class _Held(Trial):
     """A trial that cannot be compared yet: it counts at the rungs it reached, and seems to run."""
-
-    @classmethod
-    def of(cls, trial: Trial) -> "_Held":
-        return cls(**{field.name: getattr(trial, field.name) for field in fields(trial)})
 
     @property
     def status(self) -> Status:

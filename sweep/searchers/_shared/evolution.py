@@ -64,10 +64,6 @@ def _is_scored(rest: Milestone) -> bool:
     return all(v is not None and not math.isnan(v) for v in (rest.score, *rest.others))
 
 
-#: Parents that a crossover needs.
-_PARENTS = 2
-
-
 class EvolutionOptions(SearcherOptions):
     """How a population evolves."""
 
@@ -127,7 +123,7 @@ class Evolving(searchers.Searcher):
     def suggest(self, request: Request) -> Settings:
         """Settings of a child of the newest generation's parents; of the first, drawn at random."""
         parents = self._parents(request)
-        if len(parents) < _PARENTS:
+        if len(parents) < 2:  # a crossover needs two
             parents = []
         return _study.suggest(request, self._sampler(parents, request.seed % 2**32), parents)
 

@@ -43,7 +43,10 @@ class Density:
         kernels = np.ones((len(places), len(self.points)))
         for d, (count, width) in enumerate(zip(self.counts, self.widths, strict=True)):
             here, there = places[:, d, None], self.points[None, :, d]
-            found = _same(here, there, count, width) if count else _near(here, there, width)
+            if count:
+                found = np.where(here == there, 1 - width, width / max(count - 1, 1))
+            else:
+                found = _near(here, there, width)
             kernels *= np.where(np.isnan(there), 1.0 / max(count, 1), found)
         densities: NDArray[np.float64] = kernels.mean(axis=1)
         return densities
@@ -67,11 +70,6 @@ def _width(values: NDArray[np.float64], dimensions: int, count: int) -> float:
         return 1.0 if count == 0 else 1 - 1 / count
     rule = 1.06 * float(np.std(values)) * len(values) ** (-1 / (4 + dimensions))
     return float(min(max(rule, LEAST), 1 - 1 / count if count else 1.0))
-
-
-def _same(here: Points, there: Points, count: int, width: float) -> Points:
-    others = width / max(count - 1, 1)
-    return np.where(here == there, 1 - width, others)
 
 
 def _near(here: Points, there: Points, width: float) -> Points:

@@ -9,7 +9,6 @@ import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Protocol
 
 import optuna
 from optuna.samplers import BaseSampler
@@ -40,12 +39,6 @@ class Seen:
     """Rung (from 1) → the score there, of an incomplete trial."""
     violations: tuple[float, ...] = ()
     """How far it breaks each constraint."""
-
-
-class View(Protocol):
-    """Two equal views show every trial the same."""
-
-    def __call__(self, trial: Trial) -> Seen: ...
 
 
 @dataclass(frozen=True)
@@ -89,6 +82,10 @@ class AsComplete:
             values = (None,) if failed else (rest.score, *rest.others)
             return _complete(values, rest.violations)
         return Seen(TrialState.RUNNING)
+
+
+#: Equal views show every trial the same.
+View = WithRungs | AsComplete
 
 
 def _complete(values: Sequence[float | None], violations: Sequence[float]) -> Seen:

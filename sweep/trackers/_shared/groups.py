@@ -1,8 +1,7 @@
 """The curve of a trial with several seeds: at each iteration the aggregate of theirs.
 
-An iteration stands there as soon as every seed that counts has finished it, and stands as it is: a
-seed that joins later changes the score, not the rows that came first. The curve goes as far as all
-of its seeds do.
+A row is added once every seed that counts has finished the iteration, and never changes: a seed
+that joins later changes the score, not the earlier rows.
 """
 
 import math
@@ -17,17 +16,17 @@ _STEPS = "timesteps_total"
 
 
 class Curve:
-    """Of one trial; a fold over the ends of its slices."""
+    """The curve of one trial; a fold over the ends of its slices."""
 
     def __init__(self, objective: Objective) -> None:
         self._objective = objective
         self._upto = 0
-        """The last iteration that stands there."""
+        """The last iteration of the curve."""
         self._waiting: dict[int, dict[int, Row]] = {}
-        """Iteration → replica → its result, while others have none."""
+        """Iteration → replica → its result, while other replicas have none."""
 
     def extend(self, trial: Trial, event: Closed) -> Iterator[Row]:
-        """The rows that stand there from now on, given the trial after the event."""
+        """The rows that the event adds, given the trial after it."""
         for row in event.rows:
             if row.iteration > self._upto:
                 self._waiting.setdefault(row.iteration, {})[event.replica] = row
@@ -54,7 +53,7 @@ class Curve:
 
 
 def together(objective: Objective, values: Sequence[float | None]) -> float | None:
-    """The aggregate of the seeds' values at one iteration; None: one of them has none."""
+    """The aggregate of the seeds' values at one iteration, or None if one of them has none."""
     if len(values) == 1:
         return values[0]
     finite = [value for value in values if value is not None and math.isfinite(value)]

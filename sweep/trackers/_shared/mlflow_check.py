@@ -1,13 +1,14 @@
 """Where MLflow's copy of a sweep differs from its ledger, row by row.
 
-MLflow takes nothing back: where iterations were run again, the rows that came first stand, so there
-only their presence is compared. Runs that a person deleted are passed over. A run with rows that
-are wrong cannot be mended; it is set aside (deleted, no longer this sweep's) and sent anew.
+Rows in MLflow cannot be changed: where iterations were run again, the first rows stay, so only
+their presence is compared. Runs that a person deleted are ignored. A run with wrong rows cannot be
+repaired; it is set aside (deleted, no longer this sweep's) and sent again.
 """
 
 import math
+from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from sweep.history.events import Closed, End, Recorded
 from sweep.trackers import TrackerContext
@@ -26,33 +27,24 @@ from sweep.trackers._shared.mlflow_store import name_of, open_client, search
 if TYPE_CHECKING:
     from mlflow.entities import Run
 
-#: Slices that ended so were saved at their end; after others iterations may be run again.
+#: Ends of slices with a checkpoint at the end; after others iterations may be run again.
 SAVED_AT_ITS_END = frozenset({End.GOAL, End.TIME, End.DONE, End.ASKED})
-
-
+#: Key and milliseconds, which identify a row.
 Place = tuple[str, int]
-"""Key and milliseconds: which row it is."""
-
-
-class Difference(NamedTuple):
-    """One run that is not what it should be."""
-
-    text: str
-    wrong: str = ""
-    """The id of a run that sending everything again does not mend; empty: it does."""
 
 
 class Check:
-    """The sweep's runs beside what should stand there."""
+    """Compares the sweep's runs with what should be there."""
 
     def __init__(self, where: TrackerContext) -> None:
         self._where = where
         self._content = Content(where)
         self._keys: dict[str, RunKey] = {}
-        """Name of each run that should stand there → whose it is; the sweep's own is not named."""
-        self._rows: dict[str, list[Value]] = {"": []}
+        """Name of each run that should exist → its trial and replica; without the sweep's own."""
+        self._due: dict[str, dict[Place, Value]] = defaultdict(dict)
+        """Name → the rows that should be there."""
         self._sure: dict[str, float] = {}
-        """Name → the last iteration that was run once; absent: all were."""
+        """Name → the last iteration that was run once; absent if all were."""
         for records in where.earlier(math.inf):
             self._take(records)
         self._client = open_client(where)
@@ -62,25 +54,21 @@ class Check:
         for run in found:
             self._runs.setdefault(name_of(run), []).append(run)
 
-    def differences(self) -> Iterator[Difference]:
-        """Every run that differs, with the first thing in which it does."""
+    def differences(self) -> Iterator[tuple[str, str]]:
+        """Each difference, and its run's id if sending everything again does not repair it."""
         names = ["", *self._keys]
-        yield from (
-            Difference(
-                f"the run of trial {name}, of which the ledger knows nothing", run.info.run_id
-            )
-            for name in sorted(self._runs.keys() - set(names))
-            for run in self._runs[name]
-            if run.info.lifecycle_stage == "active"
-        )
+        for name in sorted(self._runs.keys() - set(names)):
+            unknown = f"the run of trial {name}, of which the ledger knows nothing"
+            for run in _active(self._runs[name]):
+                yield unknown, run.info.run_id
         for name in names:
             title = f"trial {name}" if name else "the sweep's run"
             for problem, wrong in self._compare(name):
-                yield Difference(f"{title}: {problem}", wrong)
+                yield f"{title}: {problem}", wrong
 
     def set_aside(self) -> int:
-        """Take the runs away that are wrong; returns how many."""
-        wrong = {difference.wrong for difference in self.differences() if difference.wrong}
+        """Delete the runs that are wrong; returns how many."""
+        wrong = {run for _, run in self.differences() if run}
         for run in sorted(wrong):
             self._client.set_tag(run, "sweep.id", f"{self._where.sweep_id} (set aside)")
             self._client.delete_run(run)
@@ -88,10 +76,10 @@ class Check:
 
     def _take(self, records: Sequence[Recorded]) -> None:
         changes = self._content.extend(records)
-        for run, rows in changes.runs.items():
-            self._keys[run_name(*run)] = run
-            self._rows.setdefault(run_name(*run), []).extend(rows)
-        self._rows[""] += changes.sweep
+        self._keys |= {run_name(*run): run for run in changes.runs}
+        new = {"": changes.sweep, **{run_name(*run): rows for run, rows in changes.runs.items()}}
+        for name, row in ((name, row) for name, rows in new.items() for row in rows):
+            self._due[name].setdefault((row.key, row.time), row)
         for closed in (r.event for r in records if isinstance(r.event, Closed)):
             if closed.end in SAVED_AT_ITS_END and not closed.skipped:
                 continue
@@ -102,15 +90,15 @@ class Check:
             self._sure[""] = 0
 
     def _compare(self, name: str) -> Iterator[tuple[str, str]]:
-        """What is wrong with a trial's run, or with the sweep's, and which run cannot be mended."""
+        """What is wrong with a trial's run, or the sweep's, and which run cannot be repaired."""
         runs = self._runs.get(name, [])
         if not runs:
             yield "has no run", ""
-        active = [run for run in runs if run.info.lifecycle_stage == "active"]
+        active = _active(runs)
         for extra in active[1:]:
             yield f"has a second run {extra.info.run_id}", extra.info.run_id
         for run in active[:1]:
-            due, standing = self._due(name), self._standing(run)
+            due, standing = self._due[name], self._standing(run)
             for problem in (*self._wrong_rows(name, due, standing), *self._settings(name, run)):
                 yield problem, run.info.run_id
             if lacking := len(self._parameters(name).keys() - run.data.params.keys()):
@@ -159,18 +147,16 @@ class Check:
             first = f"{wrong[0].key} at step {wrong[0].step}"
             yield f"{len(wrong)} rows have another value, the first is {first}"
 
-    def _due(self, name: str) -> dict[Place, Value]:
-        rows: dict[Place, Value] = {}
-        for row in self._rows.get(name, []):
-            rows.setdefault((row.key, row.time), row)
-        return rows
-
     def _standing(self, run: "Run") -> dict[Place, list[float]]:
         standing: dict[Place, list[float]] = {}
         for metric in sorted(run.data.metrics):
             for row in self._client.get_metric_history(run.info.run_id, metric):
                 standing.setdefault((metric, row.timestamp), []).append(row.value)
         return standing
+
+
+def _active(runs: Sequence["Run"]) -> list["Run"]:
+    return [run for run in runs if run.info.lifecycle_stage == "active"]
 
 
 def _same(due: float, seen: float) -> bool:

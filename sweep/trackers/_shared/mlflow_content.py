@@ -1,9 +1,9 @@
-"""What stands in MLflow for a sweep, as functions of its history; nothing here touches MLflow.
+"""The rows, tags and parameters of a sweep in MLflow, as functions of its history.
 
-A row's step is ``timesteps_total`` where there is one, else the iteration. Its time is when it was
-made, as the ledger has it, so that a row that is sent again is the same row; an iteration that was
-run again keeps the time at which it was run first. NaN stays NaN; ±infinity becomes the largest
-finite number of that sign, since SQL has no infinity.
+A row's step is ``timesteps_total`` if the result has it, else the iteration. Its time comes from
+the ledger, so that a row that is sent again is the same row; an iteration that was run again keeps
+its first time. NaN stays NaN; ±infinity becomes the largest finite number of that sign, since SQL
+has no infinity.
 """
 
 import hashlib
@@ -41,7 +41,7 @@ from sweep.trackers import TrackerContext
 from sweep.trackers._shared.groups import Curve
 from trainables.core.results import VOLATILE_KEYS
 
-#: First parts of result keys that say nothing as a curve.
+#: First parts of result keys that are no curves.
 NOT_CURVES = VOLATILE_KEYS - {"time_total_s"} | {"done"}
 
 STATUS: Mapping[Status, str] = {
@@ -53,7 +53,7 @@ STATUS: Mapping[Status, str] = {
     Status.STOPPED: "KILLED",
     Status.FAILED: "FAILED",
 }
-#: How an term ended → the status of the sweep's run; empty while it runs.
+#: How a term ended (empty while it runs) → the status of the sweep's run.
 SWEEP_STATUS = {"": "RUNNING", "finished": "FINISHED", "stopped": "KILLED", "failed": "FAILED"}
 
 LONGEST_KEY = 250
@@ -69,7 +69,7 @@ class Value:
 
     key: str
     number: int
-    """Of the iteration, or of the event; with the key it says which row this is."""
+    """Of the iteration, or of the event; with the key it identifies the row."""
     value: float
     step: int
     time: int
@@ -86,29 +86,26 @@ class Changes:
     """What a few events change."""
 
     runs: dict[RunKey, list[Value]] = field(default_factory=dict)
-    """Run → its new rows; every run that the events are about is named, its trial's too."""
+    """Run → its new rows; with every run that the events are about, and its trial's."""
     sweep: list[Value] = field(default_factory=list)
     """New rows of the sweep's own run."""
 
 
 class Times:
-    """When the rows of a run were made: number → milliseconds since 1970, no two the same.
-
-    What was told first stands.
-    """
+    """When the rows of a run were made: number → milliseconds since 1970, all different."""
 
     def __init__(self) -> None:
         self._numbers, self._times = array("q"), array("q")
         self._last = 0
 
     def of(self, number: int) -> int | None:
-        """The time of a row; None: it was not told."""
+        """The time of a row, if it is known."""
         place = bisect_left(self._numbers, number)
         known = place < len(self._numbers) and self._numbers[place] == number
         return self._times[place] if known else None
 
-    def tell(self, number: int, milliseconds: int) -> int:
-        """The time of a row that was made then, which is at least 1 ms after those before it."""
+    def add(self, number: int, milliseconds: int) -> int:
+        """The row's time if it is known, else `milliseconds`, or 1 ms after the newest time."""
         known = self.of(number)
         if known is not None:
             return known
@@ -120,7 +117,7 @@ class Times:
 
 
 class Content:
-    """A fold over the events; `extend` says what to add, the rest what stands there now."""
+    """A fold over the events: `extend` returns the new rows, the rest describes the present."""
 
     def __init__(self, where: TrackerContext) -> None:
         self.history = History(where.objective)
@@ -136,7 +133,7 @@ class Content:
         self._results: dict[RunKey, Times] = defaultdict(Times)
         """Run → when its iterations were finished."""
         self._events: dict[RunKey | None, Times] = defaultdict(Times)
-        """Run, or None for the sweep's own → when the events were recorded of which it has rows."""
+        """Run (None for the sweep's own) → when the events of its rows were recorded."""
 
     @property
     def grouped(self) -> bool:
@@ -173,32 +170,24 @@ class Content:
         began = max(self._began.get((event.trial, event.replica), ended), earliest)
         for row in event.rows:
             made = milliseconds(made_at(row, began, ended))
-            yield from values(row, self._results[run].tell(row.iteration, made))
+            yield from values(row, self._results[run].add(row.iteration, made))
 
     def _of_event(self, name: str, value: float, record: Recorded, run: RunKey | None) -> Value:
-        """A row that an event brings; its step is the event's number."""
-        time = self._events[run].tell(record.k, milliseconds(record.at))
+        """A row about an event; its step is the event's number."""
+        time = self._events[run].add(record.k, milliseconds(record.at))
         return Value(name, record.k, finite(value), record.k, time)
 
     def _about(self, event: Event) -> list[RunKey]:
         """The runs that an event changes, the one that has its results last."""
-        match event:
-            case Created():
-                return [(event.trial, WHOLE)]
-            case Opened() | Closed() | Moved() | Dropped() if self.grouped or is_test(
-                event.replica
-            ):
-                return [(event.trial, WHOLE), (event.trial, event.replica)]
-            case Opened() | Closed() | Moved() | Dropped():
-                return [(event.trial, WHOLE)]
-            case _:
-                return []
+        if isinstance(event, Created):
+            return [(event.trial, WHOLE)]
+        if not isinstance(event, Opened | Closed | Moved | Dropped):
+            return []
+        own = [(event.trial, event.replica)] if self.grouped or is_test(event.replica) else []
+        return [(event.trial, WHOLE), *own]
 
     def _group(self, event: Closed, record: Recorded) -> Iterator[Value]:
-        """The aggregate of a trial's seeds by iteration, and its score at each event.
-
-        An iteration is as late as the last of the seeds that have it.
-        """
+        """The aggregate of a trial's seeds by iteration, dated by the last of them; its score."""
         if not self.grouped:
             return
         trial = self.history.trials[event.trial]
@@ -207,7 +196,7 @@ class Content:
         for row in curve.extend(trial, event):
             seeds = (self._results[trial.number, r.index].of(row.iteration) for r in trial.replicas)
             made = max(time for time in seeds if time is not None)
-            yield from values(row, self._results[whole].tell(row.iteration, made))
+            yield from values(row, self._results[whole].add(row.iteration, made))
         if trial.score is not None:
             yield self._of_event("sweep/score", trial.score, record, whole)
 
@@ -223,8 +212,6 @@ class Content:
         for status in Status:
             count = self.history.count(status)
             yield self._of_event(f"trials/{status.lower()}", count, record, None)
-
-    # ---- what stands there ------------------------------------------------------------------
 
     def sweep_tags(self) -> dict[str, str]:
         """Tags of the sweep's own run."""
@@ -242,10 +229,7 @@ class Content:
         }
 
     def trial_tags(self, trial: Trial) -> dict[str, str]:
-        """Tags of a trial's run, without the one that names the sweep's run.
-
-        A searched trial has no tag ``sweep.parent``.
-        """
+        """Tags of a trial's run, without the parent run; ``sweep.parent`` only of a bred trial."""
         bred = {} if trial.parent is None else {"sweep.parent": str(trial.parent)}
         if not self.grouped:
             return {**bred, **self._tags(trial.replicas[0])}
@@ -277,19 +261,16 @@ class Content:
 
 
 def run_name(trial: int, replica: int) -> str:
-    """What tells a run from the sweep's others: ``3``, of a seed ``3.0``, of a test ``3.test0``."""
+    """The name of a run within its sweep: ``3``, of a seed ``3.0``, of a test ``3.test0``."""
     if replica == WHOLE:
         return str(trial)
     return replica_name(trial, replica) if replica else f"{trial}.0"
 
 
-# ---- results ------------------------------------------------------------------------------------
-
-
 def values(row: Row, time: int) -> Iterator[Value]:
     """The numbers of a result that was made at `time` as rows.
 
-    The iteration comes first: where it does not stand in a store, none of the others does.
+    The iteration comes first: if a store lacks it, it lacks the others too.
     """
     step = _step(row)
     names = sorted(row.metrics, key=lambda name: name != "training_iteration")
@@ -299,9 +280,9 @@ def values(row: Row, time: int) -> Iterator[Value]:
 
 
 def made_at(row: Row, began: float, ended: float) -> float:
-    """When a result was made, in seconds since 1970: as it says, in the course of its slice.
+    """When a result was made, in seconds since 1970: its ``timestamp`` if that is within its slice.
 
-    One that does not say was there when its slice ended. A trainable may say anything.
+    A trainable may report any timestamp; without one it is the end of the slice.
     """
     said = row.metrics.get("timestamp")
     made = math.nan if said is None or isinstance(said, str) else finite(said)
@@ -329,9 +310,6 @@ def finite(value: Scalar) -> float:
     return math.copysign(sys.float_info.max, number) if math.isinf(number) else number
 
 
-# ---- settings -----------------------------------------------------------------------------------
-
-
 def parameters(trial: Trial) -> dict[str, str]:
     """Every setting of a trial by its dotted name: what was searched, then all that is fixed."""
     settings = {**trial.searched, **_fixed(trial.config, trial.searched)}
@@ -339,7 +317,7 @@ def parameters(trial: Trial) -> dict[str, str]:
 
 
 def _fixed(config: Mapping[str, Any], searched: Container[str], above: str = "") -> dict[str, Any]:
-    """The leaves of the settings that a trainable is given, without those that were searched."""
+    """The leaves of a trainable's settings, without those that were searched."""
     leaves: dict[str, Any] = {}
     for part, value in config.items():
         name = f"{above}{part}"
@@ -352,12 +330,9 @@ def _fixed(config: Mapping[str, Any], searched: Container[str], above: str = "")
     return leaves
 
 
-# ---- names and texts ----------------------------------------------------------------------------
-
-
 @lru_cache(maxsize=10_000)
 def key(name: str) -> str:
-    """`name` where MLflow takes it; else what is left of it, with a digest that keeps it apart."""
+    """`name` if MLflow accepts it, else its allowed characters and a digest."""
     normal = posixpath.normpath(name) == name and name[0] not in "./"
     if normal and len(name) <= LONGEST_KEY and _KEY.fullmatch(name):
         return name
@@ -372,7 +347,7 @@ def parameter(value: Any) -> str:
 
 
 def cut(text: str, limit: int) -> str:
-    """`text` as a database takes it, with a note where it was cut."""
+    """`text` for a database, with a note if it was cut."""
     text = text.encode("utf-8", "backslashreplace").decode()  # half characters of odd file names
     if len(text) <= limit:
         return text

@@ -1,7 +1,7 @@
-"""The MLflow store that a sweep is copied to: opened, created once, its experiment found or made.
+"""Opens or creates the MLflow store that a sweep is copied to, and its experiment.
 
 Without a tracking URI it is ``mlflow.db`` in the sweep's root, one for all sweeps there, in WAL
-mode so that an open MLflow page never holds up the writer. MLflow is imported on the first use.
+mode so that an open MLflow page never blocks the writer. MLflow is imported on the first use.
 """
 
 import fcntl
@@ -24,15 +24,15 @@ if TYPE_CHECKING:
     from mlflow.entities import Run
 
 RUNS_PER_PAGE = 1000
-#: MLflow reads its settings from the environment. Retrying is the outbox's: a client that creates a
-#: run again after a lost answer makes a second run. What a person has set themselves stays.
+#: MLflow's settings, unless a person has set them. The outbox retries, not the client, which would
+#: create a second run after a lost answer.
 ENVIRONMENT = {
     "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "0",
     "MLFLOW_HTTP_REQUEST_TIMEOUT": "5",
     "MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT": "true",
     "MLFLOW_DISABLE_TELEMETRY": "true",
 }
-#: Loggers that say on standard error what the outbox says once, in one sentence.
+#: Loggers that repeat on standard error what the outbox says in one sentence.
 NOISY = ("mlflow.store", "alembic", "urllib3.connection", "urllib3.connectionpool")
 #: MLflow's tag that names the run above one.
 PARENT = "mlflow.parentRunId"
@@ -41,10 +41,10 @@ EXPERIMENT_TAGS = {"mlflow.experimentKind": "custom_model_development"}
 
 
 def store_url(folder: Folder) -> str:
-    """The URL of the root's database, whatever characters its path holds.
+    """The URL of the root's database, for any path.
 
-    The driver is named because MLflow takes a bare ``sqlite:///`` URL apart as text, escapes
-    included, and makes a folder of that name.
+    The driver is named because MLflow splits a bare ``sqlite:///`` URL as text, escapes included,
+    and makes a folder of that name.
     """
     return _url(folder.mlflow).render_as_string(hide_password=False)
 
@@ -64,13 +64,14 @@ def connect(where: TrackerContext) -> "tuple[MlflowClient, str]":
     with _locked(database.with_name(f"{database.name}.lock")):
         if not database.exists():
             _make(database)
-        _use_wal(database)
+        with closing(sqlite3.connect(database, timeout=60.0)) as connection:
+            connection.execute("PRAGMA journal_mode=WAL")
         client = open_client(where)
         return client, _experiment(client, where.name, artifacts)
 
 
 def open_client(where: TrackerContext) -> "MlflowClient":
-    """A client alone; it makes the tables where the file has none."""
+    """A client; it makes the tables if the file has none."""
     _prepare()
     from mlflow import MlflowClient
 
@@ -79,7 +80,7 @@ def open_client(where: TrackerContext) -> "MlflowClient":
 
 
 def _prepare() -> None:
-    """Import MLflow, with the settings and the silence that it is to have in this process."""
+    """Import MLflow with our settings, without its logs, and with our check of answers."""
     for name, value in ENVIRONMENT.items():
         os.environ.setdefault(name, value)
     from mlflow.utils import rest_utils
@@ -96,10 +97,10 @@ _verified: list[Callable[..., Any]] = []
 
 
 def _whole(response: Any, endpoint: str, *args: Any, **options: Any) -> Any:
-    """Refuse an answer without a body, which MLflow takes for an empty one.
+    """Refuse an answer without a body, which MLflow would read as ``{}``.
 
-    A connection that is cut within the headers leaves such an answer: a search would find no runs,
-    and they would be made a second time. MLflow's own answers have a body at least of ``{}``.
+    A connection that breaks within the headers leaves such an answer: a search would find no runs,
+    and they would be created a second time.
     """
     if response.status_code == HTTPStatus.OK and not response.content:
         raise ConnectionError(f"the answer of {endpoint} was cut off")
@@ -119,7 +120,7 @@ def _experiment(client: "MlflowClient", name: str, artifacts: str | None) -> str
 
 
 def search(client: "MlflowClient", experiment: str, sweep_id: str) -> "Iterator[Run]":
-    """All runs of a sweep, those too that a person has deleted."""
+    """All runs of a sweep, deleted ones included."""
     from mlflow.entities import ViewType
 
     token: str | None = None
@@ -136,15 +137,15 @@ def search(client: "MlflowClient", experiment: str, sweep_id: str) -> "Iterator[
 
 
 def name_of(run: "Run") -> str:
-    """What tells a run from the sweep's others (`run_name`); empty: it is the sweep's own."""
+    """The name of a run within its sweep (`run_name`); empty for the sweep's own."""
     name: str = run.data.tags.get("sweep.run", run.data.tags.get("sweep.history.trial", ""))
     return name
 
 
 def _make(database: Path) -> None:
-    """Make the tables in a file beside it, which gets its name when they are whole.
+    """Make the tables in another file, and rename it when they are complete.
 
-    MLflow's migrations are no transaction: where a kill leaves them they can never go on.
+    MLflow's migrations are no transaction: after a kill they cannot continue.
     """
     _prepare()
     from mlflow.store.db import utils
@@ -158,11 +159,6 @@ def _make(database: Path) -> None:
     finally:
         engine.dispose()
     draft.replace(database)
-
-
-def _use_wal(database: Path) -> None:
-    with closing(sqlite3.connect(database, timeout=60.0)) as connection:
-        connection.execute("PRAGMA journal_mode=WAL")
 
 
 @contextmanager

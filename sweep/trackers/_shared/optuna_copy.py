@@ -1,8 +1,8 @@
 """The study of a sweep, kept equal to its history.
 
-Optuna's finished trials cannot change and nothing can be taken back from a trial. When the history
-has moved on from what the study holds (a top-up revives a pruned trial), the study is written anew
-under another name and then takes this one's place, so a reader sees a whole study at any time.
+Optuna's finished trials cannot change, and nothing can be removed from a trial. When the study can
+no longer become equal to the history (a top-up revives a pruned trial), another one is written and
+takes its name, so that a reader always sees a whole study.
 """
 
 import copy
@@ -29,7 +29,7 @@ WITH_VALUES = frozenset({TrialState.COMPLETE, TrialState.PRUNED})
 
 
 class Copy:
-    """The study as it stands, and the history up to event `k`, which `publish` makes it equal."""
+    """The study, and the history up to event `k`; `publish` makes them equal."""
 
     def __init__(self, where: TrackerContext, k: int) -> None:
         self._where = where
@@ -43,19 +43,20 @@ class Copy:
         if self._storage.metrics(self._study) != metrics(where):
             self._storage.name_metrics(self._study, metrics(where))
         self._trials = self._storage.trials(self._study)
-        """What stands in the study, by number."""
+        """The study's trials, by number."""
         self._compared = False
         """Whether every trial was compared with the history, not only those of new events."""
 
     def close(self) -> None:
-        """Let go of the file."""
+        """Close the file."""
         self._storage.close()
 
     def publish(self, records: Sequence[Recorded]) -> None:
         """Bring the study up to the last of `records`."""
         self.history.extend(records)
         trials = self.history.trials
-        about = {getattr(record.event, "trial", None) for record in records} - {None}
+        concerned = (getattr(record.event, "trial", None) for record in records)
+        about = {number for number in concerned if isinstance(number, int)}
         numbers = sorted(about) if self._compared else range(len(trials))
         wanted = [frozen(self._where, trials[number]) for number in numbers]
         if self._can_become(wanted):
@@ -86,7 +87,7 @@ class Copy:
         )
 
     def _grow(self, wanted: Sequence[FrozenTrial]) -> None:
-        """Add what the study lacks of `wanted`; the end of a trial comes after its values."""
+        """Add what the study lacks of `wanted`; a trial ends after its values are there."""
         for trial in wanted:
             if trial.number == len(self._trials):
                 bare = unfinished(trial)
@@ -110,16 +111,13 @@ class Copy:
         self._study, self._trials = draft, trials
 
 
-# ---- a trial in Optuna's words ------------------------------------------------------------------
-
-
 def metrics(where: TrackerContext) -> list[str]:
-    """What the values of a trial are called."""
+    """The names of a trial's values."""
     return [where.spec.metric, *where.spec.objectives]
 
 
 def frozen(where: TrackerContext, trial: Trial) -> FrozenTrial:
-    """`trial` as it shall stand in the study."""
+    """`trial` as a trial of the study."""
     space = where.spec.space
     domains = {name: space.role(name) for name in space.searched}
     searched = {name: value for name, value in trial.searched.items() if name in domains}
@@ -161,7 +159,7 @@ def _attributes(trial: Trial) -> dict[str, Any]:
 
 
 def _curve(trial: Trial) -> dict[int, float]:
-    """``time_attr`` → the metric, of several seeds its aggregate; of two at one time the later."""
+    """``time_attr`` → the metric, aggregated over seeds; of two at one time the later."""
     first, *others = ({p.iteration: p for p in replica.curve} for replica in trial.counted)
     curve = {}
     for iteration, point in first.items():
@@ -174,17 +172,14 @@ def _curve(trial: Trial) -> dict[int, float]:
 
 
 def _last(curve: Mapping[int, float]) -> list[float]:
-    """What a pruned trial has as its value: in Optuna the last number that it reported."""
+    """The value of a pruned trial: in Optuna the last one that it reported."""
     value = curve[max(curve)] if curve else math.nan
     return [] if math.isnan(value) else [value]
 
 
 def _when(seconds: float | None) -> datetime:
-    """A time as Optuna keeps it: local, without a zone."""
+    """A time for Optuna: local, without a zone."""
     return datetime.fromtimestamp(seconds or 0.0)
-
-
-# ---- what stands there, and what shall ----------------------------------------------------------
 
 
 def _may_become(old: FrozenTrial, new: FrozenTrial) -> bool:
@@ -220,31 +215,37 @@ def _same(old: float | None, new: float) -> bool:
     return old == new or (old is not None and math.isnan(old) and math.isnan(new))
 
 
-# -------------------------------------------------------------------------------------------------
-# Where the copy in Optuna's tables differs from the ledger; the study is only read.
-
-
 def differences(where: TrackerContext) -> Iterator[str]:
-    """Every trial that differs from the whole ledger, with the first thing in which it does."""
-    if not tables.has(where.folder.optuna, "studies"):
-        yield f"has no study {where.name}"
-        return
+    """Where the study, which is only read, differs from the whole ledger."""
     history = History(where.objective)
     for records in where.earlier(math.inf):
         history.extend(records)
-    with closing(Storage(where.folder.optuna.absolute(), only_read=True)) as storage:
-        study = storage.find(where.name)
-        standing = [] if study is None else storage.trials(study)
-        of_study = [] if study is None else list(_of_study(where, storage, study))
-    if study is None:
+    found = _read(where)
+    if found is None:
         yield f"has no study {where.name}"
         return
-    yield from of_study
-    if len(standing) != len(history.trials):
-        yield f"has {len(standing)} trials, the ledger has {len(history.trials)}"
-    for old, trial in zip(standing, history.trials, strict=False):
+    named, metric, trials = found
+    if named != (due := metrics(where)):
+        yield f"its metrics are called {named}, should be {due}"
+    if metric != where.spec.metric:
+        yield f"is of the metric {metric}, the sweep is compared by {where.spec.metric}"
+    if len(trials) != len(history.trials):
+        yield f"has {len(trials)} trials, the ledger has {len(history.trials)}"
+    for old, trial in zip(trials, history.trials, strict=False):
         if problem := _compare(old, frozen(where, trial)):
             yield f"trial {trial.number}: {problem}"
+
+
+def _read(where: TrackerContext) -> tuple[list[str] | None, object, list[FrozenTrial]] | None:
+    """The names of the study's values, its metric and its trials, if there is a study."""
+    if not tables.has(where.folder.optuna, "studies"):
+        return None
+    with closing(Storage(where.folder.optuna.absolute(), only_read=True)) as storage:
+        study = storage.find(where.name)
+        if study is None:
+            return None
+        metric = storage.attribute(study, "metric")
+        return storage.metrics(study), metric, storage.trials(study)
 
 
 def _compare(old: FrozenTrial, new: FrozenTrial) -> str:
@@ -258,11 +259,3 @@ def _compare(old: FrozenTrial, new: FrozenTrial) -> str:
     if wrong_attributes := values.user_attrs.keys() | attributes.user_attrs.keys():
         return f"the attributes {', '.join(sorted(wrong_attributes))} differ"
     return ""
-
-
-def _of_study(where: TrackerContext, storage: Storage, study: int) -> Iterator[str]:
-    """What the study says of itself that is not so."""
-    if (named := storage.metrics(study)) != (due := metrics(where)):
-        yield f"its metrics are called {named}, should be {due}"
-    if (metric := storage.attribute(study, "metric")) != where.spec.metric:
-        yield f"is of the metric {metric}, the sweep is compared by {where.spec.metric}"

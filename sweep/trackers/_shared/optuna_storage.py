@@ -1,9 +1,9 @@
 """The file that holds a sweep's copy in Optuna's own tables.
 
-Studies and trials are made and ended through Optuna's storage. Values and attributes go into its
-tables directly, all of a batch in one transaction: the storage takes 3 ms for each. The file is in
-WAL mode, so that a dashboard never holds up the writer. It is not synced at every commit: what a
-power cut takes from a copy is found missing and written again.
+Studies and trials are made and ended through Optuna's storage. Values and attributes are written to
+its tables directly, a batch in one transaction: the storage takes 3 ms for each. The file is in WAL
+mode, so that a dashboard never blocks the writer. It is not synced at every commit: what a power
+cut removes from a copy is written again.
 """
 
 import copy
@@ -22,7 +22,7 @@ from sqlalchemy.dialects import sqlite
 
 from sweep.ledger import tables
 
-#: A study under one of these names is on its way in or out; nobody needs it after a crash.
+#: Names of a study that is being written, or replaced; after a crash it is deleted.
 DRAFT = "{} (being written)"
 OUTDATED = "{} (outdated)"
 #: Where Optuna keeps the names of a study's metrics.
@@ -34,7 +34,7 @@ class Storage:
 
     Args:
         path: the file.
-        only_read: nothing is written, and the tables must be there; otherwise they are made.
+        only_read: nothing is written, and the tables must exist; otherwise they are made.
     """
 
     def __init__(self, path: Path, only_read: bool = False) -> None:
@@ -48,14 +48,12 @@ class Storage:
         )
 
     def close(self) -> None:
-        """Let go of the file."""
+        """Close the file."""
         self._rdb.remove_session()
         self._rdb.engine.dispose()
 
-    # ---- studies ----------------------------------------------------------------------------
-
     def find(self, name: str) -> int | None:
-        """The id of a study; None if there is none."""
+        """The id of a study, or None if there is none."""
         try:
             return self._rdb.get_study_id_from_name(name)
         except KeyError:
@@ -69,44 +67,39 @@ class Storage:
         return study
 
     def metrics(self, study: int) -> list[str] | None:
-        """What the values of a study's trials are called; None: they have no names."""
+        """The names of the values of a study's trials, if they have names."""
         names: list[str] | None = self._rdb.get_study_system_attrs(study).get(METRIC_NAMES)
         return names
 
     def name_metrics(self, study: int, names: list[str]) -> None:
-        """Let the values of a study's trials be called so, as `Study.set_metric_names` does."""
+        """Name the values of a study's trials, as `Study.set_metric_names` does."""
         self._rdb.set_study_system_attr(study, METRIC_NAMES, names)
 
     def attribute(self, study: int, key: str) -> object:
-        """What `create` was given under `key`; None: nothing."""
+        """An attribute that `create` was given, if there is one."""
         return self._rdb.get_study_user_attrs(study).get(key)
 
     def replace(self, old: int, new: int, name: str) -> None:
-        """Let the study `new` take the name of `old`, at one instant, and delete `old`."""
+        """Give the study `new` the name of `old` in one transaction, and delete `old`."""
         with self._rdb.engine.begin() as connection:
             for study, its_name in ((old, OUTDATED.format(name)), (new, name)):
-                connection.execute(
-                    sa.update(models.StudyModel)
-                    .where(models.StudyModel.study_id == study)
-                    .values(study_name=its_name)
-                )
+                update = sa.update(models.StudyModel).where(models.StudyModel.study_id == study)
+                connection.execute(update.values(study_name=its_name))
         self._rdb.delete_study(old)
 
     def sweep_up(self, name: str) -> None:
-        """Delete what a crash in the midst of `replace`, or before it, left behind."""
+        """Delete what a crash before or during `replace` left behind."""
         for leftover in (DRAFT.format(name), OUTDATED.format(name)):
             study = self.find(leftover)
             if study is not None:
                 self._rdb.delete_study(study)
-
-    # ---- trials -----------------------------------------------------------------------------
 
     def trials(self, study: int) -> list[FrozenTrial]:
         """All trials of a study, by number."""
         return self._rdb.get_all_trials(study, deepcopy=False)
 
     def add(self, study: int, trial: FrozenTrial) -> int:
-        """Add a trial with its state and parameters; `extend` brings the rest. Returns its id."""
+        """Add a trial with its state and parameters, for `extend` to fill; returns its id."""
         bare = copy.copy(trial)
         bare.intermediate_values, bare.user_attrs = {}, {}
         return self._rdb.create_new_trial(study, bare)
@@ -127,25 +120,16 @@ class Storage:
             _upsert(connection, models.TrialUserAttributeModel, ("trial_id", "key"), attributes)
 
     def set_state(self, trial: FrozenTrial) -> None:
-        """Set the state of a trial that is not finished, its value if it has one, and its dates.
-
-        The storage itself dates a trial by when it is told.
-        """
+        """Set the state, the values and the dates of an unfinished trial."""
         self._rdb.set_trial_state_values(trial._trial_id, trial.state, trial.values)
-        dates = {
-            "datetime_start": trial.datetime_start,
-            "datetime_complete": trial.datetime_complete,
-        }
+        names = ("datetime_start", "datetime_complete")
+        update = sa.update(models.TrialModel).where(models.TrialModel.trial_id == trial._trial_id)
         with self._rdb.engine.begin() as connection:
-            connection.execute(
-                sa.update(models.TrialModel)
-                .where(models.TrialModel.trial_id == trial._trial_id)
-                .values(dates)
-            )
+            connection.execute(update.values({name: getattr(trial, name) for name in names}))
 
 
 def unfinished(trial: FrozenTrial) -> FrozenTrial:
-    """`trial` before its end: a finished one takes nothing more."""
+    """`trial` before its end: Optuna refuses changes of a finished one."""
     earlier = copy.copy(trial)
     if trial.state.is_finished():
         earlier.state, earlier.values, earlier.datetime_complete = TrialState.RUNNING, None, None

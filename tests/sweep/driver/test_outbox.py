@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from sweep import trackers
+from sweep import plugins, trackers
 from sweep.driver import outbox
 from sweep.driver.outbox import Outbox
 from sweep.errors import UnknownName
@@ -234,7 +234,7 @@ def test_nothing_is_sent_after_the_outbox_was_closed(told: Story) -> None:
 
 
 def test_trackers_are_found_by_the_names_of_their_files() -> None:
-    assert {"mlflow", "optuna"} <= set(trackers.names())
+    assert {"mlflow", "optuna"} <= set(plugins.names(trackers.PACKAGE))
     assert trackers.find("optuna").__module__ == "sweep.trackers.optuna"
     with pytest.raises(UnknownName, match="did you mean 'mlflow'"):
         trackers.find("mlfow")
@@ -243,9 +243,9 @@ def test_trackers_are_found_by_the_names_of_their_files() -> None:
 def test_a_tracker_imports_nothing_heavy_before_it_publishes() -> None:
     code = """
 import sys
-from sweep import trackers
+from sweep import plugins, trackers
 from sweep.driver import outbox
-for name in trackers.names():
+for name in plugins.names(trackers.PACKAGE):
     trackers.find(name)(None).close()
 sys.exit(bool({"mlflow", "optuna", "torch"} & set(sys.modules)))
 """
