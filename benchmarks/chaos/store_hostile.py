@@ -75,7 +75,7 @@ def _opcodes(stream: np.random.Generator) -> bytes:
 
 
 def _argument(code: str, stream: np.random.Generator) -> bytes:
-    width, counted = ALLOWED[code][:2] if len(ALLOWED[code]) == 3 else (0, False)
+    width, counted = ALLOWED[code][:2]
     if not counted:
         return bytes(int(width)) if stream.random() < 0.5 else stream.bytes(int(width))
     count = int(stream.integers(0, 12))

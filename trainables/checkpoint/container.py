@@ -19,10 +19,9 @@ import hashlib
 import struct
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 import numpy as np
-from numpy.typing import NDArray
 
 from trainables.checkpoint import segments, signing
 from trainables.checkpoint.disk import Piece
@@ -46,13 +45,6 @@ _PREFIX = struct.Struct("<6sI")
 _DIGEST_BYTES = 32
 _ALIGNMENT = 64
 _INSIDE_KEYS = {"name", "offset", "len", "sha256", "dtype", "shape"}
-
-
-class Container(NamedTuple):
-    """A parsed file; its arrays are nobody else's."""
-
-    header: dict[str, Any]
-    packed: Packed
 
 
 # ---- writing ----------------------------------------------------------------------------------
@@ -166,7 +158,7 @@ def header_of(content: memoryview, source: object) -> dict[str, Any]:
         WrongFormat: it asks for a newer reader.
         CorruptCheckpoint: it is not what `build` writes.
     """
-    length = _header_length(content)
+    length = _PREFIX.unpack_from(content)[1]
     if not 0 < length <= min(MAX_HEADER_BYTES, len(content) - _PREFIX.size - _DIGEST_BYTES):
         raise CorruptCheckpoint(source, f"its header cannot have {length} bytes")
     try:
@@ -180,20 +172,26 @@ def header_of(content: memoryview, source: object) -> dict[str, Any]:
     return header
 
 
-def parse(content: memoryview, header: dict[str, Any], source: Path) -> Container:
-    """Header and sections of a file whose header has been read.
+def parse(content: memoryview, header: dict[str, Any], source: Path) -> Packed:
+    """The sections of a file whose header has been read, as arrays of their own.
 
     Raises:
         CorruptCheckpoint: the sections are not what `build` writes, or a segment is not.
         UnreadableCheckpoint: there is not memory enough for its arrays.
     """
     with _valid_sections(source):
-        _check_outside(header, source)
+        outside = [section for section in header["sections"] if "segments" in section]
+        for section in outside:
+            segments.check(section, source)
+        if outside:
+            segments.check_memory(outside, source)
         arrays = [
-            segments.load(section, source) if body is None else _copied(section, body)
+            segments.load(section, source)
+            if body is None
+            else array_of(body, section["dtype"], section["shape"]).copy()
             for section, body in _sections(header, content)
         ]
-    return Container(header, Packed(arrays[0].tobytes(), arrays[1:]))
+    return Packed(arrays[0].tobytes(), arrays[1:])
 
 
 def verify(content: memoryview, header: dict[str, Any], source: Path) -> None:
@@ -215,14 +213,6 @@ def _valid_sections(source: object) -> Iterator[None]:
         raise CorruptCheckpoint(source, reason) from error
 
 
-def _check_outside(header: Mapping[str, Any], source: Path) -> None:
-    outside = [section for section in header["sections"] if "segments" in section]
-    for section in outside:
-        segments.check(section, source)
-    if outside:
-        segments.check_memory(outside, source)
-
-
 def _check_magic(content: memoryview, source: object) -> None:
     magic = bytes(content[: len(_MAGIC)])
     if magic == _MAGIC:
@@ -232,10 +222,6 @@ def _check_magic(content: memoryview, source: object) -> None:
     if _MAGIC.startswith(magic):
         raise CorruptCheckpoint(source, f"cut off after {len(magic)} bytes")
     raise WrongFormat(source, "no checkpoint: it does not begin with SWCK")
-
-
-def _header_length(content: memoryview) -> int:
-    return int(_PREFIX.unpack_from(content)[1])
 
 
 def _check_versions(header: Mapping[str, Any], source: object) -> None:
@@ -253,7 +239,7 @@ def _sections(
     listed = header["sections"]
     if not isinstance(listed, list) or not listed:
         raise ValueError("expected a list with the section 'state'")
-    start = _aligned(_PREFIX.size + _header_length(content))
+    start = _aligned(_PREFIX.size + _PREFIX.unpack_from(content)[1])
     data = content[start : len(content) - _DIGEST_BYTES]
     offset, end = 0, 0
     for index, section in enumerate(listed):
@@ -273,7 +259,7 @@ def _sections(
         raise ValueError(f"the sections end at byte {end} of {len(data)}")
 
 
-def _body(section: Mapping[str, Any], rest: memoryview) -> memoryview:
+def _body(section: segments.Section, rest: memoryview) -> memoryview:
     name, length = section["name"], section["len"]
     if not 0 <= length <= len(rest):
         raise ValueError(f"the section {name} reaches beyond the end")
@@ -281,7 +267,3 @@ def _body(section: Mapping[str, Any], rest: memoryview) -> memoryview:
     if hashlib.sha256(body).hexdigest() != section["sha256"]:
         raise ValueError(f"the section {name} does not give its SHA-256")
     return body
-
-
-def _copied(section: segments.Section, body: memoryview) -> NDArray[Any]:
-    return array_of(body, section["dtype"], section["shape"]).copy()

@@ -121,7 +121,7 @@ def read(path: Path, digest: str | None = None, trust: Trust | None = None) -> L
     with _only_checkpoint_errors(path):
         content, found = _verified(path, digest)
         header = _checked_header(path, content)
-        packed = container.parse(content, header, path).packed
+        packed = container.parse(content, header, path)
 
         def vouch() -> None:
             judge = trust or signing.local()
@@ -201,19 +201,15 @@ def _only_checkpoint_errors(path: Path) -> Iterator[None]:
         reason = "a link, folder, pipe or device where a file is expected"
         raise CorruptCheckpoint(path, reason) from error
     except OSError as error:
-        raise _from_os(path, error) from error
+        if error.errno in _NOT_THERE:
+            raise MissingCheckpoint(path, "there is no such file") from error
+        kind = UnreadableCheckpoint if error.errno in _SHORT_OF else CorruptCheckpoint
+        raise kind(path, f"cannot be read: {error.strerror}") from error
     except MemoryError as error:
         raise UnreadableCheckpoint(path, "there is not memory enough to read it") from error
     except Exception as error:  # bytes and names from outside fail in any way
         reason = printable(f"cannot be read: {type(error).__name__}: {error}")
         raise CorruptCheckpoint(path, reason) from error
-
-
-def _from_os(path: Path, error: OSError) -> CheckpointError:
-    if error.errno in _NOT_THERE:
-        return MissingCheckpoint(path, "there is no such file")
-    kind = UnreadableCheckpoint if error.errno in _SHORT_OF else CorruptCheckpoint
-    return kind(path, f"cannot be read: {error.strerror}")
 
 
 def _verified(path: Path, digest: str | None) -> tuple[memoryview, str]:
@@ -247,13 +243,7 @@ def _content(path: Path) -> bytearray:
 
 def _checked_header(path: Path, content: memoryview) -> dict[str, Any]:
     header = container.header_of(content, path)
-    _check_step(path, header)
+    named, step = parse_name(path.name), header.get("step")
+    if named is not None and step != named[0]:
+        raise CorruptCheckpoint(path, f"its step is {step!r}, not the one in its name")
     return header
-
-
-def _check_step(path: Path, header: Mapping[str, Any]) -> None:
-    named = parse_name(path.name)
-    if named is not None and header.get("step") != named[0]:
-        raise CorruptCheckpoint(
-            path, f"its step is {header.get('step')!r}, not the one in its name"
-        )

@@ -5,7 +5,7 @@ path.
 """
 
 from collections import OrderedDict, defaultdict
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Sequence
 from types import NoneType
 from typing import Any, Final, NoReturn
 
@@ -47,7 +47,7 @@ class Normaliser:
         self.walks: dict[type, Callable[[Any, Path, int], Any]] = {
             int: self._int,
             bytes: self._bytes,
-            list: self._list,
+            list: self._items,
             tuple: self._tuple,
             dict: self._dict,
             OrderedDict: self._dict,
@@ -82,7 +82,8 @@ class Normaliser:
     def _bytes(self, value: bytes, path: Path, depth: int) -> Any:
         return value if len(value) <= INLINE_BYTES else self._tagged(value, path, depth)
 
-    def _items(self, value: Iterable[Any], path: Path, depth: int) -> list[Any]:
+    def _items(self, value: Sequence[Any], path: Path, depth: int) -> list[Any]:
+        self._enter(1 + len(value), path, depth)
         inside = depth + 1
         return [
             item
@@ -91,12 +92,7 @@ class Normaliser:
             for index, item in enumerate(value)
         ]
 
-    def _list(self, value: list[Any], path: Path, depth: int) -> list[Any]:
-        self._enter(1 + len(value), path, depth)
-        return self._items(value, path, depth)
-
     def _tuple(self, value: tuple[Any, ...], path: Path, depth: int) -> tuple[Any, ...]:
-        self._enter(1 + len(value), path, depth)
         return tuple(self._items(value, path, depth))
 
     def _set(self, value: set[Any] | frozenset[Any], path: Path, depth: int) -> Any:
@@ -109,9 +105,10 @@ class Normaliser:
 
     def _dict(self, value: dict[Any, Any], path: Path, depth: int) -> dict[Any, Any]:
         self._enter(1 + 2 * len(value), path, depth)
-        for key in value:
-            if not _is_key(key):
-                _refuse(path, f"the key {_described(key)}", "use str, or int of up to 64 bits")
+        if TAG in value or set(map(type, value)) != {str}:
+            for key in value:
+                if not _is_key(key):
+                    _refuse(path, f"the key {_described(key)}", "use str, or int of up to 64 bits")
         inside = depth + 1
         return {
             key: item if type(item) in _CONSTANTS else self.visit(item, (path, key), inside)

@@ -1,8 +1,11 @@
 """Opaque bytes in a checkpoint: files a trainable writes, and pickles of classes that opt in."""
 
+import contextlib
 import itertools
+import os
+import shutil
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -64,12 +67,19 @@ def fresh_path(path: Path) -> Path:
     return next(one for one in candidates if not one.exists())
 
 
-def temporary_folder(parent: str | Path | None) -> tempfile.TemporaryDirectory[str]:
+@contextlib.contextmanager
+def temporary_folder(parent: str | Path | None) -> Iterator[str]:
     """A folder inside `parent` (None: the system's for such) that is deleted when it is left."""
-    if parent is None:
-        return tempfile.TemporaryDirectory(prefix=TEMPORARY)
-    Path(parent).mkdir(parents=True, exist_ok=True)
-    return tempfile.TemporaryDirectory(prefix=TEMPORARY, dir=parent)
+    if parent is not None:
+        Path(parent).mkdir(parents=True, exist_ok=True)
+    folder = tempfile.mkdtemp(prefix=TEMPORARY, dir=parent)
+    try:
+        yield folder
+    finally:
+        try:
+            os.rmdir(folder)  # noqa: PTH106 most stay empty, and this is the quickest way
+        except OSError:
+            shutil.rmtree(folder)
 
 
 def read_files(folder: Path, place: str) -> dict[str, Opaque]:

@@ -8,9 +8,8 @@ it allocates nothing that the bytes ask for, and adds up what loading them would
 their arguments: CPython, Lib/pickletools.py.
 """
 
-import functools
 from collections.abc import Callable
-from typing import Final, NamedTuple, NoReturn
+from typing import Any, Final, NamedTuple, NoReturn
 
 #: Longest pickle, in bytes.
 MAX_BYTES: Final = 64 * 2**20
@@ -24,16 +23,33 @@ MAX_MEMORY: Final = 256 * 2**20
 MEMORY_PER_BYTE: Final = 252
 
 # What loading takes, in bytes, on CPython 3.11 for 64 bits: never less than it really is.
-_PLACE = 28  # of each value: in the loader's stack, and in the container that it ends in
-_NUMBER = 48
-_TEXT = 80  # and its characters
+_VALUE = 28  # of each value: in the loader's stack, and in the container that it ends in
+_NUMBER = _VALUE + 48
+_TEXT = _VALUE + 80  # and its characters
 _PER_BYTE = 2  # of texts and the like: it is read, then made
 _PER_WIDE_BYTE = 6  # of a text that is not ASCII: one character may make all four bytes wide
-_SET_BYTES, _PER_ITEM = MEMORY_PER_BYTE - _PLACE, 136
-_DICT_BYTES, _FILLED, _PER_PAIR = 80, 176, 96
-_LIST_BYTES, _TUPLE_BYTES = 72, 56
+_SET_BYTES, _PER_ITEM = MEMORY_PER_BYTE, 136
+_DICT_BYTES, _FILLED, _PER_PAIR = _VALUE + 80, 176, 96
+_LIST_BYTES, _TUPLE_BYTES = _VALUE + 72, _VALUE + 56
 _PREAMBLE = b"\x80\x04"  # PROTO 4
 _INT64_BYTES = 8
+
+# A value on the stack is one number: its kind, and from bit 4 on its depth, 0 for no container.
+# A dict's key may only be of the first kind, an item of a set only of the first two.
+_KEY, _ATOM, _LONG, _ARRAY, _LIST, _DICT, _SET, _TUPLE, _FROZENSET = range(9)
+_KINDS = (
+    "str or int",
+    "constant",
+    "long int",
+    "array",
+    "list",
+    "dict",
+    "set",
+    "tuple",
+    "frozenset",
+)
+_KIND_BITS = 4
+_EMPTY = 1 << _KIND_BITS  # a container of depth 1
 
 
 class Refused(ValueError):
@@ -42,27 +58,6 @@ class Refused(ValueError):
 
 class TooMuch(Refused):
     """Plain data, but more of it than may be loaded."""
-
-
-class _Value(NamedTuple):
-    kind: str
-    depth: int = 0
-
-
-_KEY = _Value("str or int")  # may be a dict's key
-_ATOM = _Value("constant")  # hashable, but no key
-_LONG = _Value("long int")  # over 64 bits: hashes can be made to collide, so never hashed
-_ARRAY = _Value("array")
-_LIST = _Value("list", 1)
-_DICT = _Value("dict", 1)
-_SET = _Value("set", 1)
-_TUPLE = _Value("tuple", 1)
-_FROZENSET = _Value("frozenset", 1)
-
-
-@functools.cache
-def _value(kind: str, depth: int) -> _Value:
-    return _Value(kind, depth)
 
 
 def scan(pickled: bytes, arrays: int, most: int = MAX_MEMORY) -> int:
@@ -79,7 +74,21 @@ def scan(pickled: bytes, arrays: int, most: int = MAX_MEMORY) -> int:
     """
     if len(pickled) > MAX_BYTES:
         raise TooMuch(f"the pickle has {len(pickled)} bytes; at most {MAX_BYTES} are allowed")
-    return _Machine(pickled, most).run(arrays)
+    machine = _Machine(pickled, most)
+    try:
+        machine.run()
+    except Refused as refusal:
+        raise type(refusal)(f"byte {machine.position}: {refusal}") from None
+    except IndexError:
+        end = "no STOP, or an argument that reaches beyond the end"
+        raise Refused(f"byte {machine.position}: {end}") from None
+    if machine.arrays != arrays:
+        raise Refused(f"{machine.arrays} arrays are mentioned, {arrays} are there")
+    return machine.memory
+
+
+def _kind(value: int) -> str:
+    return _KINDS[value % _EMPTY]
 
 
 class _Machine:
@@ -90,242 +99,192 @@ class _Machine:
         self.most = most
         self.memory = 0  # what has been executed takes so much
         self.position = 0  # of the opcode that is executed
-        self.stack: list[_Value] = []
-        self.marks: list[int] = []
+        self.before = 0  # of the opcode before it
+        self.stack: list[int] = []
+        self.marks = [0]  # the stack below the last one must not be touched
         self.arrays = 0
-        self.integer = (0, 0)  # the last small int: its value, and where it ends
-        self.stopped = False
 
-    def run(self, arrays: int) -> int:
-        """Execute all opcodes; returns what loading takes, or raises `Refused`."""
-        try:
-            self._run()
-        except Refused as refusal:
-            raise type(refusal)(f"byte {self.position}: {refusal}") from None
-        if self.arrays != arrays:
-            raise Refused(f"{self.arrays} arrays are mentioned, {arrays} are there")
-        return self.memory
-
-    def _run(self) -> None:
+    def run(self) -> None:
+        """Execute all opcodes up to STOP, which must be the last one."""
         pickled, push = self.pickled, self.stack.append
         if not pickled.startswith(_PREAMBLE):
             raise Refused("the pickle is not of protocol 4")
-        position, end = len(_PREAMBLE), len(pickled)
+        position = len(_PREAMBLE)
         for _ in range(MAX_OPCODES):
-            effect = _EFFECTS[pickled[position]] if position < end else None
-            if type(effect) is _Value:  # the shortest way for the most frequent opcodes
+            self.before, self.position = self.position, position
+            width, counted, memory, effect = _OPCODES[pickled[position]]
+            position += 1 + width
+            if counted:
+                begin = position
+                length = pickled[begin - 1]
+                if width > 1:
+                    length = int.from_bytes(pickled[begin - width : begin], "little")
+                position += length
+                narrow = effect != _KEY or pickled[begin:position].isascii()
+                memory += length * (_PER_BYTE if narrow else _PER_WIDE_BYTE)
+                push(_KEY if effect == _LONG and length <= _INT64_BYTES else effect)
+            elif isinstance(effect, int):
                 push(effect)
-                self.memory += _MEMORY[pickled[position]]
-                position += 1
-            else:
-                position = self._execute(effect, position)
-                if self.stopped:
-                    return
+            elif effect(self):
+                return
+            self.memory += memory
         raise Refused(f"more than {MAX_OPCODES} opcodes")
-
-    def _execute(self, effect: "_Effect", position: int) -> int:
-        pickled, self.position = self.pickled, position
-        if not isinstance(effect, _Operation):
-            self._refuse_opcode()
-        width, counted, act = effect
-        self.memory += _MEMORY[pickled[position]]
-        position += 1
-        end = position + width
-        argument = int.from_bytes(pickled[position:end], "little")
-        if counted:
-            begin, end = end, end + argument
-            wide = act is _KEY and not pickled[begin:end].isascii()
-            self.memory += argument * (_PER_WIDE_BYTE if wide else _PER_BYTE)
-        if end > len(pickled):
-            raise Refused("an argument reaches beyond the end")
-        if self.memory > self.most:
-            raise TooMuch(f"loading it would take more than {self.most} bytes of memory")
-        if isinstance(act, _Value):
-            self.stack.append(act)
-        else:
-            act(self, argument)
-        return end
-
-    def _refuse_opcode(self) -> NoReturn:
-        rest = self.pickled[self.position : self.position + 1]
-        found = f"opcode 0x{rest.hex()} is not allowed in plain data" if rest else "no STOP"
-        raise Refused(found)
 
     # ---- the stack ----------------------------------------------------------------------------
 
-    def _pop(self) -> _Value:
-        if len(self.stack) <= (self.marks[-1] if self.marks else 0):
+    def _pop(self) -> int:
+        if len(self.stack) <= self.marks[-1]:
             raise Refused("takes from an empty stack")
         return self.stack.pop()
 
-    def _pop_to_mark(self) -> list[_Value]:
-        if not self.marks:
+    def _pop_to_mark(self) -> list[int]:
+        if len(self.marks) == 1:
             raise Refused("no MARK to go back to")
+        self._check_memory()
         mark = self.marks.pop()
         values = self.stack[mark:]
         del self.stack[mark:]
         return values
 
-    def _put(self, container: _Value, values: list[_Value]) -> None:
-        depth = container.depth
-        for value in values:
-            if value.depth >= depth:
-                depth = value.depth + 1
+    def _put(self, kind: int, values: list[int]) -> None:
+        depth = 1 + (max(values) >> _KIND_BITS) if values else 1
         if depth > MAX_DEPTH:
             raise Refused(f"nested deeper than {MAX_DEPTH}")
-        if depth != container.depth:
-            container = _value(container.kind, depth)
-        self.stack.append(container)
+        self.stack.append((depth << _KIND_BITS) + kind)
 
-    def _grow(self, kind: str, values: list[_Value]) -> None:
+    def _grow(self, kind: int, values: list[int]) -> None:
         container = self._pop()
-        if container.kind != kind:
-            raise Refused(f"adds items of a {kind} to a {container.kind}")
-        self._put(container, values)
+        if container % _EMPTY != kind:
+            raise Refused(f"adds items of a {_KINDS[kind]} to a {_kind(container)}")
+        self._put(kind, [container - _EMPTY, *values])
 
-    # ---- opcodes ------------------------------------------------------------------------------
+    def _check_memory(self) -> None:
+        if self.memory > self.most:
+            raise TooMuch(f"loading it would take more than {self.most} bytes of memory")
 
-    def frame(self, length: int) -> None:
+    # ---- opcodes; the one that is true ends the program ----------------------------------------
+
+    def frame(self) -> None:
         """FRAME announces how many bytes follow; it must not promise more than there are."""
-        if self.position + 9 + length > len(self.pickled):
+        begin = self.position + 9
+        if begin + int.from_bytes(self.pickled[begin - 8 : begin], "little") > len(self.pickled):
             raise Refused("a frame reaches beyond the end")
 
-    def mark(self, _: int) -> None:
+    def mark(self) -> None:
         # What stands after a mark ends in a container, which stands after the mark before it.
-        if len(self.marks) == MAX_DEPTH:
+        if len(self.marks) > MAX_DEPTH:
             raise Refused(f"nested deeper than {MAX_DEPTH}")
         self.marks.append(len(self.stack))
 
-    def push_byte(self, value: int) -> None:
-        self._push_integer(value, 1)
-
-    def push_short(self, value: int) -> None:
-        self._push_integer(value, 2)
-
-    def push_integer(self, value: int) -> None:
-        self._push_integer(value, 4)
-
-    def _push_integer(self, value: int, width: int) -> None:
-        self.stack.append(_KEY)
-        self.integer = (value, self.position + 1 + width)
-
-    def push_long(self, length: int) -> None:
-        self.stack.append(_KEY if length <= _INT64_BYTES else _LONG)
-
-    def array(self, _: int) -> None:
+    def array(self) -> None:
         """BINPERSID: the next array, by its number, which must come right before."""
-        if self.integer != (self.arrays, self.position):
+        code, number = self.pickled[self.before], self.pickled[self.before + 1 : self.position]
+        if code not in b"KMJ" or int.from_bytes(number, "little") != self.arrays:
             raise Refused(f"expected array number {self.arrays}")
         self._pop()
         self.stack.append(_ARRAY)
         self.arrays += 1
 
-    def append(self, _: int) -> None:
-        self._grow(_LIST.kind, [self._pop()])
+    def append(self) -> None:
+        self._grow(_LIST, [self._pop()])
 
-    def appends(self, _: int) -> None:
-        self._grow(_LIST.kind, self._pop_to_mark())
+    def appends(self) -> None:
+        self._grow(_LIST, self._pop_to_mark())
 
-    def set_item(self, _: int) -> None:
+    def set_item(self) -> None:
         value, key = self._pop(), self._pop()
         self._set([key, value])
 
-    def set_items(self, _: int) -> None:
+    def set_items(self) -> None:
         self._set(self._pop_to_mark())
 
-    def _set(self, pairs: list[_Value]) -> None:
+    def _set(self, pairs: list[int]) -> None:
         if len(pairs) % 2:
             raise Refused("a key without a value")
-        for key in pairs[::2]:
-            if key is not _KEY:
-                raise Refused(f"a {key.kind} as a key")
+        if wrong := max(pairs[::2], default=_KEY):
+            raise Refused(f"a {_kind(wrong)} as a key")
         self.memory += _FILLED + len(pairs) // 2 * _PER_PAIR
-        self._grow(_DICT.kind, pairs)
+        self._grow(_DICT, pairs)
 
-    def add_items(self, _: int) -> None:
-        self._grow(_SET.kind, self._hashable(self._pop_to_mark()))
+    def add_items(self) -> None:
+        self._grow(_SET, self._hashable_to_mark())
 
-    def frozen_set(self, _: int) -> None:
-        self._put(_FROZENSET, self._hashable(self._pop_to_mark()))
+    def frozen_set(self) -> None:
+        self._put(_FROZENSET, self._hashable_to_mark())
 
-    def _hashable(self, items: list[_Value]) -> list[_Value]:
-        for item in items:
-            if item is not _KEY and item is not _ATOM:
-                raise Refused(f"a {item.kind} in a set")
+    def _hashable_to_mark(self) -> list[int]:
+        items = self._pop_to_mark()
+        if (wrong := max(items, default=_KEY)) > _ATOM:
+            raise Refused(f"a {_kind(wrong)} in a set")
         self.memory += len(items) * _PER_ITEM
         return items
 
-    def tuple_1(self, _: int) -> None:
-        self._put(_TUPLE, [self._pop()])
+    def tuple_of(self, length: int) -> None:
+        self._put(_TUPLE, [self._pop() for _ in range(length)])
 
-    def tuple_2(self, _: int) -> None:
-        self._put(_TUPLE, [self._pop(), self._pop()])
-
-    def tuple_3(self, _: int) -> None:
-        self._put(_TUPLE, [self._pop(), self._pop(), self._pop()])
-
-    def tuple_n(self, _: int) -> None:
+    def tuple_to_mark(self) -> None:
         self._put(_TUPLE, self._pop_to_mark())
 
-    def stop(self, _: int) -> None:
-        if len(self.stack) != 1 or self.marks:
+    def stop(self) -> bool:
+        self._check_memory()
+        if len(self.stack) != 1 or len(self.marks) != 1:
             raise Refused(f"stops with {len(self.stack)} values on the stack; expected one")
         if self.position + 1 != len(self.pickled):
             raise Refused("bytes after STOP")
-        self.stopped = True
+        return True
 
 
-class _Operation(NamedTuple):
-    width: int  # bytes of the argument
-    counted: bool  # the argument is the length of bytes that follow
-    act: _Value | Callable[[_Machine, int], None]  # a value is pushed
+class Opcode(NamedTuple):
+    """What an opcode does."""
+
+    width: int
+    """Bytes of the argument."""
+    counted: bool
+    """Whether the argument is the length of bytes that follow."""
+    memory: int
+    """Bytes that loading takes for it, without what depends on the argument."""
+    effect: int | Callable[[_Machine], bool | None]
+    """The value that is pushed, or what is done."""
 
 
-_Effect = _Value | _Operation | None
-
-ALLOWED: Final[dict[str, _Value | _Operation]] = {
-    "\x95": _Operation(8, False, _Machine.frame),  # FRAME
-    ".": _Operation(0, False, _Machine.stop),  # STOP
-    "N": _ATOM,  # NONE
-    "\x88": _ATOM,  # NEWTRUE
-    "\x89": _ATOM,  # NEWFALSE
-    "G": _Operation(8, False, _ATOM),  # BINFLOAT
-    "K": _Operation(1, False, _Machine.push_byte),  # BININT1
-    "M": _Operation(2, False, _Machine.push_short),  # BININT2
-    "J": _Operation(4, False, _Machine.push_integer),  # BININT
-    "\x8a": _Operation(1, True, _Machine.push_long),  # LONG1
-    "\x8c": _Operation(1, True, _KEY),  # SHORT_BINUNICODE
-    "X": _Operation(4, True, _KEY),  # BINUNICODE
-    "C": _Operation(1, True, _ATOM),  # SHORT_BINBYTES
-    "B": _Operation(4, True, _ATOM),  # BINBYTES
-    "Q": _Operation(0, False, _Machine.array),  # BINPERSID
-    "(": _Operation(0, False, _Machine.mark),  # MARK
-    "]": _LIST,  # EMPTY_LIST
-    "a": _Operation(0, False, _Machine.append),  # APPEND
-    "e": _Operation(0, False, _Machine.appends),  # APPENDS
-    "}": _DICT,  # EMPTY_DICT
-    "s": _Operation(0, False, _Machine.set_item),  # SETITEM
-    "u": _Operation(0, False, _Machine.set_items),  # SETITEMS
-    ")": _TUPLE,  # EMPTY_TUPLE
-    "\x85": _Operation(0, False, _Machine.tuple_1),  # TUPLE1
-    "\x86": _Operation(0, False, _Machine.tuple_2),  # TUPLE2
-    "\x87": _Operation(0, False, _Machine.tuple_3),  # TUPLE3
-    "t": _Operation(0, False, _Machine.tuple_n),  # TUPLE
-    "\x8f": _SET,  # EMPTY_SET
-    "\x90": _Operation(0, False, _Machine.add_items),  # ADDITEMS
-    "\x91": _Operation(0, False, _Machine.frozen_set),  # FROZENSET
+ALLOWED: Final[dict[str, Opcode]] = {
+    "\x95": Opcode(8, False, 0, _Machine.frame),  # FRAME
+    ".": Opcode(0, False, 0, _Machine.stop),  # STOP
+    "N": Opcode(0, False, _VALUE, _ATOM),  # NONE
+    "\x88": Opcode(0, False, _VALUE, _ATOM),  # NEWTRUE
+    "\x89": Opcode(0, False, _VALUE, _ATOM),  # NEWFALSE
+    "G": Opcode(8, False, _NUMBER, _ATOM),  # BINFLOAT
+    "K": Opcode(1, False, _NUMBER, _KEY),  # BININT1
+    "M": Opcode(2, False, _NUMBER, _KEY),  # BININT2
+    "J": Opcode(4, False, _NUMBER, _KEY),  # BININT
+    "\x8a": Opcode(1, True, _TEXT, _LONG),  # LONG1; short ones may be keys
+    "\x8c": Opcode(1, True, _TEXT, _KEY),  # SHORT_BINUNICODE
+    "X": Opcode(4, True, _TEXT, _KEY),  # BINUNICODE
+    "C": Opcode(1, True, _TEXT, _ATOM),  # SHORT_BINBYTES
+    "B": Opcode(4, True, _TEXT, _ATOM),  # BINBYTES
+    "Q": Opcode(0, False, _VALUE, _Machine.array),  # BINPERSID
+    "(": Opcode(0, False, 0, _Machine.mark),  # MARK
+    "]": Opcode(0, False, _LIST_BYTES, _EMPTY + _LIST),  # EMPTY_LIST
+    "a": Opcode(0, False, 0, _Machine.append),  # APPEND
+    "e": Opcode(0, False, 0, _Machine.appends),  # APPENDS
+    "}": Opcode(0, False, _DICT_BYTES, _EMPTY + _DICT),  # EMPTY_DICT
+    "s": Opcode(0, False, 0, _Machine.set_item),  # SETITEM
+    "u": Opcode(0, False, 0, _Machine.set_items),  # SETITEMS
+    ")": Opcode(0, False, _TUPLE_BYTES, _EMPTY + _TUPLE),  # EMPTY_TUPLE
+    "\x85": Opcode(0, False, _TUPLE_BYTES, lambda machine: machine.tuple_of(1)),  # TUPLE1
+    "\x86": Opcode(0, False, _TUPLE_BYTES, lambda machine: machine.tuple_of(2)),  # TUPLE2
+    "\x87": Opcode(0, False, _TUPLE_BYTES, lambda machine: machine.tuple_of(3)),  # TUPLE3
+    "t": Opcode(0, False, _TUPLE_BYTES, _Machine.tuple_to_mark),  # TUPLE
+    "\x8f": Opcode(0, False, _SET_BYTES, _EMPTY + _SET),  # EMPTY_SET
+    "\x90": Opcode(0, False, 0, _Machine.add_items),  # ADDITEMS
+    "\x91": Opcode(0, False, _SET_BYTES, _Machine.frozen_set),  # FROZENSET
 }
-_EFFECTS: Final[list[_Effect]] = [ALLOWED.get(chr(code)) for code in range(256)]
-_MEMORY: Final[list[int]] = [0] * 256
-"""What each opcode takes, without what depends on its argument."""
-for _codes, _taken in (
-    ("N\x88\x89Q", 0),
-    ("GKMJ", _NUMBER),
-    ("\x8a\x8cXCB", _TEXT),
-    ("]", _LIST_BYTES),
-    ("}", _DICT_BYTES),
-    (")\x85\x86\x87t", _TUPLE_BYTES),
-    ("\x8f\x91", _SET_BYTES),
-):
-    for _code in _codes:
-        _MEMORY[ord(_code)] = _PLACE + _taken
+
+
+def _refuse(machine: _Machine) -> NoReturn:
+    code = machine.pickled[machine.position]
+    raise Refused(f"opcode 0x{code:02x} is not allowed in plain data")
+
+
+_REFUSED = Opcode(0, False, 0, _refuse)
+_OPCODES: Final[list[Any]] = [tuple(ALLOWED.get(chr(code), _REFUSED)) for code in range(256)]

@@ -39,7 +39,6 @@ from trainables.errors import CorruptCheckpoint, StateError, TrainableError, Wro
 
 __all__ = ["MAX_VALUES", "Packed", "normalise", "pack", "state_type", "unpack"]
 
-
 #: What may hold tagged dicts.
 _CONTAINERS = frozenset({dict, list, tuple})
 #: Most parts of one container that are weighed to say which of them is too large.
@@ -124,7 +123,7 @@ def unpack(
     """
     try:
         scan(pickled, len(arrays))
-        return _Restorer(vouch).visit(_Unpickler(pickled, arrays, own).load())
+        return _restored(_Unpickler(pickled, arrays, own).load(), vouch)
     except tagged.UnknownType as error:
         raise WrongFormat(source, printable(str(error))) from error
     except (TrainableError, MemoryError):  # of `vouch`, or of the machine
@@ -173,27 +172,25 @@ class _Unpickler(pickle.Unpickler):
         raise pickle.UnpicklingError(f"names code to import: {module}.{name}")
 
 
-class _Restorer:
-    """One walk over loaded data that decodes its tagged dicts, innermost first."""
+def _decoded(fields: dict[str, Any], vouch: Callable[[], None] | None) -> Any:
+    if vouch is not None and fields[TAG] == OPAQUE:
+        vouch()
+    return tagged.decode(fields)
 
-    def __init__(self, vouch: Callable[[], None] | None) -> None:
-        self.vouch = vouch
 
-    def visit(self, value: Any) -> Any:
-        """`value`, decoded; containers are changed in place, as memory is bounded."""
-        kind = type(value)
-        if kind is dict:
-            for key, item in value.items():
-                if type(item) in _CONTAINERS:
-                    value[key] = self.visit(item)
-            return self._decoded(value) if TAG in value else value
-        if kind is list:
-            for index, item in enumerate(value):
-                if type(item) in _CONTAINERS:
-                    value[index] = self.visit(item)
-        return tuple(map(self.visit, value)) if kind is tuple else value
+def _restored(value: Any, vouch: Callable[[], None] | None) -> Any:
+    """Loaded data with its tagged dicts decoded, innermost first.
 
-    def _decoded(self, fields: dict[str, Any]) -> Any:
-        if self.vouch is not None and fields[TAG] == OPAQUE:
-            self.vouch()
-        return tagged.decode(fields)
+    Containers are changed in place, as memory is bounded.
+    """
+    kind = type(value)
+    if kind is dict:
+        for key, item in value.items():
+            if type(item) in _CONTAINERS:
+                value[key] = _restored(item, vouch)
+        return _decoded(value, vouch) if TAG in value else value
+    if kind is list:
+        for index, item in enumerate(value):
+            if type(item) in _CONTAINERS:
+                value[index] = _restored(item, vouch)
+    return tuple(_restored(item, vouch) for item in value) if kind is tuple else value

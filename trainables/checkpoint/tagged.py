@@ -113,11 +113,6 @@ def state_type(name: str, version: int = 1) -> Callable[[_Class], _Class]:
     return register
 
 
-def _encode_object(value: StateType) -> dict[str, Any]:
-    name, version, _ = _by_class[type(value)]
-    return {TAG: "object", "name": name, "version": version, "data": value.to_state()}
-
-
 def _decode_object(name: str, version: int, data: Any) -> StateType:
     known = _by_name.get(name)
     if known is None:
@@ -153,40 +148,6 @@ def array_of(buffer: bytes | memoryview, dtype: str, shape: Sequence[int]) -> ND
     return np.frombuffer(buffer, dtype=dtype).reshape(tuple(shape))
 
 
-def _decode_array(dtype: str, shape: tuple[int, ...], data: bytes) -> NDArray[Any]:
-    return array_of(data, dtype, shape).copy()
-
-
-def _decode_fortran(data: NDArray[Any]) -> NDArray[Any]:
-    return data.T
-
-
-def _encode_scalar(value: np.generic) -> dict[str, Any]:
-    if value.dtype.str not in DTYPES:
-        raise NotData(f"a numpy scalar of dtype {value.dtype}", f"use {_ALLOWED_DTYPES}")
-    return {TAG: "scalar", "dtype": value.dtype.str, "data": value.tobytes()}
-
-
-def _decode_scalar(dtype: str, data: bytes) -> Any:
-    return array_of(data, dtype, (1,))[0]
-
-
-def _encode_bytes(value: bytes) -> dict[str, Any]:
-    return {TAG: "bytes", "data": np.frombuffer(value, dtype=np.uint8)}
-
-
-def _decode_bytes(data: NDArray[Any]) -> bytes:
-    return data.tobytes()
-
-
-def _encode_opaque(value: Opaque) -> dict[str, Any]:
-    return {TAG: OPAQUE, "data": np.frombuffer(value.data, dtype=np.uint8)}
-
-
-def _decode_opaque(data: NDArray[Any]) -> Opaque:
-    return Opaque(data.tobytes())
-
-
 # ---- torch ------------------------------------------------------------------------------------
 
 
@@ -217,39 +178,25 @@ def _decode_tensor(data: NDArray[Any]) -> Any:
     return torch.from_numpy(data)
 
 
-def _decode_bfloat16(data: NDArray[Any]) -> Any:
-    import torch
-
-    return torch.from_numpy(data).view(torch.bfloat16)
-
-
-# ---- deque ------------------------------------------------------------------------------------
-
-
-def _encode_deque(value: deque[Any]) -> dict[str, Any]:
-    return {TAG: "deque", "items": list(value), "maxlen": value.maxlen}
-
-
-def _decode_deque(items: list[Any], maxlen: int | None) -> deque[Any]:
-    return deque(items, maxlen)
-
-
 # ---- all kinds --------------------------------------------------------------------------------
 
 
-def encode(value: object) -> dict[str, Any]:
+def encode(value: Any) -> dict[str, Any]:
     """The tagged dict of a value that is no plain container and no array; raises `NotData`."""
     kind = type(value)
     if isinstance(value, np.generic):
-        return _encode_scalar(value)
+        if value.dtype.str not in DTYPES:
+            raise NotData(f"a numpy scalar of dtype {value.dtype}", f"use {_ALLOWED_DTYPES}")
+        return {TAG: "scalar", "dtype": value.dtype.str, "data": value.tobytes()}
     if kind in _by_class:
-        return _encode_object(value)  # type: ignore[arg-type]  # only StateTypes are registered
-    if isinstance(value, deque) and kind is deque:
-        return _encode_deque(value)
-    if isinstance(value, bytes) and kind is bytes:
-        return _encode_bytes(value)
-    if isinstance(value, Opaque) and kind is Opaque:
-        return _encode_opaque(value)
+        name, version, _ = _by_class[kind]
+        return {TAG: "object", "name": name, "version": version, "data": value.to_state()}
+    if kind is deque:
+        return {TAG: "deque", "items": list(value), "maxlen": value.maxlen}
+    if kind is bytes:
+        return {TAG: "bytes", "data": np.frombuffer(value, dtype=np.uint8)}
+    if kind is Opaque:
+        return {TAG: OPAQUE, "data": np.frombuffer(value.data, dtype=np.uint8)}
     if _is_tensor(value):
         return _encode_tensor(value)
     raise NotData(f"a value of type {_full_name(kind)}", _REMEDY)
@@ -262,19 +209,18 @@ def decode(tagged: dict[str, Any]) -> Any:
 
 
 _DECODERS: Final[dict[str, Callable[..., Any]]] = {
-    "array": _decode_array,
-    "fortran": _decode_fortran,
-    "scalar": _decode_scalar,
-    "bytes": _decode_bytes,
-    OPAQUE: _decode_opaque,
+    "array": lambda dtype, shape, data: array_of(data, dtype, shape).copy(),
+    "fortran": lambda data: data.T,
+    "scalar": lambda dtype, data: array_of(data, dtype, (1,))[0],
+    "bytes": lambda data: data.tobytes(),
+    OPAQUE: lambda data: Opaque(data.tobytes()),
     "tensor": _decode_tensor,
-    "bfloat16": _decode_bfloat16,
-    "deque": _decode_deque,
+    "bfloat16": lambda data: _decode_tensor(data).view(sys.modules["torch"].bfloat16),
+    "deque": lambda items, maxlen: deque(items, maxlen=maxlen),
     "object": _decode_object,
 }
 
 
 def _full_name(cls: type) -> str:
-    return (
-        cls.__qualname__ if cls.__module__ == "builtins" else f"{cls.__module__}.{cls.__qualname__}"
-    )
+    own = cls.__qualname__
+    return own if cls.__module__ == "builtins" else f"{cls.__module__}.{own}"

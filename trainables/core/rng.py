@@ -19,7 +19,6 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 if TYPE_CHECKING:
     import torch
@@ -68,19 +67,6 @@ def set_generator_state(stream: np.random.Generator, state: Mapping[str, Any]) -
     stream.bit_generator.state = dict(state)
 
 
-def get_torch_state(stream: "torch.Generator") -> NDArray[np.uint8]:
-    """The position of a torch `stream`, as bytes in an array."""
-    state: NDArray[np.uint8] = stream.get_state().numpy().copy()
-    return state
-
-
-def set_torch_state(stream: "torch.Generator", state: NDArray[np.uint8]) -> None:
-    """Continue a torch `stream` from where `get_torch_state` was called."""
-    import torch
-
-    stream.set_state(torch.from_numpy(np.array(state, dtype=np.uint8)))
-
-
 def seed_global(seed: int, *path: Name) -> None:
     """Set the three global streams to the start of the named stream."""
     random.seed(integer(seed, *path, "python"))  # noqa: TID251 the one door
@@ -92,11 +78,12 @@ def seed_global(seed: int, *path: Name) -> None:
 
 def capture_global() -> dict[str, Any]:
     """Where the three global streams stand: entries ``python``, ``numpy`` and ``torch``."""
-    numpy_state = np.random.get_state(legacy=False)  # noqa: NPY002
+    version, internal, gauss = random.getstate()
+    torch = sys.modules.get("torch")
     return {
-        "python": _plain(random.getstate()),
-        "numpy": dict(numpy_state) if isinstance(numpy_state, Mapping) else _plain(numpy_state),
-        "torch": _capture_torch(),
+        "python": [version, list(internal), gauss],
+        "numpy": dict(np.random.get_state(legacy=False)),  # noqa: NPY002
+        "torch": {"state": torch.get_rng_state().numpy().copy()} if torch else dict(_pending),
     }
 
 
@@ -109,20 +96,9 @@ def restore_global(state: Mapping[str, Any]) -> None:
     _with_torch(lambda torch: _put_torch(torch, torch_state), pending=torch_state)
 
 
-def _plain(value: Any) -> Any:
-    return [_plain(v) for v in value] if isinstance(value, (tuple, list)) else value
-
-
 # torch takes 3 s to import and a trainable may not need it. As long as nobody has imported it, its
 # stream stands at `_pending`, which is put into it the moment somebody does.
 _pending: dict[str, Any] = {"seed": 0}
-
-
-def _capture_torch() -> dict[str, Any]:
-    torch = sys.modules.get("torch")
-    if torch is None:
-        return dict(_pending)
-    return {"state": torch.get_rng_state().numpy().copy()}
 
 
 def _put_torch(torch: Any, state: Mapping[str, Any]) -> None:

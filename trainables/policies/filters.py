@@ -6,6 +6,7 @@ given back to all, who keep what they have seen in the meantime: nothing is coun
 rows, D features; statistics are float64.
 """
 
+import functools
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol, TypeAlias, runtime_checkable
@@ -18,17 +19,14 @@ from trainables.core.importing import entry_points, load, path_of
 from trainables.core.settings import Section
 from trainables.errors import ConfigError, NotImportable
 
-# -------------------------------------------------------------------------------------------------
-# Count, mean and squared deviations of rows seen one batch after the other, mergeable.
-#
-# Batches and whole statistics are merged with the parallel-variance formula (Chan et al. 1979). B
-# rows; everything is float64.
-
 Array = NDArray[Any]
 
 
 class RunningStat:
-    """Count, mean and sum of squared deviations of all rows seen; each feature by itself."""
+    """Count, mean and sum of squared deviations of all rows seen; each feature by itself.
+
+    Batches and whole statistics are merged with the parallel-variance formula (Chan et al. 1979).
+    """
 
     def __init__(self, shape: tuple[int, ...]) -> None:
         self.count = 0
@@ -165,7 +163,7 @@ class MeanStdFilter:
         self._join()
 
     def scale(self, x: Array) -> Array:
-        """Filter rows with what is known; nothing is counted."""
+        """Filter rows with what has been counted so far; nothing is counted."""
         shifted = x - self._known.mean if self.center else np.asarray(x, dtype=np.float64)
         scaled = shifted / (self._known.std() + EPSILON)
         if self.clip is not None:
@@ -238,57 +236,21 @@ class ConcurrentMeanStdFilter(MeanStdFilter):
         """In another process it is a plain `MeanStdFilter`: the threads stay here."""
         return _plain, (self._base.mean.shape, self.clip, self.center, self.get_state())
 
-    def __call__(self, x: Array, update: bool = True) -> Array:
-        """Filter rows (B, *shape); `update` counts them first. The dtype is kept."""
-        with self._lock:
-            return super().__call__(x, update)
 
-    def count(self, rows: Array) -> None:
-        """Count rows without filtering them."""
+def _locked(method: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(method)
+    def locked(self: ConcurrentMeanStdFilter, *args: Any, **kwargs: Any) -> Any:
         with self._lock:
-            super().count(rows)
+            return method(self, *args, **kwargs)
 
-    def scale(self, x: Array) -> Array:
-        """Filter rows with what is known; nothing is counted."""
-        with self._lock:
-            return super().scale(x)
+    return locked
 
-    @property
-    def mean(self) -> Array:
-        """(*shape) running mean, float64."""
-        with self._lock:
-            return super().mean
 
-    @property
-    def std(self) -> Array:
-        """(*shape) running standard deviation, float64."""
-        with self._lock:
-            return super().std
-
-    def get_delta(self, flush: bool = False) -> dict[str, Any]:
-        """What was seen since the last flush: entries ``count``, ``mean``, ``m2``."""
-        with self._lock:
-            return super().get_delta(flush)
-
-    def apply_changes(self, delta: Mapping[str, Any]) -> None:
-        """Merge another filter's delta into this one's base."""
-        with self._lock:
-            super().apply_changes(delta)
-
-    def sync(self, state: Mapping[str, Any]) -> None:
-        """Adopt a master's base; what was seen since the last flush stays the delta."""
-        with self._lock:
-            super().sync(state)
-
-    def get_state(self) -> dict[str, Any]:
-        """Entries ``base`` and ``delta``, apart: nothing is flushed."""
-        with self._lock:
-            return super().get_state()
-
-    def set_state(self, state: Mapping[str, Any]) -> None:
-        """Take back what `get_state` gave."""
-        with self._lock:
-            super().set_state(state)
+for _name, _member in tuple(vars(MeanStdFilter).items()):
+    if isinstance(_member, property):
+        setattr(ConcurrentMeanStdFilter, _name, property(_locked(_member.__get__)))
+    elif callable(_member) and _name not in ("__init__", "_join"):
+        setattr(ConcurrentMeanStdFilter, _name, _locked(_member))
 
 
 def _plain(
@@ -358,9 +320,6 @@ def synchronise(
             one.apply_changes(delta[name])
     return get_state(master)
 
-
-# -------------------------------------------------------------------------------------------------
-# Which filters the settings ask for, and how they are made.
 
 #: Makes a filter for rows of a shape; what it gives is a `Filter`.
 Maker: TypeAlias = Callable[[tuple[int, ...]], Any]

@@ -102,7 +102,8 @@ class ActingTrunk:
         """Copy the weights whose names begin with ``trunk.``."""
         with torch.no_grad():
             for name, parameter in self._trunk.named_parameters():
-                parameter.copy_(torch.from_numpy(np.array(weights[f"trunk.{name}"])))
+                weight = np.require(weights[f"trunk.{name}"], requirements="W")
+                parameter.copy_(torch.from_numpy(weight))
 
     def __call__(self, images: NDArray[Any]) -> NDArray[np.float32]:
         """(N, F) features of images (N, H, W, C)."""

@@ -117,7 +117,7 @@ class ActorCritic(nn.Module):
         """Take back what `weights` gave."""
         with torch.no_grad():
             for name, parameter in self.named_parameters():
-                parameter.copy_(torch.from_numpy(np.array(weights[name])))
+                parameter.copy_(torch.from_numpy(np.require(weights[name], requirements="W")))
 
     def _features(self, observations: Tensor, replay: Replay | None) -> Tensor:
         if self.trunk is not None:

@@ -43,16 +43,6 @@ def test_a_generator_continues_from_its_state() -> None:
     assert np.array_equal(again.random(5), expected)
 
 
-def test_a_torch_generator_continues_from_its_state() -> None:
-    stream = rng.torch_generator(3, "minibatch")
-    torch.rand(5, generator=stream)
-    state = rng.get_torch_state(stream)
-    expected = torch.rand(5, generator=stream)
-    again = rng.torch_generator(0)
-    rng.set_torch_state(again, state)
-    assert torch.equal(torch.rand(5, generator=again), expected)
-
-
 def _draws() -> list[float]:
     """A number of each kind from each global stream, the cached halves of normal pairs included."""
     return [

@@ -13,6 +13,7 @@ import numpy as np
 from gymnasium import spaces
 
 from trainables.core import rng
+from trainables.envs.spaces.leaves import inner
 from trainables.envs.state import mujoco
 
 MAX_DEPTH = 16
@@ -53,17 +54,14 @@ def encode(value: Any, depth: int = 0) -> Encoded:
 
 
 def _encode_container(value: Any, depth: int) -> Encoded:
-    if type(value) in (list, tuple, set):
-        items = sorted(value, key=repr) if isinstance(value, set) else value
-        return [type(value).__name__, [encode(item, depth) for item in items]]
-    if isinstance(value, dict) and type(value) is dict:
+    kind = type(value)
+    if kind in (list, tuple, set):
+        items = sorted(value, key=repr) if kind is set else value
+        return [kind.__name__, [encode(item, depth) for item in items]]
+    if kind is dict:
         return ["dict", [[encode(k, depth), encode(v, depth)] for k, v in value.items()]]
     if isinstance(value, collections.deque):
         return ["deque", [value.maxlen, [encode(item, depth) for item in value]]]
-    return _encode_simulation(value)
-
-
-def _encode_simulation(value: Any) -> Encoded:
     if mujoco.is_data(value):
         return ["mujoco data", mujoco.capture_data(value)]
     if mujoco.is_model(value):
@@ -80,11 +78,9 @@ def _encode_space(space: spaces.Space[Any]) -> list[Any]:
 
 
 def _parts(space: spaces.Space[Any]) -> Sequence[spaces.Space[Any]]:
-    if isinstance(space, spaces.Dict):
-        return list(space.spaces.values())
-    if isinstance(space, spaces.Tuple):
-        return list(space.spaces)
-    return []
+    if not isinstance(space, spaces.Dict | spaces.Tuple):
+        return []
+    return [part for _, part in inner(space)]
 
 
 def decode(encoded: Encoded, current: Any) -> Any:
@@ -93,41 +89,25 @@ def decode(encoded: Encoded, current: Any) -> Any:
     Streams, spaces and simulations are set in place on `current`, which is then returned.
     """
     kind, data = encoded
+    if kind == "plain":
+        return data
     if kind == "generator":
         return _decode_generator(data, current)
-    in_place: dict[str, Callable[[Any, Any], None]] = {
-        "space": _decode_space,
-        "mujoco data": mujoco.restore_data,
-        "mujoco model": mujoco.check_model,
-    }
-    if kind in in_place:
-        in_place[kind](current, data)
+    if kind in _IN_PLACE:
+        _IN_PLACE[kind](current, data)
         return current
-    decoders: dict[str, Callable[[Any], Any]] = {
-        "plain": lambda d: d,
-        "scalar": lambda d: np.asarray(d)[()],
-        "array": np.array,
-        "letters": lambda d: np.frombuffer(d[2], dtype=d[0]).reshape(d[1]).copy(),
-        "list": _decode_all,
-        "tuple": lambda d: tuple(_decode_all(d)),
-        "set": lambda d: set(_decode_all(d)),
-        "dict": lambda d: {decode(k, None): decode(v, None) for k, v in d},
-        "deque": lambda d: collections.deque(_decode_all(d[1]), maxlen=d[0]),
-    }
-    return decoders[kind](data)
+    return _DECODERS[kind](data)
 
 
 def _decode_all(items: list[Encoded]) -> list[Any]:
     return [decode(item, None) for item in items]
 
 
-def _decode_generator(state: Mapping[str, Any], current: Any) -> np.random.Generator:
-    if isinstance(current, np.random.Generator):
-        rng.set_generator_state(current, state)
-        return current
-    made = np.random.Generator(getattr(np.random, state["bit_generator"])())
-    rng.set_generator_state(made, state)
-    return made
+def _decode_generator(state: Mapping[str, Any], current: Any) -> Any:
+    if not isinstance(current, np.random.Generator):
+        current = np.random.Generator(getattr(np.random, state["bit_generator"])())
+    rng.set_generator_state(current, state)
+    return current
 
 
 def _decode_space(space: spaces.Space[Any], state: list[Any]) -> None:
@@ -136,6 +116,23 @@ def _decode_space(space: spaces.Space[Any], state: list[Any]) -> None:
         rng.set_generator_state(space.np_random, own)
     for part, saved in zip(_parts(space), inner, strict=True):
         _decode_space(part, saved)
+
+
+_IN_PLACE: Mapping[str, Callable[[Any, Any], None]] = {
+    "space": _decode_space,
+    "mujoco data": mujoco.restore_data,
+    "mujoco model": mujoco.check_model,
+}
+_DECODERS: Mapping[str, Callable[[Any], Any]] = {
+    "scalar": lambda d: np.asarray(d)[()],
+    "array": np.array,
+    "letters": lambda d: np.frombuffer(d[2], dtype=d[0]).reshape(d[1]).copy(),
+    "list": _decode_all,
+    "tuple": lambda d: tuple(_decode_all(d)),
+    "set": lambda d: set(_decode_all(d)),
+    "dict": lambda d: {decode(k, None): decode(v, None) for k, v in d},
+    "deque": lambda d: collections.deque(_decode_all(d[1]), maxlen=d[0]),
+}
 
 
 def fingerprint(value: Any) -> str:

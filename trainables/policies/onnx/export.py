@@ -48,16 +48,6 @@ class PolicyParts:
     inference: InferencePolicy
     """The trainer's own way of acting, which the file is compared with."""
 
-    @property
-    def heads(self) -> dict[str, slice]:
-        """Names of the outputs that the actor network gives, and their columns of its head."""
-        layout = self.spaces.layout
-        named = {
-            "action_logits": slice(0, layout.logits),
-            "action_mean": slice(layout.logits, layout.head_size),
-        }
-        return {name: columns for name, columns in named.items() if columns.start < columns.stop}
-
 
 class ExportError(TrainableError):
     """The exported policy does not do what the trained one does."""
@@ -75,12 +65,20 @@ def export(parts: PolicyParts, recent: Array, folder: Path) -> Path:
         NotFiniteError: NaN or infinity in the weights or the filter.
         ExportError: onnxruntime gives other numbers or other greedy actions.
     """
+    # Loaded only to export: training needs neither onnx nor an inference engine.
+    from trainables.policies.onnx import graph
+
     _require_finite(parts)
     folder.mkdir(parents=True, exist_ok=True)
     temporary = folder / f".tmp-{os.getpid()}-{FILE_NAME}"
     try:
-        temporary.write_bytes(_build(parts))
-        check(parts, temporary, recent if len(recent) else _zeros(parts.spaces))
+        temporary.write_bytes(
+            graph.build(parts.model, parts.observation_filter, parts.spaces, parts.clip_actions)
+        )
+        if not len(recent):
+            seen = parts.spaces
+            recent = np.zeros((1, *seen.observation_shape), dtype=seen.observation_dtype)
+        check(parts, temporary, recent)
         with temporary.open("rb") as written:
             os.fsync(written.fileno())
         temporary.replace(folder / FILE_NAME)
@@ -102,9 +100,7 @@ def check(parts: PolicyParts, path: Path, observations: Array) -> None:
     for batch in (observations, observations[:1], repeated):
         _compare_sequence(parts, session, [batch])
     if parts.inference.actor.memory_size:
-        _compare_sequence(
-            parts, session, [observations[i : i + 1] for i in range(len(observations))]
-        )
+        _compare_sequence(parts, session, list(observations[:, None]))
 
 
 def _compare_sequence(parts: PolicyParts, session: Any, batches: list[Array]) -> None:
@@ -122,30 +118,28 @@ def _compare_sequence(parts: PolicyParts, session: Any, batches: list[Array]) ->
 
 def describe(parts: PolicyParts) -> dict[str, Any]:
     """Inputs, outputs, action space, filter and size of the exported model, as plain data."""
-    from trainables.policies.onnx.graph import input_type, output_type
+    from trainables.policies.onnx import graph
 
-    given, taken = parts.spaces.raw, parts.spaces.action
-    sub_envs = parts.model.architecture.lstm
-    state = {"shape": ["batch", sub_envs], "dtype": "float32"}
+    taken, layout = parts.spaces.action, parts.spaces.layout
+    units = parts.model.architecture.lstm
+    state = {"shape": ["batch", units], "dtype": "float32"}
+    given = named_leaves(parts.spaces.raw, "observation").items()
     return {
         "inputs": {
-            **{
-                name: {"shape": ["batch", *(leaf.shape or ())], "dtype": str(input_type(leaf))}
-                for name, leaf in named_leaves(given, "observation").items()
-            },
-            **{name: state for name in STATES_IN if sub_envs},
+            **{name: _describe_leaf(leaf, graph.input_type(leaf)) for name, leaf in given},
+            **{name: state for name in STATES_IN if units},
         },
         "outputs": {
             **{
                 name: {"shape": ["batch", columns.stop - columns.start], "dtype": "float32"}
-                for name, columns in parts.heads.items()
+                for name, columns in graph.heads(layout).items()
             },
             **{
-                name: {"shape": ["batch", *(leaf.shape or ())], "dtype": str(output_type(leaf))}
+                name: _describe_leaf(leaf, graph.output_type(leaf))
                 for name, leaf in named_leaves(taken, "action").items()
             },
             "value": {"shape": ["batch"], "dtype": "float32"},
-            **{name: state for name in STATES_OUT if sub_envs},
+            **{name: state for name in STATES_OUT if units},
         },
         "action_space": _describe_space(taken),
         "observation_filter": _describe_filter(parts.observation_filter),
@@ -153,11 +147,8 @@ def describe(parts: PolicyParts) -> dict[str, Any]:
     }
 
 
-def _build(parts: PolicyParts) -> bytes:
-    # Loaded only to export: training needs neither onnx nor an inference engine.
-    from trainables.policies.onnx import graph
-
-    return graph.build(parts.model, parts.observation_filter, parts.spaces, parts.clip_actions)
+def _describe_leaf(leaf: spaces.Space[Any], kind: np.dtype[Any]) -> dict[str, Any]:
+    return {"shape": ["batch", *(leaf.shape or ())], "dtype": str(kind)}
 
 
 def _inputs(spaces_: EnvSpaces, batch: Array) -> dict[str, Array]:
@@ -177,9 +168,11 @@ def _compare(
     parts: PolicyParts, batch: Array, memory: Array, outputs: Mapping[str, Array]
 ) -> Array:
     """The policy's memory for the next step."""
+    from trainables.policies.onnx.graph import heads
+
     actor = parts.inference.actor
     head, value, following = actor.advance(parts.inference.prepare(batch), memory)
-    expected = {name: head[:, columns] for name, columns in parts.heads.items()}
+    expected = {name: head[:, columns] for name, columns in heads(parts.spaces.layout).items()}
     if following.size:
         expected.update(zip(STATES_OUT, np.split(following, 2, axis=1), strict=True))
     for name, numbers in (*expected.items(), ("value", value)):
@@ -220,10 +213,6 @@ def _compare_actions(
             raise ExportError(
                 f"greedy actions ({name}) of the exported policy differ from the trained one's"
             )
-
-
-def _zeros(spaces_: EnvSpaces) -> Array:
-    return np.zeros((1, *spaces_.observation_shape), dtype=spaces_.observation_dtype)
 
 
 def _require_finite(parts: PolicyParts) -> None:

@@ -27,9 +27,6 @@ from trainables.policies.filters import (
 )
 from trainables.policies.networks import ActorCritic
 
-# -------------------------------------------------------------------------------------------------
-# Nodes and constants of an ONNX graph, written one after the other.
-
 Array = NDArray[Any]
 
 
@@ -62,9 +59,7 @@ class GraphBuilder:
 
     def perceptron(self, rows: str, net: str, weights: dict[str, Array], activation: str) -> str:
         """The linear layers named `net`; returns the last one's output, not activated."""
-        layers = sum(
-            1 for name in weights if name.startswith(f"{net}.") and name.endswith("weight")
-        )
+        layers = sum(name.startswith(f"{net}.") and name.endswith("weight") for name in weights)
         x = rows
         for i in range(layers):
             x = self.node("Gemm", [x, *self._layer(f"{net}.{i}", weights)], f"{net}.{i}", transB=1)
@@ -190,11 +185,9 @@ def _filter(graph: GraphBuilder, rows: str, one: Filter) -> str:
     x = graph.node("Sub", [x, graph.constant("mean", one.mean)], "centered")
     x = graph.node("Div", [x, graph.constant("deviation", one.std + EPSILON)], "scaled")
     if one.clip is not None:
-        limits = [np.array(-one.clip), np.array(one.clip)]
-        names = [
-            graph.constant(n, v) for n, v in zip(("clip_low", "clip_high"), limits, strict=True)
-        ]
-        x = graph.node("Clip", [x, *names], "clipped")
+        low = graph.constant("clip_low", np.array(-one.clip))
+        high = graph.constant("clip_high", np.array(one.clip))
+        x = graph.node("Clip", [x, low, high], "clipped")
     return graph.node("Cast", [x], "filtered", to=TensorProto.FLOAT)
 
 
@@ -202,55 +195,53 @@ def _features(graph: GraphBuilder, x: str, model: ActorCritic) -> str:
     """What actor and critic are given (N, F)."""
     architecture = model.architecture
     weights = model.weights()
-    if len(architecture.shape) == 1:
-        return _dense(graph, x, model, weights) if architecture.shared else x
     if x == "observation":
         x = graph.unit_pixels(graph.node("Cast", [x], "float", to=TensorProto.FLOAT), PIXEL)
-    if not architecture.filters:
+    if architecture.filters:
+        x = graph.node("Transpose", [x], "channels_first", perm=[0, 3, 1, 2])
+        for i, (_, _, stride) in enumerate(architecture.filters):
+            x = graph.convolution(x, f"trunk.convolutions.{i}", weights, stride)
+        x = graph.node("Flatten", [x], "convolved", axis=1)
+    elif len(architecture.shape) > 1:
         x = graph.node("Flatten", [x], "flat", axis=1)
-        return _dense(graph, x, model, weights) if architecture.shared else x
-    x = graph.node("Transpose", [x], "channels_first", perm=[0, 3, 1, 2])
-    for i, (_, _, stride) in enumerate(architecture.filters):
-        x = graph.convolution(x, f"trunk.convolutions.{i}", weights, stride)
-    x = graph.node("Flatten", [x], "convolved", axis=1)
-    return _dense(graph, x, model, weights)
-
-
-def _dense(graph: GraphBuilder, x: str, model: ActorCritic, weights: dict[str, Array]) -> str:
-    """The hidden layers of a shared trunk."""
-    if not model.architecture.hidden:
+    if not (architecture.shared and architecture.hidden):
         return x
-    activation = model.architecture.activation
-    x = graph.perceptron(x, "trunk.dense", weights, activation)
-    return graph.node(activation.capitalize(), [x], "features")
+    x = graph.perceptron(x, "trunk.dense", weights, architecture.activation)
+    return graph.node(architecture.activation.capitalize(), [x], "features")
 
 
 def _memory(graph: GraphBuilder, x: str, model: ActorCritic) -> tuple[list[Any], list[Any], str]:
     """Inputs and outputs of a policy with a memory, and what its heads are given."""
-    sub_envs = model.architecture.lstm
-    if not sub_envs:
+    units = model.architecture.lstm
+    if not units:
         return [], [], x
     graph.lstm(x, ("state_in_0", "state_in_1"), model.weights())
-    kind = np.dtype(np.float32)
     states_in, states_out = (
-        [_value(f"{name}_{i}", kind, (sub_envs,)) for i in range(2)]
+        [_value(f"{name}_{i}", np.dtype(np.float32), (units,)) for i in range(2)]
         for name in ("state_in", "state_out")
     )
     return states_in, states_out, "state_out_0"
 
 
+def heads(layout: ActionLayout) -> dict[str, slice]:
+    """Names of the outputs that the actor network gives, and their columns of its head."""
+    named = {
+        "action_logits": slice(0, layout.logits),
+        "action_mean": slice(layout.logits, layout.head_size),
+    }
+    return {name: columns for name, columns in named.items() if columns.start < columns.stop}
+
+
 def _heads(graph: GraphBuilder, head: str, layout: ActionLayout) -> list[Any]:
     """Outputs ``action_logits`` (N, logits) and ``action_mean`` (N, G), where there are any."""
-    outputs = []
-    reals = len(layout.real_columns)
-    for name, first, size in (
-        ("action_logits", 0, layout.logits),
-        ("action_mean", layout.logits, reals),
-    ):
-        if size:
-            graph.columns(head, np.arange(first, first + size), name)
-            outputs.append(_value(name, np.dtype(np.float32), (size,)))
-    return outputs
+    return [
+        _value(
+            graph.columns(head, np.arange(columns.start, columns.stop), name),
+            np.dtype(np.float32),
+            (columns.stop - columns.start,),
+        )
+        for name, columns in heads(layout).items()
+    ]
 
 
 def _actions(
@@ -269,12 +260,13 @@ def _actions(
         best = graph.node("ArgMax", [logits], "best", axis=2, keepdims=0)
         graph.node("Add", [best, graph.constant("start", low[choices].astype(np.int64))], "chosen")
     if reals:
-        limits = [
-            graph.constant(n, b[reals].astype(np.float32))
-            for n, b in (("low", low), ("high", high))
-        ]
-        raised = graph.node("Max", ["action_mean", limits[0]], "raised") if clip else "action_mean"
-        graph.node("Min" if clip else "Identity", [raised, *limits[1:]][: 1 + clip], "measured")
+        lowest = graph.constant("low", low[reals].astype(np.float32))
+        highest = graph.constant("high", high[reals].astype(np.float32))
+        if clip:
+            raised = graph.node("Max", ["action_mean", lowest], "raised")
+            graph.node("Min", [raised, highest], "measured")
+        else:
+            graph.node("Identity", ["action_mean"], "measured")
     outputs = []
     first = 0
     for name, leaf in named_leaves(spaces_.action, "action").items():
