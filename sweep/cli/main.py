@@ -68,49 +68,44 @@ for command in (
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command; returns the exit code."""
     with _open_streams():
-        return _run(arguments)
-
-
-def _run(arguments: Sequence[str] | None) -> int:
-    for stream in (sys.stdout, sys.stderr):
-        reconfigure = getattr(stream, "reconfigure", None)
-        if reconfigure is not None:
-            reconfigure(errors="backslashreplace")
-    try:
-        code = commands.main(
-            None if arguments is None else list(arguments), "sweep", standalone_mode=False
-        )
-        sys.stdout.flush()  # what is only noticed at the interpreter's end has no exit code of ours
-        return code if isinstance(code, int) else 0
-    except click.ClickException as error:
-        return _complain(error.format_message(), MISTAKE)
-    except (KeyboardInterrupt, click.Abort):
-        return _complain("interrupted", INTERRUPTED)
-    except BrokenPipeError:
-        _silence()
-        return 0
-    except Exception as error:  # noqa: BLE001 the last door: every error becomes a code
-        if isinstance(error, OSError):
-            _silence_if_full()
-        return _explain(error)
+        try:
+            code = commands.main(
+                None if arguments is None else list(arguments), "sweep", standalone_mode=False
+            )
+            sys.stdout.flush()  # an error at the interpreter's end would have no exit code of ours
+            return code if isinstance(code, int) else 0
+        except click.ClickException as error:
+            return _complain(error.format_message(), MISTAKE)
+        except (KeyboardInterrupt, click.Abort):
+            return _complain("interrupted", INTERRUPTED)
+        except BrokenPipeError:
+            _silence()
+            return 0
+        except Exception as error:  # noqa: BLE001 the last door: every error becomes a code
+            if isinstance(error, OSError):
+                _silence_if_full()
+            return _explain(error)
 
 
 @contextlib.contextmanager
 def _open_streams() -> Iterator[None]:
-    """Standard output and error that go nowhere, in place of those that were closed (``>&-``)."""
+    """Standard output and error that take any character; those that are closed go nowhere."""
     with contextlib.ExitStack() as until:
         for name, number in (("stdout", 1), ("stderr", 2)):
             if getattr(sys, name) is None:
                 file = os.fdopen(_nowhere(number), "w", encoding="utf-8")
                 setattr(sys, name, until.enter_context(file))
                 until.callback(setattr, sys, name, None)
+            reconfigure = getattr(getattr(sys, name), "reconfigure", None)
+            if reconfigure is not None:
+                reconfigure(errors="backslashreplace")
         yield
 
 
 def _nowhere(number: int) -> int:
     """A descriptor that takes everything: `number` if it is free, which workers inherit then.
 
-    Otherwise the next file that is opened would have it, and whoever prints would write there.
+    Otherwise the next file that is opened would have it, and what is printed would land there.
     """
     try:
         os.fstat(number)

@@ -154,7 +154,7 @@ class Simulation:
         stand_in = "Played" if saves else "PlayedWithoutSaving"
         raw = {**DEFAULTS, **spec, "trainable": f"sweep.testing.curves:{stand_in}"}
         source = json.dumps({key: value for key, value in raw.items() if value is not None})
-        resolved = launch.resolve(specs.parse(source, "simulated"), ())
+        resolved = launch.resolve(specs.parse(source, "simulated"), (), new=True)
         self._place = _place()
         self.folder = Folder(Path(self._place.name), resolved.spec.name)
         launch.create(self.folder, resolved, source, ())
