@@ -64,7 +64,7 @@ class Stage:
             self.world = World(place / "world")
             stack.enter_context(self.world.entered())
             source = json.dumps(dict(spec))
-            resolved = launch.resolve(specs.parse(source, "drawn"), ())
+            resolved = launch.resolve(specs.parse(source, "drawn"), (), new=True)
             self.folder = Folder(place, resolved.spec.name)
             launch.create(self.folder, resolved, source, ())
             self.oracle = Oracle(self.folder)

@@ -68,42 +68,37 @@ for command in (
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command; returns the exit code."""
     with _open_streams():
-        return _run(arguments)
-
-
-def _run(arguments: Sequence[str] | None) -> int:
-    for stream in (sys.stdout, sys.stderr):
-        reconfigure = getattr(stream, "reconfigure", None)
-        if reconfigure is not None:
-            reconfigure(errors="backslashreplace")
-    try:
-        code = commands.main(
-            None if arguments is None else list(arguments), "sweep", standalone_mode=False
-        )
-        sys.stdout.flush()  # an error at the interpreter's end would have no exit code of ours
-        return code if isinstance(code, int) else 0
-    except click.ClickException as error:
-        return _complain(error.format_message(), MISTAKE)
-    except (KeyboardInterrupt, click.Abort):
-        return _complain("interrupted", INTERRUPTED)
-    except BrokenPipeError:
-        _silence_if_lost()
-        return 0
-    except Exception as error:  # noqa: BLE001 every error becomes an exit code
-        if isinstance(error, OSError):
+        try:
+            code = commands.main(
+                None if arguments is None else list(arguments), "sweep", standalone_mode=False
+            )
+            sys.stdout.flush()  # an error at the interpreter's end would have no exit code of ours
+            return code if isinstance(code, int) else 0
+        except click.ClickException as error:
+            return _complain(error.format_message(), MISTAKE)
+        except (KeyboardInterrupt, click.Abort):
+            return _complain("interrupted", INTERRUPTED)
+        except BrokenPipeError:
             _silence_if_lost()
-        return _explain(error)
+            return 0
+        except Exception as error:  # noqa: BLE001 every error becomes an exit code
+            if isinstance(error, OSError):
+                _silence_if_lost()
+            return _explain(error)
 
 
 @contextlib.contextmanager
 def _open_streams() -> Iterator[None]:
-    """Standard output and error that go nowhere, in place of those that were closed (``>&-``)."""
+    """Standard output and error that take any character; those that are closed go nowhere."""
     with contextlib.ExitStack() as until:
         for name, number in (("stdout", 1), ("stderr", 2)):
             if getattr(sys, name) is None:
                 file = os.fdopen(_nowhere(number), "w", encoding="utf-8")
                 setattr(sys, name, until.enter_context(file))
                 until.callback(setattr, sys, name, None)
+            reconfigure = getattr(getattr(sys, name), "reconfigure", None)
+            if reconfigure is not None:
+                reconfigure(errors="backslashreplace")
         yield
 
 

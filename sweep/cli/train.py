@@ -23,7 +23,8 @@ from sweep.cli.options import (
 )
 
 if TYPE_CHECKING:
-    from sweep.driver.session import RunRequest, RunResult
+    from sweep.driver.session import RunResult
+    from sweep.ledger.folder import Folder
 
 
 @click.command()
@@ -40,9 +41,10 @@ def run(space: str, **given: Any) -> int:
     """Start a sweep. SPACE is a YAML file, or the name of a shipped one such as quickstart."""
     from sweep import pools
     from sweep.cli import check_tables
-    from sweep.driver import prepare, sync
+    from sweep.cli.live import make_view
+    from sweep.cli.terminal import terminal
+    from sweep.driver import prepare, session, sync
     from sweep.driver.launch import Launch
-    from sweep.driver.session import RunRequest
     from sweep.ledger.folder import Folder
     from sweep.operations import validate
 
@@ -63,8 +65,16 @@ def run(space: str, **given: Any) -> int:
         pool = pools.again(given["pool"])
         for said in prepare.create(prepared, folder, pool, given["tracking_uri"]):
             say(said)
-        launch = Launch(folder, slots, pool, jobs_given=given["jobs"] is not None, say=say)
-        return _conduct(RunRequest(launch, given["timeout"]), answer)
+        launch = Launch(
+            folder,
+            slots,
+            pool,
+            jobs_given=given["jobs"] is not None,
+            say=say,
+            resolved=prepared.resolved,
+        )
+        order = session.RunRequest(launch, given["timeout"])
+        return _report(session.run_driver(order, make_view(terminal())), folder, answer)
 
 
 @click.command()
@@ -93,9 +103,10 @@ def run(space: str, **given: Any) -> int:
 def resume(name: str, **given: Any) -> int:
     """Go on with a sweep, however it ended; with --trials, add trials to it."""
     from sweep import pools
-    from sweep.driver import prepare
+    from sweep.cli.live import make_view
+    from sweep.cli.terminal import terminal
+    from sweep.driver import prepare, session
     from sweep.driver.launch import Launch
-    from sweep.driver.session import RunRequest
     from sweep.ledger import hold
     from sweep.views import lookup
 
@@ -118,22 +129,21 @@ def resume(name: str, **given: Any) -> int:
             say=say,
             **read_budget(given),
         )
-        return _conduct(RunRequest(launch, given["timeout"]), answer)
+        order = session.RunRequest(launch, given["timeout"])
+        return _report(session.run_driver(order, make_view(terminal())), folder, answer)
 
 
-def _conduct(order: "RunRequest", answer: Answer) -> int:
+def _report(ended: "RunResult", folder: "Folder", answer: Answer) -> int:
+    """Answer how it ended; returns the exit code."""
     from sweep import plugins
     from sweep.cli import tables
-    from sweep.cli.live import make_view
-    from sweep.cli.terminal import terminal
-    from sweep.driver import session
+    from sweep.history.events import Status
     from sweep.views import lookup, overview
 
-    ended = session.run_driver(order, make_view(terminal()))
-    spec, paths = lookup.read_spec(order.launch.folder)
+    spec, paths = lookup.read_spec(folder)
     data = {
-        **overview.summary(ended.history, order.launch.folder.name),
-        "root": str(order.launch.folder.root),
+        **overview.summary(ended.history, folder.name),
+        "root": str(folder.root),
         "how": ended.how,
         "seconds": ended.seconds,
         "unsent": list(ended.unsent),
@@ -141,12 +151,6 @@ def _conduct(order: "RunRequest", answer: Answer) -> int:
         "exports": plugins.find_trainable(spec.trainable, paths).can_export(),
     }
     answer(data, tables.summary)
-    return _exit_code(ended)
-
-
-def _exit_code(ended: "RunResult") -> int:
-    from sweep.history.events import Status
-
     if ended.signal is not None and ended.how != "finished":
         return 128 + ended.signal
     return 1 if ended.history.of(Status.FAILED) else 0

@@ -92,6 +92,10 @@ class Driver:
         self._settle()
         with contextlib.closing(self._requests):
             while not self._advance():
+                while self._queue and len(self._running) < self.parts.pool.slots:
+                    opened = self._queue.popleft()
+                    self._running[self.parts.pool.submit(self.parts.slice(opened))] = opened
+                    failpoints.reach("submitted")
                 self._collect()
                 yield
         if self._refusal is None and not self._asks:
@@ -106,7 +110,7 @@ class Driver:
     # ---- one turn ---------------------------------------------------------------------------
 
     def _advance(self) -> bool:
-        """Answer requests and start what there is to do; returns whether the sweep is finished."""
+        """Answer requests and queue what there is to do; returns whether the sweep is finished."""
         if not self._asks:
             self._handle_requests()
         if self._asks:
@@ -118,8 +122,7 @@ class Driver:
         if self._spent() or self._blind():
             return not self._running
         self._decide()
-        self._submit()
-        return not self._running
+        return not (self._running or self._queue)
 
     def _decide(self) -> None:
         """Resume what was interrupted, then ask the scheduler."""
@@ -286,12 +289,6 @@ class Driver:
         failpoints.reach("decided")
         if exhausted:
             self._follow(self._plan())
-
-    def _submit(self) -> None:
-        while self._queue and len(self._running) < self.parts.pool.slots:
-            opened = self._queue.popleft()
-            self._running[self.parts.pool.submit(self.parts.slice(opened))] = opened
-            failpoints.reach("submitted")
 
     # ---- the ledger -------------------------------------------------------------------------
 

@@ -59,12 +59,21 @@ class Resolved:
         return reading.objective_of(self.spec, self.scheduler.time_attr)
 
 
-def resolve(spec: SweepSpec, paths: Sequence[str]) -> Resolved:
-    """Find the plugins of `spec` and check all settings; every mistake is a UsageError."""
+def resolve(spec: SweepSpec, paths: Sequence[str], new: bool = False) -> Resolved:
+    """Find the plugins of `spec` and check all settings; every mistake is a UsageError.
+
+    Args:
+        spec: as it is given, or as a ledger keeps it.
+        paths: folders in which modules are looked for after everything installed.
+        new: whether a sweep is to be created: its spec gets the defaults that its ledger must name.
+    """
     with _written_at(spec, "trainable"):
         trainable = plugins.find_trainable(spec.trainable, paths)
     with _written_at(spec, "scheduler"):
         scheduler = racing.build(spec, paths, trainable.fixed_keys)
+        if new:
+            spec = racing.settled(spec, paths)
+            scheduler = racing.build(spec, paths, trainable.fixed_keys)
     with _written_at(spec, "searcher"):
         searcher_class = searchers.find(spec.searcher.name, paths)
     options = specs.build(searcher_class.Options, spec.searcher, "searcher", spec.source)
@@ -110,8 +119,8 @@ def _written_at(spec: SweepSpec, *path: str | int) -> Iterator[None]:
         if error.file:
             raise
         at = spec.source.at(tuple(error.place.split(".")) if error.place else path)
-        told = (error.place, error.value, error.allowed, error.hint)
-        raise BadConfig(*told, at=at, problem=error.problem) from error
+        mistake = (error.place, error.value, error.allowed, error.hint)
+        raise BadConfig(*mistake, at=at, problem=error.problem) from error
 
 
 def create(
@@ -123,7 +132,7 @@ def create(
 ) -> list[str]:
     """Make the folder and the ledger of a new sweep, whole or not at all; returns what to say.
 
-    The tracking URI stands beside the ledger, for whoever resumes.
+    The tracking URI stands beside the ledger, where `sweep resume` finds it.
     """
     warmed = warm_start.read(resolved.spec, resolved.objective, folder.root)
     folder.root.mkdir(parents=True, exist_ok=True)
@@ -137,7 +146,7 @@ def create(
             "time_attr": resolved.scheduler.time_attr,
             "levels": list(resolved.scheduler.levels),
         }
-        text = specs.canonical_json(racing.settled(resolved.spec, paths))
+        text = specs.canonical_json(resolved.spec)
         with contextlib.closing(Ledger.create(draft.ledger, folder.name, text, recorded)) as ledger:
             if warmed is not None:
                 ledger.begin_term([warmed])
@@ -187,7 +196,9 @@ class Launch:
     jobs_given: bool = False
     """Whether a person said how many slots, now or before."""
     say: Callable[[str], None] = lambda _text: None
-    """Told what happens before the driver begins."""
+    """Shows a person what happens before the driver begins."""
+    resolved: Resolved | None = None
+    """What was resolved when the sweep was created a moment ago; None: that is still to be done."""
 
     @property
     def changes(self) -> bool:
@@ -213,7 +224,9 @@ def opened(
         spec = _measured(launch, ledger, _widen(launch, before))
         paths = tuple(ledger.provenance["paths"])
         make_pool = make_pool or pools.find(launch.pool, paths)
-        resolved = resolve(spec, paths)
+        resolved = launch.resolved
+        if resolved is None or resolved.spec != spec:
+            resolved = resolve(spec, paths)
         changes = provenance_changes(ledger.provenance, provenance_of(resolved.trainable))
         if changes and launch.strict:
             raise UsageError(f"--strict: {'; '.join(changes)}")

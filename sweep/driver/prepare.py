@@ -42,7 +42,7 @@ def prepare(space: str, overrides: Sequence[Override]) -> Prepared:
     text = specs.text_of(path)  # read once: what is kept is what was checked
     spec = specs.parse(text, str(path), overrides)
     paths = tuple(dict.fromkeys((str(path.resolve().parent), str(Path.cwd()))))
-    resolved = launch.resolve(spec, paths)
+    resolved = launch.resolve(spec, paths, new=True)
     changed = "".join(
         f"# given on the command line: {printable(override.said)}\n" for override in overrides
     )

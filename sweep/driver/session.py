@@ -98,46 +98,50 @@ def run_driver(order: RunRequest, view: View) -> RunResult:
         SweepError: it could not begin, or was ended by the outside; see ``exit_code``.
     """
     folder = order.launch.folder
-    with _own_errors(folder), launching.opened(order.launch) as (parts, warnings):
-        return _Session(order, parts, view).run(warnings)
+    with _own_errors(folder), launching.opened(order.launch) as (context, warnings):
+        session = _Session(order, context, view)
+        with session.shown(warnings):
+            with session.signals:
+                how = session.driver.run()
+            unsent = session.drain(how)
+        seconds = time.monotonic() - session.began
+        return RunResult(how, session.signals.first, seconds, unsent, context.history)
 
 
 class _Session:
-    """The course of one term."""
+    """What stands around the driver of one term: its signals, its timer, its trackers, its view."""
 
-    def __init__(self, order: RunRequest, parts: DriverContext, view: View) -> None:
+    def __init__(self, order: RunRequest, context: DriverContext, view: View) -> None:
         self.view = view
-        self.parts = parts
+        self.context = context
         self.began = time.monotonic()
         self.timer = threading.Timer(order.timeout_s or 0.0, self.time_is_up)
         self.timer.daemon = True
         self.timed = order.timeout_s is not None
         driver = FinalEvaluator if order.launch.final_evaluation is not None else Driver
-        self.driver = driver(parts, self.watch)
+        self.driver = driver(context, self.watch)
         self.signals = _Signals(self.driver.ask_to_stop)
-        folder = parts.folder
+        folder = context.folder
         made = sync.made(sync.where(folder))
-        self.outbox = Outbox(folder.ledger, made, view.say, parts.history.term)
-        self.told = False
+        self.outbox = Outbox(folder.ledger, made, view.say, context.history.term)
+        self.noticed = False
 
-    def run(self, warnings: Sequence[str]) -> RunResult:
+    @contextlib.contextmanager
+    def shown(self, warnings: Sequence[str]) -> Iterator[None]:
+        """Show the driver's work, and end it in time; after an error nothing more is sent."""
         if self.timed:
             self.timer.start()
         try:
-            with self._shown(warnings):
-                with self.signals:
-                    how = self.driver.run()
-                unsent = self._drain(how)
-        except UnknownMetric:
-            self.outbox.close(SHORT_PATIENCE_S)
-            raise
-        except BaseException:
-            self.outbox.close(0.0)
+            self.view.begin(self.context, warnings)
+            try:
+                yield
+            finally:
+                self.view.end()
+        except BaseException as error:
+            self.outbox.close(SHORT_PATIENCE_S if isinstance(error, UnknownMetric) else 0.0)
             raise
         finally:
             self.timer.cancel()
-        seconds = time.monotonic() - self.began
-        return RunResult(how, self.signals.first, seconds, unsent, self.parts.history)
 
     def time_is_up(self) -> None:
         """A wish to stop, from a thread of its own, since a slice may run in this one."""
@@ -149,30 +153,22 @@ class _Session:
         """The driver's ticks."""
         if records:
             self.outbox.notify()
-        if self.signals.received and not self.told:
-            self.told = True
+        if self.signals.received and not self.noticed:
+            self.noticed = True
             self.view.say(_NOTICE)
         self.view.update(records)
 
-    def _drain(self, how: str) -> tuple[str, ...]:
+    def drain(self, how: str) -> tuple[str, ...]:
         """Let the trackers take the rest; Ctrl-C leaves it to the next driver."""
         patience = PATIENCE_S if how == "finished" else SHORT_PATIENCE_S
-        if names := self.parts.spec.trackers:
-            what = "sweep" if self.parts.history.final_evaluation is None else "final evaluation"
+        if names := self.context.spec.trackers:
+            what = "sweep" if self.context.history.final_evaluation is None else "final evaluation"
             self.view.say(f"the {what} is {how}; the last results go to {' and '.join(names)}")
             self.view.update(())
         try:
             return tuple(self.outbox.close(0.0 if len(self.signals.received) > 1 else patience))
         except KeyboardInterrupt:
             return tuple(self.outbox.close(0.0))
-
-    @contextlib.contextmanager
-    def _shown(self, warnings: Sequence[str]) -> Iterator[None]:
-        self.view.begin(self.parts, warnings)
-        try:
-            yield
-        finally:
-            self.view.end()
 
 
 class _Signals:

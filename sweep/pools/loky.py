@@ -7,13 +7,14 @@ that is free; others go where the last slice ended longest ago. So whoever has c
 not looked at yet, is not driven out by a newcomer.
 """
 
+import contextlib
 import itertools
 import os
 import sys
 import threading
 import time
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future, wait
 from dataclasses import dataclass
 from multiprocessing import connection
@@ -93,7 +94,14 @@ class Pool(pools.Pool):
         outcome: Future[SliceOutcome] = Future()
         slot.outcome = outcome
         outcome.set_running_or_notify_cancel()
-        self._start(slot, spec, outcome)
+        start_trackers()
+        with blocked(*TERMINAL_SIGNALS):  # until a worker has handlers of its own
+            if not slot.alive:
+                _end(slot)  # if its worker died while it was idle, that costs nobody anything
+                slot.executor = _start_worker(self._variables(slot.number))
+            running: Future[SliceOutcome] = slot.executor.submit(run_slice, spec, _into_log)
+        slot.process = next(iter(slot.executor._processes.values()), slot.process)
+        running.add_done_callback(lambda done: _finish(slot, done, outcome))
         return outcome
 
     def equip(self, variables: Callable[[int], Mapping[str, str]]) -> None:
@@ -150,16 +158,6 @@ class Pool(pools.Pool):
         slot.last = replica
         return slot
 
-    def _start(self, slot: _Slot, spec: SliceSpec, outcome: Future[SliceOutcome]) -> None:
-        start_trackers()
-        with blocked(*TERMINAL_SIGNALS):  # until a worker has handlers of its own
-            if not slot.alive:
-                _end(slot)  # if its worker died while it was idle, that costs nobody anything
-                slot.executor = _start_worker(self._variables(slot.number))
-            running: Future[SliceOutcome] = slot.executor.submit(_run_logged, spec)
-        slot.process = next(iter(slot.executor._processes.values()), slot.process)
-        running.add_done_callback(lambda done: _finish(slot, done, outcome))
-
 
 def _finish(slot: _Slot, done: Future[SliceOutcome], outcome: Future[SliceOutcome]) -> None:
     """Hand on what came of a slice; an executor that failed is replaced at its next use."""
@@ -203,8 +201,9 @@ def _prepare_worker(parent: Parent) -> None:
     ignore_terminal_signals()
 
 
-def _run_logged(spec: SliceSpec) -> SliceOutcome:
-    """Run the slice with this process's output, and that of its children, in the trial's log."""
+@contextlib.contextmanager
+def _into_log(spec: SliceSpec) -> Iterator[None]:
+    """Lead this process's output, and that of its children, into the trial's log."""
     sys.stdout.flush()
     sys.stderr.flush()
     appending = os.O_WRONLY | os.O_CREAT | os.O_APPEND
@@ -213,7 +212,7 @@ def _run_logged(spec: SliceSpec) -> SliceOutcome:
     try:
         os.dup2(log, 1)
         os.dup2(log, 2)
-        return run_slice(spec)
+        yield
     finally:
         sys.stdout.flush()
         sys.stderr.flush()

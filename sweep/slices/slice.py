@@ -7,11 +7,12 @@ a stopping criterion is met, when its time is up, or when it is asked to; it sav
 its end and on its way.
 """
 
+import contextlib
 import json
 import os
 import time
 import traceback
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -30,22 +31,43 @@ from trainables.trainable import Trainable, TrialContext
 
 #: Seconds between two progress notes of a slice.
 PROGRESS_S = 0.3
+#: Is given the slice, and takes what is printed while it runs.
+Output = Callable[[SliceSpec], contextlib.AbstractContextManager[object]]
 _WRITE_ANEW = os.O_WRONLY | os.O_CREAT | os.O_TRUNC
 
 
-def run_slice(spec: SliceSpec) -> SliceOutcome:
+def run_slice(spec: SliceSpec, output: Output = contextlib.nullcontext) -> SliceOutcome:
     """Run one slice to its end; exceptions of the trainable are part of the outcome.
+
+    Args:
+        spec: what is run.
+        output: is entered with it while it runs, and takes what is printed.
 
     Raises:
         StaleProcess: an earlier trial left something running here; call it in another process.
     """
-    stands = spec.sources[0].digest if spec.sources else _unsaved(spec.iteration)
-    cache.make_room(_key(spec, stands))
-    return _Slice(spec).run()
+    with output(spec):
+        stands = spec.sources[0].digest if spec.sources else _unsaved(spec.iteration)
+        cache.make_room(_key(spec, stands))
+        this, trainable = _Slice(spec), cache.take()
+        try:
+            if trainable is None:
+                trainable = this.restored()
+            else:
+                this.source = trainable.iteration
+            this.look(trainable)
+            end = this.train(trainable)
+            this.look(trainable)
+        except (Exception, SystemExit) as error:  # noqa: BLE001 it costs this trial one slice
+            if trainable is not None:
+                cache.stop_quietly(trainable)
+            return this.failed(error)
+        this.keep(trainable, end)
+        return this.outcome(end)
 
 
 class _Slice:
-    """The course of one slice."""
+    """One slice: what it begins from, its results and what it saved."""
 
     def __init__(self, spec: SliceSpec) -> None:
         self.spec = spec
@@ -70,26 +92,9 @@ class _Slice:
         self.end_at = time.monotonic() + spec.slice_s
         self.noted_at = 0.0
 
-    def run(self) -> SliceOutcome:
-        trainable = cache.take()
-        try:
-            if trainable is not None:
-                self.source = trainable.iteration
-            trainable = trainable or self._restored()
-            self.exactness = trainable.exactness
-            self.remembered = self._found_out(trainable)
-            end = self._train(trainable)
-            self.remembered = self._found_out(trainable)
-        except (Exception, SystemExit) as error:  # noqa: BLE001 it costs this trial one slice
-            if trainable is not None:
-                cache.stop_quietly(trainable)
-            return self._refused(error) if isinstance(error, DiskRefuses) else self._crashed(error)
-        self._keep(trainable, end)
-        return self._outcome(end)
-
     # ---- beginning --------------------------------------------------------------------------
 
-    def _restored(self) -> Trainable:
+    def restored(self) -> Trainable:
         """A new trainable, put where the newest checkpoint that can be used stands."""
         loaded = self.beginning.load()
         self.source = loaded.iteration
@@ -124,12 +129,13 @@ class _Slice:
             settled=True,
         )
 
-    def _found_out(self, trainable: Trainable) -> dict[str, Any]:
-        """What the trainable remembers, but for what was known before.
+    def look(self, trainable: Trainable) -> None:
+        """Note how exact the trainable is, and what it remembers that was not known before.
 
         Raises:
-            TrainableError: the ledger cannot hold it.
+            TrainableError: the ledger cannot hold what it remembers.
         """
+        self.exactness = trainable.exactness
         found: object = trainable.remembers()
         try:
             data = codec.read(Mapping[str, Any], codec.parse(json.dumps(found, allow_nan=False)))
@@ -138,11 +144,12 @@ class _Slice:
                 f"{type(trainable).__name__}.remembers() returned {shorten(found)}; expected a "
                 f"dict of names and plain data that JSON can hold ({error})"
             ) from error
-        return {name: it for name, it in data.items() if name not in self.spec.remembered}
+        known = self.spec.remembered
+        self.remembered = {name: it for name, it in data.items() if name not in known}
 
     # ---- the way ----------------------------------------------------------------------------
 
-    def _train(self, trainable: Trainable) -> End:
+    def train(self, trainable: Trainable) -> End:
         self.bounds = self.spec.bounds(self.source)
         best = max((self._signed(s.value) for s in self.spec.sources), default=float("-inf"))
         while True:
@@ -157,7 +164,7 @@ class _Slice:
             value = self._signed(number(metrics.get(self.spec.metric)))
             end = self._end(trainable, metrics)
             if end is End.DIVERGED:
-                return end  # whoever tries it again begins from a state that was good
+                return end  # a retry begins from a state that was good
             if not trainable.can_save() or not trainable.at_checkpoint:
                 if end in FINAL or (end and not trainable.can_save()):
                     return end
@@ -190,7 +197,7 @@ class _Slice:
         return float("-inf") if value is None or value != value else self.spec.sign * value
 
     def _note(self, metrics: Metrics) -> None:
-        """Tell whoever watches where the trial is; lost notes do no harm."""
+        """Write down where the trial is, for the live table; lost notes do no harm."""
         now = time.monotonic()
         if now - self.noted_at < PROGRESS_S:
             return
@@ -208,7 +215,7 @@ class _Slice:
 
     # ---- the end ----------------------------------------------------------------------------
 
-    def _keep(self, trainable: Trainable, end: End) -> None:
+    def keep(self, trainable: Trainable, end: End) -> None:
         """Keep the trainable for the trial's next slice, if there is one and it can go on."""
         saved = self.saving.saved
         at_checkpoint = bool(saved) and saved[-1].iteration == trainable.iteration
@@ -218,7 +225,7 @@ class _Slice:
         stands = saved[-1].digest if at_checkpoint else _unsaved(trainable.iteration)
         cache.keep(_key(self.spec, stands), trainable)
 
-    def _outcome(self, end: End, **more: Any) -> SliceOutcome:
+    def outcome(self, end: End, **more: Any) -> SliceOutcome:
         spec = self.spec
         return SliceOutcome(
             spec.trial,
@@ -241,23 +248,19 @@ class _Slice:
             return self.bounds.why or met(self.rows[-1].metrics, self.spec.stop)
         return self.bounds.why if end in FINAL else ""
 
-    def _crashed(self, error: BaseException) -> SliceOutcome:
-        """The outcome of a crash, or of a loss where it was only a process that died."""
+    def failed(self, error: BaseException) -> SliceOutcome:
+        """The outcome of a crash, of a process that died, or of a disk that took no checkpoint.
+
+        Iterations after the last checkpoint will be run again.
+        """
         done = self.rows[-1].iteration if self.rows else self.source
-        self._drop_unsaved_rows()
-        text = "".join(traceback.format_exception(error))
-        end = End.LOST if isinstance(error, WorkerDied) else End.CRASHED
-        return self._outcome(end, error=text, error_at=done + 1)
-
-    def _refused(self, error: DiskRefuses) -> SliceOutcome:
-        """The outcome where the disk took no checkpoint."""
-        self._drop_unsaved_rows()
-        return self._outcome(End.UNSAVED, error=str(error))
-
-    def _drop_unsaved_rows(self) -> None:
-        """Iterations after the last checkpoint will be run again."""
         upto = self.saving.saved[-1].iteration if self.saving.saved else self.source
         self.rows = [row for row in self.rows if row.iteration <= upto]
+        if isinstance(error, DiskRefuses):
+            return self.outcome(End.UNSAVED, error=str(error))
+        text = "".join(traceback.format_exception(error))
+        end = End.LOST if isinstance(error, WorkerDied) else End.CRASHED
+        return self.outcome(end, error=text, error_at=done + 1)
 
 
 def _key(spec: SliceSpec, stands: str) -> cache.Key:

@@ -151,7 +151,7 @@ class Simulation:
         trainable = "Played" if saves else "PlayedWithoutSaving"
         raw = {**DEFAULTS, **spec, "trainable": f"sweep.testing.curves:{trainable}"}
         source = json.dumps({key: value for key, value in raw.items() if value is not None})
-        resolved = launch.resolve(specs.parse(source, "simulated"), ())
+        resolved = launch.resolve(specs.parse(source, "simulated"), (), new=True)
         self._root = _root()
         self.folder = Folder(Path(self._root.name), resolved.spec.name)
         launch.create(self.folder, resolved, source, ())
