@@ -9,7 +9,6 @@ from rich.text import Text
 
 from sweep.cli.tables import table
 from sweep.views import formatting
-from trainables.envs.check import WIDTH
 from trainables.errors import printable
 
 # -------------------------------------------------------------------------------------------------
@@ -160,6 +159,8 @@ def _time_limit(steps: int | None) -> str:
 
 
 def _speed(data: Data) -> str:
+    from trainables.envs.check import WIDTH
+
     alone, many = data["steps_per_s"], data[f"steps_per_s_in_{WIDTH}"]
     if alone is None:
         return ""

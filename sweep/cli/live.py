@@ -12,6 +12,7 @@ from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import TYPE_CHECKING
 
 from rich.console import Group, RenderableType
 from rich.live import Live
@@ -21,9 +22,6 @@ from rich.text import Text
 
 from sweep.cli import tables
 from sweep.cli.terminal import Terminal
-from sweep.driver import decisions
-from sweep.driver.context import DriverContext
-from sweep.driver.session import View
 from sweep.history.events import (
     Closed,
     Created,
@@ -43,6 +41,10 @@ from sweep.ledger.folder import Folder
 from sweep.views import formatting, lookup, overview, progress
 from sweep.views.progress import Aim
 from trainables.errors import printable
+
+if TYPE_CHECKING:
+    from sweep.driver.context import DriverContext
+    from sweep.driver.session import View
 
 # -------------------------------------------------------------------------------------------------
 # Events as lines of text: what a person who watches a sweep wants to know, and nothing more.
@@ -160,6 +162,8 @@ class Narrator:
 
     def _never_waited(self, event: Closed) -> Iterable[Line]:
         """Says once that nothing can be ended early."""
+        from sweep.driver import decisions  # whoever only looks at a sweep drives none
+
         note = decisions.never_waited(self._replica(event), event)
         if note and not self._told_unsaved:
             self._told_unsaved = True
@@ -231,7 +235,7 @@ _STYLES = {
 }
 
 
-def make_view(console: Terminal) -> View:
+def make_view(console: Terminal) -> "View":
     """A table where lines can be redrawn, plain text elsewhere."""
     return LiveView(console) if console.live else PlainView(console)
 
@@ -244,7 +248,7 @@ class PlainView:
         self._said: deque[str] = deque()
         self._narrator: Narrator | None = None
 
-    def begin(self, parts: DriverContext, warnings: Sequence[str]) -> None:
+    def begin(self, parts: "DriverContext", warnings: Sequence[str]) -> None:
         """Say what runs."""
         self._narrator = Narrator(parts.history, parts.scheduler.pauses)
         self._console.show(title(parts))
@@ -281,7 +285,7 @@ class LiveView:
         self._drawn_at = 0.0
         self._live: Live | None = None
 
-    def begin(self, parts: DriverContext, warnings: Sequence[str]) -> None:
+    def begin(self, parts: "DriverContext", warnings: Sequence[str]) -> None:
         """Draw the first picture."""
         self._parts = parts
         self._narrator = Narrator(parts.history, parts.scheduler.pauses)
@@ -383,7 +387,7 @@ class LiveView:
         ]
 
 
-def title(parts: DriverContext) -> Text:
+def title(parts: "DriverContext") -> Text:
     """The sweep's name, how it searches and where it lies."""
     spec = parts.spec
     how = f"{spec.searcher.name} · {spec.scheduler.name} · {spec.mode} {printable(spec.metric)}"

@@ -39,18 +39,19 @@ if TYPE_CHECKING:
 def run(space: str, **given: Any) -> int:
     """Start a sweep. SPACE is a YAML file, or the name of a shipped one such as quickstart."""
     from sweep import pools
-    from sweep.cli import check_tables
     from sweep.driver import prepare, sync
     from sweep.driver.launch import Launch
     from sweep.driver.session import RunRequest
     from sweep.ledger.folder import Folder
-    from sweep.operations import validate
 
     with answering(given["as_json"]) as answer:
         prepared = prepare.prepare(space, overrides(given))
         for warning in prepare.endless(prepared.resolved):
             say(f"warning: {warning}")
         if given["dry_run"]:
+            from sweep.cli import check_tables
+            from sweep.operations import validate
+
             data = validate.preview(prepared, given["jobs"])
             data["warm_start"] = prepare.taken_over(prepared, given["root"])
             answer(data, check_tables.preview)
