@@ -12,13 +12,15 @@ import pkgutil
 import sys
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any
+from functools import cache
+from typing import TYPE_CHECKING, Any
 
 from sweep.errors import UnknownName, UsageError
 from trainables.core import importing
 from trainables.errors import NotImportable, printable
-from trainables.function import wrap
-from trainables.trainable import Trainable
+
+if TYPE_CHECKING:
+    from trainables.trainable import Trainable
 
 
 def names(package: str) -> list[str]:
@@ -120,20 +122,28 @@ class Kind:
         return own[0]
 
 
-TRAINABLES = Kind("trainable", "trainables.algorithms", Trainable)
+@cache
+def trainables() -> Kind:
+    """Trainables, imported when one is looked for: to look at a sweep needs none."""
+    from trainables.trainable import Trainable
+
+    return Kind("trainable", "trainables.algorithms", Trainable)
 
 
-def find_trainable(name: str, paths: Iterable[str]) -> type[Trainable]:
+def find_trainable(name: str, paths: Iterable[str]) -> "type[Trainable]":
     """The trainable that a spec names; from then on what its settings name is found there too.
 
     Args:
         name: as for `Kind.find`; a path or an entry point may lead to a plain function, too.
         paths: folders in which modules are looked for after everything installed.
     """
+    from trainables.function import wrap
+
     add_paths(paths)
-    if TRAINABLES.is_shipped(name):
-        return TRAINABLES.find(name)
-    found = TRAINABLES.imported(name, paths)
+    kind = trainables()
+    if kind.is_shipped(name):
+        return kind.find(name)
+    found = kind.imported(name, paths)
     if inspect.isfunction(found):
         return wrap(found)
-    return TRAINABLES.checked(name, found, also=" or a function")
+    return kind.checked(name, found, also=" or a function")

@@ -14,8 +14,28 @@ checkpoint  one file, whole or absent, that holds data only
 core        what everything rests on: settings, random streams, processes
 """
 
-from trainables.function import get_checkpoint, get_context, report
-from trainables.rollout.callbacks import Callbacks
-from trainables.trainable import Trainable
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from trainables.function import get_checkpoint, get_context, report
+    from trainables.rollout.callbacks import Callbacks
+    from trainables.trainable import Trainable
+
+_HOMES = {
+    "Callbacks": "trainables.rollout.callbacks",
+    "Trainable": "trainables.trainable",
+    "get_checkpoint": "trainables.function",
+    "get_context": "trainables.function",
+    "report": "trainables.function",
+}
+
+
+def __getattr__(name: str) -> Any:
+    """Imported when it is first asked for: who only needs an error imports no more than that."""
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(_HOMES[name]), name)
+
 
 __all__ = ["Callbacks", "Trainable", "get_checkpoint", "get_context", "report"]

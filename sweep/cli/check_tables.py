@@ -10,7 +10,6 @@ from rich.text import Text
 
 from sweep.cli.tables import Column, Data, section, table
 from sweep.views import formatting
-from trainables.envs.check import WIDTH
 from trainables.errors import printable
 
 # -------------------------------------------------------------------------------------------------
@@ -148,6 +147,8 @@ def env_report(data: Data) -> RenderableType:
 
 
 def _speed(data: Data) -> str:
+    from trainables.envs.check import WIDTH
+
     alone, many = data["steps_per_s"], data[f"steps_per_s_in_{WIDTH}"]
     if alone is None:
         return ""

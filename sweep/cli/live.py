@@ -12,6 +12,7 @@ from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import TYPE_CHECKING
 
 from rich.console import Group, RenderableType
 from rich.live import Live
@@ -21,9 +22,6 @@ from rich.text import Text
 
 from sweep.cli import tables
 from sweep.cli.terminal import Terminal
-from sweep.driver import decisions
-from sweep.driver.context import DriverContext
-from sweep.driver.session import View
 from sweep.history.events import (
     Closed,
     End,
@@ -42,6 +40,10 @@ from sweep.ledger.folder import Folder
 from sweep.views import formatting, lookup, overview, progress
 from sweep.views.progress import Aim
 from trainables.errors import printable
+
+if TYPE_CHECKING:
+    from sweep.driver.context import DriverContext
+    from sweep.driver.session import View
 
 # -------------------------------------------------------------------------------------------------
 # Events as lines of text. A slice that only continues a trial is none; what happens to many trials
@@ -156,7 +158,9 @@ class Narrator:
             yield Line(Kind.SAVED, event.trial, f"{whose}is saved{standing}")
 
     def _never_waited(self, event: Closed) -> Iterable[Line]:
-        """Once, that trials cannot be ended early."""
+        """Says once that trials cannot be ended early."""
+        from sweep.driver import decisions  # commands that only look at a sweep need no driver
+
         note = decisions.never_waited(self._replica(event), event)
         if note and not self._noted_unsaved:
             self._noted_unsaved = True
@@ -228,7 +232,7 @@ _STYLES = {
 }
 
 
-def make_view(console: Terminal) -> View:
+def make_view(console: Terminal) -> "View":
     """A table where lines can be redrawn, plain text elsewhere."""
     return LiveView(console) if console.live else PlainView(console)
 
@@ -241,7 +245,7 @@ class PlainView:
         self._said: deque[str] = deque()
         self._narrator: Narrator | None = None
 
-    def begin(self, parts: DriverContext, warnings: Sequence[str]) -> None:
+    def begin(self, parts: "DriverContext", warnings: Sequence[str]) -> None:
         """Say what runs."""
         self._narrator = Narrator(parts.history, parts.scheduler.pauses)
         self._console.show(title(parts))
@@ -278,7 +282,7 @@ class LiveView:
         self._drawn_at = 0.0
         self._live: Live | None = None
 
-    def begin(self, parts: DriverContext, warnings: Sequence[str]) -> None:
+    def begin(self, parts: "DriverContext", warnings: Sequence[str]) -> None:
         """Draw the first picture."""
         self._parts = parts
         self._narrator = Narrator(parts.history, parts.scheduler.pauses)
@@ -367,7 +371,7 @@ class LiveView:
         ]
 
 
-def title(parts: DriverContext) -> Text:
+def title(parts: "DriverContext") -> Text:
     """The sweep's name, how it searches and where it lies."""
     spec = parts.spec
     how = f"{spec.searcher.name} · {spec.scheduler.name} · {spec.mode} {printable(spec.metric)}"

@@ -5,6 +5,7 @@ elsewhere · 4 a disk or database failed · 5 our own error · 6 something is da
 129, 130, 143 ended by SIGHUP, SIGINT, SIGTERM, resumable.
 """
 
+import atexit
 import contextlib
 import os
 import sys
@@ -63,6 +64,29 @@ for command in (
     export.trust,
 ):
     commands.add_command(command)
+
+
+def entry() -> int:
+    """`main` as a process of its own, which ends when everything in it has ended.
+
+    Whoever wanted to be called at the end is called. What libraries left in memory is not freed
+    piece by piece: after MLflow and torch that takes a second, and the system does it at once.
+    """
+    codes: list[int] = []
+    atexit.register(_leave, codes)  # the first to be registered is the last to be called
+    codes.append(main())
+    return codes[0]
+
+
+def _leave(codes: Sequence[int]) -> None:
+    try:
+        for stream in (sys.stdout, sys.stderr):
+            if stream is not None:
+                stream.flush()
+    except (OSError, ValueError):
+        return  # the interpreter has its own answer to that
+    if codes:
+        os._exit(codes[0])
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -154,4 +178,4 @@ def _complain(message: str, code: int) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(entry())

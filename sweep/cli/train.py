@@ -40,19 +40,20 @@ if TYPE_CHECKING:
 def run(space: str, **given: Any) -> int:
     """Start a sweep. SPACE is a YAML file, or the name of a shipped one such as quickstart."""
     from sweep import pools
-    from sweep.cli import check_tables
     from sweep.cli.live import make_view
     from sweep.cli.terminal import terminal
     from sweep.driver import prepare, session, sync
     from sweep.driver.launch import Launch
     from sweep.ledger.folder import Folder
-    from sweep.operations import validate
 
     with answering(given["as_json"]) as answer:
         prepared = prepare.prepare(space, overrides(given))
         for warning in prepare.endless(prepared.resolved):
             say(f"warning: {warning}")
         if given["dry_run"]:
+            from sweep.cli import check_tables
+            from sweep.operations import validate
+
             data = validate.preview(prepared, given["jobs"])
             data["warm_start"] = prepare.taken_over(prepared, given["root"])
             answer(data, check_tables.preview)

@@ -29,9 +29,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from graphlib import TopologicalSorter
-from typing import Any
-
-import numpy as np
+from typing import TYPE_CHECKING, Any
 
 from sweep.errors import At, BadSpace, Source, SweepError
 from sweep.space import checks, conditions, groups
@@ -44,6 +42,9 @@ from sweep.space.syntax.grammar import ExpressionError
 from sweep.space.values import choice_key
 from trainables.core import rng
 from trainables.errors import shorten
+
+if TYPE_CHECKING:
+    import numpy as np
 
 __all__ = [
     "Choice",
@@ -303,5 +304,5 @@ class Space:
         )
 
 
-def _sample(stream: np.random.Generator, _name: str, domain: Domain) -> Any:
+def _sample(stream: "np.random.Generator", _name: str, domain: Domain) -> Any:
     return sample(domain, stream)

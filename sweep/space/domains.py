@@ -17,13 +17,14 @@ from bisect import bisect_right
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import accumulate
-from typing import Any
-
-import numpy as np
+from typing import TYPE_CHECKING, Any
 
 from sweep.space.grids import Grid, between
 from sweep.space.normal import Normal
 from sweep.space.values import choice_key
+
+if TYPE_CHECKING:
+    import numpy as np
 
 
 @dataclass(frozen=True)
@@ -216,7 +217,7 @@ def canonical(domain: Domain, value: Any) -> Any:
     return domain.snap(float(value)) if isinstance(domain, Float | Normal) else value
 
 
-def sample(domain: Domain, generator: np.random.Generator) -> Any:
+def sample(domain: Domain, generator: "np.random.Generator") -> Any:
     """One draw, by the domain's own spread."""
     return domain.at(generator.random())
 

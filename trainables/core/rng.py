@@ -18,20 +18,21 @@ from collections.abc import Callable, Mapping, Sequence
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 if TYPE_CHECKING:
+    import numpy as np
     import torch
 
 Name = str | int
 
 
-def derive(seed: int, *path: Name) -> np.random.SeedSequence:
+def derive(seed: int, *path: Name) -> "np.random.SeedSequence":
     """The seed sequence of the stream that `path` names under `seed`.
 
     The path is hashed (SHA-256 over its parts, their types and lengths), so that ``("a", "bc")``
     and ``("ab", "c")``, ``1`` and ``"1"`` name different streams.
     """
+    import numpy as np
+
     digest = hashlib.sha256()
     for part in path:
         text = f"{type(part).__name__}:{part}".encode()
@@ -42,11 +43,15 @@ def derive(seed: int, *path: Name) -> np.random.SeedSequence:
 
 def integer(seed: int, *path: Name) -> int:
     """A seed in [0, 2**63) for a library that takes an int."""
+    import numpy as np
+
     return int(derive(seed, *path).generate_state(1, np.uint64)[0] >> np.uint64(1))
 
 
-def generator(seed: int, *path: Name) -> np.random.Generator:
+def generator(seed: int, *path: Name) -> "np.random.Generator":
     """A numpy generator (PCG64) of the named stream."""
+    import numpy as np
+
     return np.random.Generator(np.random.PCG64(derive(seed, *path)))
 
 
@@ -57,18 +62,20 @@ def torch_generator(seed: int, *path: Name) -> "torch.Generator":
     return torch.Generator().manual_seed(integer(seed, *path))
 
 
-def get_generator_state(stream: np.random.Generator) -> dict[str, Any]:
+def get_generator_state(stream: "np.random.Generator") -> dict[str, Any]:
     """The position of `stream`, as plain data."""
     return dict(stream.bit_generator.state)
 
 
-def set_generator_state(stream: np.random.Generator, state: Mapping[str, Any]) -> None:
+def set_generator_state(stream: "np.random.Generator", state: Mapping[str, Any]) -> None:
     """Continue `stream` from where `get_generator_state` was called."""
     stream.bit_generator.state = dict(state)
 
 
 def seed_global(seed: int, *path: Name) -> None:
     """Set the three global streams to the start of the named stream."""
+    import numpy as np
+
     random.seed(integer(seed, *path, "python"))  # noqa: TID251 the one door
     words = derive(seed, *path, "numpy").generate_state(8)
     np.random.seed(words)  # noqa: NPY002, TID251 likewise
@@ -78,6 +85,8 @@ def seed_global(seed: int, *path: Name) -> None:
 
 def capture_global() -> dict[str, Any]:
     """Where the three global streams stand: entries ``python``, ``numpy`` and ``torch``."""
+    import numpy as np
+
     version, internal, gauss = random.getstate()
     torch = sys.modules.get("torch")
     return {
@@ -89,6 +98,8 @@ def capture_global() -> dict[str, Any]:
 
 def restore_global(state: Mapping[str, Any]) -> None:
     """Put the three global streams back to where `capture_global` saw them."""
+    import numpy as np
+
     version, internal, gauss = state["python"]
     random.setstate((version, tuple(internal), gauss))
     np.random.set_state(dict(state["numpy"]))  # noqa: NPY002
@@ -103,6 +114,8 @@ _pending: dict[str, Any] = {"seed": 0}
 
 def _put_torch(torch: Any, state: Mapping[str, Any]) -> None:
     if "state" in state:
+        import numpy as np
+
         torch.set_rng_state(torch.from_numpy(np.array(state["state"], dtype=np.uint8)))
     else:
         torch.manual_seed(state["seed"])

@@ -14,12 +14,11 @@ from http import HTTPStatus
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import sqlalchemy as sa
-
 from sweep.ledger.folder import Folder, plain
 from sweep.trackers import TrackerContext
 
 if TYPE_CHECKING:
+    import sqlalchemy as sa
     from mlflow import MlflowClient
     from mlflow.entities import Run
 
@@ -49,7 +48,9 @@ def store_url(folder: Folder) -> str:
     return _url(folder.mlflow).render_as_string(hide_password=False)
 
 
-def _url(database: Path) -> sa.URL:
+def _url(database: Path) -> "sa.URL":
+    import sqlalchemy as sa
+
     return sa.URL.create("sqlite+pysqlite", database=str(database.absolute()))
 
 
@@ -148,6 +149,7 @@ def _make(database: Path) -> None:
     MLflow's migrations are no transaction: after a kill they cannot continue.
     """
     _prepare()
+    import sqlalchemy as sa
     from mlflow.store.db import utils
 
     draft = database.with_name(f"{database.name}.new")

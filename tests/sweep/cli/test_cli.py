@@ -54,13 +54,47 @@ def test_help_imports_nothing_heavy(arguments: list[str], tmp_path: Path) -> Non
     assert not imported(*arguments, cwd=tmp_path) & HEAVY
 
 
+def test_a_command_ends_without_freeing_what_it_had_piece_by_piece(tmp_path: Path) -> None:
+    program = """
+import atexit
+import sys
+from sweep.cli import main as cli
+
+class Held:
+    def __del__(self):
+        print("freed")
+
+def main():
+    cli.held = Held()
+    atexit.register(print, "told of the end")
+    print("done", end=", ")
+    return 7
+
+cli.main = main
+sys.exit(cli.entry())
+"""
+    command = [sys.executable, "-c", program]
+    done = subprocess.run(
+        command, cwd=tmp_path, env=environment(), capture_output=True, text=True, check=False
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (7, "done, told of the end\n", "")
+
+
 @pytest.mark.slow
 def test_looking_at_sweeps_needs_neither_torch_nor_optuna(here: Here, spec: Path) -> None:
     here("run", spec, "--pool", "inline")
     for command in (["ls"], ["status", "demo"], ["results", "demo"], ["show", "demo", 0]):
         found = imported(*command, "--root", here.root, cwd=here.root)
         assert "sqlite3" in found
-        assert not found & {"torch", "optuna", "mlflow", "gymnasium", "sqlalchemy"}
+        assert not found & {
+            "torch",
+            "optuna",
+            "mlflow",
+            "gymnasium",
+            "sqlalchemy",
+            "joblib",
+            "numpy",
+        }
 
 
 # ---- a sweep, from its start to its best trial ----------------------------------------------

@@ -59,7 +59,7 @@ def test_an_unknown_algorithm_is_answered_with_those_there_are() -> None:
 
 # ---- all kinds alike ----------------------------------------------------------------------------
 
-KINDS = (schedulers.KIND, searchers.KIND, pools.KIND, trackers.KIND, plugins.TRAINABLES)
+KINDS = (schedulers.KIND, searchers.KIND, pools.KIND, trackers.KIND, plugins.trainables())
 
 
 @pytest.fixture(params=KINDS, ids=lambda kind: kind.what)
