@@ -21,7 +21,7 @@ MISTAKE, OUTSIDE, OWN_ERROR, INTERRUPTED = 2, 4, 5, 130
 
 
 class _InOrder(click.Group):
-    """Lists its commands in the order in which a person comes to need them."""
+    """Lists its commands in the order in which a person needs them."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(self.commands)

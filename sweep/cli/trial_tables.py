@@ -67,7 +67,7 @@ def _tested(tested: Data) -> str:
 
 
 def best(data: Data) -> RenderableType:
-    """`sweep best`: a line of facts, and the settings as YAML that can stand in a spec."""
+    """`sweep best`: a line of facts, and the settings as YAML for a spec."""
     facts = (
         f"trial {data['trial']} of {printable(data['name'])}: {printable(data['metric'])} "
         f"{formatting.number(data['score'])} after "
@@ -207,7 +207,7 @@ def explanation(data: Data) -> RenderableType:
         shown += [Padding(_numbers(numbers), (0, 0, 0, 4)) for numbers in step["tables"]]
     if data["stands"] is not None:
         facts = data["stands"]["facts"]
-        where = f"now: place {facts['place']} of {facts['of']} that came to {facts['rung']:g}"
+        where = f"now: place {facts['place']} of {facts['of']} that reached {facts['rung']:g}"
         shown += [Text(), Text(where, style="bold")]
         shown += [Padding(_numbers(t), (0, 0, 0, 4)) for t in data["stands"]["tables"]]
     return Group(*shown)

@@ -57,8 +57,8 @@ class Options(RungOptions):
     finish_best: int = Field(
         0,
         ge=0,
-        description="How many of the best trials are trained to the top rung at the end, whoever "
-        "waits of them; with type: promotion.",
+        description="How many of the best trials are trained to the top rung at the end, if they "
+        "wait below it; with type: promotion.",
     )
 
 

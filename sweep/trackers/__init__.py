@@ -1,6 +1,6 @@
 """Trackers copy a sweep's history to where people look at it; one file each.
 
-The loop that calls one, in a thread of its own (`sweep.driver.outbox`):
+The loop that calls one, in a thread (`sweep.driver.outbox`):
 
     tracker = find("mlflow")(where)
     while records := ledger.read(after=published):

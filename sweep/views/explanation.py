@@ -32,7 +32,7 @@ _PASSING = frozenset({End.TIME, End.INTERRUPTED, End.LOST, End.ASKED})
 
 
 def explain(sweep: Sweep, number: int) -> Data:
-    """`sweep explain`: the decisions about a trial, its family, and where it stands now."""
+    """`sweep explain`: the decisions about a trial, its family, and its place now."""
     trial = overview.find_trial(sweep.history, sweep.folder.name, number)
     return {
         "name": sweep.folder.name,

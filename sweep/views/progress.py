@@ -166,7 +166,7 @@ class _Work:
 
     @property
     def _catching_up(self) -> float:
-        """What is left of seeds on the way to where their trials stand."""
+        """What is left of seeds that are catching up with their trials."""
         left = 0.0
         for replica in self._later:
             if replica.status not in FINISHED:
@@ -224,13 +224,12 @@ class _Lengths:
     def __init__(
         self, ended: Sequence[float], running: Sequence[float], prior: tuple[float, int]
     ) -> None:
-        everybody = sorted([*ended, *running])
+        lengths = sorted([*ended, *running])
         self._ended = sorted(ended)
         self._prior, self._weight = prior
         steps, survival = [(0.0, 1.0)], 1.0
         for length, count in sorted(Counter(ended).items()):
-            there = len(everybody) - bisect_left(everybody, length)
-            survival *= 1 - count / there
+            survival *= 1 - count / (len(lengths) - bisect_left(lengths, length))
             steps.append((length, survival))
         self._steps = steps
         ends = [*(length for length, _ in steps[1:]), 1.0]

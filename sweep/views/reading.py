@@ -1,7 +1,7 @@
 """Reads a sweep's spec, objective and history from its ledger, importing nothing that it names.
 
 A ledger may come from anywhere, and an import runs code. A shipped scheduler is built from its
-options; what another said of itself when the sweep was created stands in the ledger.
+options; what another reported when the sweep was created is in the ledger.
 """
 
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""A Gaussian process whose past fades, and the point that its upper confidence bound prefers.
+"""A Gaussian process that forgets, and the point with the greatest upper confidence bound.
 
 Parker-Holder et al., Provably Efficient Online Hyperparameter Optimization with Population-Based
 Bandits, 2020, section 4; Bogunovic et al., Time-Varying Gaussian Process Bandit Optimization, 2016.
@@ -46,10 +46,7 @@ class Kernel:
 
 @dataclass(frozen=True)
 class Posterior:
-    """What observations say of the function.
-
-    Args of `fit`: x (n, d) points, t (n,) times, y (n,) values of mean 0 and variance 1.
-    """
+    """The distribution of the function, given observations."""
 
     kernel: Kernel
     x: Array
@@ -63,7 +60,7 @@ class Posterior:
 
     @classmethod
     def fit(cls, kernel: Kernel, x: Array, t: Array, y: Array) -> "Posterior":
-        """Exact inference."""
+        """From points x (n, d), times t (n,) and values y (n,) of mean 0 and variance 1."""
         covariance = kernel.between(x, t, x, t) + kernel.noise * np.eye(len(x))
         factor: Array = np.linalg.cholesky(covariance).astype(np.float64)
         weights: Array = np.linalg.solve(factor.T, np.linalg.solve(factor, y)).astype(np.float64)
@@ -80,7 +77,7 @@ class Posterior:
 
 @dataclass(frozen=True)
 class Bandit:
-    """Mean from what was observed, confidence also from what was chosen and is not observed yet."""
+    """Mean from the observations; confidence also from points that are not observed yet."""
 
     observed: Posterior
     expected: Posterior

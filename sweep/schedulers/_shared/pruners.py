@@ -35,7 +35,7 @@ from trainables.errors import nearest
 
 optuna.logging.set_verbosity(optuna.logging.WARNING)
 
-#: The name of every study here; Hyperband deals trials to its brackets by it.
+#: The name of every study; Hyperband assigns trials to brackets by a hash of it.
 _NAME = "sweep"
 _STATES = {**STATES, Status.WAITING: TrialState.RUNNING}
 
@@ -55,9 +55,9 @@ class Study:
         self._study.add_trials(shown)
 
     def prunes(self, number: int) -> bool:
-        """Whether the pruner would end the trial with this number, where it stands."""
+        """Whether the pruner would end the trial with this number now."""
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # of values that it passes over, and experiments
+            warnings.simplefilter("ignore")  # about ignored values, and experimental features
             if self._remembers:
                 self._remind(number)
             return bool(self._pruner.prune(self._study, self._frozen(number)))
@@ -139,7 +139,7 @@ def make_asked(given: Mapping[str, Any], place: str, top: float | None) -> BaseP
     """The pruner that a spec asks for: ``pruner``, its class's name, and its arguments.
 
     Args:
-        given: what stands in the spec at `place`.
+        given: the spec's value at `place`.
         place: for messages.
         top: where trials end, in units of ``time_attr``, if that is known.
 

@@ -1,7 +1,7 @@
 """The history as a study in memory, on which Optuna's samplers propose.
 
-Each proposal has a study and a sampler of its own, always with today's distributions. The trials in
-the study are kept as a cache of the history: one is made anew when an event about it has come.
+Each proposal gets a new study and a new sampler, with the present distributions. The study's trials
+are a cache of the history: a trial is converted again after an event about it.
 """
 
 import math

@@ -58,7 +58,7 @@ class Check:
         """Each difference, and its run's id if sending everything again does not repair it."""
         names = ["", *self._keys]
         for name in sorted(self._runs.keys() - set(names)):
-            unknown = f"the run of trial {name}, of which the ledger knows nothing"
+            unknown = f"the run of trial {name}, which is not in the ledger"
             for run in _active(self._runs[name]):
                 yield unknown, run.info.run_id
         for name in names:
@@ -66,13 +66,11 @@ class Check:
             for problem, wrong in self._compare(name):
                 yield f"{title}: {problem}", wrong
 
-    def set_aside(self) -> int:
-        """Delete the runs that are wrong; returns how many."""
-        wrong = {run for _, run in self.differences() if run}
-        for run in sorted(wrong):
+    def set_aside(self) -> None:
+        """Delete the runs that are wrong."""
+        for run in sorted({run for _, run in self.differences() if run}):
             self._client.set_tag(run, "sweep.id", f"{self._where.sweep_id} (set aside)")
             self._client.delete_run(run)
-        return len(wrong)
 
     def _take(self, records: Sequence[Recorded]) -> None:
         changes = self._content.extend(records)
@@ -106,7 +104,7 @@ class Check:
             if missing := len(due.keys() - standing.keys()):
                 yield f"{missing} rows are missing", ""
             if run.info.status != (status := self._status(name)):
-                yield f"stands as {run.info.status}, should be {status}", ""
+                yield f"is {run.info.status}, should be {status}", ""
 
     def _status(self, name: str) -> str:
         history = self._content.history
@@ -130,11 +128,11 @@ class Check:
         self, name: str, due: Mapping[Place, Value], standing: Mapping[Place, Sequence[float]]
     ) -> Iterator[str]:
         if twice := sum(len(values) > 1 for values in standing.values()):
-            yield f"{twice} rows stand there more than once"
+            yield f"{twice} rows are there more than once"
         ours = {key for key, _ in due}
         if strange := [place for place in standing if place[0] in ours and place not in due]:
             first = "{} at {}".format(*min(strange))
-            yield f"{len(strange)} rows stand at times of their own, the first is {first} ms"
+            yield f"{len(strange)} rows have other times, the first is {first} ms"
         sure = self._sure.get(name, math.inf)
         wrong = [
             row

@@ -250,7 +250,7 @@ def _read(where: TrackerContext) -> tuple[list[str] | None, object, list[FrozenT
 
 def _compare(old: FrozenTrial, new: FrozenTrial) -> str:
     if old.state is not new.state or old.values != new.values:
-        return f"stands as {old.state.name} {old.values}, should be {new.state.name} {new.values}"
+        return f"is {old.state.name} {old.values}, should be {new.state.name} {new.values}"
     if old.distributions != new.distributions or old.params != new.params:
         return f"has other settings: {old.params}"
     values, attributes = missing(old, new), missing(new, old)
