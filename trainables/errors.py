@@ -136,6 +136,10 @@ class WorkerDied(WorkerError):
     """A rollout worker whose process ended; a person, a full memory or the system may have."""
 
 
+class WorkerHangs(WorkerError):
+    """A rollout worker that did not answer in time and was ended; says where its threads were."""
+
+
 class ExchangeError(WorkerError):
     """A rank of data-parallel learning that waited in vain for another one."""
 

@@ -24,12 +24,10 @@ from sweep.pools.loky import THREADS
 from sweep.spec.stopping import COUNTERS
 from trainables.core import rng
 from trainables.core.processes import (
-    Parent,
     die_with_parent,
     ignore_terminal_signals,
     kill_family,
     leave,
-    this_process,
 )
 from trainables.core.results import VOLATILE_KEYS
 from trainables.core.starting import child_context
@@ -173,7 +171,7 @@ class _Watch:
         self.word = _Word(doing="starting its process")
         self.pipe, theirs = connection.Pipe(duplex=False)
         self.process = child_context().Process(
-            target=_serve, args=(theirs, task, this_process()), name="validate", env=THREADS
+            target=_serve, args=(theirs, task, os.getpid()), name="validate", env=THREADS
         )
         self.process.start()
         theirs.close()
@@ -231,7 +229,7 @@ class _Watch:
 # ---- in the process ----------------------------------------------------------------------------
 
 
-def _serve(pipe: "connection.Connection[Any, Any]", task: _Task, parent: Parent) -> None:
+def _serve(pipe: "connection.Connection[Any, Any]", task: _Task, parent: int) -> None:
     """Try it out and say what it is at."""
     ignore_terminal_signals()
     die_with_parent(parent)

@@ -31,11 +31,9 @@ from sweep.slices.slice import run_slice
 from trainables.checkpoint import disk
 from trainables.core.processes import (
     TERMINAL_SIGNALS,
-    Parent,
     die_with_parent,
     ignore_terminal_signals,
     kill_family,
-    this_process,
 )
 from trainables.core.starting import blocked, child_context, start_trackers
 
@@ -191,12 +189,12 @@ def _start_worker(variables: Mapping[str, str]) -> ProcessPoolExecutor:
         timeout=None,
         context=child_context(),
         initializer=_prepare_worker,
-        initargs=(this_process(),),
+        initargs=(os.getpid(),),
         env={**THREADS, **variables},
     )
 
 
-def _prepare_worker(parent: Parent) -> None:
+def _prepare_worker(parent: int) -> None:
     die_with_parent(parent)
     ignore_terminal_signals()
 

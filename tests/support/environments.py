@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from tests.support import elsewhere
 from tests.support.waiting import wait_until
+from trainables.core.starting import child_context
 
 Observation = NDArray[np.float32]
 Outcome = tuple[Observation, float, bool, bool, dict[str, Any]]
@@ -243,6 +244,16 @@ class Perilous(Counting):
             os._exit(3)
         if self.ever == self.at and self.how == "hangs":
             threading.Event().wait()
+        return super().step(action)
+
+
+class StartsAProcess(Counting):
+    """Each step waits for a process of multiprocessing's, which a daemon may not start."""
+
+    def step(self, action: Any) -> Outcome:
+        process = child_context().Process(target=os.getpid)
+        process.start()
+        process.join()
         return super().step(action)
 
 

@@ -7,6 +7,7 @@ results        the usual keys of a result
 result_logger  a person's own logger
 logs           what is logged of the data that flow through
 processes      child processes that die with their parents
+child          a child process that is asked and answers
 starting       the first instants of a child process
 resources      CPUs, GPUs, memory and variables of a trial
 importing      what a dotted path stands for

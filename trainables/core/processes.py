@@ -1,14 +1,13 @@
 """Child processes that die with their parents.
 
 A child watches its parent in two ways, since each has a gap: the kernel's parent-death signal fires
-when the *thread* that started the child ends, so it is set only where that is the main thread, and
-is lost on fork; a watching thread cannot run while C code holds the interpreter. Both are set by
-`die_with_parent`, which a child calls first.
+when the *thread* that started the child ends, so it is set only where that is the main thread
+(`trainables.core.starting`); a watching thread (`die_with_parent`) cannot run while C code holds
+the interpreter.
 """
 
 import atexit
 import contextlib
-import ctypes
 import os
 import select
 import signal
@@ -20,9 +19,8 @@ import weakref
 from multiprocessing import connection, util
 from multiprocessing.process import BaseProcess
 from pathlib import Path
-from typing import Any, NamedTuple, NoReturn
+from typing import Any, NoReturn
 
-_PR_SET_PDEATHSIG = 1
 #: Where Linux keeps named semaphores.
 _SEMAPHORES = Path("/dev/shm")  # noqa: S108 nothing is made in it
 
@@ -34,31 +32,12 @@ TERMINAL_SIGNALS = (signal.SIGINT, signal.SIGHUP, signal.SIGTERM)
 ONE_THREAD = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
 
 
-class Parent(NamedTuple):
-    """Who starts a child, as it knows itself."""
-
-    pid: int
-    lasting: bool
-    """The thread that starts the child lives as long as the process."""
-
-
-def this_process() -> Parent:
-    """The parent of the children that this thread is about to start."""
-    return Parent(os.getpid(), threading.current_thread() is threading.main_thread())
-
-
-def die_with_parent(parent: Parent) -> None:
-    """End this process with SIGKILL as soon as process `parent` is gone.
-
-    Args:
-        parent: `this_process` of the parent, taken before it started this process.
-    """
-    if parent.lasting:
-        ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-    if os.getppid() != parent.pid:  # it died before the signal was set
+def die_with_parent(parent: int) -> None:
+    """End this process with SIGKILL as soon as process `parent` is gone."""
+    if os.getppid() != parent:  # it died before it could be watched
         os.kill(os.getpid(), signal.SIGKILL)
     threading.Thread(
-        target=_wait_for_end, args=(os.pidfd_open(parent.pid),), name="parent-watch", daemon=True
+        target=_wait_for_end, args=(os.pidfd_open(parent),), name="parent-watch", daemon=True
     ).start()
 
 

@@ -168,13 +168,13 @@ class ResourcesConfig(Section):
         return {name: float(value) for name, value in asked.items()}
 
 
-def limit_child(quota: int) -> None:
-    """Let this process allocate no more than `quota` bytes, if that is not 0.
+def limit_child(config: ResourcesConfig | None) -> None:
+    """Let this process allocate no more than `memory_per_worker` bytes, if that is not 0.
 
     The data segment holds what is allocated (heap, anonymous memory), not mapped files or reserved
     addresses, of which libraries take gigabytes.
     """
-    if quota:
+    if config and (quota := config.memory_per_worker):
         _, hard = resource.getrlimit(resource.RLIMIT_DATA)
         resource.setrlimit(resource.RLIMIT_DATA, (quota, hard))
 

@@ -32,11 +32,7 @@ _GUARD: Final = (
 _QUIET: Final = "ignore:resource_tracker:UserWarning"
 
 
-class _Guarding(threading.local):
-    on = False
-
-
-_guarding = _Guarding()
+_guarding = threading.local()  # whether it is on, in this thread
 _unguarded = fork_exec.fork_exec
 
 
@@ -44,7 +40,7 @@ def _fork_exec(
     command: Sequence[str], keep: Sequence[int], env: Mapping[str, str] | None = None
 ) -> int:
     """What loky starts processes with; those that are ours begin as the small program."""
-    if _guarding.on:
+    if getattr(_guarding, "on", False):
         guard = [sys.executable, "-I", "-S", "-c", _GUARD, str(os.getpid())]
         command = [*guard, *command]
     return int(_unguarded(command, keep, env))

@@ -7,16 +7,16 @@ episodes again, with the same numbers to the bit.
 
 import logging
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import Any, ClassVar, TypeAlias
+from typing import Any, TypeAlias
 
-from trainables.core.logs import LogConfig, at_level, is_shown, set_level, show
+from trainables.core import rng
+from trainables.core.child import ChildProcess, Patience
+from trainables.core.logs import LogConfig, at_level
 from trainables.core.resources import ResourcesConfig
 from trainables.errors import TrainableError, WorkerError
 from trainables.evaluation.config import EvaluationConfig
 from trainables.evaluation.play import Plan, Played, play
 from trainables.policies.inference import InferencePolicy
-from trainables.rollout.remote.process import Patience, WorkerProcess
 from trainables.rollout.remote.recovery import MAX_WORKER_FAILURE_RETRIES
 
 logger = logging.getLogger(__name__)
@@ -24,31 +24,16 @@ logger = logging.getLogger(__name__)
 Request: TypeAlias = tuple[InferencePolicy, Plan, int, Sequence[int]]
 
 
-@dataclass(frozen=True)
-class EvaluatorSpec:
-    """What an evaluating child is made from."""
-
-    seed: int
-    index: int
-    resources: ResourcesConfig
-    logs: LogConfig
-    shows_logs: bool
-    """Whether the trainer's process shows what is logged; the child then does so too."""
-    role: ClassVar[str] = "evaluation worker"
-    timeout_key: ClassVar[str] = "evaluation_timeout_s"
-
-
-class Evaluator:
-    """Plays episodes; it has no state.
+class EvaluationServer:
+    """All that an evaluating process can be asked for; it has no state.
 
     Args:
-        spec: what its process was started with.
+        seed: of the trial.
+        index: of the process.
     """
 
-    def __init__(self, spec: EvaluatorSpec) -> None:
-        set_level(spec.logs)
-        if spec.shows_logs:
-            show(f"{spec.role} {spec.index}")
+    def __init__(self, seed: int, index: int) -> None:
+        rng.seed_global(seed, "worker", index, "global")
 
     def play(
         self, inference: InferencePolicy, plan: Plan, seed: int, indices: Sequence[int]
@@ -56,7 +41,7 @@ class Evaluator:
         """The episodes with these indices, in their order."""
         return play(inference, plan, seed, indices)
 
-    def close(self) -> None:
+    def end(self) -> None:
         """Nothing is open between two requests."""
 
 
@@ -77,7 +62,8 @@ class Evaluators:
         self._seed = seed
         self._resources = resources
         self._logs = logs
-        self._children: dict[int, WorkerProcess] = {}
+        self._patience = Patience(config.evaluation_timeout_s, "evaluation_timeout_s")
+        self._children: dict[int, ChildProcess] = {}
 
     def play(self, inference: InferencePolicy, plan: Plan, seed: int) -> list[Played]:
         """All episodes of one evaluation, in the order of their indices."""
@@ -95,7 +81,7 @@ class Evaluators:
                 played.update(zip(request[-1], self._receive(child, request), strict=True))
         except BaseException:
             # What is still to come of this evaluation must not be taken for the next one's.
-            self._end(WorkerProcess.kill)
+            self._end(ChildProcess.kill)
             raise
         return [played[index] for index in range(count)]
 
@@ -107,9 +93,9 @@ class Evaluators:
         """End the children, gently if they are listening; a second call does nothing."""
         for child in self._children.values():
             child.ask_to_end()
-        self._end(WorkerProcess.close)
+        self._end(ChildProcess.close)
 
-    def _end(self, how: Callable[[WorkerProcess], None]) -> None:
+    def _end(self, how: Callable[[ChildProcess], None]) -> None:
         for child in self._children.values():
             how(child)
         self._children = {}
@@ -117,9 +103,14 @@ class Evaluators:
     def _send(self, index: int, request: Request) -> None:
         """Ask for episodes; a child that is gone is noticed by `_receive`."""
         if index not in self._children:
-            spec = EvaluatorSpec(self._seed, index, self._resources, self._logs, is_shown())
-            patience = Patience(self._config.evaluation_timeout_s)
-            self._children[index] = WorkerProcess(spec, Evaluator, patience)
+            self._children[index] = ChildProcess(
+                f"evaluation worker {index}",
+                EvaluationServer,
+                (self._seed, index),
+                self._patience,
+                self._resources,
+                self._logs,
+            )
         try:
             self._children[index].send("play", *request)
         except WorkerError:
@@ -132,11 +123,11 @@ class Evaluators:
 
     def _receive(self, index: int, request: Request) -> list[Played]:
         """The episodes asked for, if need be of a replacement."""
-        failures, timeout_s = 0, self._config.evaluation_timeout_s
+        failures = 0
         while True:
             child = self._children[index]
             try:
-                return _checked(child.receive(timeout_s, "evaluation_timeout_s"), request[-1])
+                return _checked(child.receive(self._patience), request[-1])
             except WorkerError as error:
                 failures += 1
                 if failures > MAX_WORKER_FAILURE_RETRIES:

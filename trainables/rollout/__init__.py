@@ -3,6 +3,7 @@
 worker       environments, actor, filters and streams of one worker
 worker_spec  what a worker is made from
 worker_set   all workers of a trainer behind one interface
+make         the workers that the settings ask for
 access       what callers may ask of a worker beside sampling
 config       how experience is collected
 samplers     how steps become fragments

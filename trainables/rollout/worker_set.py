@@ -1,69 +1,58 @@
-"""All rollout workers of a trainer, in its own process or in children, behind one interface.
+"""All rollout workers of a trainer behind one interface, wherever they are.
 
 Whatever they return stands in the order of their indices, never of arrival.
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeAlias, TypeVar
 
-from pydantic import Field
-
-from trainables.core.resources import WorkerCount
-from trainables.core.settings import LONGEST_WAIT_S, Section
-from trainables.envs.make import for_children
+from trainables.core.child import ChildProcess
+from trainables.errors import ConfigError
 from trainables.policies.actor import Actor, Weights
+from trainables.rollout import access
 from trainables.rollout.batch import Sample
-from trainables.rollout.progress import MetricsConfig
-from trainables.rollout.ranks.group import RankGroup
-from trainables.rollout.remote.recovery import RecoveryConfig
-from trainables.rollout.remote.worker_set import ChildWorkers, require_as_many
+from trainables.rollout.remote.recovery import SupervisedWorker
 from trainables.rollout.worker import RolloutWorker
 from trainables.rollout.worker_spec import WorkerSpec
 
+#: Index of a worker → the arguments that it is given.
+Arguments: TypeAlias = Callable[[int], tuple[Any, ...]]
 T = TypeVar("T")
 
 
-class WorkersConfig(Section):
-    """Where experience is collected."""
-
-    num_workers: WorkerCount = Field(
-        default=0,
-        description="Child processes that collect; 0: the trainer's own process does.",
-    )
-    data_parallel: bool = Field(
-        default=False,
-        description="Each child learns from its own sample; gradients are averaged over all.",
-    )
-    data_parallel_timeout_s: float = Field(
-        default=300.0,
-        gt=0,
-        le=LONGEST_WAIT_S,
-        description="Seconds that a child waits for the others in one exchange of gradients, and "
-        "that the trainer waits for a child that it only tells something.",
-    )
+def same(*args: Any) -> Arguments:
+    """The same for every worker."""
+    return lambda _: args
 
 
-class WorkerSet(Protocol):
-    """What a trainer asks of its workers."""
+class WorkerSet:
+    """What a trainer asks of its workers; here they are in child processes."""
+
+    _children: Sequence[SupervisedWorker | ChildProcess] = ()
 
     def sample(self) -> list[Sample]:
         """One sample of each worker."""
+        raise NotImplementedError
 
     def sync(self, weights: Weights, filters: Mapping[str, Any]) -> None:
         """Give the learner's weights and the merged filters to each worker."""
+        self._ask("sync", same(weights, filters))
 
-    def get_state(self) -> Sequence[Any]:
+    def get_state(self) -> list[Any]:
         """The state of each worker; None for one that was left out."""
+        return list(self._ask("get_state", same()).values())
 
     def set_state(self, states: Sequence[Any]) -> None:
-        """Take back what `get_state` gave."""
+        """Take back what `get_state` gave, with as many workers as there were then."""
+        self._ask("set_state", lambda index: (states[index],))
 
     def healthy(self) -> int:
         """Child processes that answered last: no result depends on the instant of a death."""
+        return len(self._children)
 
     def set_global_vars(self, global_vars: Mapping[str, Any]) -> None:
         """Tell each worker and its policy, for example the ``timestep``."""
+        self._ask("set_global_vars", same(global_vars))
 
     def foreach_worker(self, function: Callable[[RolloutWorker], T]) -> list[T]:
         """``function(worker)`` of each, where it lives; what it changes there is in no checkpoint.
@@ -71,9 +60,23 @@ class WorkerSet(Protocol):
         Raises:
             TrainableError: the function raised in a child, or cannot cross to it and back.
         """
+        answers = self._ask("apply_packed", same(access.pack(function)))
+        return [access.unpack(index, answer) for index, answer in answers.items()]
+
+    def pids(self) -> list[int]:
+        """Of the child processes, by index."""
+        return [child.pid for child in self._children]
 
     def close(self) -> None:
-        """End them all."""
+        """End them all, at the same time."""
+        for child in self._children:
+            child.ask_to_end()
+        for child in self._children:
+            child.close()
+
+    def _ask(self, method: str, args: Arguments) -> dict[int, Any]:
+        """Index → what ``worker.method`` of the arguments for this index gave, in worker order."""
+        raise NotImplementedError
 
 
 def foreach_env(workers: WorkerSet, function: Callable[[Any], T]) -> list[list[T]]:
@@ -87,7 +90,7 @@ def foreach_policy(workers: WorkerSet, function: Callable[[Actor, str], T]) -> l
     return [answer for answers in of_each for answer in answers]
 
 
-class LocalWorkers:
+class LocalWorkers(WorkerSet):
     """The one worker with index 0, in this process."""
 
     def __init__(self, spec: WorkerSpec) -> None:
@@ -97,26 +100,10 @@ class LocalWorkers:
         """One sample; its arrays are written again by the next call."""
         return [self.worker.sample()]
 
-    def sync(self, weights: Weights, filters: Mapping[str, Any]) -> None:
-        """Give the learner's weights and the merged filters to the worker."""
-        self.worker.sync(weights, filters)
-
-    def get_state(self) -> list[dict[str, Any]]:
-        """The worker's state."""
-        return [self.worker.get_state()]
-
-    def set_state(self, states: Sequence[Mapping[str, Any]]) -> None:
+    def set_state(self, states: Sequence[Any]) -> None:
         """Take back what `get_state` gave."""
         require_as_many(states, 0)
         self.worker.set_state(states[0])
-
-    def healthy(self) -> int:
-        """No children, so 0."""
-        return 0
-
-    def set_global_vars(self, global_vars: Mapping[str, Any]) -> None:
-        """Tell the worker and its policy."""
-        self.worker.set_global_vars(global_vars)
 
     def foreach_worker(self, function: Callable[[RolloutWorker], T]) -> list[T]:
         """``[function(worker)]``."""
@@ -126,19 +113,24 @@ class LocalWorkers:
         """Close its environments."""
         self.worker.close()
 
+    def _ask(self, method: str, args: Arguments) -> dict[int, Any]:
+        return {0: getattr(self.worker, method)(*args(0))}
 
-def make_workers(
-    spec: WorkerSpec,
-    config: WorkersConfig,
-    recovery: RecoveryConfig,
-    metrics: MetricsConfig | None = None,
-) -> LocalWorkers | ChildWorkers | RankGroup:
-    """The workers that the settings ask for, made from `spec` but for their index."""
-    if config.num_workers == 0:
-        return LocalWorkers(spec)
-    spec = replace(spec, environment=for_children(spec.environment))
-    specs = [replace(spec, index=i) for i in range(config.num_workers)]
-    if config.data_parallel:
-        return RankGroup(specs, recovery, config.data_parallel_timeout_s)
-    timeout_s = (metrics or MetricsConfig()).collect_metrics_timeout
-    return ChildWorkers(specs, recovery, timeout_s)
+
+def require_as_many(states: Sequence[Any], workers: int) -> None:
+    """Refuse states of more or fewer workers than there are: some would be lost or begin anew.
+
+    Args:
+        states: of the workers of a checkpoint.
+        workers: child processes; 0: there is the trainer's own worker.
+
+    Raises:
+        ConfigError: the setting is not that of the checkpoint.
+    """
+    if len(states) != max(1, workers):
+        raise ConfigError(
+            "num_workers",
+            workers,
+            f"{len(states)}, as in the checkpoint",
+            "each worker goes on where it was",
+        )

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, ClassVar, Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from trainables.core.logs import LogConfig
 from trainables.core.resources import ResourcesConfig
@@ -61,18 +61,12 @@ class WorkerSpec:
     """What a child is given."""
     perf: PerfConfig = field(default_factory=PerfConfig)
     logs: LogConfig = field(default_factory=LogConfig)
-    shows_logs: bool = False
-    """Whether the trainer's process shows what is logged; a child then does so too."""
     calls: Calls | None = None
     """A person's callbacks; a child makes its own."""
     learner: LearnerSpec | None = None
     """In data-parallel learning: what each worker learns with."""
     filming: RecordingPlan | None = None
     """Where somebody looks at the first worker's first environment."""
-
-    #: How errors call the process that is made from it.
-    role: ClassVar[str] = "rollout worker"
-    timeout_key: ClassVar[str] = "sample_timeout_s"
 
     @property
     def keeps_environments(self) -> bool:

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from trainables.core import rng
-from trainables.core.logs import is_shown, system_usage
+from trainables.core.logs import system_usage
 from trainables.core.resources import EnvironmentVariables, check_quota
 from trainables.core.result_logger import LoggerCreator
 from trainables.core.settings import SettingsView, flatten, override, parse
@@ -32,10 +32,11 @@ from trainables.policies.inference import InferencePolicy
 from trainables.policies.recurrent import make_actor
 from trainables.policies.torch_policy import build_policy
 from trainables.rollout.batch import Fragment, Sample
+from trainables.rollout.make import make_workers
 from trainables.rollout.progress import Progress
 from trainables.rollout.ranks.group import RankGroup
 from trainables.rollout.recording import RecordingPlan
-from trainables.rollout.worker_set import WorkerSet, make_workers
+from trainables.rollout.worker_set import WorkerSet
 from trainables.rollout.worker_spec import WorkerSpec
 from trainables.trainable import TrialContext
 from trainables.trainer import agreement
@@ -350,7 +351,6 @@ class Trainer(ComputesActions, PolicyAccess, LearnsInRanks, ConfigChecks):
             resources=settings.resources,
             perf=settings.perf,
             logs=settings.logs,
-            shows_logs=is_shown(),
             calls=self.reporter.calls,
             learner=self.learner_spec() if settings.workers.data_parallel else None,
             filming=RecordingPlan(settings.rendering, self.videos, self.fps) if self.fps else None,

@@ -90,6 +90,30 @@ def test_W15_nothing_is_left_after_closing() -> None:
     assert len(entries("/proc/self/fd")) <= len(descriptors)
 
 
+OPEN_FILES = """
+from pathlib import Path
+print("open:", *(path.resolve() for path in Path("/proc/self/fd").iterdir()))
+"""
+
+
+def test_W15_a_program_that_is_started_meanwhile_does_not_inherit_what_environments_share() -> None:
+    envs = remote_envs("CartPole-v1", 1)
+    held = [str(path.resolve()) for path in Path("/proc/self/fd").iterdir()]
+    assert any("memfd:environment" in one for one in held)
+    command = [sys.executable, "-c", OPEN_FILES]
+    found = subprocess.run(command, check=True, close_fds=False, capture_output=True, text=True)
+    assert "open: /" in found.stdout
+    assert "memfd:environment" not in found.stdout
+    envs.close()
+
+
+def test_W15_an_environment_in_a_process_of_its_own_may_start_processes() -> None:
+    envs = remote_envs(f"{HERE}:StartsAProcess", 1)
+    envs.reset([1])
+    assert envs.step(np.array([1])).rewards.tolist() == [1.0]
+    envs.close()
+
+
 PARENT = """
 import sys
 from tests.support.remote import remote_envs
@@ -163,6 +187,7 @@ def test_E4_a_step_that_takes_too_long_is_cut_off() -> None:
     step = envs.step(np.array([1, 1]))
     assert sorted(step.faults) == [0, 1]
     assert "within 1.0 s (env_step_timeout_s)" in str(step.faults[0])
+    assert "environments.py" in str(step.faults[0].__cause__), "where it hung"
     assert step.observations.tolist() == [[0.0], [0.0]]
     envs.close()
 

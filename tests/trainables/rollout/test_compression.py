@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from tests.support.trainers import differences, final_state, make, run
-from trainables.rollout.remote.process import WorkerProcess
-from trainables.rollout.remote.transport import PackedSample, pack, unpack
+from trainables.core.child import ChildProcess, Patience
+from trainables.rollout.remote.server import PackedSample, pack, unpack
 
 TWO: dict[str, Any] = {"num_workers": 2, "train_batch_size": None, "evaluation_interval": None}
 
@@ -42,10 +42,10 @@ def test_B3_a_run_with_compressed_observations_equals_one_without(
     settings: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     received: list[bool] = []
-    receive = WorkerProcess.receive
+    receive = ChildProcess.receive
 
-    def watching(self: WorkerProcess, timeout_s: float | None = None) -> Any:
-        answer = receive(self, timeout_s)
+    def watching(self: ChildProcess, patience: Patience) -> Any:
+        answer = receive(self, patience)
         sample = answer[0] if isinstance(answer, tuple) else answer
         received.append(isinstance(sample, PackedSample))
         return answer
@@ -53,7 +53,7 @@ def test_B3_a_run_with_compressed_observations_equals_one_without(
     plain = make({**TWO, **settings, "compress_observations": False})
     expected: list[Any] = [run(plain, 2), final_state(plain)]
     plain.stop()
-    monkeypatch.setattr(WorkerProcess, "receive", watching)
+    monkeypatch.setattr(ChildProcess, "receive", watching)
     trainer = make({**TWO, **settings})
     found: list[Any] = [run(trainer, 2), final_state(trainer)]
     trainer.stop()

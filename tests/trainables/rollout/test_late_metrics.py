@@ -8,7 +8,7 @@ import pytest
 
 from tests.support.trainers import SMALL, differences, make, run
 from trainables.algorithms.ppo import PPO
-from trainables.rollout.remote.process import WorkerProcess
+from trainables.core.child import ChildProcess
 from trainables.rollout.remote.worker_set import ChildWorkers
 
 TWO: dict[str, Any] = {
@@ -35,15 +35,15 @@ class Stopper:
         self.ends = ends
         self.active = False
         self.stopped: set[int] = set()
-        send = WorkerProcess.send
+        send = ChildProcess.send
 
-        def sending(process: WorkerProcess, method: str, *args: Any) -> None:
+        def sending(process: ChildProcess, method: str, *args: Any) -> None:
             if self.active and method == "tell_metrics" and process.pid in self.workers.pids():
                 os.kill(process.pid, signal.SIGSTOP)
                 self.stopped.add(process.pid)
             send(process, method, *args)
 
-        patch.setattr(WorkerProcess, "send", sending)
+        patch.setattr(ChildProcess, "send", sending)
         synchronise = trainer._synchronise
 
         def synchronising(samples: Any) -> None:

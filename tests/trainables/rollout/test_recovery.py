@@ -10,9 +10,9 @@ import pytest
 from tests.support.trainers import differences, final_state, make
 from tests.support.trainers import run as run_with_config
 from trainables.algorithms.ppo import PPO
+from trainables.core.child import ChildProcess
 from trainables.errors import EnvError, WorkerError
 from trainables.rollout.batch import Sample
-from trainables.rollout.remote.process import WorkerProcess
 from trainables.rollout.remote.recovery import checked
 from trainables.rollout.remote.worker_set import ChildWorkers
 
@@ -164,14 +164,14 @@ def test_T9_no_request_is_made_for_the_sake_of_recovery(
     recreate: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked: list[str] = []
-    send = WorkerProcess.send
+    send = ChildProcess.send
 
-    def counting(self: WorkerProcess, method: str, *args: Any) -> None:
+    def counting(self: ChildProcess, method: str, *args: Any) -> None:
         asked.append(method)
         send(self, method, *args)
 
     trainer = make({**TWO, "recreate_failed_workers": recreate})
-    monkeypatch.setattr(WorkerProcess, "send", counting)
+    monkeypatch.setattr(ChildProcess, "send", counting)
     trainer.train()
     trainer.stop()
     sample = "sample_with_state" if recreate else "sample"

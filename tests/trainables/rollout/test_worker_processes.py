@@ -44,6 +44,15 @@ def test_children_have_streams_of_their_own() -> None:
     trainer.stop()
 
 
+def test_a_function_is_given_the_worker_itself_whatever_becomes_of_its_samples() -> None:
+    trainer = make({**TWO, "compress_observations": True})
+    kinds = trainer.workers.foreach_worker(lambda worker: type(worker).__name__)
+    assert kinds == ["RolloutWorker"] * 2
+    sizes = trainer.workers.foreach_worker(lambda one: one.sample().fragments[0].observations.size)
+    assert sizes == [3 * 16 * 4] * 2
+    trainer.stop()
+
+
 def test_stopping_ends_the_children() -> None:
     trainer = make(TWO)
     processes = [psutil.Process(pid) for pid in children(trainer)]
@@ -63,7 +72,7 @@ def test_children_end_at_the_same_time(tmp_path: Path) -> None:
 
 
 def test_children_need_no_torch() -> None:
-    code = "import sys, trainables.rollout.remote.process; sys.exit('torch' in sys.modules)"
+    code = "import sys, trainables.rollout.remote.server; sys.exit('torch' in sys.modules)"
     subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=True)
 
 

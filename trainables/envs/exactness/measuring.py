@@ -11,42 +11,28 @@ others wait for it.
 """
 
 import contextlib
-import faulthandler
 import fcntl
 import hashlib
 import json
 import logging
-import multiprocessing
 import os
-import signal
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from multiprocessing import connection
 from pathlib import Path
-from typing import Any, TypeAlias, TypeVar
+from typing import Any, TypeVar
 
 import cloudpickle
 import gymnasium
-from joblib.externals.loky.backend import get_context
 
-from trainables.core import rng
+from trainables.core import child, rng
+from trainables.core.child import ChildProcess, Patience
 from trainables.core.importing import import_module
-from trainables.core.processes import (
-    ONE_THREAD,
-    Parent,
-    die_with_parent,
-    ignore_terminal_signals,
-    kill_at_exit,
-    leave,
-    this_process,
-)
 from trainables.envs import registry
 from trainables.envs.exactness.comparison import SEED
 from trainables.envs.exactness.levels import EXACT, Level, Measured, examine
 from trainables.envs.exactness.watching import (
     Hangs,
-    StackFrame,
     beat,
     hangs,
     heard_by,
@@ -55,26 +41,19 @@ from trainables.envs.exactness.watching import (
     watched,
 )
 from trainables.envs.make import EnvironmentConfig, EnvSpaces, checked_spaces, make_env
-from trainables.errors import ConfigError, NotImportable
+from trainables.errors import ConfigError, NotImportable, WorkerDied, WorkerError, WorkerHangs
 
 logger = logging.getLogger(__name__)
 
 #: A measurement that took so long is told.
 SLOW_S = 20.0
-#: What a child gets on top while it starts.
-START_TIMEOUT_S = 60.0
-#: What it gets to end when it has told all.
-STOP_TIMEOUT_S = 5.0
-#: How long a child that hangs is listened to for the next part of its stack.
-STACK_TIMEOUT_S = 0.5
 #: A child tells at most so often that it goes on; more often where it has less time.
-BEAT_S = 0.2
+BEAT_S = 1.0
 #: The longest file with a measurement that is read.
 MOST_BYTES = 2**20
 #: Settings that change nothing of what is found out.
 NEUTRAL = frozenset({"env_replay_limit", "env_measure_timeout_s"})
 
-Pipe: TypeAlias = "connection.Connection[Any, Any]"
 T = TypeVar("T")
 
 
@@ -252,7 +231,7 @@ class Inquiry:
     def _seen(self) -> Look | None:
         try:
             with self._letting_go():
-                return self._twice(lambda child: child.seen())
+                return self._twice(_Child.seen)
         except _Died as error:
             allowed = "an environment that can be made"
             raise ConfigError("env", self._config.env, allowed, str(error)) from error
@@ -260,7 +239,7 @@ class Inquiry:
     def _asked(self) -> Measured:
         try:
             with self._letting_go():
-                found = self._twice(lambda child: child.measured())
+                found = self._twice(_Child.measured)
         except _Died as error:
             return Measured("C", (f"not A: {error}",))
         if found is None:
@@ -439,21 +418,12 @@ class _Child:
 
     def __init__(self, config: EnvironmentConfig, packed: bytes) -> None:
         self._config = config
-        self._limit = config.env_measure_timeout_s
-        self._begun = False
-        self._pipe, theirs = connection.Pipe(duplex=False)
-        self._stack, their_stack = connection.Pipe(duplex=False)
-        self._process: Any = get_context("loky").Process(
-            target=_serve,
-            args=(theirs, their_stack, packed, min(BEAT_S, self._limit / 10), this_process()),
-            name="environment-measured",
-            daemon=True,
-            env=ONE_THREAD,
-        )
-        self._process.start()
-        kill_at_exit(self._process)
-        theirs.close()
-        their_stack.close()
+        beat_s = min(BEAT_S, config.env_measure_timeout_s / 10)
+        self._patience = Patience(config.env_measure_timeout_s + beat_s, "env_measure_timeout_s")
+        self._look: Look | None = None
+        self._process = ChildProcess("environment measured", _Server, (packed, beat_s), Patience())
+        with contextlib.suppress(WorkerError):  # one that has just died is noticed when it is heard
+            self._process.send("measure")
 
     def seen(self) -> Look | None:
         """What the environment says of itself; None: it cannot be made there.
@@ -462,100 +432,70 @@ class _Child:
             ConfigError: a call of it hangs.
             _Died: its process died.
         """
-        found = self._receive("seen")
-        return found if isinstance(found, Look) else None
+        if self._look is None:
+            self._hear(Look)
+        return self._look
 
     def measured(self) -> Measured | None:
         """Its level; None: it cannot be made there. Raises as `seen` does."""
-        found = self._receive("measured")
-        if isinstance(found, Measured):
-            self._process.join(STOP_TIMEOUT_S)
-        return found if isinstance(found, Measured) else None
+        found = self._hear(Measured)
+        if found is not None:
+            self._process.close()
+        return found
 
     def kill(self) -> None:
         """End the process at once; a second call does nothing."""
-        if self._pipe.closed:
-            return
-        if self._process.is_alive():
-            os.kill(self._process.pid, signal.SIGKILL)  # one of loky's context has no kill()
-        self._process.join()
-        self._pipe.close()
-        self._stack.close()
+        self._process.kill()
 
-    def _receive(self, wanted: str) -> Any:
-        """The answer of this kind, or what came instead; older ones are read over."""
-        while True:
-            patience = self._limit + (0.0 if self._begun else START_TIMEOUT_S)
-            ready = connection.wait([self._pipe, self._process.sentinel], patience)
-            if not ready:
-                raise self._hangs()
-            if self._pipe not in ready:
-                raise self._death()
-            try:
-                kind, content = self._pipe.recv()
-            except (EOFError, OSError):
-                raise self._death() from None
-            except Exception:  # noqa: BLE001 a space of somebody's own may be readable there alone
-                return None
-            self._begun = True
-            if kind in (wanted, "unfit"):
-                return content
-
-    def _hangs(self) -> Hangs:
-        stack = self._read_stack()
-        self.kill()
-        return refusal(self._config, stack, "it was measured in a process of its own")
-
-    def _death(self) -> _Died:
-        self._process.join(STOP_TIMEOUT_S)
-        code = self._process.exitcode
-        self.kill()
-        return _Died(f"its process died while it was measured; exit code {code}")
-
-    def _read_stack(self) -> list[StackFrame]:
-        """Where the child stands; empty if it is stopped altogether."""
-        with contextlib.suppress(ProcessLookupError):  # it has died meanwhile
-            os.kill(self._process.pid, signal.SIGUSR1)
-        written = b""
-        while connection.wait([self._stack], STACK_TIMEOUT_S):
-            part = os.read(self._stack.fileno(), 65536)
-            if not part:
-                break
-            written += part
-        return read_stack(written.decode(errors="replace"))
+    def _hear(self, until: type[Look] | type[Measured]) -> Measured | None:
+        """Its level, or None where this is not it, or it can say nothing that is understood."""
+        try:
+            kind = "note"
+            while kind == "note":
+                kind, content = self._process.hear(self._patience)
+                if isinstance(content, Look):
+                    self._look = content
+                if isinstance(content, until):
+                    return content if isinstance(content, Measured) else None
+        except WorkerHangs as error:
+            self.kill()
+            stack = read_stack(str(error))
+            raise refusal(self._config, stack, "it was measured in a process of its own") from None
+        except WorkerDied:
+            self.kill()
+            code = self._process.exitcode
+            told = f"its process died while it was measured; exit code {code}"
+            raise _Died(told) from None
+        except WorkerError:  # a space of somebody's own may be readable there alone
+            return None
+        return None
 
 
-def _serve(pipe: Pipe, stack: Pipe, packed: bytes, beat_s: float, parent: Parent) -> None:
-    """The child: tells what it sees, then what it measured, and ends.
+class _Server:
+    """What the child answers: it notes that it goes on and what it sees, then what it measured.
 
     Args:
-        pipe: takes (kind, content): ``beat``, ``seen``, ``measured``, or ``unfit`` where the
-            environment cannot be made here.
-        stack: takes where the threads are, when SIGUSR1 comes.
         packed: what `_packed` gave.
-        beat_s: it tells at most so often that it goes on.
-        parent: this process ends with it.
+        beat_s: it notes at most so often that it goes on.
     """
-    faulthandler.register(signal.SIGUSR1, file=stack.fileno())
-    ignore_terminal_signals()
-    die_with_parent(parent)
-    # A daemon may start no processes, but environments may be ones.
-    multiprocessing.current_process()._config["daemon"] = False  # type: ignore[attr-defined]
-    told_at = -beat_s
 
-    def tell() -> None:
-        nonlocal told_at
+    def __init__(self, packed: bytes, beat_s: float) -> None:
+        self._packed = packed
+        self._beat_s = beat_s
+        self._noted_at = -beat_s
+
+    def measure(self) -> Measured:
+        """Its level; any error means that the environment cannot be made here."""
+        with heard_by(self._beat):
+            config, restarts = _unpacked(self._packed)
+            child.note(_look(config))
+            return examine(config, restarts)
+
+    def end(self) -> None:
+        """Nothing is open."""
+
+    def _beat(self) -> None:
         now = time.monotonic()
-        if now - told_at >= beat_s:
-            told_at = now
-            pipe.send(("beat", None))
-
-    with heard_by(tell):
-        try:
-            config, restarts = _unpacked(packed)
-            pipe.send(("seen", _look(config)))
-            answer: tuple[str, object] = ("measured", examine(config, restarts))
-        except Exception as error:  # noqa: BLE001 whatever it is, the asker tries it itself
-            answer = ("unfit", f"{type(error).__name__}: {error}")
-    pipe.send(answer)
-    leave()
+        if now - self._noted_at >= self._beat_s:
+            self._noted_at = now
+            child.note(None)

@@ -1,14 +1,13 @@
 """Many environments stepped side by side.
 
-base           what a step of all environments gives
-config         how they are stepped
-factory        which kind the settings ask for
-separate       one after another, in this process
-remote         in processes of their own
-native         all at once, as one object
-slot           one environment: made, stepped, made anew
-remote_slot    the worker's end of an environment's process
-remote_server  the child's end
-restarts       environments that fail are made anew
-horizon        time limits
+base         what a step of all environments gives
+config       how they are stepped
+factory      which kind the settings ask for
+separate     one after another, in this process
+remote       in processes of their own
+native       all at once, as one object
+slot         one environment: made, stepped, made anew
+remote_slot  one environment in a process of its own: both ends
+restarts     environments that fail are made anew
+horizon      time limits
 """

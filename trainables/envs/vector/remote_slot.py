@@ -1,31 +1,137 @@
-"""The worker's end of an environment's process, started, asked, cut off and ended.
-
-`remote_server` is the other end. Times are seconds.
-"""
+"""One environment in a process of its own: what is shared, what is answered, who asks."""
 
 import contextlib
 import math
+import mmap
 import os
-import signal
-import time
 from collections.abc import Callable, Mapping
-from multiprocessing import connection
-from multiprocessing.reduction import send_handle
+from multiprocessing import reduction
 from typing import Any
 
-from trainables.core.processes import kill_at_exit, limit_standstill, this_process
-from trainables.core.starting import child_context
-from trainables.envs.contract import EnvContractError, Outcome
+import numpy as np
+from gymnasium import spaces
+
+from trainables.core import rng
+from trainables.core.child import ChildProcess, Patience
+from trainables.envs.contract import EnvContractError, Outcome, is_plain
 from trainables.envs.make import Env
 from trainables.envs.state.replay import steps_to_replay
-from trainables.envs.vector.remote_server import Pipe, Shared, Spaces, allocate, serve
 from trainables.envs.vector.restarts import Fault, Gone
+from trainables.envs.vector.slot import EnvSlot
 from trainables.errors import WorkerError
 
-STOP_TIMEOUT_S = 5.0
-#: What a process gets on top of its time while it starts and makes its environment.
-START_TIMEOUT_S = 60.0
-ENVIRONMENT = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
+Spaces = tuple[spaces.Space[Any], spaces.Space[Any]]
+ALIGNMENT = 64
+
+
+class Shared:
+    """What two processes share of a step, once its spaces are known; it travels to one that starts.
+
+    It is anonymous memory, so it is gone with the last process that holds it, however that ends.
+    """
+
+    numbers: Any
+    """reward, terminated, truncated"""
+    observation: Any
+    """None if it is no array; likewise ``action``."""
+    action: Any
+
+    def __init__(self, descriptor: int | None = None) -> None:
+        self._descriptor = os.memfd_create("environment") if descriptor is None else descriptor
+
+    def __reduce__(self) -> Any:
+        return _arrived, (reduction.DupFd(self._descriptor),)
+
+    def map(self, env_spaces: Spaces) -> None:
+        """Hold one observation and one action of these spaces; it never becomes smaller."""
+        # To travel it became one that programs inherit, whoever starts them.
+        os.set_inheritable(self._descriptor, False)
+        observation, action = map(_bytes, env_spaces)
+        size = ALIGNMENT + observation + action
+        if os.fstat(self._descriptor).st_size < size:
+            os.ftruncate(self._descriptor, size)
+        self._memory = mmap.mmap(self._descriptor, size)
+        self.numbers = np.frombuffer(self._memory, np.float64, 3)
+        self.observation = self._array(env_spaces[0], ALIGNMENT)
+        self.action = self._array(env_spaces[1], ALIGNMENT + observation)
+
+    def close(self) -> None:
+        """Let go of it; arrays that somebody holds stay. A second call does nothing."""
+        if vars(self):
+            os.close(self._descriptor)
+            vars(self).clear()
+
+    def _array(self, space: spaces.Space[Any], offset: int) -> Any:
+        if not is_plain(space) or space.shape is None:
+            return None
+        count = math.prod(space.shape)
+        return np.frombuffer(self._memory, space.dtype, count, offset).reshape(space.shape)
+
+
+def _arrived(descriptor: Any) -> Shared:
+    return Shared(descriptor.detach())
+
+
+def _bytes(space: spaces.Space[Any]) -> int:
+    if not is_plain(space) or space.shape is None:
+        return 0
+    size = math.prod(space.shape) * np.dtype(space.dtype).itemsize
+    return -(-size // ALIGNMENT) * ALIGNMENT
+
+
+class EnvServer(EnvSlot):
+    """What the process of an environment answers: all that a slot does; `remake` is asked first.
+
+    Args:
+        make: makes the environment.
+        shared: holds the numbers of a step.
+    """
+
+    def __init__(self, make: Callable[[], Env], shared: Shared) -> None:
+        self._make = make
+        self._shared = shared
+        self._is_mapped = False
+
+    def remake(self, seed: int) -> Spaces:
+        """An environment made anew; the global streams, here its own, begin at `seed`."""
+        rng.seed_global(seed, "global")
+        super().__init__(self._make)
+        env_spaces = (self.env.observation_space, self.env.action_space)
+        if not self._is_mapped:
+            self._shared.map(env_spaces)
+            self._is_mapped = True
+        return env_spaces
+
+    def step(self, action: Any) -> Any:
+        """Observation (None: it is shared) and info; an action of None is shared, too."""
+        if action is None:
+            action = self._shared.action.copy()[()]
+        observation, *numbers, info = super().step(action)
+        self._shared.numbers[:] = numbers
+        return self._shown(observation), info
+
+    def reset(self, seed: int | None) -> Any:
+        """The first observation (None: it is shared)."""
+        return self._shown(super().reset(seed))
+
+    def get_state(self) -> dict[str, Any]:
+        """Entries ``environment`` and ``global_streams``."""
+        return {"environment": super().get_state(), "global_streams": rng.capture_global()}
+
+    def set_state(self, state: Mapping[str, Any]) -> None:
+        """Take back what `get_state` gave."""
+        super().set_state(state["environment"])
+        rng.restore_global(state["global_streams"])
+
+    def end(self) -> None:
+        """Let go of the environment; the process ends."""
+        self.close()
+
+    def _shown(self, observation: Any) -> Any:
+        if self._shared.observation is None:
+            return observation
+        self._shared.observation[...] = observation
+        return None
 
 
 class RemoteEnvSlot:
@@ -34,74 +140,53 @@ class RemoteEnvSlot:
     Args:
         make: makes the environment, there.
         name: of the process.
-        timeout_s: within which a step or reset has to be done; None: some day.
+        timeout_s: seconds within which a step or reset has to be done; None: some day.
         is_remade: it is made anew when its process is gone, so that this is a state as well.
     """
+
+    _child: ChildProcess
 
     def __init__(
         self, make: Callable[[], Env], name: str, timeout_s: float | None, is_remade: bool = False
     ) -> None:
         self._make = make
         self._name = name
-        self._timeout_s = timeout_s
+        self._patience = Patience(timeout_s, "env_step_timeout_s")
         self._is_remade = is_remade
-        self._process: Any = None
-        self._pipe: Pipe | None = None
-        self._descriptor = -1
-        self._shared: Shared | None = None
-        self._asked_at = 0.0
-        self._gone = Gone("had lost its process")
-        self._unheard = False  # a request has not been answered
+        self._shared = Shared()
+        self._is_started = False
+        self._gone: Gone | None = None
 
     @property
-    def ends(self) -> list[Any]:
+    def ends(self) -> tuple[Any, ...]:
         """What becomes ready when it answers or dies; nothing if it is gone."""
-        return [] if self._pipe is None else [self._pipe, self._process.sentinel]
+        return () if self._gone else self._child.ends
 
     @property
     def deadline(self) -> float:
         """`time.monotonic` by which it has to answer; infinite without a limit."""
-        return math.inf if self._timeout_s is None else self._asked_at + self._timeout_s
-
-    def start(self, seed: int) -> None:
-        """Start the process and ask it to make the environment."""
-        self._pipe, theirs = connection.Pipe()
-        self._process = child_context().Process(
-            target=serve,
-            args=(theirs, self._make, this_process()),
-            name=f"environment-{self._name}",
-            daemon=True,
-            env=ENVIRONMENT,
-        )
-        self._process.start()
-        kill_at_exit(self._process)
-        theirs.close()
-        if self._timeout_s is not None:
-            limit_standstill(self._pipe, self._timeout_s)
-        self._send("make", seed)
-
-    def finish_start(self) -> Spaces:
-        """Wait for the environment; the two spaces."""
-        limit = None if self._timeout_s is None else START_TIMEOUT_S + self._timeout_s
-        env_spaces: Spaces = self._receive(limit)
-        if self._descriptor < 0:
-            self._descriptor = allocate(env_spaces)
-            self._shared = Shared(env_spaces, self._descriptor)
-        self._send("share")
-        if self._pipe is not None:
-            with contextlib.suppress(OSError):  # a process that has just died is noticed next
-                send_handle(self._pipe, self._descriptor, self.pid)
-        self._receive(limit)
-        return env_spaces
+        return self._child.deadline(self._patience.seconds)
 
     @property
     def pid(self) -> int:
         """Of the process."""
-        return int(self._process.pid)
+        return self._child.pid
+
+    def start(self, seed: int) -> None:
+        """Start the process and ask it to make the environment."""
+        server = (self._make, self._shared)
+        self._child = ChildProcess(f"environment {self._name}", EnvServer, server, self._patience)
+        self._gone, self._is_started = None, True
+        self._send("remake", seed)
+
+    def finish_start(self) -> Spaces:
+        """Wait for the environment; the two spaces."""
+        env_spaces: Spaces = self._receive(self._patience)
+        self._shared.map(env_spaces)
+        return env_spaces
 
     def send_step(self, action: Any) -> None:
         """Ask for a step; a process that is gone is noticed by `receive_step`."""
-        assert self._shared is not None  # noqa: S101 it has started
         if self._shared.action is not None:
             self._shared.action[...] = action
             action = None
@@ -110,21 +195,20 @@ class RemoteEnvSlot:
 
     def receive_step(self) -> Outcome:
         """What the step gave; a shared observation is written again by the next request."""
-        observation, info = self._receive(self._timeout_s)
-        assert self._shared is not None  # noqa: S101 it has started
+        observation, info = self._receive(self._patience)
         reward, terminated, truncated = self._shared.numbers.tolist()
         return self._seen(observation), reward, bool(terminated), bool(truncated), info
 
     def reset(self, seed: int | None) -> Any:
         """The first observation of the next episode."""
-        self._send("reset", seed)
-        return self._seen(self._receive(self._timeout_s))
+        return self._seen(self._ask("reset", seed))
 
     def remake(self, seed: int) -> None:
         """An environment made anew, if need be in another process."""
         if self._is_there():
-            self._ask("make", seed)
+            self._ask("remake", seed)
         else:
+            self._child.kill()
             self.start(seed)
             self.finish_start()
 
@@ -158,8 +242,8 @@ class RemoteEnvSlot:
             self.remake(seed=0)  # the streams come with the state
             self.reset(seed=0)
         self._send("set_state", state)
-        timeout_s = self._timeout_s
-        self._receive(timeout_s and timeout_s * (1 + steps_to_replay(state)))
+        timeout_s, setting = self._patience
+        self._receive(Patience(timeout_s and timeout_s * (1 + steps_to_replay(state)), setting))
 
     def left_out(self) -> list[str]:
         """Names of attributes that `get_state` cannot hold."""
@@ -172,93 +256,55 @@ class RemoteEnvSlot:
             self._ask("close")
 
     def begin_end(self) -> None:
-        """Ask the process to end."""
-        if self._process is not None and self._is_there():
-            with contextlib.suppress(Fault):
-                self._post("end")
+        """Ask the process to end, if it was started."""
+        if self._is_started:
+            self._child.ask_to_end()
 
     def end(self) -> None:
         """End the process, gently if it is listening; a second call does nothing."""
-        if self._process is None:
-            return
-        self._process.join(STOP_TIMEOUT_S)
-        self._slay()
-        if self._descriptor >= 0:
-            os.close(self._descriptor)
-        self._process, self._descriptor, self._shared = None, -1, None
+        if self._is_started:
+            self._child.close()
+        self._shared.close()
 
     def _ask(self, method: str, *args: Any) -> Any:
         self._send(method, *args)
-        return self._receive(self._timeout_s)
+        return self._receive(self._patience)
 
     def _send(self, method: str, *args: Any) -> None:
-        if self._unheard:  # whoever asked was interrupted: its answer is nobody's
-            with contextlib.suppress(Fault, EnvContractError):
-                self._receive(self._timeout_s)
-        self._post(method, *args)
-
-    def _post(self, method: str, *args: Any) -> None:
-        self._asked_at = time.monotonic()
-        if self._pipe is None:
+        if self._gone:
             raise self._gone
         try:
-            self._pipe.send((method, args))
-            self._unheard = True
-        except BlockingIOError:
-            raise self._cut_off("a request not taken") from None
-        except (BrokenPipeError, ConnectionResetError):
-            raise self._death() from None
+            self._child.send(method, *args)
+        except WorkerError as error:
+            raise self._lost() from error
 
-    def _receive(self, timeout_s: float | None) -> Any:
-        if self._pipe is None:
+    def _receive(self, patience: Patience) -> Any:
+        if self._gone:
             raise self._gone
-        left = None if timeout_s is None else self._asked_at + timeout_s - time.monotonic()
-        sentinel = self._process.sentinel
-        ready = connection.wait([self._pipe, sentinel], None if left is None else max(0.0, left))
-        if not ready:
-            raise self._cut_off("no answer", timeout_s)
-        if self._pipe not in ready:
-            raise self._death()
         try:
-            kind, content = self._pipe.recv()
-            self._unheard = False
-        except BlockingIOError:
-            raise self._cut_off("only part of an answer") from None
-        except (EOFError, OSError):
-            raise self._death() from None
-        if kind == "breach":
-            raise EnvContractError(content)
-        if kind == "raised":
-            words, trace = content
-            raise Fault(words) from WorkerError(f"in the environment's process\n\n{trace}")
-        return content
+            kind, answer = self._child.answer(patience)
+        except WorkerError as error:
+            raise self._lost() from error
+        if kind == "ok":
+            return answer
+        name, message, trace = answer
+        if name == EnvContractError.__name__:
+            raise EnvContractError(message)
+        raise Fault(f"raised {name}: {message}") from WorkerError(
+            f"in the environment's process\n\n{trace}"
+        )
 
     def _seen(self, observation: Any) -> Any:
-        assert self._shared is not None  # noqa: S101 it has started
         return observation if self._shared.observation is None else self._shared.observation
 
     def _is_there(self) -> bool:
-        return self._pipe is not None and bool(self._process.is_alive())
+        return not self._gone and self._child.is_alive
 
-    def _cut_off(self, what: str, timeout_s: float | None = None) -> Gone:
-        within = self._timeout_s if timeout_s is None else timeout_s
-        return self._end_at_once(f"was cut off: {what} within {within} s (env_step_timeout_s)")
-
-    def _death(self) -> Gone:
-        self._process.join(STOP_TIMEOUT_S)
-        pid, code = self.pid, self._process.exitcode
-        return self._end_at_once(f"lost its process (pid {pid}), which died; exit code {code}")
+    def _lost(self) -> Gone:
+        return self._end_at_once(f"lost its process (pid {self.pid}), which {self._child.failure}")
 
     def _end_at_once(self, why: str) -> Gone:
         """End the process; what every later request is told."""
-        self._slay()
+        self._child.kill()
         self._gone = Gone(why)
         return self._gone
-
-    def _slay(self) -> None:
-        if self._process.is_alive():
-            os.kill(self.pid, signal.SIGKILL)  # a process of loky's context has no kill()
-        self._process.join()
-        if self._pipe is not None:
-            self._pipe.close()
-            self._pipe, self._unheard = None, False

@@ -45,7 +45,7 @@ class EnvSlot:
             raise breach from error
         return self.contract.reset(given)
 
-    def remake(self, seed: int) -> None:
+    def remake(self, seed: int) -> Any:
         """An environment made anew; the streams of this process are others' as well: no seed."""
         self.env = self._make()
 

@@ -8,34 +8,33 @@ request is made again: the curve is the uninterrupted one. Times are seconds.
 import logging
 import shutil
 import tempfile
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from multiprocessing import connection
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
+from trainables.core.child import ChildProcess, Patience
 from trainables.errors import ExchangeError, TrainableError, WorkerError
-from trainables.policies.actor import Weights
-from trainables.rollout import access
 from trainables.rollout.batch import Sample
-from trainables.rollout.ranks.rank import Learnt
-from trainables.rollout.remote.build import build_worker
-from trainables.rollout.remote.process import Patience, WorkerProcess
+from trainables.rollout.ranks.rank import Learnt, RankServer
 from trainables.rollout.remote.recovery import MAX_WORKER_FAILURE_RETRIES, RecoveryConfig, checked
-from trainables.rollout.remote.worker_set import require_as_many
-from trainables.rollout.worker import RolloutWorker
+from trainables.rollout.remote.server import start_worker
+from trainables.rollout.worker_set import Arguments, WorkerSet, require_as_many, same
 from trainables.rollout.worker_spec import WorkerSpec
 
 #: How long the cause is looked for when a rank reports that another one is gone.
 CAUSE_S = 1.0
 #: Requests that only tell something, which is done at once.
-TOLD = ("sync", "set_global_vars", "load_policy")
+TOLD = ("load_policy", "sync", "set_global_vars")
+#: What a new group is told again.
+RESTORING = ("set_state", *TOLD)
+#: What is answered to some requests.
+KINDS: Mapping[str, type] = {"iterate": Learnt, "iterate_with_state": tuple}
 
-Arguments = Callable[[int], tuple[Any, ...]]
-T = TypeVar("T")
 logger = logging.getLogger(__name__)
 
 
-class RankGroup:
+class RankGroup(WorkerSet):
     """Workers that learn, ranks 0 … k-1, by index.
 
     Args:
@@ -51,10 +50,8 @@ class RankGroup:
         self._recovery = recovery
         self._timeout_s = timeout_s
         self.restarts = 0
-        self._ranks: list[WorkerProcess] = []
-        self._states: Sequence[Any] | None = None
-        self._policy: Mapping[str, Any] | None = None
-        self._told: dict[str, tuple[Any, ...]] = {}
+        self._children: list[ChildProcess] = []
+        self._told: dict[str, Arguments] = {}
         try:
             self._start()
         except BaseException:
@@ -68,11 +65,12 @@ class RankGroup:
             WorkerError: a rank failed, or their weights are no longer equal.
         """
         if not self._recovery.recreate_failed_workers:
-            learnt = self._ask("iterate", lambda _: request, Learnt)
+            learnt = list(self._ask("iterate", same(*request)).values())
         else:
-            answers = self._ask("iterate_with_state", lambda _: request, tuple)
+            answers = self._ask("iterate_with_state", same(*request)).values()
             learnt = [one for one, _ in answers]
-            self._states = [state for _, state in answers]
+            states = [state for _, state in answers]
+            self._told["set_state"] = lambda index: (states[index],)
         if len({one.digest for one in learnt}) > 1:
             self._kill()
             raise WorkerError(
@@ -80,73 +78,33 @@ class RankGroup:
                 + ", ".join(f"rank {i}: {one.digest[:12]}" for i, one in enumerate(learnt))
                 + "); the trial has to go on from its last checkpoint"
             )
-        self._policy = learnt[0].policy
+        self._told["load_policy"] = same(learnt[0].policy)
         return learnt
 
     def load_policy(self, state: Mapping[str, Any]) -> None:
         """Give weights and optimiser to every rank."""
-        self._ask("load_policy", lambda _: (state,))
-        self._policy = state
+        self._ask("load_policy", same(state))
 
     def sample(self) -> list[Sample]:
         """One sample of each, nothing is learnt from it."""
-        samples = self._ask("sample", lambda _: ())
-        return [checked(one, spec) for one, spec in zip(samples, self._specs, strict=True)]
-
-    def sync(self, weights: Weights, filters: Mapping[str, Any]) -> None:
-        """Give the weights to act with and the merged filters to each rank."""
-        self._tell("sync", weights, filters)
-
-    def set_global_vars(self, global_vars: Mapping[str, Any]) -> None:
-        """Tell each rank and its policy."""
-        self._tell("set_global_vars", global_vars)
-
-    def foreach_worker(self, function: Callable[[RolloutWorker], T]) -> list[T]:
-        """``function(worker)`` of each, at the same time, in worker order."""
-        packed = access.pack(function)
-        answers = self._ask("apply_packed", lambda _: (packed,))
-        return [access.unpack(index, answer) for index, answer in enumerate(answers)]
-
-    def get_state(self) -> list[Any]:
-        """The state of each rank; weights and optimiser are the trainer's."""
-        return self._ask("get_state", lambda _: ())
+        samples = self._ask("sample", same())
+        return [checked(one, self._specs[index]) for index, one in samples.items()]
 
     def set_state(self, states: Sequence[Any]) -> None:
         """Take back what `get_state` gave; a group that has ended begins anew."""
         require_as_many(states, len(self._specs))
-        if not self._ranks:
+        if not self._children:
             self._start()
-        self._ask("set_state", lambda index: (states[index],))
-        self._states = states
+        super().set_state(states)
 
-    def healthy(self) -> int:
-        """Child processes that answered last."""
-        return len(self._ranks)
-
-    def pids(self) -> list[int]:
-        """Of the children, by rank."""
-        return [rank.pid for rank in self._ranks]
-
-    def close(self) -> None:
-        """End them all, at the same time."""
-        for rank in self._ranks:
-            rank.ask_to_end()
-        for rank in self._ranks:
-            rank.close()
-
-    def _tell(self, method: str, *args: Any) -> None:
-        """The same to all, and to those that replace them."""
-        self._ask(method, _same(args))
-        self._told[method] = args
-
-    def _ask(self, method: str, args: Arguments, kind: type = object) -> list[Any]:
-        """The answers by rank, each a `kind`, if need be of a new group."""
+    def _ask(self, method: str, args: Arguments) -> dict[int, Any]:
+        """The answers by rank, if need be of a new group."""
         first: TrainableError | None = None
         for attempt in range(MAX_WORKER_FAILURE_RETRIES + 1):
             try:
                 if attempt:
                     self._restart()
-                return _checked(self._ask_once(method, args), kind)
+                answers = self._ask_once(method, args)
             except TrainableError as error:
                 self._kill()
                 first = first or error
@@ -164,6 +122,10 @@ class RankGroup:
                 # Some ranks may have been asked and others not: they would wait for each other.
                 self._kill()
                 raise
+            else:
+                if method in RESTORING:
+                    self._told[method] = args
+                return answers
         assert first is not None  # noqa: S101 for mypy
         raise self._advised(first)
 
@@ -174,34 +136,40 @@ class RankGroup:
             and self.restarts < self._recovery.max_worker_restarts
         )
 
-    def _ask_once(self, method: str, args: Arguments) -> list[Any]:
-        if not self._ranks:
+    def _ask_once(self, method: str, args: Arguments) -> dict[int, Any]:
+        if not self._children:
             raise WorkerError("the group of ranks has ended; restore the trainer to go on")
-        for index, rank in enumerate(self._ranks):
+        for index, rank in enumerate(self._children):
             rank.send(method, *args(index))
-        waiting = dict(enumerate(self._ranks))
+        waiting = dict(enumerate(self._children))
         answers: dict[int, Any] = {}
         patience = self._patience(method)
         while waiting:
             index = _first_ready(waiting, patience.seconds)
             try:
-                answers[index] = waiting.pop(index).receive(*patience)
+                answers[index] = waiting.pop(index).receive(patience)
             except ExchangeError as error:
                 raise _cause(error, waiting) from error
-        return [answers[index] for index in range(len(self._ranks))]
+        for index, answer in answers.items():
+            if not isinstance(answer, KINDS.get(method, object)):
+                raise WorkerError(
+                    f"rollout worker {index} returned garbage instead of what it learnt: a "
+                    f"{type(answer).__name__}"
+                )
+        return dict(sorted(answers.items()))
 
     def _patience(self, method: str) -> Patience:
         """A rank that is only told something has no reason to take long, whatever it samples."""
         if self._recovery.sample_timeout_s is None and method in TOLD:
             return Patience(self._timeout_s, "data_parallel_timeout_s")
-        return Patience(self._recovery.sample_timeout_s)
+        return Patience(self._recovery.sample_timeout_s, "sample_timeout_s")
 
     def _start(self) -> None:
         """Fresh children, which meet over a file: no port can be lost to another process."""
-        self._ranks = []
+        self._children = []
         for spec in self._specs:
-            self._ranks.append(WorkerProcess(spec, build_worker, self._patience(TOLD[0])))
-        self._ask_once("get_state", lambda _: ())  # all have imported before any waits for another
+            self._children.append(start_worker(spec, self._patience(TOLD[0]), RankServer))
+        self._ask_once("get_state", same())  # all have imported before any waits for another
         folder = tempfile.mkdtemp(prefix="ranks-")
         try:
             url = (Path(folder) / "meeting").as_uri()
@@ -214,18 +182,14 @@ class RankGroup:
     def _restart(self) -> None:
         """A new group in the state from before the request."""
         self._start()
-        states, policy = self._states, self._policy
-        if states is not None:
-            self._ask_once("set_state", lambda index: (states[index],))
-        if policy is not None:
-            self._ask_once("load_policy", lambda _: (policy,))
-        for method, args in self._told.items():
-            self._ask_once(method, _same(args))
+        for method in RESTORING:
+            if method in self._told:
+                self._ask_once(method, self._told[method])
 
     def _kill(self) -> None:
-        for rank in self._ranks:
+        for rank in self._children:
             rank.kill()
-        self._ranks = []
+        self._children = []
 
     def _advised(self, error: TrainableError) -> TrainableError:
         if not isinstance(error, WorkerError):
@@ -240,35 +204,21 @@ class RankGroup:
         return advised
 
 
-def _same(args: tuple[Any, ...]) -> Arguments:
-    return lambda _: args
-
-
-def _checked(answers: list[Any], kind: type) -> list[Any]:
-    for index, answer in enumerate(answers):
-        if not isinstance(answer, kind):
-            raise WorkerError(
-                f"rollout worker {index} returned garbage instead of what it learnt: a "
-                f"{type(answer).__name__}"
-            )
-    return answers
-
-
-def _first_ready(waiting: Mapping[int, WorkerProcess], timeout_s: float | None) -> int:
+def _first_ready(waiting: Mapping[int, ChildProcess], timeout_s: float | None) -> int:
     """The rank that has something to say; the first one when none has in time."""
     owner = {end: index for index, rank in waiting.items() for end in rank.ends}
     rank = next(iter(waiting.values()))
     ready = connection.wait(list(owner), rank.left(timeout_s))
-    return min((owner[end] for end in ready), default=min(waiting))  # type: ignore[index]  # ours
+    return min((owner[end] for end in ready), default=min(waiting))
 
 
-def _cause(error: ExchangeError, waiting: dict[int, WorkerProcess]) -> TrainableError:
+def _cause(error: ExchangeError, waiting: dict[int, ChildProcess]) -> TrainableError:
     """Why the exchange failed: what another rank died of, or else `error` itself."""
     for rank in waiting.values():
-        if not connection.wait(list(rank.ends), CAUSE_S):
+        if not connection.wait(rank.ends, CAUSE_S):
             continue
         try:
-            rank.receive(CAUSE_S)
+            rank.receive(Patience(CAUSE_S))
         except ExchangeError:
             continue
         except TrainableError as cause:

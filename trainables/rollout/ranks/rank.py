@@ -16,8 +16,9 @@ from trainables.core.logs import OneTimeLog
 from trainables.errors import WorkerError
 from trainables.rollout.batch import Sample, TrainBatch
 from trainables.rollout.ranks.process_group import leave_group, setup_torch_data_parallel
+from trainables.rollout.remote.server import WorkerServer
 from trainables.rollout.worker import RolloutWorker
-from trainables.rollout.worker_spec import LearnerSpec
+from trainables.rollout.worker_spec import WorkerSpec
 
 
 @dataclass(frozen=True)
@@ -45,27 +46,24 @@ class Learnt:
     """The policy's state, from rank 0 only."""
 
 
-class Rank:
+class Rank(RolloutWorker):
     """Samples and learns; exists in children only.
 
     Args:
-        learner: what it learns with.
-        worker: collects.
+        spec: what it is made from; it holds a learner.
     """
 
-    def __init__(self, learner: LearnerSpec, worker: RolloutWorker) -> None:
+    def __init__(self, spec: WorkerSpec) -> None:
+        assert spec.learner is not None  # noqa: S101 as a group of ranks makes it
+        super().__init__(spec)
         torch.set_num_threads(1)
-        self._spec = learner
-        self.learner = learner.make_learner()
+        self._spec = spec.learner
+        self.learner = spec.learner.make_learner()
         self.policy = self.learner.policy
-        self.stream = rng.generator(worker.spec.seed, "minibatch", worker.spec.index)
-        self._worker = worker
-        self._log = OneTimeLog(f"worker {worker.spec.index}", on=worker.spec.index == 0)
-        self._sample: Sample | None = None
-
-    def __getattr__(self, name: str) -> Any:
-        """Whatever else the worker can be asked for."""
-        return getattr(self._worker, name)
+        self.stream = rng.generator(spec.seed, "minibatch", spec.index)
+        self.latest: Sample | None = None
+        """What it learnt from last."""
+        self._learning = OneTimeLog(f"worker {spec.index}", on=spec.index == 0)
 
     def setup_torch_data_parallel(
         self, url: str, rank: int, world_size: int, backend: str, timeout_s: float
@@ -76,18 +74,6 @@ class Rank:
     def load_policy(self, state: Mapping[str, Any]) -> None:
         """Adopt weights and optimiser of the trainer."""
         self.policy.set_state(state)
-
-    def iterate(self, *request: Any) -> Learnt:
-        """`sample_and_learn`, and all that the trainer needs to know of it."""
-        info, count = self.sample_and_learn(*request)
-        rest = {**vars(self._sample), "fragments": [], "trajectories": ()}
-        state = self.policy.get_state()
-        return Learnt(
-            sample=LearntSample(**rest, steps=count),
-            info=info,
-            digest=digest(state),
-            policy=state if self._worker.spec.index == 0 else None,
-        )
 
     def sample_and_learn(
         self,
@@ -113,16 +99,16 @@ class Rank:
         Raises:
             WorkerError: the batch has another size; the ranks' steps would not fit together.
         """
-        self._sample = sample = self._worker.sample()
+        self.latest = sample = self.sample()
         size = sum(fragment.logp.size for fragment in sample.fragments)
         if size != expected_batch_size:
             raise WorkerError(
-                f"batch sizes are out of step between workers: worker {self._worker.spec.index} "
+                f"batch sizes are out of step between workers: worker {self.spec.index} "
                 f"sampled {size} rows, expected {expected_batch_size}"
             )
         batch = TrainBatch.join([self._spec.to_rows(one) for one in sample.fragments])
-        self._log.begin_round()
-        self._log("training batch", batch)
+        self._learning.begin_round()
+        self._learning("training batch", batch)
         info = self._spec.learn(
             self.learner,
             batch,
@@ -133,27 +119,65 @@ class Rank:
             batch_size=expected_batch_size,
             standardize=standardize_fields,
         )
-        self._log("gradients", self.policy.gradients())
+        self._learning("gradients", self.policy.gradients())
         return info, sample.count
 
     def set_global_vars(self, global_vars: Mapping[str, Any]) -> None:
         """Tell the worker, and the policy that learns."""
-        self._worker.set_global_vars(global_vars)
+        super().set_global_vars(global_vars)
         self.policy.on_global_var_update(global_vars)
 
     def get_state(self) -> dict[str, Any]:
         """The worker's state and entry ``minibatch``; weights and optimiser are the trainer's."""
-        return {**self._worker.get_state(), "minibatch": rng.get_generator_state(self.stream)}
+        return {**super().get_state(), "minibatch": rng.get_generator_state(self.stream)}
 
     def set_state(self, state: Mapping[str, Any]) -> None:
         """Take back what `get_state` gave."""
-        self._worker.set_state(state)
+        super().set_state(state)
         rng.set_generator_state(self.stream, state["minibatch"])
 
     def close(self) -> None:
         """Let go of the environments and of the other ranks."""
-        self._worker.close()
+        super().close()
         leave_group()
+
+
+class RankServer(WorkerServer):
+    """All that a rank's process can be asked for."""
+
+    worker_class = Rank
+    worker: Rank
+
+    def sample(self) -> Any:
+        """A sample, with its episodes."""
+        return self.worker.sample()
+
+    def iterate(self, *request: Any) -> Learnt:
+        """`Rank.sample_and_learn`, and all that the trainer needs to know of it."""
+        info, count = self.worker.sample_and_learn(*request)
+        rest = {**vars(self.worker.latest), "fragments": [], "trajectories": ()}
+        state = self.worker.policy.get_state()
+        return Learnt(
+            sample=LearntSample(**rest, steps=count),
+            info=info,
+            digest=digest(state),
+            policy=state if self.worker.spec.index == 0 else None,
+        )
+
+    def iterate_with_state(self, *request: Any) -> tuple[Learnt, dict[str, Any]]:
+        """What the rank learnt, and the state after it."""
+        return self.iterate(*request), self.get_state()
+
+    def load_policy(self, state: Mapping[str, Any]) -> None:
+        """Adopt weights and optimiser of the trainer."""
+        self.worker.policy.set_state(state)
+
+    def setup_torch_data_parallel(
+        self, url: str, rank: int, world_size: int, backend: str, timeout_s: float
+    ) -> None:
+        """Join the group of all ranks, which meets at `url`."""
+        place = (rank, world_size)
+        setup_torch_data_parallel(self.worker.policy, url, place, backend, timeout_s)
 
 
 def digest(state: Mapping[str, Any]) -> str:

@@ -8,27 +8,25 @@ answers is what the lost child would have answered, to the bit. Times are second
 
 import contextlib
 import logging
-from collections.abc import Mapping
 from multiprocessing import connection
 from typing import Any
 
 from pydantic import Field
 
+from trainables.core.child import ChildProcess, Patience
 from trainables.core.settings import LONGEST_WAIT_S, Section
 from trainables.envs.state.replay import steps_to_replay
 from trainables.errors import TrainableError, WorkerError
 from trainables.rollout.batch import Sample
 from trainables.rollout.metrics import RolloutMetrics
-from trainables.rollout.remote.build import build_worker
-from trainables.rollout.remote.process import Patience, WorkerProcess
-from trainables.rollout.remote.transport import as_data, unpack
+from trainables.rollout.remote.server import as_data, start_worker, unpack
 from trainables.rollout.worker_spec import WorkerSpec
 
 #: Replacements for one request; a child that fails once more fails for a reason of its own.
 MAX_WORKER_FAILURE_RETRIES = 3
 
 #: What a replacement is told again: weights, filters and global variables are no state of a child.
-TOLD = ("sync", "set_global_vars")
+RESTORING = ("set_state", "sync", "set_global_vars")
 
 logger = logging.getLogger(__name__)
 
@@ -68,7 +66,6 @@ class SupervisedWorker:
         self.restarts = 0
         self._process = self._started()
         self._request: tuple[str, tuple[Any, ...]] = ("", ())
-        self._kept: Mapping[str, Any] | None = None
         self._told: dict[str, tuple[Any, ...]] = {}
         self._late: list[RolloutMetrics] = []  # heard of too late and not given yet
         self._owes = False  # its metrics have not come in time
@@ -107,7 +104,7 @@ class SupervisedWorker:
         Raises:
             TrainableError: as `receive`.
         """
-        if not connection.wait(list(self._process.ends), timeout_s):
+        if not connection.wait(self._process.ends, timeout_s):
             logger.warning(
                 "rollout worker %d (pid %d) has not told its metrics in time "
                 "(collect_metrics_timeout); they count in a later iteration, and the trial is not "
@@ -165,17 +162,14 @@ class SupervisedWorker:
         self._process.kill()
         self._process = self._started()
         method, _ = self._request
-        if method != "set_state" and self._kept is not None:
-            self._process.send("set_state", self._kept)
-            self._process.receive(self._patience("set_state", self._kept))
-        for told, args in self._told.items():
-            if method not in ("set_state", told):
-                self._process.send(told, *args)
-                self._process.receive(self.config.sample_timeout_s)
+        for told in RESTORING:
+            if told in self._told and method not in ("set_state", told):
+                self._process.send(told, *self._told[told])
+                self._process.receive(self._patience(told, *self._told[told]))
         self._ask()
 
-    def _started(self) -> WorkerProcess:
-        return WorkerProcess(self.spec, build_worker, Patience(self.config.sample_timeout_s))
+    def _started(self) -> ChildProcess:
+        return start_worker(self.spec, self._patience())
 
     def _ask(self) -> None:
         method, args = self._request
@@ -193,24 +187,22 @@ class SupervisedWorker:
             return checked(unpack(answer), self.spec) if method == "sample" else answer
         return self._kept_in_mind(method, args, answer)
 
-    def _patience(self, method: str, *args: Any) -> float | None:
-        """Seconds for an answer; episodes that are played again take as long as samples of them."""
+    def _patience(self, method: str = "", *args: Any) -> Patience:
+        """How long an answer takes; episodes played again take as long as samples of them."""
         timeout_s = self.config.sample_timeout_s
-        if timeout_s is None or method != "set_state":
-            return timeout_s
-        return timeout_s * (1 + steps_to_replay(args[0]) / self.spec.steps)
+        if timeout_s is not None and method == "set_state":
+            timeout_s *= 1 + steps_to_replay(args[0]) / self.spec.steps
+        return Patience(timeout_s, "sample_timeout_s")
 
     def _kept_in_mind(self, method: str, args: tuple[Any, ...], answer: Any) -> Any:
         """The answer; what a replacement would have to know of it is kept."""
         if method == "sample":
             sample, state = answer
-            answer, self._kept = checked(unpack(sample), self.spec), state
-        elif method == "tell_metrics" and self._kept is not None:
-            self._kept = {**self._kept, "untold": []}
-        elif method in TOLD:
+            answer, self._told["set_state"] = checked(unpack(sample), self.spec), (state,)
+        elif method == "tell_metrics" and "set_state" in self._told:
+            self._told["set_state"] = ({**self._told["set_state"][0], "untold": []},)
+        elif method in RESTORING:
             self._told[method] = args
-        elif method == "set_state":
-            self._kept = args[0]
         return answer
 
 

@@ -1,126 +1,161 @@
-"""The child's end of a worker's process: it answers one request at a time over a pipe.
+"""What the process of a rollout worker answers, and how its samples travel.
 
-On another pipe it writes where it stands when it has hung for too long.
+Their episodes are told apart from them: a child that is slow to tell them holds up nobody. The
+child keeps them until it is asked for them, also in its state, so that they are told once whatever
+becomes of it. Observations may be compressed with LZ4; what is expanded equals what was compressed,
+to the bit.
 """
 
-import faulthandler
-import multiprocessing
-import signal
-import traceback
-from collections.abc import Callable, Mapping
-from multiprocessing import connection
-from typing import Any, Protocol, TypeAlias, TypeVar
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar, NamedTuple
+
+import lz4.frame
+import numpy as np
+from numpy.typing import NDArray
 
 from trainables.core import rng
-from trainables.core.processes import Parent, die_with_parent, ignore_terminal_signals, leave
-from trainables.core.resources import ResourcesConfig, limit_child
-from trainables.rollout.access import apply_packed
+from trainables.core.child import ChildProcess, Patience
+from trainables.policies.actor import Weights
+from trainables.rollout import access
+from trainables.rollout.batch import Sample
+from trainables.rollout.metrics import RolloutMetrics
+from trainables.rollout.worker import RolloutWorker
+from trainables.rollout.worker_spec import WorkerSpec
 
-Pipe: TypeAlias = "connection.Connection[Any, Any]"
-
-
-class ChildSpec(Protocol):
-    """What a child builds its worker from; it travels there."""
-
-    @property
-    def seed(self) -> int:
-        """Seed of the trial's streams."""
-
-    @property
-    def index(self) -> int:
-        """Which child of its kind."""
-
-    @property
-    def role(self) -> str:
-        """How errors call the child."""
-
-    @property
-    def timeout_key(self) -> str:
-        """The setting that says how long it may take to answer."""
-
-    @property
-    def resources(self) -> ResourcesConfig:
-        """Its variables and its quota of memory."""
+Array = NDArray[Any]
 
 
-Spec = TypeVar("Spec", bound=ChildSpec)
+class WorkerServer:
+    """All that a rollout worker's process can be asked for.
 
+    Args:
+        spec: what the worker is made from.
+    """
 
-class _ChildWorker:
-    """What a request may call: the worker, and the global streams of its process."""
+    worker_class: ClassVar[type[RolloutWorker]] = RolloutWorker
 
-    def __init__(self, spec: Spec, build: Callable[[Spec], Any]) -> None:
+    def __init__(self, spec: WorkerSpec) -> None:
         # Environments may draw from the global streams; in a child these are the worker's own.
         rng.seed_global(spec.seed, "worker", spec.index, "global")
-        self._worker = build(spec)
+        self.worker = self.worker_class(spec)
+        self._compress = spec.sampling.compress_observations
+        self._untold: list[RolloutMetrics] = []
 
-    def __getattr__(self, method: str) -> Any:
-        """Whatever else the worker can be asked for."""
-        return getattr(self._worker, method)
+    def sample(self) -> Any:
+        """A sample without episodes; anything else as it is, for the parent to refuse.
 
-    def apply_packed(self, packed: bytes) -> bytes:
-        """The answer of a function of the worker."""
-        return apply_packed(self._worker, packed)
+        Where the trainer's callbacks will write into the episodes, they stay with their rows.
+        """
+        sample: object = self.worker.sample()
+        if not isinstance(sample, Sample):
+            return sample
+        if not any(sample.trajectories):
+            self._untold += sample.episodes
+            sample = replace(sample, episodes=[])
+        return pack(sample, self._compress == "bulk") if self._compress else sample
 
     def sample_with_state(self) -> tuple[Any, dict[str, Any]]:
         """A sample, and the state after it."""
-        return self._worker.sample(), self.get_state()
+        return self.sample(), self.get_state()
 
-    def iterate_with_state(self, *request: Any) -> tuple[Any, dict[str, Any]]:
-        """What a rank learnt, and the state after it."""
-        return self._worker.iterate(*request), self.get_state()
+    def tell_metrics(self) -> list[RolloutMetrics]:
+        """The episodes that have not been told yet, in the order of their end."""
+        told, self._untold = self._untold, []
+        return told
+
+    def sync(self, weights: Weights, filters: Mapping[str, Any]) -> None:
+        """Give the learner's weights and the merged filters to the worker."""
+        self.worker.sync(weights, filters)
+
+    def set_global_vars(self, global_vars: Mapping[str, Any]) -> None:
+        """Tell the worker and its policy."""
+        self.worker.set_global_vars(global_vars)
+
+    def apply_packed(self, packed: bytes) -> bytes:
+        """The answer of a function of the worker."""
+        return access.apply_packed(self.worker, packed)
 
     def get_state(self) -> dict[str, Any]:
-        """The worker's state and entry ``global_streams``."""
-        return {**self._worker.get_state(), "global_streams": rng.capture_global()}
+        """The worker's state; ``untold``, the episodes not told yet; ``global_streams``."""
+        untold = as_data(self._untold)
+        state = {**self.worker.get_state(), "untold": untold}
+        return {**state, "global_streams": rng.capture_global()}
 
     def set_state(self, state: Mapping[str, Any]) -> None:
         """Take back what `get_state` gave."""
-        self._worker.set_state(state)
+        self._untold = [RolloutMetrics(**one) for one in state["untold"]]
+        self.worker.set_state(state)
         rng.restore_global(state["global_streams"])
 
-
-def serve(
-    pipe: Pipe, stack: Pipe, spec: Spec, build: Callable[[Spec], Any], parent: Parent
-) -> None:
-    """Answer requests until one asks to close, or nobody is left to ask.
-
-    Args:
-        pipe: carries (number, method, arguments) here and (number, kind, answer) back.
-        stack: takes where the threads are, when SIGUSR1 comes.
-        spec: what the worker is built from, at the first request.
-        build: makes the worker from it.
-        parent: this process ends with it.
-    """
-    faulthandler.register(signal.SIGUSR1, file=stack.fileno())
-    ignore_terminal_signals()
-    die_with_parent(parent)
-    # A daemon may start no processes, but environments may be ones; they die with this one anyway.
-    multiprocessing.current_process()._config["daemon"] = False  # type: ignore[attr-defined]
-    limit_child(spec.resources.memory_per_worker)
-    worker: _ChildWorker | None = None
-    while True:
-        try:
-            number, method, args = pipe.recv()
-        except EOFError:
-            return
-        try:
-            worker = worker or _ChildWorker(spec, build)
-            answer = (number, "ok", getattr(worker, method)(*args))
-        except Exception as error:  # noqa: BLE001 whatever it is, the parent must hear of it
-            answer = (number, "error", _told(error, spec))
-        pipe.send(answer)
-        if method == "close":
-            leave()
+    def end(self) -> None:
+        """Close the worker; the process ends."""
+        self.worker.close()
 
 
-def _told(error: BaseException, spec: ChildSpec) -> tuple[str, str, str]:
-    """Kind, message and traceback; with the quota where memory ran out, however deep down."""
-    message = str(error)
-    cause: BaseException | None = error
-    while cause is not None:
-        if isinstance(cause, MemoryError):
-            message += f"; memory_per_worker: {spec.resources.memory_per_worker} bytes, 0: no limit"
-            break
-        cause = cause.__cause__
-    return type(error).__name__, message, traceback.format_exc()
+def start_worker(
+    spec: WorkerSpec, patience: Patience, server: type[WorkerServer] = WorkerServer
+) -> ChildProcess:
+    """A process that answers for the worker of this spec."""
+    name = f"rollout worker {spec.index}"
+    return ChildProcess(name, server, (spec,), patience, spec.resources, spec.logs)
+
+
+def as_data(episodes: list[RolloutMetrics]) -> list[dict[str, Any]]:
+    """Episodes as plain data."""
+    return [
+        {
+            **one._asdict(),
+            "custom_metrics": one.custom_metrics and dict(one.custom_metrics),
+            "hist_data": one.hist_data and dict(one.hist_data),
+        }
+        for one in episodes
+    ]
+
+
+class Packed(NamedTuple):
+    """A compressed array."""
+
+    dtype: str
+    shape: tuple[int, ...]
+    frames: list[bytes]
+    """LZ4 frames that make its bytes, one after the other."""
+
+
+@dataclass(frozen=True)
+class PackedSample:
+    """A sample whose observations stand beside it."""
+
+    sample: Sample
+    """Its fragments hold no observations."""
+    observations: list[Packed]
+    """Of each fragment."""
+
+
+def pack(sample: Sample, bulk: bool) -> PackedSample:
+    """Compress the observations of every fragment, each as a whole (`bulk`) or row by row."""
+    packed = [_packed(fragment.observations, bulk) for fragment in sample.fragments]
+    none = np.zeros((0, 0, 0), dtype=np.float32)
+    emptied = [replace(fragment, observations=none) for fragment in sample.fragments]
+    return PackedSample(replace(sample, fragments=emptied), packed)
+
+
+def unpack(answer: Any) -> Any:
+    """The sample with its observations again; anything but a `PackedSample` as it is."""
+    if not isinstance(answer, PackedSample):
+        return answer
+    pairs = zip(answer.sample.fragments, answer.observations, strict=True)
+    fragments = [replace(fragment, observations=_unpacked(one)) for fragment, one in pairs]
+    return replace(answer.sample, fragments=fragments)
+
+
+def _packed(array: Array, bulk: bool) -> Packed:
+    parts = [array] if bulk else array.reshape(-1, *array.shape[2:])
+    frames = [lz4.frame.compress(part.tobytes()) for part in parts]
+    return Packed(array.dtype.str, array.shape, frames)
+
+
+def _unpacked(packed: Packed) -> Array:
+    # A bytearray, because torch wants arrays that may be written.
+    data = bytearray(b"".join(lz4.frame.decompress(frame) for frame in packed.frames))
+    return np.frombuffer(data, dtype=packed.dtype).reshape(packed.shape)

@@ -1,28 +1,22 @@
-"""Rollout workers in child processes; one that failed is replaced, or left out, if so set.
-
-Whatever they return stands in the order of their indices, never of arrival.
-"""
+"""Rollout workers in child processes; one that failed is replaced, or left out, if so set."""
 
 import logging
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, TypeVar
+from typing import Any
 
-from trainables.errors import ConfigError, TrainableError, WorkerError
-from trainables.policies.actor import Weights
-from trainables.rollout import access
+from trainables.errors import TrainableError, WorkerError
 from trainables.rollout.batch import Sample
 from trainables.rollout.metrics import RolloutMetrics
 from trainables.rollout.remote.recovery import RecoveryConfig, SupervisedWorker
-from trainables.rollout.worker import RolloutWorker
+from trainables.rollout.worker_set import Arguments, WorkerSet, require_as_many, same
 from trainables.rollout.worker_spec import WorkerSpec
 
 logger = logging.getLogger(__name__)
-T = TypeVar("T")
 
 
-class ChildWorkers:
+class ChildWorkers(WorkerSet):
     """Workers in child processes, indices 0 … k-1.
 
     Those that failed and were left out have no answers and no state (None in `get_state`).
@@ -55,23 +49,19 @@ class ChildWorkers:
         Its episodes are told after it, so that a child that is slow to tell them holds up nobody;
         late ones come with the next sample.
         """
-        samples: dict[int, Sample] = self._ask("sample", lambda _: ())
+        samples: dict[int, Sample] = self._ask("sample", same())
         for child in self._children:
             child.send("tell_metrics")
         until = time.monotonic() + self._metrics_timeout_s
         told = self._answers(lambda child: child.metrics(max(0.0, until - time.monotonic())))
         return [_with_metrics(one, told.get(index, [])) for index, one in samples.items()]
 
-    def sync(self, weights: Weights, filters: Mapping[str, Any]) -> None:
-        """Give the learner's weights and the merged filters to each worker."""
-        self._ask("sync", lambda _: (weights, filters))
-
-    def get_state(self) -> list[dict[str, Any] | None]:
+    def get_state(self) -> list[Any]:
         """The state of each worker; None for one that was left out."""
-        states = self._ask("get_state", lambda _: ())
+        states = self._ask("get_state", same())
         return [states.get(index) for index in range(len(self._specs))]
 
-    def set_state(self, states: Sequence[Mapping[str, Any] | None]) -> None:
+    def set_state(self, states: Sequence[Any]) -> None:
         """Take back what `get_state` gave, with as many workers as there were then.
 
         Those that had been left out are left out again, those that were left out since come back.
@@ -82,32 +72,7 @@ class ChildWorkers:
         there = {child.spec.index for child in self._children}
         back = [s for s in self._specs if states[s.index] is not None and s.index not in there]
         self._start(back)
-        self._ask("set_state", lambda index: (states[index],))
-
-    def healthy(self) -> int:
-        """Child processes that answered last."""
-        return len(self._children)
-
-    def set_global_vars(self, global_vars: Mapping[str, Any]) -> None:
-        """Tell each worker and its policy."""
-        self._ask("set_global_vars", lambda _: (global_vars,))
-
-    def foreach_worker(self, function: Callable[[RolloutWorker], T]) -> list[T]:
-        """``function(worker)`` of each, at the same time, in worker order."""
-        packed = access.pack(function)
-        answers = self._ask("apply_packed", lambda _: (packed,))
-        return [access.unpack(index, answer) for index, answer in answers.items()]
-
-    def pids(self) -> list[int]:
-        """Of the children, by index."""
-        return [child.pid for child in self._children]
-
-    def close(self) -> None:
-        """End them all, at the same time."""
-        for child in self._children:
-            child.ask_to_end()
-        for child in self._children:
-            child.close()
+        super().set_state(states)
 
     def _start(self, specs: Iterable[WorkerSpec]) -> None:
         """Add children, each of which is ours as soon as it is there."""
@@ -115,8 +80,8 @@ class ChildWorkers:
             self._children.append(SupervisedWorker(spec, self._recovery))
         self._children.sort(key=lambda child: child.spec.index)
 
-    def _ask(self, method: str, args: Callable[[int], tuple[Any, ...]]) -> dict[int, Any]:
-        """Index → answer, in worker order; all are read before an error is raised."""
+    def _ask(self, method: str, args: Arguments) -> dict[int, Any]:
+        """All answers are read before an error is raised."""
         if not self._children:
             raise self._none_left(None)
         for child in self._children:
@@ -184,22 +149,3 @@ def _with_metrics(sample: Sample, episodes: list[RolloutMetrics] | None) -> Samp
     if episodes is None:
         return replace(sample, late=True)
     return replace(sample, episodes=[*episodes, *sample.episodes])
-
-
-def require_as_many(states: Sequence[Any], workers: int) -> None:
-    """Refuse states of more or fewer workers than there are: some would be lost or begin anew.
-
-    Args:
-        states: of the workers of a checkpoint.
-        workers: child processes; 0: there is the trainer's own worker.
-
-    Raises:
-        ConfigError: the setting is not that of the checkpoint.
-    """
-    if len(states) != max(1, workers):
-        raise ConfigError(
-            "num_workers",
-            workers,
-            f"{len(states)}, as in the checkpoint",
-            "each worker goes on where it was",
-        )

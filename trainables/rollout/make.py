@@ -1,0 +1,52 @@
+"""Makes the rollout workers that the settings ask for."""
+
+from dataclasses import replace
+
+from pydantic import Field
+
+from trainables.core.resources import WorkerCount
+from trainables.core.settings import LONGEST_WAIT_S, Section
+from trainables.envs.make import for_children
+from trainables.rollout.progress import MetricsConfig
+from trainables.rollout.ranks.group import RankGroup
+from trainables.rollout.remote.recovery import RecoveryConfig
+from trainables.rollout.remote.worker_set import ChildWorkers
+from trainables.rollout.worker_set import LocalWorkers, WorkerSet
+from trainables.rollout.worker_spec import WorkerSpec
+
+
+class WorkersConfig(Section):
+    """Where experience is collected."""
+
+    num_workers: WorkerCount = Field(
+        default=0,
+        description="Child processes that collect; 0: the trainer's own process does.",
+    )
+    data_parallel: bool = Field(
+        default=False,
+        description="Each child learns from its own sample; gradients are averaged over all.",
+    )
+    data_parallel_timeout_s: float = Field(
+        default=300.0,
+        gt=0,
+        le=LONGEST_WAIT_S,
+        description="Seconds that a child waits for the others in one exchange of gradients, and "
+        "that the trainer waits for a child that it only tells something.",
+    )
+
+
+def make_workers(
+    spec: WorkerSpec,
+    config: WorkersConfig,
+    recovery: RecoveryConfig,
+    metrics: MetricsConfig | None = None,
+) -> WorkerSet:
+    """The workers that the settings ask for, made from `spec` but for their index."""
+    if config.num_workers == 0:
+        return LocalWorkers(spec)
+    spec = replace(spec, environment=for_children(spec.environment))
+    specs = [replace(spec, index=i) for i in range(config.num_workers)]
+    if config.data_parallel:
+        return RankGroup(specs, recovery, config.data_parallel_timeout_s)
+    timeout_s = (metrics or MetricsConfig()).collect_metrics_timeout
+    return ChildWorkers(specs, recovery, timeout_s)
