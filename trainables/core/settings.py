@@ -7,11 +7,11 @@ dict with the classic names (``lr``, ``num_workers``); `parse` finds the section
 
 import copy
 import re
+import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, TypeGuard, TypeVar, get_args
 
-import numpy as np
 from pydantic import BaseModel, ConfigDict, ValidationError
 from pydantic_core import ErrorDetails
 
@@ -207,7 +207,8 @@ def _preset(model: type[Settings], section: str) -> dict[str, Any]:
 
 def _plain(value: Any) -> Any:
     """Numbers of numpy as Python's, however deep they stand: they are what people compute with."""
-    if isinstance(value, np.generic):
+    numpy = sys.modules.get("numpy")  # not imported only to look for what then cannot be there
+    if numpy is not None and isinstance(value, numpy.generic):
         return value.item()
     if isinstance(value, Mapping):
         return {key: _plain(one) for key, one in value.items()}
