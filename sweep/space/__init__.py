@@ -114,7 +114,7 @@ class Space:
         space = cls({entry.name: reader.read(entry, below) for entry in entries}, raw, below)
         checks.check(space.parameters, below)
         for corner in (0.0, 1.0):  # no expression may fail at the lowest or the highest values
-            space.resolve(lambda _, domain, corner=corner: domain.at(corner))
+            space.resolve(partial(_at, corner))
         return space.forbid(forbid, whole) if forbid else space
 
     def forbid(self, forbid: Sequence[Any], where: Source) -> "Space":
@@ -301,6 +301,10 @@ class Space:
             "a finite number or text everywhere in the space",
             problem=f"{text!r} {error}" + (f", at {at}" if at else ""),
         )
+
+
+def _at(quantile: float, _name: str, domain: Domain) -> Any:
+    return domain.at(quantile)
 
 
 def _sample(stream: np.random.Generator, _name: str, domain: Domain) -> Any:

@@ -146,13 +146,13 @@ def check_against(
         )
 
 
-def _clash(config: Mapping[str, Any], parts: list[str]) -> tuple[tuple[str, ...], Any] | None:
-    """Path and value in `config` that stand where `parts` leads, or in its way."""
+def _clash(config: Mapping[str, Any], names: list[str]) -> tuple[tuple[str, ...], Any] | None:
+    """Path and value in `config` that stand where `names` leads, or in its way."""
     inner: Any = config
-    for end, part in enumerate(parts, start=1):
+    for end, part in enumerate(names, start=1):
         if part not in inner:
             return None
         inner = inner[part]
-        if end == len(parts) or not isinstance(inner, Mapping):
-            return tuple(parts[:end]), inner
+        if end == len(names) or not isinstance(inner, Mapping):
+            return tuple(names[:end]), inner
     return None

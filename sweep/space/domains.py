@@ -8,7 +8,7 @@
 
 Every bound is included. A number with ``step`` is one of low, low + step, … high; with ``log`` its
 logarithm is what is spread evenly, and a step rounds it to the nearest of these. A `Choice` or
-`Ordinal` holds plain JSON data; its values are told apart by their canonical JSON.
+`Ordinal` holds plain JSON data; two values differ if their canonical JSON does.
 """
 
 import math
@@ -155,8 +155,8 @@ class _Listed:
 
     @cached_property
     def index(self) -> dict[str, int]:
-        """Canonical JSON → place of the value, from 0."""
-        return {key: place for place, key in enumerate(self.by_key)}
+        """Canonical JSON → index of the value, from 0."""
+        return {key: index for index, key in enumerate(self.by_key)}
 
     def contains(self, value: Any) -> bool:
         """Whether `value` may be proposed; 1, 1.0 and true are three values."""
@@ -170,7 +170,7 @@ class _Listed:
         return len(self.values)
 
     def nth(self, index: int) -> Any:
-        """The value at a place, from 0."""
+        """The value at an index, from 0."""
         return self.values[index]
 
 
@@ -185,8 +185,7 @@ class Choice(_Listed):
         """The value at `quantile`, 0 … 1; each has a stretch of the length of its weight."""
         if self.weights is None:
             return self.values[_index(quantile, len(self.values))]
-        place = bisect_right(self.ends, quantile)
-        return self.values[min(place, len(self.values) - 1)]
+        return self.values[min(bisect_right(self.ends, quantile), len(self.values) - 1)]
 
     @cached_property
     def ends(self) -> tuple[float, ...]:
