@@ -107,7 +107,7 @@ def resolve(spec: SweepSpec, paths: Sequence[str], new: bool = False) -> Resolve
 
 @contextlib.contextmanager
 def _written_at(spec: SweepSpec, *path: str | int) -> Iterator[None]:
-    """A mistake that a plugin finds is answered with the place in the spec."""
+    """Answer a mistake that a plugin finds with the line of the spec."""
     try:
         yield
     except UnknownName as error:
@@ -154,7 +154,7 @@ def create(
 
 
 def _widen(launch: "Launch", spec: SweepSpec) -> SweepSpec:
-    """The spec with the wider space that was asked for."""
+    """The spec with the wider space of `--space`."""
     if launch.space is None:
         return spec
     space = space_file.read(launch.space, spec)
@@ -166,7 +166,7 @@ def _widen(launch: "Launch", spec: SweepSpec) -> SweepSpec:
 
 
 def _measured(launch: "Launch", ledger: Ledger, spec: SweepSpec) -> SweepSpec:
-    """The spec with the metric that was asked for."""
+    """The spec with the metric of `--metric`."""
     if launch.metric in (None, spec.metric):
         return spec
     asked = Override.of_option("metric", launch.metric)
@@ -175,7 +175,7 @@ def _measured(launch: "Launch", ledger: Ledger, spec: SweepSpec) -> SweepSpec:
 
 @dataclass(frozen=True)
 class Launch:
-    """What a person asked for when starting or resuming a sweep."""
+    """With what options a sweep is started or resumed."""
 
     folder: Folder
     slots: int
@@ -210,7 +210,7 @@ class Launch:
 def opened(
     launch: Launch, make_pool: Callable[[int], Pool] | None = None
 ) -> Iterator[tuple[DriverContext, list[str]]]:
-    """The parts of a driver for an existing sweep, under its lock, in a new term; and warnings.
+    """What a driver of an existing sweep needs, under its lock, in a new term; and warnings.
 
     What an earlier driver left running is closed as interrupted, and files that no row names are
     deleted. The pool is closed at the end; `make_pool` makes another one than is named, from the
@@ -360,14 +360,14 @@ def check_samples(spec: SweepSpec, check_config: Callable[[Mapping[str, Any]], N
 
 
 def _refusal(error: ConfigError, source: Source, space: Space) -> Exception:
-    """The trainable's refusal with its place in the spec: in ``space`` if the key is searched."""
-    parts = error.place.split(".")
-    for end in range(len(parts), 0, -1):
-        name = ".".join(parts[:end])
+    """The trainable's refusal at its line of the spec, in ``space`` if the key is searched."""
+    names = error.place.split(".")
+    for end in range(len(names), 0, -1):
+        name = ".".join(names[:end])
         if name in space.parameters:
             path = ("space", *space.parameters[name].path)
             return source.refuse(path, error.value, error.allowed, error.hint)
-    return source.refuse(("config", *parts), error.value, error.allowed, error.hint)
+    return source.refuse(("config", *names), error.value, error.allowed, error.hint)
 
 
 # -------------------------------------------------------------------------------------------------

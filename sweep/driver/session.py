@@ -60,7 +60,7 @@ class View(Protocol):
 
 @dataclass(frozen=True)
 class RunRequest:
-    """What a person asked for."""
+    """What is launched, and for how long."""
 
     launch: Launch
     timeout_s: float | None = None

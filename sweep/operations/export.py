@@ -9,7 +9,7 @@ import contextlib
 import json
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -57,7 +57,10 @@ def export_model(folder: Folder, choice: Choice, out: Path) -> dict[str, Any]:
     cls = plugins.find_trainable(spec.trainable, provenance["paths"])
     lies = folder.trial(trial.number, replica.index)
     loaded = checkpoint_file.read(lies / saved.file, saved.digest)
-    context = (seed_of(spec.seed, trial.number, replica.index), replica.name)
+    seed = seed_of(spec.seed, trial.number, replica.index)
+    context = TrialContext(
+        seed, replica.name, replica.name, remembered=loaded.state.get("remembered", {})
+    )
     with arriving(out) as draft, _restored(cls, trial, context, loaded.state) as trainable:
         files = _export(trainable, choice.formats, draft)
         card = {
@@ -65,7 +68,7 @@ def export_model(folder: Folder, choice: Choice, out: Path) -> dict[str, Any]:
             "trainable": spec.trainable,
             "trial": trial.number,
             "replica": replica.index,
-            "seed": context[0],
+            "seed": seed,
             "seeds": len(trial.replicas),
             "metric": spec.metric,
             "mode": spec.mode,
@@ -117,13 +120,10 @@ def _find_checkpoint(replica: Replica, wanted: str) -> Saved:
 
 @contextlib.contextmanager
 def _restored(
-    cls: type[Trainable], trial: Trial, context: tuple[int, str], state: Mapping[str, Any]
+    cls: type[Trainable], trial: Trial, context: TrialContext, state: Mapping[str, Any]
 ) -> Iterator[Trainable]:
-    seed, name = context
     with tempfile.TemporaryDirectory(prefix="sweep-export-") as scratch:
-        remembered = state.get("remembered", {})
-        told = TrialContext(seed, name, name, Path(scratch), remembered=remembered)
-        trainable = cls(trial.config, told)
+        trainable = cls(trial.config, replace(context, logdir=Path(scratch)))
         try:
             trainable.set_state(state)
             yield trainable
@@ -139,10 +139,8 @@ def _export(trainable: Trainable, formats: Sequence[str], draft: Path) -> dict[s
         raise UsageError(f"export-model: {error}") from error
     except TrainableError as error:
         raise UsageError(f"export-model: the model was not exported: {error}") from error
-    return {
-        name: Path(path).resolve().relative_to(draft.resolve()).as_posix()
-        for name, path in paths.items()
-    }
+    root = draft.resolve()
+    return {name: Path(p).resolve().relative_to(root).as_posix() for name, p in paths.items()}
 
 
 def _describe(trainable: Trainable) -> dict[str, Any]:

@@ -29,7 +29,7 @@ from sweep.ledger.codec import DecodeError, from_body, read_row, shown
 from sweep.ledger.tables import STRANGE, is_away, reading
 
 # -------------------------------------------------------------------------------------------------
-# What can be wrong with a sweep's files, as plain data that is told, repaired and tested alike.
+# What can be wrong with a sweep's files, as plain data for messages, repairs and tests.
 
 
 class Remedy(StrEnum):
@@ -76,11 +76,11 @@ class Finding:
     """What could not be compared, and why."""
 
 
-Place = tuple[int, int]
+ReplicaKey = tuple[int, int]
 """Trial and replica."""
 
-#: What pages that were damaged may read as; more of it says nothing more.
-MOST_PAGES_TOLD = 5
+#: Damaged pages that are listed; more of them say nothing more.
+MOST_PAGES = 5
 
 
 class Replayed:
@@ -90,11 +90,11 @@ class Replayed:
         self.damages: list[Damage] = []
         self.last = 0
         """The number of the last event."""
-        self.statuses: dict[Place, Status] = {}
+        self.statuses: dict[ReplicaKey, Status] = {}
         self.slices: dict[int, Closed] = {}
         """Event number → the slice that ended there."""
         self._trials = 0
-        self._births: dict[Place, int] = {}
+        self._births: dict[ReplicaKey, int] = {}
         self._term = 0
 
     def replay(self, rows: Iterable[tuple[int, object, object, object]]) -> None:
@@ -102,20 +102,20 @@ class Replayed:
         for k, said, kind, body in rows:
             term = said if isinstance(said, int) else -1
             if k != self.last + 1:
-                self._tell(k, f"follows event {self.last}: events between them are missing")
+                self._note(k, f"follows event {self.last}: events between them are missing")
             if term < self._term:
-                self._tell(k, f"is of term {term}, after term {self._term} had begun")
+                self._note(k, f"is of term {term}, after term {self._term} had begun")
             self.last, self._term = k, max(term, self._term)
             try:
                 event = from_body(kind, body)
             except DecodeError as error:
-                self._tell(k, f"cannot be read ({error})")
+                self._note(k, f"cannot be read ({error})")
             else:
                 self._follow(k, event)
 
-    def first_iteration(self, place: Place) -> int:
+    def first_iteration(self, key: ReplicaKey) -> int:
         """The first that the replica itself trains."""
-        return self._births.get(place, 0) + 1
+        return self._births.get(key, 0) + 1
 
     def _follow(self, k: int, event: Event) -> None:
         match event:
@@ -130,26 +130,26 @@ class Replayed:
             case FinalEvaluationBegan():
                 for trial in event.trials:
                     if (trial, 0) not in self.statuses:
-                        self._tell(k, f"tests trial {trial}, which no event makes")
+                        self._note(k, f"tests trial {trial}, which no event makes")
 
     def _create(self, k: int, event: Created) -> None:
         if event.trial != self._trials:
-            self._tell(k, f"makes trial {event.trial}, and there are {self._trials} before it")
+            self._note(k, f"makes trial {event.trial}, and there are {self._trials} before it")
         self._trials = event.trial + 1
         for index in range(event.replicas):
             self.statuses[event.trial, index] = Status.WAITING
         for index, birth in enumerate(event.births):
             self._births[event.trial, index] = birth.saved.iteration
 
-    def _move(self, k: int, place: Place, status: Status) -> None:
-        was = self.statuses.get(place)
-        if was is None and (place[0], 0) not in self.statuses:
-            self._tell(k, f"is about trial {place[0]}, which no event makes")
+    def _move(self, k: int, key: ReplicaKey, status: Status) -> None:
+        was = self.statuses.get(key)
+        if was is None and (key[0], 0) not in self.statuses:
+            self._note(k, f"is about trial {key[0]}, which no event makes")
         elif status not in MOVES[was or Status.WAITING]:
-            self._tell(k, f"trial {place[0]}: {was} may not become {status}")
-        self.statuses[place] = status
+            self._note(k, f"trial {key[0]}: {was} may not become {status}")
+        self.statuses[key] = status
 
-    def _tell(self, k: int, problem: str) -> None:
+    def _note(self, k: int, problem: str) -> None:
         self.damages.append(Damage("ledger", f"event {k}", problem))
 
 
@@ -178,7 +178,7 @@ def replay(path: Path) -> Replayed:
 def _pages(database: sqlite3.Connection) -> list[Damage]:
     for kind, name in database.execute(STRANGE):
         return [Damage("ledger", name, f"is a {kind}, which no driver makes")]
-    found = [text for (text,) in database.execute(f"PRAGMA integrity_check({MOST_PAGES_TOLD})")]
+    found = [text for (text,) in database.execute(f"PRAGMA integrity_check({MOST_PAGES})")]
     return [] if found == ["ok"] else [Damage("ledger", "pages", text) for text in found]
 
 
@@ -218,55 +218,58 @@ def _replay(database: sqlite3.Connection) -> Replayed:
 
 def _statuses(database: sqlite3.Connection, replayed: Replayed) -> Iterator[Damage]:
     standing = {(t, r): s for t, r, s in database.execute("SELECT * FROM replicas")}
-    for place in sorted(standing.keys() | replayed.statuses.keys(), key=str):
-        seen, due = standing.get(place), replayed.statuses.get(place)
+    for key in sorted(standing.keys() | replayed.statuses.keys(), key=str):
+        seen, due = standing.get(key), replayed.statuses.get(key)
         if seen != due:
             problem = f"stands as {str(seen or 'nothing')[:40]}, its events say {due or 'nothing'}"
-            yield Damage("statuses", _name(place), problem, Remedy.STATUSES)
+            yield Damage("statuses", _name(key), problem, Remedy.STATUSES)
 
 
 def _results(database: sqlite3.Connection, replayed: Replayed) -> Iterator[Damage]:
     """Each row must be of a slice that ended, and rows must reach as far as checkpoints do."""
-    present: dict[Place, set[int]] = {}
+    present: dict[ReplicaKey, set[int]] = {}
     yield from _rows(database, replayed, "superseded", {})
     yield from _rows(database, replayed, "results", present)
     yield from _gaps(replayed, present)
 
 
 def _rows(
-    database: sqlite3.Connection, replayed: Replayed, table: str, present: dict[Place, set[int]]
+    database: sqlite3.Connection,
+    replayed: Replayed,
+    table: str,
+    present: dict[ReplicaKey, set[int]],
 ) -> Iterator[Damage]:
     """The rows of a table of results, whose iterations go into `present`."""
     query = f"SELECT trial, replica, iteration, k, metrics FROM {table} ORDER BY 1, 2, 3"  # noqa: S608 ours
     for trial, replica, iteration, k, metrics in database.execute(query):
-        place, closed = (trial, replica), replayed.slices.get(k)
-        where = f"{_name(place)}, iteration {iteration}"
+        key, closed = (trial, replica), replayed.slices.get(k)
+        where = f"{_name(key)}, iteration {iteration}"
         try:
             row = read_row(iteration, metrics)
         except DecodeError as error:
             yield Damage("ledger", where, f"its result cannot be read ({error})")
             continue
-        present.setdefault(place, set()).add(row.iteration)
-        if closed is None or (closed.trial, closed.replica) != place:
+        present.setdefault(key, set()).add(row.iteration)
+        if closed is None or (closed.trial, closed.replica) != key:
             yield Damage("results", where, "no slice of this trial ended with it")
 
 
-def _gaps(replayed: Replayed, present: Mapping[Place, set[int]]) -> Iterator[Damage]:
+def _gaps(replayed: Replayed, present: Mapping[ReplicaKey, set[int]]) -> Iterator[Damage]:
     """Iterations up to a replica's newest checkpoint, or its newest result, that have none."""
-    reach: dict[Place, int] = {}
+    reach: dict[ReplicaKey, int] = {}
     for closed in replayed.slices.values():
-        place = (closed.trial, closed.replica)
-        reach[place] = max([closed.source, *(saved.iteration for saved in closed.saved)])
-    for place in sorted(reach):
-        first = replayed.first_iteration(place)
-        own = {iteration for iteration in present.get(place, ()) if iteration >= first}
-        missing = max([reach[place], *own]) + 1 - first - len(own)
+        key = (closed.trial, closed.replica)
+        reach[key] = max([closed.source, *(saved.iteration for saved in closed.saved)])
+    for key in sorted(reach):
+        first = replayed.first_iteration(key)
+        own = {iteration for iteration in present.get(key, ()) if iteration >= first}
+        missing = max([reach[key], *own]) + 1 - first - len(own)
         if missing > 0:
             gap = next(iteration for iteration in itertools.count(first) if iteration not in own)
             problem = f"{missing} iterations have no result, the first is {gap}"
-            yield Damage("results", _name(place), problem)
+            yield Damage("results", _name(key), problem)
 
 
-def _name(place: Place) -> str:
-    trial, replica = place
+def _name(key: ReplicaKey) -> str:
+    trial, replica = key
     return f"trial {trial}, replica {replica}" if replica else f"trial {trial}"

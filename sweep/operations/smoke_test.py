@@ -102,7 +102,7 @@ def smoke_test(
     Args:
         prepared: the spec and its plugins.
         longest_s: how long it may take in all.
-        tell: is told what it is at, in words.
+        tell: shows what it is at, in words.
         every_s: how often.
         clock: seconds.
 
@@ -178,14 +178,14 @@ class _Watch:
 
     def follow(self, tell: Callable[[str], None], every_s: float) -> SmokeTest:
         """What came of it, at its end or when its time is up."""
-        told = self.began
+        said_at = self.began
         try:
             while self.word.doing:
                 now = self.clock()
                 if now - self.began >= self.longest_s:
                     return self._cut_short(now)
-                if now - told >= every_s:
-                    told = now
+                if now - said_at >= every_s:
+                    said_at = now
                     tell(self._in_words(now))
                 self._listen(min(every_s, self.longest_s - (now - self.began)))
         finally:

@@ -241,7 +241,7 @@ def validation(
         prepared: the spec and its plugins.
         jobs: slots; None: as many as fit.
         longest_s: seconds that trying it out may take.
-        tell: is told what it is at.
+        tell: shows what it is at.
         every_s: how often.
     """
     seen = preview(prepared, jobs)

@@ -123,8 +123,8 @@ def _copies(where: TrackerContext) -> Finding:
         try:
             found = _differences(tracker, *behind[name])
         except Exception as error:  # noqa: BLE001 a store may fail in any way; the rest counts
-            told = without_password(str(error)) or type(error).__name__
-            notes.append(printable(f"{name} was not compared: {told.splitlines()[0]}"))
+            problem = without_password(str(error)) or type(error).__name__
+            notes.append(printable(f"{name} was not compared: {problem.splitlines()[0]}"))
         else:
             damages += [Damage(name, "copy", text, Remedy.SEND) for text in found]
     return Finding(tuple(damages), tuple(notes))

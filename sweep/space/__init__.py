@@ -28,7 +28,6 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
-from graphlib import TopologicalSorter
 from typing import TYPE_CHECKING, Any
 
 from sweep.errors import At, BadSpace, Source, SweepError
@@ -114,7 +113,9 @@ class Space:
         below = whole.below("space")
         entries = groups.entries(raw, reader.WORDS, below)
         space = cls({entry.name: reader.read(entry, below) for entry in entries}, raw, below)
-        checks.check(space)
+        checks.check(space.parameters, below)
+        for corner in (0.0, 1.0):  # no expression may fail at the lowest or the highest values
+            space.resolve(partial(_at, corner))
         return space.forbid(forbid, whole) if forbid else space
 
     def forbid(self, forbid: Sequence[Any], where: Source) -> "Space":
@@ -205,7 +206,7 @@ class Space:
 
     def check_against(self, config: Mapping[str, Any]) -> None:
         """Raise BadConfig where `config` sets what the space sets too, or bars its way."""
-        checks.check_against(self, config)
+        checks.check_against(self.parameters, self.where, config)
 
     @staticmethod
     def nest(settings: Mapping[str, Any], base_config: Mapping[str, Any]) -> dict[str, Any]:
@@ -244,8 +245,7 @@ class Space:
     @cached_property
     def order(self) -> tuple[str, ...]:
         """All names, each after those that it needs."""
-        graph = {name: parameter.needs for name, parameter in self.parameters.items()}
-        return tuple(TopologicalSorter(graph).static_order())
+        return checks.in_order(self.parameters)
 
     def is_active(self, name: str, values: Mapping[str, Any]) -> bool:
         """Whether a parameter is there, when those before it have these values."""
@@ -302,6 +302,10 @@ class Space:
             "a finite number or text everywhere in the space",
             problem=f"{text!r} {error}" + (f", at {at}" if at else ""),
         )
+
+
+def _at(quantile: float, _name: str, domain: Domain) -> Any:
+    return domain.at(quantile)
 
 
 def _sample(stream: "np.random.Generator", _name: str, domain: Domain) -> Any:

@@ -1,12 +1,11 @@
-"""Checks of a whole space: names, needs, conditions, and that something is left of it."""
+"""Checks of a whole space: names, needs, conditions, and what a config sets beside it."""
 
-from collections.abc import Callable, Mapping
-from graphlib import CycleError
-from typing import Any, Protocol
+from collections.abc import Mapping
+from graphlib import CycleError, TopologicalSorter
+from typing import Any
 
 from sweep.errors import KeyPath, Source
 from sweep.space.conditions import Compared, Condition, OneOf
-from sweep.space.domains import Domain
 from sweep.space.parameters import Derived, Fixed, Parameter
 from sweep.space.values import choice_key
 from trainables.errors import nearest
@@ -15,32 +14,23 @@ from trainables.errors import nearest
 _SHOWN = 20
 
 
-class Checkable(Protocol):
-    """What the checks read of a space."""
+def check(parameters: Mapping[str, Parameter], where: Source) -> None:
+    """Raise BadSpace where parameters do not fit together.
 
-    @property
-    def parameters(self) -> Mapping[str, Parameter]:
-        """Parameters by name."""
-
-    @property
-    def where(self) -> Source:
-        """The source of the key ``space``."""
-
-    @property
-    def order(self) -> tuple[str, ...]:
-        """Names in an order in which each follows what it depends on."""
-
-    def resolve(self, suggest: Callable[[str, Domain], Any]) -> object:
-        """One point of the space."""
+    Args:
+        parameters: by name.
+        where: the source of the key ``space``.
+    """
+    for parameter in parameters.values():
+        _check_needs(parameter, parameters, where)
+    _check_order(parameters, where)
+    _check_names(parameters, where)
 
 
-def check(space: Checkable) -> None:
-    """Raise BadSpace where parameters do not fit together."""
-    for parameter in space.parameters.values():
-        _check_needs(space, parameter)
-    _check_order(space)
-    _check_names(space)
-    _check_corners(space)
+def in_order(parameters: Mapping[str, Parameter]) -> tuple[str, ...]:
+    """All names, each after those that it needs; CycleError where that cannot be."""
+    graph = {name: parameter.needs for name, parameter in parameters.items()}
+    return tuple(TopologicalSorter(graph).static_order())
 
 
 def check_known(
@@ -74,13 +64,13 @@ def check_name(
     raise where.refuse(path, name, f"a parameter of this space: {known}{more}", hint)
 
 
-def _check_needs(space: Checkable, parameter: Parameter) -> None:
+def _check_needs(parameter: Parameter, parameters: Mapping[str, Parameter], where: Source) -> None:
     path = parameter.path
     if isinstance(parameter.role, Derived):
         for name in parameter.role.expression.names:
-            check_name(name, space.parameters, (*path, "value"), space.where)
+            check_name(name, parameters, (*path, "value"), where)
     for condition in parameter.when:
-        check_known(condition, space.parameters, (*path, "when"), space.where)
+        check_known(condition, parameters, (*path, "when"), where)
 
 
 def _unreachable(parent: Parameter, value: Any, path: KeyPath, where: Source) -> Exception:
@@ -118,59 +108,51 @@ def _can_compare(parameter: Parameter, condition: Compared) -> bool:
     return any(condition.holds({parameter.name: value}) for value in values)
 
 
-def _check_order(space: Checkable) -> None:
+def _check_order(parameters: Mapping[str, Parameter], where: Source) -> None:
     try:
-        space.order  # noqa: B018 computing it is the check
+        in_order(parameters)
     except CycleError as error:
         circle = list(reversed(error.args[1]))
-        raise space.where.refuse(
-            space.parameters[circle[0]].path,
+        raise where.refuse(
+            parameters[circle[0]].path,
             " needs ".join(circle),
             "parameters that do not need themselves",
             "remove one of these when or value entries",
         ) from error
 
 
-def _check_names(space: Checkable) -> None:
-    for name, parameter in space.parameters.items():
-        parts = name.split(".")
-        for end in range(1, len(parts)):
-            outer = space.parameters.get(".".join(parts[:end]))
-            if outer is not None:
-                at = space.where.at(outer.path)
-                hint = f"{outer.name} stands at {at}; remove one of the two"
-                raise space.where.refuse(parameter.path, name, f"no name inside {outer.name}", hint)
+def _check_names(parameters: Mapping[str, Parameter], where: Source) -> None:
+    for name, parameter in parameters.items():
+        dots = [index for index, letter in enumerate(name) if letter == "."]
+        for outer in (parameters[name[:dot]] for dot in dots if name[:dot] in parameters):
+            hint = f"{outer.name} stands at {where.at(outer.path)}; remove one of the two"
+            raise where.refuse(parameter.path, name, f"no name inside {outer.name}", hint)
 
 
-def _check_corners(space: Checkable) -> None:
-    """Try the lowest and the highest values at once: no expression may fail there."""
-    space.resolve(lambda _, domain: domain.at(0.0))
-    space.resolve(lambda _, domain: domain.at(1.0))
-
-
-def check_against(space: Checkable, config: Mapping[str, Any]) -> None:
+def check_against(
+    parameters: Mapping[str, Parameter], where: Source, config: Mapping[str, Any]
+) -> None:
     """Raise BadConfig where `config` sets what the space sets too, or bars its way."""
-    whole = Source(space.where.file, space.where.marks)
-    for name, parameter in space.parameters.items():
+    for name, parameter in parameters.items():
         clash = None if parameter.hidden else _clash(config, name.split("."))
         if clash is None:
             continue
         path, value = clash
-        raise whole.refuse(
+        raise Source(where.file, where.marks).refuse(
             ("config", *path),
             value,
-            f"no value, since space sets {name} (at {space.where.at(parameter.path)})",
+            f"no value, since space sets {name} (at {where.at(parameter.path)})",
             f"remove one of the two; --set space.{name}=VALUE fixes a searched setting",
         )
 
 
-def _clash(config: Mapping[str, Any], parts: list[str]) -> tuple[tuple[str, ...], Any] | None:
-    """Path and value in `config` that stand where `parts` leads, or in its way."""
+def _clash(config: Mapping[str, Any], names: list[str]) -> tuple[tuple[str, ...], Any] | None:
+    """Path and value in `config` that stand where `names` leads, or in its way."""
     inner: Any = config
-    for end, part in enumerate(parts, start=1):
+    for end, part in enumerate(names, start=1):
         if part not in inner:
             return None
         inner = inner[part]
-        if end == len(parts) or not isinstance(inner, Mapping):
-            return tuple(parts[:end]), inner
+        if end == len(names) or not isinstance(inner, Mapping):
+            return tuple(names[:end]), inner
     return None

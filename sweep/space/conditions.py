@@ -32,16 +32,22 @@ _FORMS = '{parent: value}, {parent: [value, value]}, {parent: {">": 3}} or an ex
 
 
 @dataclass(frozen=True)
-class OneOf:
-    """The parameter has one of these values."""
+class _OfParent:
+    """It speaks of one parameter."""
 
     parent: str
-    values: tuple[Any, ...]
 
     @property
     def names(self) -> tuple[str, ...]:
         """The parameters that it speaks of."""
         return (self.parent,)
+
+
+@dataclass(frozen=True)
+class OneOf(_OfParent):
+    """The parameter has one of these values."""
+
+    values: tuple[Any, ...]
 
     def holds(self, values: Mapping[str, Any]) -> bool:
         """Whether it is true of `values`, which has all of `names`."""
@@ -53,17 +59,11 @@ class OneOf:
 
 
 @dataclass(frozen=True)
-class Compared:
+class Compared(_OfParent):
     """The parameter compares with a bound; text has no order."""
 
-    parent: str
     sign: str
     bound: Any
-
-    @property
-    def names(self) -> tuple[str, ...]:
-        """The parameters that it speaks of."""
-        return (self.parent,)
 
     def holds(self, values: Mapping[str, Any]) -> bool:
         """Whether it is true of `values`, which has all of `names`."""

@@ -8,7 +8,7 @@
 
 Every bound is included. A number with ``step`` is one of low, low + step, … high; with ``log`` its
 logarithm is what is spread evenly, and a step rounds it to the nearest of these. A `Choice` or
-`Ordinal` holds plain JSON data; its values are told apart by their canonical JSON.
+`Ordinal` holds plain JSON data; two values differ if their canonical JSON does.
 """
 
 import math
@@ -28,13 +28,13 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Float:
-    """Real numbers from `low` to `high`, both included."""
+class _Range:
+    """Numbers between two bounds, both included."""
 
-    low: float
-    high: float
+    low: Any
+    high: Any
     log: bool = False
-    step: float | None = None
+    step: Any = None
     """Distance between neighbours; None: every number between the bounds."""
 
     @cached_property
@@ -43,14 +43,34 @@ class Float:
         return None if self.step is None else between(self.low, self.high, self.step)
 
     @property
+    def edges(self) -> tuple[float, float]:
+        """From where to where a logarithm is drawn: the ends of a grid get a cell like others."""
+        if self.step is None:
+            return self.low, self.high
+        half = self.step / 2
+        low = max(self.low - half, self.low / 2) or self.low
+        return low, min(self.high + half, sys.float_info.max)
+
+    def describe(self) -> str:
+        """The domain in words."""
+        text = f"{self.low!r} to {self.high!r}, both included"
+        if self.log:
+            text = f"{text}, on a log scale"
+        return text if self.step in (None, 1) else f"{text}, in steps of {self.step!r}"
+
+
+@dataclass(frozen=True)
+class Float(_Range):
+    """Real numbers from `low` to `high`, both included."""
+
+    low: float
+    high: float
+    step: float | None = None
+
+    @property
     def rounded(self) -> bool:
         """Whether the logarithm is drawn evenly and then rounded to the grid."""
         return self.log and self.step is not None
-
-    @property
-    def edges(self) -> tuple[float, float]:
-        """From where to where a logarithm is drawn: the ends of a grid get a cell like others."""
-        return _edges(self.low, self.high, self.step)
 
     def contains(self, value: Any) -> bool:
         """Whether `value` may be proposed."""
@@ -80,30 +100,19 @@ class Float:
             return self.grid.nth(self.grid.nearest(value))
         return min(max(value, self.low), self.high)
 
-    def describe(self) -> str:
-        """The domain in words."""
-        return _describe(self.low, self.high, self.log, self.step)
-
 
 @dataclass(frozen=True)
-class Int:
+class Int(_Range):
     """Whole numbers from `low` to `high`, both included."""
 
     low: int
     high: int
-    log: bool = False
     step: int = 1
-    """Distance between neighbours."""
 
     @property
     def rounded(self) -> bool:
         """Whether the logarithm is drawn evenly and then rounded to every so many."""
         return self.log and self.step > 1
-
-    @property
-    def edges(self) -> tuple[float, float]:
-        """From where to where a logarithm is drawn: the ends get a cell like others."""
-        return _edges(self.low, self.high, self.step)
 
     def contains(self, value: Any) -> bool:
         """Whether `value` may be proposed; 1.0 and True are no whole numbers here."""
@@ -127,12 +136,11 @@ class Int:
 
     def snap(self, value: float) -> int:
         """The value of the domain that is nearest to a number."""
-        grid = between(self.low, self.high, self.step)
-        return self.nth(grid.nearest(value))
+        return self.nth(between(self.low, self.high, self.step).nearest(value))
 
     def describe(self) -> str:
         """The domain in words."""
-        return f"whole numbers {_describe(self.low, self.high, self.log, self.step)}"
+        return f"whole numbers {super().describe()}"
 
 
 @dataclass(frozen=True)
@@ -148,8 +156,8 @@ class _Listed:
 
     @cached_property
     def index(self) -> dict[str, int]:
-        """Canonical JSON → place of the value, from 0."""
-        return {key: place for place, key in enumerate(self.by_key)}
+        """Canonical JSON → index of the value, from 0."""
+        return {key: index for index, key in enumerate(self.by_key)}
 
     def contains(self, value: Any) -> bool:
         """Whether `value` may be proposed; 1, 1.0 and true are three values."""
@@ -163,7 +171,7 @@ class _Listed:
         return len(self.values)
 
     def nth(self, index: int) -> Any:
-        """The value at a place, from 0."""
+        """The value at an index, from 0."""
         return self.values[index]
 
 
@@ -178,8 +186,7 @@ class Choice(_Listed):
         """The value at `quantile`, 0 … 1; each has a stretch of the length of its weight."""
         if self.weights is None:
             return self.values[_index(quantile, len(self.values))]
-        place = bisect_right(self.ends, quantile)
-        return self.values[min(place, len(self.values) - 1)]
+        return self.values[min(bisect_right(self.ends, quantile), len(self.values) - 1)]
 
     @cached_property
     def ends(self) -> tuple[float, ...]:
@@ -231,16 +238,3 @@ def _between(low: float, high: float, quantile: float, log: bool) -> float:
         return low + quantile * (high - low)
     bottom, top = math.log(low), math.log(high)
     return math.exp(bottom + quantile * (top - bottom))
-
-
-def _edges(low: float, high: float, step: float | None) -> tuple[float, float]:
-    if step is None:
-        return low, high
-    return max(low - step / 2, low / 2) or low, min(high + step / 2, sys.float_info.max)
-
-
-def _describe(low: float, high: float, log: bool, step: float | None) -> str:
-    text = f"{low!r} to {high!r}, both included"
-    if log:
-        text = f"{text}, on a log scale"
-    return text if step in (None, 1) else f"{text}, in steps of {step!r}"

@@ -93,8 +93,8 @@ class Points:
                     break
                 index -= edge.times * edge.node.count
             if edge.times > 1:
-                place, index = divmod(index, edge.node.count)
-                proposed[name] = self._space.role(name).nth(place)
+                number, index = divmod(index, edge.node.count)
+                proposed[name] = self._space.role(name).nth(number)
             elif edge.value is not _ABSENT:
                 proposed[name] = edge.value
             node = edge.node
@@ -105,10 +105,10 @@ class Points:
     def _forward(self) -> list[list[_Node]]:
         """The nodes before each parameter; each is linked to those that may follow."""
         layers, states = [[self._root]], 0
-        for place, name in enumerate(self._names):
+        for position, name in enumerate(self._names):
             following: dict[str, _Node] = {}
             for node in layers[-1]:
-                node.edges = self._edges(place, name, node, following)
+                node.edges = self._edges(position, name, node, following)
                 states += len(node.edges)
                 if states > MOST_STATES:
                     raise self._space.where.refuse(
@@ -121,14 +121,14 @@ class Points:
         return layers
 
     def _edges(
-        self, place: int, name: str, node: _Node, following: dict[str, _Node]
+        self, position: int, name: str, node: _Node, following: dict[str, _Node]
     ) -> list[_Edge]:
         edges = []
         for value, times in self._alternatives(name, node.values):
             values = node.values if value is _ABSENT else {**node.values, name: value}
-            if self._is_forbidden(place, values):
+            if self._is_forbidden(position, values):
                 continue
-            kept = {n: v for n, v in values.items() if self._last_use.get(n, -1) > place}
+            kept = {n: v for n, v in values.items() if self._last_use.get(n, -1) > position}
             key = choice_key(kept)
             edges.append(_Edge(value, times, following.setdefault(key, _Node(kept))))
         return edges
@@ -153,8 +153,8 @@ class Points:
             return [(domain.nth(0), size)]
         return [(domain.nth(index), 1) for index in range(min(size, MOST_STATES + 1))]
 
-    def _is_forbidden(self, place: int, values: Mapping[str, Any]) -> bool:
-        return any(clause.holds(values) for clause in self._decided[place])
+    def _is_forbidden(self, position: int, values: Mapping[str, Any]) -> bool:
+        return any(clause.holds(values) for clause in self._decided[position])
 
     @cached_property
     def _decided(self) -> list[list[Any]]:
@@ -165,15 +165,15 @@ class Points:
         return found
 
     def _find_last_uses(self) -> dict[str, int]:
-        """Name → place of the last parameter or clause that asks for its value."""
+        """Name → position of the last parameter or clause that asks for its value."""
         last: dict[str, int] = {}
-        for place, name in enumerate(self._names):
+        for position, name in enumerate(self._names):
             for needed in self._space.parameters[name].needs:
-                last[needed] = place
-        for place, clauses in enumerate(self._decided):
+                last[needed] = position
+        for position, clauses in enumerate(self._decided):
             for clause in clauses:
                 for name in clause.names:
-                    last[name] = max(last.get(name, -1), place)
+                    last[name] = max(last.get(name, -1), position)
         return last
 
     def _count(self) -> None:
@@ -192,15 +192,15 @@ def _order(space: Space) -> list[str]:
 
     So what they need is soon forgotten.
     """
-    places = {name: place for place, name in enumerate(space.parameters)}
-    sorter = TopologicalSorter({name: space.parameters[name].needs for name in places})
+    positions = {name: position for position, name in enumerate(space.parameters)}
+    sorter = TopologicalSorter({name: space.parameters[name].needs for name in positions})
     sorter.prepare()
     ready: list[tuple[bool, int, str]] = []
     found: list[str] = []
     while sorter.is_active():
         for name in sorter.get_ready():
             alone = not space.parameters[name].needs
-            heapq.heappush(ready, (alone, places[name], name))
+            heapq.heappush(ready, (alone, positions[name], name))
         found.append(heapq.heappop(ready)[-1])
         sorter.done(found[-1])
     return found

@@ -1,7 +1,7 @@
 """When two values of plain data are the same.
 
-Python takes 1, 1.0 and True for equal, and cannot hash lists and mappings; canonical JSON tells all
-of them apart.
+Python takes 1, 1.0 and True for equal, and cannot hash lists and mappings; in canonical JSON all of
+them differ.
 """
 
 import json

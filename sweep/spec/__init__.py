@@ -42,8 +42,8 @@ from sweep.spec.objective import (
     LimitText,
     Mode,
     Score,
+    ScoreField,
     check_single,
-    read_score,
 )
 from sweep.spec.overrides import Override, apply_overrides
 from sweep.spec.searching import (
@@ -127,7 +127,7 @@ class SweepSpec(Settings):
         description="The result that is compared, a path with slashes."
     )
     mode: Mode = Field(description="Whether the least (min) or the greatest (max) metric is best.")
-    score: Annotated[Score, BeforeValidator(read_score), PlainSerializer(Score.written)] = Field(
+    score: ScoreField = Field(
         Score(), description="How a learning curve of the metric becomes one number."
     )
     objectives: dict[ResultPath, Mode] = Field(

@@ -1,31 +1,61 @@
 """What a spec compares trials by: the score of a curve, seeds together, further objectives."""
 
+import contextlib
 import math
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Annotated, Any, Literal, get_args
+from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import BeforeValidator, Field, PlainSerializer
+from pydantic import BeforeValidator, Field, PlainSerializer, ValidationError
 
 from sweep import stats
 from trainables.core.settings import Settings
 
+Mode = Literal["min", "max"]
+
+
+class _Worded(Settings):
+    """What a spec writes as a word, or as one word with a number: ``last``, ``{mean_last: 10}``."""
+
+    allowed: ClassVar[str]
+    with_number: ClassVar[tuple[str, str]]
+    """That word, and the field of its number."""
+    kind: str
+
+    @classmethod
+    def read(cls, raw: Any) -> Any:
+        """The fields for what stands in a spec."""
+        word, field = cls.with_number
+        if isinstance(raw, cls):
+            return raw
+        with contextlib.suppress(ValidationError):
+            if isinstance(raw, str) and raw != word:
+                return cls.model_validate({"kind": raw})
+            if isinstance(raw, Mapping) and list(raw) == [word]:
+                return cls.model_validate({"kind": word, field: raw[word]})
+        raise ValueError(cls.allowed)
+
+    def written(self) -> Any:
+        """It as it stands in a spec."""
+        word, field = self.with_number
+        return {word: getattr(self, field)} if self.kind == word else self.kind
+
+
 # -------------------------------------------------------------------------------------------------
 # The score of a trial: its learning curve as one number.
 #
-# score: last the newest value score: best the best value so far, by the sweep's mode score:
-# {mean_last: 10} the mean of the newest ten; of fewer, while there are fewer score: area the mean
-# of all values: the area under the curve, per iteration
-
-Mode = Literal["min", "max"]
-
-ALLOWED_SCORES = "last, best, area, or {mean_last: k} with k from 1 to 1000000"
+# score: last              the newest value
+# score: best              the best value so far, by the sweep's mode
+# score: {mean_last: 10}   the mean of the newest ten; of fewer, while there are fewer
+# score: area              the mean of all values: the area under the curve, per iteration
 
 
-class Score(Settings):
+class Score(_Worded):
     """Which number of the learning curve counts."""
 
+    allowed = "last, best, area, or {mean_last: k} with k from 1 to 1000000"
+    with_number = ("mean_last", "k")
     kind: Literal["last", "best", "mean_last", "area"] = Field(
         "last", description="How the values of the metric become one number."
     )
@@ -52,42 +82,28 @@ class Score(Settings):
             return None
         return stats.mean(counted)
 
-    def written(self) -> Any:
-        """The score as it stands in a spec."""
-        return {"mean_last": self.k} if self.kind == "mean_last" else self.kind
 
-
-def read_score(raw: Any) -> Any:
-    """The fields of `Score` for what stands in a spec."""
-    if isinstance(raw, Score):
-        return raw
-    if isinstance(raw, str) and raw in ("last", "best", "area"):
-        return {"kind": raw}
-    if isinstance(raw, Mapping) and list(raw) == ["mean_last"]:
-        k = raw["mean_last"]
-        if isinstance(k, int) and not isinstance(k, bool) and 1 <= k <= 1_000_000:
-            return {"kind": "mean_last", "k": k}
-    raise ValueError(ALLOWED_SCORES)
+ScoreField = Annotated[Score, BeforeValidator(Score.read), PlainSerializer(Score.written)]
 
 
 # -------------------------------------------------------------------------------------------------
 # What the scores of a trial's replicas count as together.
 #
-# aggregate: mean the arithmetic mean aggregate: iqm the interquartile mean: of the middle half,
-# its ends counted by their share aggregate: median the middle one; of two middle ones their mean
-# aggregate: worst the least where more is better, the greatest where less is aggregate:
-# {lower_bound: 0.9} what the mean is better than with this confidence (Student's t)
+# aggregate: mean                 the arithmetic mean
+# aggregate: iqm                  the interquartile mean: of the middle half, its ends counted by
+#                                 their share
+# aggregate: median               the middle one; of two middle ones their mean
+# aggregate: worst                the least where more is better, the greatest where less is
+# aggregate: {lower_bound: 0.9}   what the mean is better than with this confidence (Student's t)
 
 Kind = Literal["mean", "iqm", "median", "worst", "lower_bound"]
 
-ALLOWED_AGGREGATES = (
-    "mean, iqm, median, worst, or {lower_bound: level} with a level from 0.5 to below 1"
-)
 
-
-class Aggregate(Settings):
+class Aggregate(_Worded):
     """Which number several scores become."""
 
+    allowed = "mean, iqm, median, worst, or {lower_bound: level} with a level from 0.5 to below 1"
+    with_number = ("lower_bound", "level")
     kind: Kind = Field("mean", description="How the scores of the replicas become one number.")
     level: float = Field(
         0.5, ge=0.5, lt=1, description="With lower_bound: how sure it is that the mean is better."
@@ -115,26 +131,9 @@ class Aggregate(Settings):
         """Whether trials with unequal numbers of seeds may be compared by this aggregate."""
         return self.kind in _CENTRES
 
-    def written(self) -> Any:
-        """The aggregate as it stands in a spec."""
-        return {"lower_bound": self.level} if self.kind == "lower_bound" else self.kind
-
-
-def read_aggregate(raw: Any) -> Any:
-    """The fields of `Aggregate` for what stands in a spec."""
-    if isinstance(raw, Aggregate):
-        return raw
-    if isinstance(raw, str) and raw in get_args(Kind) and raw != "lower_bound":
-        return {"kind": raw}
-    if isinstance(raw, Mapping) and list(raw) == ["lower_bound"]:
-        level = raw["lower_bound"]
-        if isinstance(level, float) and 0.5 <= level < 1:
-            return {"kind": "lower_bound", "level": level}
-    raise ValueError(ALLOWED_AGGREGATES)
-
 
 AggregateField = Annotated[
-    Aggregate, BeforeValidator(read_aggregate), PlainSerializer(Aggregate.written)
+    Aggregate, BeforeValidator(Aggregate.read), PlainSerializer(Aggregate.written)
 ]
 
 
@@ -165,8 +164,8 @@ _CENTRES: Mapping[str, Callable[[Sequence[float]], float]] = {
 # -------------------------------------------------------------------------------------------------
 # What trials are compared by beside the metric: further objectives, and limits on results.
 #
-# also: {time_this_iter_s: min} the metric decides who is promoted; the front is of both
-# constraints: {time_this_iter_s: "<= 2"} a trial that breaks it ranks behind all that do not
+# objectives: {time_this_iter_s: min}       the metric decides who is promoted; the front is of both
+# constraints: {time_this_iter_s: "<= 2"}   a trial that breaks it ranks behind all that do not
 
 #: Result → whether its least or its greatest value is best, in the order of the file.
 Objectives = tuple[tuple[str, Mode], ...]
@@ -194,7 +193,7 @@ def read_constraints(raw: Mapping[str, str]) -> tuple[Constraint, ...]:
     """The constraints that stand in a spec; texts are `LimitText`."""
     found = []
     for path, text in raw.items():
-        kind, bound = _parts(text)
+        kind, bound = _read_limit(text)
         found.append(Constraint(path, 1.0 if kind == "<=" else -1.0, bound))
     return tuple(found)
 
@@ -207,14 +206,14 @@ def check_single(metric: object) -> object:
 
 
 def _check_limit(text: object) -> object:
-    _parts(text if isinstance(text, str) else "")
+    _read_limit(text if isinstance(text, str) else "")
     return text
 
 
 LimitText = Annotated[str, BeforeValidator(_check_limit)]
 
 
-def _parts(text: str) -> tuple[str, float]:
+def _read_limit(text: str) -> tuple[str, float]:
     found = _LIMIT.fullmatch(text)
     if found is None or not math.isfinite(float(found[2])):
         raise ValueError('a limit such as "<= 2" or ">= 0.5"')

@@ -1,4 +1,4 @@
-"""What other tools call our words, for whoever writes theirs."""
+"""What other tools call our words, and what to write instead."""
 
 import re
 

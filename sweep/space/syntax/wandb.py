@@ -70,18 +70,28 @@ def translate(raw: Mapping[str, Any], where: Source) -> Translated:
         BadSpace: the words do not fit together.
     """
     distribution = _distribution(raw, where)
-    allowed = ("distribution", *_DISTRIBUTIONS[distribution], "when")
+    words = _DISTRIBUTIONS[distribution]
+    allowed = ("distribution", *words, "when")
     for word in raw:
         if word not in allowed:
             expected = f"with distribution {distribution} only {', '.join(allowed)}"
             raise where.refuse((word,), word, expected, nearest(word, allowed))
-    for word in _DISTRIBUTIONS[distribution]:
+    for word in words:
         if word not in raw and word not in _OPTIONAL:
             raise where.refuse((), dict(raw), f"{word} beside distribution {distribution}")
-    found = _in_our_words(distribution, raw, where)
-    if "when" in raw:
-        found.raw["when"] = raw["when"]
-    return found
+    kind, value = _kind_and_value(distribution, raw, where)
+    ours: dict[str, Any] = {kind: value}
+    places: dict[KeyPath, KeyPath] = {}
+    if kind == "choice":
+        places[kind,] = ("values",)
+        count = len(value) if isinstance(value, list | tuple) else 0
+        places |= {(kind, index): ("values", index) for index in range(count)}
+    elif kind != "constant":
+        places = {(kind, 0): (words[0],), (kind, 1): (words[1],), (kind,): ()}
+    if "q" in words:
+        ours["step"], places["step",] = raw.get("q", _OPTIONAL["q"]), ("q",)
+    ours |= {word: raw[word] for word in ("probabilities", "when") if word in raw}
+    return Translated(ours, places)
 
 
 def _distribution(raw: Mapping[str, Any], where: Source) -> str:
@@ -110,51 +120,23 @@ def _are_whole(raw: Mapping[str, Any], *words: str) -> bool:
     return all(isinstance(raw.get(word, 1), int) for word in words)
 
 
-def _in_our_words(distribution: str, raw: Mapping[str, Any], where: Source) -> Translated:
+def _kind_and_value(distribution: str, raw: Mapping[str, Any], where: Source) -> tuple[str, Any]:
+    """Our word, and what stands beside it."""
     bare = distribution.removeprefix("q_")
     if bare in ("normal", "log_normal"):
-        return _normal(bare.replace("_", ""), distribution, raw)
+        return bare.replace("_", ""), [raw.get(word, _OPTIONAL[word]) for word in ("mu", "sigma")]
     if bare == "constant":
-        return Translated({"constant": raw["value"]}, {})
+        return bare, raw["value"]
     if bare.startswith("categorical"):
-        found = Translated({"choice": raw["values"]}, {("choice",): ("values",)})
-        if isinstance(raw["values"], list | tuple):
-            found.places.update(
-                {("choice", i): ("values", i) for i in range(len(raw["values"]))},
-            )
-        if "probabilities" in raw:
-            found.raw["probabilities"] = raw["probabilities"]
-        return found
-    return _range(bare, distribution, raw, where)
-
-
-def _normal(kind: str, distribution: str, raw: Mapping[str, Any]) -> Translated:
-    moments = [raw.get("mu", _OPTIONAL["mu"]), raw.get("sigma", _OPTIONAL["sigma"])]
-    places: dict[KeyPath, KeyPath] = {(kind, 0): ("mu",), (kind, 1): ("sigma",), (kind,): ()}
-    return _stepped(Translated({kind: moments}, places), distribution, raw)
-
-
-def _range(bare: str, distribution: str, raw: Mapping[str, Any], where: Source) -> Translated:
-    bounds = [raw["min"], raw["max"]]
-    stepped = distribution.startswith("q_")
-    log = "log_uniform" in bare
+        return "choice", raw["values"]
+    log = "log" if "log_uniform" in bare else ""
     if bare == "log_uniform":
         bounds = [_power(raw, word, where) for word in ("min", "max")]
         _check_exponents(raw, bounds, where)
-    whole = _are_whole(raw, "min", "max", "q") and bare != "log_uniform"
-    if bare == "int_uniform" or (stepped and whole):
-        kind = "lograndint" if log else "randint"
-    else:
-        kind = "loguniform" if log else "uniform"
-    places: dict[KeyPath, KeyPath] = {(kind, 0): ("min",), (kind, 1): ("max",), (kind,): ()}
-    return _stepped(Translated({kind: bounds}, places), distribution, raw)
-
-
-def _stepped(found: Translated, distribution: str, raw: Mapping[str, Any]) -> Translated:
-    if distribution.startswith("q_"):
-        found.raw["step"] = raw.get("q", _OPTIONAL["q"])
-        found.places["step",] = ("q",)
-    return found
+        return "loguniform", bounds
+    whole = distribution != bare and _are_whole(raw, "min", "max", "q")
+    kind = "randint" if bare == "int_uniform" or whole else "uniform"
+    return log + kind, [raw["min"], raw["max"]]
 
 
 def _power(raw: Mapping[str, Any], word: str, where: Source) -> float:
