@@ -1,0 +1,1 @@
+"""What the engine itself costs: trials that do nothing, long sweeps, commands that only look."""

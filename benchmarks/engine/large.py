@@ -1,0 +1,98 @@
+"""A long sweep that nobody trained: its ledger, with trials that are over, made in seconds.
+
+folder = large.make(root, trials=5_000, iterations=100)
+"""
+
+import json
+from collections.abc import Iterator, Mapping
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+from sweep import spec as specs
+from sweep.driver import launch
+from sweep.history.events import (
+    Closed,
+    Created,
+    End,
+    Event,
+    Goal,
+    Opened,
+    Row,
+    Status,
+    TermBegan,
+    TermEnded,
+)
+from sweep.ledger.folder import Folder
+from sweep.ledger.ledger import Ledger
+
+#: The spec of such a sweep; its trials are never run.
+SPEC: Mapping[str, Any] = {
+    "name": "large",
+    "metric": "score",
+    "mode": "max",
+    "space": {"x": {"uniform": [0.0, 1.0]}, "y": {"loguniform": [1e-5, 1e-1]}},
+    "searcher": "random",
+    "trackers": [],
+    "trainable": "sweep.testing.curves:Played",
+}
+#: Events in one transaction.
+_AT_ONCE = 3_000
+
+
+def make(
+    root: Path, trials: int, iterations: int = 1, wait: bool = False, **changes: Any
+) -> Folder:
+    """A sweep of so many trials with so many results each, and one more to come.
+
+    Args:
+        root: the folder of all sweeps.
+        trials: how many have come to their goals.
+        iterations: how long each was.
+        wait: whether they wait there for a decision; else they are completed.
+        changes: keys of the spec.
+    """
+    raw = {**SPEC, "trials": trials + 1, "stop": {"training_iteration": iterations}, **changes}
+    source = json.dumps(raw)
+    resolved = launch.resolve(specs.parse(source, "large"), ())
+    folder = Folder(root, resolved.spec.name)
+    launch.create(folder, resolved, source, ())
+    with closing(Ledger(folder.ledger)) as ledger:
+        term = ledger.begin_term([TermBegan("here", 1, trials + 1, 2, False, "loky")])[0].term
+        batch: list[Event] = []
+        for number in range(trials):
+            batch += _trial(number, iterations, wait)
+            if len(batch) >= _AT_ONCE:
+                ledger.append(term, batch)
+                batch = []
+        ledger.append(term, [*batch, TermEnded("stopped")])
+    return folder
+
+
+def _trial(number: int, iterations: int, wait: bool) -> Iterator[Event]:
+    """What happened to one trial."""
+    settings = {"x": _chance(number), "y": 1e-5 + _chance(number + 1) * 0.09}
+    yield Created(number, settings, settings, 3 * number + 1)
+    goal = Goal(iterations) if wait else Goal()
+    yield Opened(number, 0, 0, goal, "a slot was free")
+    rows = tuple(
+        Row(iteration, {"score": _chance(number * iterations + iteration), **_more(iteration)})
+        for iteration in range(1, iterations + 1)
+    )
+    end, status = (End.GOAL, Status.PAUSED) if wait else (End.DONE, Status.COMPLETED)
+    yield Closed(number, 0, 0, end, status, "it has come to its goal", rows=rows)
+
+
+def _more(iteration: int) -> dict[str, float]:
+    """What every result has beside the score."""
+    return {
+        "training_iteration": iteration,
+        "timesteps_total": iteration * 1000,
+        "time_this_iter_s": 1.0,
+        "time_total_s": float(iteration),
+    }
+
+
+def _chance(number: int) -> float:
+    """A number in [0, 1) that looks like chance, and is the same everywhere."""
+    return number * 2_654_435_761 % 2**32 / 2**32

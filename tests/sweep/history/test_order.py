@@ -1,0 +1,187 @@
+"""Orders of trials: what is kept while events come in is what a look at all trials finds."""
+
+import contextlib
+import sys
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+import pytest
+
+from benchmarks.engine import large
+from sweep.driver import launch
+from sweep.driver.driver import Driver
+from sweep.driver.launch import Launch
+from sweep.history import order
+from sweep.history.events import Created, HoldChanged, Recorded, Status, UserHold
+from sweep.history.history import History
+from sweep.history.order import AtLevel, Having, Key, Standing
+from sweep.testing import simulation
+from sweep.testing.curves import CurvePoint
+from sweep.testing.pool import Pool, SimulatedClock
+from sweep.testing.simulation import Simulation
+from tests.support.trials import history, trial
+
+KEYS: tuple[Key, ...] = (
+    *map(Standing, Status),
+    *map(Having, Status),
+    *(AtLevel(level) for level in (1.0, 3.0, 9.0)),
+    *(order.scored, order.counted, order.bred, order.held, order.living),
+    *(order.torn, order.unfinished, order.reported, order.tested),
+)
+
+
+def looked_up(past: History, key: Key) -> list[Any]:
+    return sorted(entry for trial in past.trials if (entry := key(trial)) is not None)
+
+
+def uneven(at: CurvePoint) -> dict[str, Any]:
+    """Some trials crash, some have no score yet, many are equal."""
+    if at.trial % 7 == 3 and at.iteration == 2:
+        raise RuntimeError("it always does")
+    score = {} if at.trial % 5 == 1 and at.iteration < 3 else {"score": at.trial * 37 % 6}
+    return {**score, "timesteps_this_iter": 1.0}
+
+
+SCHEDULERS: dict[str, Any] = {
+    "fifo": "fifo",
+    "asha": {"name": "asha", "max_t": 9},
+    "stopping": {"name": "asha", "max_t": 9, "type": "stopping"},
+    "hyperband": {"name": "hyperband", "max_t": 9},
+    "pbt": {"name": "pbt", "perturbation_interval": 2},
+    "racing": {"name": "asha", "max_t": 9},
+}
+
+
+@pytest.mark.parametrize("name", SCHEDULERS)
+def test_after_every_transaction_each_order_is_what_a_look_at_all_trials_finds(name: str) -> None:
+    spec: dict[str, Any] = {
+        "trials": 20,
+        "scheduler": SCHEDULERS[name],
+        "stop": {"training_iteration": 9},
+        "limits": {"slice_s": 2.0},
+    }
+    if name in ("racing", "pbt"):
+        spec |= {"trials": 8, "replicas": 2} | ({"racing": True} if name == "racing" else {})
+    looks = Counter[str]()
+
+    class Watched(simulation._Driver):
+        def _recorded(self, records: Sequence[Recorded]) -> None:
+            for key in KEYS:
+                assert list(self.history.order(key)) == looked_up(self.history, key), key
+            looks["at orders"] += 1
+            super()._recorded(records)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(simulation, "_Driver", Watched)
+        with Simulation(spec, uneven, slots=3) as simulated:
+            course = simulated.run(kills={9, 30})
+    assert course.kills == 2
+    assert looks["at orders"] > 20
+
+
+def test_what_a_person_wants_is_seen_at_once_and_by_the_scheduler_too() -> None:
+    past = history([trial(n, Status.PAUSED, [float(n)]) for n in range(3)], wanted=3)
+    assert past.order(order.held) == []
+    assert past.for_scheduler() is past
+    past.extend([Recorded(1, 1, 0.0, HoldChanged(1, UserHold.PAUSE))])
+    assert past.order(order.held) == [(1,)]
+    seen = past.for_scheduler()
+    assert [t.number for t in seen.of(Status.PAUSED)] == [0, 2]
+    assert [t.number for t in past.of(Status.PAUSED)] == [0, 1, 2]
+
+
+def test_settings_are_known_whatever_kind_of_number_they_are() -> None:
+    past = history([trial(0, Status.PAUSED, searched={"x": 1, "y": [1, "a"]})], wanted=3)
+    assert past.has({"y": [1.0, "a"], "x": True})
+    assert not past.has({"x": 1})
+    past.extend([Recorded(1, 1, 0.0, Created(1, {"x": 2}, {}, 0))])
+    assert past.has({"x": 2.0})
+
+
+# ---- what a decision costs ----------------------------------------------------------------------
+
+
+class Operations:
+    """Counts the operations of Python in functions of ours, but for those of the ledger."""
+
+    def __init__(self) -> None:
+        self.count = 0
+
+    @contextlib.contextmanager
+    def counted(self) -> Iterator[None]:
+        before = sys.gettrace()
+        sys.settrace(self._enter)
+        try:
+            yield
+        finally:
+            sys.settrace(before)
+
+    def _enter(self, frame: FrameType, _event: str, _argument: object) -> Any:
+        file = frame.f_code.co_filename
+        ours = "/sweep/" in file and "/ledger/" not in file
+        if not ours:
+            return None
+        frame.f_trace_opcodes, frame.f_trace_lines = True, False
+        return self._step
+
+    def _step(self, _frame: FrameType, event: str, _argument: object) -> Any:
+        self.count += event == "opcode"
+        return self._step
+
+
+COSTS: dict[str, dict[str, Any]] = {
+    "fifo": {"scheduler": "fifo"},
+    "asha": {"scheduler": {"name": "asha", "max_t": 9}, "iterations": 9},
+    "stopping": {"scheduler": {"name": "asha", "max_t": 9, "type": "stopping"}, "iterations": 9},
+    "hyperband": {"scheduler": {"name": "hyperband", "max_t": 9}, "iterations": 9},
+    "pbt": {
+        "scheduler": {"name": "pbt", "perturbation_interval": 1},
+        "stop": {"training_iteration": 9},
+        "wait": True,
+    },
+}
+#: New trials with which every order is begun once, from all trials that there are.
+FIRST = 20
+#: Those after them, over which the cost is averaged.
+MORE = 40
+
+
+def cost_per_trial(root: Path, trials: int, **sweep: Any) -> float:
+    """Operations for each of the next trials of a sweep that has so many."""
+    folder = large.make(root / str(trials), trials, **sweep)
+    world, spent = SimulatedClock(_flat, saves=True), Operations()
+
+    class Stepping(Driver):
+        def _collect(self) -> None:
+            world.advance()
+            super()._collect()
+
+    request = Launch(folder, 2, trials=trials + FIRST + MORE)
+    with launch.opened(request, lambda slots: Pool(slots, world)) as (parts, _warnings):
+        turns = Stepping(parts, lambda _records: None).turns()
+        with contextlib.closing(turns):
+            while len(parts.history.trials) < trials + FIRST:
+                next(turns)
+            begun = len(parts.history.trials)
+            with spent.counted():
+                while len(parts.history.trials) < trials + FIRST + MORE:
+                    next(turns)
+    return spent.count / (trials + FIRST + MORE - begun)
+
+
+def _flat(at: CurvePoint) -> dict[str, Any]:
+    return {"score": at.trial % 20 / 20 + 0.025}  # the same for the new trials of each sweep
+
+
+@pytest.mark.parametrize("trials", [800, pytest.param(5_000, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("name", COSTS)
+def test_a_trial_costs_as_much_in_a_long_sweep_as_in_a_short_one(
+    name: str, trials: int, tmp_path: Path
+) -> None:
+    short = cost_per_trial(tmp_path, 100, **COSTS[name])
+    long = cost_per_trial(tmp_path, trials, **COSTS[name])
+    print("COST", name, short, long)
+    assert 0 < long <= 1.3 * short
