@@ -45,8 +45,6 @@ class Options(BaseModel):
 class Scheduler(schedulers.Scheduler):
     Options = Options
     pauses = False
-    time_attr = "training_iteration"
-    levels = ()
 
     def __init__(self, options, context):
         self.at_once = options.at_once
@@ -64,9 +62,6 @@ from sweep import searchers
 class Searcher(searchers.Searcher):
     Options = searchers.SearcherOptions
     supports = searchers.Supports("draws", "drawn", "drawn", "does not look at them")
-
-    def __init__(self, options):
-        self.options = options
 
     def suggest(self, request):
         seen("searcher")

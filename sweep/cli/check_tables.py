@@ -5,15 +5,12 @@ from functools import partial
 from operator import itemgetter
 
 from rich.console import Group, RenderableType
-from rich.table import Table
+from rich.padding import Padding
 from rich.text import Text
 
 from sweep.cli.tables import Column, Data, section, table
 from sweep.views import formatting
 from trainables.errors import printable
-
-# -------------------------------------------------------------------------------------------------
-# The data of `sweep.operations.validate` as text: `sweep validate` and `sweep run --dry-run`.
 
 _UNITS = (("GB", 1e9), ("MB", 1e6), ("kB", 1e3))
 
@@ -41,15 +38,11 @@ def preview(data: Data) -> RenderableType:
     return Group(
         Text("\n".join(facts)),
         _samples(data["samples"]),
-        *_warnings(data["warnings"]),
+        *section("did you mean this?", data["warnings"], "yellow"),
         *_costs(data.get("costs")),
         *_restore(data.get("restore")),
         *_cut_short(data.get("cut_short")),
     )
-
-
-def _warnings(warnings: Sequence[str]) -> list[RenderableType]:
-    return section("did you mean this?", warnings, "yellow")
 
 
 def _costs(costs: Data | None) -> list[RenderableType]:
@@ -86,18 +79,14 @@ def _size(size: float) -> str:
     return f"{size:.0f} bytes"
 
 
-def _samples(samples: Sequence[Data]) -> Table:
+def _samples(samples: Sequence[Data]) -> RenderableType:
     names = dict.fromkeys(name for sample in samples for name in sample)
-    indents = ["  ", *[""] * len(names)]
-    columns: list[Column] = [
-        (indent + printable(name), "wrap", partial(_sample, indent, name))
-        for indent, name in zip(indents, names, strict=False)
-    ]
-    return table(samples, *columns)
+    columns: list[Column] = [(printable(name), "wrap", partial(_sample, name)) for name in names]
+    return Padding(table(samples, *columns), (0, 0, 0, 2))
 
 
-def _sample(indent: str, name: str, sample: Data) -> str:
-    return indent + (formatting.setting(sample[name]) if name in sample else "")
+def _sample(name: str, sample: Data) -> str:
+    return formatting.setting(sample[name]) if name in sample else ""
 
 
 def _restore(differences: Sequence[str] | None) -> list[RenderableType]:
@@ -121,12 +110,8 @@ def _cut_short(ended: Data | None) -> list[RenderableType]:
     return section("the trainable was not tried to the end", lines, "yellow")
 
 
-# -------------------------------------------------------------------------------------------------
-# What `sweep check-env` prints.
-
-
 def env_report(data: Data) -> RenderableType:
-    """Facts, the level with its reasons, costs, faults."""
+    """`sweep check-env`: facts, the level with its reasons, costs, faults."""
     limit = data["time_limit"]
     rows: list[tuple[str, str]] = [
         ("observations", data["observation_space"]),
@@ -167,12 +152,8 @@ def _saving(data: Data) -> str:
     )
 
 
-# -------------------------------------------------------------------------------------------------
-# What `sweep verify` and `sweep sync` print.
-
-
 def damage_report(data: Data) -> RenderableType:
-    """What was repaired, what is wrong, what was not compared."""
+    """`sweep verify`: what was repaired, what is wrong, what was not compared."""
     parts: list[RenderableType] = [Text(printable(f"repaired: {t}")) for t in data["repaired"]]
     if data["damages"]:
         found = table(
@@ -191,7 +172,7 @@ def damage_report(data: Data) -> RenderableType:
 
 
 def sent(data: Data) -> RenderableType:
-    """What each tracker was sent, and what it still misses."""
+    """`sweep sync`: what each tracker was sent, and what it still misses."""
     if not data["trackers"]:
         return Text("no trackers")
     return table(

@@ -105,7 +105,7 @@ class Narrator:
         self._goals: dict[int, Goal] = {t.number: t.goal for t in history.trials if t.slices}
 
     def tell(self, records: Sequence[Recorded]) -> list[Line]:
-        """The lines for records that the history has taken in."""
+        """The lines for records that are in the history."""
         lines: list[Line] = []
         for record in records:
             lines += self._line(record)
@@ -246,7 +246,7 @@ class PlainView:
         self._narrator: Narrator | None = None
 
     def begin(self, parts: "DriverContext", warnings: Sequence[str]) -> None:
-        """Say what runs."""
+        """Print the title and the warnings."""
         self._narrator = Narrator(parts.history, parts.scheduler.pauses)
         self._console.show(title(parts))
         for warning in warnings:
@@ -254,7 +254,7 @@ class PlainView:
         self._flush()
 
     def update(self, records: Sequence[Recorded]) -> None:
-        """Tell the records."""
+        """Print the lines of the records."""
         for line in self._narrator.tell(records) if self._narrator else ():
             self._console.show(Text(str(line)), soft_wrap=True)
         self._flush()

@@ -15,12 +15,9 @@ from sweep.stats import LEVEL
 from sweep.views import formatting
 from trainables.errors import printable
 
-# -------------------------------------------------------------------------------------------------
-# What `sweep best` says of a trial's seeds and of its final evaluation, one remark per line.
-
 
 def final_evaluation_remarks(data: Data) -> Iterator[str]:
-    """The lines, without the comment marks."""
+    """What `sweep best` says of a trial's seeds and of its final evaluation, line by line."""
     several = [formatting.number(score) for score in data["scores"]]
     if len(several) > 1:
         how = data["aggregate"] if isinstance(data["aggregate"], str) else "lower bound"
@@ -94,13 +91,6 @@ def checkpoint_line(saved: Data) -> str:
 
 def show(data: Data) -> RenderableType:
     """`sweep show`."""
-    head = Text.assemble(
-        (f"trial {data['trial']}", "bold"),
-        " of ",
-        printable(data["name"]),
-        "  ",
-        word(data["status"]),
-    )
     score = f"{printable(data['metric'])} {formatting.number(data['score'])} ({data['mode']})"
     steps = "" if data["steps"] is None else f", {formatting.count(data['steps'])} steps"
     facts = [
@@ -108,7 +98,7 @@ def show(data: Data) -> RenderableType:
         printable(data["reason"]),
         f"a restored trial is: {printable(data['exactness'])}" if data["exactness"] else "",
     ]
-    shown: list[RenderableType] = [head, *(Text(fact) for fact in facts if fact)]
+    shown: list[RenderableType] = [_head(data), *(Text(fact) for fact in facts if fact)]
     shown += section("settings", formatting.yaml_lines(data["settings"]))
     if len(data["replicas"]) > 1:
         shown += [Text(), Text("seeds", style="bold"), _replicas(data["replicas"])]
@@ -119,6 +109,11 @@ def show(data: Data) -> RenderableType:
         shown += [Text(), Text("what happened", style="bold"), _decisions(data["decisions"])]
     shown += section("newest error", data["error"].rstrip().splitlines())
     return Group(*shown)
+
+
+def _head(data: Data) -> Text:
+    name = f" of {printable(data['name'])}  "
+    return Text.assemble((f"trial {data['trial']}", "bold"), name, word(data["status"]))
 
 
 def _curve(data: Data) -> list[RenderableType]:
@@ -186,19 +181,10 @@ def card(data: Data) -> RenderableType:
     return Text("\n".join(lines))
 
 
-# -------------------------------------------------------------------------------------------------
-# What `sweep explain` prints.
-
-
 def explanation(data: Data) -> RenderableType:
-    """The decisions in their order, each with its numbers under it."""
-    head = Text.assemble(
-        (f"trial {data['trial']}", "bold"),
-        f" of {printable(data['name'])}  ",
-        word(data["status"]),
-    )
+    """`sweep explain`: the decisions in their order, each with its numbers under it."""
     aim = f"{data['mode']} of {data['metric']}; {data['scheduler']} counts {data['time_attr']}"
-    shown: list[RenderableType] = [head, Text(printable(aim))]
+    shown: list[RenderableType] = [_head(data), Text(printable(aim))]
     if data["children"]:
         shown.append(Text(f"children: {', '.join(map(str, data['children']))}"))
     for step in data["decisions"]:

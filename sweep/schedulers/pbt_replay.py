@@ -112,9 +112,8 @@ def _read(file: str, time_attr: str) -> Sequence[Step]:
         raise BadConfig(place, file, error.allowed, remedy) from error
     written = validate(Written, *yaml_source.read(text, file))
     if written.time_attr != time_attr:
-        raise BadConfig(
-            "scheduler.time_attr", time_attr, f"{written.time_attr}, in which {file} counts"
-        )
+        allowed = f"{written.time_attr}, in which {file} counts"
+        raise BadConfig("scheduler.time_attr", time_attr, allowed)
     return written.schedule
 
 
@@ -122,9 +121,8 @@ def _check(steps: Sequence[Step], context: SchedulerContext) -> None:
     """Refuse steps that cannot follow each other, or settings that the space does not have."""
     place = "scheduler.schedule"
     if context.trials != 1:
-        raise BadConfig(
-            "trials", context.trials, "1", "a replay is one chain; use replicas for seeds"
-        )
+        hint = "a replay is one chain; use replicas for seeds"
+        raise BadConfig("trials", context.trials, "1", hint)
     if not steps or steps[0].start != 0:
         raise BadConfig(place, [s.start for s in steps], "steps, the first from 0")
     if any(two.start <= one.start for one, two in pairwise(steps)):

@@ -53,12 +53,9 @@ class Searcher(searchers.Searcher):
     def check(self, space: Space) -> None:
         """At least one parameter must have an order and be active in every trial."""
         if not modelled(space):
-            raise space.where.refuse(
-                (),
-                ", ".join(space.domains) or "no searched parameter",
-                "a number without when among the searched parameters under searcher: cmaes",
-                "searcher: tpe models choices too",
-            )
+            seen = ", ".join(space.domains) or "no searched parameter"
+            allowed = "a number without when among the searched parameters under searcher: cmaes"
+            raise space.where.refuse((), seen, allowed, "searcher: tpe models choices too")
 
     def suggest(self, request: Request) -> Settings:
         """A draw from the distribution that the generations so far have led to."""

@@ -90,10 +90,11 @@ def read(folder: Folder) -> Sweep:
     folder.require_plain()
     with contextlib.closing(Ledger(folder.ledger)) as ledger:
         spec = reading.spec_of(ledger)
-        aim = Aim.of(reading.outline(ledger), spec)
-        history = reading.history(ledger)
+        scheduler = reading.outline(ledger)
+        history = reading.history(ledger, reading.objective_of(spec, scheduler.time_attr))
         records = tuple(record for batch in iterate(ledger) for record in batch)
         created_at = ledger.created_at
+    aim = Aim.of(scheduler, spec)
     return Sweep(folder, spec, aim, history, records, state(folder, history), created_at)
 
 

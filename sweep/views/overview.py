@@ -34,9 +34,6 @@ from sweep.views.formatting import finite
 from sweep.views.lookup import DRIVEN, State, Sweep
 from sweep.views.progress import Notes
 
-# -------------------------------------------------------------------------------------------------
-# What happened to one trial, seed by seed and event by event, as plain data.
-
 Data = dict[str, Any]
 
 

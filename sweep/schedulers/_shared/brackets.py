@@ -69,12 +69,9 @@ class Brackets(schedulers.Scheduler):
         while top / self.eta ** (halvings + 1) >= options.grace_period * (1 - _HAIR):
             halvings += 1
             if self.eta**halvings > MOST_TRIALS:
-                raise BadConfig(
-                    "scheduler.grace_period",
-                    options.grace_period,
-                    f"{top / self.eta**halvings:.3g} or more",
-                    f"the first bracket would have more than {MOST_TRIALS:,} trials",
-                )
+                least = f"{top / self.eta**halvings:.3g} or more"
+                hint = f"the first bracket would have more than {MOST_TRIALS:,} trials"
+                raise BadConfig("scheduler.grace_period", options.grace_period, least, hint)
         self.levels = tuple(top / self.eta**s for s in range(halvings, -1, -1))
         self.sizes = tuple(
             math.ceil((halvings + 1) * self.eta**s / (s + 1)) for s in range(halvings, -1, -1)

@@ -92,19 +92,15 @@ def check_names(names: Sequence[str] | None, context: SchedulerContext) -> tuple
     if not open_:
         hint = f"a child goes on from a checkpoint that holds {', '.join(searched)}"
         raise BadConfig("space", searched, "a searched parameter that children can change", hint)
+    place = "scheduler.hyperparam_mutations"
     for name in names or ():
         if name not in searched:
-            raise BadConfig(
-                "scheduler.hyperparam_mutations",
-                name,
-                f"searched parameters: {', '.join(searched)}",
-                nearest(name, searched),
-            )
+            allowed = f"searched parameters: {', '.join(searched)}"
+            raise BadConfig(place, name, allowed, nearest(name, searched))
         if name in context.fixed:
-            raise BadConfig(
-                "scheduler.hyperparam_mutations",
-                name,
-                f"parameters that a child can change: {', '.join(open_)}",
-                f"a child goes on from its parent's checkpoint, which holds {name}; it inherits it",
+            allowed = f"parameters that a child can change: {', '.join(open_)}"
+            hint = (
+                f"a child goes on from its parent's checkpoint, which holds {name}; it inherits it"
             )
+            raise BadConfig(place, name, allowed, hint)
     return tuple(open_ if names is None else names)

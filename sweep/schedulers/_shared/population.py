@@ -41,9 +41,6 @@ from sweep.schedulers._shared.rungs import (
 )
 from trainables.core import rng
 
-# -------------------------------------------------------------------------------------------------
-# A population at one level.
-
 #: Trials with their scores, best first.
 Ranking = Sequence[tuple[Trial, float | None]]
 
@@ -137,9 +134,8 @@ class Population(schedulers.Scheduler):
         check_first(place, interval, options.time_attr)
         check_reached(place, self._after(0.0), options.time_attr, context)
         if context.trials < 2:
-            raise BadConfig(
-                "trials", context.trials, "at least 2", "a population has worse members and better"
-            )
+            hint = "a population has worse members and better"
+            raise BadConfig("trials", context.trials, "at least 2", hint)
 
     @abstractmethod
     def explore(

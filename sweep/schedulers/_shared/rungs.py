@@ -43,50 +43,36 @@ def top_rung(options: RungOptions, context: SchedulerContext) -> float:
     """Where the top rung is.
 
     Raises:
-        BadConfig: it is not known, or no trial would ever come to a rung.
+        BadConfig: it is not known, or no trial would ever reach a rung.
     """
     attr, end = options.time_attr, context.stop.get(options.time_attr)
     top = options.max_t if options.max_t is not None else end
     if top is None:
-        raise BadConfig(
-            "scheduler.max_t",
-            None,
-            "a number",
-            f"set it, or stop.{attr}, so that the top rung is known",
-        )
+        hint = f"set it, or stop.{attr}, so that the top rung is known"
+        raise BadConfig("scheduler.max_t", None, "a number", hint)
     if end is not None and top > end:
-        raise BadConfig(
-            "scheduler.max_t",
-            top,
-            f"at most stop.{attr}, {end:g}",
-            "trials end there; leave max_t out, or raise the stop",
-        )
-    if options.grace_period > top:
-        raise BadConfig(
-            "scheduler.grace_period", options.grace_period, f"at most the top rung, {top:g}"
-        )
-    check_first("scheduler.grace_period", options.grace_period, attr)
+        hint = "trials end there; leave max_t out, or raise the stop"
+        raise BadConfig("scheduler.max_t", top, f"at most stop.{attr}, {end:g}", hint)
+    place, grace = "scheduler.grace_period", options.grace_period
+    if grace > top:
+        raise BadConfig(place, grace, f"at most the top rung, {top:g}")
+    check_first(place, grace, attr)
     return top
 
 
 def check_first(place: str, level: float, time_attr: str) -> None:
     """Refuse a first level that lies before the end of the first iteration."""
     if time_attr == "training_iteration" and level < 1:
-        raise BadConfig(
-            place, level, "at least 1", "a slice is at least one iteration; no trial stops earlier"
-        )
+        hint = "a slice is at least one iteration; no trial stops earlier"
+        raise BadConfig(place, level, "at least 1", hint)
 
 
 def check_reached(place: str, level: float, time_attr: str, context: SchedulerContext) -> None:
-    """Refuse a first level to which no trial comes before a stopping criterion ends it."""
+    """Refuse a first level that no trial reaches before a stopping criterion ends it."""
     end = context.stop.get(time_attr)
     if end is not None and level >= end:
-        raise BadConfig(
-            place,
-            level,
-            f"less than stop.{time_attr}, {end:g}",
-            "trials would end before the scheduler looks at them",
-        )
+        hint = "trials would end before the scheduler looks at them"
+        raise BadConfig(place, level, f"less than stop.{time_attr}, {end:g}", hint)
 
 
 def waits(trial: Trial) -> bool:

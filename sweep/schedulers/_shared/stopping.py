@@ -1,4 +1,4 @@
-"""Schedulers that look at each trial at certain levels and end the bad ones there.
+"""Schedulers that judge each trial at certain levels and end the bad ones there.
 
 A trial pauses at its next level; at once it is ended, or goes on from its checkpoint. It never
 waits for others, so it keeps its slot and its process. Of several levels that one iteration jumped

@@ -50,20 +50,15 @@ class Enumerating(searchers.Searcher):
         for parameter in space.searched:
             domain = space.role(parameter)
             if domain.size() is None:
-                raise space.where.refuse(
-                    space.parameters[parameter].path,
-                    domain.describe(),
-                    f"a finite number of values under searcher: {self.name}",
-                    "write {choice: [...]}, or give a step; searcher: qmc covers ranges evenly",
-                )
+                allowed = f"a finite number of values under searcher: {self.name}"
+                hint = "write {choice: [...]}, or give a step; searcher: qmc covers ranges evenly"
+                path = space.parameters[parameter].path
+                raise space.where.refuse(path, domain.describe(), allowed, hint)
         count = enumeration.Points(space).count
         if count > MOST:
-            raise space.where.refuse(
-                (),
-                f"{count} points",
-                f"at most {MOST} points under searcher: {self.name}",
-                "searcher: qmc covers a large space evenly",
-            )
+            allowed = f"at most {MOST} points under searcher: {self.name}"
+            hint = "searcher: qmc covers a large space evenly"
+            raise space.where.refuse((), f"{count} points", allowed, hint)
 
     @property
     def shuffled(self) -> bool:
