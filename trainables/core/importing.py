@@ -82,10 +82,6 @@ def load(place: str, path: str, what: str) -> Callable[..., Any]:
     return loaded
 
 
-# -------------------------------------------------------------------------------------------------
-# The names that installed packages give to their paths.
-
-
 def entry_points(group: str) -> list[str]:
     """The names of a group of entry points, sorted; nothing is imported."""
     return sorted(_entry_points(group, tuple(sys.path)))

@@ -6,11 +6,13 @@ dict with the classic names (``lr``, ``num_workers``); `parse` finds the section
 """
 
 import copy
+import functools
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, TypeVar, get_origin
 
 import numpy as np
 from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic.fields import FieldInfo
 from pydantic_core import ErrorDetails
 
 from trainables.core import legacy_names
@@ -40,17 +42,19 @@ def parse(model: type[C], flat: Mapping[str, Any]) -> C:
     Raises:
         ConfigError: for the first mistake: an unknown key, a wrong type, a value out of range.
     """
-    owners = section_of_key(model)
-    grouped: dict[str, Any] = {name: _preset(model, name) for name in _sections(model)}
+    sections = _sections(model)
+    owners = {key: name for name, section in sections.items() for key in section.model_fields}
+    grouped: dict[str, Any] = {name: _preset(model, name) for name in sections}
     for key, given in flat.items():
         value = _plain(given)
         section = owners.get(key)
         if section is not None:
             grouped[section][key] = value
-        elif key in model.model_fields and key not in _sections(model):
+        elif key in model.model_fields and key not in sections:
             grouped[key] = value
         else:
-            raise _unknown_key(key, value, known_keys(model))
+            hint = legacy_names.answer(str(key), known_keys(model))
+            raise ConfigError(str(key), value, "a key that this trainer knows", hint)
     try:
         return model.model_validate(grouped)
     except ValidationError as error:
@@ -60,10 +64,9 @@ def parse(model: type[C], flat: Mapping[str, Any]) -> C:
 def flatten(settings: Settings) -> dict[str, Any]:
     """The flat dict from which `parse` makes equal settings; every key is in it."""
     sections = _sections(type(settings))
-    flat = {key: getattr(settings, key) for key in type(settings).model_fields}
+    flat = {key: value for key, value in settings if key not in sections}
     for name in sections:
-        section = flat.pop(name)
-        flat.update({key: getattr(section, key) for key in type(section).model_fields})
+        flat.update(dict(getattr(settings, name)))
     return flat
 
 
@@ -106,11 +109,8 @@ class SettingsView(Mapping[str, Any]):
     def __delattr__(self, name: str) -> None:
         raise self._refusal(name, "del")
 
-    def __setitem__(self, key: str, value: Any) -> None:
-        raise self._refusal(key, value)
-
-    def __delitem__(self, key: str) -> None:
-        raise self._refusal(key, "del")
+    __setitem__ = __setattr__
+    __delitem__ = __delattr__
 
     def __repr__(self) -> str:
         return repr(self.plain())
@@ -136,8 +136,8 @@ class SettingsView(Mapping[str, Any]):
         return list(value) if isinstance(value, list) else value
 
     def _hint(self, key: str) -> str:
-        told = legacy_names.answer(key, list(self._flat)) if isinstance(key, str) else ""
-        return f"; {told}" if told else ""
+        hint = legacy_names.answer(key, list(self._flat)) if isinstance(key, str) else ""
+        return f"; {hint}" if hint else ""
 
     def _refusal(self, key: str, value: Any) -> ConfigError:
         return ConfigError(
@@ -176,21 +176,24 @@ def override(settings: C, changes: Mapping[str, Any], place: str) -> C:
 
 def known_keys(model: type[Settings]) -> list[str]:
     """Every key that the flat dict may hold, sorted."""
+    return sorted(_fields(model))
+
+
+def _fields(model: type[Settings]) -> dict[str, FieldInfo]:
+    """Flat key → its field."""
     sections = _sections(model)
-    return sorted([*section_of_key(model), *(k for k in model.model_fields if k not in sections)])
+    fields = {key: field for key, field in model.model_fields.items() if key not in sections}
+    for section in sections.values():
+        fields.update(section.model_fields)
+    return fields
 
 
-def section_of_key(model: type[Settings]) -> dict[str, str]:
-    """Flat key → name of the field of `model` that holds its section."""
-    return {key: name for name, section in _sections(model).items() for key in section.model_fields}
-
-
+@functools.cache
 def _sections(model: type[Settings]) -> dict[str, type[Section]]:
-    fields = {name: field.annotation for name, field in model.model_fields.items()}
     return {
         name: kind
-        for name, kind in fields.items()
-        if isinstance(kind, type) and issubclass(kind, Section)
+        for name, field in model.model_fields.items()
+        if isinstance(kind := field.annotation, type) and issubclass(kind, Section)
     }
 
 
@@ -213,17 +216,10 @@ def _plain(value: Any) -> Any:
     return value
 
 
-def _unknown_key(key: object, value: object, known: list[str]) -> ConfigError:
-    name = str(key)
-    return ConfigError(
-        name, value, "a key that this trainer knows", legacy_names.answer(name, known)
-    )
-
-
 def _translated(model: type[Settings], errors: Sequence[ErrorDetails]) -> ConfigError:
-    """The first error with the user's place: no section names, dots between the parts.
+    """The first error, by the user's path: no section names, dots between the parts.
 
-    Where several types are accepted there is an error for each; they are told together.
+    Where several types are accepted there is an error for each; they become one message.
     """
     first = errors[0]
     path = _place(model, first)
@@ -233,8 +229,8 @@ def _translated(model: type[Settings], errors: Sequence[ErrorDetails]) -> Config
         return ConfigError(place, first["input"], "a key that this section knows", hint)
     if first["type"] == "missing":
         return ConfigError(place, None, "a value", "it has no default")
-    told = [one["msg"] for one in errors if _place(model, one) == path]
-    allowed = [t.removeprefix("Input should be ").removeprefix("Value error, ") for t in told]
+    texts = [one["msg"] for one in errors if _place(model, one) == path]
+    allowed = [t.removeprefix("Input should be ").removeprefix("Value error, ") for t in texts]
     hint = legacy_names.value_answer(place, first["input"])
     return ConfigError(place, first["input"], " or ".join(dict.fromkeys(allowed)), hint)
 
@@ -256,20 +252,15 @@ def _place(model: type[Settings], error: ErrorDetails) -> list[str]:
 
 def _is_mapping(model: type[Settings], path: list[str]) -> bool:
     """Whether what stands at `path` is an open mapping, whose keys are the user's own."""
-    fields = dict(model.model_fields)
-    for section in _sections(model).values():
-        fields.update(section.model_fields)
-    field = fields.get(path[0]) if len(path) == 1 else None
+    field = _fields(model).get(path[0]) if len(path) == 1 else None
     return field is not None and get_origin(field.annotation) is dict
 
 
 def _nested_keys(model: type[Settings], path: list[str]) -> list[str]:
-    found: dict[str, Any] = dict(model.model_fields)
-    for section in _sections(model).values():
-        found.update(section.model_fields)
+    found = _fields(model)
     for part in path:
         kind = found[part].annotation if part in found else None
-        found = (
-            dict(kind.model_fields) if isinstance(kind, type) and issubclass(kind, Settings) else {}
-        )
+        if not (isinstance(kind, type) and issubclass(kind, Settings)):
+            return []
+        found = kind.model_fields
     return sorted(found)

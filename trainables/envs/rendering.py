@@ -28,11 +28,8 @@ def rendered(config: EnvironmentConfig) -> EnvironmentConfig:
 
 def draw(env: Any) -> Any:
     """What ``render()`` returns; the global streams are left as they were."""
-    streams = rng.capture_global()
-    try:
+    with rng.kept_global():
         return env.render()
-    finally:
-        rng.restore_global(streams)
 
 
 def picture(returned: Any, key: str) -> NDArray[np.uint8] | None:

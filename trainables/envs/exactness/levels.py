@@ -90,30 +90,24 @@ def examine(config: EnvironmentConfig, restarts: bool = False) -> Measured:
     Raises:
         ConfigError: the environment cannot be made.
     """
-    streams = rng.capture_global()
     began = time.perf_counter()
-    try:
+    with rng.kept_global():
         with _counting() as others:
-            found = [_examine_once(config, restarts)]
-        hints = [*others(), *_hints(config)]
+            found = [_measure(config, restarts)]
+        beat()
+        with contextlib.closing(make.make_env(config)) as env:
+            hints = [*others(), *traces.hints_of_chance(env)]
         brief = time.perf_counter() - began < BRIEF_S
         if others() or (hints and brief):
             for again in range(1, TIMES):
                 with heard_by(_with_pauses(again)):
-                    found.append(_examine_once(config, restarts))
-    finally:
-        rng.restore_global(streams)
+                    found.append(_measure(config, restarts))
     weakest = max(found, key=lambda one: one.level)
     if weakest.level == found[0].level:
         return found[0]
     why = f"measured {len(found)} times, as it has {' and '.join(dict.fromkeys(hints))}: "
     reasons = (*weakest.reasons[:-1], why + weakest.reasons[-1])
     return Measured(weakest.level, reasons, weakest.left_out)
-
-
-def _examine_once(config: EnvironmentConfig, restarts: bool) -> Measured:
-    rng.seed_global(SEED, "measure")
-    return _measure(config, restarts)
 
 
 def _with_pauses(which: int) -> Callable[[], None]:
@@ -154,16 +148,8 @@ def _children() -> int:
         return 0
 
 
-def _hints(config: EnvironmentConfig) -> list[str]:
-    beat()
-    env = make.make_env(config)
-    try:
-        return traces.hints_of_chance(env)
-    finally:
-        env.close()
-
-
 def _measure(config: EnvironmentConfig, restarts: bool) -> Measured:
+    rng.seed_global(SEED, "measure")
     reasons: list[str] = []
     left_out: list[str] = []
     if config.env_level != "B":
@@ -181,15 +167,13 @@ def _measure(config: EnvironmentConfig, restarts: bool) -> Measured:
 
 def _measure_episodes(config: EnvironmentConfig) -> tuple[Level, str]:
     """B, or a weaker level and why."""
-    episodes = Episodes(config)
-    try:
-        if why_not := episodes.chance_failure():
-            return "D", why_not
-        why_not = episodes.replay_failure()
-        if not why_not and config.env_level != "B":
-            why_not = episodes.memory_failure()
-    except Exception as error:  # noqa: BLE001 what breaks in any way is not exact; training will say why
-        return "C", f"it raised {type(error).__name__}: {error}"
-    finally:
-        episodes.close()
+    with contextlib.closing(Episodes(config)) as episodes:
+        try:
+            if why_not := episodes.chance_failure():
+                return "D", why_not
+            why_not = episodes.replay_failure()
+            if not why_not and config.env_level != "B":
+                why_not = episodes.memory_failure()
+        except Exception as error:  # noqa: BLE001 what breaks in any way is not exact; training will say why
+            return "C", f"it raised {type(error).__name__}: {error}"
     return ("C", why_not) if why_not else ("B", "")

@@ -91,8 +91,7 @@ class FlatteningPreprocessor:
     """
 
     def __init__(self, space: spaces.Space[Any]) -> None:
-        _require_numbers(space)
-        _require_few(space)
+        _check_leaves(space)
         self.space = space
         self._write, self._read, size = _plan(space, 0)
         self.observation_space = FlatObservations(space, size)
@@ -197,7 +196,8 @@ def require_finite(values: Array, rows: str, what: str) -> None:
         raise NotFiniteError(f"{rows} {row}: {what} {values[row]} is not finite")
 
 
-def _require_numbers(space: spaces.Space[Any]) -> None:
+def _check_leaves(space: spaces.Space[Any]) -> None:
+    """ConfigError for a leaf that no network reads, or one that would be too many features."""
     for name, leaf in named_leaves(space, "observation").items():
         if not isinstance(leaf, Leaf):
             raise ConfigError(
@@ -210,11 +210,6 @@ def _require_numbers(space: spaces.Space[Any]) -> None:
                 "that leaves this part out (gymnasium.wrappers.FilterObservation) or turns it into "
                 "numbers (minigrid's FlatObsWrapper)",
             )
-
-
-def _require_few(space: spaces.Space[Any]) -> None:
-    """Refuse choices that would be more features than a network reads."""
-    for name, leaf in named_leaves(space, "observation").items():
         chosen = isinstance(leaf, spaces.Discrete | spaces.MultiDiscrete)
         if chosen and count_choices(leaf) > MOST_FEATURES:
             raise ConfigError(
