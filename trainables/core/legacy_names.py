@@ -164,11 +164,9 @@ def value_answer(place: str, value: object) -> str:
 
 
 def answer(place: str, known: list[str]) -> str:
-    """What to write instead of an unknown key; empty if that is not known.
+    """What to write instead of the unknown key `place`, dotted where it nests.
 
-    Args:
-        place: the key, dotted where it nests.
-        known: keys that exist at that place.
+    `known` are the keys that exist there. Empty if nothing is like it.
     """
     if place in TABLE:
         return str(TABLE[place])

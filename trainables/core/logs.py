@@ -60,23 +60,14 @@ def is_shown() -> bool:
 
 
 def show(who: str) -> None:
-    """Write the package's records to standard error, as a child of an application that shows them.
-
-    Args:
-        who: the child's name in each line.
-    """
+    """Write the package's records to standard error, each with the name `who` of this child."""
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(logging.Formatter(f"%(levelname)s {who}: %(message)s"))
     logging.getLogger(PACKAGE).addHandler(handler)
 
 
 class OneTimeLog:
-    """Logs each subject once.
-
-    Args:
-        who: the name in the log, for example ``worker 0``.
-        on: False: nothing is ever logged.
-    """
+    """Logs each subject once, under the name `who`, for example ``worker 0``; if `on` at all."""
 
     def __init__(self, who: str, on: bool = True) -> None:
         self._who = who

@@ -48,12 +48,9 @@ class Counters:
     def complete(
         self, result: Mapping[str, Any], elapsed: float, who: Mapping[str, Any]
     ) -> dict[str, Any]:
-        """Count one more iteration; its result with all usual keys that it does not hold itself.
+        """Count one more iteration, of `elapsed` seconds; its result with all usual keys.
 
-        Args:
-            result: what `step` returned.
-            elapsed: seconds that it took.
-            who: keys that tell whose result it is.
+        Keys that `step` returned go before; `who` holds the keys that name the trial.
         """
         given, totals = dict(result), self._totals
         totals["training_iteration"] += 1
@@ -110,10 +107,6 @@ LoggerCreator = Callable[[dict[str, Any]], ResultLogger]
 
 class ResultLog:
     """Makes the logger and hands it results; without a creator it does nothing.
-
-    Args:
-        create: given the settings, a copy; None: no logger.
-        config: the settings.
 
     Raises:
         TrainableError: what was made is no logger.

@@ -299,11 +299,7 @@ def _creator(
 
 
 class Single(gymnasium.Env[Any, Any]):
-    """A native vector environment of width 1 as a plain one, for looking at it and evaluating.
-
-    Args:
-        vector: of one environment, in any autoreset mode.
-    """
+    """A native vector environment of width 1, in any autoreset mode, as a plain environment."""
 
     def __init__(self, vector: VectorEnv[Any, Any, Any]) -> None:
         self.vector = vector

@@ -86,9 +86,7 @@ class EnvContext(dict[str, Any]):
 def register_env(name: str, creator: Creator) -> None:
     """Let ``env: name`` mean what `creator` makes; looked up before gymnasium's own ids.
 
-    Args:
-        name: what settings say.
-        creator: a class or callable; its signature says what it is given, see above.
+    What the creator, a class or callable, is given follows from its signature (see above).
     """
     if not callable(creator):
         raise ConfigError("env", name, "a name with a class or callable", f"{creator!r} is neither")

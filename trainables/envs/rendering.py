@@ -35,10 +35,6 @@ def draw(env: Any) -> Any:
 def picture(returned: Any, key: str) -> NDArray[np.uint8] | None:
     """The picture that ``render()`` returned; None if the environment has a window of its own.
 
-    Args:
-        returned: by the environment.
-        key: the setting that asks for pictures, for errors.
-
     Raises:
         ConfigError: it returned something else; a ValueError that lists what is supported.
     """

@@ -88,11 +88,7 @@ class Architecture:
 
 
 def architecture(config: ModelConfig, shape: tuple[int, ...]) -> Architecture:
-    """The networks that the settings ask for.
-
-    Args:
-        config: key ``model``.
-        shape: of an observation.
+    """The networks that the key ``model`` asks for, for observations of this shape.
 
     Raises:
         ConfigError: convolutions that do not fit the image, or of something that is none.

@@ -94,10 +94,7 @@ EPISODE_PHASES = tuple(name for name in PHASES if name.startswith("on_episode_")
 
 
 class Calls:
-    """The callbacks of one process: made once, called by phase, errors named.
-
-    Args:
-        source: what the setting ``callbacks`` says.
+    """The callbacks of one process: made once from the setting, called by phase, errors named.
 
     Raises:
         ConfigError: nothing that could be called.

@@ -33,11 +33,7 @@ class PerfConfig(Section):
 
 
 class PerfStats:
-    """Mean times of one worker.
-
-    Args:
-        config: over which ticks.
-    """
+    """Mean times of one worker."""
 
     def __init__(self, config: PerfConfig) -> None:
         self._coefficient = config.sampler_perf_stats_ema_coef
@@ -108,11 +104,7 @@ class MetricsConfig(Section):
 
 
 class Progress:
-    """Everything counted since the trial's beginning, and the window of episodes.
-
-    Args:
-        config: the window's size.
-    """
+    """Everything counted since the trial's beginning, and the latest episodes."""
 
     def __init__(self, config: MetricsConfig) -> None:
         self.timesteps = 0

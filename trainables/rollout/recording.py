@@ -165,12 +165,7 @@ def check_rendering(environment: EnvironmentConfig, config: RenderingConfig) -> 
 
 
 class VideoRecorder:
-    """Looks at one environment.
-
-    Args:
-        filming: how.
-        viewer: who is shown each picture.
-    """
+    """Takes the pictures of one environment, for videos and for a viewer."""
 
     def __init__(self, filming: RecordingPlan, viewer: Viewer | None) -> None:
         self._render: Callable[[], Any] = lambda: None
@@ -216,10 +211,9 @@ class VideoRecorder:
                 self._finish()
 
     def after_step(self, over: bool) -> float:
-        """A step was made; gives the seconds that looking took since the last one.
+        """Take the picture after a step, which may have ended the episode (`over`).
 
-        Args:
-            over: whether it ended the episode, as metrics count them.
+        Returns the seconds that pictures took since the last step.
         """
         if over:
             if self._video:  # a soft horizon: nothing was reset

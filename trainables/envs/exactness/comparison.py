@@ -102,11 +102,7 @@ def _run(envs: VectorEnv, name: str, steps: int) -> list[str]:
 
 
 class Episodes:
-    """Episodes played in environments made anew, each twice, with others in between.
-
-    Args:
-        config: the environment.
-    """
+    """Episodes played in environments made anew, each twice, with others in between."""
 
     def __init__(self, config: EnvironmentConfig) -> None:
         self._config = config

@@ -12,12 +12,7 @@ from trainables.errors import ConfigError
 
 
 def check_pictures(config: EnvironmentConfig, key: str, value: bool | str) -> float:
-    """How many pictures a second of its video has.
-
-    Args:
-        config: the environment.
-        key: the setting that asks for pictures.
-        value: what it says.
+    """Check an environment of which the setting `key: value` asks for pictures; returns its fps.
 
     Raises:
         ConfigError: it cannot draw, or does something else while it is drawn.

@@ -85,12 +85,9 @@ def watched(config: EnvironmentConfig) -> Iterator[None]:
 
 
 def refusal(config: EnvironmentConfig, stack: Sequence[StackFrame], doing: str) -> Hangs:
-    """What to say of an environment that hangs.
+    """The error of an environment that hangs, called while `doing`.
 
-    Args:
-        config: the environment.
-        stack: where it stands, outermost first; empty: nobody knows.
-        doing: what it was called for.
+    Its `stack` begins outermost and is empty where it is unknown.
     """
     call, where = hung_call(stack)
     return hangs(
@@ -101,7 +98,7 @@ def refusal(config: EnvironmentConfig, stack: Sequence[StackFrame], doing: str) 
 
 
 def hangs(config: EnvironmentConfig, words: str) -> Hangs:
-    """The same with words that were found before."""
+    """The same, with a text that another process has written."""
     return Hangs("env", config.env, "an environment whose calls return", words)
 
 
@@ -126,12 +123,7 @@ def read_stack(dumped: str) -> list[StackFrame]:
 
 
 class _Watch:
-    """A thread that ends the process when there is no beat for too long.
-
-    Args:
-        config: the environment.
-        thread: in which it is called.
-    """
+    """A thread that ends the process when a call in `thread` takes too long: there is no beat."""
 
     def __init__(self, config: EnvironmentConfig, thread: int) -> None:
         self._config = config

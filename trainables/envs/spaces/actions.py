@@ -70,11 +70,7 @@ class ActionLayout:
 
 
 class FlatActions(spaces.Box):
-    """The rows that an environment with Tuple or Dict actions takes, as a space.
-
-    Args:
-        original: what the environment itself takes.
-    """
+    """The rows of an environment with Tuple or Dict actions (`original`), as a space."""
 
     def __init__(self, original: spaces.Space[Any]) -> None:
         dtype = _sent_type(layout_of(original))
@@ -84,11 +80,7 @@ class FlatActions(spaces.Box):
 
 
 class Unflattened(gymnasium.ActionWrapper[Any, Any, Any]):
-    """An environment with Tuple or Dict actions that takes rows instead.
-
-    Args:
-        env: takes tuples, dicts, and so on.
-    """
+    """An environment with Tuple or Dict actions that takes rows instead."""
 
     def __init__(self, env: gymnasium.Env[Any, Any]) -> None:
         super().__init__(env)
@@ -102,12 +94,7 @@ class Unflattened(gymnasium.ActionWrapper[Any, Any, Any]):
 
 
 class ActionAdapter:
-    """From the policy's action rows to the environments' actions.
-
-    Args:
-        space: of one environment.
-        clip: real numbers to their bounds.
-    """
+    """From the policy's action rows to the environments' actions; `clip` bounds real numbers."""
 
     def __init__(self, space: spaces.Space[Any], clip: bool) -> None:
         self._space = space
@@ -152,13 +139,11 @@ def _check_size(space: spaces.Space[Any]) -> None:
     """Refuse a space with nothing to choose, or with more than a network gives."""
     outputs = sum(count_choices(leaf) for leaf in leaves(space))
     if not outputs:
-        raise ConfigError(
-            "env",
-            str(space),
-            "actions with something to choose",
+        hint = (
             f"its action space is {space}, which holds nothing: give it a dummy choice with a "
-            "gymnasium.ActionWrapper, for example Discrete(1)",
+            "gymnasium.ActionWrapper, for example Discrete(1)"
         )
+        raise ConfigError("env", str(space), "actions with something to choose", hint)
     if outputs > MOST_CHOICES:
         raise ConfigError(
             "env",

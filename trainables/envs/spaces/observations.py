@@ -52,9 +52,6 @@ class Preprocessor(Protocol):
 class NoPreprocessor:
     """Leaves a Box as it is.
 
-    Args:
-        space: what the environment gives.
-
     Raises:
         ConfigError: a space that is no Box and must be flattened for a policy.
     """
@@ -114,12 +111,7 @@ class FlatteningPreprocessor:
 
 
 class FlatObservations(spaces.Box):
-    """Vectors (D,) of float32 that were flattened from another space.
-
-    Args:
-        original: what the environment itself gives.
-        size: D.
-    """
+    """Vectors (D,) of float32, flattened from the `original` space of the environment."""
 
     def __init__(self, original: spaces.Space[Any], size: int) -> None:
         super().__init__(-np.inf, np.inf, (size,), np.float32)
@@ -127,11 +119,7 @@ class FlatObservations(spaces.Box):
 
 
 class Preprocessed(gymnasium.ObservationWrapper[Any, Any, Any]):
-    """An environment whose observations are preprocessed.
-
-    Args:
-        env: gives raw observations.
-    """
+    """An environment whose observations are preprocessed."""
 
     def __init__(self, env: gymnasium.Env[Any, Any]) -> None:
         super().__init__(env)
