@@ -1,4 +1,4 @@
-"""How exactly environments come back from a checkpoint: measured, never believed.
+"""How exactly environments come back from a checkpoint: measured, not taken on trust.
 
 Levels:
 
@@ -111,7 +111,7 @@ def examine(config: EnvironmentConfig, restarts: bool = False) -> Measured:
 
 
 def _with_pauses(which: int) -> Callable[[], None]:
-    """At each beat a pause of another length, which is the same whenever one measures."""
+    """Pause at each beat, for lengths that are the same in every measurement."""
     lengths = random.Random(which)  # noqa: S311 our own, and no secret
 
     def pause() -> None:
@@ -122,7 +122,7 @@ def _with_pauses(which: int) -> Callable[[], None]:
 
 @contextlib.contextmanager
 def _counting() -> Iterator[Callable[[], list[str]]]:
-    """Tells, also afterwards, whether threads or child processes began meanwhile."""
+    """Give a function that lists which of threads and child processes began meanwhile."""
     before, most = (threading.active_count(), _children()), [0, 0]
     beats = itertools.count()
 
@@ -140,7 +140,7 @@ def _counting() -> Iterator[Callable[[], list[str]]]:
 
 
 def _children() -> int:
-    """How many child processes there are, where the system says it."""
+    """Child processes of this one; 0 where the system does not list them."""
     try:
         tasks = list(Path("/proc/self/task").iterdir())
         return sum(len((task / "children").read_text().split()) for task in tasks)

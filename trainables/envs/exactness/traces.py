@@ -1,7 +1,7 @@
 """What environments leave behind outside their state: in their objects, classes and modules.
 
-A short run cannot see a counter that matters only after a thousand episodes; but it can see that
-something counts. Values are looked at where python can see them: a simulator's own memory is not.
+A short run cannot reach a counter's effect after a thousand episodes; but it can see that something
+counts. Only values that python can read are compared, not a simulator's own memory.
 """
 
 import functools

@@ -7,7 +7,7 @@ by 255. N environments.
 """
 
 from collections.abc import Callable, Mapping
-from typing import Any, Protocol, cast
+from typing import Any, cast
 
 import gymnasium
 import numpy as np
@@ -35,20 +35,6 @@ def is_image(space: spaces.Space[Any]) -> bool:
     return isinstance(space, spaces.Box) and space.dtype == np.uint8 and len(space.shape) == 3
 
 
-class Preprocessor(Protocol):
-    """From what an environment gives to rows of an array."""
-
-    @property
-    def observation_space(self) -> spaces.Box:
-        """Of what comes out; it is the policy's."""
-
-    def __call__(self, observation: Any) -> Array:
-        """One observation, preprocessed."""
-
-    def invert(self, row: Array) -> Any:
-        """The raw observation that `row` was made from."""
-
-
 class NoPreprocessor:
     """Leaves a Box as it is.
 
@@ -59,12 +45,9 @@ class NoPreprocessor:
     def __init__(self, space: spaces.Space[Any]) -> None:
         if not isinstance(space, spaces.Box):
             name = NAMES.get(type(space), "FlatteningPreprocessor")
-            raise ConfigError(
-                "preprocessor_pref",
-                None,
-                "deepmind or rllib for an environment whose observations are no Box",
-                f"a policy takes no raw {type(space).__name__}: the {name} flattens it",
-            )
+            allowed = "deepmind or rllib for an environment whose observations are no Box"
+            hint = f"a policy takes no raw {type(space).__name__}: the {name} flattens it"
+            raise ConfigError("preprocessor_pref", None, allowed, hint)
         self.observation_space = space
 
     def __call__(self, observation: Any) -> Array:
@@ -99,10 +82,8 @@ class FlatteningPreprocessor:
         try:
             self._write(observation, out)
         except (IndexError, KeyError, TypeError, ValueError) as error:
-            raise EnvError(
-                f"an observation that is not in {self.space}: {observation!r} "
-                f"({type(error).__name__}: {error})"
-            ) from error
+            reason = f"{observation!r} ({type(error).__name__}: {error})"
+            raise EnvError(f"an observation that is not in {self.space}: {reason}") from error
         return out
 
     def invert(self, row: Array) -> Any:
@@ -133,7 +114,7 @@ class Preprocessed(gymnasium.ObservationWrapper[Any, Any, Any]):
         return self._preprocess(observation)
 
 
-def make_preprocessor(space: spaces.Space[Any]) -> Preprocessor:
+def make_preprocessor(space: spaces.Space[Any]) -> NoPreprocessor | FlatteningPreprocessor:
     """The one that a space needs."""
     return NoPreprocessor(space) if isinstance(space, spaces.Box) else FlatteningPreprocessor(space)
 
