@@ -36,12 +36,6 @@ from trainables.core import rng
 from trainables.errors import StateError, TrainableError, shorten
 from trainables.trainable import Trainable, TrialContext
 
-# -------------------------------------------------------------------------------------------------
-# One run of a training function in a thread of its own, which takes turns with its caller.
-#
-# Exactly one of the two runs at any time: the caller in `FunctionThread.advance` waits until the
-# function is in `report`, where it waits in turn. The function's thread is found by `current`.
-
 #: Seconds that `leave` waits for the function.
 LEAVE_S = 5.0
 
@@ -62,7 +56,11 @@ class _Leave(BaseException):
 
 
 class FunctionThread:
-    """One run of a function in a thread of its own; it and the caller of `advance` take turns."""
+    """One run of a training function in a thread of its own.
+
+    It and the caller of `advance` take turns, and exactly one of them runs at any time: the caller
+    waits until the function is in `report`, where the function waits in its turn.
+    """
 
     def __init__(
         self,
@@ -186,16 +184,12 @@ class FunctionThread:
             )
 
 
-class _Here(threading.local):
-    thread: FunctionThread | None = None
-
-
-_here = _Here()
+_here = threading.local()
 
 
 def current() -> FunctionThread:
     """The function thread in which the caller runs; raises `TrainableError` anywhere else."""
-    thread = _here.thread
+    thread: FunctionThread | None = getattr(_here, "thread", None)
     if thread is None:
         raise TrainableError(
             "report() and its like work in the thread of a training function only; "
@@ -209,9 +203,8 @@ def _captured(metrics: Mapping[str, Any], checkpoint: object) -> Checkpoint:
     if isinstance(checkpoint, (str, Path)):
         folder = Path(checkpoint)
         if not folder.is_dir():
-            raise StateError(
-                "checkpoint", f"{shorten(str(checkpoint))}, no folder,", "give a folder"
-            )
+            found = f"{shorten(str(checkpoint))}, no folder,"
+            raise StateError("checkpoint", found, "give a folder")
         files = read_files(folder, "checkpoint")
         if not files:
             found = f"{shorten(str(checkpoint))}, a folder without files,"
@@ -262,12 +255,8 @@ def get_context() -> TrialContext:
 def wrap(function: TrainingFunction) -> type[Trainable]:
     """A Trainable class whose iterations are the reports of `function`."""
     name = getattr(function, "__name__", type(function).__name__)
-    attributes = {
-        "function": staticmethod(function),
-        "__doc__": function.__doc__,
-        "__module__": function.__module__,
-    }
-    return type(name, (FunctionTrainable,), attributes)
+    own = {"__doc__": function.__doc__, "__module__": function.__module__}
+    return type(name, (FunctionTrainable,), {"function": staticmethod(function), **own})
 
 
 class FunctionTrainable(Trainable):
@@ -320,10 +309,9 @@ class FunctionTrainable(Trainable):
         """What the last checkpoint holds: entries ``data``, ``files``, ``metrics``."""
         saved = self._checkpoint
         if saved is None:
+            remedy = "call report(metrics, checkpoint=...) with all that it needs to go on"
             raise StateError(
-                type(self).__name__,
-                "a function that has reported no checkpoint",
-                "call report(metrics, checkpoint=...) with all that it needs to go on",
+                type(self).__name__, "a function that has reported no checkpoint", remedy
             )
         return {"data": saved.data, "files": dict(saved.files), "metrics": dict(saved.metrics)}
 
@@ -364,8 +352,8 @@ class FunctionTrainable(Trainable):
 def never_saves(function: TrainingFunction) -> bool:
     """Whether it is sure that no report of `function` has a checkpoint; False where it is not.
 
-    The source of the function is looked at, and that of the functions and classes of its module
-    that it names. Whoever reports in other ways (a second name for `report`, ``**more``, a helper
+    Read are the source of the function and that of the functions and classes of its module that it
+    names. A function that reports in other ways (a second name for `report`, ``**more``, a helper
     in another module) may save.
     """
     if not isinstance(function, FunctionType) or function.__name__ == "<lambda>":

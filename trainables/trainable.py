@@ -21,7 +21,7 @@ that never does.
 import copy
 import re
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from pathlib import Path
@@ -37,8 +37,7 @@ from trainables.checkpoint.opaque import (
     write_files,
 )
 from trainables.core import rng
-from trainables.core.result_logger import LoggerCreator, ResultLog
-from trainables.core.results import Counters
+from trainables.core.results import Counters, LoggerCreator, ResultLog
 from trainables.errors import StateError, TrainableError, WrongFormat, printable, shorten
 
 
@@ -55,11 +54,11 @@ class TrialContext:
     under ``results`` in the current folder, made when something is written into it."""
     resources: Mapping[str, float] = field(default_factory=dict)
     remembered: Mapping[str, Any] = field(default_factory=dict)
-    """What earlier trials of the same sweep have found out, as their `Trainable.remembers` says it;
-    after a restore also what stands in the checkpoint, which goes first."""
+    """What `Trainable.remembers` gave in earlier trials of the same sweep, and in the checkpoint
+    after a restore, which goes first."""
     shared: Path | None = None
-    """Folder that all trials of the sweep share, for who finds something out while others wait for
-    it; None: there are no others. Nothing in it is needed again."""
+    """Folder that all trials of the sweep share: one measures something while the others wait for
+    its file; None: there are no others. Nothing in it is needed again."""
     settled: bool = False
     """Whether the settings are those of a sweep's trial, to which `Trainable.settle_config` was
     applied when the trial was made. A setting that is still ``auto`` then has the value that it
@@ -72,7 +71,7 @@ class Trainable:
     Args:
         config: the settings, a plain dict; deep-copied.
         context: seed, name and folder.
-        logger_creator: makes a logger from the settings, which is told every result; its
+        logger_creator: makes a logger from the settings, which is given every result; its
             ``logdir`` goes before the context's.
     """
 
@@ -131,7 +130,7 @@ class Trainable:
         return False
 
     def cleanup(self) -> None:
-        """Let go of processes, files and environments."""
+        """End processes, close files and environments."""
 
     def log_result(self, result: dict[str, Any]) -> None:
         """Called with each complete result."""
@@ -262,8 +261,7 @@ class Trainable:
 
     def restore(self, checkpoint: str | Path) -> None:
         """Continue from a file that `save` wrote; raises CheckpointError when it cannot be used."""
-        state = file.read(Path(checkpoint)).state
-        self._continue_from(state, checkpoint, self.adapted)
+        self.continue_from(file.read(Path(checkpoint)).state, checkpoint, adapt=True)
 
     def adapted(self, state: Mapping[str, Any]) -> Mapping[str, Any]:
         """A saved state as `restore` takes it; default: as it is.
@@ -273,9 +271,21 @@ class Trainable:
         """
         return state
 
-    def continue_from(self, state: Mapping[str, Any], checkpoint: object) -> None:
-        """`set_state`; WrongFormat, naming `checkpoint`, where the state has another shape."""
-        self._continue_from(state, checkpoint, lambda same: same)
+    def continue_from(
+        self, state: Mapping[str, Any], checkpoint: object, adapt: bool = False
+    ) -> None:
+        """`set_state`, with `adapt` of the `adapted` state.
+
+        Raises:
+            WrongFormat: a state of another shape; it names `checkpoint`.
+        """
+        try:
+            self.set_state(self.adapted(state) if adapt else state)
+        except TrainableError:
+            raise
+        except Exception as error:  # a state of another shape fails in any way
+            reason = f"does not fit this {type(self).__name__}: {type(error).__name__}: {error}"
+            raise WrongFormat(checkpoint, printable(reason)[:300]) from error
 
     def reset(self, config: Mapping[str, Any], context: TrialContext) -> bool:
         """Become another trial without rebuilding; False: it cannot, and is of no use any more."""
@@ -342,29 +352,14 @@ class Trainable:
             env = re.sub(r"[^\w.-]+", "_", str(self.config.get("env", "")))
             stamp = datetime.now().astimezone().strftime("%Y-%m-%d_%H-%M-%S")
             name = "_".join(part for part in (type(self).__name__, env, stamp) if part)
-            self.context = replace(
-                self.context, logdir=fresh_path(Path("results").resolve() / name)
-            )
+            logdir = fresh_path(Path("results").resolve() / name)
+            self.context = replace(self.context, logdir=logdir)
         return str(self.context.logdir)
 
     def _begin_log(self, create: LoggerCreator | None) -> None:
         self._result_log = ResultLog(create, self.config)
         if self._result_log.folder is not None:
             self.context = replace(self.context, logdir=self._result_log.folder)
-
-    def _continue_from(
-        self,
-        state: Mapping[str, Any],
-        checkpoint: object,
-        adapted: Callable[[Mapping[str, Any]], Mapping[str, Any]],
-    ) -> None:
-        try:
-            self.set_state(adapted(state))
-        except TrainableError:
-            raise
-        except Exception as error:  # a state of another shape fails in any way
-            reason = f"does not fit this {type(self).__name__}: {type(error).__name__}: {error}"
-            raise WrongFormat(checkpoint, printable(reason)[:300]) from error
 
     def _complete(self, result: dict[str, Any], elapsed: float) -> dict[str, Any]:
         who = {"trial_id": self.trial_id, "experiment_tag": self.trial_name, "config": self.config}

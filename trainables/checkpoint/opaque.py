@@ -23,10 +23,7 @@ from trainables.errors import StateError, TrainableError, printable, shorten
 def pack(data: object, name: str, allowed: bool) -> Any:
     """What stands in the state for what `save_checkpoint` of the class `name` returned.
 
-    Args:
-        data: a mapping; anything if `allowed`.
-        name: of the class.
-        allowed: whether it has opted in.
+    That is plain data; anything, as a pickle, if the class has opted in (`allowed`).
 
     Raises:
         StateError: it cannot be pickled.
@@ -83,11 +80,7 @@ def temporary_folder(parent: str | Path | None) -> Iterator[str]:
 
 
 def read_files(folder: Path, place: str) -> dict[str, Opaque]:
-    """The files under `folder`, by their paths in it.
-
-    Args:
-        folder: what is read.
-        place: how errors call who wrote it.
+    """The files under `folder`, by their paths in it; errors name `place` as their writer.
 
     Raises:
         StateError: a link, a pipe or a device is among them.

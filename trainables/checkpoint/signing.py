@@ -1,8 +1,8 @@
 """Who wrote a checkpoint: bytes that may run code stand only in checkpoints signed by a key.
 
-Most checkpoints hold plain data, which runs nothing whoever wrote it; they need no signature. But
-files that a trainable writes itself, and pickles that it opts in to, are `Opaque`: what they do
-when they are used nobody can tell. A checkpoint that holds them is signed (HMAC-SHA256 over its
+Most checkpoints hold plain data, which runs no code; they need no signature. But files that a
+trainable writes itself, and pickles that it opts in to, are `Opaque`: they may do anything when
+they are used. A checkpoint that holds them is signed (HMAC-SHA256 over its
 header, which carries the digest of every section and the trial and step that it belongs to), and
 they are handed back only when the signature is that of one's own key, or when a person has said
 that this one checkpoint is trusted.
@@ -20,7 +20,7 @@ import hmac
 import os
 import re
 import secrets
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
@@ -95,21 +95,17 @@ def local() -> Trust:
     Raises:
         SigningError: the key cannot be made or read, or others can read it.
     """
-    folder = _folder()
-    try:
+    with _own_folder() as folder:
         disk.make_folder(folder, "key")
         key = _read(folder / "key", KEY_BYTES) or _new_key(folder)
         listed = _read(folder / "trusted", MAX_LIST_BYTES) or b""
-    except OSError as error:
-        reason = error.strerror or str(error)
-        raise SigningError(folder, reason, "set XDG_CONFIG_HOME to a folder of yours") from error
     if len(key) != KEY_BYTES:
         raise SigningError(folder / "key", f"{len(key)} bytes, not {KEY_BYTES}", "remove it")
     return Trust(key, frozenset(_DIGEST.findall(listed.decode("ascii", "replace"))))
 
 
 def local_if_possible() -> Trust | None:
-    """As `local`; None where there can be no key: what needs one will say so."""
+    """As `local`; None where there can be no key: signing raises the error when it needs one."""
     try:
         return local()
     except SigningError:
@@ -117,28 +113,28 @@ def local_if_possible() -> Trust | None:
 
 
 def trust(digests: Iterable[str]) -> None:
-    """Accept these checkpoints from now on, whoever signed them, for the person who runs this.
+    """Accept these checkpoints from now on, by any signer, for the person who runs this.
 
     Raises:
         SigningError: the list cannot be written.
     """
     listed = sorted(local().digests | set(digests))
     text = "".join(f"{digest}\n" for digest in listed).encode()
-    try:
-        with disk.opened(_folder()) as folder:
-            disk.publish(folder, "trusted", len(text), [text], 0)
-            disk.sync(folder)
-    except OSError as error:
-        reason = error.strerror or str(error)
-        raise SigningError(_folder(), reason, "set XDG_CONFIG_HOME to a folder of yours") from error
+    with _own_folder() as path, disk.opened(path) as folder:
+        disk.publish(folder, "trusted", len(text), [text], 0)
+        disk.sync(folder)
 
 
-def _folder() -> Path:
+@contextlib.contextmanager
+def _own_folder() -> Iterator[Path]:
+    """The folder of the key; SigningError where it or what is done in it fails."""
+    folder = Path("~")
     try:
-        base = os.environ.get("XDG_CONFIG_HOME") or Path.home() / ".config"
-    except RuntimeError as error:
-        raise SigningError("~", str(error), "set XDG_CONFIG_HOME to a folder of yours") from error
-    return Path(base) / "sweep"
+        folder = Path(os.environ.get("XDG_CONFIG_HOME") or Path.home() / ".config") / "sweep"
+        yield folder
+    except (OSError, RuntimeError) as error:  # without a home it is a RuntimeError
+        reason = getattr(error, "strerror", None) or str(error)
+        raise SigningError(folder, reason, "set XDG_CONFIG_HOME to a folder of yours") from error
 
 
 def _read(path: Path, limit: int) -> bytes | None:

@@ -59,12 +59,7 @@ def load_module(place: str, path: str) -> ModuleType:
 
 
 def load(place: str, path: str, what: str) -> Callable[..., Any]:
-    """The class or callable at `path`.
-
-    Args:
-        place: the setting that names it, for errors.
-        path: ``package.module:Name``.
-        what: it should be, in words, for errors.
+    """The class or callable at `path`, named by the setting `place`; `what` says what it should be.
 
     Raises:
         ConfigError: no such module, or nothing callable of that name in it.
@@ -80,10 +75,6 @@ def load(place: str, path: str, what: str) -> Callable[..., Any]:
         raise ConfigError(place, path, allowed, f"it is a {type(found).__name__}")
     loaded: Callable[..., Any] = found
     return loaded
-
-
-# -------------------------------------------------------------------------------------------------
-# The names that installed packages give to their paths.
 
 
 def entry_points(group: str) -> list[str]:

@@ -159,21 +159,16 @@ VALUES: Mapping[tuple[str, str], str] = {
 
 
 def value_answer(place: str, value: object) -> str:
-    """What to write instead of a value that is refused; empty if nobody can say."""
+    """What to write instead of a value that is refused; empty if that is not known."""
     return VALUES.get((place, value), "") if isinstance(value, str) else ""
 
 
 def answer(place: str, known: list[str]) -> str:
-    """What to write instead of an unknown key; empty if nobody can say.
+    """What to write instead of the unknown key `place`, dotted where it nests.
 
-    Args:
-        place: the key, dotted where it nests.
-        known: keys that exist at that place.
+    `known` are the keys that exist there. Empty if nothing is like it.
     """
     if place in TABLE:
         return str(TABLE[place])
-    return nearest(place.rpartition(".")[2], known).removeprefix("; ") or _as_text(known)
-
-
-def _as_text(known: list[str]) -> str:
-    return "it knows " + ", ".join(known) if known else ""
+    near = nearest(place.rpartition(".")[2], known).removeprefix("; ")
+    return near or ("it knows " + ", ".join(known) if known else "")

@@ -1,4 +1,4 @@
-"""What a trainer tells of the data that flow through it: each subject once, as a summary.
+"""What a trainer logs of the data that flow through it: each subject once, as a summary.
 
 Shapes, bounds and means say whether a pipeline is right; they are logged at INFO when the data are
 first seen, and at DEBUG again from time to time. Only one process of a trainer does so.
@@ -18,7 +18,7 @@ from pydantic import Field
 from trainables.core.settings import Section
 
 PACKAGE = "trainables"
-#: Under DEBUG everything is told again after so many rounds.
+#: Under DEBUG everything is logged again after so many rounds.
 PERIOD = 100
 
 logger = logging.getLogger(__name__)
@@ -55,48 +55,39 @@ def at_level(config: LogConfig) -> Iterator[None]:
 
 
 def is_shown() -> bool:
-    """Whether the application has said where the package's records go."""
+    """Whether the application has set up where the package's records go."""
     return logging.getLogger(PACKAGE).hasHandlers()
 
 
 def show(who: str) -> None:
-    """Write the package's records to standard error, as a child of an application that shows them.
-
-    Args:
-        who: writes them.
-    """
+    """Write the package's records to standard error, each with the name `who` of this child."""
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(logging.Formatter(f"%(levelname)s {who}: %(message)s"))
     logging.getLogger(PACKAGE).addHandler(handler)
 
 
 class OneTimeLog:
-    """Tells each subject once.
-
-    Args:
-        who: tells it, for example ``worker 0``.
-        on: False: nothing is ever told.
-    """
+    """Logs each subject once, under the name `who`, for example ``worker 0``; if `on` at all."""
 
     def __init__(self, who: str, on: bool = True) -> None:
         self._who = who
         self._on = on
-        self._told: set[str] = set()
+        self._logged: set[str] = set()
         self._rounds = 0
 
     def begin_round(self) -> bool:
-        """Another round of sampling or learning begins; whether everything is told again in it."""
+        """Begin a round of sampling or learning; returns whether all is logged again in it."""
         self._rounds += 1
         again = self._rounds % PERIOD == 0 and logger.isEnabledFor(logging.DEBUG)
         if again:
-            self._told.clear()
+            self._logged.clear()
         return again
 
     def __call__(self, subject: str, value: Any) -> None:
-        """Tell what `value` looks like, if `subject` has not been told."""
-        if not self._on or subject in self._told:
+        """Log what `value` looks like, if `subject` has not been logged."""
+        if not self._on or subject in self._logged:
             return
-        self._told.add(subject)
+        self._logged.add(subject)
         level = logging.INFO if self._rounds < PERIOD else logging.DEBUG
         if logger.isEnabledFor(level):
             logger.log(level, "%s: %s: %s", self._who, subject, summary(value))

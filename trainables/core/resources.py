@@ -145,10 +145,11 @@ class ResourcesConfig(Section):
     @property
     def threads(self) -> tuple[int, int | None]:
         """Intra-op and inter-op threads of the trainer's own process, which alone uses torch."""
-        both = (self.local_tf_session_args, self.tf_session_args)
-        intra = [one.intra_op_parallelism_threads for one in both]
-        inter = [one.inter_op_parallelism_threads for one in both]
-        return intra[0] or intra[1] or 1, inter[0] or inter[1]
+        own, common = self.local_tf_session_args, self.tf_session_args
+        return (
+            own.intra_op_parallelism_threads or common.intra_op_parallelism_threads or 1,
+            own.inter_op_parallelism_threads or common.inter_op_parallelism_threads,
+        )
 
     @property
     def environs(self) -> dict[str, str]:
@@ -181,17 +182,14 @@ def limit_child(config: ResourcesConfig | None) -> None:
 
 def check_quota(quota: int) -> None:
     """TrainableError if this process holds more than `quota` bytes, if that is not 0."""
-    if quota and (held := resident_bytes()) > quota:
+    if not quota:
+        return
+    pages = Path("/proc/self/statm").read_text(encoding="ascii").split()[1]
+    if (held := int(pages) * resource.getpagesize()) > quota:
         raise TrainableError(
             f"the trainer's process holds {held} bytes, more than memory: {quota}; raise it, or "
             f"lower train_batch_size or num_envs_per_worker"
         )
-
-
-def resident_bytes() -> int:
-    """Memory that this process holds."""
-    pages = Path("/proc/self/statm").read_text(encoding="ascii").split()[1]
-    return int(pages) * resource.getpagesize()
 
 
 class EnvironmentVariables:

@@ -1,13 +1,22 @@
-"""The usual keys of a result, and what is counted over a trial's life to fill them.
+"""The usual keys of a result, what is counted to fill them, and a person's own logger of results.
 
-Times are seconds.
+    def logger_creator(config):                    # the trial's settings
+        return UnifiedLogger(config, "my/folder")  # anything with on_result(result)
+
+The logger is given every complete result. Where it has a ``logdir``, that is the trial's folder;
+where it has ``flush`` and ``close``, they are called when the trainable stops. It is no part of a
+checkpoint. Times are seconds.
 """
 
+import copy
 import os
 import socket
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from datetime import datetime
-from typing import Any
+from pathlib import Path
+from typing import Any, Protocol, runtime_checkable
+
+from trainables.errors import TrainableError, shorten
 
 #: First parts of the volatile keys that only trainers add: times of their parts and machine use.
 TRAINERS_OWN = frozenset({"timers", "sampler_perf", "perf"})
@@ -39,24 +48,21 @@ class Counters:
     def complete(
         self, result: Mapping[str, Any], elapsed: float, who: Mapping[str, Any]
     ) -> dict[str, Any]:
-        """Count one more iteration; its result with all usual keys that it does not hold itself.
+        """Count one more iteration, of `elapsed` seconds; its result with all usual keys.
 
-        Args:
-            result: what `step` returned.
-            elapsed: seconds that it took.
-            who: keys that tell whose result it is.
+        Keys that `step` returned go before; `who` holds the keys that name the trial.
         """
-        told, totals = dict(result), self._totals
+        given, totals = dict(result), self._totals
         totals["training_iteration"] += 1
         totals["time_total_s"] += elapsed
         for kind in ("timesteps", "episodes"):
             total, this_iter = f"{kind}_total", f"{kind}_this_iter"
-            if told.get(total) is not None:
-                told.setdefault(this_iter, told[total] - totals[total])
-                totals[total] = told[total]
-            elif told.get(this_iter) is not None:
-                totals[total] += told[this_iter]
-                told[total] = totals[total]
+            if given.get(total) is not None:
+                given.setdefault(this_iter, given[total] - totals[total])
+                totals[total] = given[total]
+            elif given.get(this_iter) is not None:
+                totals[total] += given[this_iter]
+                given[total] = totals[total]
         now = datetime.now().astimezone()
         filled = {
             "done": False,
@@ -73,7 +79,7 @@ class Counters:
             "iterations_since_restore": int(self._since_restore("training_iteration")),
             "timesteps_since_restore": self._since_restore("timesteps_total"),
         }
-        return {**filled, **told}
+        return {**filled, **given}
 
     def get_state(self) -> dict[str, float]:
         """Entries ``training_iteration`` and the totals of steps, episodes and seconds."""
@@ -86,3 +92,49 @@ class Counters:
 
     def _since_restore(self, name: str) -> float:
         return self._totals[name] - self._restored[name]
+
+
+@runtime_checkable
+class ResultLogger(Protocol):
+    """The least that a logger must have."""
+
+    def on_result(self, result: dict[str, Any]) -> object:
+        """Take one complete result; what is changed in it changes nothing else."""
+
+
+LoggerCreator = Callable[[dict[str, Any]], ResultLogger]
+
+
+class ResultLog:
+    """Makes the logger and hands it results; without a creator it does nothing.
+
+    Raises:
+        TrainableError: what was made is no logger.
+    """
+
+    def __init__(self, create: LoggerCreator | None, config: Mapping[str, Any]) -> None:
+        self.create = create
+        self._logger: Any = None if create is None else create(copy.deepcopy(dict(config)))
+        if create is not None and not isinstance(self._logger, ResultLogger):
+            raise TrainableError(
+                f"logger_creator returned {shorten(self._logger)}; expected an object with "
+                "on_result(result), and if it likes logdir, flush() and close()"
+            )
+
+    @property
+    def folder(self) -> Path | None:
+        """The logger's own, if it has one."""
+        logdir = getattr(self._logger, "logdir", None)
+        return None if logdir is None else Path(logdir).resolve()
+
+    def add(self, result: Mapping[str, Any]) -> None:
+        """Hand one complete result to the logger, as a copy."""
+        if self._logger is not None:
+            self._logger.on_result(copy.deepcopy(dict(result)))
+
+    def close(self) -> None:
+        """Flush and close the logger; a second call does nothing."""
+        logger, self._logger = self._logger, None
+        for name in ("flush", "close"):
+            if callable(method := getattr(logger, name, None)):
+                method()

@@ -9,12 +9,13 @@ code does (``nn.Linear()``, user environments), so `seed_global`, `capture_globa
 `restore_global` make those three part of a trial's state as well.
 """
 
+import contextlib
 import hashlib
 import importlib.abc
 import importlib.machinery
 import random
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
@@ -105,6 +106,16 @@ def restore_global(state: Mapping[str, Any]) -> None:
     np.random.set_state(dict(state["numpy"]))  # noqa: NPY002
     torch_state = state["torch"]
     _with_torch(lambda torch: _put_torch(torch, torch_state), pending=torch_state)
+
+
+@contextlib.contextmanager
+def kept_global() -> Iterator[None]:
+    """Put the three global streams back, at the end, to where they stand now."""
+    state = capture_global()
+    try:
+        yield
+    finally:
+        restore_global(state)
 
 
 # torch takes 3 s to import and a trainable may not need it. As long as nobody has imported it, its

@@ -6,6 +6,7 @@ dict with the classic names (``lr``, ``num_workers``); `parse` finds the section
 """
 
 import copy
+import functools
 import re
 import sys
 from collections.abc import Iterator, Mapping
@@ -13,6 +14,7 @@ from dataclasses import dataclass
 from typing import Any, Literal, TypeGuard, TypeVar, get_args
 
 from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic.fields import FieldInfo
 from pydantic_core import ErrorDetails
 
 from trainables.core import legacy_names
@@ -43,17 +45,19 @@ def parse(model: type[C], flat: Mapping[str, Any]) -> C:
     Raises:
         ConfigError: for the first mistake: an unknown key, a wrong type, a value out of range.
     """
-    owners = section_of_key(model)
-    grouped: dict[str, Any] = {name: _preset(model, name) for name in _sections(model)}
+    sections = _sections(model)
+    owners = {key: name for name, section in sections.items() for key in section.model_fields}
+    grouped: dict[str, Any] = {name: _preset(model, name) for name in sections}
     for key, given in flat.items():
         value = _plain(given)
         section = owners.get(key)
         if section is not None:
             grouped[section][key] = value
-        elif key in model.model_fields and key not in _sections(model):
+        elif key in model.model_fields and key not in sections:
             grouped[key] = value
         else:
-            raise _unknown_key(key, value, known_keys(model))
+            hint = legacy_names.answer(str(key), known_keys(model))
+            raise ConfigError(str(key), value, "a key that this trainer knows", hint)
     try:
         return model.model_validate(grouped)
     except ValidationError as error:
@@ -63,10 +67,9 @@ def parse(model: type[C], flat: Mapping[str, Any]) -> C:
 def flatten(settings: Settings) -> dict[str, Any]:
     """The flat dict from which `parse` makes equal settings; every key is in it."""
     sections = _sections(type(settings))
-    flat = {key: getattr(settings, key) for key in type(settings).model_fields}
+    flat = {key: value for key, value in settings if key not in sections}
     for name in sections:
-        section = flat.pop(name)
-        flat.update({key: getattr(section, key) for key in type(section).model_fields})
+        flat.update(dict(getattr(settings, name)))
     return flat
 
 
@@ -109,11 +112,8 @@ class SettingsView(Mapping[str, Any]):
     def __delattr__(self, name: str) -> None:
         raise self._refusal(name, "del")
 
-    def __setitem__(self, key: str, value: Any) -> None:
-        raise self._refusal(key, value)
-
-    def __delitem__(self, key: str) -> None:
-        raise self._refusal(key, "del")
+    __setitem__ = __setattr__
+    __delitem__ = __delattr__
 
     def __repr__(self) -> str:
         return repr(self.plain())
@@ -139,8 +139,8 @@ class SettingsView(Mapping[str, Any]):
         return list(value) if isinstance(value, list) else value
 
     def _hint(self, key: str) -> str:
-        told = legacy_names.answer(key, list(self._flat)) if isinstance(key, str) else ""
-        return f"; {told}" if told else ""
+        hint = legacy_names.answer(key, list(self._flat)) if isinstance(key, str) else ""
+        return f"; {hint}" if hint else ""
 
     def _refusal(self, key: str, value: Any) -> ConfigError:
         return ConfigError(
@@ -179,21 +179,24 @@ def override(settings: C, changes: Mapping[str, Any], place: str) -> C:
 
 def known_keys(model: type[Settings]) -> list[str]:
     """Every key that the flat dict may hold, sorted."""
+    return sorted(_fields(model))
+
+
+def _fields(model: type[Settings]) -> dict[str, FieldInfo]:
+    """Flat key → its field."""
     sections = _sections(model)
-    return sorted([*section_of_key(model), *(k for k in model.model_fields if k not in sections)])
+    fields = {key: field for key, field in model.model_fields.items() if key not in sections}
+    for section in sections.values():
+        fields.update(section.model_fields)
+    return fields
 
 
-def section_of_key(model: type[Settings]) -> dict[str, str]:
-    """Flat key → name of the field of `model` that holds its section."""
-    return {key: name for name, section in _sections(model).items() for key in section.model_fields}
-
-
+@functools.cache
 def _sections(model: type[Settings]) -> dict[str, type[Section]]:
-    fields = {name: field.annotation for name, field in model.model_fields.items()}
     return {
         name: kind
-        for name, kind in fields.items()
-        if isinstance(kind, type) and issubclass(kind, Section)
+        for name, field in model.model_fields.items()
+        if isinstance(kind := field.annotation, type) and issubclass(kind, Section)
     }
 
 
@@ -215,13 +218,6 @@ def _plain(value: Any) -> Any:
     if isinstance(value, (list, tuple)):
         return type(value)(_plain(one) for one in value)
     return value
-
-
-def _unknown_key(key: object, value: object, known: list[str]) -> ConfigError:
-    name = str(key)
-    return ConfigError(
-        name, value, "a key that this trainer knows", legacy_names.answer(name, known)
-    )
 
 
 def _refusal(mistake: "Mistake", model: type[Settings]) -> ConfigError:

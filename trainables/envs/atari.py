@@ -50,11 +50,7 @@ def is_atari(env_id: str) -> bool:
 
 
 class EpisodicLife(gymnasium.Wrapper[Any, Any, Any, Any]):
-    """A lost life ends the episode; the game itself is begun anew only when it is over.
-
-    Args:
-        env: a game.
-    """
+    """A lost life ends the episode; the game itself is begun anew only when it is over."""
 
     def __init__(self, env: Env) -> None:
         super().__init__(env)
@@ -88,11 +84,7 @@ class EpisodicLife(gymnasium.Wrapper[Any, Any, Any, Any]):
 
 
 class FireAtEachLife(gymnasium.Wrapper[Any, Any, Any, Any]):
-    """Presses FIRE where the game waits for it, after a reset and after each lost life.
-
-    Args:
-        env: a game whose action 1 is FIRE.
-    """
+    """Presses FIRE, action 1, where the game waits for it: after a reset and each lost life."""
 
     def __init__(self, env: Env) -> None:
         super().__init__(env)
@@ -119,11 +111,7 @@ class FireAtEachLife(gymnasium.Wrapper[Any, Any, Any, Any]):
 
 
 class ChannelsLast(gymnasium.ObservationWrapper[Any, Any, Any]):
-    """Stacked frames (C, H, W) as an image (H, W, C).
-
-    Args:
-        env: gives stacked frames.
-    """
+    """Stacked frames (C, H, W) as an image (H, W, C)."""
 
     def __init__(self, env: Env) -> None:
         super().__init__(env)
@@ -170,9 +158,8 @@ def make_game(env_id: str, env_config: dict[str, Any], stack: bool, learning: bo
 
 
 def _not_installed(env_id: str) -> ConfigError:
-    return ConfigError(
-        "env", env_id, "an environment that is installed", "pip install 'sweep-rl[atari]'"
-    )
+    hint = "pip install 'sweep-rl[atari]'"
+    return ConfigError("env", env_id, "an environment that is installed", hint)
 
 
 def _lives(env: Env) -> int:

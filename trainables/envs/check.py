@@ -8,15 +8,13 @@ import math
 import re
 import time
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from contextlib import closing
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from gymnasium.utils.env_checker import check_env
-from numpy.typing import NDArray
 
 from trainables.checkpoint.state import pack
 from trainables.core import rng
@@ -35,17 +33,11 @@ WIDTH = 8
 LONGEST_S = 10.0
 """A measure of speed ends when it took so long, if it has not made all its steps."""
 AT_A_TIME = 20
-"""Steps of all environments between two looks at the clock."""
+"""Steps of all environments between two readings of the clock."""
 SHORTEST_S = 1e-6
-"""No measure is shorter."""
+"""A shorter time counts as this."""
 
-COSTS = (
-    "steps_per_s",
-    f"steps_per_s_in_{WIDTH}",
-    "saved_bytes",
-    "save_ms",
-    "restore_ms",
-)
+COSTS = ("steps_per_s", f"steps_per_s_in_{WIDTH}", "saved_bytes", "save_ms", "restore_ms")
 """Entries of a report that are None where they were not measured."""
 
 GUESS = "probably"
@@ -74,30 +66,26 @@ def check(
     """
     limit = {} if timeout_s is None else {"env_measure_timeout_s": timeout_s}
     config = parse(EnvironmentConfig, {"env": env, "env_config": dict(env_config or {}), **limit})
-    streams = rng.capture_global()
-    rng.seed_global(0, "check")
-    try:
+    with rng.kept_global():
+        rng.seed_global(0, "check")
         with closing(Inquiry(config)) as inquiry:
             unsupported = _unsupported(inquiry)
             measured = None if unsupported else inquiry.measured()
         with watched(config):
             described = {**_describe(config), "unsupported": unsupported, **_level(measured)}
         costs: Report = dict.fromkeys(COSTS)
-        if not described["unsupported"]:
+        if not unsupported:
             try:
                 with watched(config):
                     costs |= _costs(config, steps)
             except Exception as error:  # noqa: BLE001 whatever it raises is a finding
                 described["breaches"].append(f"{type(error).__name__}: {error}")
         return {**described, **costs}
-    finally:
-        rng.restore_global(streams)
 
 
 def _describe(config: EnvironmentConfig) -> Report:
     beat()
-    made = make_raw_env(config)
-    try:
+    with closing(make_raw_env(config)) as made:
         return {
             "env": config.env,
             "env_config": config.env_config,
@@ -106,8 +94,6 @@ def _describe(config: EnvironmentConfig) -> Report:
             "time_limit": made.spec.max_episode_steps if made.spec else None,
             "breaches": _breaches(made),
         }
-    finally:
-        made.close()
 
 
 def _unsupported(inquiry: Inquiry) -> str:
@@ -130,8 +116,8 @@ def _breaches(made: Env) -> list[str]:
             check_env(made.unwrapped, skip_render_check=True)
         except Exception as error:  # noqa: BLE001 whatever it raises is a finding
             found.append(f"{type(error).__name__}: {error}")
-    told = [str(one.message) for one in caught if issubclass(one.category, UserWarning)]
-    words = [" ".join(_COLOUR.sub("", text).split()) for text in [*told, *found]]
+    warned = [str(one.message) for one in caught if issubclass(one.category, UserWarning)]
+    words = [" ".join(_COLOUR.sub("", text).split()) for text in [*warned, *found]]
     return list(dict.fromkeys(text.removeprefix("WARN: ") for text in words if GUESS not in text))
 
 
@@ -139,12 +125,7 @@ def _level(measured: Measured | None) -> Report:
     """How exactly it comes back; None: nobody can train on it, so nothing was measured."""
     if measured is None:
         return {"level": None, "exactness": None, "reasons": [], "left_out": []}
-    return {
-        "level": measured.level,
-        "exactness": LEVELS[measured.level],
-        "reasons": list(measured.reasons),
-        "left_out": list(measured.left_out),
-    }
+    return {**measured.as_data(), "exactness": LEVELS[measured.level]}
 
 
 def _costs(config: EnvironmentConfig, steps: int) -> Report:
@@ -152,13 +133,10 @@ def _costs(config: EnvironmentConfig, steps: int) -> Report:
     made, level = resolve(config)
     report: Report = dict.fromkeys(COSTS)
     for name, width in (("steps_per_s", 1), (f"steps_per_s_in_{WIDTH}", WIDTH)):
-        envs = make_vector_env(made, width)
-        try:
+        with closing(make_vector_env(made, width)) as envs:
             report[name] = _speed(envs, math.ceil(steps / width))
             if width == 1 and level in EXACT:
                 report |= _saving(envs)
-        finally:
-            envs.close()
     return report
 
 
@@ -169,16 +147,13 @@ def _speed(envs: VectorEnv, ticks: int) -> float:
     actions = [np.asarray(row) for row in drawn]
     done, seconds = 0, 0.0
     while done < ticks and seconds < LONGEST_S:
-        some = actions[done : done + AT_A_TIME]
-        seconds += _seconds(partial(_step_all, envs, some))
-        done += len(some)
+        began = _own_time()
+        for row in actions[done : done + AT_A_TIME]:
+            beat()
+            envs.step(row)
+            done += 1
+        seconds += max(_own_time() - began, SHORTEST_S)
     return done * envs.count / seconds
-
-
-def _step_all(envs: VectorEnv, actions: Sequence[NDArray[Any]]) -> None:
-    for row in actions:
-        beat()
-        envs.step(row)
 
 
 def _saving(envs: VectorEnv) -> Report:
@@ -194,15 +169,15 @@ def _saving(envs: VectorEnv) -> Report:
 
 def _seconds(act: Callable[[], object]) -> float:
     """How long it takes, without the time in which other programs had the core."""
-    waited, started = _waited(), time.perf_counter()
+    began = _own_time()
     act()
-    took = time.perf_counter() - started
-    return max(took - (_waited() - waited), SHORTEST_S)
+    return max(_own_time() - began, SHORTEST_S)
 
 
-def _waited() -> float:
-    """Seconds for which this thread has been ready to run and had no core; 0 if nobody counts."""
+def _own_time() -> float:
+    """Seconds on a clock that stands still while this thread is ready to run and has no core."""
     try:
-        return int(Path("/proc/thread-self/schedstat").read_text(encoding="ascii").split()[1]) / 1e9
+        text = Path("/proc/thread-self/schedstat").read_text(encoding="ascii")
+        return time.perf_counter() - int(text.split()[1]) / 1e9
     except (OSError, IndexError):
-        return 0.0
+        return time.perf_counter()

@@ -140,14 +140,22 @@ def make_env(
         ConfigError: no such environment, it cannot be made from `env_config`, or no policy can live
             in its spaces.
     """
-    return _with_arrays(config, make_raw_env(config, context, learning))
+    env = make_raw_env(config, context, learning)
+    if isinstance(env.action_space, spaces.Tuple | spaces.Dict):
+        env = Unflattened(env)
+    if isinstance(env.observation_space, spaces.Box):
+        return env
+    if config.preprocessor_pref is None:
+        NoPreprocessor(env.observation_space)  # refuses it
+    return Preprocessed(env)
 
 
 def make_raw_env(
     config: EnvironmentConfig, context: EnvContext | None = None, learning: bool = True
 ) -> Env:
-    """The same with the environment's own spaces; whether a policy can live there is not asked."""
-    if config.native_vector_env and not _has_single_form(config.env):
+    """The same with the environment's own spaces, which may be ones that no policy reads."""
+    spec = gymnasium.registry.get(config.env)
+    if config.native_vector_env and (spec is None or spec.entry_point is None):
         return Single(make_vector(config, 1))
     if context is None:
         context = EnvContext(config.env_config)
@@ -184,22 +192,14 @@ def make_vector(config: EnvironmentConfig, num_envs: int) -> VectorEnv[Any, Any,
     Raises:
         ConfigError: there is none, or it cannot be made from `env_config`.
     """
-    spec = gymnasium.registry.get(config.env)
+    spec, allowed = gymnasium.registry.get(config.env), "false for this environment"
     if spec is not None and spec.vector_entry_point is None:
-        raise ConfigError(
-            "native_vector_env",
-            True,
-            "false for this environment",
-            f"{config.env} has no vector form of its own",
-        )
+        hint = f"{config.env} has no vector form of its own"
+        raise ConfigError("native_vector_env", True, allowed, hint)
     vector = _made(config, EnvContext(config.env_config), num_envs)
     if not isinstance(vector, VectorEnv) or vector.num_envs != num_envs:
-        raise ConfigError(
-            "native_vector_env",
-            True,
-            "false for this environment",
-            f"{config.env} made {vector!r}, no gymnasium.vector.VectorEnv of {num_envs}",
-        )
+        hint = f"{config.env} made {vector!r}, no gymnasium.vector.VectorEnv of {num_envs}"
+        raise ConfigError("native_vector_env", True, allowed, hint)
     return vector
 
 
@@ -215,14 +215,10 @@ def _made(
     except ConfigError:
         raise
     except Exception as error:
-        raise ConfigError(
-            "env_config",
-            config.env_config,
-            f"what {config.env} can be made from",
-            "; ".join(
-                [f"it raised {type(error).__name__}: {error}", *getattr(error, "__notes__", ())]
-            ),
-        ) from error
+        notes = getattr(error, "__notes__", ())
+        hint = "; ".join([f"it raised {type(error).__name__}: {error}", *notes])
+        allowed = f"what {config.env} can be made from"
+        raise ConfigError("env_config", config.env_config, allowed, hint) from error
 
 
 def for_children(config: EnvironmentConfig) -> EnvironmentConfig:
@@ -253,20 +249,9 @@ def checked_spaces(
     return found
 
 
-def _with_arrays(config: EnvironmentConfig, env: Env) -> Env:
-    if isinstance(env.action_space, spaces.Tuple | spaces.Dict):
-        env = Unflattened(env)
-    if isinstance(env.observation_space, spaces.Box):
-        return env
-    if config.preprocessor_pref is None:
-        NoPreprocessor(env.observation_space)  # refuses it
-    return Preprocessed(env)
-
-
 def _from_package(env: str) -> str:
-    """What to write for an id that another package registers; empty: it is none we know."""
-    found = (module for start, module in PACKAGES.items() if env.startswith(start))
-    module = next(found, "")
+    """What to write for an id that another package registers; empty for an unknown one."""
+    module = next((module for start, module in PACKAGES.items() if env.startswith(start)), "")
     if not module:
         return ""
     return (
@@ -278,10 +263,6 @@ def _from_package(env: str) -> str:
 def deepmind(config: EnvironmentConfig) -> bool:
     """Whether the environment is an Atari game in DeepMind's wrappers."""
     return config.preprocessor_pref == "deepmind" and is_atari(config.env)
-
-
-def _has_single_form(env: str) -> bool:
-    return env in gymnasium.registry and gymnasium.registry[env].entry_point is not None
 
 
 def _creator(
@@ -301,14 +282,10 @@ def _creator(
         return partial(registry.call, found, context, **more)
     if env not in gymnasium.registry:
         known = [*registry.registered(), *entry_points(registry.GROUP), *gymnasium.registry]
-        near = nearest(config.env, known).removeprefix("; ")
-        hint = _from_package(env) or near
-        raise ConfigError(
-            "env",
-            config.env,
-            "a class, a registered id or package.module:Name",
-            hint or f"{len(gymnasium.registry)} ids are registered, for example CartPole-v1",
-        )
+        hint = _from_package(env) or nearest(config.env, known).removeprefix("; ")
+        hint = hint or f"{len(gymnasium.registry)} ids are registered, for example CartPole-v1"
+        allowed = "a class, a registered id or package.module:Name"
+        raise ConfigError("env", config.env, allowed, hint)
     if deepmind(config):
         stack = not config.no_framestack
         return lambda: atari.make_game(env, config.env_config, stack, learning)
@@ -321,16 +298,8 @@ def _creator(
     return partial(gymnasium.make, env, disable_env_checker=True, **config.env_config)
 
 
-# -------------------------------------------------------------------------------------------------
-# A native vector environment of width 1 as a plain environment, for reading and evaluating.
-
-
 class Single(gymnasium.Env[Any, Any]):
-    """One environment; after an end it has to be reset, as any environment.
-
-    Args:
-        vector: of one environment, in any autoreset mode.
-    """
+    """A native vector environment of width 1, in any autoreset mode, as a plain environment."""
 
     def __init__(self, vector: VectorEnv[Any, Any, Any]) -> None:
         self.vector = vector
@@ -355,5 +324,5 @@ class Single(gymnasium.Env[Any, Any]):
         return observation, float(rewards[0]), bool(terminated[0]), bool(truncated[0]), {}
 
     def close(self) -> None:
-        """Let go of the vector."""
+        """Close the vector."""
         self.vector.close()

@@ -78,17 +78,15 @@ class EnvContext(dict[str, Any]):
         )
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """A dict would leave the places behind on its way to another process."""
-        places = (self.worker_index, self.vector_index, self.remote, self.num_workers)
-        return EnvContext, (dict(self), *places)
+        """Take the indices along to another process, too, where a dict would lose them."""
+        indices = (self.worker_index, self.vector_index, self.remote, self.num_workers)
+        return EnvContext, (dict(self), *indices)
 
 
 def register_env(name: str, creator: Creator) -> None:
     """Let ``env: name`` mean what `creator` makes; looked up before gymnasium's own ids.
 
-    Args:
-        name: what settings say.
-        creator: a class or callable; its signature says what it is given, see above.
+    What the creator, a class or callable, is given follows from its signature (see above).
     """
     if not callable(creator):
         raise ConfigError("env", name, "a name with a class or callable", f"{creator!r} is neither")
@@ -106,10 +104,10 @@ def registered() -> list[str]:
 
 
 def named(env: Any) -> Any:
-    """The setting ``env`` as a string: a class or function by its dotted path, or registered.
+    """The setting ``env`` as a string.
 
-    So is what an installed package names by an entry point.
-    A class is registered by its name, a function by a name of its own.
+    A class or function, and what an installed package names by an entry point, become their dotted
+    path; where there is none, a class is registered by its name, a function by a name of its own.
 
     Raises:
         ValueError: neither a string nor a class nor a function; the message says what is expected.
@@ -196,10 +194,9 @@ def _own_name(creator: Creator) -> str:
     for name, known in _creators.items():
         if known is creator:
             return name
-    qualname = getattr(creator, "__qualname__", type(creator).__name__)
-    base = f"{creator.__module__}.{qualname}"
-    taken = (f"{base} {number}" for number in itertools.count(2))
-    return base if base not in _creators else next(n for n in taken if n not in _creators)
+    base = f"{creator.__module__}.{getattr(creator, '__qualname__', type(creator).__name__)}"
+    numbered = (f"{base} {number}" for number in itertools.count(2))
+    return next(name for name in itertools.chain([base], numbered) if name not in _creators)
 
 
 def _dotted(creator: Any) -> str | None:

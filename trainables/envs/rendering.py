@@ -28,19 +28,12 @@ def rendered(config: EnvironmentConfig) -> EnvironmentConfig:
 
 def draw(env: Any) -> Any:
     """What ``render()`` returns; the global streams are left as they were."""
-    streams = rng.capture_global()
-    try:
+    with rng.kept_global():
         return env.render()
-    finally:
-        rng.restore_global(streams)
 
 
 def picture(returned: Any, key: str) -> NDArray[np.uint8] | None:
     """The picture that ``render()`` returned; None if the environment has a window of its own.
-
-    Args:
-        returned: by the environment.
-        key: the setting that asks for pictures, for errors.
 
     Raises:
         ConfigError: it returned something else; a ValueError that lists what is supported.

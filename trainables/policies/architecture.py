@@ -80,7 +80,7 @@ class Architecture:
 
     @property
     def features(self) -> int:
-        """Numbers that the first hidden layer is given."""
+        """Inputs of the first hidden layer."""
         if not self.filters:
             return math.prod(self.shape)
         height, width = _sides_after(self.filters, self.shape)
@@ -88,21 +88,20 @@ class Architecture:
 
 
 def architecture(config: ModelConfig, shape: tuple[int, ...]) -> Architecture:
-    """The networks that the settings ask for.
-
-    Args:
-        config: key ``model``.
-        shape: of an observation.
+    """The networks that the key ``model`` asks for, for observations of this shape.
 
     Raises:
         ConfigError: convolutions that do not fit the image, or of something that is none.
     """
     filters = _filters(config, shape)
-    convolved = bool(filters)
-    hidden = config.hidden if config.hidden is not None else (512,) if convolved else (64, 64)
-    activation = config.activation or ("relu" if convolved else "tanh")
-    lstm = config.lstm_cell_size if config.use_lstm else 0
-    return Architecture(shape, filters, hidden, activation, lstm)
+    hidden = (512,) if filters else (64, 64)
+    return Architecture(
+        shape=shape,
+        filters=filters,
+        hidden=hidden if config.hidden is None else config.hidden,
+        activation=config.activation or ("relu" if filters else "tanh"),
+        lstm=config.lstm_cell_size if config.use_lstm else 0,
+    )
 
 
 def _filters(config: ModelConfig, shape: tuple[int, ...]) -> tuple[Convolution, ...]:
@@ -114,25 +113,21 @@ def _filters(config: ModelConfig, shape: tuple[int, ...]) -> tuple[Convolution, 
     if config.conv_filters is None:
         return _suitable(shape)
     if config.conv_filters and min(_sides_after(config.conv_filters, shape)) < 1:
-        raise ConfigError(
-            "model.conv_filters",
-            config.conv_filters,
-            f"kernels and strides that leave something of {shape[0]} x {shape[1]} pixels",
-            "make kernels or strides smaller, or leave convolutions out",
-        )
+        allowed = f"kernels and strides that leave something of {shape[0]} x {shape[1]} pixels"
+        hint = "make kernels or strides smaller, or leave convolutions out"
+        raise ConfigError("model.conv_filters", config.conv_filters, allowed, hint)
     return config.conv_filters
 
 
 def _suitable(shape: tuple[int, ...]) -> tuple[Convolution, ...]:
     smallest, largest = min(shape[:2]), max(shape[:2])
     if largest > LARGEST_SIDE:
-        raise ConfigError(
-            "model.conv_filters",
-            None,
-            f"sides of at most {LARGEST_SIDE} pixels for the networks that are known",
+        allowed = f"sides of at most {LARGEST_SIDE} pixels for the networks that are known"
+        hint = (
             f"the images (H, W, C) are {shape}: set conv_filters, each [channels, side of the "
-            f"kernel, stride], or resize the images with gymnasium.wrappers.ResizeObservation",
+            f"kernel, stride], or resize the images with gymnasium.wrappers.ResizeObservation"
         )
+        raise ConfigError("model.conv_filters", None, allowed, hint)
     if smallest >= SMALL_SIDES[1]:
         return NATURE
     return SMALL_IMAGE if smallest >= SMALL_SIDES[0] else ()

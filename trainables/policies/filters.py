@@ -403,10 +403,7 @@ def make_filters(
 ) -> dict[str, Filter]:
     """The filters of a worker: ``observation``, and ``reward`` where rewards are scaled.
 
-    Args:
-        config: the settings.
-        shape: of an observation.
-        concurrent: rewards are counted in one thread and synchronised by another.
+    `concurrent`: rewards are counted in one thread and synchronised by another.
     """
     filters: dict[str, Filter] = {"observation": make_filter(config, shape)}
     if config.normalize_rewards:

@@ -40,9 +40,7 @@ def activate(x: Tensor, activation: str) -> Tensor:
 class Trunk(nn.Module):
     """Convolutions with ReLU if there are any, then hidden layers; actor and critic share it.
 
-    Args:
-        architecture: of the networks.
-        stream: draws the initial weights; None leaves them to be loaded.
+    `stream` draws the initial weights; None leaves them to be loaded.
     """
 
     def __init__(self, architecture: Architecture, stream: torch.Generator | None) -> None:
@@ -82,11 +80,7 @@ def lstm(inputs: int, sub_envs: int, stream: torch.Generator) -> nn.LSTM:
 
 
 class ActingTrunk:
-    """A trunk that only looks: faster than the same in numpy, twice so for 32 images (measured).
-
-    Args:
-        architecture: with convolutions.
-    """
+    """A convolutional trunk for acting: faster than in numpy, twice so for 32 images (measured)."""
 
     def __init__(self, architecture: Architecture) -> None:
         self._architecture = architecture

@@ -51,13 +51,7 @@ def replay_of(columns: Mapping[str, Tensor]) -> Replay | None:
 
 
 class ActorCritic(nn.Module):
-    """Two networks, and log standard deviations (G,) from 0 of the real action columns.
-
-    Args:
-        layout: of the environment's actions.
-        architecture: of the networks.
-        stream: draws the initial weights.
-    """
+    """Two networks, and log standard deviations (G,), from 0 on, of the real action columns."""
 
     def __init__(
         self, layout: ActionLayout, architecture: Architecture, stream: torch.Generator
@@ -95,12 +89,9 @@ class ActorCritic(nn.Module):
     def evaluate(
         self, observations: Tensor, actions: Tensor, replay: Replay | None = None
     ) -> Evaluated:
-        """All of it at once; a shared trunk is run once.
+        """Both networks on filtered observations, with the actions taken; a trunk is run once.
 
-        Args:
-            observations: filtered.
-            actions: that were taken.
-            replay: how the rows make up sequences, for networks with an LSTM.
+        An LSTM needs `replay`: how the rows make up sequences.
 
         Raises:
             ValueError: an LSTM and no sequences.

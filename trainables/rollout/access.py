@@ -1,7 +1,7 @@
-"""What callers may ask of a rollout worker beside sampling: its policy, environments, variables.
+"""A rollout worker's policy, environments and global variables, for callers from outside.
 
 The same calls work on a worker in this process and, through `WorkerSet.foreach_worker`, in a child.
-There is one policy, with the name that multi-agent trainers give theirs when there is one.
+There is one policy, with the name that multi-agent trainers give a single policy.
 """
 
 import traceback
@@ -80,7 +80,7 @@ class WorkerAccess:
             self.set_global_vars(global_vars)
 
     def set_global_vars(self, global_vars: Mapping[str, Any]) -> None:
-        """Adopt what the trainer tells all workers, and tell the policy; ``timestep`` is in it."""
+        """Adopt the trainer's variables, such as ``timestep``, and pass them on to the policy."""
         self._global_vars = dict(global_vars)
         self._actor.on_global_var_update(self._global_vars)
 
@@ -117,18 +117,16 @@ def apply_packed(worker: Any, packed: bytes) -> bytes:
     """
     try:
         answer = cloudpickle.loads(packed)(worker)
-    except Exception as error:  # noqa: BLE001 whatever it is, the caller must hear of it
-        told = f"{type(error).__name__}: {error}\n\n{traceback.format_exc()}"
-        return _as_bytes(f"the function raised {told}", False)
+    except Exception as error:  # noqa: BLE001 whatever it is, the caller gets it
+        raised = f"{type(error).__name__}: {error}\n\n{traceback.format_exc()}"
+        return _as_bytes(f"the function raised {raised}", False)
     try:
         return _as_bytes(answer, True)
     except Exception as error:  # noqa: BLE001 likewise
-        kind = type(answer).__name__
-        return _as_bytes(
-            f"the function returned a {kind}, which cannot be sent back: {error}; return plain "
-            f"values",
-            False,
+        text = (
+            f"the function returned a {type(answer).__name__}, which cannot be sent back: {error}"
         )
+        return _as_bytes(f"{text}; return plain values", False)
 
 
 def unpack(index: int, returned: bytes) -> Any:

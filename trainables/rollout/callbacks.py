@@ -94,10 +94,7 @@ EPISODE_PHASES = tuple(name for name in PHASES if name.startswith("on_episode_")
 
 
 class Calls:
-    """The callbacks of one process: made once, called by phase, errors named.
-
-    Args:
-        source: what the setting ``callbacks`` says.
+    """The callbacks of one process: made once from the setting, called by phase, errors named.
 
     Raises:
         ConfigError: nothing that could be called.
@@ -207,12 +204,8 @@ def _functions(source: Mapping[str, Any]) -> dict[str, Function]:
 def _instance(source: Any) -> Callbacks:
     made = _callable("callbacks", source)()
     if not isinstance(made, Callbacks):
-        raise ConfigError(
-            "callbacks",
-            source,
-            "a class derived from trainables.Callbacks, or a callable that makes one",
-            f"it made a {type(made).__name__}",
-        )
+        allowed = "a class derived from trainables.Callbacks, or a callable that makes one"
+        raise ConfigError("callbacks", source, allowed, f"it made a {type(made).__name__}")
     return made
 
 
@@ -235,19 +228,16 @@ def _dotted(source: Any) -> str:
     except ConfigError:
         found = None
     if found is not source:
-        raise ConfigError(
-            "callbacks",
-            shorten(source),
-            "something that a child process can import",
+        allowed = "something that a child process can import"
+        hint = (
             "put it at the top of a module and write package.module:Name, or have no children "
-            "(num_workers: 0, evaluation_num_workers: 0)",
+            "(num_workers: 0, evaluation_num_workers: 0)"
         )
+        raise ConfigError("callbacks", shorten(source), allowed, hint)
     return path
 
 
 def _name(source: Any) -> str:
-    return (
-        f"{source.__module__}:{source.__qualname__}"
-        if hasattr(source, "__qualname__")
-        else (shorten(source))
-    )
+    if not hasattr(source, "__qualname__"):
+        return shorten(source)
+    return f"{source.__module__}:{source.__qualname__}"

@@ -15,13 +15,8 @@ from pydantic import Field
 from trainables.core.settings import LONGEST_WAIT_S, Section
 from trainables.rollout.metrics import RolloutMetrics, histories, summarise, summarise_custom
 
-# -------------------------------------------------------------------------------------------------
-# Where a sampler's time goes: mean milliseconds per tick of its parts.
-#
-# Times of a machine, so no two runs give the same: results hold them under ``sampler_perf``,
-# which no comparison looks at, and no checkpoint holds them. A tick is one step of all
-# environments.
-
+# Times of a sampler's parts, per tick (one step of all environments). No two runs give the same:
+# results hold them under ``sampler_perf``, which no comparison reads; no checkpoint holds them.
 PARTS = ("raw_obs_processing", "inference", "action_processing", "env_wait")
 """Observations to the filter's output, the policy, what is sent, the environments."""
 
@@ -38,11 +33,7 @@ class PerfConfig(Section):
 
 
 class PerfStats:
-    """Mean times of one worker.
-
-    Args:
-        config: over which ticks.
-    """
+    """Mean times of one worker."""
 
     def __init__(self, config: PerfConfig) -> None:
         self._coefficient = config.sampler_perf_stats_ema_coef
@@ -90,10 +81,10 @@ class PerfStats:
         return {f"mean_{part}_ms": 1e3 * total / ticks for part, total in sums.items()}
 
 
-def mean_perf(told: Sequence[Mapping[str, float]]) -> dict[str, float]:
-    """The mean over workers of what each told."""
-    names = dict.fromkeys(name for one in told for name in one)
-    return {name: sum(one.get(name, 0.0) for one in told) / len(told) for name in names}
+def mean_perf(workers: Sequence[Mapping[str, float]]) -> dict[str, float]:
+    """The mean over workers of each time."""
+    names = dict.fromkeys(name for one in workers for name in one)
+    return {name: sum(one.get(name, 0.0) for one in workers) / len(workers) for name in names}
 
 
 class MetricsConfig(Section):
@@ -112,62 +103,15 @@ class MetricsConfig(Section):
     )
 
 
-class EpisodeWindow:
-    """The latest finished episodes.
-
-    Args:
-        size: how many are kept.
-    """
-
-    def __init__(self, size: int) -> None:
-        self._episodes: deque[RolloutMetrics] = deque(maxlen=size)
-
-    def add(self, episodes: Iterable[RolloutMetrics]) -> None:
-        """Count more of them, oldest first."""
-        self._episodes.extend(episodes)
-
-    def summary(self, workers: Container[int] | None = None) -> dict[str, Any]:
-        """Means and bounds; empty before the first episode has ended.
-
-        Args:
-            workers: only episodes of these; None: all.
-        """
-        chosen = [e for e in self._episodes if workers is None or e.worker_index in workers]
-        custom = summarise_custom(chosen)
-        return {**summarise(chosen), **({"custom_metrics": custom} if custom else {})}
-
-    def get_state(self) -> dict[str, Any]:
-        """Entries ``rewards``, ``lengths``, ``workers``, ``custom_metrics``, oldest first."""
-        return {
-            "rewards": np.array([e.total_reward for e in self._episodes]),
-            "lengths": np.array([e.length for e in self._episodes], dtype=np.int64),
-            "workers": np.array([e.worker_index for e in self._episodes], dtype=np.int64),
-            "custom_metrics": [dict(e.custom_metrics or {}) for e in self._episodes],
-        }
-
-    def set_state(self, state: Mapping[str, Any]) -> None:
-        """Take back what `get_state` gave."""
-        names = ("rewards", "lengths", "workers", "custom_metrics")
-        self._episodes.clear()
-        self._episodes.extend(
-            RolloutMetrics(float(r), int(n), False, int(w), dict(custom))
-            for r, n, w, custom in zip(*(state[name] for name in names), strict=True)
-        )
-
-
 class Progress:
-    """Everything counted since the trial's beginning, and the window of episodes.
-
-    Args:
-        config: the window's size.
-    """
+    """Everything counted since the trial's beginning, and the latest episodes."""
 
     def __init__(self, config: MetricsConfig) -> None:
         self.timesteps = 0
         """Environment steps sampled, all workers."""
         self.episodes = 0
         """Episodes finished."""
-        self._window = EpisodeWindow(config.metrics_smoothing_episodes)
+        self._window: deque[RolloutMetrics] = deque(maxlen=config.metrics_smoothing_episodes)
         self._sampled: dict[int, int] = {}
         """Worker → environment steps of this iteration."""
         self.late = 0
@@ -176,7 +120,7 @@ class Progress:
         self._ended: list[RolloutMetrics] = []
         """Episodes of this iteration."""
         self._perf: dict[int, Mapping[str, float]] = {}
-        """Worker → mean times, as last told."""
+        """Worker → mean times, of its latest sample."""
 
     def begin_iteration(self) -> None:
         """What is counted from now on belongs to the next result."""
@@ -191,12 +135,12 @@ class Progress:
         episodes: Iterable[RolloutMetrics],
         perf: Mapping[str, float],
     ) -> None:
-        """Count what one worker told with one sample."""
+        """Count the metrics that came with one sample of one worker."""
         own = [one._replace(worker_index=worker) for one in episodes]
         whole = [one for one in own if not one.faulty]
         self.timesteps += timesteps
         self.episodes += len(whole)
-        self._window.add(whole)
+        self._window.extend(whole)
         self._sampled[worker] = self._sampled.get(worker, 0) + timesteps
         self._ended += own
         self._perf[worker] = perf
@@ -207,9 +151,9 @@ class Progress:
         return sum(self._sampled.values())
 
     def collect(self, workers: Container[int] | None = None) -> dict[str, Any]:
-        """The result keys of this iteration; with `workers`, only what those told.
+        """The result keys of this iteration; with `workers`, only of those.
 
-        Totals are always of all workers. Keys that have nothing to say are absent.
+        Totals are always of all workers. Keys without a value are absent.
         """
 
         def chosen(index: int) -> bool:
@@ -223,8 +167,11 @@ class Progress:
             "hist_stats": histories(whole),
             "sampler_perf": mean_perf([p for index, p in self._perf.items() if chosen(index)]),
         }
+        latest = [one for one in self._window if chosen(one.worker_index)]
+        custom = summarise_custom(latest)
         return {
-            **self._window.summary(workers),
+            **summarise(latest),
+            **({"custom_metrics": custom} if custom else {}),
             **{key: value for key, value in more.items() if value},
             "timesteps_total": self.timesteps,
             "timesteps_this_iter": sum(n for i, n in self._sampled.items() if chosen(i)),
@@ -233,12 +180,18 @@ class Progress:
         }
 
     def get_state(self) -> dict[str, Any]:
-        """Entries ``timesteps``, ``episodes``, ``late`` and ``window``."""
+        """Entries ``timesteps``, ``episodes``, ``late`` and ``window``, oldest episode first."""
+        latest = list(self._window)
         return {
             "timesteps": self.timesteps,
             "episodes": self.episodes,
             "late": self.late,
-            "window": self._window.get_state(),
+            "window": {
+                "rewards": np.array([one.total_reward for one in latest]),
+                "lengths": np.array([one.length for one in latest], dtype=np.int64),
+                "workers": np.array([one.worker_index for one in latest], dtype=np.int64),
+                "custom_metrics": [dict(one.custom_metrics or {}) for one in latest],
+            },
         }
 
     def set_state(self, state: Mapping[str, Any]) -> None:
@@ -246,4 +199,9 @@ class Progress:
         self.timesteps = int(state["timesteps"])
         self.episodes = int(state["episodes"])
         self.late = self._late_before = int(state["late"])
-        self._window.set_state(state["window"])
+        columns = [state["window"][n] for n in ("rewards", "lengths", "workers", "custom_metrics")]
+        self._window.clear()
+        self._window.extend(
+            RolloutMetrics(float(r), int(n), False, int(w), dict(custom))
+            for r, n, w, custom in zip(*columns, strict=True)
+        )

@@ -1,8 +1,8 @@
-"""Episodes as videos, and pictures for a viewer: the settings, and what looks at a worker.
+"""Episodes as videos, and pictures for a viewer: the settings, and what takes the pictures.
 
-Environment 0 of worker 0 is looked at, once before each step and once after the last one of an
-episode. Its episodes are numbered from 1, in the order of their beginning and over all restores; a
-number is the name of one file. Nothing here is state: the number is known to the sampler.
+They are pictures of environment 0 of worker 0, one before each step and one after the last step of
+an episode. Its episodes are numbered from 1, in the order of their beginning and over all restores;
+a number is the name of one file. Nothing here is state: the sampler keeps the number.
 """
 
 import logging
@@ -28,11 +28,7 @@ from trainables.envs.vector.separate import SeparateVectorEnv
 from trainables.errors import ConfigError, EnvError
 from trainables.rollout.video import SUFFIX, VideoFile, is_installed
 
-# -------------------------------------------------------------------------------------------------
-# Who looks at pictures of an environment while it is stepped: a window or a callable.
-#
-# A viewer is called with each picture, an array (H, W, 3) of uint8.
-
+#: Shows pictures: a window or a callable, called with each picture, an array (H, W, 3) of uint8.
 Viewer: TypeAlias = Callable[[NDArray[np.uint8]], object]
 DRIVER = "SDL_VIDEODRIVER"
 #: What SDL falls back to where there is no screen.
@@ -40,7 +36,7 @@ INVISIBLE = ("offscreen", "dummy")
 
 
 def find_viewer(render_env: bool | str) -> Viewer | None:
-    """The viewer that the setting names; None if there is no window to be had.
+    """The viewer that the setting names; None without one, or where no window can be opened.
 
     Raises:
         ConfigError: a dotted path that leads to nothing callable.
@@ -87,7 +83,7 @@ NAME = "rollout-episode-{}" + SUFFIX
 
 
 class RenderingConfig(Section):
-    """Settings of viewers and videos: who sees the environments, what is recorded."""
+    """Settings of viewers and videos."""
 
     record_env: bool | Literal["evaluation", "rollout"] = Field(
         default=False,
@@ -124,7 +120,7 @@ class RenderingConfig(Section):
 
 @dataclass(frozen=True)
 class RecordingPlan:
-    """What a worker needs to know to be looked at; it travels to children."""
+    """How pictures of a worker are taken; it travels to children."""
 
     config: RenderingConfig
     folder: str
@@ -132,10 +128,9 @@ class RecordingPlan:
     fps: float
 
     def film(self) -> "VideoRecorder | None":
-        """What looks at the worker; None if nobody can, which is said once."""
-        asked = self.config.render_env
-        viewer = find_viewer(asked)
-        if asked and viewer is None:
+        """The recorder of a worker, or None; a viewer that cannot be had is logged once."""
+        viewer = find_viewer(self.config.render_env)
+        if self.config.render_env and viewer is None:
             logger.warning(
                 "render_env: there is no window to be had (it takes pygame and a screen); nothing "
                 "is shown. render_env: package.module:Name gives pictures to a callable"
@@ -144,7 +139,7 @@ class RecordingPlan:
 
 
 def check_rendering(environment: EnvironmentConfig, config: RenderingConfig) -> float:
-    """How many pictures a second of a rollout's video has; 0 if nobody looks.
+    """Frames per second of a rollout's video; 0 if no pictures are taken.
 
     Raises:
         ConfigError: nothing can be drawn or recorded.
@@ -165,12 +160,7 @@ def check_rendering(environment: EnvironmentConfig, config: RenderingConfig) -> 
 
 
 class VideoRecorder:
-    """Looks at one environment.
-
-    Args:
-        filming: how.
-        viewer: who is shown each picture.
-    """
+    """Takes the pictures of one environment, for videos and for a viewer."""
 
     def __init__(self, filming: RecordingPlan, viewer: Viewer | None) -> None:
         self._render: Callable[[], Any] = lambda: None
@@ -185,16 +175,16 @@ class VideoRecorder:
         self._seconds = 0.0
 
     def attach(self, envs: VectorEnv) -> None:
-        """Look at environment 0 of these, before anybody else is told that an episode has ended."""
+        """Take pictures of environment 0 of these, before others handle the end of an episode."""
         if not isinstance(envs, SeparateVectorEnv):
             return  # `check_rendering` refuses them
         self._render = envs.render
-        told = envs.before_restart
+        others = envs.before_restart
 
         def before_restart(step: Step) -> None:
             self._before_restart(step)
-            if told:
-                told(step)
+            if others:
+                others(step)
 
         envs.before_restart = before_restart
 
@@ -216,10 +206,9 @@ class VideoRecorder:
                 self._finish()
 
     def after_step(self, over: bool) -> float:
-        """A step was made; gives the seconds that looking took since the last one.
+        """Take the picture after a step, which may have ended the episode (`over`).
 
-        Args:
-            over: whether it ended the episode, as metrics count them.
+        Returns the seconds that pictures took since the last step.
         """
         if over:
             if self._video:  # a soft horizon: nothing was reset
@@ -232,7 +221,7 @@ class VideoRecorder:
         return seconds
 
     def resume(self, number: int, length: int) -> None:
-        """Episode `number` was put back after `length` steps; what was seen of it is gone."""
+        """Go on in episode `number`, restored after `length` steps without their pictures."""
         self._recorded = -1  # it may be an earlier one
         if length == 0:
             self.begin(number)
@@ -251,11 +240,9 @@ class VideoRecorder:
         every = self._filming.config.record_every
         stretch = (number - 1) // every
         if stretch != self._recorded:
-            there = [
-                int(path.stem.rpartition("-")[2]) for path in self._folder.glob(NAME.format("*"))
-            ]
-            if any((one - 1) // every == stretch for one in there):
-                self._recorded = stretch
+            for path in self._folder.glob(NAME.format("*")):
+                if (int(path.stem.rpartition("-")[2]) - 1) // every == stretch:
+                    self._recorded = stretch
         return stretch == self._recorded
 
     def _finish(self) -> None:

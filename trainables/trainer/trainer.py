@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from trainables.core import rng
 from trainables.core.logs import system_usage
 from trainables.core.resources import EnvironmentVariables, check_quota
-from trainables.core.result_logger import LoggerCreator
+from trainables.core.results import LoggerCreator
 from trainables.core.settings import SettingsView, flatten, override, parse
 from trainables.envs.exactness.levels import LEVELS, Measured
 from trainables.envs.exactness.measuring import Inquiry, known_by, resolve

@@ -9,7 +9,7 @@ import torch
 
 from tests.support.trainers import make
 from trainables.errors import ConfigError, NotFiniteError
-from trainables.policies.onnx import export
+from trainables.policies.onnx import graph
 from trainables.policies.onnx.export import ExportError
 
 HERE = "tests.support.environments"
@@ -108,8 +108,9 @@ def test_a_graph_that_disagrees_is_refused_and_nothing_is_written(
 ) -> None:
     trainer, other = make(), make(seed=8)
     trainer.train()
-    wrong = export._build(other._policy_parts())
-    monkeypatch.setattr(export, "_build", lambda parts: wrong)
+    parts = other._policy_parts()
+    wrong = graph.build(parts.model, parts.observation_filter, parts.spaces, parts.clip_actions)
+    monkeypatch.setattr(graph, "build", lambda *parts: wrong)
     with pytest.raises(ExportError, match="differs from the trained one by"):
         trainer.export_model("onnx", tmp_path)
     assert list(tmp_path.iterdir()) == []

@@ -1,11 +1,12 @@
 """Copies of an environment run beside each other, every number compared: what levels rest on.
 
-The callers set the global streams and put them back. A failure is told in words, "" is none. Each
+The callers set the global streams and put them back. A failure is a sentence; "" means none. Each
 call of an environment is announced (`trainables.envs.exactness.watching.beat`).
 """
 
 import copy
 from collections.abc import Callable, Sequence
+from contextlib import closing
 from typing import Any
 
 import numpy as np
@@ -40,14 +41,14 @@ SHORTER = 3
 def state_failure(config: EnvironmentConfig, restarts: bool) -> tuple[str, list[str]]:
     """Why a restored copy is not exact, and the attributes that cannot be read."""
     envs = VectorConfig(restart_failed_sub_environments=restarts)
-    original, restored = _make_lanes(config, envs), _make_lanes(config, envs)
-    try:
-        return _state_failure(config, original, restored)
-    except Exception as error:  # noqa: BLE001 what breaks in any way is not exact; training will say why
-        return _raised(error), []
-    finally:
-        original.close()
-        restored.close()
+    beat()
+    with closing(factory.make_vector_env(config, 2, envs)) as original:
+        beat()
+        with closing(factory.make_vector_env(config, 2, envs)) as restored:
+            try:
+                return _state_failure(config, original, restored)
+            except Exception as error:  # noqa: BLE001 what breaks in any way is not exact; training will say why
+                return f"it raised {type(error).__name__}: {error}", []
 
 
 def _state_failure(
@@ -91,14 +92,8 @@ def _run(envs: VectorEnv, name: str, steps: int) -> list[str]:
         beat()
         step = envs.step(np.asarray(drawn))
         ended = np.flatnonzero(step.terminated | step.truncated)
-        final_observations = [step.final_observations[env_index] for env_index in ended]
-        parts = [
-            step.observations,
-            step.rewards,
-            step.terminated,
-            step.truncated,
-            *final_observations,
-        ]
+        parts = [step.observations, step.rewards, step.terminated, step.truncated]
+        parts += [step.final_observations[env_index] for env_index in ended]
         seen += [fingerprint(part) for part in parts]
     return seen
 
@@ -107,11 +102,7 @@ def _run(envs: VectorEnv, name: str, steps: int) -> list[str]:
 
 
 class Episodes:
-    """Episodes played in environments made anew, each twice, with others in between.
-
-    Args:
-        config: the environment.
-    """
+    """Episodes played in environments made anew, each twice, with others in between."""
 
     def __init__(self, config: EnvironmentConfig) -> None:
         self._config = config
@@ -151,16 +142,12 @@ class Episodes:
 
     def memory_failure(self) -> str:
         """What an environment carries from one episode to the next, which a new one would lose."""
-        fresh, used = _make_env(self._config), _make_env(self._config)
-        try:
+        with _made_env(self._config) as fresh, _made_env(self._config) as used:
             for i in range(EPISODES):
                 beat()
                 used.reset(seed=_seed("earlier", i))
                 _steps(used, self._steps, "earlier")
             carried = traces.changed(self._traces(used), self._traces(fresh))
-        finally:
-            fresh.close()
-            used.close()
         if not carried:
             return ""
         return (
@@ -169,7 +156,7 @@ class Episodes:
         )
 
     def close(self) -> None:
-        """Let go of all environments."""
+        """Close all environments."""
         for sub_env in self._sub_envs:
             sub_env.close()
 
@@ -181,7 +168,11 @@ class Episodes:
         return traces.inside(env)
 
     def _make(self) -> Replayed:
-        made = Replayed(lambda: _make_env(self._config), 10 * EPISODE_STEPS)
+        def make_env() -> Env:
+            beat()
+            return make.make_env(self._config)
+
+        made = Replayed(make_env, 10 * EPISODE_STEPS)
         self._sub_envs.append(made)
         return made
 
@@ -211,15 +202,12 @@ def drawing_failure(
 
 def _looked_at(config: EnvironmentConfig, look: Callable[[Env], object]) -> list[str]:
     rng.seed_global(SEED, "looked at")
-    env = _make_env(config)
-    try:
+    with _made_env(config) as env:
         seed_spaces(env, SEED)
         beat()
         first = fingerprint(env.reset(seed=_seed("looked at"))[0])
         steps = _shortened(env.observation_space, EPISODE_STEPS)
         return [first, *_steps(env, steps, "looked at", look)]
-    finally:
-        env.close()
 
 
 def _steps(
@@ -247,11 +235,8 @@ def _steps(
 
 
 def _outside(config: EnvironmentConfig) -> traces.Traces:
-    env = _make_env(config)
-    try:
+    with _made_env(config) as env:
         return traces.outside(env)
-    finally:
-        env.close()
 
 
 def _leak(before: traces.Traces, after: traces.Traces) -> str:
@@ -270,18 +255,9 @@ def _shortened(space: spaces.Space[Any], steps: int) -> int:
     return steps // SHORTER if np.prod(space.shape or ()) > LARGE_OBSERVATION else steps
 
 
-def _make_lanes(config: EnvironmentConfig, envs: VectorConfig) -> VectorEnv:
+def _made_env(config: EnvironmentConfig) -> closing[Env]:
     beat()
-    return factory.make_vector_env(config, 2, envs)
-
-
-def _make_env(config: EnvironmentConfig) -> Env:
-    beat()
-    return make.make_env(config)
-
-
-def _raised(error: Exception) -> str:
-    return f"it raised {type(error).__name__}: {error}"
+    return closing(make.make_env(config))
 
 
 def _seed(*path: rng.Name) -> int:

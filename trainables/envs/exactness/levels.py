@@ -1,4 +1,4 @@
-"""How exactly environments come back from a checkpoint: measured, never believed.
+"""How exactly environments come back from a checkpoint: measured, not taken on trust.
 
 Levels:
 
@@ -90,19 +90,18 @@ def examine(config: EnvironmentConfig, restarts: bool = False) -> Measured:
     Raises:
         ConfigError: the environment cannot be made.
     """
-    streams = rng.capture_global()
     began = time.perf_counter()
-    try:
+    with rng.kept_global():
         with _counting() as others:
-            found = [_examine_once(config, restarts)]
-        hints = [*others(), *_hints(config)]
+            found = [_measure(config, restarts)]
+        beat()
+        with contextlib.closing(make.make_env(config)) as env:
+            hints = [*others(), *traces.hints_of_chance(env)]
         brief = time.perf_counter() - began < BRIEF_S
         if others() or (hints and brief):
             for again in range(1, TIMES):
                 with heard_by(_with_pauses(again)):
-                    found.append(_examine_once(config, restarts))
-    finally:
-        rng.restore_global(streams)
+                    found.append(_measure(config, restarts))
     weakest = max(found, key=lambda one: one.level)
     if weakest.level == found[0].level:
         return found[0]
@@ -111,13 +110,8 @@ def examine(config: EnvironmentConfig, restarts: bool = False) -> Measured:
     return Measured(weakest.level, reasons, weakest.left_out)
 
 
-def _examine_once(config: EnvironmentConfig, restarts: bool) -> Measured:
-    rng.seed_global(SEED, "measure")
-    return _measure(config, restarts)
-
-
 def _with_pauses(which: int) -> Callable[[], None]:
-    """At each beat a pause of another length, which is the same whenever one measures."""
+    """Pause at each beat, for lengths that are the same in every measurement."""
     lengths = random.Random(which)  # noqa: S311 our own, and no secret
 
     def pause() -> None:
@@ -128,7 +122,7 @@ def _with_pauses(which: int) -> Callable[[], None]:
 
 @contextlib.contextmanager
 def _counting() -> Iterator[Callable[[], list[str]]]:
-    """Tells, also afterwards, whether threads or child processes began meanwhile."""
+    """Give a function that lists which of threads and child processes began meanwhile."""
     before, most = (threading.active_count(), _children()), [0, 0]
     beats = itertools.count()
 
@@ -146,7 +140,7 @@ def _counting() -> Iterator[Callable[[], list[str]]]:
 
 
 def _children() -> int:
-    """How many child processes there are, where the system says it."""
+    """Child processes of this one; 0 where the system does not list them."""
     try:
         tasks = list(Path("/proc/self/task").iterdir())
         return sum(len((task / "children").read_text().split()) for task in tasks)
@@ -154,16 +148,8 @@ def _children() -> int:
         return 0
 
 
-def _hints(config: EnvironmentConfig) -> list[str]:
-    beat()
-    env = make.make_env(config)
-    try:
-        return traces.hints_of_chance(env)
-    finally:
-        env.close()
-
-
 def _measure(config: EnvironmentConfig, restarts: bool) -> Measured:
+    rng.seed_global(SEED, "measure")
     reasons: list[str] = []
     left_out: list[str] = []
     if config.env_level != "B":
@@ -181,15 +167,13 @@ def _measure(config: EnvironmentConfig, restarts: bool) -> Measured:
 
 def _measure_episodes(config: EnvironmentConfig) -> tuple[Level, str]:
     """B, or a weaker level and why."""
-    episodes = Episodes(config)
-    try:
-        if why_not := episodes.chance_failure():
-            return "D", why_not
-        why_not = episodes.replay_failure()
-        if not why_not and config.env_level != "B":
-            why_not = episodes.memory_failure()
-    except Exception as error:  # noqa: BLE001 what breaks in any way is not exact; training will say why
-        return "C", f"it raised {type(error).__name__}: {error}"
-    finally:
-        episodes.close()
+    with contextlib.closing(Episodes(config)) as episodes:
+        try:
+            if why_not := episodes.chance_failure():
+                return "D", why_not
+            why_not = episodes.replay_failure()
+            if not why_not and config.env_level != "B":
+                why_not = episodes.memory_failure()
+        except Exception as error:  # noqa: BLE001 what breaks in any way is not exact; training will say why
+            return "C", f"it raised {type(error).__name__}: {error}"
     return ("C", why_not) if why_not else ("B", "")

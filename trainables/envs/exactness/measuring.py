@@ -45,7 +45,7 @@ from trainables.errors import ConfigError, NotImportable, WorkerDied, WorkerErro
 
 logger = logging.getLogger(__name__)
 
-#: A measurement that took so long is told.
+#: A measurement that took so long is logged as slow.
 SLOW_S = 20.0
 #: A child tells at most so often that it goes on; more often where it has less time.
 BEAT_S = 1.0
@@ -300,29 +300,19 @@ def _here(config: EnvironmentConfig, restarts: bool = False) -> tuple[object, ob
 
 
 def _look(config: EnvironmentConfig) -> Look:
-    streams = rng.capture_global()
-    rng.seed_global(SEED, "look")
-    try:
+    with rng.kept_global():
+        rng.seed_global(SEED, "look")
         beat()
-        env = make_env(config)
-        try:
+        with contextlib.closing(make_env(config)) as env:
             limit = env.spec.max_episode_steps if env.spec is not None else None
             return Look(checked_spaces(config, env.observation_space, env.action_space), limit)
-        finally:
-            env.close()
-    finally:
-        rng.restore_global(streams)
 
 
 # ---- what several processes share ------------------------------------------------------------
 
 
 class _Page:
-    """A file with what was measured; whoever has it open measures, the others wait.
-
-    Args:
-        path: where it lies; None: nowhere.
-    """
+    """A file with what was measured, or none; one process has it open and measures, others wait."""
 
     def __init__(self, path: Path | None) -> None:
         self._descriptor = -1

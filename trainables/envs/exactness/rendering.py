@@ -1,5 +1,7 @@
 """Whether an environment can be drawn, and that it does the same while it is: measured."""
 
+import contextlib
+
 from trainables.core import rng
 from trainables.envs.exactness.comparison import drawing_failure
 from trainables.envs.exactness.watching import beat, watched
@@ -10,37 +12,22 @@ from trainables.errors import ConfigError
 
 
 def check_pictures(config: EnvironmentConfig, key: str, value: bool | str) -> float:
-    """How many pictures a second of its video has.
-
-    Args:
-        config: the environment.
-        key: the setting that asks for pictures.
-        value: what it says.
+    """Check an environment of which the setting `key: value` asks for pictures; returns its fps.
 
     Raises:
         ConfigError: it cannot draw, or does something else while it is drawn.
     """
     with watched(config):
-        return _check_pictures(config, key, value)
-
-
-def _check_pictures(config: EnvironmentConfig, key: str, value: bool | str) -> float:
-    _check_mode(config, key, value)
-    streams = rng.capture_global()
-    try:
-        beat()
-        env = make_env(rendered(config))
-        try:
+        _check_mode(config, key, value)
+        with rng.kept_global():
             beat()
-            env.reset(seed=0)
-            beat()
-            _check_picture(env, config, key, value)
-            fps = frames_per_second(env)
-        finally:
-            env.close()
-        why = drawing_failure(config, rendered(config), draw)
-    finally:
-        rng.restore_global(streams)
+            with contextlib.closing(make_env(rendered(config))) as env:
+                beat()
+                env.reset(seed=0)
+                beat()
+                _check_picture(env, config, key, value)
+                fps = frames_per_second(env)
+            why = drawing_failure(config, rendered(config), draw)
     if why:
         raise ConfigError(key, value, "false for this environment", f"{config.env}: {why}")
     return fps
@@ -51,12 +38,9 @@ def _check_mode(config: EnvironmentConfig, key: str, value: bool | str) -> None:
     if key == "record_env" and named != MODE:
         hint = f"remove it: {key} draws the environment that it records"
         raise ConfigError("env_config.render_mode", named, f"{MODE} with {key}: {value}", hint)
-    env = make_raw_env(config)
-    try:
+    with contextlib.closing(make_raw_env(config)) as env:
         modes = [str(mode) for mode in env.metadata.get("render_modes") or ()]
         why = mujoco.why_no_picture(env)
-    finally:
-        env.close()
     if named not in modes:
         known = f"render modes {', '.join(modes)}" if modes else "no render modes in its metadata"
         hint = f"{config.env} has {known}"

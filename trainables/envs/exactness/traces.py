@@ -1,7 +1,7 @@
 """What environments leave behind outside their state: in their objects, classes and modules.
 
-A short run cannot see a counter that matters only after a thousand episodes; but it can see that
-something counts. Values are looked at where python can see them: a simulator's own memory is not.
+A short run cannot reach a counter's effect after a thousand episodes; but it can see that something
+counts. Only values that python can read are compared, not a simulator's own memory.
 """
 
 import functools
@@ -24,6 +24,8 @@ MAX_DEPTH = 6
 
 #: Its modules hold the registry of all environments, and none of its environments writes to them.
 LIBRARY = "gymnasium"
+#: Whose classes are looked through for nothing: they hold no environment's own values.
+NO_PACKAGES = (LIBRARY, "builtins", "typing", "abc", "trainables")
 #: What of python's own lets something else than a seed decide: clocks, threads, other processes.
 CHANCE = frozenset(
     {
@@ -58,13 +60,7 @@ def outside(sub_env: Any) -> Traces:
     walk = _Walk()
     for layer in _all_layers(sub_env):
         for kind in type(layer).__mro__:
-            if _package(kind.__module__) not in (
-                LIBRARY,
-                "builtins",
-                "typing",
-                "abc",
-                "trainables",
-            ):
+            if _package(kind.__module__) not in NO_PACKAGES:
                 walk.down(kind.__qualname__, _data(vars(kind)))
                 for names in _carried(kind):
                     walk.down(str(names["__name__"]), _data(names))
@@ -75,14 +71,8 @@ def outside(sub_env: Any) -> Traces:
 
 def hints_of_chance(sub_env: Any) -> list[str]:
     """What else may decide in the modules of an environment's package: a clock, threads, others."""
-    found = set[str]()
-    for name in _modules(sub_env):
-        for value in list(vars(sys.modules[name]).values()):
-            module = isinstance(value, types.ModuleType)
-            origin = value.__name__ if module else getattr(value, "__module__", None)
-            if isinstance(origin, str) and _package(origin) in CHANCE:
-                found.add(_package(origin).lstrip("_"))
-    return sorted(found)
+    packages = {_package(one) for name in _modules(sub_env) for one in _named_in(name)}
+    return sorted({package.lstrip("_") for package in packages & CHANCE})
 
 
 def changed(before: Traces, after: Traces) -> list[str]:
@@ -91,7 +81,7 @@ def changed(before: Traces, after: Traces) -> list[str]:
 
 
 def _all_layers(sub_env: Any) -> Iterator[Any]:
-    """All layers, also those inside one that answers for them."""
+    """All layers, those inside a `KeepsState` too."""
     for layer in layers(sub_env):
         if not isinstance(layer, KeepsState):
             yield layer
@@ -122,12 +112,18 @@ def _modules(sub_env: Any) -> set[str]:
         if name in found or _package(name) not in packages or name not in sys.modules:
             continue
         found.add(name)
-        for value in list(vars(sys.modules[name]).values()):
-            module = isinstance(value, types.ModuleType)
-            other = value.__name__ if module else getattr(value, "__module__", None)
-            if isinstance(other, str):
-                waiting.append(other)
+        waiting += _named_in(name)
     return found
+
+
+def _named_in(module: str) -> list[str]:
+    """The modules that a module's global names are, or come from."""
+    values = list(vars(sys.modules[module]).values())
+    origins = [
+        value.__name__ if isinstance(value, types.ModuleType) else getattr(value, "__module__", 0)
+        for value in values
+    ]
+    return [origin for origin in origins if isinstance(origin, str)]
 
 
 def _package(module: str) -> str:
@@ -159,11 +155,9 @@ class _Walk:
         if id(value) in self._seen:
             return
         self._seen[id(value)] = value
-        if isinstance(value, Mapping):
+        if isinstance(value, Mapping | list | tuple):
             self.found[path] = str(len(value))
-            self.down(path, dict(value), depth + 1)
-        elif isinstance(value, list | tuple):
-            self.found[path] = str(len(value))
-            self.down(path, dict(enumerate(value)), depth + 1)
+            items = value if isinstance(value, Mapping) else enumerate(value)
+            self.down(path, dict(items), depth + 1)
         elif not isinstance(value, np.ndarray):
             self.down(path, _data(getattr(value, "__dict__", {})), depth + 1)

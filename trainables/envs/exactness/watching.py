@@ -1,8 +1,9 @@
 """Notices that a call of an environment does not come back, and says which one it is.
 
-Whoever plays an environment only to find something out says `beat` before each of its calls.
-Somebody listens: in a child process the parent, which ends the child; in this process a thread,
-which can only end the process, since nothing else ends a call that hangs. Times are seconds.
+Code that plays an environment only to measure it calls `beat` before each call of the environment.
+A child process passes the beats on to its parent, which ends the child when none comes; in this
+process a thread listens, which can only end the process, since nothing else ends a call that hangs.
+Times are seconds.
 """
 
 import contextlib
@@ -52,35 +53,24 @@ class StackFrame(NamedTuple):
     name: str
 
 
-class _Ears:
-    """Who is told of each beat."""
-
-    def __init__(self) -> None:
-        self.told: Callable[[], None] = lambda: None
-
-
-_here = _Ears()
+#: What is called at each beat.
+_listeners: list[Callable[[], None]] = []
 
 
 def beat() -> None:
-    """Say that a call of an environment is about to begin."""
-    _here.told()
+    """Announce that a call of an environment is about to begin."""
+    for listener in reversed(_listeners):
+        listener()
 
 
 @contextlib.contextmanager
-def heard_by(told: Callable[[], None]) -> Iterator[None]:
-    """While it is entered, `told` is called at each beat, and after it whoever was told before."""
-    before = _here.told
-
-    def both() -> None:
-        told()
-        before()
-
-    _here.told = both
+def heard_by(listener: Callable[[], None]) -> Iterator[None]:
+    """While it is entered, `listener` is called at each beat, before those entered earlier."""
+    _listeners.append(listener)
     try:
         yield
     finally:
-        _here.told = before
+        _listeners.remove(listener)
 
 
 @contextlib.contextmanager
@@ -90,21 +80,14 @@ def watched(config: EnvironmentConfig) -> Iterator[None]:
     For what has to be done here and not in a child. Global streams are left alone.
     """
     watch = _Watch(config, threading.get_ident())
-    with heard_by(watch.hear):
-        watch.start()
-        try:
-            yield
-        finally:
-            watch.end()
+    with heard_by(watch.hear), watch:
+        yield
 
 
 def refusal(config: EnvironmentConfig, stack: Sequence[StackFrame], doing: str) -> Hangs:
-    """What to say of an environment that hangs.
+    """The error of an environment that hangs, called while `doing`.
 
-    Args:
-        config: the environment.
-        stack: where it stands, outermost first; empty: nobody knows.
-        doing: what it was called for.
+    Its `stack` begins outermost and is empty where it is unknown.
     """
     call, where = hung_call(stack)
     return hangs(
@@ -115,7 +98,7 @@ def refusal(config: EnvironmentConfig, stack: Sequence[StackFrame], doing: str) 
 
 
 def hangs(config: EnvironmentConfig, words: str) -> Hangs:
-    """The same with words that were found before."""
+    """The same, with a text that another process has written."""
     return Hangs("env", config.env, "an environment whose calls return", words)
 
 
@@ -135,23 +118,12 @@ def hung_call(stack: Sequence[StackFrame]) -> tuple[str, str]:
 def read_stack(dumped: str) -> list[StackFrame]:
     """The main thread's stack, outermost first, in what `faulthandler` wrote."""
     blocks = [block for block in dumped.split("\n\n") if _FRAME.search(block)]
-    if not blocks:
-        return []
-    found = [StackFrame(one["file"], int(one["line"]), one["name"]) for one in _iterate(blocks[-1])]
-    return found[::-1]
-
-
-def _iterate(block: str) -> Iterator[re.Match[str]]:
-    return _FRAME.finditer(block)
+    found = _FRAME.finditer(blocks[-1]) if blocks else ()
+    return [StackFrame(one["file"], int(one["line"]), one["name"]) for one in found][::-1]
 
 
 class _Watch:
-    """A thread that ends the process when there is no beat for too long.
-
-    Args:
-        config: the environment.
-        thread: in which it is called.
-    """
+    """A thread that ends the process when a call in `thread` takes too long: there is no beat."""
 
     def __init__(self, config: EnvironmentConfig, thread: int) -> None:
         self._config = config
@@ -162,15 +134,13 @@ class _Watch:
         self._watching = threading.Thread(target=self._watch, name="env-watch", daemon=True)
 
     def hear(self) -> None:
-        """A call begins."""
+        """Note that a call begins now."""
         self._beaten_at = time.monotonic()
 
-    def start(self) -> None:
-        """Begin to watch."""
+    def __enter__(self) -> None:
         self._watching.start()
 
-    def end(self) -> None:
-        """Watch no longer."""
+    def __exit__(self, *_: object) -> None:
         self._over.set()
         self._watching.join()
 
@@ -192,9 +162,9 @@ class _Watch:
             StackFrame(one.filename, one.lineno or 0, one.name)
             for one in traceback.extract_stack(frame)
         ]
-        told = refusal(self._config, stack, "it was looked at in this process, which ends")
+        words = refusal(self._config, stack, "it was looked at in this process, which ends")
         with contextlib.suppress(OSError):
-            os.write(2, f"{told}\n".encode(errors="backslashreplace"))
+            os.write(2, f"{words}\n".encode(errors="backslashreplace"))
         os._exit(EXIT_CODE)
 
 

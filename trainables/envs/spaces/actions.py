@@ -15,7 +15,7 @@ import numpy as np
 from gymnasium import spaces
 from numpy.typing import NDArray
 
-from trainables.envs.spaces.leaves import count_choices, named_leaves
+from trainables.envs.spaces.leaves import count_choices, inner, named_leaves
 from trainables.errors import ConfigError
 
 Array = NDArray[Any]
@@ -70,11 +70,7 @@ class ActionLayout:
 
 
 class FlatActions(spaces.Box):
-    """The rows that an environment with Tuple or Dict actions is sent, as a space.
-
-    Args:
-        original: what the environment itself takes.
-    """
+    """The rows of an environment with Tuple or Dict actions (`original`), as a space."""
 
     def __init__(self, original: spaces.Space[Any]) -> None:
         dtype = _sent_type(layout_of(original))
@@ -84,11 +80,7 @@ class FlatActions(spaces.Box):
 
 
 class Unflattened(gymnasium.ActionWrapper[Any, Any, Any]):
-    """An environment with Tuple or Dict actions that is sent rows.
-
-    Args:
-        env: takes tuples, dicts, and so on.
-    """
+    """An environment with Tuple or Dict actions that takes rows instead."""
 
     def __init__(self, env: gymnasium.Env[Any, Any]) -> None:
         super().__init__(env)
@@ -102,12 +94,7 @@ class Unflattened(gymnasium.ActionWrapper[Any, Any, Any]):
 
 
 class ActionAdapter:
-    """What an environment is sent for what the policy chose.
-
-    Args:
-        space: of one environment.
-        clip: real numbers to their bounds.
-    """
+    """From the policy's action rows to the environments' actions; `clip` bounds real numbers."""
 
     def __init__(self, space: spaces.Space[Any], clip: bool) -> None:
         self._space = space
@@ -121,20 +108,19 @@ class ActionAdapter:
 
     def __call__(self, actions: Array) -> Array:
         """(N,) choices or (N, K) rows → (N, *A) for the environments, rows for nested spaces."""
-        if self._layout.scalar:
-            return actions + self._starts if len(self._starts) else actions
         rows = actions + self._starts if len(self._starts) else actions
+        if self._layout.scalar:
+            return rows
         if self._bounds is not None:
             rows = np.clip(rows, self._bounds[0], self._bounds[1])
         if not isinstance(self._space, ActionLeaf):
             return np.asarray(rows, dtype=_sent_type(self._layout))
-        return np.asarray(
-            rows.reshape(len(rows), *(self._space.shape or ())), dtype=self._space.dtype
-        )
+        shape = (len(rows), *(self._space.shape or ()))
+        return np.asarray(rows.reshape(shape), dtype=self._space.dtype)
 
 
 def _sent_type(layout: ActionLayout) -> type[np.int64 | np.float64]:
-    # Not float32: the float32 beside a bound may lie beyond it.
+    # Not float32: the float32 nearest to a bound may lie beyond it.
     return np.float64 if layout.real_columns else np.int64
 
 
@@ -153,13 +139,11 @@ def _check_size(space: spaces.Space[Any]) -> None:
     """Refuse a space with nothing to choose, or with more than a network gives."""
     outputs = sum(count_choices(leaf) for leaf in leaves(space))
     if not outputs:
-        raise ConfigError(
-            "env",
-            str(space),
-            "actions with something to choose",
+        hint = (
             f"its action space is {space}, which holds nothing: give it a dummy choice with a "
-            "gymnasium.ActionWrapper, for example Discrete(1)",
+            "gymnasium.ActionWrapper, for example Discrete(1)"
         )
+        raise ConfigError("env", str(space), "actions with something to choose", hint)
     if outputs > MOST_CHOICES:
         raise ConfigError(
             "env",
@@ -227,17 +211,13 @@ def unflattener(space: spaces.Space[Any]) -> Unflattener:
 
 def _unflattener(space: spaces.Space[Any], first: int) -> tuple[Unflattener, int]:
     """What reads `space` from column `first` on, and the column after it."""
-    if isinstance(space, spaces.Tuple):
-        parts = []
-        for part in space.spaces:
-            read, first = _unflattener(part, first)
-            parts.append(read)
-        return (lambda row: tuple(read(row) for read in parts)), first
-    if isinstance(space, spaces.Dict):
-        named = {}
-        for name, part in space.spaces.items():
-            named[name], first = _unflattener(part, first)
-        return (lambda row: {name: read(row) for name, read in named.items()}), first
+    if isinstance(space, spaces.Tuple | spaces.Dict):
+        parts = {}
+        for key, part in inner(space):
+            parts[key], first = _unflattener(part, first)
+        if isinstance(space, spaces.Tuple):
+            return (lambda row: tuple(read(row) for read in parts.values())), first
+        return (lambda row: {key: read(row) for key, read in parts.items()}), first
     width = int(np.prod(space.shape or ()))
     last = first + width
     if isinstance(space, spaces.Discrete):

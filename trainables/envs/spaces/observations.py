@@ -7,7 +7,7 @@ by 255. N environments.
 """
 
 from collections.abc import Callable, Mapping
-from typing import Any, Protocol, cast
+from typing import Any, cast
 
 import gymnasium
 import numpy as np
@@ -35,25 +35,8 @@ def is_image(space: spaces.Space[Any]) -> bool:
     return isinstance(space, spaces.Box) and space.dtype == np.uint8 and len(space.shape) == 3
 
 
-class Preprocessor(Protocol):
-    """From what an environment gives to rows of an array."""
-
-    @property
-    def observation_space(self) -> spaces.Box:
-        """Of what comes out; it is the policy's."""
-
-    def __call__(self, observation: Any) -> Array:
-        """One observation, preprocessed."""
-
-    def invert(self, row: Array) -> Any:
-        """The raw observation that `row` was made from."""
-
-
 class NoPreprocessor:
     """Leaves a Box as it is.
-
-    Args:
-        space: what the environment gives.
 
     Raises:
         ConfigError: a space that is no Box and must be flattened for a policy.
@@ -62,12 +45,9 @@ class NoPreprocessor:
     def __init__(self, space: spaces.Space[Any]) -> None:
         if not isinstance(space, spaces.Box):
             name = NAMES.get(type(space), "FlatteningPreprocessor")
-            raise ConfigError(
-                "preprocessor_pref",
-                None,
-                "deepmind or rllib for an environment whose observations are no Box",
-                f"a policy takes no raw {type(space).__name__}: the {name} flattens it",
-            )
+            allowed = "deepmind or rllib for an environment whose observations are no Box"
+            hint = f"a policy takes no raw {type(space).__name__}: the {name} flattens it"
+            raise ConfigError("preprocessor_pref", None, allowed, hint)
         self.observation_space = space
 
     def __call__(self, observation: Any) -> Array:
@@ -91,8 +71,7 @@ class FlatteningPreprocessor:
     """
 
     def __init__(self, space: spaces.Space[Any]) -> None:
-        _require_numbers(space)
-        _require_few(space)
+        _check_leaves(space)
         self.space = space
         self._write, self._read, size = _plan(space, 0)
         self.observation_space = FlatObservations(space, size)
@@ -103,10 +82,8 @@ class FlatteningPreprocessor:
         try:
             self._write(observation, out)
         except (IndexError, KeyError, TypeError, ValueError) as error:
-            raise EnvError(
-                f"an observation that is not in {self.space}: {observation!r} "
-                f"({type(error).__name__}: {error})"
-            ) from error
+            reason = f"{observation!r} ({type(error).__name__}: {error})"
+            raise EnvError(f"an observation that is not in {self.space}: {reason}") from error
         return out
 
     def invert(self, row: Array) -> Any:
@@ -115,12 +92,7 @@ class FlatteningPreprocessor:
 
 
 class FlatObservations(spaces.Box):
-    """Vectors (D,) of float32 that were flattened from another space.
-
-    Args:
-        original: what the environment itself gives.
-        size: D.
-    """
+    """Vectors (D,) of float32, flattened from the `original` space of the environment."""
 
     def __init__(self, original: spaces.Space[Any], size: int) -> None:
         super().__init__(-np.inf, np.inf, (size,), np.float32)
@@ -128,11 +100,7 @@ class FlatObservations(spaces.Box):
 
 
 class Preprocessed(gymnasium.ObservationWrapper[Any, Any, Any]):
-    """An environment whose observations are preprocessed.
-
-    Args:
-        env: gives raw observations.
-    """
+    """An environment whose observations are preprocessed."""
 
     def __init__(self, env: gymnasium.Env[Any, Any]) -> None:
         super().__init__(env)
@@ -146,7 +114,7 @@ class Preprocessed(gymnasium.ObservationWrapper[Any, Any, Any]):
         return self._preprocess(observation)
 
 
-def make_preprocessor(space: spaces.Space[Any]) -> Preprocessor:
+def make_preprocessor(space: spaces.Space[Any]) -> NoPreprocessor | FlatteningPreprocessor:
     """The one that a space needs."""
     return NoPreprocessor(space) if isinstance(space, spaces.Box) else FlatteningPreprocessor(space)
 
@@ -197,7 +165,8 @@ def require_finite(values: Array, rows: str, what: str) -> None:
         raise NotFiniteError(f"{rows} {row}: {what} {values[row]} is not finite")
 
 
-def _require_numbers(space: spaces.Space[Any]) -> None:
+def _check_leaves(space: spaces.Space[Any]) -> None:
+    """ConfigError for a leaf that no network reads, or one that would be too many features."""
     for name, leaf in named_leaves(space, "observation").items():
         if not isinstance(leaf, Leaf):
             raise ConfigError(
@@ -210,11 +179,6 @@ def _require_numbers(space: spaces.Space[Any]) -> None:
                 "that leaves this part out (gymnasium.wrappers.FilterObservation) or turns it into "
                 "numbers (minigrid's FlatObsWrapper)",
             )
-
-
-def _require_few(space: spaces.Space[Any]) -> None:
-    """Refuse choices that would be more features than a network reads."""
-    for name, leaf in named_leaves(space, "observation").items():
         chosen = isinstance(leaf, spaces.Discrete | spaces.MultiDiscrete)
         if chosen and count_choices(leaf) > MOST_FEATURES:
             raise ConfigError(

@@ -6,6 +6,7 @@ inexact at once; whether the plain ones are all of it is measured in `levels`.
 """
 
 import abc
+import contextlib
 import types
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -26,7 +27,7 @@ CODE = (type, types.FunctionType, types.BuiltinFunctionType, types.ModuleType, n
 
 
 class KeepsState(abc.ABC):
-    """A layer that answers for itself and for all layers inside it."""
+    """A layer that captures and restores itself and all layers inside it."""
 
     @abc.abstractmethod
     def get_state(self) -> dict[str, Any]:
@@ -44,7 +45,7 @@ class KeepsState(abc.ABC):
 def capture(sub_env: Any) -> dict[str, Any]:
     """The state of one environment: entry ``layers``, outermost first: name → [kind, data].
 
-    The last one may be what a `KeepsState` says.
+    A `KeepsState`, which is the last layer, gives its own state.
     """
     return {"layers": [_capture_layer(layer) for layer in layers(sub_env)]}
 
@@ -77,7 +78,8 @@ def left_out(sub_env: Any) -> list[str]:
         for layer in layers(sub_env)
         if not isinstance(layer, KeepsState)
         for name, value in vars(layer).items()
-        if name not in STRUCTURE and not _is_code(value) and not is_plain(value)
+        if name not in STRUCTURE
+        and not (isinstance(value, CODE) or mujoco.is_renderer(value) or is_plain(value))
     ]
 
 
@@ -107,14 +109,7 @@ def _capture_layer(layer: Any) -> dict[str, Any]:
         return layer.get_state()
     captured: dict[str, Encoded] = {}
     for name, value in vars(layer).items():
-        if name in STRUCTURE:
-            continue
-        try:
-            captured[name] = encode(value)
-        except NotPlainError:
-            continue
+        if name not in STRUCTURE:
+            with contextlib.suppress(NotPlainError):
+                captured[name] = encode(value)
     return captured
-
-
-def _is_code(value: Any) -> bool:
-    return isinstance(value, CODE) or mujoco.is_renderer(value)

@@ -38,9 +38,9 @@ def is_renderer(value: Any) -> bool:
 
 
 def why_no_picture(env: Any) -> str:
-    """Why MuJoCo cannot draw in this process; empty if it can, or `env` is none of its own.
+    """Why MuJoCo cannot draw in this process; empty if it can, or does not simulate `env`.
 
-    It does not say so itself: a second attempt to draw without OpenGL ends the process.
+    MuJoCo itself does not say so: a second attempt to draw without OpenGL ends the process.
     """
     if not any(is_renderer(value) for value in vars(env.unwrapped).values()):
         return ""

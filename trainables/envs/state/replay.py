@@ -75,8 +75,8 @@ class Replayed(gymnasium.Wrapper[Any, Any, Any, Any], KeepsState):
     def get_state(self) -> dict[str, Any]:
         """Entries ``seeds``, ``episode``, ``lost``, ``actions``, ``lives`` and ``seen``.
 
-        ``lost`` says why the episode cannot be played again; empty: it can. ``lives``
-        tells before which actions the next life began. ``seen`` is a fingerprint of the last
+        ``lost`` says why the episode cannot be played again; empty: it can. ``lives`` are the
+        numbers of actions before which the next life began. ``seen`` is a fingerprint of the last
         observation and reward, which a replay has to reach.
         """
         return {
@@ -94,16 +94,14 @@ class Replayed(gymnasium.Wrapper[Any, Any, Any, Any], KeepsState):
         Where that fails, the episode is lost. The global streams are left alone.
         """
         self._seeds, self._episode = list(state["seeds"]), state["episode"]
-        streams = rng.capture_global()
-        try:
-            self._begin(None)
-            self._lost = state["lost"]
-            if not self._lost:
-                self._play(state)
-        except Exception as error:  # noqa: BLE001 it was played without: it has not repeated itself
-            self._lose(f"playing it again raised {type(error).__name__}: {error}")
-        finally:
-            rng.restore_global(streams)
+        with rng.kept_global():
+            try:
+                self._begin(None)
+                self._lost = state["lost"]
+                if not self._lost:
+                    self._play(state)
+            except Exception as error:  # noqa: BLE001 the first time it raised nothing
+                self._lose(f"playing it again raised {type(error).__name__}: {error}")
 
     def _play(self, state: Mapping[str, Any]) -> None:
         actions, lives = _unpack(state["actions"]), set(state["lives"])
