@@ -63,13 +63,8 @@ class _Process(process.LokyProcess):  # type: ignore[misc]  # loky has no types
             _guarding.on = False
 
 
-class _Context(context.LokyContext):  # type: ignore[misc]
-    """Loky's context with processes that end with their parent."""
-
-    Process = _Process
-
-
-_context = _Context()
+_context = context.LokyContext()
+_context.Process = _Process
 
 
 def child_context() -> Any:

@@ -260,7 +260,7 @@ def test_B9_the_named_fields_are_standardised_in_each_minibatch(alone: Rank) -> 
 
 def test_B10_a_group_of_one_meets_at_a_free_port_of_this_machine(alone: Rank) -> None:
     url = f"tcp://{get_node_ip()}:{find_free_port()}"
-    setup_torch_data_parallel(alone.policy, url, (0, 1), "gloo", 20.0)
+    alone.setup_torch_data_parallel(url, 0, 1, "gloo", 20.0)
     assert alone.policy.distributed_world_size == 1
     assert get_node_ip() == "127.0.0.1"
     info, _ = alone.sample_and_learn(48, 1, 16, ("advantages",), 1e-3)

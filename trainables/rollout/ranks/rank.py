@@ -170,14 +170,11 @@ class RankServer(WorkerServer):
 
     def load_policy(self, state: Mapping[str, Any]) -> None:
         """Adopt weights and optimiser of the trainer."""
-        self.worker.policy.set_state(state)
+        self.worker.load_policy(state)
 
-    def setup_torch_data_parallel(
-        self, url: str, rank: int, world_size: int, backend: str, timeout_s: float
-    ) -> None:
-        """Join the group of all ranks, which meets at `url`."""
-        place = (rank, world_size)
-        setup_torch_data_parallel(self.worker.policy, url, place, backend, timeout_s)
+    def setup_torch_data_parallel(self, *group: Any) -> None:
+        """Join the group of all ranks."""
+        self.worker.setup_torch_data_parallel(*group)
 
 
 def digest(state: Mapping[str, Any]) -> str:

@@ -134,8 +134,12 @@ class SupervisedWorker:
         for _ in range(MAX_WORKER_FAILURE_RETRIES):
             if self.restarts >= self.config.max_worker_restarts:
                 break
-            self._log_replacement(error)
             self.restarts += 1
+            logger.warning(
+                "rollout worker %d (pid %d) failed and is replaced, %d of at most %d times",
+                *(self.spec.index, self.pid, self.restarts, self.config.max_worker_restarts),
+                exc_info=error,
+            )
             try:
                 self._replace()
                 return self._answer()
@@ -146,16 +150,6 @@ class SupervisedWorker:
             f"(max_worker_restarts: {self.config.max_worker_restarts}; at most "
             f"{MAX_WORKER_FAILURE_RETRIES} in a row); recovery has failed: {error}"
         ) from first
-
-    def _log_replacement(self, error: TrainableError) -> None:
-        logger.warning(
-            "rollout worker %d (pid %d) failed and is replaced, %d of at most %d times",
-            self.spec.index,
-            self.pid,
-            self.restarts + 1,
-            self.config.max_worker_restarts,
-            exc_info=error,
-        )
 
     def _replace(self) -> None:
         """A new child in the state from before the request, which is asked of it again."""
