@@ -118,30 +118,16 @@ def smoke_test(
     point = launch.draw_samples(spec.space, spec.seed, 1)[0]
     nested = spec.space.nest(point.settings, spec.config)
     with tempfile.TemporaryDirectory(prefix="sweep-validate-", ignore_cleanup_errors=True) as made:
-        task = _Task(
-            spec.trainable,
-            prepared.paths,
-            resolved.trainable.complete_config(nested, spec.stop),
-            rng.integer(spec.seed, "validate"),
-            Path(made),
-            tuple(dict.fromkeys((*COUNTERS, resolved.scheduler.time_attr))),
-            frozenset({spec.metric, *spec.stop}),
+        tryout = _Tryout(
+            trainable=spec.trainable,
+            paths=prepared.paths,
+            config=resolved.trainable.complete_config(nested, spec.stop),
+            seed=rng.integer(spec.seed, "validate"),
+            folder=Path(made),
+            counters=tuple(dict.fromkeys((*COUNTERS, resolved.scheduler.time_attr))),
+            named=frozenset({spec.metric, *spec.stop}),
         )
-        return _Watch(task, longest_s, clock).follow(tell, every_s)
-
-
-@dataclass(frozen=True)
-class _Task:
-    """What the process is to try."""
-
-    trainable: str
-    paths: tuple[str, ...]
-    config: Mapping[str, Any]
-    seed: int
-    folder: Path
-    counters: tuple[str, ...]
-    named: frozenset[str]
-    """Results that the spec names."""
+        return _Watch(tryout, longest_s, clock).follow(tell, every_s)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -163,15 +149,15 @@ class _Word:
 class _Watch:
     """The process that tries something out, seen from here."""
 
-    def __init__(self, task: _Task, longest_s: float, clock: Callable[[], float]) -> None:
-        self.name = task.trainable
+    def __init__(self, tryout: "_Tryout", longest_s: float, clock: Callable[[], float]) -> None:
+        self.name = tryout.trainable
         self.longest_s = longest_s
         self.clock = clock
         self.began = self.since = clock()
         self.word = _Word(doing="starting its process")
         self.pipe, theirs = connection.Pipe(duplex=False)
         self.process = child_context().Process(
-            target=_serve, args=(theirs, task, os.getpid()), name="validate", env=THREADS
+            target=_serve, args=(theirs, tryout, os.getpid()), name="validate", env=THREADS
         )
         self.process.start()
         theirs.close()
@@ -229,14 +215,13 @@ class _Watch:
 # ---- in the process ----------------------------------------------------------------------------
 
 
-def _serve(pipe: "connection.Connection[Any, Any]", task: _Task, parent: int) -> None:
+def _serve(pipe: "connection.Connection[Any, Any]", tryout: "_Tryout", parent: int) -> None:
     """Try it out and say what it is at."""
     ignore_terminal_signals()
     die_with_parent(parent)
     os.dup2(2, 1)  # standard output is for the answer
-    tryout = _Tryout(task, pipe.send)
     try:
-        tryout.run()
+        tryout.run(pipe.send)
         last = _Word(seen=tryout.seen)
     except (Exception, SystemExit) as error:  # noqa: BLE001 whatever it is, a person must hear of it
         last = _Word(error=_in_short(error))
@@ -244,23 +229,31 @@ def _serve(pipe: "connection.Connection[Any, Any]", task: _Task, parent: int) ->
     leave()
 
 
+@dataclass(kw_only=True)
 class _Tryout:
-    """The course of it, and what came of it so far."""
+    """What the process tries, and what came of it so far."""
 
-    def __init__(self, task: _Task, say: Callable[[_Word], None]) -> None:
-        self.task = task
-        self.say = say
-        self.seen = SmokeTest(None)
-        self.step = _TO_A_CHECKPOINT
-        self.last: Mapping[str, Any] = dict.fromkeys(COUNTERS, 0)  # result, of the first of the two
+    trainable: str
+    paths: tuple[str, ...]
+    config: Mapping[str, Any]
+    seed: int
+    folder: Path
+    counters: tuple[str, ...]
+    named: frozenset[str]
+    """Results that the spec names."""
+    seen: SmokeTest = SmokeTest(None)
+    step: int = _TO_A_CHECKPOINT
+    last: Mapping[str, Any] = field(default_factory=lambda: dict.fromkeys(COUNTERS, 0))
+    """The newest result of the first of the two."""
 
-    def run(self) -> None:
+    def run(self, say: Callable[[_Word], None]) -> None:
         """Train, save, train on; restore, train on; compare."""
+        self.say = say
         self._begin("importing it")
-        cls = plugins.find_trainable(self.task.trainable, self.task.paths)
-        context = TrialContext(self.task.seed, "validate", "validate", self.task.folder)
+        cls = plugins.find_trainable(self.trainable, self.paths)
+        context = TrialContext(self.seed, "validate", "validate", self.folder)
         self._begin("setting it up")
-        straight = cls(self.task.config, context)
+        straight = cls(self.config, context)
         try:
             first = self._train_to_checkpoint(straight)
             if first is None:
@@ -275,7 +268,7 @@ class _Tryout:
             self._begin("ending it")
             straight.stop()
         self._begin("setting it up again", _RESTORING)
-        restored = cls(self.task.config, context)
+        restored = cls(self.config, context)
         try:
             self._begin("restoring")
             restored.restore(path)
@@ -283,7 +276,7 @@ class _Tryout:
             found = self._train(restored)
             differences = _differences(_stable(expected), _stable(found))
             self.seen, self.step = replace(self.seen, differences=differences), _LATER
-            self._look_later(restored, self.task.named - {*first, *found}, found)
+            self._look_later(restored, self.named - {*first, *found}, found)
         finally:
             self._begin("ending it")
             restored.stop()
@@ -316,7 +309,7 @@ class _Tryout:
 
     def _measure(self, result: dict[str, Any], seconds: float) -> None:
         if self.step <= _ONE_MORE:
-            advance = _advance(self.last, result, self.task.counters)
+            advance = _advance(self.last, result, self.counters)
             self.seen, self.last = replace(self.seen, advance=advance, seconds=seconds), result
         elif self.step == _COMPARING:  # the slower of the two that are the same
             slower = max(seconds, self.seen.seconds or 0.0)

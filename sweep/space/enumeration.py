@@ -17,7 +17,6 @@ from graphlib import TopologicalSorter
 from typing import Any
 
 from sweep.space import Settings, Space
-from sweep.space.domains import Domain
 from sweep.space.parameters import Derived, Fixed
 from sweep.space.values import choice_key
 
@@ -126,7 +125,7 @@ class Points:
         edges = []
         for value, times in self._alternatives(name, node.values):
             values = node.values if value is _ABSENT else {**node.values, name: value}
-            if self._is_forbidden(position, values):
+            if any(clause.holds(values) for clause in self._decided[position]):
                 continue
             kept = {n: v for n, v in values.items() if self._last_use.get(n, -1) > position}
             key = choice_key(kept)
@@ -144,17 +143,11 @@ class Points:
                 return [(value, 1)]
             case domain if name in self._space.pinned:
                 return [(self._space.pinned[name], 1)]
+            case domain if name not in self._deciding:
+                return [(domain.nth(0), domain.size() or 0)]
             case domain:
-                return self._values(name, domain)
-
-    def _values(self, name: str, domain: Domain) -> list[tuple[Any, int]]:
-        size = domain.size() or 0
-        if name not in self._deciding:
-            return [(domain.nth(0), size)]
-        return [(domain.nth(index), 1) for index in range(min(size, MOST_STATES + 1))]
-
-    def _is_forbidden(self, position: int, values: Mapping[str, Any]) -> bool:
-        return any(clause.holds(values) for clause in self._decided[position])
+                count = min(domain.size() or 0, MOST_STATES + 1)
+                return [(domain.nth(index), 1) for index in range(count)]
 
     @cached_property
     def _decided(self) -> list[list[Any]]:
