@@ -183,5 +183,4 @@ def test_a_trial_costs_as_much_in_a_long_sweep_as_in_a_short_one(
 ) -> None:
     short = cost_per_trial(tmp_path, 100, **COSTS[name])
     long = cost_per_trial(tmp_path, trials, **COSTS[name])
-    print("COST", name, short, long)
     assert 0 < long <= 1.3 * short
