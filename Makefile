@@ -24,8 +24,9 @@ check: setup ## format, lint, types, import floors
 chaos: setup ## break everything that may break, for an hour or two; goes on where it was stopped
 	$(BIN)/python -m benchmarks.chaos
 
-bench: setup ## measure speed beside peers, for half an hour; goes on where it was stopped
+bench: setup ## measure speed beside peers and limits, for an hour; goes on where it was stopped
 	$(BIN)/python -m benchmarks.speed
+	$(BIN)/python -m benchmarks.engine
 
 setup: $(STAMP) ## .venv with the pinned dependencies
 

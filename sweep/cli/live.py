@@ -256,7 +256,7 @@ class PlainView:
     def update(self, records: Sequence[Recorded]) -> None:
         """Print the lines of the records."""
         for line in self._narrator.tell(records) if self._narrator else ():
-            self._console.show(Text(str(line)), soft_wrap=True)
+            self._console.tell(str(line))
         self._flush()
 
     def say(self, text: str) -> None:
@@ -269,7 +269,7 @@ class PlainView:
 
     def _flush(self) -> None:
         while self._said:
-            self._console.show(Text(printable(self._said.popleft())), soft_wrap=True)
+            self._console.tell(printable(self._said.popleft()))
 
 
 class LiveView:

@@ -3,6 +3,7 @@
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from typing import NamedTuple
 
 from sweep.history.events import (
     FINISHED,
@@ -17,8 +18,7 @@ from sweep.history.events import (
 from sweep.history.objective import Objective
 
 
-@dataclass(frozen=True)
-class Point:
+class Point(NamedTuple):
     """One iteration on a curve; `time` is the value of ``time_attr``; None: not reported there."""
 
     iteration: int
@@ -34,15 +34,15 @@ class Point:
     @classmethod
     def of(cls, row: Row, objective: Objective) -> "Point":
         """What of a result is compared."""
-        metrics = row.metrics
-        time = _number(metrics.get(objective.time_attr))
+        found, others = row.metrics.get, objective.other_results
+        time = _number(found(objective.time_attr))
         return cls(
             row.iteration,
             float(row.iteration) if time is None else time,
-            _number(metrics.get(objective.metric)),
-            tuple(_number(metrics.get(path)) for path in objective.other_results),
-            _amount(metrics.get("time_this_iter_s")),
-            _amount(metrics.get("timesteps_this_iter")),
+            _number(found(objective.metric)),
+            tuple([_number(found(path)) for path in others]) if others else (),
+            _amount(found("time_this_iter_s")),
+            _amount(found("timesteps_this_iter")),
         )
 
 
@@ -197,7 +197,9 @@ class Replica:
 
 
 def _number(value: object) -> float | None:
-    if not isinstance(value, int | float):
+    if isinstance(value, float):
+        return value
+    if not isinstance(value, int):
         return None
     try:
         return float(value)

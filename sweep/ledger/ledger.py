@@ -11,7 +11,7 @@ import json
 import sqlite3
 import time
 import uuid
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
@@ -267,12 +267,15 @@ _EVENTS = "SELECT k, epoch, at, kind, body FROM events"
 
 def _rows(connection: sqlite3.Connection, first: int, last: int) -> dict[int, list[Row]]:
     """Event number → its results as they were recorded."""
-    rows: dict[int, list[Row]] = {}
-    for table in ("results", "superseded"):
-        query = f"SELECT k, iteration, metrics FROM {table} WHERE k BETWEEN ? AND ?"  # noqa: S608
-        for k, iteration, metrics in connection.execute(query, (first, last)):
-            rows.setdefault(k, []).append(read_row(iteration, metrics))
-    return {k: sorted(its, key=lambda row: row.iteration) for k, its in rows.items()}
+    rows: dict[int, list[Row]] = defaultdict(list)
+    query = (
+        "SELECT k, iteration, metrics FROM results WHERE k BETWEEN ?1 AND ?2 "
+        "UNION ALL SELECT k, iteration, metrics FROM superseded WHERE k BETWEEN ?1 AND ?2 "
+        "ORDER BY 1, 2"
+    )
+    for k, iteration, metrics in connection.execute(query, (first, last)):
+        rows[k].append(read_row(iteration, metrics))
+    return rows
 
 
 def _recorded(event: tuple[Any, ...], results: tuple[Row, ...]) -> Recorded:

@@ -30,69 +30,37 @@ _AWAY = frozenset(
 #: Today's tables; how they came to be stands in `sweep.ledger.migrations`.
 SCHEMA = """
 CREATE TABLE sweep (
-    id VARCHAR NOT NULL,
-    name VARCHAR NOT NULL,
-    spec TEXT NOT NULL,
-    provenance TEXT NOT NULL,
-    created_at FLOAT NOT NULL,
-    PRIMARY KEY (id)
+    id VARCHAR NOT NULL, name VARCHAR NOT NULL, spec TEXT NOT NULL, provenance TEXT NOT NULL,
+    created_at FLOAT NOT NULL, PRIMARY KEY (id)
 );
 CREATE TABLE events (
-    k INTEGER NOT NULL,
-    epoch INTEGER NOT NULL,
-    at FLOAT NOT NULL,
-    kind VARCHAR NOT NULL,
-    trial INTEGER,
-    body TEXT NOT NULL,
-    PRIMARY KEY (k)
+    k INTEGER NOT NULL, epoch INTEGER NOT NULL, at FLOAT NOT NULL, kind VARCHAR NOT NULL,
+    trial INTEGER, body TEXT NOT NULL, PRIMARY KEY (k)
 );
 CREATE INDEX ix_events_trial ON events (trial);
 CREATE TABLE results (
-    trial INTEGER NOT NULL,
-    replica INTEGER NOT NULL,
-    iteration INTEGER NOT NULL,
-    k INTEGER NOT NULL,
-    metrics TEXT NOT NULL,
-    PRIMARY KEY (trial, replica, iteration)
+    trial INTEGER NOT NULL, replica INTEGER NOT NULL, iteration INTEGER NOT NULL,
+    k INTEGER NOT NULL, metrics TEXT NOT NULL, PRIMARY KEY (trial, replica, iteration)
 );
 CREATE INDEX ix_results_k ON results (k);
 CREATE TABLE superseded (
-    k INTEGER NOT NULL,
-    trial INTEGER NOT NULL,
-    replica INTEGER NOT NULL,
-    iteration INTEGER NOT NULL,
-    metrics TEXT NOT NULL,
-    PRIMARY KEY (k, iteration)
+    k INTEGER NOT NULL, trial INTEGER NOT NULL, replica INTEGER NOT NULL,
+    iteration INTEGER NOT NULL, metrics TEXT NOT NULL, PRIMARY KEY (k, iteration)
 );
 CREATE TABLE replicas (
-    trial INTEGER NOT NULL,
-    replica INTEGER NOT NULL,
-    status VARCHAR NOT NULL,
+    trial INTEGER NOT NULL, replica INTEGER NOT NULL, status VARCHAR NOT NULL,
     PRIMARY KEY (trial, replica)
 );
 CREATE TABLE published (
-    tracker VARCHAR NOT NULL,
-    k INTEGER NOT NULL,
-    PRIMARY KEY (tracker)
+    tracker VARCHAR NOT NULL, k INTEGER NOT NULL, PRIMARY KEY (tracker)
 );
 CREATE TABLE lease (
-    epoch INTEGER NOT NULL,
-    host VARCHAR,
-    kernel VARCHAR NOT NULL,
-    pid INTEGER NOT NULL,
-    since FLOAT NOT NULL,
-    renewed INTEGER NOT NULL,
-    PRIMARY KEY (epoch)
+    epoch INTEGER NOT NULL, host VARCHAR, kernel VARCHAR NOT NULL, pid INTEGER NOT NULL,
+    since FLOAT NOT NULL, renewed INTEGER NOT NULL, PRIMARY KEY (epoch)
 );
 CREATE TABLE requests (
-    number INTEGER NOT NULL,
-    epoch INTEGER NOT NULL,
-    at FLOAT NOT NULL,
-    verb VARCHAR NOT NULL,
-    body TEXT NOT NULL,
-    answered_at FLOAT,
-    answer TEXT,
-    PRIMARY KEY (number)
+    number INTEGER NOT NULL, epoch INTEGER NOT NULL, at FLOAT NOT NULL, verb VARCHAR NOT NULL,
+    body TEXT NOT NULL, answered_at FLOAT, answer TEXT, PRIMARY KEY (number)
 );
 """
 

@@ -4,6 +4,7 @@ import io
 from pathlib import Path
 
 import pytest
+from rich.text import Text
 
 from sweep.cli.live import Kind, LiveView, Narrator, PlainView, make_view
 from sweep.cli.terminal import Terminal
@@ -34,6 +35,16 @@ def run(view: PlainView | LiveView, root: Path, **changes: object) -> None:
 
 
 # ---- the live table -------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "text", ["plain", "blanks  ", "", "x" * 12_000, "[b]no markup", "two\nlines ", "a\ttab"]
+)
+def test_plain_text_reaches_a_pipe_as_what_is_rendered_does(text: str) -> None:
+    told, shown = io.StringIO(), io.StringIO()
+    Terminal(told).tell(text)
+    Terminal(shown).show(Text(text), soft_wrap=True)
+    assert told.getvalue() == shown.getvalue()
 
 
 def test_the_live_table_shows_trials_progress_the_best_and_news(

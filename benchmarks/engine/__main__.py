@@ -1,0 +1,190 @@
+"""Measures what the engine itself costs, and prints a table.
+
+    python -m benchmarks.engine [--trials 200] [--lengths 100 1000 5000] [--rounds 5]
+
+Times of the start stand beside those of ``import torch``, measured in turns on the same machine, so
+that their ratio can be compared between machines. Everything is made in a temporary folder.
+"""
+
+import argparse
+import json
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+from benchmarks.engine import large
+from sweep.driver import launch
+from sweep.driver.driver import Driver
+from sweep.driver.launch import Launch
+from sweep.ledger.tables import reading
+from sweep.testing.curves import CurvePoint
+from sweep.testing.pool import Pool, SimulatedClock
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+SWEEP = (sys.executable, "-m", "sweep.cli.main")
+TORCH = (sys.executable, "-c", "import torch")
+#: A trainable that does nothing, in a module of its own.
+TRIVIAL = """
+from trainables import Trainable
+
+
+class Trivial(Trainable):
+    def setup(self, config):
+        self.score = config["x"]
+
+    def step(self):
+        return {"score": self.score}
+
+    def save_checkpoint(self, checkpoint_dir):
+        return {"score": self.score}
+
+    def load_checkpoint(self, checkpoint):
+        self.score = checkpoint["score"]
+"""
+#: New trials over which the cost of one is averaged, and those before them that are not counted.
+COUNTED, FIRST = 50, 10
+
+Line = tuple[str, str]
+
+
+def main() -> None:
+    """Measure, and print a line for each thing as soon as it is known."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--trials", type=int, default=200, help="of the sweep of trivial trials")
+    parser.add_argument("--lengths", type=int, nargs="+", default=[100, 1_000, 5_000])
+    parser.add_argument("--rounds", type=int, default=5, help="of everything about the start")
+    given = parser.parse_args()
+    with tempfile.TemporaryDirectory(prefix="sweep-engine-") as place:
+        for what, told in measure(Path(place), given.trials, given.lengths, given.rounds):
+            sys.stdout.write(f"| {what:58} | {told:32} |\n")
+            sys.stdout.flush()
+
+
+def measure(place: Path, trials: int, lengths: Sequence[int], rounds: int) -> Iterator[Line]:
+    """What was measured, with its number."""
+    for length in lengths:
+        wall, cpu = per_trial(place / "lengths", length)
+        yield f"ms per trial at number {length:,}: driver and ledger", f"{wall:.2f}, CPU {cpu:.2f}"
+    yield from throughput(place, trials)
+    yield from start(place, rounds)
+
+
+def per_trial(place: Path, length: int) -> tuple[float, float]:
+    """Wall and CPU milliseconds that the next trial costs in a sweep of so many; nothing trains."""
+    folder = large.make(place, length, name=f"length-{length}")
+    world = SimulatedClock(_flat, saves=True)
+
+    class Stepping(Driver):
+        def _collect(self) -> None:
+            world.advance()
+            super()._collect()
+
+    request = Launch(folder, 2, trials=length + FIRST + COUNTED)
+    with launch.opened(request, lambda slots: Pool(slots, world)) as (parts, _warnings):
+        turns = Stepping(parts, lambda _records: None).turns()
+        marks = []
+        for wanted in (length + FIRST, length + FIRST + COUNTED):
+            while len(parts.history.trials) < wanted:
+                next(turns)
+            marks.append((time.perf_counter(), time.process_time()))
+        turns.close()
+    (wall, cpu), (wall_after, cpu_after) = marks
+    return (wall_after - wall) / COUNTED * 1e3, (cpu_after - cpu) / COUNTED * 1e3
+
+
+def _flat(at: CurvePoint) -> dict[str, Any]:
+    return {"score": float(at.trial % 20)}
+
+
+# ---- whole commands -----------------------------------------------------------------------------
+
+
+def throughput(place: Path, trials: int) -> Iterator[Line]:
+    """A sweep of trivial trials with everything recorded: ledger, MLflow, Optuna's tables."""
+    spec = _spec(place, "throughput", trials)
+    began = time.perf_counter()
+    command = [*SWEEP, "run", str(spec), "--jobs", "2", "--root", str(place / "sweeps")]
+    process = subprocess.Popen(  # noqa: S603 our own command
+        command, env=_environment(), stdout=subprocess.DEVNULL
+    )
+    memory = {"driver": 0, "worker": 0}
+    while process.poll() is None:
+        _look(process.pid, memory)
+        time.sleep(0.1)
+    whole = time.perf_counter() - began
+    if process.returncode:
+        raise SystemExit(f"the sweep of trivial trials ended with exit code {process.returncode}")
+    first, last = _span(place / "sweeps" / "throughput")
+    yield "trivial trials per second, first to last event", f"{trials / (last - first):.1f}"
+    yield "trivial trials per second, whole command", f"{trials / whole:.1f}"
+    yield (
+        "memory of the driver, of the largest worker",
+        (f"{memory['driver'] / 1e6:.0f} MB, {memory['worker'] / 1e6:.0f} MB"),
+    )
+
+
+def start(place: Path, rounds: int) -> Iterator[Line]:
+    """Commands from the shell to their end, and ``import torch``, in turns."""
+    root = ["--root", str(place / "sweeps")]
+    looks = {"--help": ["--help"], "ls": ["ls", *root], "status": ["status", "throughput", *root]}
+    commands = {f"sweep {name}": [*SWEEP, *words] for name, words in looks.items()}
+    seconds: dict[str, list[float]] = {name: [] for name in (*commands, "sweep run", "torch")}
+    for number in range(rounds):
+        spec = _spec(place, f"one-{number}", 1)
+        run = [*SWEEP, "run", str(spec), *root, "--jobs", "1"]
+        for name, command in {**commands, "sweep run": run, "torch": [*TORCH]}.items():
+            began = time.perf_counter()
+            subprocess.run(  # noqa: S603 our own command
+                command, env=_environment(), stdout=subprocess.DEVNULL, check=True, timeout=600
+            )
+            seconds[name].append(time.perf_counter() - began)
+    torch = statistics.median(seconds.pop("torch"))
+    yield "import torch", f"{torch:.2f} s"
+    for name, its in seconds.items():
+        what = f"{name}, one trivial trial" if name == "sweep run" else name
+        middle = statistics.median(its)
+        yield what, f"{middle:.2f} s, {middle / torch:.2f} of import torch"
+
+
+def _spec(place: Path, name: str, trials: int) -> Path:
+    (place / "trivial.py").write_text(TRIVIAL)
+    raw = {**large.SPEC, "name": name, "trials": trials, "trainable": "trivial:Trivial"}
+    raw |= {"stop": {"training_iteration": 1}, "trackers": ["mlflow", "optuna"]}
+    path = place / f"{name}.yaml"
+    path.write_text(json.dumps(raw))
+    return path
+
+
+def _environment() -> dict[str, str]:
+    return {**os.environ, "PYTHONPATH": str(REPOSITORY)}
+
+
+def _span(folder: Path) -> tuple[float, float]:
+    """When the first and the last event of a sweep were recorded."""
+    with closing(reading(folder / "sweep.db")) as database:
+        first, last = database.execute("SELECT min(at), max(at) FROM events").fetchone()
+    return first, last
+
+
+def _look(pid: int, memory: dict[str, int]) -> None:
+    """Note how large the driver and its children have become."""
+    try:
+        driver = psutil.Process(pid)
+        memory["driver"] = max(memory["driver"], driver.memory_info().rss)
+        for child in driver.children(recursive=True):
+            memory["worker"] = max(memory["worker"], child.memory_info().rss)
+    except psutil.Error:
+        return  # it has just ended
+
+
+if __name__ == "__main__":
+    main()

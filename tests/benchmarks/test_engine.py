@@ -1,0 +1,34 @@
+"""The benchmark of the engine measures what it says, in a small way here."""
+
+from pathlib import Path
+
+import pytest
+
+from benchmarks.engine import __main__ as engine
+from benchmarks.engine import large
+from sweep.history.events import Status
+from sweep.ledger.folder import Folder
+from sweep.views import lookup
+
+
+def test_a_long_sweep_that_nobody_trained_is_a_sweep_like_any_other(tmp_path: Path) -> None:
+    sweep = lookup.read(large.make(tmp_path, trials=7, iterations=3))
+    history = sweep.history
+    assert (history.count(Status.COMPLETED), history.to_create) == (7, 1)
+    assert [len(trial.replicas[0].curve) for trial in history.trials] == [3] * 7
+    assert len({trial.score for trial in history.trials}) == 7
+
+
+def test_what_a_trial_costs_is_measured_over_new_trials(tmp_path: Path) -> None:
+    wall, cpu = engine.per_trial(tmp_path, 12)
+    assert wall > 0
+    assert cpu > 0
+    history = lookup.read(Folder(tmp_path, "length-12")).history
+    assert len(history.trials) == 12 + engine.FIRST + engine.COUNTED
+
+
+@pytest.mark.slow
+def test_every_line_of_the_table_has_a_number(tmp_path: Path) -> None:
+    lines = dict(engine.measure(tmp_path, trials=3, lengths=[5], rounds=1))
+    assert len(lines) == 9
+    assert all(any(sign.isdigit() for sign in told) for told in lines.values())
