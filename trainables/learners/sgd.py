@@ -8,7 +8,7 @@ minibatch, S statistics.
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from typing import Protocol, TypeAlias
+from typing import Any, Protocol, TypeAlias
 
 import numpy as np
 import torch
@@ -16,14 +16,14 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from trainables.learners.sequences import SequenceBatch
-from trainables.policies.networks import ActorCritic
 from trainables.policies.torch_policy import TorchPolicy
 from trainables.rollout.batch import TrainBatch
 
 Minibatch: TypeAlias = dict[str, Tensor]
 #: Replaces tensors by their sums over all ranks; alone it leaves them as they are.
 Reduce: TypeAlias = Callable[[Sequence[Tensor]], None]
-Loss: TypeAlias = Callable[[ActorCritic, Mapping[str, Tensor]], tuple[Tensor, Tensor]]
+Loss: TypeAlias = Callable[[Any, Mapping[str, Tensor]], tuple[Tensor, Tensor]]
+"""Networks and the columns of a minibatch → the loss, and (S,) statistics."""
 #: Below it a deviation counts as none; it is added to the divisor.
 SMALL = 1e-8
 

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from trainables.envs.spaces.actions import ActionLayout
 from trainables.envs.spaces.observations import PIXEL
 from trainables.policies.architecture import Activation, Architecture
-from trainables.policies.distributions import ActionDistribution
+from trainables.policies.exploration import Exploration, StochasticSampling
 
 if TYPE_CHECKING:
     from trainables.policies.layers import ActingTrunk
@@ -44,6 +44,7 @@ class Actor:
     Args:
         layout: of the environment's actions.
         architecture: of the networks.
+        exploration: what actions are drawn with; None: the policy's own distribution.
     """
 
     memory_size = 0
@@ -51,8 +52,15 @@ class Actor:
     state_parts = 0
     """Arrays of one size that make up a memory, as callers keep it."""
 
-    def __init__(self, layout: ActionLayout, architecture: Architecture) -> None:
-        self._drawing = ActionDistribution(layout)
+    def __init__(
+        self,
+        layout: ActionLayout,
+        architecture: Architecture,
+        exploration: Exploration | None = None,
+    ) -> None:
+        self.exploration = exploration or StochasticSampling(layout)
+        self.explore = True
+        """Whether `act` draws actions where it is given a stream."""
         self._activation = architecture.activation
         self._flat = len(architecture.shape) == 1
         self._trunk = _make_trunk(architecture)
@@ -64,6 +72,7 @@ class Actor:
     def on_global_var_update(self, global_vars: Mapping[str, Any]) -> None:
         """Take note of the steps that were sampled so far, by all workers."""
         self.global_timestep = int(global_vars.get("timestep", self.global_timestep))
+        self.exploration.at(self.global_timestep)
 
     def load(self, weights: Weights) -> None:
         """Adopt weights named as `ActorCritic.weights` names them; they are copied."""
@@ -116,7 +125,7 @@ class Actor:
     ) -> Acted:
         """Actions for filtered observations: drawn, or the most probable ones without a stream."""
         head, values, following = self.advance(observations, memory)
-        actions, logp = self._drawing.draw(head, self._log_std, stream)
+        actions, logp = self.exploration.draw(head, self._log_std, stream if self.explore else None)
         return Acted(actions, logp, values, following)
 
     def act_each(
@@ -134,9 +143,9 @@ class Actor:
         x, following = self._last_each(self._features_each(observations)[:, None, :], memory)
         head: Array = np.matmul(x, self._heads["actor.weight"])[:, 0] + self._heads["actor.bias"]
         if not any(streams):
-            return self._drawing.draw(head, self._log_std, None)[0], following
+            return self.exploration.draw(head, self._log_std, None)[0], following
         rows = [
-            self._drawing.draw(head[i : i + 1], self._log_std, stream)[0]
+            self.exploration.draw(head[i : i + 1], self._log_std, stream)[0]
             for i, stream in enumerate(streams)
         ]
         return np.concatenate(rows), following

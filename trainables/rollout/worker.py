@@ -23,7 +23,6 @@ from trainables.errors import ConfigError, WorkerError
 from trainables.policies import filters as filters_
 from trainables.policies.actor import Weights
 from trainables.policies.filters import Filter, make_filters
-from trainables.policies.recurrent import make_actor
 from trainables.rollout.access import WorkerAccess
 from trainables.rollout.batch import Fragment, Sample, as_data, from_data
 from trainables.rollout.callbacks import Calls
@@ -86,7 +85,8 @@ class RolloutWorker(WorkerAccess):
         self._last_resort = _at_the_end_of(self, self.envs, film, None)
         of_envs = (self.envs.observation_space, self.envs.action_space)
         spaces_ = checked_spaces(spec.environment, *of_envs)
-        self._actor = make_actor(spaces_.layout, spec.architecture)
+        self._actor = spec.make_actor()
+        self._actor.explore = spec.sampling.explore
         self._filters: dict[str, Filter] = make_filters(
             spec.filters, spaces_.observation_shape, concurrent=spec.sampling.sample_async
         )
@@ -240,14 +240,15 @@ class RolloutWorker(WorkerAccess):
 
         Weights are the trainer's, which gives them to every worker with `sync`. So are filters,
         unless each worker keeps its own: then there is ``filters``. With a fake sampler there is
-        ``first``, the sample that it gives; with callbacks ``callbacks``.
+        ``first``, the sample that it gives; with callbacks ``callbacks``; ``exploration`` where it
+        has a state.
         """
         with self._at_rest():
             return self._get_state()
 
     def _get_state(self) -> dict[str, Any]:
         own = not self.spec.filters.synchronize_filters
-        watch = self._sampler.watch
+        watch, exploration = self._sampler.watch, self._actor.exploration.get_state()
         return {
             "stream": rng.get_generator_state(self._stream),
             "sampler": self._sampler.get_state(),
@@ -257,6 +258,7 @@ class RolloutWorker(WorkerAccess):
             **({"filters": filters_.get_state(self._filters)} if own else {}),
             **({"first": as_data(self._first)} if self.spec.sampling.fake_sampler else {}),
             **({"callbacks": watch.get_state()} if watch else {}),
+            **({"exploration": exploration} if exploration else {}),
         }
 
     def set_state(self, state: Mapping[str, Any]) -> None:
@@ -274,6 +276,7 @@ class RolloutWorker(WorkerAccess):
     def _set_state(self, state: Mapping[str, Any]) -> None:
         rng.set_generator_state(self._stream, state["stream"])
         self._sampler.set_state(state["sampler"])
+        self._actor.exploration.set_state(state.get("exploration", {}))
         self.envs.set_counters(state["lanes"])
         if self._sampler.watch:
             self._sampler.watch.set_state(state.get("callbacks"), self._sampler.episodes)

@@ -24,11 +24,11 @@ from trainables.envs.make import EnvSpaces
 from trainables.envs.spaces.actions import ActionLayout, unflattener
 from trainables.envs.spaces.leaves import leaf_values, named_leaves
 from trainables.envs.spaces.observations import make_preprocessor
-from trainables.errors import NotFiniteError, TrainableError
+from trainables.errors import ExportError, NotFiniteError
 from trainables.policies.distributions import NO_CHOICE, choice_grid
 from trainables.policies.filters import Filter, MeanStdFilter
 from trainables.policies.inference import InferencePolicy
-from trainables.policies.networks import ActorCritic
+from trainables.policies.torch_policy import TorchPolicy
 
 Array = NDArray[Any]
 FILE_NAME = "policy.onnx"
@@ -41,7 +41,7 @@ STATES_OUT = ("state_out_0", "state_out_1")
 class PolicyParts:
     """What an exported policy is made from."""
 
-    model: ActorCritic
+    policy: TorchPolicy
     observation_filter: Filter
     spaces: EnvSpaces
     clip_actions: bool
@@ -59,10 +59,6 @@ class PolicyParts:
         return {name: columns for name, columns in named.items() if columns.start < columns.stop}
 
 
-class ExportError(TrainableError):
-    """The exported policy does not do what the trained one does."""
-
-
 def export(parts: PolicyParts, recent: Array, folder: Path) -> Path:
     """Write ``policy.onnx`` into `folder`, checked and whole or not at all; returns its path.
 
@@ -73,13 +69,15 @@ def export(parts: PolicyParts, recent: Array, folder: Path) -> Path:
 
     Raises:
         NotFiniteError: NaN or infinity in the weights or the filter.
-        ExportError: onnxruntime gives other numbers or other greedy actions.
+        ExportError: the policy writes no graph, or onnxruntime gives other numbers or other greedy
+            actions.
     """
     _require_finite(parts)
     folder.mkdir(parents=True, exist_ok=True)
     temporary = folder / f".tmp-{os.getpid()}-{FILE_NAME}"
     try:
-        temporary.write_bytes(_build(parts))
+        graph = parts.policy.onnx_graph(parts.observation_filter, parts.spaces, parts.clip_actions)
+        temporary.write_bytes(graph)
         check(parts, temporary, recent if len(recent) else _zeros(parts.spaces))
         with temporary.open("rb") as written:
             os.fsync(written.fileno())
@@ -125,15 +123,15 @@ def describe(parts: PolicyParts) -> dict[str, Any]:
     from trainables.policies.onnx.graph import input_type, output_type
 
     given, taken = parts.spaces.raw, parts.spaces.action
-    sub_envs = parts.model.architecture.lstm
-    state = {"shape": ["batch", sub_envs], "dtype": "float32"}
+    units = parts.inference.actor.memory_size // 2
+    state = {"shape": ["batch", units], "dtype": "float32"}
     return {
         "inputs": {
             **{
                 name: {"shape": ["batch", *(leaf.shape or ())], "dtype": str(input_type(leaf))}
                 for name, leaf in named_leaves(given, "observation").items()
             },
-            **{name: state for name in STATES_IN if sub_envs},
+            **{name: state for name in STATES_IN if units},
         },
         "outputs": {
             **{
@@ -145,19 +143,12 @@ def describe(parts: PolicyParts) -> dict[str, Any]:
                 for name, leaf in named_leaves(taken, "action").items()
             },
             "value": {"shape": ["batch"], "dtype": "float32"},
-            **{name: state for name in STATES_OUT if sub_envs},
+            **{name: state for name in STATES_OUT if units},
         },
         "action_space": _describe_space(taken),
         "observation_filter": _describe_filter(parts.observation_filter),
-        "parameters": sum(p.numel() for p in parts.model.parameters()),
+        "parameters": sum(p.numel() for p in parts.policy.model.parameters()),
     }
-
-
-def _build(parts: PolicyParts) -> bytes:
-    # Loaded only to export: training needs neither onnx nor an inference engine.
-    from trainables.policies.onnx import graph
-
-    return graph.build(parts.model, parts.observation_filter, parts.spaces, parts.clip_actions)
 
 
 def _inputs(spaces_: EnvSpaces, batch: Array) -> dict[str, Array]:
@@ -227,7 +218,7 @@ def _zeros(spaces_: EnvSpaces) -> Array:
 
 
 def _require_finite(parts: PolicyParts) -> None:
-    arrays: Mapping[str, Array] = parts.model.weights()
+    arrays: Mapping[str, Array] = parts.policy.model.weights()
     if isinstance(parts.observation_filter, MeanStdFilter):
         mean, std = parts.observation_filter.mean, parts.observation_filter.std
         arrays = {**arrays, "filter mean": mean, "filter deviation": std}
