@@ -121,7 +121,7 @@ class Rank:
             WorkerError: the batch has another size; the ranks' steps would not fit together.
         """
         self._sample = sample = self._worker.sample()
-        size = sum(fragment.logp.size for fragment in sample.fragments)
+        size = sum(fragment.valid.size for fragment in sample.fragments)
         if size != expected_batch_size:
             raise WorkerError(
                 f"batch sizes are out of step between workers: worker {self._worker.spec.index} "
@@ -163,7 +163,7 @@ class Rank:
 
     def _step(self, minibatch: Minibatch, share: float, rate: float, norms: list[float]) -> Tensor:
         """One step of all ranks; returns this one's part of the union's statistics."""
-        if len(minibatch["logp"]):
+        if len(minibatch["actions"]):
             loss, measured = self.learner.loss(self.policy.model, minibatch)
         else:
             loss = torch.stack([p.sum() for p in self.policy.model.parameters()]).sum() * 0.0
@@ -176,7 +176,7 @@ class Rank:
 
         A share of -1 says that the union has no row at all.
         """
-        own = torch.tensor([float(len(m["logp"])) for m in minibatches], dtype=torch.float64)
+        own = torch.tensor([float(len(m["actions"])) for m in minibatches], dtype=torch.float64)
         sums = torch.stack([_sums(m[name]) for name in fields for m in minibatches] or [own[:0]])
         counts = own.clone()
         self.policy.reduce([counts, sums])
