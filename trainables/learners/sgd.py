@@ -69,7 +69,7 @@ class TorchLearner:
 
     def step(self, minibatch: Minibatch, rate: float, share: float = 1.0) -> tuple[Tensor, float]:
         """One gradient step; see `Learner`."""
-        if len(minibatch["logp"]):
+        if len(minibatch["actions"]):
             loss, measured = self.loss(self.policy.model, minibatch)
         else:  # the other ranks wait for this one's part of the gradient
             loss = torch.stack([p.sum() for p in self.policy.model.parameters()]).sum() * 0.0
@@ -182,7 +182,7 @@ def _union(minibatches: list[Minibatch], fields: Sequence[str], reduce: Reduce) 
 
     A share of -1 says that the union has no row at all.
     """
-    own = torch.tensor([float(len(m["logp"])) for m in minibatches], dtype=torch.float64)
+    own = torch.tensor([float(len(m["actions"])) for m in minibatches], dtype=torch.float64)
     sums = torch.stack([_sums(m[name]) for name in fields for m in minibatches] or [own[:0]])
     counts = own.clone()
     reduce([counts, sums])

@@ -8,7 +8,7 @@ carries from step to step: M is 0 here, and `recurrent.py` has one.
 """
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,6 +23,9 @@ if TYPE_CHECKING:
 
 Array = NDArray[np.float32]
 Weights = Mapping[str, NDArray[Any]]
+Column = tuple[tuple[int, ...], np.dtype[Any]]
+"""Shape and type of one row."""
+REAL: Column = ((), np.dtype(np.float32))
 
 
 class Acted(NamedTuple):
@@ -30,10 +33,8 @@ class Acted(NamedTuple):
 
     actions: NDArray[Any]
     """(N,) int64 choices, or rows (N, K) of int64 or float32, unclipped."""
-    logp: Array
-    """(N,) log-probability of each action."""
-    values: Array
-    """(N,)."""
+    columns: Mapping[str, NDArray[Any]]
+    """(N, …) what `Actor.columns` declares, by name."""
     memory: Array
     """(N, M) for the next step."""
 
@@ -47,6 +48,13 @@ class Actor:
         exploration: what actions are drawn with; None: the policy's own distribution.
     """
 
+    columns: ClassVar[Mapping[str, Column]] = {"logp": REAL, "values": REAL}
+    """What `act` gives of each row beside its action: name → shape and type, as it stands in
+    fragments."""
+    judged: ClassVar[tuple[str, ...]] = ("values",)
+    """Those that `judge` gives, also of observations that no action follows."""
+    fetches: ClassVar[Mapping[str, str]] = {"logp": "logp", "value": "values"}
+    """What a caller of `compute_action` is given beside the action → the column that it is of."""
     memory_size = 0
     """M."""
     state_parts = 0
@@ -126,7 +134,7 @@ class Actor:
         """Actions for filtered observations: drawn, or the most probable ones without a stream."""
         head, values, following = self.advance(observations, memory)
         actions, logp = self.exploration.draw(head, self._log_std, stream if self.explore else None)
-        return Acted(actions, logp, values, following)
+        return Acted(actions, {"logp": logp, "values": values}, following)
 
     def act_each(
         self,
@@ -155,6 +163,25 @@ class Actor:
         if memory is None:
             return self.forward(observations)[1]
         return self.advance(observations, memory)[1]
+
+    def judge(self, observations: NDArray[Any], memory: Array) -> dict[str, NDArray[Any]]:
+        """The columns `judged` of filtered observations that no action follows."""
+        return {"values": self.values(observations, memory)}
+
+    @property
+    def in_fragments(self) -> dict[str, Column]:
+        """All columns that a fragment has for this actor.
+
+        Beside `columns`: the ``memory`` with which each observation was seen, and of those that
+        are `judged` ``final_<name>``, of the last observation where an episode was truncated (0
+        elsewhere), and ``last_<name>``, of the observation after the fragment's last step.
+        """
+        columns = dict(self.columns)
+        for name in self.judged:
+            columns[f"final_{name}"] = columns[f"last_{name}"] = self.columns[name]
+        if self.memory_size:
+            columns["memory"] = ((self.memory_size,), np.dtype(np.float32))
+        return columns
 
     def _last_each(self, x: Array, memory: Array) -> tuple[Array, Array]:
         """What the actor's head is given (N, 1, H) for features (N, 1, D), and the next memory."""

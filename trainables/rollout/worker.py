@@ -93,11 +93,19 @@ class RolloutWorker(WorkerAccess):
         self._weights: Weights = {}
         self._global_vars: Mapping[str, Any] = {}
         self._stream = rng.generator(spec.seed, "policy", spec.index)
-        parts = (self.envs, self._actor, self._filters)
         name = f"worker {spec.index}"
-        learning = (spec.gamma, spec.steps)
-        make = sampler_class(spec)
-        self._sampler = make(name, spec.effective_sampling, spaces_, parts, learning)
+        self._sampler = sampler_class(spec)(
+            name,
+            spec.effective_sampling,
+            spaces_,
+            envs=self.envs,
+            actor=self._actor,
+            filters=self._filters,
+            gamma=spec.gamma,
+            steps=spec.steps,
+            columns=spec.columns,
+            worker=(spec.index, max(1, spec.num_workers)),
+        )
         self._sampler.perf = PerfStats(spec.perf)
         self._episodes: list[RolloutMetrics] = []
         self._log = OneTimeLog(name, on=spec.index == 0)
@@ -184,7 +192,7 @@ class RolloutWorker(WorkerAccess):
         self._log("raw observations", self._sampler.recent[-1])
         for subject, value in self._sampler.latest.items():
             self._log(subject, value)
-        self._log("sample batch", fragments[0])
+        self._log("sample batch", fragments[0].arrays)
         self._log("filters", {name: type(one).__name__ for name, one in self._filters.items()})
         self._log("policy", self._actor.weights())
 

@@ -67,6 +67,9 @@ class WorkerSpec:
     """A person's callbacks; a child makes its own."""
     learner: LearnerSpec | None = None
     """In data-parallel learning: what each worker learns with."""
+    columns: frozenset[str] = frozenset()
+    """Of fragments, beside those that every one has and those that the actor declares: names of
+    `trainables.rollout.batch.REQUESTABLE`."""
     filming: RecordingPlan | None = None
     """Where somebody looks at the first worker's first environment."""
 

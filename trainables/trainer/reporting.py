@@ -192,13 +192,14 @@ def check_callbacks(config: CallbacksConfig, num_workers: int, fake_sampler: boo
 def _columns(fragment: Fragment, piece: Trajectory) -> dict[str, Any]:
     """Column → (rows, …), copies."""
     rows = slice(piece.start, piece.stop)
-    names = [name for name in vars(fragment) if name != "last_values"]
-    return {name: np.array(getattr(fragment, name)[rows, piece.env_index]) for name in names}
+    return {
+        name: np.array(column[rows, piece.env_index]) for name, column in fragment.columns.items()
+    }
 
 
 def _learnt_columns(fragment: Fragment, batch: Columns, piece: Trajectory) -> dict[str, Any]:
     """Column → (rows, …), views into what is learnt from."""
-    shape = fragment.logp.shape
+    shape = fragment.valid.shape
     whole = {name: column.reshape(*shape, *column.shape[1:]) for name, column in batch.items()}
     return {
         name: column[piece.start : piece.stop, piece.env_index] for name, column in whole.items()
