@@ -131,7 +131,18 @@ class RolloutWorker(WorkerAccess):
             return self._again(self._first)
         if self._log.begin_round():
             self._sampler.latest = {}
-        sample = self._collect()
+        source = self._async
+        collected = source.next() if source else self._sampler.sample(self._stream)
+        self._episodes = collected.episodes
+        sample = Sample(
+            collected.fragments,
+            collected.episodes,
+            self.get_filters(flush_after=True),
+            collected.recent,
+            perf=self._sampler.perf.means(),
+            trajectories=collected.trajectories,
+            index=self.spec.index,
+        )
         if self.spec.calls:
             self.spec.calls("on_sample_end", worker=self, samples=sample)
         self._tell(sample.fragments)
@@ -161,21 +172,6 @@ class RolloutWorker(WorkerAccess):
     def get_metrics(self) -> tuple[list[RolloutMetrics], dict[str, float]]:
         """Of the latest sample: the episodes that ended, and mean times."""
         return self._episodes, self._sampler.perf.means()
-
-    def _collect(self) -> Sample:
-        source = self._async
-        collected = source.next() if source else self._sampler.sample(self._stream)
-        self._episodes = collected.episodes
-        episodes, perf = self.get_metrics()
-        return Sample(
-            collected.fragments,
-            episodes,
-            self.get_filters(flush_after=True),
-            collected.recent,
-            perf=perf,
-            trajectories=collected.trajectories,
-            index=self.spec.index,
-        )
 
     def _again(self, first: Sample) -> Sample:
         """What a fake sampler gives, and what its thread, if it has one, saw in the meantime."""
