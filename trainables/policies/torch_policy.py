@@ -135,10 +135,10 @@ class TorchPolicy:
             parameter.grad = None
         torch.autograd.backward(loss)
 
-    def _moments(self, name: str) -> Mapping[str, Tensor]:
-        """What its optimiser keeps of a parameter; nothing before the first step."""
+    def moments(self, name: str) -> dict[str, Any]:
+        """What its optimiser keeps of one parameter, as tensors; empty before the first step."""
         owner = self._owners.get(name)
-        return owner.state.get(self._parameters[name], {}) if owner else {}
+        return owner.state[self._parameters[name]] if owner else {}
 
     def _descend(self, learning_rate: float, grad_clip: float | None, part: str) -> float:
         gradients = [p.grad for p in self._groups[part].values() if p.grad is not None]
@@ -169,7 +169,7 @@ class TorchPolicy:
             "optimizer": {
                 name: {
                     moment: value.cpu().numpy().copy()
-                    for moment, value in self._moments(name).items()
+                    for moment, value in self.moments(name).items()
                 }
                 for name in self._parameters
             },

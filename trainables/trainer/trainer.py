@@ -93,9 +93,7 @@ class Trainer(Trainable):
         above = type(self).mro()[: type(self).mro().index(Trainer)]
         missing = [name for name in needed if not any(name in vars(one) for one in above)]
         if missing:
-            *first, last = missing
-            named = " and ".join(filter(None, (", ".join(first), last)))
-            raise NotImplementedError(f"{type(self).__name__} must define {named}")
+            raise NotImplementedError(f"{type(self).__name__} must define {', '.join(missing)}")
         given = {} if env is None else {"env": env}
         super().__init__({**(config or {}), **given}, context, logger_creator)
 
