@@ -144,6 +144,10 @@ class ExchangeError(WorkerError):
     """A rank of data-parallel learning that waited in vain for another one."""
 
 
+class ExportError(TrainableError):
+    """A policy that cannot be exported, or whose file does not do what the trained one does."""
+
+
 class NotFiniteError(TrainableError):
     """NaN or infinity where a number is needed."""
 

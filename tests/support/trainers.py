@@ -9,6 +9,7 @@ import numpy as np
 from trainables.algorithms.ppo import PPO
 from trainables.core.results import VOLATILE_KEYS
 from trainables.trainable import TrialContext
+from trainables.trainer.trainer import Trainer
 
 SMALL: dict[str, Any] = {
     "env": "CartPole-v1",
@@ -52,7 +53,7 @@ def stable(result: Mapping[str, Any]) -> dict[str, Any]:
     return {key: value for key, value in result.items() if key not in VOLATILE_KEYS}
 
 
-def final_state(trainer: PPO) -> dict[str, Any]:
+def final_state(trainer: Trainer) -> dict[str, Any]:
     """Everything that the trainer would save, but for the seconds it took."""
     state = copy.deepcopy(trainer.get_state())
     del state["counters"]["time_total_s"]

@@ -6,6 +6,7 @@ minibatches over the clipped objective. B rows, D features, A action dimensions.
 
 import logging
 from collections.abc import Mapping
+from dataclasses import replace
 from functools import cached_property, partial
 from typing import ClassVar
 
@@ -13,6 +14,7 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
+from trainables.envs.make import for_children
 from trainables.envs.spaces.actions import ActionLayout
 from trainables.errors import ConfigError
 from trainables.learners.returns import generalized_advantages, next_values
@@ -21,12 +23,14 @@ from trainables.learners.sequences import SequenceBatch, in_sequences
 from trainables.learners.sgd import Learner, TorchLearner, learn
 from trainables.policies.architecture import Architecture
 from trainables.policies.networks import ActorCritic, replay_of
-from trainables.policies.torch_policy import TorchPolicy, build_policy
+from trainables.policies.torch_policy import ActorCriticPolicy, build_policy
 from trainables.rollout.batch import Fragment, TrainBatch, rows
+from trainables.rollout.callbacks import CallbacksConfig
 from trainables.rollout.config import SamplingConfig
-from trainables.rollout.worker_spec import LearnerSpec
+from trainables.rollout.ranks.group import RankGroup
+from trainables.rollout.worker_spec import LearnerSpec, WorkerSpec
 from trainables.trainer.config import TrainerConfig
-from trainables.trainer.data_parallel import for_ranks
+from trainables.trainer.steps import on_policy_step, step_in_ranks
 from trainables.trainer.trainer import Trainer
 
 logger = logging.getLogger(__name__)
@@ -76,7 +80,20 @@ class PPO(Trainer):
     """Proximal policy optimisation."""
 
     config_class: ClassVar[type[TrainerConfig]] = Config
+    learns_in_ranks: ClassVar[bool] = True
     settings: Config
+    policy: ActorCriticPolicy
+
+    def make_policy(self, device: torch.device) -> ActorCriticPolicy:
+        """Actor and critic."""
+        networks = (self.spaces.layout, self.architecture)
+        return build_policy(networks, self.settings.optimizer, self.seed, device)
+
+    def training_step(self) -> dict[str, float]:
+        """Sample fixed-length fragments and learn from them; in ranks each from its own."""
+        if isinstance(self.workers, RankGroup):
+            return step_in_ranks(self, self.workers, *self.rank_request())
+        return on_policy_step(self, self.learn)
 
     @classmethod
     def validate_config(cls, settings: TrainerConfig) -> None:
@@ -101,7 +118,7 @@ class PPO(Trainer):
         """The valid rows of all fragments, with advantages; in sequences for an LSTM."""
         gamma, lambda_ = self.settings.gamma, self.settings.lambda_
         batches = [to_rows(fragment, gamma, lambda_) for fragment in fragments]
-        self.reporter.postprocessed(self.policy, fragments, batches)
+        self.reporter.postprocessed(self.policy, fragments, [vars(one) for one in batches])
         if self.architecture.lstm:
             pairs = zip(fragments, batches, strict=True)
             longest = self.settings.longest_sequence
@@ -119,11 +136,22 @@ class PPO(Trainer):
         rate = learning_rate(self.settings.schedule, self.progress.timesteps)
         return rate, self.settings.grad_clip
 
+    def worker_spec(self) -> WorkerSpec:
+        """Also what ranks learn with."""
+        learner = self.learner_spec() if self.settings.workers.data_parallel else None
+        return replace(super().worker_spec(), learner=learner)
+
     def learner_spec(self) -> LearnerSpec:
         """The same loss; the ranks normalise the advantages, over the rows of all of them."""
         settings = self.settings
         networks = (self.spaces.layout, self.architecture)
-        in_ranks = for_ranks(settings).model_copy(update={"normalize_advantages": False})
+        # As they travel, without functions of a person.
+        changed: dict[str, object] = {
+            "environment": for_children(settings.environment),
+            "callbacks": CallbacksConfig(),
+            "normalize_advantages": False,
+        }
+        in_ranks = settings.model_copy(update=changed)
         return LearnerSpec(
             make_learner=partial(rank_learner, networks, in_ranks, self.seed),
             to_rows=partial(valid_rows, gamma=settings.gamma, lambda_=settings.lambda_),
@@ -165,7 +193,7 @@ class PPO(Trainer):
         )
 
 
-def make_learner(policy: TorchPolicy, settings: Config) -> Learner:
+def make_learner(policy: ActorCriticPolicy, settings: Config) -> Learner:
     """The policy with the loss that these settings ask for."""
     return TorchLearner(policy, partial(ppo_loss, settings=settings), STATS, settings.grad_clip)
 

@@ -20,9 +20,9 @@ from trainables.errors import ConfigError
 from trainables.rollout.callbacks import CallbacksConfig, make_calls, of_episodes
 
 PLACE = "evaluation_config"
-#: What `evaluation_config` may hold beside ``explore``: settings that evaluation reads.
+#: What `evaluation_config` may hold: settings that evaluation reads.
 READ = (
-    *("env", "env_config", "preprocessor_pref", "no_framestack", "num_envs_per_worker"),
+    *("explore", "env", "env_config", "preprocessor_pref", "no_framestack", "num_envs_per_worker"),
     *("horizon", "restart_failed_sub_environments", "remote_worker_envs", "env_step_timeout_s"),
     *("clip_actions", "callbacks", "log_level", "seed"),
 )
@@ -110,7 +110,7 @@ class EvaluationConfig(Section):
         default_factory=dict,
         description="What is different while evaluating: `explore` (true: drawn actions, as in "
         "training; false, the default: the most probable ones) and settings that evaluation reads: "
-        f"{', '.join(f'`{key}`' for key in READ)}; with evaluation_num_workers also "
+        f"{', '.join(f'`{key}`' for key in READ[1:])}; with evaluation_num_workers also "
         f"{', '.join(f'`{key}`' for key in READ_BY_CHILDREN)}. `env_config` and `callbacks` "
         "replace the training's. Any other key is refused, with the reason.",
     )
@@ -165,7 +165,7 @@ def _not_read(key: str, value: object, known: list[str]) -> ConfigError:
     if key in known:
         hint = WHY_NOT.get(key, _OF_TRAINING)
     else:
-        hint = legacy_names.answer(place, ["explore", *READ, *READ_BY_CHILDREN])
+        hint = legacy_names.answer(place, [*READ, *READ_BY_CHILDREN])
     return ConfigError(place, value, "a key that evaluation reads", hint)
 
 

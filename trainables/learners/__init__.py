@@ -3,5 +3,6 @@
 returns    returns and advantages
 schedules  values that change with the steps sampled
 sequences  rows for a policy with a memory
+replay     transitions for off-policy algorithms
 sgd        the learning loop: epochs of shuffled minibatches
 """

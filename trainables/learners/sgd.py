@@ -8,7 +8,7 @@ minibatch, S statistics.
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from typing import Protocol, TypeAlias
+from typing import Any, Protocol, TypeAlias
 
 import numpy as np
 import torch
@@ -16,14 +16,14 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from trainables.learners.sequences import SequenceBatch
-from trainables.policies.networks import ActorCritic
 from trainables.policies.torch_policy import TorchPolicy
 from trainables.rollout.batch import TrainBatch
 
 Minibatch: TypeAlias = dict[str, Tensor]
 #: Replaces tensors by their sums over all ranks; alone it leaves them as they are.
 Reduce: TypeAlias = Callable[[Sequence[Tensor]], None]
-Loss: TypeAlias = Callable[[ActorCritic, Mapping[str, Tensor]], tuple[Tensor, Tensor]]
+Loss: TypeAlias = Callable[[Any, Mapping[str, Tensor]], tuple[Tensor, Tensor]]
+"""Networks and the columns of a minibatch → the loss, and (S,) statistics."""
 #: Below it a deviation counts as none; it is added to the divisor.
 SMALL = 1e-8
 
@@ -69,7 +69,7 @@ class TorchLearner:
 
     def step(self, minibatch: Minibatch, rate: float, share: float = 1.0) -> tuple[Tensor, float]:
         """One gradient step; see `Learner`."""
-        if len(minibatch["logp"]):
+        if len(minibatch["actions"]):
             loss, measured = self.loss(self.policy.model, minibatch)
         else:  # the other ranks wait for this one's part of the gradient
             loss = torch.stack([p.sum() for p in self.policy.model.parameters()]).sum() * 0.0
@@ -182,7 +182,7 @@ def _union(minibatches: list[Minibatch], fields: Sequence[str], reduce: Reduce) 
 
     A share of -1 says that the union has no row at all.
     """
-    own = torch.tensor([float(len(m["logp"])) for m in minibatches], dtype=torch.float64)
+    own = torch.tensor([float(len(m["actions"])) for m in minibatches], dtype=torch.float64)
     sums = torch.stack([_sums(m[name]) for name in fields for m in minibatches] or [own[:0]])
     counts = own.clone()
     reduce([counts, sums])

@@ -7,6 +7,7 @@ architecture   the key `model`
 actor          acts in numpy
 recurrent      acts with an LSTM in numpy
 distributions  how actions are drawn
+exploration    how an actor tries other actions than the best
 inference      a policy that plays and does not learn
 filters        running normalisation of observations and rewards
 onnx           the policy as one file

@@ -8,7 +8,7 @@ carries from step to step: M is 0 here, and `recurrent.py` has one.
 """
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,13 +16,16 @@ from numpy.typing import NDArray
 from trainables.envs.spaces.actions import ActionLayout
 from trainables.envs.spaces.observations import PIXEL
 from trainables.policies.architecture import Activation, Architecture
-from trainables.policies.distributions import ActionDistribution
+from trainables.policies.exploration import Exploration, StochasticSampling
 
 if TYPE_CHECKING:
     from trainables.policies.layers import ActingTrunk
 
 Array = NDArray[np.float32]
 Weights = Mapping[str, NDArray[Any]]
+Column = tuple[tuple[int, ...], np.dtype[Any]]
+"""Shape and type of one row."""
+REAL: Column = ((), np.dtype(np.float32))
 
 
 class Acted(NamedTuple):
@@ -30,10 +33,8 @@ class Acted(NamedTuple):
 
     actions: NDArray[Any]
     """(N,) int64 choices, or rows (N, K) of int64 or float32, unclipped."""
-    logp: Array
-    """(N,) log-probability of each action."""
-    values: Array
-    """(N,)."""
+    columns: Mapping[str, NDArray[Any]]
+    """(N, …) what `Actor.columns` declares, by name."""
     memory: Array
     """(N, M) for the next step."""
 
@@ -44,15 +45,30 @@ class Actor:
     Args:
         layout: of the environment's actions.
         architecture: of the networks.
+        exploration: what actions are drawn with; None: the policy's own distribution.
     """
 
+    columns: ClassVar[Mapping[str, Column]] = {"logp": REAL, "values": REAL}
+    """What `act` gives of each row beside its action: name → shape and type, as it stands in
+    fragments."""
+    judged: ClassVar[tuple[str, ...]] = ("values",)
+    """Those that `judge` gives, also of observations that no action follows."""
+    fetches: ClassVar[Mapping[str, str]] = {"logp": "logp", "value": "values"}
+    """What a caller of `compute_action` is given beside the action → the column that it is of."""
     memory_size = 0
     """M."""
     state_parts = 0
     """Arrays of one size that make up a memory, as callers keep it."""
 
-    def __init__(self, layout: ActionLayout, architecture: Architecture) -> None:
-        self._drawing = ActionDistribution(layout)
+    def __init__(
+        self,
+        layout: ActionLayout,
+        architecture: Architecture,
+        exploration: Exploration | None = None,
+    ) -> None:
+        self.exploration = exploration or StochasticSampling(layout)
+        self.explore = True
+        """Whether `act` draws actions where it is given a stream."""
         self._activation = architecture.activation
         self._flat = len(architecture.shape) == 1
         self._trunk = _make_trunk(architecture)
@@ -64,6 +80,7 @@ class Actor:
     def on_global_var_update(self, global_vars: Mapping[str, Any]) -> None:
         """Take note of the steps that were sampled so far, by all workers."""
         self.global_timestep = int(global_vars.get("timestep", self.global_timestep))
+        self.exploration.at(self.global_timestep)
 
     def load(self, weights: Weights) -> None:
         """Adopt weights named as `ActorCritic.weights` names them; they are copied."""
@@ -116,8 +133,8 @@ class Actor:
     ) -> Acted:
         """Actions for filtered observations: drawn, or the most probable ones without a stream."""
         head, values, following = self.advance(observations, memory)
-        actions, logp = self._drawing.draw(head, self._log_std, stream)
-        return Acted(actions, logp, values, following)
+        actions, logp = self.exploration.draw(head, self._log_std, stream if self.explore else None)
+        return Acted(actions, {"logp": logp, "values": values}, following)
 
     def act_each(
         self,
@@ -134,9 +151,9 @@ class Actor:
         x, following = self._last_each(self._features_each(observations)[:, None, :], memory)
         head: Array = np.matmul(x, self._heads["actor.weight"])[:, 0] + self._heads["actor.bias"]
         if not any(streams):
-            return self._drawing.draw(head, self._log_std, None)[0], following
+            return self.exploration.draw(head, self._log_std, None)[0], following
         rows = [
-            self._drawing.draw(head[i : i + 1], self._log_std, stream)[0]
+            self.exploration.draw(head[i : i + 1], self._log_std, stream)[0]
             for i, stream in enumerate(streams)
         ]
         return np.concatenate(rows), following
@@ -146,6 +163,25 @@ class Actor:
         if memory is None:
             return self.forward(observations)[1]
         return self.advance(observations, memory)[1]
+
+    def judge(self, observations: NDArray[Any], memory: Array) -> dict[str, NDArray[Any]]:
+        """The columns `judged` of filtered observations that no action follows."""
+        return {"values": self.values(observations, memory)}
+
+    @property
+    def in_fragments(self) -> dict[str, Column]:
+        """All columns that a fragment has for this actor.
+
+        Beside `columns`: the ``memory`` with which each observation was seen, and of those that
+        are `judged` ``final_<name>``, of the last observation where an episode was truncated (0
+        elsewhere), and ``last_<name>``, of the observation after the fragment's last step.
+        """
+        columns = dict(self.columns)
+        for name in self.judged:
+            columns[f"final_{name}"] = columns[f"last_{name}"] = self.columns[name]
+        if self.memory_size:
+            columns["memory"] = ((self.memory_size,), np.dtype(np.float32))
+        return columns
 
     def _last_each(self, x: Array, memory: Array) -> tuple[Array, Array]:
         """What the actor's head is given (N, 1, H) for features (N, 1, D), and the next memory."""

@@ -96,12 +96,12 @@ class InferencePolicy:
         """One raw observation, seen with the memory (M,).
 
         Returns:
-            The action as the environment wants it, the memory for the next observation, and the
-            action's logp and the value.
+            The action as the environment wants it, the memory for the next observation, and
+            `Actor.fetches`.
         """
         rows = make_preprocessor(self._spaces.raw)(obs)[None]
         sent, acted = self.decide(rows, memory[None], stream)
-        fetches = {"logp": float(acted.logp[0]), "value": float(acted.values[0])}
+        fetches = {key: float(acted.columns[n][0]) for key, n in self.actor.fetches.items()}
         return unflattener(self._spaces.action)(sent[0]), acted.memory[0], fetches
 
     def act_each(

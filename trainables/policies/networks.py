@@ -50,7 +50,21 @@ def replay_of(columns: Mapping[str, Tensor]) -> Replay | None:
     return Replay(columns["places"], columns["states"]) if "places" in columns else None
 
 
-class ActorCritic(nn.Module):
+class Networks(nn.Module):
+    """What a policy learns: its parameters by name."""
+
+    def weights(self) -> dict[str, NDArray[Any]]:
+        """Every parameter by name, copied."""
+        return {name: p.detach().cpu().numpy().copy() for name, p in self.named_parameters()}
+
+    def load_weights(self, weights: Mapping[str, NDArray[Any]]) -> None:
+        """Take back what `weights` gave."""
+        with torch.no_grad():
+            for name, parameter in self.named_parameters():
+                parameter.copy_(torch.from_numpy(np.require(weights[name], requirements="W")))
+
+
+class ActorCritic(Networks):
     """Two networks, and log standard deviations (G,), from 0 on, of the real action columns."""
 
     def __init__(
@@ -99,16 +113,6 @@ class ActorCritic(nn.Module):
         features = self._features(observations, replay)
         logp, entropies = self._logp_entropy(self._run(self.actor, features), actions)
         return Evaluated(logp, entropies, self._run(self.critic, features).squeeze(-1))
-
-    def weights(self) -> dict[str, NDArray[Any]]:
-        """Every parameter by name, copied."""
-        return {name: p.detach().cpu().numpy().copy() for name, p in self.named_parameters()}
-
-    def load_weights(self, weights: Mapping[str, NDArray[Any]]) -> None:
-        """Take back what `weights` gave."""
-        with torch.no_grad():
-            for name, parameter in self.named_parameters():
-                parameter.copy_(torch.from_numpy(np.require(weights[name], requirements="W")))
 
     def _features(self, observations: Tensor, replay: Replay | None) -> Tensor:
         if self.trunk is not None:

@@ -5,20 +5,25 @@ The learning rate is no state: it comes from the settings at every step.
 
 import math
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Annotated, Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from pydantic import Field
-from torch import Tensor
+from torch import Tensor, nn
 
 from trainables.core import rng
 from trainables.core.settings import Settings
+from trainables.envs.make import EnvSpaces
 from trainables.envs.spaces.actions import ActionLayout
-from trainables.errors import NotFiniteError
+from trainables.errors import ExportError, NotFiniteError
+from trainables.policies.actor import Actor
 from trainables.policies.architecture import Architecture
-from trainables.policies.networks import ActorCritic
+from trainables.policies.filters import Filter
+from trainables.policies.networks import ActorCritic, Networks
+from trainables.policies.recurrent import make_actor
 
 Decay = Annotated[float, Field(ge=0, lt=1)]
 
@@ -36,41 +41,69 @@ class OptimizerConfig(Settings):
 
 
 class TorchPolicy:
-    """Networks with Adam.
+    """Networks with one optimiser or several, each of which moves the weights of its own part.
 
     Args:
-        model: actor and critic.
-        config: Adam's.
+        model: the networks.
+        make_actor: makes what plays with their weights; it travels to workers.
+        config: Adam's; or of each optimiser, under the beginning of its parameters' names. Those
+            that no beginning fits are moved by nobody.
         device: where it learns.
     """
 
     def __init__(
-        self, model: ActorCritic, config: OptimizerConfig, device: torch.device | None = None
+        self,
+        model: Networks,
+        make_actor: Callable[[], Actor],
+        config: OptimizerConfig | Mapping[str, OptimizerConfig],
+        device: torch.device | None = None,
     ) -> None:
         self.device = device or torch.device("cpu")
         self.model = model.to(self.device)
+        self.make_actor = make_actor
         self.global_timestep = 0
         self.distributed_world_size = 1
         self.reduce: Callable[[Sequence[Tensor]], None] = _alone
         self._parameters = dict(model.named_parameters())
-        self._optimizer = torch.optim.Adam(
-            self._parameters.values(), **config.model_dump(), fused=True
-        )
+        self._groups: dict[str, dict[str, nn.Parameter]] = {}
+        self._optimizers: dict[str, torch.optim.Optimizer] = {}
+        self._owners: dict[str, torch.optim.Optimizer] = {}
+        for part, one in ({"": config} if isinstance(config, OptimizerConfig) else config).items():
+            group = {name: p for name, p in self._parameters.items() if name.startswith(part)}
+            if twice := sorted(group.keys() & self._owners.keys()):
+                raise ValueError(f"two optimisers move {', '.join(twice)}; each weight has one")
+            self._groups[part] = group
+            self._optimizers[part] = torch.optim.Adam(
+                group.values(), **one.model_dump(), fused=True
+            )
+            self._owners.update(dict.fromkeys(group, self._optimizers[part]))
+
+    def onnx_graph(
+        self, observation_filter: Filter, spaces: EnvSpaces, clip_actions: bool
+    ) -> bytes:
+        """The policy as one ONNX file, with what `policies.onnx.export` says it takes and gives.
+
+        Raises:
+            ExportError: it has none, and why.
+        """
+        raise ExportError(f"{type(self).__name__} writes no ONNX graph; define onnx_graph()")
 
     def on_global_var_update(self, global_vars: Mapping[str, Any]) -> None:
         """Take note of the steps that were sampled so far, by all workers."""
         self.global_timestep = int(global_vars.get("timestep", self.global_timestep))
 
-    def minimise(self, loss: Tensor, learning_rate: float, grad_clip: float | None) -> float:
-        """One gradient step; returns the gradient's norm before clipping.
+    def minimise(
+        self, loss: Tensor, learning_rate: float, grad_clip: float | None, part: str = ""
+    ) -> float:
+        """One gradient step of one optimiser; returns the gradient's norm before clipping.
 
         Raises:
             NotFiniteError: NaN or infinity in the loss or the gradient; the weights are untouched.
         """
         self._backward(loss)
         if self.distributed_world_size > 1:
-            self.reduce([p.grad for p in self._parameters.values() if p.grad is not None])
-        return self._descend(learning_rate, grad_clip)
+            self.reduce([p.grad for p in self._groups[part].values() if p.grad is not None])
+        return self._descend(learning_rate, grad_clip, part)
 
     def compute_gradients(self, loss: Tensor) -> dict[str, NDArray[Any]]:
         """Parameter → gradient of `loss`, copied; parameters without one are absent.
@@ -93,7 +126,7 @@ class TorchPolicy:
         for name, parameter in self._parameters.items():
             found = gradients.get(name)
             parameter.grad = None if found is None else torch.tensor(found, device=self.device)
-        return self._descend(learning_rate, grad_clip)
+        return self._descend(learning_rate, grad_clip, "")
 
     def _backward(self, loss: Tensor) -> None:
         if not math.isfinite(loss.item()):
@@ -102,21 +135,27 @@ class TorchPolicy:
             parameter.grad = None
         torch.autograd.backward(loss)
 
-    def _descend(self, learning_rate: float, grad_clip: float | None) -> float:
-        gradients = [p.grad for p in self._parameters.values() if p.grad is not None]
+    def moments(self, name: str) -> dict[str, Any]:
+        """What its optimiser keeps of one parameter, as tensors; empty before the first step."""
+        owner = self._owners.get(name)
+        return owner.state[self._parameters[name]] if owner else {}
+
+    def _descend(self, learning_rate: float, grad_clip: float | None, part: str) -> float:
+        gradients = [p.grad for p in self._groups[part].values() if p.grad is not None]
         total = torch.linalg.vector_norm(torch.stack(torch._foreach_norm(gradients)))
         norm = float(total.item())
         if not math.isfinite(norm):
             raise NotFiniteError(f"the gradient's norm is {norm}")
         if grad_clip is not None:
             torch._foreach_mul_(gradients, torch.clamp(grad_clip / (total + 1e-6), max=1.0))
-        self._optimizer.param_groups[0]["lr"] = learning_rate
-        self._optimizer.step()
+        optimizer = self._optimizers[part]
+        optimizer.param_groups[0]["lr"] = learning_rate
+        optimizer.step()
         return norm
 
-    def get_hyperparameters(self) -> dict[str, Any]:
-        """The optimiser's settings as they are in force."""
-        group = self._optimizer.param_groups[0]
+    def get_hyperparameters(self, part: str = "") -> dict[str, Any]:
+        """One optimiser's settings as they are in force."""
+        group = self._optimizers[part].param_groups[0]
         return {name: value for name, value in group.items() if name != "params"}
 
     def gradients(self) -> dict[str, Tensor]:
@@ -130,9 +169,9 @@ class TorchPolicy:
             "optimizer": {
                 name: {
                     moment: value.cpu().numpy().copy()
-                    for moment, value in self._optimizer.state[parameter].items()
+                    for moment, value in self.moments(name).items()
                 }
-                for name, parameter in self._parameters.items()
+                for name in self._parameters
             },
         }
 
@@ -140,11 +179,14 @@ class TorchPolicy:
         """Take back what `get_state` gave; raises ValueError if it is not of such a policy."""
         self._check_fits(state)
         self.model.load_weights(state["weights"])
-        for name, parameter in self._parameters.items():
-            self._optimizer.state[parameter] = {
-                moment: torch.from_numpy(np.array(value)).to(self.device)
-                for moment, value in state["optimizer"][name].items()
-            }
+        for name, moments in state["optimizer"].items():
+            if moments:
+                self._owners[name].state[self._parameters[name]] = {
+                    moment: torch.from_numpy(np.array(value)).to(self.device)
+                    for moment, value in moments.items()
+                }
+            elif name in self._owners:
+                self._owners[name].state.pop(self._parameters[name], None)
 
     def _check_fits(self, state: Mapping[str, Any]) -> None:
         """Nothing is filled up, left out or converted: the state of another policy is no state."""
@@ -161,15 +203,31 @@ class TorchPolicy:
                     raise ValueError(f"{name}: {np.shape(array)}; expected float32 {shape}")
 
 
+class ActorCriticPolicy(TorchPolicy):
+    """A policy whose networks are an actor and a critic."""
+
+    model: ActorCritic
+
+    def onnx_graph(
+        self, observation_filter: Filter, spaces: EnvSpaces, clip_actions: bool
+    ) -> bytes:
+        """Preprocessor, frozen filter, networks and the greedy action in one file."""
+        # Loaded only to export: training needs neither onnx nor an inference engine.
+        from trainables.policies.onnx import graph
+
+        return graph.build(self.model, observation_filter, spaces, clip_actions)
+
+
 def build_policy(
     networks: tuple[ActionLayout, Architecture],
     config: OptimizerConfig,
     seed: int,
     device: torch.device | None = None,
-) -> TorchPolicy:
+) -> ActorCriticPolicy:
     """A policy with the initial weights of the trial with this seed."""
     stream = rng.torch_generator(seed, "init")
-    return TorchPolicy(ActorCritic(*networks, stream), config, device)
+    model = ActorCritic(*networks, stream)
+    return ActorCriticPolicy(model, partial(make_actor, *networks), config, device)
 
 
 def _alone(tensors: Sequence[Tensor]) -> None:

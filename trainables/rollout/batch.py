@@ -12,69 +12,135 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
+from trainables.errors import WorkerError
+from trainables.policies.actor import Column
 from trainables.rollout.episode import Trajectory
 from trainables.rollout.metrics import RolloutMetrics
 
 Array = NDArray[Any]
-Column = tuple[tuple[int, ...], np.dtype[Any]]
-"""Shape and type of one row."""
+REQUESTABLE: Mapping[str, Column | None] = {
+    "new_obs": None,  # as an observation
+    "t": ((), np.dtype(np.int64)),
+    "eps_id": ((), np.dtype(np.int64)),
+    "infos": ((), np.dtype(object)),
+}
+"""Columns that stand in a fragment where a reader requests them (`WorkerSpec.columns`).
+
+``new_obs``: the next observation, at an episode's end its final one, filtered without being counted
+· ``t``: the step's number in its episode, from 0 · ``eps_id``: the episode's number, of which no
+two in a trial are alike · ``infos``: what the environment told with the step.
+"""
 
 
 @dataclass(frozen=True)
 class Fragment:
-    """T steps of N environments; arrays are (T, N, …) but `last_values`."""
+    """T steps of N environments; arrays are (T, N, …).
+
+    Every column is an attribute: those below, those that the policy's actor declares, and those
+    that were requested.
+    """
 
     observations: Array
     """(T, N, *S) filtered, float32; unfiltered images are uint8."""
     actions: Array
     """(T, N) int64 choices or rows (T, N, K), unclipped as the policy chose them."""
-    logp: Array
-    """(T, N) log-probability of each action when it was chosen."""
-    values: Array
-    """(T, N) V of each observation when it was seen."""
     rewards: Array
     """(T, N) as the learner wants them: clipped or scaled if so set."""
     terminated: Array
     """(T, N) the episode ended by itself."""
     truncated: Array
     """(T, N) the episode was cut off; its value goes on."""
-    final_values: Array
-    """(T, N) V of the final observation where truncated, 0 elsewhere."""
     valid: Array
     """(T, N) False: not to be learnt from (a faulty episode, or ``training_enabled: False``)."""
     autoreset: Array
     """(T, N) True: no transition at all, in no count
     (`trainables.envs.vector.base.Step.restarting`)."""
-    memory: Array
-    """(T, N, M) with which the policy saw each observation; M is 0 without an LSTM."""
-    last_values: Array
-    """(1, N) V of the observation after the last step."""
+    declared: Mapping[str, Array]
+    """The actor's columns and the requested ones, by name."""
+    last: Mapping[str, Array]
+    """(1, N, …) ``last_<name>``: what the actor says of the observation after the last step."""
+
+    def __getattr__(self, name: str) -> Array:
+        """A declared column, or what is said of the observation after the last step."""
+        for named in ("declared", "last"):
+            if name in (found := vars(self).get(named, {})):
+                column: Array = found[name]
+                return column
+        raise AttributeError(
+            f"a fragment without the column {name!r}; it has "
+            f"{', '.join(self.arrays) if 'last' in vars(self) else 'none yet'}"
+        )
+
+    @property
+    def columns(self) -> dict[str, Array]:
+        """All that are (T, N, …), by name."""
+        base = {name: column for name, column in vars(self).items() if name not in BESIDE}
+        return {**base, **self.declared}
+
+    @property
+    def arrays(self) -> dict[str, Array]:
+        """All columns and `last`, by name; what `of` takes."""
+        return {**self.columns, **self.last}
 
     @property
     def steps(self) -> int:
         """Transitions."""
         return self.autoreset.size - int(np.count_nonzero(self.autoreset))
 
+    def copy(self) -> "Fragment":
+        """The same in arrays of its own."""
+        return Fragment.of({name: array.copy() for name, array in self.arrays.items()})
+
+    @classmethod
+    def of(cls, columns: Mapping[str, Array]) -> "Fragment":
+        """Of all columns by name, ``last_<name>`` among them."""
+        base = {one.name: columns[one.name] for one in fields(cls) if one.name not in BESIDE}
+        more = {name: column for name, column in columns.items() if name not in base}
+        last = {name: more.pop(name) for name in list(more) if name.startswith("last_")}
+        return cls(**base, declared=more, last=last)
+
     @classmethod
     def allocate(
-        cls, steps: int, num_envs: int, observation: Column, action: Column, memory: int = 0
+        cls,
+        steps: int,
+        num_envs: int,
+        observation: Column,
+        action: Column,
+        declared: Mapping[str, Column] | None = None,
     ) -> "Fragment":
-        """Arrays for one fragment of such observations and actions, and M numbers of memory."""
-        rows = (steps, num_envs)
-        return cls(
-            observations=np.zeros((*rows, *observation[0]), dtype=observation[1]),
-            actions=np.zeros((*rows, *action[0]), dtype=action[1]),
-            logp=np.zeros(rows, dtype=np.float32),
-            values=np.zeros(rows, dtype=np.float32),
-            rewards=np.zeros(rows, dtype=np.float32),
-            terminated=np.zeros(rows, dtype=np.bool_),
-            truncated=np.zeros(rows, dtype=np.bool_),
-            final_values=np.zeros(rows, dtype=np.float32),
-            valid=np.ones(rows, dtype=np.bool_),
-            autoreset=np.zeros(rows, dtype=np.bool_),
-            memory=np.zeros((*rows, memory), dtype=np.float32),
-            last_values=np.zeros((1, num_envs), dtype=np.float32),
+        """Arrays for one fragment of such observations and actions, and of declared columns."""
+        flag, real = ((), np.dtype(np.bool_)), ((), np.dtype(np.float32))
+        columns: dict[str, Column] = {
+            "observations": observation,
+            "actions": action,
+            "rewards": real,
+            **dict.fromkeys(("terminated", "truncated", "valid", "autoreset"), flag),
+            **(declared or {}),
+        }
+        made = {
+            name: np.zeros((1 if name.startswith("last_") else steps, num_envs, *shape), dtype)
+            for name, (shape, dtype) in columns.items()
+        }
+        made["valid"][:] = True
+        return cls.of(made)
+
+
+BESIDE = ("declared", "last")
+"""What of a fragment is no column."""
+
+
+def requested(names: frozenset[str], observation: Column) -> dict[str, Column]:
+    """The columns of these names, for such observations.
+
+    Raises:
+        WorkerError: a name that no sampler writes.
+    """
+    if unknown := sorted(names - REQUESTABLE.keys()):
+        raise WorkerError(
+            f"columns: {', '.join(unknown)} cannot be requested of a worker; it can give "
+            f"{', '.join(REQUESTABLE)}"
         )
+    return {name: REQUESTABLE[name] or observation for name in sorted(names)}
 
 
 @dataclass(frozen=True)
@@ -95,7 +161,7 @@ class TrainBatch:
     """(B,)."""
 
     def __len__(self) -> int:
-        return len(self.logp)
+        return len(self.observations)
 
     @classmethod
     def join(cls, parts: list[Self]) -> Self:
@@ -157,10 +223,14 @@ def as_data(sample: Sample | None) -> dict[str, Any] | None:
     if sample is None:
         return None
     columns = [
-        {name: column.copy() for name, column in vars(fragment).items()}
-        for fragment in sample.fragments
+        {name: as_plain(column) for name, column in one.arrays.items()} for one in sample.fragments
     ]
     return {"fragments": columns, "recent": sample.recent.copy()}
+
+
+def as_plain(column: Array) -> Any:
+    """A copy that may stand in a checkpoint: infos as nested lists."""
+    return column.tolist() if column.dtype == object else column.copy()
 
 
 def from_data(data: Mapping[str, Any] | None, index: int) -> Sample | None:
@@ -168,7 +238,7 @@ def from_data(data: Mapping[str, Any] | None, index: int) -> Sample | None:
     if data is None:
         return None
     fragments = [
-        Fragment(**{name: np.array(column) for name, column in columns.items()})
+        Fragment.of({name: np.array(column) for name, column in columns.items()})
         for columns in data["fragments"]
     ]
     return Sample(fragments, [], {}, np.array(data["recent"]), index=index)

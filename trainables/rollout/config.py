@@ -40,6 +40,11 @@ class SamplingConfig(Section):
         description="Children send observations compressed (LZ4): true: each row by itself; bulk: "
         "all of a fragment at once.",
     )
+    explore: bool = Field(
+        default=True,
+        description="Whether actions are drawn as the algorithm explores; false: the best ones "
+        "while sampling, too.",
+    )
     clip_actions: bool = Field(
         default=True,
         description="Clip what is sent to the environment to the action space's bounds.",

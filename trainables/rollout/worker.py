@@ -23,7 +23,6 @@ from trainables.errors import ConfigError, WorkerError
 from trainables.policies import filters as filters_
 from trainables.policies.actor import Weights
 from trainables.policies.filters import Filter, make_filters
-from trainables.policies.recurrent import make_actor
 from trainables.rollout.access import WorkerAccess
 from trainables.rollout.batch import Fragment, Sample, as_data, from_data
 from trainables.rollout.callbacks import Calls
@@ -86,18 +85,27 @@ class RolloutWorker(WorkerAccess):
         self._last_resort = _at_the_end_of(self, self.envs, film, None)
         of_envs = (self.envs.observation_space, self.envs.action_space)
         spaces_ = checked_spaces(spec.environment, *of_envs)
-        self._actor = make_actor(spaces_.layout, spec.architecture)
+        self._actor = spec.make_actor()
+        self._actor.explore = spec.sampling.explore
         self._filters: dict[str, Filter] = make_filters(
             spec.filters, spaces_.observation_shape, concurrent=spec.sampling.sample_async
         )
         self._weights: Weights = {}
         self._global_vars: Mapping[str, Any] = {}
         self._stream = rng.generator(spec.seed, "policy", spec.index)
-        parts = (self.envs, self._actor, self._filters)
         name = f"worker {spec.index}"
-        learning = (spec.gamma, spec.steps)
-        make = sampler_class(spec)
-        self._sampler = make(name, spec.effective_sampling, spaces_, parts, learning)
+        self._sampler = sampler_class(spec)(
+            name,
+            spec.effective_sampling,
+            spaces_,
+            envs=self.envs,
+            actor=self._actor,
+            filters=self._filters,
+            gamma=spec.gamma,
+            steps=spec.steps,
+            columns=spec.columns,
+            worker=(spec.index, max(1, spec.num_workers)),
+        )
         self._sampler.perf = PerfStats(spec.perf)
         self._episodes: list[RolloutMetrics] = []
         self._log = OneTimeLog(name, on=spec.index == 0)
@@ -123,7 +131,18 @@ class RolloutWorker(WorkerAccess):
             return self._again(self._first)
         if self._log.begin_round():
             self._sampler.latest = {}
-        sample = self._collect()
+        source = self._async
+        collected = source.next() if source else self._sampler.sample(self._stream)
+        self._episodes = collected.episodes
+        sample = Sample(
+            collected.fragments,
+            collected.episodes,
+            self.get_filters(flush_after=True),
+            collected.recent,
+            perf=self._sampler.perf.means(),
+            trajectories=collected.trajectories,
+            index=self.spec.index,
+        )
         if self.spec.calls:
             self.spec.calls("on_sample_end", worker=self, samples=sample)
         self._tell(sample.fragments)
@@ -154,21 +173,6 @@ class RolloutWorker(WorkerAccess):
         """Of the latest sample: the episodes that ended, and mean times."""
         return self._episodes, self._sampler.perf.means()
 
-    def _collect(self) -> Sample:
-        source = self._async
-        collected = source.next() if source else self._sampler.sample(self._stream)
-        self._episodes = collected.episodes
-        episodes, perf = self.get_metrics()
-        return Sample(
-            collected.fragments,
-            episodes,
-            self.get_filters(flush_after=True),
-            collected.recent,
-            perf=perf,
-            trajectories=collected.trajectories,
-            index=self.spec.index,
-        )
-
     def _again(self, first: Sample) -> Sample:
         """What a fake sampler gives, and what its thread, if it has one, saw in the meantime."""
         live = self._async
@@ -184,7 +188,7 @@ class RolloutWorker(WorkerAccess):
         self._log("raw observations", self._sampler.recent[-1])
         for subject, value in self._sampler.latest.items():
             self._log(subject, value)
-        self._log("sample batch", fragments[0])
+        self._log("sample batch", fragments[0].arrays)
         self._log("filters", {name: type(one).__name__ for name, one in self._filters.items()})
         self._log("policy", self._actor.weights())
 
@@ -240,14 +244,15 @@ class RolloutWorker(WorkerAccess):
 
         Weights are the trainer's, which gives them to every worker with `sync`. So are filters,
         unless each worker keeps its own: then there is ``filters``. With a fake sampler there is
-        ``first``, the sample that it gives; with callbacks ``callbacks``.
+        ``first``, the sample that it gives; with callbacks ``callbacks``; ``exploration`` where it
+        has a state.
         """
         with self._at_rest():
             return self._get_state()
 
     def _get_state(self) -> dict[str, Any]:
         own = not self.spec.filters.synchronize_filters
-        watch = self._sampler.watch
+        watch, exploration = self._sampler.watch, self._actor.exploration.get_state()
         return {
             "stream": rng.get_generator_state(self._stream),
             "sampler": self._sampler.get_state(),
@@ -257,6 +262,7 @@ class RolloutWorker(WorkerAccess):
             **({"filters": filters_.get_state(self._filters)} if own else {}),
             **({"first": as_data(self._first)} if self.spec.sampling.fake_sampler else {}),
             **({"callbacks": watch.get_state()} if watch else {}),
+            **({"exploration": exploration} if exploration else {}),
         }
 
     def set_state(self, state: Mapping[str, Any]) -> None:
@@ -274,6 +280,7 @@ class RolloutWorker(WorkerAccess):
     def _set_state(self, state: Mapping[str, Any]) -> None:
         rng.set_generator_state(self._stream, state["stream"])
         self._sampler.set_state(state["sampler"])
+        self._actor.exploration.set_state(state.get("exploration", {}))
         self.envs.set_counters(state["lanes"])
         if self._sampler.watch:
             self._sampler.watch.set_state(state.get("callbacks"), self._sampler.episodes)

@@ -9,7 +9,7 @@ from trainables.core.resources import ResourcesConfig
 from trainables.envs.exactness.levels import EXACT
 from trainables.envs.make import EnvironmentConfig, deepmind
 from trainables.envs.vector.config import VectorConfig
-from trainables.policies.architecture import Architecture
+from trainables.policies.actor import Actor
 from trainables.policies.filters import FilterConfig
 from trainables.rollout.batch import Fragment, TrainBatch
 from trainables.rollout.callbacks import Calls
@@ -52,8 +52,8 @@ class WorkerSpec:
     envs: VectorConfig
     sampling: SamplingConfig
     filters: FilterConfig
-    architecture: Architecture
-    """Of the policy's networks."""
+    make_actor: Callable[[], Actor]
+    """What plays with the policy's weights."""
     gamma: float
     steps: int
     """Environment steps per `sample`: exactly so many, or at least, of whole episodes."""
@@ -65,6 +65,9 @@ class WorkerSpec:
     """A person's callbacks; a child makes its own."""
     learner: LearnerSpec | None = None
     """In data-parallel learning: what each worker learns with."""
+    columns: frozenset[str] = frozenset()
+    """Of fragments, beside those that every one has and those that the actor declares: names of
+    `trainables.rollout.batch.REQUESTABLE`."""
     filming: RecordingPlan | None = None
     """Where somebody looks at the first worker's first environment."""
 

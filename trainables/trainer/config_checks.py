@@ -1,14 +1,11 @@
-"""What a trainer's class says of settings before a trainer is made from them."""
+"""What can be said of settings before a trainer is made: whether they work, what they need."""
 
-from collections.abc import Mapping
-from typing import Any, ClassVar
+from typing import Any
 
 import torch
 
 from trainables.core.resources import EnvironmentVariables, ResourcesConfig
-from trainables.core.settings import flatten, parse
 from trainables.envs.exactness import measuring
-from trainables.envs.exactness.measuring import Look
 from trainables.envs.exactness.rendering import check_pictures
 from trainables.envs.exactness.watching import watched
 from trainables.envs.vector.config import check_vector_env
@@ -20,126 +17,110 @@ from trainables.evaluation.config import (
     evaluation_settings,
 )
 from trainables.policies.architecture import architecture
+from trainables.rollout.callbacks import make_calls
 from trainables.rollout.recording import check_rendering
 from trainables.trainer.config import TrainerConfig, validate_config
-from trainables.trainer.evaluation import PeriodicEvaluation
+from trainables.trainer.evaluation import evaluation_plan
 from trainables.trainer.reporting import check_callbacks
 
-AUTO = "auto"
+#: Key → the only value that it may have with data_parallel, and why.
+NEEDED_BY_RANKS: dict[str, tuple[Any, str]] = {
+    "ignore_worker_failures": (False, "all ranks take every step together"),
+    "batch_mode": ("truncate_episodes", "all ranks need batches of one size"),
+    "sample_async": (False, "a rank samples and learns in turn"),
+    "compress_observations": (False, "observations stay in the child that learns from them"),
+    "num_gpus": (0, "ranks learn on the CPU"),
+    "num_gpus_per_worker": (0, "ranks learn on the CPU"),
+}
 
 
-class ConfigChecks(PeriodicEvaluation):
-    """Whether settings can work, what follows from them, what a trial with them needs."""
+def check_together(settings: TrainerConfig) -> None:
+    """Raise ConfigError for settings that are fine one by one but do not fit together."""
+    validate_config(settings)
+    fake = settings.sampling.fake_sampler
+    check_callbacks(settings.callbacks, settings.workers.num_workers, fake)
+    evaluating, _ = evaluation_settings(settings, settings.evaluation)
+    check_callbacks_of_evaluation(evaluating.callbacks, settings.evaluation)
 
-    config_class: ClassVar[type[TrainerConfig]] = TrainerConfig
-    settings: TrainerConfig
-    #: Setting that may be ``auto`` → what it was before there was a choice: trials and checkpoints
-    #: from then go on with it.
-    before_auto: ClassVar[Mapping[str, Any]] = {}
 
-    # ---- what an algorithm writes ------------------------------------------------------------
-
-    @classmethod
-    def choose(cls, settings: TrainerConfig, seen: Look) -> dict[str, Any]:
-        """The best value for each setting of `before_auto`, in this environment."""
-        return {}
-
-    # ---- what callers use --------------------------------------------------------------------
-
-    @classmethod
-    def validate_config(cls, settings: TrainerConfig) -> None:
-        """Raise ConfigError for settings that are fine one by one but do not fit together."""
-        validate_config(settings)
-        fake = settings.sampling.fake_sampler
-        check_callbacks(settings.callbacks, settings.workers.num_workers, fake)
-        evaluating, _ = evaluation_settings(settings, settings.evaluation)
-        check_callbacks_of_evaluation(evaluating.callbacks, settings.evaluation)
-
-    @classmethod
-    def check_config(cls, config: Mapping[str, Any]) -> None:
-        """Raise ConfigError for settings that cannot work.
-
-        One environment is made and closed for all settings of this process that make the same.
-        """
-        settings = parse(cls.config_class, config)
-        cls.validate_config(settings)
-        learning_device(settings.resources)
-        seen = measuring.look(settings.environment)
-        architecture(settings.model, seen.spaces.observation_shape)
-        if settings.evaluation.evaluation_config:
-            plan = cls.evaluation_plan(settings)
-            environments = (plan.environment, settings.environment)
-            check_evaluation(environments, plan.envs, settings.evaluation, seen.spaces)
-        check_vector_env(settings.environment, settings.envs, seen.limit)
-        if settings.environment.native_vector_env:
-            with watched(settings.environment):
-                make_vector_env(settings.environment, 1, settings.envs).close()
-        environs = EnvironmentVariables(settings.resources.environs)
-        try:
-            cls.check_rendering(settings)
-        finally:
-            environs.undo()
-
-    @classmethod
-    def check_rendering(cls, settings: TrainerConfig) -> float:
-        """How many pictures a second of a rollout's video has; 0 if nobody looks.
-
-        Raises:
-            ConfigError: somebody asks for pictures of what cannot be drawn.
-        """
-        value = settings.rendering.record_env
-        fps = check_rendering(settings.environment, settings.rendering)
-        if settings.rendering.records_evaluation:
-            if value == "evaluation" and settings.evaluation.evaluation_interval is None:
-                hint = "set evaluation_interval, or record_env: rollout"
-                raise ConfigError("record_env", value, "rollout without evaluations", hint)
-            check_pictures(cls.evaluation_plan(settings).environment, "record_env", value)
-        return fps
-
-    @classmethod
-    def complete_config(
-        cls, config: Mapping[str, Any], stop: Mapping[str, float]
-    ) -> dict[str, Any]:
-        """A schedule is as long as the training, unless its length is set."""
-        completed = dict(config)
-        if "timesteps_total" in stop and completed.get("schedule_timesteps") is None:
-            completed["schedule_timesteps"] = int(stop["timesteps_total"])
-        return completed
-
-    @classmethod
-    def settle_config(cls, config: Mapping[str, Any]) -> dict[str, Any]:
-        """What `choose` makes of the settings that are ``auto``."""
-        settings = parse(cls.config_class, config)
-        undecided = cls.undecided(settings)
-        chosen = cls.choose(settings, measuring.look(settings.environment)) if undecided else {}
-        return {key: chosen[key] for key in undecided}
-
-    @classmethod
-    def undecided(cls, settings: TrainerConfig) -> tuple[str, ...]:
-        """The settings of `before_auto` that are ``auto``."""
-        flat = flatten(settings)
-        return tuple(key for key in cls.before_auto if flat[key] == AUTO)
-
-    @classmethod
-    def default_resource_request(cls, config: Mapping[str, Any]) -> dict[str, float]:
-        """``cpu``, ``gpu``, ``memory`` (bytes) of the trainer, ``extra_*`` of all its children."""
-        settings = parse(cls.config_class, config)
-        asked = settings.resources.request(settings.workers.num_workers)
-        if settings.evaluation.evaluation_interval is not None:
-            evaluating, _ = evaluation_settings(settings, settings.evaluation)
-            more = evaluating.resources.request(settings.evaluation.evaluation_num_workers)
-            for name in (one for one in asked if one.startswith("extra_")):
-                asked[name] += more[name]
-        return asked
-
-    @classmethod
-    def resource_help(cls, config: Mapping[str, Any]) -> str:
-        """What to change when a trial asks for more than there is."""
-        return (
-            "num_workers and evaluation_num_workers set how many child processes a trial has, "
-            "num_gpus what it learns on; this trial's settings: "
-            f"{dict(config)}"
+def check_data_parallel(settings: TrainerConfig) -> None:
+    """Raise ConfigError for settings that do not fit workers that learn."""
+    if settings.workers.num_workers < 2:
+        raise ConfigError(
+            "num_workers",
+            settings.workers.num_workers,
+            "at least 2 with data_parallel: each is a learner",
         )
+    sections = (settings.recovery, settings.sampling, settings.resources)
+    given = {key: value for one in sections for key, value in one if key in NEEDED_BY_RANKS}
+    for key, (allowed, why) in NEEDED_BY_RANKS.items():
+        if given[key] != allowed:
+            raise ConfigError(key, given[key], f"{allowed} with data_parallel", why)
+    if settings.model.use_lstm:
+        raise ConfigError(
+            "model.use_lstm",
+            True,
+            "false with data_parallel",
+            "ranks learn from single rows, not from sequences",
+        )
+    calls = make_calls(settings.callbacks)
+    if calls and calls.wants("on_postprocess_traj"):
+        raise ConfigError(
+            "callbacks.on_postprocess_traj",
+            settings.callbacks.callbacks,
+            "absent with data_parallel",
+            "rows stay in the child that learns from them, where no trainer can show them",
+        )
+
+
+def check_by_trying(settings: TrainerConfig) -> None:
+    """Raise ConfigError for settings that cannot work with this environment and machine.
+
+    One environment is made and closed for all settings of this process that make the same.
+    """
+    learning_device(settings.resources)
+    seen = measuring.look(settings.environment)
+    architecture(settings.model, seen.spaces.observation_shape)
+    if settings.evaluation.evaluation_config:
+        plan = evaluation_plan(settings)
+        environments = (plan.environment, settings.environment)
+        check_evaluation(environments, plan.envs, settings.evaluation, seen.spaces)
+    check_vector_env(settings.environment, settings.envs, seen.limit)
+    if settings.environment.native_vector_env:
+        with watched(settings.environment):
+            make_vector_env(settings.environment, 1, settings.envs).close()
+    environs = EnvironmentVariables(settings.resources.environs)
+    try:
+        check_pictures_of(settings)
+    finally:
+        environs.undo()
+
+
+def check_pictures_of(settings: TrainerConfig) -> float:
+    """How many pictures a second of a rollout's video has; 0 if nobody looks.
+
+    Raises:
+        ConfigError: somebody asks for pictures of what cannot be drawn.
+    """
+    value = settings.rendering.record_env
+    fps = check_rendering(settings.environment, settings.rendering)
+    if settings.rendering.records_evaluation:
+        if value == "evaluation" and settings.evaluation.evaluation_interval is None:
+            hint = "set evaluation_interval, or record_env: rollout"
+            raise ConfigError("record_env", value, "rollout without evaluations", hint)
+        check_pictures(evaluation_plan(settings).environment, "record_env", value)
+    return fps
+
+
+def resource_request(settings: TrainerConfig) -> dict[str, float]:
+    """``cpu``, ``gpu``, ``memory`` (bytes) of the trainer, ``extra_*`` of all its children."""
+    asked = settings.resources.request(settings.workers.num_workers)
+    if settings.evaluation.evaluation_interval is not None:
+        evaluating, _ = evaluation_settings(settings, settings.evaluation)
+        more = evaluating.resources.request(settings.evaluation.evaluation_num_workers)
+        for name in (one for one in asked if one.startswith("extra_")):
+            asked[name] += more[name]
+    return asked
 
 
 # -------------------------------------------------------------------------------------------------

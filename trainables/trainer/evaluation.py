@@ -1,4 +1,4 @@
-"""The trainer's evaluations: what one gives, what an algorithm may change, the one at the start."""
+"""The trainer's evaluations: how one is played, what it gives, and its videos."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -9,19 +9,14 @@ from trainables.core import rng
 from trainables.envs.make import for_children, make_raw_env
 from trainables.envs.rendering import frames_per_second, picture, rendered
 from trainables.envs.vector.restarts import AnySlot
-from trainables.errors import TrainableError, shorten
 from trainables.evaluation.config import evaluation_lanes, evaluation_settings
 from trainables.evaluation.play import Plan, play_watched
 from trainables.evaluation.workers import Evaluators
 from trainables.policies.inference import InferencePolicy
-from trainables.rollout.callbacks import make_calls, of_episodes
+from trainables.rollout.callbacks import Calls, make_calls, of_episodes
 from trainables.rollout.metrics import histories, summarise, summarise_custom
-from trainables.rollout.progress import Progress
-from trainables.rollout.recording import FOLDER
 from trainables.rollout.video import SUFFIX, VideoFile
-from trainables.trainable import Trainable
 from trainables.trainer.config import TrainerConfig
-from trainables.trainer.reporting import Reporter
 
 # -------------------------------------------------------------------------------------------------
 # Videos of evaluations: episodes that have been played are played once more and drawn.
@@ -90,81 +85,57 @@ class _Recording:
         self._video.discard()
 
 
-class PeriodicEvaluation(Trainable):
-    """A trainer that evaluates its policy; an algorithm may override the two hooks."""
+def evaluation_plan(settings: TrainerConfig) -> Plan:
+    """In which environment a policy is evaluated, and how."""
+    changed, explore = evaluation_settings(settings, settings.evaluation)
+    environment = changed.environment
+    if settings.evaluation.evaluation_num_workers or changed.envs.remote_worker_envs:
+        environment = for_children(environment)
+    sampling = changed.sampling
+    return Plan(
+        environment,
+        explore,
+        sampling.num_envs_per_worker,
+        evaluation_lanes(changed.envs),
+        sampling.clip_actions,
+    )
 
-    settings: TrainerConfig
-    seed: int
-    inference: InferencePolicy
-    progress: Progress
-    reporter: Reporter
-    evaluators: Evaluators
 
-    @property
-    def videos(self) -> str:
-        """The folder of the trial's videos; it need not be there."""
-        return str(Path(self.logdir) / FOLDER)
+class PeriodicEvaluation:
+    """Evaluates a trainer's policy; training is not touched by it.
 
-    # ---- what an algorithm may write -----------------------------------------------------------
+    Args:
+        settings: of the trainer.
+        seed: of the trial.
+        inference: acts.
+        calls: the training's callbacks; the evaluation's own begin in the state that they have.
+    """
 
-    def _before_evaluate(self) -> None:
-        """Called before each evaluation."""
+    def __init__(
+        self, settings: TrainerConfig, seed: int, inference: InferencePolicy, calls: Calls | None
+    ) -> None:
+        changed, _ = evaluation_settings(settings, settings.evaluation)
+        self._settings = settings
+        self._seed = seed if changed.seed is None else changed.seed
+        self._inference = inference
+        self._calls = calls
+        self._own = changed.callbacks
+        self.workers = Evaluators(settings.evaluation, seed, changed.resources, changed.logs)
 
-    def _evaluate(self) -> dict[str, Any]:
-        """What an evaluation adds to the result."""
-        return {"evaluation": self.evaluate()}
-
-    def evaluated(self, iteration: int) -> dict[str, Any]:
-        """What `_evaluate` returns, checked; the global streams are left as they were.
+    def evaluate(self, iteration: int, timesteps: int) -> dict[str, Any]:
+        """Play `evaluation_num_episodes` fresh episodes.
 
         Args:
-            iteration: that this evaluation ends; 0: the one at the start.
+            iteration: the one that is to come next; it decides the episodes.
+            timesteps: that were sampled so far.
+
+        Returns:
+            ``episode_reward_{mean,min,max}``, ``episode_len_mean``, ``episodes`` and
+            ``hist_stats``; ``custom_metrics`` where callbacks wrote some; where environments failed
+            and were made anew also ``num_faulty_episodes``, which count beside.
         """
-        streams = rng.capture_global()
-        self._before_evaluate()
-        evaluated: object = self._evaluate()
-        rng.restore_global(streams)
-        if not isinstance(evaluated, dict):
-            raise TrainableError(
-                f"{type(self).__name__}._evaluate() returned {shorten(evaluated)}; "
-                f"expected a dict to add to the result"
-            )
-        self._record_evaluation(iteration)
-        return evaluated
-
-    def evaluation_at_start(self) -> dict[str, Any]:
-        """The untrained policy's numbers, in the first result; a restored one has them behind it.
-
-        So an evaluation that cannot work fails before anything is trained.
-        """
-        if self.iteration or self.settings.evaluation.evaluation_interval is None:
-            return {}
-        return {f"{name}_at_start": value for name, value in self.evaluated(0).items()}
-
-    @staticmethod
-    def evaluation_plan(settings: TrainerConfig) -> Plan:
-        """In which environment the policy is evaluated, and how."""
-        changed, explore = evaluation_settings(settings, settings.evaluation)
-        environment = changed.environment
-        if settings.evaluation.evaluation_num_workers or changed.envs.remote_worker_envs:
-            environment = for_children(environment)
-        sampling = changed.sampling
-        return Plan(
-            environment,
-            explore,
-            sampling.num_envs_per_worker,
-            evaluation_lanes(changed.envs),
-            sampling.clip_actions,
-        )
-
-    def evaluate(self) -> dict[str, Any]:
-        """Play `evaluation_num_episodes` fresh episodes; training is not touched by it.
-
-        Gives ``episode_reward_{mean,min,max}``, ``episode_len_mean``, ``episodes`` and
-        ``hist_stats``; ``custom_metrics`` where callbacks wrote some; where environments failed and
-        were made anew also ``num_faulty_episodes``, which count beside.
-        """
-        played = self.evaluators.play(self.inference, self._plan(), self._evaluation_seed())
+        seed = rng.integer(self._seed, "evaluation", iteration)
+        played = self.workers.play(self._inference, self._plan(timesteps), seed)
         faults = sum(one.faults for one in played)
         episodes = [one.metrics for one in played]
         custom = summarise_custom(episodes)
@@ -176,29 +147,28 @@ class PeriodicEvaluation(Trainable):
             "hist_stats": histories(episodes),
         }
 
-    def _plan(self) -> Plan:
-        """`evaluation_plan` with the callbacks of this evaluation.
+    def record(self, iteration: int, timesteps: int, folder: str) -> None:
+        """Record the first episodes of an evaluation, if videos are asked for.
 
-        The training's own begin in the state that the trainer's object has.
+        Args:
+            iteration: that it ended; 0: the one at the start.
+            timesteps: that were sampled so far.
+            folder: of the videos.
         """
-        plan = self.evaluation_plan(self.settings)
-        changed, _ = evaluation_settings(self.settings, self.settings.evaluation)
-        own = changed.callbacks == self.settings.callbacks
-        calls = of_episodes(self.reporter.calls if own else make_calls(changed.callbacks))
-        if calls is None:
-            return plan
-        told = {"timestep": self.progress.timesteps}
-        return replace(plan, calls=calls, calls_state=calls.get_state(), global_vars=told)
-
-    def _evaluation_seed(self) -> int:
-        changed, _ = evaluation_settings(self.settings, self.settings.evaluation)
-        seed = self.seed if changed.seed is None else changed.seed
-        return rng.integer(seed, "evaluation", self.iteration + 1)
-
-    def _record_evaluation(self, iteration: int) -> None:
-        of = self.settings
+        of = self._settings
         if not of.rendering.records_evaluation:
             return
         count = min(of.rendering.record_episodes, of.evaluation.evaluation_num_episodes)
-        paths = [evaluation_path(self.videos, iteration, i) for i in range(count)]
-        record(self.inference, self._plan(), self._evaluation_seed(), paths)
+        paths = [evaluation_path(folder, iteration, i) for i in range(count)]
+        seed = rng.integer(self._seed, "evaluation", max(1, iteration))
+        record(self._inference, self._plan(timesteps), seed, paths)
+
+    def _plan(self, timesteps: int) -> Plan:
+        """`evaluation_plan` with the callbacks of this evaluation."""
+        plan = evaluation_plan(self._settings)
+        own = self._own == self._settings.callbacks
+        calls = of_episodes(self._calls if own else make_calls(self._own))
+        if calls is None:
+            return plan
+        told = {"timestep": timesteps}
+        return replace(plan, calls=calls, calls_state=calls.get_state(), global_vars=told)

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 from pydantic import Field
 
 from trainables.checkpoint import disk
@@ -17,7 +18,7 @@ from trainables.core.logs import LogConfig, OneTimeLog, set_level
 from trainables.core.settings import Section
 from trainables.errors import ConfigError
 from trainables.policies.torch_policy import TorchPolicy
-from trainables.rollout.batch import Fragment, Sample, TrainBatch
+from trainables.rollout.batch import Fragment, Sample
 from trainables.rollout.callbacks import CallbacksConfig, make_calls
 from trainables.rollout.episode import Trajectory
 from trainables.rollout.metrics import RolloutMetrics, checked_numbers
@@ -99,6 +100,7 @@ class EpisodeRecord:
         }
 
 
+Columns = Mapping[str, NDArray[Any]]
 AGENT = "agent0"
 """The name of the only one."""
 
@@ -126,14 +128,14 @@ class Reporter:
         self._record.add(samples)
 
     def postprocessed(
-        self, policy: Any, fragments: Sequence[Fragment], batches: Sequence[TrainBatch]
+        self, policy: Any, fragments: Sequence[Fragment], batches: Sequence[Columns]
     ) -> None:
-        """Advantages have been computed; what a callback writes into them is learnt.
+        """What is to be learnt from is there; what a callback writes into it is learnt.
 
         Args:
             policy: that is told.
             fragments: all that were sampled in this round, in order.
-            batches: of each fragment, all its T·N rows.
+            batches: of each fragment, columns of all its T·N rows.
         """
         if self.calls is None or not self.calls.wants("on_postprocess_traj"):
             return
@@ -190,16 +192,15 @@ def check_callbacks(config: CallbacksConfig, num_workers: int, fake_sampler: boo
 def _columns(fragment: Fragment, piece: Trajectory) -> dict[str, Any]:
     """Column → (rows, …), copies."""
     rows = slice(piece.start, piece.stop)
-    names = [name for name in vars(fragment) if name != "last_values"]
-    return {name: np.array(getattr(fragment, name)[rows, piece.env_index]) for name in names}
-
-
-def _learnt_columns(fragment: Fragment, batch: TrainBatch, piece: Trajectory) -> dict[str, Any]:
-    """Column → (rows, …), views into what is learnt from."""
-    shape = fragment.logp.shape
-    whole = {
-        name: column.reshape(*shape, *column.shape[1:]) for name, column in vars(batch).items()
+    return {
+        name: np.array(column[rows, piece.env_index]) for name, column in fragment.columns.items()
     }
+
+
+def _learnt_columns(fragment: Fragment, batch: Columns, piece: Trajectory) -> dict[str, Any]:
+    """Column → (rows, …), views into what is learnt from."""
+    shape = fragment.valid.shape
+    whole = {name: column.reshape(*shape, *column.shape[1:]) for name, column in batch.items()}
     return {
         name: column[piece.start : piece.stop, piece.env_index] for name, column in whole.items()
     }

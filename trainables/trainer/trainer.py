@@ -1,7 +1,7 @@
 """The trainer that every algorithm fills in: sample → learn → synchronise → evaluate → result.
 
-An algorithm's file gives a config and `learn`. Everything that decides the future stands in
-`save_checkpoint`; settings do not.
+An algorithm's file gives a config, a policy and `training_step`. Everything that decides the future
+stands in `save_checkpoint`; settings do not.
 """
 
 import copy
@@ -10,46 +10,61 @@ import weakref
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import replace
-from typing import Any, ClassVar
+from pathlib import Path
+from typing import Any, ClassVar, Protocol
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
+from torch import Tensor
 
 from trainables.core import rng
 from trainables.core.logs import system_usage
 from trainables.core.resources import EnvironmentVariables, check_quota
 from trainables.core.results import LoggerCreator
 from trainables.core.settings import SettingsView, flatten, override, parse
+from trainables.envs.exactness import measuring
 from trainables.envs.exactness.levels import LEVELS, Measured
-from trainables.envs.exactness.measuring import Inquiry, known_by, resolve
+from trainables.envs.exactness.measuring import Inquiry, Look, known_by, resolve
 from trainables.envs.vector.config import check_vector_env
-from trainables.evaluation.config import evaluation_settings, is_due
-from trainables.evaluation.workers import Evaluators
+from trainables.errors import ConfigError, TrainableError, shorten
+from trainables.evaluation.config import is_due
 from trainables.policies import filters as filters_
+from trainables.policies.actor import Weights
 from trainables.policies.architecture import architecture
 from trainables.policies.filters import make_filters
 from trainables.policies.inference import InferencePolicy
-from trainables.policies.recurrent import make_actor
-from trainables.policies.torch_policy import build_policy
-from trainables.rollout.batch import Fragment, Sample
+from trainables.policies.onnx import export
+from trainables.policies.torch_policy import TorchPolicy
+from trainables.rollout.access import DEFAULT_POLICY_ID, require_policy
+from trainables.rollout.batch import Sample, TrainBatch
 from trainables.rollout.make import make_workers
 from trainables.rollout.progress import Progress
 from trainables.rollout.ranks.group import RankGroup
-from trainables.rollout.recording import RecordingPlan
+from trainables.rollout.recording import FOLDER, RecordingPlan
 from trainables.rollout.worker_set import WorkerSet
 from trainables.rollout.worker_spec import WorkerSpec
-from trainables.trainable import TrialContext
-from trainables.trainer import agreement
+from trainables.trainable import Trainable, TrialContext
+from trainables.trainer import agreement, config_checks, policy_files
 from trainables.trainer.config import IterationLength, TrainerConfig, timed
-from trainables.trainer.config_checks import ConfigChecks, learning_device, set_threads
-from trainables.trainer.data_parallel import LearnsInRanks
-from trainables.trainer.policy_api import ComputesActions, PolicyAccess
+from trainables.trainer.evaluation import PeriodicEvaluation
 from trainables.trainer.reporting import EpisodeRecord, Reporter
 
 logger = logging.getLogger(__name__)
+AUTO = "auto"
 
 
-class Trainer(ComputesActions, PolicyAccess, LearnsInRanks, ConfigChecks):
+class Stateful(Protocol):
+    """What has a part of a trainer's checkpoint."""
+
+    def get_state(self) -> dict[str, Any]:
+        """Everything of it that decides the future, as plain data."""
+
+    def set_state(self, state: Mapping[str, Any]) -> None:
+        """Take back what `get_state` gave."""
+
+
+class Trainer(Trainable):
     """Base of all algorithms; works alone: ``PPO({"env": "CartPole-v1"}).train()``.
 
     Args:
@@ -60,7 +75,14 @@ class Trainer(ComputesActions, PolicyAccess, LearnsInRanks, ConfigChecks):
         context: seed, name and folder.
     """
 
+    config_class: ClassVar[type[TrainerConfig]] = TrainerConfig
+    settings: TrainerConfig
     fixed_keys: ClassVar[frozenset[str]] = frozenset(agreement.COLLECTING + agreement.FILTERING)
+    #: Whether its workers can be ranks (``data_parallel``): their spec then has a learner.
+    learns_in_ranks: ClassVar[bool] = False
+    #: Setting that may be ``auto`` → what it was before there was a choice: trials and checkpoints
+    #: from then go on with it.
+    before_auto: ClassVar[Mapping[str, Any]] = {}
 
     def __init__(
         self,
@@ -73,23 +95,116 @@ class Trainer(ComputesActions, PolicyAccess, LearnsInRanks, ConfigChecks):
             if context is not None:
                 raise TypeError("two contexts; give one of them")
             env, context = None, env
-        missing = [name for name in ("config_class", "learn") if not self._defines(name)]
+        needed = ("config_class", "make_policy", "training_step")
+        above = type(self).mro()[: type(self).mro().index(Trainer)]
+        missing = [name for name in needed if not any(name in vars(one) for one in above)]
         if missing:
-            raise NotImplementedError(f"{type(self).__name__} must define {' and '.join(missing)}")
-        named = {} if env is None else {"env": env}
-        super().__init__({**(config or {}), **named}, context, logger_creator)
+            raise NotImplementedError(f"{type(self).__name__} must define {', '.join(missing)}")
+        given = {} if env is None else {"env": env}
+        super().__init__({**(config or {}), **given}, context, logger_creator)
 
     # ---- what an algorithm writes ------------------------------------------------------------
 
-    def learn(self, fragments: list[Fragment]) -> dict[str, float]:
-        """Improve the policy with what was sampled; returns the learner's statistics."""
-        raise NotImplementedError(f"{type(self).__name__} must define learn(fragments)")
+    def make_policy(self, device: torch.device) -> TorchPolicy:
+        """The policy that learns on this device, and knows what plays with its weights."""
+        raise NotImplementedError
+
+    def make_parts(self) -> dict[str, Stateful]:
+        """What the algorithm keeps beside it, for example a replay, by its name in checkpoints."""
+        return {}
+
+    def training_step(self) -> dict[str, float]:
+        """One round of sampling and learning (`trainer.steps`); returns statistics of learning."""
+        raise NotImplementedError
+
+    def loss(self, batch: Mapping[str, Tensor]) -> tuple[Tensor, dict[str, float]]:
+        """The loss () of the columns of a `TrainBatch`, and its parts; for single gradients."""
+        raise NotImplementedError(
+            f"{type(self).__name__} defines no loss(batch), so it has no gradients to give"
+        )
+
+    def gradient_step(self) -> tuple[float, float | None]:
+        """The learning rate now, and the bound on the norm of the whole gradient or None."""
+        raise NotImplementedError(f"{type(self).__name__} defines no gradient_step()")
+
+    @classmethod
+    def choose(cls, settings: TrainerConfig, seen: Look) -> dict[str, Any]:
+        """The best value for each setting of `before_auto`, in this environment.
+
+        Raises:
+            ConfigError: one of them is set to what cannot be there.
+        """
+        return {}
+
+    def _before_evaluate(self) -> None:
+        """Called before each evaluation."""
+
+    def _evaluate(self) -> dict[str, Any]:
+        """What an evaluation adds to the result."""
+        return {"evaluation": self.evaluate()}
+
+    # ---- settings ----------------------------------------------------------------------------
 
     @classmethod
     def validate_config(cls, settings: TrainerConfig) -> None:
         """Raise ConfigError for settings that are fine one by one but do not fit together."""
-        super().validate_config(settings)
-        cls.check_data_parallel(settings)
+        config_checks.check_together(settings)
+        if settings.workers.data_parallel:
+            if not cls.learns_in_ranks:
+                hint = f"{cls.__name__} does not learn in ranks"
+                raise ConfigError("data_parallel", True, "false", hint)
+            config_checks.check_data_parallel(settings)
+
+    @classmethod
+    def check_config(cls, config: Mapping[str, Any]) -> None:
+        """Raise ConfigError for settings that cannot work, here and with this environment."""
+        settings = parse(cls.config_class, config)
+        cls.validate_config(settings)
+        config_checks.check_by_trying(settings)
+        cls.choose(settings, measuring.look(settings.environment))
+
+    @classmethod
+    def complete_config(
+        cls, config: Mapping[str, Any], stop: Mapping[str, float]
+    ) -> dict[str, Any]:
+        """A schedule is as long as the training, unless its length is set."""
+        completed = dict(config)
+        if "timesteps_total" in stop and completed.get("schedule_timesteps") is None:
+            completed["schedule_timesteps"] = int(stop["timesteps_total"])
+        return completed
+
+    @classmethod
+    def settle_config(cls, config: Mapping[str, Any]) -> dict[str, Any]:
+        """What `choose` makes of the settings that are ``auto``."""
+        settings = parse(cls.config_class, config)
+        undecided = cls.undecided(settings)
+        chosen = cls.choose(settings, measuring.look(settings.environment)) if undecided else {}
+        return {key: chosen[key] for key in undecided}
+
+    @classmethod
+    def undecided(cls, settings: TrainerConfig) -> tuple[str, ...]:
+        """The settings of `before_auto` that are ``auto``."""
+        flat = flatten(settings)
+        return tuple(key for key in cls.before_auto if flat[key] == AUTO)
+
+    @classmethod
+    def default_resource_request(cls, config: Mapping[str, Any]) -> dict[str, float]:
+        """``cpu``, ``gpu``, ``memory`` (bytes) of the trainer, ``extra_*`` of all its children."""
+        return config_checks.resource_request(parse(cls.config_class, config))
+
+    @classmethod
+    def resource_help(cls, config: Mapping[str, Any]) -> str:
+        """What to change when a trial asks for more than there is."""
+        return (
+            "num_workers and evaluation_num_workers set how many child processes a trial has, "
+            "num_gpus what it learns on; this trial's settings: "
+            f"{dict(config)}"
+        )
+
+    @property
+    def raw_user_config(self) -> dict[str, Any]:
+        """The settings as they were given, without defaults; a copy."""
+        return copy.deepcopy(dict(self._given))
 
     # ---- Trainable ---------------------------------------------------------------------------
 
@@ -103,8 +218,8 @@ class Trainer(ComputesActions, PolicyAccess, LearnsInRanks, ConfigChecks):
             undo.callback(EnvironmentVariables(self.settings.resources.environs).undo)
             with closing(self._inquiry(self.settings)) as inquiry:
                 self._build(self.settings, inquiry)
-            undo.callback(self._end_workers)
-            undo.callback(self.evaluators.close)
+            undo.callback(lambda: self.workers.close())  # noqa: PLW0108 they may have been made anew
+            undo.callback(self.evaluation.workers.close)
             self._synchronise([])
             self._undo = undo.pop_all()
 
@@ -115,61 +230,64 @@ class Trainer(ComputesActions, PolicyAccess, LearnsInRanks, ConfigChecks):
         return Inquiry(settings.environment, restarts, known, shared)
 
     def _build(self, settings: TrainerConfig, inquiry: Inquiry) -> None:
-        set_threads(settings.resources)
+        config_checks.set_threads(settings.resources)
         self.seed = self.context.seed if settings.seed is None else settings.seed
         rng.seed_global(self.seed, "global")
         self.inexact = ""
         """Why the curve is not the one of its settings and seed; empty: it is."""
+        self.timers: dict[str, float] = {}
+        """Milliseconds of this iteration's parts."""
         self._say_batch_size(settings)
         me = weakref.proxy(self)  # a trainer that is forgotten goes at once, with its workers
         record = EpisodeRecord(settings.recording, lambda: me.logdir)
         self.reporter = Reporter(settings.callbacks, settings.logs, record)
         seen = inquiry.look()
-        self._settle({} if self.context.settled else self.choose(settings, seen))
+        chosen = self.choose(settings, seen)
+        self._settle({} if self.context.settled else chosen)
         settings = self.settings
         self.spaces = seen.spaces
         self.architecture = architecture(settings.model, self.spaces.observation_shape)
         check_vector_env(settings.environment, settings.envs, seen.limit)
-        device = learning_device(settings.resources)
-        networks = (self.spaces.layout, self.architecture)
-        self.policy = build_policy(networks, settings.optimizer, self.seed, device)
+        self.policy = self.make_policy(config_checks.learning_device(settings.resources))
         self.filters = make_filters(settings.filters, self.spaces.observation_shape)
         self.streams = {
             name: rng.generator(self.seed, name) for name in ("minibatch", "compute_action")
         }
+        self.parts = self.make_parts()
         self.progress = Progress(settings.metrics)
         self.recent: NDArray[Any] = np.zeros(
             (0, *self.spaces.observation_shape), self.spaces.observation_dtype
         )
-        actor = make_actor(self.spaces.layout, self.architecture)
         self.inference = InferencePolicy(
-            actor, self.filters["observation"], self.spaces, settings.sampling.clip_actions
+            self.policy.make_actor(),
+            self.filters["observation"],
+            self.spaces,
+            settings.sampling.clip_actions,
         )
-        by_clock = bool(settings.by_clock)
         self.environment, self.level = resolve(
-            settings.environment, by_clock, lambda _: inquiry.measured()
+            settings.environment, bool(settings.by_clock), lambda _: inquiry.measured()
         )
         self._remembered = inquiry.as_data()
-        self.fps = self.check_rendering(settings)
+        self.fps = config_checks.check_pictures_of(settings)
         self.workers: WorkerSet = self._make_workers(self.seed)
-        while_evaluating, _ = evaluation_settings(settings, settings.evaluation)
         if settings.evaluation.evaluation_interval is not None:
             self.reporter.log("evaluation_config", settings.evaluation.evaluation_config)
-        self.evaluators = Evaluators(
-            settings.evaluation, self.seed, while_evaluating.resources, while_evaluating.logs
+        self.evaluation = PeriodicEvaluation(
+            settings, self.seed, self.inference, self.reporter.calls
         )
 
     def step(self) -> dict[str, Any]:
         """One iteration: rounds of sampling and learning until it is long enough."""
         check_quota(self.settings.resources.memory)
-        self._tell_global_vars({"timestep": self.progress.timesteps})
-        at_start = self.evaluation_at_start()
+        self.set_global_vars({"timestep": self.progress.timesteps})
+        at_start = self._evaluation_at_start()
         timers: dict[str, float] = {}
+        self.timers = timers
         length = IterationLength(self.settings.iteration)
         self.progress.begin_iteration()
-        learner = self._round(timers)
+        learner = self.training_step()
         while not length.reached(self.progress.timesteps_this_iteration):
-            learner = self._round(timers)
+            learner = self.training_step()
         result: dict[str, Any] = {
             **self.collect_metrics(),
             **system_usage(self.settings.logs),
@@ -183,7 +301,7 @@ class Trainer(ComputesActions, PolicyAccess, LearnsInRanks, ConfigChecks):
         }
         if is_due(self.settings.evaluation, self.iteration + 1):
             with timed(timers, "evaluation_time_ms"):
-                result.update(self.evaluated(self.iteration + 1))
+                result.update(self._evaluated(self.iteration + 1))
         return result
 
     def save_checkpoint(self, checkpoint_dir: str) -> dict[str, Any]:
@@ -201,6 +319,7 @@ class Trainer(ComputesActions, PolicyAccess, LearnsInRanks, ConfigChecks):
             **({"settled": self._settled()} if self.before_auto else {}),
             **({"inexact": self.inexact} if self.inexact else {}),
             **self.reporter.get_state(),
+            **{name: part.get_state() for name, part in self.parts.items()},
         }
 
     def load_checkpoint(self, checkpoint: Mapping[str, Any]) -> None:
@@ -216,6 +335,8 @@ class Trainer(ComputesActions, PolicyAccess, LearnsInRanks, ConfigChecks):
         filters_.set_state(self.filters, checkpoint["filters"])
         for name, stream in self.streams.items():
             rng.set_generator_state(stream, checkpoint["streams"][name])
+        for name, part in self.parts.items():
+            part.set_state(checkpoint[name])
         self.progress.set_state(checkpoint["progress"])
         self.inexact = str(checkpoint.get("inexact", ""))
         if checkpoint["workers"] is None:
@@ -255,11 +376,6 @@ class Trainer(ComputesActions, PolicyAccess, LearnsInRanks, ConfigChecks):
 
     # ---- what callers use --------------------------------------------------------------------
 
-    @property
-    def raw_user_config(self) -> dict[str, Any]:
-        """The settings as they were given, without defaults; a copy."""
-        return copy.deepcopy(dict(self._given))
-
     def remembers(self) -> dict[str, Any]:
         """How exactly the environment comes back: it is measured once for all trials of a sweep."""
         return self._remembered
@@ -279,6 +395,200 @@ class Trainer(ComputesActions, PolicyAccess, LearnsInRanks, ConfigChecks):
         """
         return self.progress.collect(selected_workers)
 
+    def set_global_vars(self, global_vars: Mapping[str, Any]) -> None:
+        """Tell the policy, all that acts with it and all workers, for example the ``timestep``."""
+        self.policy.on_global_var_update(global_vars)
+        self.inference.actor.on_global_var_update(global_vars)
+        self.workers.set_global_vars(global_vars)
+
+    # ---- evaluation --------------------------------------------------------------------------
+
+    @property
+    def videos(self) -> str:
+        """The folder of the trial's videos; it need not be there."""
+        return str(Path(self.logdir) / FOLDER)
+
+    def evaluate(self) -> dict[str, Any]:
+        """Play `evaluation_num_episodes` fresh episodes; see `PeriodicEvaluation.evaluate`."""
+        return self.evaluation.evaluate(self.iteration + 1, self.progress.timesteps)
+
+    def _evaluated(self, iteration: int) -> dict[str, Any]:
+        """What `_evaluate` returns, checked; the global streams are left as they were.
+
+        Args:
+            iteration: that this evaluation ends; 0: the one at the start.
+        """
+        streams = rng.capture_global()
+        self._before_evaluate()
+        evaluated: object = self._evaluate()
+        rng.restore_global(streams)
+        if not isinstance(evaluated, dict):
+            raise TrainableError(
+                f"{type(self).__name__}._evaluate() returned {shorten(evaluated)}; "
+                f"expected a dict to add to the result"
+            )
+        self.evaluation.record(iteration, self.progress.timesteps, self.videos)
+        return evaluated
+
+    def _evaluation_at_start(self) -> dict[str, Any]:
+        """The untrained policy's numbers, in the first result; a restored one has them behind it.
+
+        So an evaluation that cannot work fails before anything is trained.
+        """
+        if self.iteration or self.settings.evaluation.evaluation_interval is None:
+            return {}
+        return {f"{name}_at_start": value for name, value in self._evaluated(0).items()}
+
+    # ---- actions -----------------------------------------------------------------------------
+
+    def compute_action(
+        self,
+        obs: Any,
+        state: Sequence[NDArray[Any]] | None = None,
+        prev_action: Any = None,
+        prev_reward: float | None = None,
+        info: Mapping[str, Any] | None = None,
+        policy_id: str = DEFAULT_POLICY_ID,
+        full_fetch: bool = False,
+        explore: bool = False,
+    ) -> Any:
+        """The action for one raw observation, both as the environment knows them.
+
+        The observation is preprocessed and filtered (without update), the action mapped back.
+        Training is not disturbed: what is drawn comes from a stream of its own.
+
+        Args:
+            obs: as the environment gives it: an array, a number, a tuple, a dict.
+            state: what the last answer gave for this episode; None: as an episode begins.
+            prev_action: not read by this policy.
+            prev_reward: not read by this policy.
+            info: not read by this policy.
+            policy_id: ``default_policy``.
+            full_fetch: also tell how the action was chosen.
+            explore: draw it; otherwise it is the most probable one.
+
+        Returns:
+            The action; with a state or `full_fetch` (action, state, fetches), where fetches are
+            ``logp`` and ``value``, and the state is for the next observation.
+
+        Raises:
+            ConfigError: no such policy.
+            ValueError: a state that is not this policy's.
+        """
+        require_policy(policy_id)
+        stream = self.streams["compute_action"] if explore else None
+        given = self.get_initial_state() if state is None else state
+        memory = self.inference.join_state(given)
+        action, following, fetches = self.inference.answer(obs, memory, stream)
+        if state is None and not full_fetch:
+            return action
+        return action, self.inference.split_state(following), fetches
+
+    def get_initial_state(self) -> list[NDArray[Any]]:
+        """With which an episode begins: of an LSTM outputs and cells (U,); [] without one."""
+        return self.inference.split_state(self.inference.initial_memory())
+
+    # ---- weights and gradients -----------------------------------------------------------------
+
+    def get_policy(self, policy_id: str = DEFAULT_POLICY_ID) -> TorchPolicy | None:
+        """The policy with this name; None if there is none."""
+        return self.policy if policy_id == DEFAULT_POLICY_ID else None
+
+    def get_weights(self, policies: Sequence[str] | None = None) -> dict[str, Weights]:
+        """Policy → weights, copied; of these policies or of all."""
+        for pid in policies or ():
+            require_policy(pid)
+        wanted = policies is None or DEFAULT_POLICY_ID in policies
+        return {DEFAULT_POLICY_ID: self.policy.model.weights()} if wanted else {}
+
+    def set_weights(self, weights: Mapping[str, Weights]) -> None:
+        """Adopt policy → weights, here and in every worker; the optimiser's moments stay.
+
+        Raises:
+            ConfigError: other names or shapes than this policy's, or NaN; nothing is changed.
+        """
+        for pid, one in weights.items():
+            require_policy(pid)
+            if problem := policy_files.misfit(one, self.policy.model.weights()):
+                raise ConfigError(f"weights.{pid}", sorted(one), "this policy's weights", problem)
+            self.policy.model.load_weights(one)
+        self.broadcast()
+
+    def compute_gradients(
+        self, batch: TrainBatch
+    ) -> tuple[dict[str, NDArray[Any]], dict[str, float]]:
+        """Parameter → gradient of the loss of B rows, and the loss's parts and ``batch_count``."""
+        loss, parts = self.loss(self._tensors(batch))
+        return self.policy.compute_gradients(loss), {**parts, "batch_count": len(batch)}
+
+    def apply_gradients(self, gradients: Mapping[str, NDArray[Any]]) -> float:
+        """One step of the optimiser, here and in every worker; returns the gradient's norm."""
+        norm = self.policy.apply_gradients(gradients, *self.gradient_step())
+        self.broadcast()
+        return norm
+
+    def learn_on_batch(self, batch: TrainBatch) -> dict[str, dict[str, float]]:
+        """One gradient step on B rows; policy → the loss's parts and ``batch_count``."""
+        loss, parts = self.loss(self._tensors(batch))
+        norm = self.policy.minimise(loss, *self.gradient_step())
+        self.broadcast()
+        info = {**parts, "batch_count": len(batch), "grad_norm": norm}
+        return {DEFAULT_POLICY_ID: info}
+
+    def broadcast(self) -> None:
+        """Give the weights and the filters to all workers."""
+        self._synchronise([])
+
+    # ---- files -------------------------------------------------------------------------------
+
+    def export_policy_model(self, export_dir: str, policy_id: str = DEFAULT_POLICY_ID) -> str:
+        """``policy.onnx``, checked on observations that this trainer really saw; its path."""
+        require_policy(policy_id)
+        return self._export_model(["onnx"], export_dir)["onnx"]
+
+    def export_policy_checkpoint(
+        self,
+        export_dir: str,
+        filename_prefix: str = "model",
+        policy_id: str = DEFAULT_POLICY_ID,
+    ) -> str:
+        """The weights, without filters, as ``{prefix}.safetensors``; its path."""
+        require_policy(policy_id)
+        path = Path(export_dir) / f"{filename_prefix}{policy_files.SUFFIX}"
+        return policy_files.save_weights(self.policy.model.weights(), path)
+
+    def import_policy_weights(self, path: str | Path, policy_id: str = DEFAULT_POLICY_ID) -> None:
+        """Adopt weights that `export_policy_checkpoint`, or another program, wrote.
+
+        Raises:
+            CheckpointError: no such weights in the file; nothing is changed.
+        """
+        require_policy(policy_id)
+        found = policy_files.read_weights(path, self.policy.model.weights())
+        self.set_weights({policy_id: found})
+
+    def describe_model(self) -> dict[str, Any]:
+        """What the exported model takes and gives: plain data for its card."""
+        return export.describe(self._policy_parts())
+
+    def _export_model(self, export_formats: Sequence[str], export_dir: str) -> dict[str, str]:
+        """``onnx``: one file; ``model``: it in a folder of its own; ``checkpoint``: the weights."""
+        parts = self._policy_parts()
+        return policy_files.export_formats(parts, self.recent, export_formats, Path(export_dir))
+
+    def _policy_parts(self) -> export.PolicyParts:
+        return export.PolicyParts(
+            policy=self.policy,
+            observation_filter=self.filters["observation"],
+            spaces=self.spaces,
+            clip_actions=self.settings.sampling.clip_actions,
+            inference=self.inference,
+        )
+
+    def _tensors(self, batch: TrainBatch) -> dict[str, Tensor]:
+        device = self.policy.device
+        return {name: torch.from_numpy(c).to(device) for name, c in batch.columns().items()}
+
     # ---- inside ------------------------------------------------------------------------------
 
     def _settle(self, chosen: Mapping[str, Any]) -> None:
@@ -292,33 +602,39 @@ class Trainer(ComputesActions, PolicyAccess, LearnsInRanks, ConfigChecks):
         """Setting that may be ``auto`` → its value, as a checkpoint keeps it."""
         return {key: self.config[key] for key in self.before_auto}
 
-    def _complete(self, result: dict[str, Any], elapsed: float) -> dict[str, Any]:
-        completed = super()._complete({"config": self._given, **result}, elapsed)
-        self.reporter.train_result(self, completed)
-        return completed
-
-    def _round(self, timers: dict[str, float]) -> dict[str, float]:
-        """Sample, learn, synchronise, count; returns the learner's statistics."""
-        samples, learner = self._sample_and_learn(timers)
-        with timed(timers, "synch_time_ms"):
+    def end_round(self, samples: Sequence[Sample]) -> None:
+        """Synchronise with the workers, and count what they sampled: the end of a round."""
+        with timed(self.timers, "synch_time_ms"):
             self._synchronise(samples)
         for one in samples:
             self.progress.count(one.index, one.count, one.episodes, one.perf)
             self.progress.late += one.late
-        return learner
 
-    def _sample_and_learn(
-        self, timers: dict[str, float]
-    ) -> tuple[Sequence[Sample], dict[str, float]]:
-        if isinstance(self.workers, RankGroup):
-            return self._learn_in_ranks(self.workers, timers)
-        with timed(timers, "sample_time_ms"):
-            samples = self.workers.sample()
-        self.reporter.sampled(samples)
-        with timed(timers, "learn_time_ms"):
-            learner = self.learn([fragment for one in samples for fragment in one.fragments])
-        self.reporter.learnt(self.policy, learner)
-        return samples, learner
+    def worker_spec(self) -> WorkerSpec:
+        """What workers are made from."""
+        settings = self.settings
+        return WorkerSpec(
+            seed=self.seed,
+            index=0,
+            num_workers=settings.workers.num_workers,
+            environment=self.environment,
+            envs=settings.envs,
+            sampling=settings.sampling,
+            filters=settings.filters,
+            make_actor=self.policy.make_actor,
+            gamma=settings.gamma,
+            steps=-(-settings.batch_size // max(1, settings.workers.num_workers)),
+            resources=settings.resources,
+            perf=settings.perf,
+            logs=settings.logs,
+            calls=self.reporter.calls,
+            filming=RecordingPlan(settings.rendering, self.videos, self.fps) if self.fps else None,
+        )
+
+    def _complete(self, result: dict[str, Any], elapsed: float) -> dict[str, Any]:
+        completed = super()._complete({"config": self._given, **result}, elapsed)
+        self.reporter.train_result(self, completed)
+        return completed
 
     def _take_level(self) -> None:
         """Promise what the checkpoint's trainer had measured, should it be something else."""
@@ -335,27 +651,6 @@ class Trainer(ComputesActions, PolicyAccess, LearnsInRanks, ConfigChecks):
         self.environment, self.level = made, level
         self.workers = self._make_workers(self.seed)
 
-    def _worker_spec(self) -> WorkerSpec:
-        settings = self.settings
-        return WorkerSpec(
-            seed=self.seed,
-            index=0,
-            num_workers=settings.workers.num_workers,
-            environment=self.environment,
-            envs=settings.envs,
-            sampling=settings.sampling,
-            filters=settings.filters,
-            architecture=self.architecture,
-            gamma=settings.gamma,
-            steps=-(-settings.batch_size // max(1, settings.workers.num_workers)),
-            resources=settings.resources,
-            perf=settings.perf,
-            logs=settings.logs,
-            calls=self.reporter.calls,
-            learner=self.learner_spec() if settings.workers.data_parallel else None,
-            filming=RecordingPlan(settings.rendering, self.videos, self.fps) if self.fps else None,
-        )
-
     @staticmethod
     def _say_batch_size(settings: TrainerConfig) -> None:
         if settings.rounded:
@@ -368,12 +663,9 @@ class Trainer(ComputesActions, PolicyAccess, LearnsInRanks, ConfigChecks):
                 settings.sampling.rollout_fragment_length,
             )
 
-    def _end_workers(self) -> None:
-        self.workers.close()  # they may have been made anew
-
     def _make_workers(self, seed: int) -> WorkerSet:
         of = self.settings
-        spec = replace(self._worker_spec(), seed=seed)
+        spec = replace(self.worker_spec(), seed=seed)
         return make_workers(spec, of.workers, of.recovery, of.metrics)
 
     def _collect_anew(self) -> None:
@@ -386,19 +678,6 @@ class Trainer(ComputesActions, PolicyAccess, LearnsInRanks, ConfigChecks):
             known = filters_.get_state(self.filters)
             states = self.workers.get_state()
             self.workers.set_state([{**state, "filters": known} for state in states])
-
-    @classmethod
-    def _defines(cls, name: str) -> bool:
-        above = cls.mro()[: cls.mro().index(Trainer)]
-        return any(name in vars(one) for one in above)
-
-    def _tell_global_vars(self, global_vars: Mapping[str, Any]) -> None:
-        self.policy.on_global_var_update(global_vars)
-        self.workers.set_global_vars(global_vars)
-
-    def broadcast(self) -> None:
-        """Give the weights and the filters to all workers."""
-        self._synchronise([])
 
     def _synchronise(self, samples: Sequence[Sample]) -> None:
         """Merge what the workers' filters saw, in worker order; give all of them the result."""

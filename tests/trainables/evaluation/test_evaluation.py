@@ -23,6 +23,7 @@ from trainables.evaluation.play import play
 from trainables.rollout.worker_spec import WorkerSpec
 from trainables.trainable import TrialContext
 from trainables.trainer.config import default_config
+from trainables.trainer.evaluation import evaluation_plan
 
 HERE = "tests.support.environments"
 CALLBACKS = "tests.support.callbacks"
@@ -102,11 +103,11 @@ def test_T15_a_child_that_died_is_replaced_and_its_episodes_are_played_again(
     config = {"evaluation_num_workers": 2, "evaluation_num_episodes": 5}
     trainer, alone = make(config), make()
     first = trainer.evaluate()
-    pids = trainer.evaluators.pids()
+    pids = trainer.evaluation.workers.pids()
     os.kill(pids[1], signal.SIGKILL)
     assert trainer.evaluate() == first
     assert "evaluation worker 1" in caplog.text
-    replaced = trainer.evaluators.pids()
+    replaced = trainer.evaluation.workers.pids()
     assert (replaced[0] == pids[0], replaced[1] == pids[1]) == (True, False)
     processes = [psutil.Process(pid) for pid in replaced]
     trainer.stop()
@@ -126,7 +127,7 @@ def test_T16_after_a_failure_nothing_of_that_evaluation_leaks_into_the_next() ->
     for _ in range(2):
         with pytest.raises(NotFiniteError, match="evaluation episode"):
             trainer.evaluate()
-        assert trainer.evaluators.pids() == []
+        assert trainer.evaluation.workers.pids() == []
     trainer.stop()
 
 
@@ -286,7 +287,7 @@ def test_T16_E4_an_episode_whose_environment_fails_is_played_anew_wherever_it_is
 @pytest.mark.parametrize("how", ["hangs", "dies"])
 def test_E4_environments_of_an_evaluation_are_cut_off_in_processes_of_their_own(how: str) -> None:
     trainer = make({**FAULTY, "num_envs_per_worker": 2, "train_batch_size": None})
-    plan = trainer.evaluation_plan(trainer.settings)
+    plan = evaluation_plan(trainer.settings)
     here = play(trainer.inference, plan, 5, range(2))
     assert sum(one.faults for one in here) == 1
     own = {"remote_worker_envs": True, "env_step_timeout_s": 1.0}
@@ -325,7 +326,7 @@ def test_T16_what_closing_raises_hides_no_failure_and_hinders_no_restart(
 ) -> None:
     env = {"env": f"{__name__}:RaisesAgainWhenClosed", "env_config": {"what": ""}}
     trainer = make({**FAULTY, **env, "restart_failed_sub_environments": restarts})
-    plan = trainer.evaluation_plan(trainer.settings)
+    plan = evaluation_plan(trainer.settings)
     monkeypatch.setattr(RaisesAgainWhenClosed, "failed", False)
     before = rng.capture_global()
     if restarts:
@@ -515,7 +516,7 @@ def lengths(config: dict[str, Any], **override: Any) -> list[float]:
 def of_plan(**override: Any) -> Any:
     trainer = make({"evaluation_config": override})
     trainer.stop()
-    return trainer.evaluation_plan(trainer.settings)
+    return evaluation_plan(trainer.settings)
 
 
 def read_env() -> None:

@@ -8,9 +8,7 @@ import pytest
 import torch
 
 from tests.support.trainers import make
-from trainables.errors import ConfigError, NotFiniteError
-from trainables.policies.onnx import graph
-from trainables.policies.onnx.export import ExportError
+from trainables.errors import ConfigError, ExportError, NotFiniteError
 
 HERE = "tests.support.environments"
 
@@ -108,9 +106,7 @@ def test_a_graph_that_disagrees_is_refused_and_nothing_is_written(
 ) -> None:
     trainer, other = make(), make(seed=8)
     trainer.train()
-    parts = other._policy_parts()
-    wrong = graph.build(parts.model, parts.observation_filter, parts.spaces, parts.clip_actions)
-    monkeypatch.setattr(graph, "build", lambda *parts: wrong)
+    monkeypatch.setattr(trainer.policy, "onnx_graph", other.policy.onnx_graph)
     with pytest.raises(ExportError, match="differs from the trained one by"):
         trainer.export_model("onnx", tmp_path)
     assert list(tmp_path.iterdir()) == []

@@ -15,11 +15,11 @@ from trainables.algorithms.ppo import PPO, Config
 from trainables.core.settings import parse
 from trainables.envs.exactness import measuring
 from trainables.envs.vector.base import Step
-from trainables.errors import ConfigError
+from trainables.errors import ConfigError, ExportError
 from trainables.learners.sequences import SequenceBatch
 from trainables.learners.sgd import shuffled
 from trainables.policies.networks import replay_of
-from trainables.policies.onnx.export import ExportError, check
+from trainables.policies.onnx.export import check
 from trainables.rollout.batch import Fragment
 from trainables.rollout.worker_set import LocalWorkers
 

@@ -18,7 +18,7 @@ def test_B3_observations_are_compressed_as_a_whole_or_row_by_row(bulk: bool, fra
     assert [len(one.frames) for one in packed.observations] == [frames]
     assert packed.sample.fragments[0].observations.size == 0
     expanded = unpack(packed)
-    assert differences(vars(expanded.fragments[0]), vars(sample.fragments[0])) == []
+    assert differences(expanded.fragments[0].arrays, sample.fragments[0].arrays) == []
     assert expanded.fragments[0].observations.flags.writeable
     trainer.stop()
 

@@ -20,7 +20,7 @@ from trainables.learners.schedules import learning_rate
 from trainables.learners.sgd import TorchLearner, shuffled
 from trainables.policies import filters as filters_
 from trainables.policies.filters import make_filters
-from trainables.rollout.batch import Fragment, TrainBatch
+from trainables.rollout.batch import TrainBatch
 from trainables.rollout.ranks.group import RankGroup
 from trainables.rollout.ranks.process_group import (
     find_free_port,
@@ -108,7 +108,7 @@ def test_B9_what_two_ranks_learn_is_what_one_process_learns(disturbed: Runs) -> 
 def learn_in_one_process(trainer: PPO, rounds: int) -> tuple[dict[str, Any], dict[str, float]]:
     """The same samples, the union of both ranks' minibatches; nothing is exchanged."""
     settings, policy = trainer.settings, _policy(trainer)
-    spec = replace(trainer._worker_spec(), learner=None)
+    spec = replace(trainer.worker_spec(), learner=None)
     workers = [RolloutWorker(replace(spec, index=i)) for i in range(2)]
     streams = [rng.generator(trainer.seed, "minibatch", i) for i in range(2)]
     filters = make_filters(settings.filters, trainer.spaces.observation_shape)
@@ -225,7 +225,7 @@ def test_B10_a_restored_group_goes_on_until_a_rank_dies(resumed: Runs) -> None:
 def alone() -> Iterator[Rank]:
     """A rank in this process, the only one of its group."""
     trainer = make({"train_batch_size": None})
-    rank = Rank(replace(trainer._worker_spec(), learner=trainer.learner_spec()))
+    rank = Rank(replace(trainer.worker_spec(), learner=trainer.learner_spec()))
     rank.sync(trainer.policy.model.weights(), filters_.synchronise(trainer.filters, []))
     yield rank
     rank.close()
@@ -278,12 +278,9 @@ class LearnsAlone(Trainer):
 
     config_class = PPO.config_class
 
-    def learn(self, fragments: list[Fragment]) -> dict[str, float]:
-        return {}
-
 
 def test_B10_an_algorithm_that_says_nothing_of_ranks_is_refused_by_its_name() -> None:
-    words = r"data_parallel: True is not allowed; .*LearnsAlone defines no learner_spec\(\)"
+    words = r"data_parallel: True is not allowed; .*LearnsAlone does not learn in ranks"
     with pytest.raises(ConfigError, match=words):
         LearnsAlone.check_config({"env": "CartPole-v1", "num_workers": 2, "data_parallel": True})
 

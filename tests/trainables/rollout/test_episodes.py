@@ -113,7 +113,7 @@ def test_P15_advantages_of_each_episode_are_those_of_the_episode_alone() -> None
     parts = episodes_in(fragment)
     assert len(parts) > 1
     for part in parts:
-        alone = {name: column[part] for name, column in vars(fragment).items()}
+        alone = {name: column[part] for name, column in fragment.arrays.items()}
         following = next_values(
             alone["values"], np.zeros(1), alone["final_values"], alone["truncated"]
         )

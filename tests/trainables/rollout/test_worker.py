@@ -68,7 +68,7 @@ def test_W20_a_worker_made_from_the_creation_args_of_another_is_alike(
     for one in (worker, twin):
         one.sync(weights, filters)
     first, second = worker.sample(), twin.sample()
-    assert differences(vars(first.fragments[0]), vars(second.fragments[0])) == []
+    assert differences(first.fragments[0].arrays, second.fragments[0].arrays) == []
     twin.close()
 
 
@@ -87,7 +87,7 @@ def test_B4_a_fake_sampler_gives_the_first_batch_for_ever_and_the_metrics_say_so
     learn = trainer.learn
 
     def watching(fragments: Any) -> dict[str, float]:
-        seen.append(b"".join(column.tobytes() for column in vars(fragments[0]).values()))
+        seen.append(b"".join(column.tobytes() for column in fragments[0].arrays.values()))
         return learn(fragments)
 
     trainer.learn = watching  # type: ignore[method-assign]  # to see what is learnt from

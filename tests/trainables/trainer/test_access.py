@@ -80,9 +80,9 @@ def test_T20_a_missing_piece_is_named() -> None:
     class NoLearner(Trainer):
         config_class = Config
 
-    with pytest.raises(NotImplementedError, match="must define config_class and learn"):
+    with pytest.raises(NotImplementedError, match="config_class, make_policy, training_step"):
         Nothing(SMALL)
-    with pytest.raises(NotImplementedError, match="must define learn"):
+    with pytest.raises(NotImplementedError, match="must define make_policy, training_step"):
         NoLearner(SMALL)
 
 

@@ -89,8 +89,7 @@ class RemoteVectorEnv(SeparateVectorEnv):
         self._ends.count(ready)
         waiting = np.ones(self.count, dtype=np.bool_)
         waiting[ready] = False
-        heard = [_heard(self._remote[env_index]) for env_index in ready]
-        return np.array(ready), self._stepped(ready, heard, waiting)
+        return np.array(ready), self._stepped(ready, self._heard(ready), waiting)
 
     def _ready(self) -> list[int]:
         """Environments whose environments have answered, died or run out of time."""
@@ -111,15 +110,22 @@ class RemoteVectorEnv(SeparateVectorEnv):
                 break
         return sorted(ready)
 
-    def _outcomes(self, actions: Iterable[Any]) -> Iterable[Outcome | Exception]:
+    def step(self, actions: Any) -> Step:
+        """One step of every environment."""
+        self._ends.count()
         for slot, action in zip(self._remote, actions, strict=True):
             slot.send_step(action)
-        # All are heard before one of them is acted on: no answer is left for the next request.
-        return [_heard(slot) for slot in self._remote]
+        return self._stepped(range(self.count), self._heard(range(self.count)))
 
-
-def _heard(slot: RemoteEnvSlot) -> Outcome | Exception:
-    try:
-        return slot.receive_step()
-    except (Fault, EnvContractError) as error:
-        return error
+    def _heard(self, envs: Iterable[int]) -> list[Outcome | Exception]:
+        """All answers, before one of them is acted on: none is left for the next request."""
+        heard: list[Outcome | Exception] = []
+        for env_index in envs:
+            try:
+                outcome = self._remote[env_index].receive_step()
+            except (Fault, EnvContractError) as error:
+                heard.append(error)
+            else:
+                self._rows.put(env_index, outcome[0])
+                heard.append(outcome)
+        return heard

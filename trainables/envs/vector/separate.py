@@ -78,8 +78,7 @@ class SeparateVectorEnv:
 
     def step(self, actions: Any) -> Step:
         """One step of every environment."""
-        self._ends.count()
-        return self._stepped(range(self.count), self._outcomes(actions))
+        raise NotImplementedError
 
     def _stepped(
         self,
@@ -87,7 +86,7 @@ class SeparateVectorEnv:
         outcomes: Iterable[Outcome | Exception],
         waiting: NDArray[np.bool_] | None = None,
     ) -> Step:
-        """The steps of these environments, which are counted; the others wait."""
+        """The steps of these environments, which are counted and in rows; the others wait."""
         rewards = np.zeros(self.count)
         terminated = np.zeros(self.count, dtype=np.bool_)
         truncated = np.zeros(self.count, dtype=np.bool_)
@@ -95,18 +94,16 @@ class SeparateVectorEnv:
         infos: dict[int, Mapping[str, Any]] = {}
         faults: dict[int, Exception] = {}
         cut = self._ends.cut()
-        put = self._rows.put
         for env_index, outcome in zip(envs, outcomes, strict=True):
             if isinstance(outcome, Exception):
                 faults[env_index] = outcome
                 continue
-            observation, rewards[env_index], terminal, short, info = outcome
+            _, rewards[env_index], terminal, short, info = outcome
             if info:
                 infos[env_index] = info
             if terminal or short or (cut is not None and cut[env_index]):
                 terminated[env_index], truncated[env_index] = terminal, short or not terminal
-                final_observations[env_index] = _copied(observation)
-            put(env_index, observation)
+                final_observations[env_index] = self._rows.copied(env_index)
         flags = (terminated, truncated)
         step = Step(
             self._rows.together(),
@@ -161,10 +158,6 @@ class SeparateVectorEnv:
         """Let go of the environments."""
         for slot in self._slots:
             slot.close()
-
-    def _outcomes(self, actions: Iterable[Any]) -> Iterable[Outcome | Exception]:
-        """Of each environment in turn, what its step gave or raised."""
-        raise NotImplementedError
 
     def _begin_next(
         self, step: Step, final_observations: Mapping[int, Any], faults: dict[int, Exception]
@@ -236,16 +229,16 @@ class _Rows:
         )
         """Takes the observation of an environment."""
 
+    def copied(self, env_index: int) -> Any:
+        """The observation of one environment, as it is now."""
+        one = self._array[env_index] if self._plain else self._each[env_index]
+        return np.array(one) if isinstance(one, np.ndarray) else one
+
     def together(self) -> Any:
         """All of them; an array (N, *O) for plain spaces."""
         if self._plain:
             return self._array
         return concatenate(self._space, self._each, self._array)
-
-
-def _copied(observation: Any) -> Any:
-    """Some environments give the same array again, with other numbers in it."""
-    return np.array(observation) if isinstance(observation, np.ndarray) else observation
 
 
 # -------------------------------------------------------------------------------------------------
@@ -281,10 +274,16 @@ class InProcessVectorEnv(SeparateVectorEnv):
         """The environments."""
         return [slot.env for slot in self._local]
 
-    def _outcomes(self, actions: Iterable[Any]) -> Iterable[Outcome | Exception]:
+    def step(self, actions: Any) -> Step:
+        """One step of every environment."""
+        self._ends.count()
+        outcomes: list[Outcome | Exception] = []
         for slot, action in zip(self._local, actions, strict=True):
             try:
-                outcome: Outcome | Exception = slot.step(action)
+                outcome = slot.contract.step(slot.env.step(action))
             except Exception as error:  # noqa: BLE001 an environment may raise anything
-                outcome = error
-            yield outcome
+                outcomes.append(error)
+            else:  # at once: some environments give the same array again, with other numbers in it
+                self._rows.put(len(outcomes), outcome[0])
+                outcomes.append(outcome)
+        return self._stepped(range(self.count), outcomes)

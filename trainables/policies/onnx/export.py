@@ -24,11 +24,11 @@ from trainables.envs.make import EnvSpaces
 from trainables.envs.spaces.actions import ActionLayout, unflattener
 from trainables.envs.spaces.leaves import leaf_values, named_leaves
 from trainables.envs.spaces.observations import make_preprocessor
-from trainables.errors import NotFiniteError, TrainableError
+from trainables.errors import ExportError, NotFiniteError
 from trainables.policies.distributions import NO_CHOICE, choice_grid
 from trainables.policies.filters import Filter, MeanStdFilter
 from trainables.policies.inference import InferencePolicy
-from trainables.policies.networks import ActorCritic
+from trainables.policies.torch_policy import TorchPolicy
 
 Array = NDArray[Any]
 FILE_NAME = "policy.onnx"
@@ -41,16 +41,12 @@ STATES_OUT = ("state_out_0", "state_out_1")
 class PolicyParts:
     """What an exported policy is made from."""
 
-    model: ActorCritic
+    policy: TorchPolicy
     observation_filter: Filter
     spaces: EnvSpaces
     clip_actions: bool
     inference: InferencePolicy
     """The trainer's own way of acting, which the file is compared with."""
-
-
-class ExportError(TrainableError):
-    """The exported policy does not do what the trained one does."""
 
 
 def export(parts: PolicyParts, recent: Array, folder: Path) -> Path:
@@ -63,18 +59,15 @@ def export(parts: PolicyParts, recent: Array, folder: Path) -> Path:
 
     Raises:
         NotFiniteError: NaN or infinity in the weights or the filter.
-        ExportError: onnxruntime gives other numbers or other greedy actions.
+        ExportError: the policy writes no graph, or onnxruntime gives other numbers or other greedy
+            actions.
     """
-    # Loaded only to export: training needs neither onnx nor an inference engine.
-    from trainables.policies.onnx import graph
-
     _require_finite(parts)
     folder.mkdir(parents=True, exist_ok=True)
     temporary = folder / f".tmp-{os.getpid()}-{FILE_NAME}"
     try:
-        temporary.write_bytes(
-            graph.build(parts.model, parts.observation_filter, parts.spaces, parts.clip_actions)
-        )
+        graph = parts.policy.onnx_graph(parts.observation_filter, parts.spaces, parts.clip_actions)
+        temporary.write_bytes(graph)
         if not len(recent):
             seen = parts.spaces
             recent = np.zeros((1, *seen.observation_shape), dtype=seen.observation_dtype)
@@ -121,7 +114,7 @@ def describe(parts: PolicyParts) -> dict[str, Any]:
     from trainables.policies.onnx import graph
 
     taken, layout = parts.spaces.action, parts.spaces.layout
-    units = parts.model.architecture.lstm
+    units = parts.inference.actor.memory_size // 2
     state = {"shape": ["batch", units], "dtype": "float32"}
     given = named_leaves(parts.spaces.raw, "observation").items()
     return {
@@ -143,7 +136,7 @@ def describe(parts: PolicyParts) -> dict[str, Any]:
         },
         "action_space": _describe_space(taken),
         "observation_filter": _describe_filter(parts.observation_filter),
-        "parameters": sum(p.numel() for p in parts.model.parameters()),
+        "parameters": sum(p.numel() for p in parts.policy.model.parameters()),
     }
 
 
@@ -202,7 +195,7 @@ def _clear(layout: ActionLayout, head: Array) -> NDArray[np.bool_]:
 def _compare_actions(
     parts: PolicyParts, sent: Array, outputs: Mapping[str, Array], clear: NDArray[np.bool_]
 ) -> None:
-    taken = parts.spaces.action
+    taken, layout = parts.spaces.action, parts.spaces.layout
     unflatten = unflattener(taken)
     rows = [leaf_values(taken, unflatten(row)) for row in sent]
     for i, name in enumerate(named_leaves(taken, "action")):
@@ -216,7 +209,7 @@ def _compare_actions(
 
 
 def _require_finite(parts: PolicyParts) -> None:
-    arrays: Mapping[str, Array] = parts.model.weights()
+    arrays: Mapping[str, Array] = parts.policy.model.weights()
     if isinstance(parts.observation_filter, MeanStdFilter):
         mean, std = parts.observation_filter.mean, parts.observation_filter.std
         arrays = {**arrays, "filter mean": mean, "filter deviation": std}

@@ -100,7 +100,7 @@ class Rank(RolloutWorker):
             WorkerError: the batch has another size; the ranks' steps would not fit together.
         """
         self.latest = sample = self.sample()
-        size = sum(fragment.logp.size for fragment in sample.fragments)
+        size = sum(fragment.valid.size for fragment in sample.fragments)
         if size != expected_batch_size:
             raise WorkerError(
                 f"batch sizes are out of step between workers: worker {self.spec.index} "

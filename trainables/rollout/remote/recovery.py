@@ -205,7 +205,7 @@ def checked(sample: Any, spec: WorkerSpec) -> Sample:
     where = f"rollout worker {spec.index} returned garbage instead of a sample"
     if not isinstance(sample, Sample):
         raise WorkerError(f"{where}: a {type(sample).__name__}")
-    steps = sum(fragment.logp.size for fragment in sample.fragments)
+    steps = sum(fragment.valid.size for fragment in sample.fragments)
     complete = spec.sampling.batch_mode == "complete_episodes"
     if steps < spec.steps or (steps > spec.steps and not complete):
         least = "at least " if complete else ""
@@ -214,8 +214,8 @@ def checked(sample: Any, spec: WorkerSpec) -> Sample:
             f"{least}{spec.steps}"
         )
     for fragment in sample.fragments:
-        expected = (len(fragment.logp), 1) if complete else _fragment_shape(spec)
-        columns = {name: c.shape[:2] for name, c in vars(fragment).items() if name != "last_values"}
+        expected = (len(fragment.valid), 1) if complete else _fragment_shape(spec)
+        columns = {name: column.shape[:2] for name, column in fragment.columns.items()}
         wrong = {name: shape for name, shape in columns.items() if shape != expected}
         if wrong:
             raise WorkerError(f"{where}: shapes {wrong}, expected {expected}")

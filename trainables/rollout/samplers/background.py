@@ -10,13 +10,11 @@ import threading
 from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import fields
 from functools import partial
 
 import numpy as np
 
 from trainables.errors import WorkerError
-from trainables.rollout.batch import Fragment
 from trainables.rollout.metrics import RolloutMetrics
 from trainables.rollout.samplers.fragments import Collected, Sampler
 
@@ -194,7 +192,7 @@ class AsyncSampler:
     def _keep(self, collected: Collected) -> None:
         self._rest_until(lambda: len(self._results) < RESULTS)
         # The sampler writes into the same arrays again.
-        own = [_copy(fragment) for fragment in collected.fragments]
+        own = [fragment.copy() for fragment in collected.fragments]
         self._results.append(collected._replace(fragments=own, episodes=[]))
         self._episodes += collected.episodes
 
@@ -225,10 +223,6 @@ class AsyncSampler:
 
     def _rests_or_ended(self) -> bool:
         return self._rests or not self.alive
-
-
-def _copy(fragment: Fragment) -> Fragment:
-    return Fragment(**{one.name: getattr(fragment, one.name).copy() for one in fields(fragment)})
 
 
 # -------------------------------------------------------------------------------------------------

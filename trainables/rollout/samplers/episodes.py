@@ -8,21 +8,18 @@ environments, D features.
 
 import logging
 from collections.abc import Mapping
-from dataclasses import fields
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from trainables.envs.make import EnvSpaces
-from trainables.rollout.batch import Fragment
+from trainables.rollout.batch import Fragment, as_plain
 from trainables.rollout.episode import Episode, Trajectory
 from trainables.rollout.metrics import RolloutMetrics
-from trainables.rollout.samplers.fragments import Collected, Sampler, allocate
+from trainables.rollout.samplers.fragments import Collected, Sampler
 
 Array = NDArray[Any]
-#: What every row has; ``last_values`` is made when rows are gathered.
-COLUMNS = tuple(field.name for field in fields(Fragment) if field.name != "last_values")
 #: Steps of one unfinished episode from which on somebody should hear of it.
 MANY_STEPS = 1000
 
@@ -59,7 +56,7 @@ class EpisodeSampler(Sampler):
         episodes: list[RolloutMetrics] = []
         steps = 0
         while steps < self._steps:
-            if self._next == len(self._rows.logp):
+            if self._next == len(self._rows.valid):
                 self._grow()
             for piece in self._advance(stream, episodes):
                 pieces.append(piece)
@@ -76,20 +73,20 @@ class EpisodeSampler(Sampler):
         """Also ``in_flight``: (N,) ``lengths``, and the rows' columns, one env after another."""
         lengths = self._next - self._begun
         times, envs = self._where(range(len(lengths)), self._begun, lengths)
-        columns = {name: getattr(self._rows, name)[times, envs] for name in COLUMNS}
-        return {**super().get_state(), "in_flight": {"lengths": lengths, "rows": columns}}
+        rows = {n: as_plain(column[times, envs]) for n, column in self._rows.columns.items()}
+        return {**super().get_state(), "in_flight": {"lengths": lengths, "rows": rows}}
 
     def set_state(self, state: Mapping[str, Any]) -> None:
         """Take back what `get_state` gave."""
         super().set_state(state)
         lengths = np.array(state["in_flight"]["lengths"])
         self._next = int(lengths.max())
-        while self._next > len(self._rows.logp):
+        while self._next > len(self._rows.valid):
             self._grow()
         self._begun = self._next - lengths
         times, envs = self._where(range(len(lengths)), self._begun, lengths)
-        for name in COLUMNS:
-            getattr(self._rows, name)[times, envs] = state["in_flight"]["rows"][name]
+        for name, column in self._rows.columns.items():
+            column[times, envs] = state["in_flight"]["rows"][name]
 
     def drop_episode(self, env_index: int, observation: Array) -> None:
         """Forget the running episode of an environment and its rows."""
@@ -99,7 +96,7 @@ class EpisodeSampler(Sampler):
     def _allocate(self, spaces_: EnvSpaces) -> list[Fragment]:
         envs = self.config.num_envs_per_worker
         capacity = 2 * max(self.config.rollout_fragment_length, self._steps // envs)
-        self._rows = allocate((capacity, envs), spaces_, self._filter, self.actor)
+        self._rows = self._new_fragment(capacity, spaces_)
         self._begun = np.zeros(envs, dtype=np.int64)  # rows: of the running episodes
         self._next = 0
         self._warned = False
@@ -120,8 +117,8 @@ class EpisodeSampler(Sampler):
         if goes_on.any():
             # Read by `_gather` alone: the row is not truncated.
             filtered = self._filter(self.observations, update=False)
-            values = self.actor.values(filtered, self.memory)
-            self._rows.final_values[t, goes_on] = values[goes_on]
+            for name, judged in self.actor.judge(filtered, self.memory).items():
+                self._rows.declared[f"final_{name}"][t, goes_on] = judged[goes_on]
         pieces = [
             _Piece(
                 env_index,
@@ -138,9 +135,10 @@ class EpisodeSampler(Sampler):
     def _gathered(self, group: list[_Piece]) -> Fragment:
         envs, starts, stops = np.array([piece[:3] for piece in group]).T
         where = self._where(envs, starts, stops - starts)
-        columns = {name: getattr(self._rows, name)[where][:, None] for name in COLUMNS}
+        columns = {name: column[where][:, None] for name, column in self._rows.columns.items()}
         # Where the last episode ended, what comes after it is not read.
-        return Fragment(**columns, last_values=columns["final_values"][-1:].copy())
+        last = {f"last_{n}": columns[f"final_{n}"][-1:].copy() for n in self.actor.judged}
+        return Fragment.of({**columns, **last})
 
     def _where(self, envs: Any, starts: Array, lengths: Array) -> tuple[Array, Array]:
         """Indices of rows, piece after piece: times and environments."""
@@ -150,8 +148,7 @@ class EpisodeSampler(Sampler):
     def _move_up(self) -> None:
         """Rows of episodes in flight to the buffer's beginning; the others are given away."""
         first, kept = int(self._begun.min()), int(self._next - self._begun.min())
-        for name in COLUMNS:
-            column = getattr(self._rows, name)
+        for column in self._rows.columns.values():
             column[:kept] = column[first : self._next]
         self._begun -= first
         self._next = kept
@@ -159,11 +156,8 @@ class EpisodeSampler(Sampler):
     def _grow(self) -> None:
         """Twice as many ticks."""
         self._warn_of_long_episodes()
-        columns = {n: np.concatenate([c, np.zeros_like(c)]) for n, c in self._columns()}
-        self._rows = Fragment(**columns, last_values=self._rows.last_values)
-
-    def _columns(self) -> list[tuple[str, Array]]:
-        return [(name, getattr(self._rows, name)) for name in COLUMNS]
+        columns = {n: np.concatenate([c, np.zeros_like(c)]) for n, c in self._rows.columns.items()}
+        self._rows = Fragment.of({**columns, **self._rows.last})
 
     def _warn_of_long_episodes(self) -> None:
         lengths = self._next - self._begun

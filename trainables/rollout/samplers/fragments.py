@@ -20,7 +20,7 @@ from trainables.envs.spaces.observations import Rows, require_finite
 from trainables.envs.vector.base import Step, VectorEnv
 from trainables.policies.actor import Acted, Actor
 from trainables.policies.filters import Filter, MeanStdFilter, NoFilter, RewardScaler
-from trainables.rollout.batch import Fragment
+from trainables.rollout.batch import Fragment, requested
 from trainables.rollout.config import SamplingConfig
 from trainables.rollout.episode import EpisodeTracker, Trajectory
 from trainables.rollout.metrics import EpisodesInFlight, RolloutMetrics, without_lost_lives
@@ -50,10 +50,13 @@ class Sampler:
         name: how errors call it, for example ``worker 0``.
         config: how to sample.
         spaces_: of one environment.
-        parts: the environments, the actor and the filters by name; filters are shared with their
-        owner. learning: discount of the return whose deviation scales rewards, and the environment
-        steps
-            that one `sample` has to bring.
+        envs: are stepped.
+        actor: chooses.
+        filters: by name; they are shared with their owner.
+        gamma: discount of the return whose deviation scales rewards.
+        steps: environment steps that one `sample` has to bring.
+        columns: of fragments, beside those that every one has and those that the actor declares.
+        worker: index of the worker, and the number of all.
     """
 
     def __init__(
@@ -61,13 +64,19 @@ class Sampler:
         name: str,
         config: SamplingConfig,
         spaces_: EnvSpaces,
-        parts: tuple[VectorEnv, Actor, Mapping[str, Filter]],
-        learning: tuple[float, int],
+        *,
+        envs: VectorEnv,
+        actor: Actor,
+        filters: Mapping[str, Filter],
+        gamma: float,
+        steps: int,
+        columns: frozenset[str] = frozenset(),
+        worker: tuple[int, int] = (0, 1),
     ) -> None:
-        gamma, self._steps = learning
+        self._steps = steps
         self.name = name
         self.config = config
-        self.envs, self.actor, filters = parts
+        self.envs, self.actor = envs, actor
         self.episodes = EpisodesInFlight(config.num_envs_per_worker)
         self.recent: deque[Array] = deque(maxlen=-(-RECENT_ROWS // config.num_envs_per_worker))
         self._filter = filters["observation"]
@@ -94,6 +103,10 @@ class Sampler:
         """(N,) likewise, of the latest step."""
         self.memory: Array = self.actor.initial_memory(config.num_envs_per_worker)
         """(N, M) with which the policy will see the current observations."""
+        self._requested = columns
+        index, workers = worker
+        self._numbers = index * envs.count + np.arange(envs.count), workers * envs.count
+        """(N,) the number of each environment in the trial, and how many there are."""
         self._fragments = self._allocate(spaces_)
 
     def start(self, seeds: list[int]) -> None:
@@ -121,14 +134,14 @@ class Sampler:
         for fragment in self._fragments:
             episodes += self.collect(fragment, stream)
             if self.watch:
-                trajectories.append(self.watch.take_pieces(len(fragment.logp)))
+                trajectories.append(self.watch.take_pieces(len(fragment.valid)))
         return Collected(self._fragments, episodes, self._recent_rows(), trajectories)
 
     def collect(self, fragment: Fragment, stream: np.random.Generator) -> list[RolloutMetrics]:
         """Fill `fragment`; returns the episodes that ended, in the order of their end."""
         finished: list[RolloutMetrics] = []
         begun = np.zeros(len(self.observations), dtype=np.int64)  # rows: of the running episodes
-        for t in range(len(fragment.logp)):
+        for t in range(len(fragment.valid)):
             step, ended, over = self._tick(fragment, t, stream)
             for env_index in step.faults:
                 fragment.valid[begun[env_index] : t + 1, env_index] = False
@@ -137,9 +150,15 @@ class Sampler:
             finished += self.episodes.step(step.rewards, over, odd, written)
             if np.count_nonzero(ended):
                 begun[ended] = t + 1
-        filtered = self._filter(self.observations, update=False)
-        fragment.last_values[0] = self.actor.values(filtered, self.memory)
+        self._close(fragment)
         return finished
+
+    def _close(self, fragment: Fragment) -> None:
+        """Write what the actor says of the observations after the last step."""
+        if self.actor.judged:
+            filtered = self._filter(self.observations, update=False)
+            for name, judged in self.actor.judge(filtered, self.memory).items():
+                fragment.last[f"last_{name}"][0] = judged
 
     def get_state(self) -> dict[str, Any]:
         """``observations``, ``memory``, ``ghosts``, ``episodes``, ``discounted_returns``."""
@@ -173,10 +192,16 @@ class Sampler:
     def _allocate(self, spaces_: EnvSpaces) -> list[Fragment]:
         size = self.config.rollout_fragment_length
         rounds = self._steps // (size * self.config.num_envs_per_worker)
-        return [
-            allocate((size, self.config.num_envs_per_worker), spaces_, self._filter, self.actor)
-            for _ in range(rounds)
-        ]
+        return [self._new_fragment(size, spaces_) for _ in range(rounds)]
+
+    def _new_fragment(self, steps: int, spaces_: EnvSpaces) -> Fragment:
+        """Arrays for so many steps; a filter makes float32 of an image's bytes."""
+        whole = isinstance(self._filter, NoFilter)
+        observed = spaces_.observation_dtype if whole else np.dtype(np.float32)
+        observation, layout = (spaces_.observation_shape, observed), spaces_.layout
+        declared = {**self.actor.in_fragments, **requested(self._requested, observation)}
+        action = layout.shape, layout.dtype
+        return Fragment.allocate(steps, self.envs.count, observation, action, declared)
 
     def _recent_rows(self) -> Array:
         return np.concatenate(list(self.recent))[-RECENT_ROWS:]
@@ -242,11 +267,12 @@ class Sampler:
     ) -> None:
         rewards = np.asarray(step.rewards, dtype=np.float64)
         require_finite(rewards, f"{self.name}, environment", "reward")
+        declared = fragment.declared
         if self.memory.size:
-            fragment.memory[t] = self.memory
+            declared["memory"][t] = self.memory
         fragment.actions[t] = acted.actions
-        fragment.logp[t] = acted.logp
-        fragment.values[t] = acted.values
+        for name, column in acted.columns.items():
+            declared[name][t] = column
         fragment.rewards[t] = self._learnt_rewards(rewards, ended, self._autoreset_rows)
         fragment.terminated[t] = step.terminated
         fragment.truncated[t] = ended & ~step.terminated
@@ -254,21 +280,64 @@ class Sampler:
         fragment.valid[t] = True if self._autoreset_rows is None else ~self._autoreset_rows
         for env_index, info in step.infos.items():
             fragment.valid[t, env_index] &= bool(info.get("training_enabled", True))
-        fragment.final_values[t] = 0.0
-        if np.count_nonzero(step.truncated) and np.count_nonzero(ended):
-            fragment.final_values[t] = np.where(
-                step.truncated, self._final_values(step, acted.memory), 0.0
-            )
+        finals = self._judged_finals(step, acted.memory)
+        for name in self.actor.judged:
+            declared[f"final_{name}"][t] = finals[name] if finals else 0.0
+        if self._requested:
+            self._write_requested(declared, step, ended, t)
 
-    def _final_values(self, step: Step, memory: Array) -> Array:
-        """(N,) V of the final observation where an episode was truncated; undefined elsewhere."""
-        final_observations = self.observations.copy()
-        for env_index in np.flatnonzero(step.truncated):
-            final_observations[env_index] = np.asarray(step.final_observations[env_index]).reshape(
-                final_observations.shape[1:]
-            )
-        require_finite(final_observations, f"{self.name}, environment", "final observation")
-        return self.actor.values(self._filter(final_observations, update=False), memory)
+    def _judged_finals(self, step: Step, memory: Array) -> dict[str, Array]:
+        """(N,) what the actor says of final observations where truncated, 0 elsewhere.
+
+        Empty where no episode was truncated.
+        """
+        if not self.actor.judged or not np.count_nonzero(step.truncated):
+            return {}
+        rows = self._put_final(self.observations.copy(), step, step.truncated)
+        judged = self.actor.judge(self._filter(rows, update=False), memory)
+        return {name: np.where(step.truncated, one, 0.0) for name, one in judged.items()}
+
+    def _write_requested(
+        self,
+        declared: Mapping[str, Array],
+        step: Step,
+        ended: NDArray[np.bool_],
+        row: int | Array,
+        envs: Array | slice = slice(None),
+    ) -> None:
+        """Write the requested columns of a step of these environments, which is not counted yet.
+
+        Args:
+            declared: the fragment's columns.
+            step: what it gave.
+            ended: (N,) episodes.
+            row: of the fragment, or of each of these environments.
+            envs: which.
+        """
+        where = (row, envs)
+        if "new_obs" in self._requested:
+            following = self._as_rows(step.observations)
+            over = ended.copy()
+            over[list(step.faults)] = False
+            self._put_final(following, step, over)
+            declared["new_obs"][where] = self._filter(following, update=False)[envs]
+        if "t" in self._requested:
+            declared["t"][where] = self.episodes.lengths[envs]
+        if "eps_id" in self._requested:
+            own, all_ = self._numbers
+            declared["eps_id"][where] = (self.episodes.counts * all_ + own)[envs]
+        if "infos" in self._requested:
+            infos = np.empty(self.envs.count, dtype=object)
+            infos[:] = [dict(step.infos.get(env, {})) for env in range(self.envs.count)]
+            declared["infos"][where] = infos[envs]
+
+    def _put_final(self, rows: Array, step: Step, ended: NDArray[np.bool_]) -> Array:
+        """Write the final observations of these episodes into rows (N, *S)."""
+        for env_index in np.flatnonzero(ended):
+            final = np.asarray(step.final_observations[env_index])
+            rows[env_index] = final.reshape(rows.shape[1:])
+        require_finite(rows, f"{self.name}, environment", "final observation")
+        return rows
 
     def _learnt_rewards(
         self, rewards: Array, ended: NDArray[np.bool_], skipped: NDArray[np.bool_] | None
@@ -283,15 +352,6 @@ class Sampler:
 
 def _any_or_none(flags: Any) -> NDArray[np.bool_] | None:
     return np.array(flags, dtype=np.bool_) if flags is not None and np.any(flags) else None
-
-
-def allocate(size: tuple[int, int], spaces_: EnvSpaces, filtered: Filter, actor: Actor) -> Fragment:
-    """Arrays for (steps, environments); a filter makes float32 of an image's bytes."""
-    whole = isinstance(filtered, NoFilter)
-    observed = spaces_.observation_dtype if whole else np.dtype(np.float32)
-    layout = spaces_.layout
-    rows = (spaces_.observation_shape, observed), (layout.shape, layout.dtype)
-    return Fragment.allocate(*size, *rows, actor.memory_size)
 
 
 def _make_scaler(filters: Mapping[str, Filter], num_envs: int, gamma: float) -> RewardScaler | None:

@@ -34,7 +34,7 @@ class PollingSampler(Sampler):
         """Fill `fragment`; returns the episodes that ended, in the order in which it was heard."""
         envs = self.envs
         assert isinstance(envs, RemoteVectorEnv)  # noqa: S101 as the worker makes it
-        size, finished = len(fragment.logp), []
+        size, finished = len(fragment.valid), []
         at, begun = np.zeros((2, envs.count), dtype=np.int64)
         """(N,) rows: the next one of each environment, and the first one of its running episode."""
         idle = np.arange(envs.count)
@@ -45,8 +45,7 @@ class PollingSampler(Sampler):
             self.perf.add(began - self._observing, *clock, time.perf_counter())
             finished += self._take(fragment, (at, begun), heard, step)
             idle = heard[at[heard] < size]
-        filtered = self._filter(self.observations, update=False)
-        fragment.last_values[0] = self.actor.values(filtered, self.memory)
+        self._close(fragment)
         return finished
 
     def _decide(
@@ -63,10 +62,11 @@ class PollingSampler(Sampler):
         self.envs.send(idle.tolist(), self._sent(acted.actions))  # type: ignore[attr-defined]  # remote
         adapted = time.perf_counter()
         fragment.observations[where] = filtered
-        fragment.memory[where] = memory
+        if memory.size:
+            fragment.declared["memory"][where] = memory
         fragment.actions[where] = acted.actions
-        fragment.logp[where] = acted.logp
-        fragment.values[where] = acted.values
+        for name, column in acted.columns.items():
+            fragment.declared[name][where] = column
         self.memory[idle] = acted.memory
         if not self.latest:
             self.latest = {"policy inputs": filtered, "policy outputs": acted}
@@ -85,10 +85,11 @@ class PollingSampler(Sampler):
         fragment.rewards[where] = self._learnt_rewards(rewards, ended, step.waiting)[heard]
         fragment.terminated[where] = step.terminated[heard]
         fragment.truncated[where] = (ended & ~step.terminated)[heard]
-        fragment.final_values[where] = 0.0
-        if step.truncated.any():
-            values = np.where(step.truncated, self._final_values(step, self.memory), 0.0)
-            fragment.final_values[where] = values[heard]
+        finals = self._judged_finals(step, self.memory)
+        for name in self.actor.judged:
+            fragment.declared[f"final_{name}"][where] = finals[name][heard] if finals else 0.0
+        if self._requested:
+            self._write_requested(fragment.declared, step, ended, at[heard], heard)
         fragment.valid[where] = True
         for env_index, info in step.infos.items():
             fragment.valid[at[env_index], env_index] = bool(info.get("training_enabled", True))

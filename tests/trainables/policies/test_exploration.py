@@ -1,0 +1,94 @@
+"""How actors explore: what is drawn, what follows from the steps, what stands in checkpoints."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.support.trainers import PLAIN, differences, make, run
+from trainables.algorithms.ppo import PPO
+from trainables.envs.spaces.actions import ActionLayout
+from trainables.errors import ConfigError
+from trainables.policies.distributions import Actions, Array
+from trainables.policies.exploration import EpsilonGreedy, EpsilonGreedyConfig, StochasticSampling
+
+HEAD = np.tile(np.array([0.0, 3.0, 1.0, 2.0], dtype=np.float32), (20_000, 1))
+NONE = np.zeros(0, dtype=np.float32)
+
+
+def test_epsilon_falls_linearly_and_stays() -> None:
+    config = EpsilonGreedyConfig(initial_epsilon=0.9, final_epsilon=0.1, epsilon_timesteps=100)
+    one = EpsilonGreedy(ActionLayout((4,), scalar=True), config)
+    seen = []
+    for steps in (0, 25, 100, 5000):
+        one.at(steps)
+        seen.append(one.epsilon)
+    assert seen == pytest.approx([0.9, 0.7, 0.1, 0.1])
+
+
+def test_a_share_of_choices_is_drawn_evenly_and_none_without_a_stream() -> None:
+    config = EpsilonGreedyConfig(initial_epsilon=0.4)
+    one = EpsilonGreedy(ActionLayout((4,), scalar=True), config)
+    assert set(one.draw(HEAD, NONE, None)[0].tolist()) == {1}
+    drawn, _ = one.draw(HEAD, NONE, np.random.default_rng(1))
+    shares = np.bincount(drawn, minlength=4) / len(drawn)
+    np.testing.assert_allclose(shares, [0.1, 0.7, 0.1, 0.1], atol=0.01)
+
+
+def test_each_choice_of_a_row_explores_with_its_row() -> None:
+    one = EpsilonGreedy(ActionLayout((3, 2)), EpsilonGreedyConfig(initial_epsilon=0.5))
+    head = np.tile(np.array([5.0, 0.0, 0.0, 0.0, 5.0], dtype=np.float32), (10_000, 1))
+    rows, _ = one.draw(head, NONE, np.random.default_rng(2))
+    assert rows.shape == (10_000, 2)
+    assert (rows.max(0) == [2, 1]).all()
+    assert np.mean((rows == [0, 1]).all(1)) == pytest.approx(0.5 + 0.5 / 6, abs=0.02)
+
+
+def test_real_numbers_are_refused() -> None:
+    with pytest.raises(ConfigError, match="with epsilon-greedy"):
+        EpsilonGreedy(ActionLayout((0,)), EpsilonGreedyConfig())
+
+
+def test_without_explore_the_best_actions_are_sampled() -> None:
+    trainer = make({**PLAIN, "explore": False})
+    (sample,) = trainer.workers.sample()
+    fragment = sample.fragments[0]
+    heads, _ = trainer.inference.actor.forward(fragment.observations.reshape(-1, 4))
+    np.testing.assert_array_equal(fragment.actions.reshape(-1), heads.argmax(1))
+    trainer.stop()
+
+
+class Alternating(StochasticSampling):
+    """Takes the worst choice in every other call: what it has counted is its state."""
+
+    calls = 0
+
+    def draw(
+        self, head: Array, log_std: Array, stream: np.random.Generator | None
+    ) -> tuple[Actions, Array]:
+        self.calls += stream is not None
+        return super().draw(head if self.calls % 2 else -head, log_std, stream)
+
+    def get_state(self) -> dict[str, Any]:
+        return {"calls": self.calls}
+
+    def set_state(self, state: Mapping[str, Any]) -> None:
+        self.calls = int(state["calls"])
+
+
+def test_the_state_of_an_exploration_stands_in_checkpoints(tmp_path: Path) -> None:
+    def alternating() -> PPO:
+        trainer = make({**PLAIN, "rollout_fragment_length": 11, "train_batch_size": 22})
+        worker = trainer.workers.foreach_worker(lambda one: one.for_policy(lambda policy: policy))
+        worker[0].exploration = Alternating(trainer.spaces.layout)
+        return trainer
+
+    first, again = alternating(), alternating()
+    run(first, 1)
+    path = first.save(tmp_path)
+    again.restore(path)
+    assert differences(run(again, 2), run(first, 2)) == []
+    first.stop()
+    again.stop()

@@ -1,0 +1,70 @@
+"""Several optimisers of one policy: each moves weights of its own, with settings of its own."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from tests.support.trainers import differences
+from trainables.policies.actor import Actor
+from trainables.policies.networks import Networks
+from trainables.policies.torch_policy import OptimizerConfig, TorchPolicy
+
+
+class Two(Networks):
+    def __init__(self) -> None:
+        super().__init__()
+        self.actor, self.critic, self.fixed = (torch.nn.Linear(2, 1) for _ in range(3))
+        with torch.no_grad():
+            for parameter in self.parameters():
+                parameter.fill_(1.0)
+
+
+def no_actor() -> Actor:
+    raise AssertionError("nothing acts here")
+
+
+def two(**more: OptimizerConfig) -> TorchPolicy:
+    configs = {"actor.": OptimizerConfig(), "critic.": OptimizerConfig(betas=(0.5, 0.5)), **more}
+    return TorchPolicy(Two(), no_actor, configs)
+
+
+def steps(policy: TorchPolicy, count: int) -> None:
+    model: Any = policy.model
+    for i in range(count):
+        seen = torch.tensor([[1.0, i]])
+        policy.minimise(model.actor(seen).square().sum(), 0.1, None, "actor.")
+        policy.minimise(model.critic(seen).square().sum(), 0.2, 1.0, "critic.")
+
+
+def test_an_optimiser_moves_the_weights_of_its_part_alone() -> None:
+    policy = two()
+    model: Any = policy.model
+    loss = (model.actor.weight + model.critic.weight).sum()
+    policy.minimise(loss, 0.1, None, "critic.")
+    weights = policy.model.weights()
+    np.testing.assert_array_equal(weights["actor.weight"], 1.0)
+    np.testing.assert_array_equal(weights["fixed.weight"], 1.0)
+    assert (weights["critic.weight"] < 1.0).all()
+    assert policy.get_hyperparameters("critic.")["betas"] == (0.5, 0.5)
+    assert policy.get_hyperparameters("actor.")["betas"] == (0.9, 0.999)
+
+
+def test_each_goes_on_to_the_bit() -> None:
+    first, again = two(), two()
+    steps(first, 3)
+    steps(again, 1)
+    again.set_state(first.get_state())
+    steps(first, 2)
+    steps(again, 2)
+    assert differences(again.get_state(), first.get_state()) == []
+    fresh = two().get_state()
+    again.set_state(fresh)
+    assert differences(again.get_state(), fresh) == []
+    assert first.get_state()["optimizer"]["fixed.weight"] == {}
+
+
+def test_a_weight_has_one_optimiser() -> None:
+    with pytest.raises(ValueError, match=r"two optimisers move critic\.bias, critic\.weight"):
+        two(crit=OptimizerConfig())

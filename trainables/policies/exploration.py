@@ -1,0 +1,101 @@
+"""How an actor tries what it does not hold for best, while experience is collected.
+
+Without a stream, as in an evaluation, every kind gives the best action. N rows, K columns of an
+action; a head is what `distributions` reads.
+"""
+
+from collections.abc import Mapping
+from typing import Any, Protocol
+
+import numpy as np
+from pydantic import Field
+
+from trainables.core.settings import Settings
+from trainables.envs.spaces.actions import ActionLayout
+from trainables.errors import ConfigError
+from trainables.policies.distributions import ActionDistribution, Actions, Array
+
+
+class Exploration(Protocol):
+    """What an actor draws its actions with."""
+
+    def draw(
+        self, head: Array, log_std: Array, stream: np.random.Generator | None
+    ) -> tuple[Actions, Array]:
+        """Actions and the policy's log-probabilities (N,) of them; the best ones without a stream.
+
+        What is drawn for a row depends on that row, the stream and the state alone.
+        """
+
+    def at(self, timesteps: int) -> None:
+        """So many environment steps have been sampled, by all workers."""
+
+    def get_state(self) -> dict[str, Any]:
+        """What does not follow from settings and steps, as plain data; empty if nothing."""
+
+    def set_state(self, state: Mapping[str, Any]) -> None:
+        """Take back what `get_state` gave."""
+
+
+class StochasticSampling(ActionDistribution):
+    """Draws from the policy's own distribution, which learns how much to explore."""
+
+    def at(self, timesteps: int) -> None:
+        """Nothing follows from the steps."""
+
+    def get_state(self) -> dict[str, Any]:
+        """Empty."""
+        return {}
+
+    def set_state(self, state: Mapping[str, Any]) -> None:
+        """There is nothing to take back."""
+
+
+class EpsilonGreedyConfig(Settings):
+    """A share of choices that are drawn evenly; it falls with the steps sampled."""
+
+    initial_epsilon: float = Field(default=1.0, ge=0, le=1, description="Share at the beginning.")
+    final_epsilon: float = Field(default=0.05, ge=0, le=1, description="Share at the end.")
+    epsilon_timesteps: int = Field(
+        default=10_000, gt=0, description="Environment steps from one to the other, linearly."
+    )
+
+
+class EpsilonGreedy(StochasticSampling):
+    """The choice with the highest value, or with probability ε any one of them.
+
+    Args:
+        layout: of the environment's actions: choices only.
+        config: ε over the steps sampled.
+
+    Raises:
+        ConfigError: actions with real numbers.
+    """
+
+    def __init__(self, layout: ActionLayout, config: EpsilonGreedyConfig) -> None:
+        super().__init__(layout)
+        if layout.real_columns:
+            allowed = "choices (Discrete, MultiDiscrete, MultiBinary) with epsilon-greedy"
+            raise ConfigError("env", "actions with real numbers", allowed)
+        self._sizes = layout.sizes[0] if layout.scalar else np.array(layout.sizes)
+        self._shape = layout.shape
+        self._config = config
+        self.epsilon = config.initial_epsilon
+
+    def at(self, timesteps: int) -> None:
+        """Adopt the share that is due."""
+        of = self._config
+        part = min(1.0, timesteps / of.epsilon_timesteps)
+        self.epsilon = of.initial_epsilon + part * (of.final_epsilon - of.initial_epsilon)
+
+    def draw(
+        self, head: Array, log_std: Array, stream: np.random.Generator | None
+    ) -> tuple[Actions, Array]:
+        """Choices, and what a softmax of the head would give them; the best without a stream."""
+        best, logp = super().draw(head, log_std, None)
+        if stream is None:
+            return best, logp
+        count = len(head)
+        explores = stream.random((count, *(1 for _ in self._shape))) < self.epsilon
+        anything = stream.integers(0, self._sizes, size=(count, *self._shape))
+        return np.where(explores, anything, best), logp

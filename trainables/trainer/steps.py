@@ -1,0 +1,99 @@
+"""What one `training_step` does: a round of sampling and learning, for each family of algorithms.
+
+An algorithm calls one of these, or writes its own round of the same parts.
+"""
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from trainables.learners.replay import ReplayBuffer, ReplayConfig
+from trainables.rollout.batch import Fragment, rows
+from trainables.rollout.ranks.group import RankGroup
+from trainables.trainer.config import timed
+from trainables.trainer.trainer import Trainer
+
+Learn = Callable[[list[Fragment]], dict[str, float]]
+Update = Callable[[Mapping[str, NDArray[Any]]], dict[str, float]]
+#: Columns of a fragment that a replay keeps.
+TRANSITION = ("observations", "actions", "rewards", "new_obs", "terminated")
+
+
+def on_policy_step(trainer: Trainer, learn: Learn) -> dict[str, float]:
+    """Sample, learn from all of it, synchronise, count; returns the learner's statistics."""
+    with timed(trainer.timers, "sample_time_ms"):
+        samples = trainer.workers.sample()
+    trainer.reporter.sampled(samples)
+    with timed(trainer.timers, "learn_time_ms"):
+        learner = learn([fragment for one in samples for fragment in one.fragments])
+    trainer.reporter.learnt(trainer.policy, learner)
+    trainer.end_round(samples)
+    return learner
+
+
+def step_in_ranks(trainer: Trainer, ranks: RankGroup, *request: object) -> dict[str, float]:
+    """Likewise, where each worker learns from its own sample; the policy here becomes theirs.
+
+    Args:
+        trainer: keeps weights and optimiser, as it does where it learns itself.
+        ranks: its workers.
+        request: the arguments of this round's `Rank.sample_and_learn`, the same for all ranks.
+    """
+    with timed(trainer.timers, "sample_and_learn_time_ms"):
+        learnt = ranks.sample_and_learn(*request)
+    samples = [one.sample for one in learnt]
+    trainer.reporter.sampled(samples)
+    trainer.policy.set_state(learnt[0].policy or {})
+    trainer.reporter.log("training output", learnt[0].info)
+    trainer.end_round(samples)
+    return learnt[0].info
+
+
+def off_policy_step(
+    trainer: Trainer,
+    replay: ReplayBuffer,
+    config: ReplayConfig,
+    update: Update,
+    update_target: Callable[[], None],
+) -> dict[str, float]:
+    """Sample, store, learn from what is drawn, synchronise, count; returns means over the updates.
+
+    Exploration follows the steps that were sampled before this round.
+
+    Args:
+        trainer: whose round it is; its workers give the column ``new_obs``.
+        replay: one of its parts.
+        config: how many updates, of how many rows, and when.
+        update: one gradient step on rows of the replay; returns statistics.
+        update_target: called after every `target_network_update_freq` environment steps.
+    """
+    before = trainer.progress.timesteps
+    trainer.set_global_vars({"timestep": before})
+    with timed(trainer.timers, "sample_time_ms"):
+        samples = trainer.workers.sample()
+    trainer.reporter.sampled(samples)
+    after = before + sum(one.count for one in samples)
+    statistics: list[dict[str, float]] = []
+    with timed(trainer.timers, "learn_time_ms"):
+        _store(trainer, [fragment for one in samples for fragment in one.fragments], replay)
+        if after >= config.learning_starts and len(replay):
+            for _ in range(config.updates_per_step):
+                statistics.append(update(replay.sample(config.replay_batch_size)))
+        if after // config.target_network_update_freq > before // config.target_network_update_freq:
+            update_target()
+    names = statistics[0] if statistics else ()
+    learner = {name: float(np.mean([one[name] for one in statistics])) for name in names}
+    trainer.reporter.learnt(trainer.policy, learner)
+    trainer.end_round(samples)
+    return learner
+
+
+def _store(trainer: Trainer, fragments: list[Fragment], replay: ReplayBuffer) -> None:
+    """Add the valid rows of all fragments, as callbacks have left them."""
+    batches = [{name: rows(getattr(one, name)) for name in TRANSITION} for one in fragments]
+    trainer.reporter.postprocessed(trainer.policy, fragments, batches)
+    for fragment, batch in zip(fragments, batches, strict=True):
+        valid = rows(fragment.valid)
+        replay.add({name: column[valid] for name, column in batch.items()})
