@@ -6,21 +6,22 @@ minibatches over the clipped objective. B rows, D features, A action dimensions.
 
 import logging
 from collections.abc import Mapping
-from functools import partial
-from typing import Any, ClassVar
+from functools import cached_property, partial
+from typing import ClassVar
 
-import numpy as np
 import torch
-from numpy.typing import NDArray
 from pydantic import Field
 from torch import Tensor
 
+from trainables.envs.spaces.actions import ActionLayout
 from trainables.errors import ConfigError
 from trainables.learners.returns import generalized_advantages, next_values
 from trainables.learners.schedules import learning_rate
 from trainables.learners.sequences import SequenceBatch, in_sequences
+from trainables.learners.sgd import Learner, TorchLearner, learn
+from trainables.policies.architecture import Architecture
 from trainables.policies.networks import ActorCritic, replay_of
-from trainables.policies.torch_policy import build_policy
+from trainables.policies.torch_policy import TorchPolicy, build_policy
 from trainables.rollout.batch import Fragment, TrainBatch, rows
 from trainables.rollout.config import SamplingConfig
 from trainables.rollout.worker_spec import LearnerSpec
@@ -124,12 +125,9 @@ class PPO(Trainer):
         networks = (self.spaces.layout, self.architecture)
         in_ranks = for_ranks(settings).model_copy(update={"normalize_advantages": False})
         return LearnerSpec(
-            make_policy=partial(build_policy, networks, settings.optimizer, self.seed),
+            make_learner=partial(rank_learner, networks, in_ranks, self.seed),
             to_rows=partial(valid_rows, gamma=settings.gamma, lambda_=settings.lambda_),
-            loss=partial(ppo_loss, settings=in_ranks),
-            stats=STATS,
-            grad_clip=settings.grad_clip,
-            target_kl=settings.target_kl,
+            learn=partial(learn, target_kl=settings.target_kl),
         )
 
     def rank_request(self) -> tuple[int, int, int, tuple[str, ...], float]:
@@ -143,6 +141,11 @@ class PPO(Trainer):
             learning_rate(settings.schedule, self.progress.timesteps),
         )
 
+    @cached_property
+    def learner(self) -> Learner:
+        """What takes the gradient steps."""
+        return make_learner(self.policy, self.settings)
+
     def learn(self, fragments: list[Fragment]) -> dict[str, float]:
         """One iteration of learning; returns the means of the losses over all minibatches."""
         settings = self.settings
@@ -151,27 +154,27 @@ class PPO(Trainer):
             logger.warning("no valid row in this iteration; nothing is learnt from it")
             return {}
         self.reporter.log("training batch", batch)
-        rate = learning_rate(settings.schedule, self.progress.timesteps)
-        stats: list[Tensor] = []
-        norms: list[float] = []
-        for _ in range(settings.num_sgd_iter):
-            epoch: list[Tensor] = []
-            for minibatch in shuffled(
-                batch, settings.minibatch_size, self.streams["minibatch"], self.policy.device
-            ):
-                loss, measured = ppo_loss(self.policy.model, minibatch, settings)
-                norms.append(self.policy.minimise(loss, rate, settings.grad_clip))
-                epoch.append(measured)
-            stats += epoch
-            if settings.target_kl and torch.stack(epoch)[:, 3].mean() > settings.target_kl:
-                break
-        means = torch.stack(stats).mean(0).tolist()
-        return {
-            **dict(zip(STATS, means, strict=True)),
-            **explained_variance(batch),
-            "lr": rate,
-            "grad_norm": float(np.mean(norms)),
-        }
+        return learn(
+            self.learner,
+            batch,
+            self.streams["minibatch"],
+            epochs=settings.num_sgd_iter,
+            minibatch_size=settings.minibatch_size,
+            rate=learning_rate(settings.schedule, self.progress.timesteps),
+            target_kl=settings.target_kl,
+        )
+
+
+def make_learner(policy: TorchPolicy, settings: Config) -> Learner:
+    """The policy with the loss that these settings ask for."""
+    return TorchLearner(policy, partial(ppo_loss, settings=settings), STATS, settings.grad_clip)
+
+
+def rank_learner(
+    networks: tuple[ActionLayout, Architecture], settings: Config, seed: int
+) -> Learner:
+    """Likewise, made in a rank."""
+    return make_learner(build_policy(networks, settings.optimizer, seed), settings)
 
 
 def to_rows(fragment: Fragment, gamma: float, lambda_: float) -> TrainBatch:
@@ -198,32 +201,9 @@ def valid_rows(fragment: Fragment, gamma: float, lambda_: float) -> TrainBatch:
     return to_rows(fragment, gamma, lambda_).only(rows(fragment.valid))
 
 
-Minibatch = Mapping[str, Tensor]
-
-
-def shuffled(
-    batch: TrainBatch, size: int, stream: np.random.Generator, device: torch.device | None = None
-) -> list[Minibatch]:
-    """The batch in a drawn order, in minibatches of at most `size` rows, as equal as can be.
-
-    Sequences are drawn whole, so their minibatches are of about so many rows.
-    """
-    if isinstance(batch, SequenceBatch):
-        return [
-            {name: torch.from_numpy(column).to(device or "cpu") for name, column in one.items()}
-            for one in batch.minibatches(size, stream)
-        ]
-    order = torch.from_numpy(stream.permutation(len(batch)))
-    columns = {
-        name: torch.from_numpy(column)[order].to(device or "cpu")
-        for name, column in vars(batch).items()
-    }
-    parts = -(-len(batch) // size)
-    split = {name: torch.tensor_split(column, parts) for name, column in columns.items()}
-    return [{name: pieces[i] for name, pieces in split.items()} for i in range(parts)]
-
-
-def ppo_loss(model: ActorCritic, minibatch: Minibatch, settings: Config) -> tuple[Tensor, Tensor]:
+def ppo_loss(
+    model: ActorCritic, minibatch: Mapping[str, Tensor], settings: Config
+) -> tuple[Tensor, Tensor]:
     """The loss of one minibatch, and its parts in the order of `STATS`."""
     replay = replay_of(minibatch)
     evaluated = model.evaluate(minibatch["observations"], minibatch["actions"], replay)
@@ -251,7 +231,7 @@ def normalized(advantages: Tensor) -> Tensor:
     return (advantages - advantages.mean()) / (advantages.std(correction=0) + 1e-8)
 
 
-def vf_loss(values: Tensor, minibatch: Minibatch, clip: float | None) -> Tensor:
+def vf_loss(values: Tensor, minibatch: Mapping[str, Tensor], clip: float | None) -> Tensor:
     """Half the mean squared error of the values; clipped ones count where they are worse."""
     errors = (values - minibatch["returns"]).square()
     if clip is not None:
@@ -260,12 +240,3 @@ def vf_loss(values: Tensor, minibatch: Minibatch, clip: float | None) -> Tensor:
             errors, (minibatch["values"] + moved - minibatch["returns"]).square()
         )
     return 0.5 * errors.mean()
-
-
-def explained_variance(batch: TrainBatch) -> dict[str, float]:
-    """Share of the returns' variance that the old values explain; absent if there is none."""
-    returns: NDArray[Any] = batch.returns.astype(np.float64)
-    variance = float(returns.var())
-    if variance == 0.0:
-        return {}
-    return {"explained_variance": 1.0 - float((returns - batch.values).var()) / variance}

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, ClassVar, Protocol
 
 from trainables.core.logs import LogConfig
 from trainables.core.resources import ResourcesConfig
@@ -18,27 +18,24 @@ from trainables.rollout.progress import PerfConfig
 from trainables.rollout.recording import RecordingPlan
 
 if TYPE_CHECKING:  # only ranks need torch
-    from torch import Tensor
-
-    from trainables.policies.networks import ActorCritic
     from trainables.policies.torch_policy import TorchPolicy
+
+
+class HasPolicy(Protocol):
+    """What takes gradient steps, as a rank knows it."""
+
+    policy: "TorchPolicy"
 
 
 @dataclass(frozen=True)
 class LearnerSpec:
     """What a rank of data-parallel learning learns with; it travels to children."""
 
-    make_policy: "Callable[[], TorchPolicy]"
+    make_learner: "Callable[[], HasPolicy]"
     to_rows: Callable[[Fragment], TrainBatch]
     """Its valid rows, with advantages."""
-    loss: "Callable[[ActorCritic, dict[str, Tensor]], tuple[Tensor, Tensor]]"
-    """Of a minibatch: the loss as a mean over rows, and (S,) statistics as means."""
-    stats: tuple[str, ...]
-    """Names of the statistics; one of them is ``kl``."""
-    grad_clip: float | None
-    """Bound on the norm of the whole gradient."""
-    target_kl: float | None
-    """No further epoch once the mean KL of one exceeds it."""
+    learn: Callable[..., dict[str, float]]
+    """What the learner, a batch and a stream are given to: `trainables.learners.sgd.learn`."""
 
 
 @dataclass(frozen=True)

@@ -6,8 +6,9 @@ import pytest
 import torch
 
 from tests.support.trainers import make
-from trainables.algorithms.ppo import PPO, normalized, ppo_loss, shuffled, to_rows, vf_loss
+from trainables.algorithms.ppo import PPO, normalized, ppo_loss, to_rows, vf_loss
 from trainables.errors import NotFiniteError
+from trainables.learners.sgd import shuffled
 from trainables.rollout.batch import TrainBatch
 
 

@@ -11,12 +11,13 @@ from numpy.typing import NDArray
 
 from tests.support.trainers import PLAIN, differences, make
 from tests.support.vector_envs import Altered
-from trainables.algorithms.ppo import PPO, Config, shuffled
+from trainables.algorithms.ppo import PPO, Config
 from trainables.core.settings import parse
 from trainables.envs.exactness import measuring
 from trainables.envs.vector.base import Step
 from trainables.errors import ConfigError
 from trainables.learners.sequences import SequenceBatch
+from trainables.learners.sgd import shuffled
 from trainables.policies.networks import replay_of
 from trainables.policies.onnx.export import ExportError, check
 from trainables.rollout.batch import Fragment

@@ -2,7 +2,7 @@
 
 import os
 import signal
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -13,10 +13,11 @@ import torch
 
 from tests.support.trainers import differences, final_state, make
 from tests.support.trainers import run as run_with_config
-from trainables.algorithms.ppo import PPO, ppo_loss, valid_rows
+from trainables.algorithms.ppo import PPO, STATS, ppo_loss, valid_rows
 from trainables.core import rng
 from trainables.errors import ConfigError, ExchangeError, WorkerError
 from trainables.learners.schedules import learning_rate
+from trainables.learners.sgd import TorchLearner, shuffled
 from trainables.policies import filters as filters_
 from trainables.policies.filters import make_filters
 from trainables.rollout.batch import Fragment, TrainBatch
@@ -27,7 +28,7 @@ from trainables.rollout.ranks.process_group import (
     leave_group,
     setup_torch_data_parallel,
 )
-from trainables.rollout.ranks.rank import Minibatch, Rank, split
+from trainables.rollout.ranks.rank import Rank
 from trainables.rollout.worker import RolloutWorker
 from trainables.trainer.trainer import Trainer
 
@@ -128,7 +129,8 @@ def learn_in_one_process(trainer: PPO, rounds: int) -> tuple[dict[str, Any], dic
         rate = learning_rate(settings.schedule, i * 96)
         measured = []
         for _ in range(settings.num_sgd_iter):
-            own = [split(batch, 3, stream) for batch, stream in zip(rows, streams, strict=True)]
+            drawn = zip(rows, streams, strict=True)
+            own = [shuffled(batch, 20, stream, count=48) for batch, stream in drawn]
             for pair in zip(*own, strict=True):
                 union = {name: torch.cat([one[name] for one in pair]) for name in pair[0]}
                 loss, parts = ppo_loss(policy.model, union, settings)
@@ -138,12 +140,11 @@ def learn_in_one_process(trainer: PPO, rounds: int) -> tuple[dict[str, Any], dic
         worker.close()
     assert uneven, "faulty episodes leave the ranks different numbers of rows"
     means = torch.stack(measured).mean(0).tolist()
-    names = trainer.learner_spec().stats
-    return policy.model.weights(), dict(zip(names, means, strict=True))
+    return policy.model.weights(), dict(zip(STATS, means, strict=True))
 
 
 def _policy(trainer: PPO) -> Any:
-    return trainer.learner_spec().make_policy()
+    return trainer.learner_spec().make_learner().policy
 
 
 @pytest.mark.slow
@@ -238,14 +239,15 @@ def test_B9_a_batch_of_another_size_is_out_of_step(alone: Rank) -> None:
 
 
 def test_B9_the_named_fields_are_standardised_in_each_minibatch(alone: Rank) -> None:
-    seen: list[Minibatch] = []
+    seen: list[Mapping[str, torch.Tensor]] = []
+    assert isinstance(alone.learner, TorchLearner)
     loss = alone.learner.loss
 
-    def watching(model: Any, minibatch: Minibatch) -> Any:
+    def watching(model: Any, minibatch: Mapping[str, torch.Tensor]) -> Any:
         seen.append(minibatch)
         return loss(model, minibatch)
 
-    alone.learner = replace(alone.learner, loss=watching)
+    alone.learner.loss = watching
     info, count = alone.sample_and_learn(48, 2, 16, ("advantages", "returns"), 1e-3)
     assert (count, len(seen)) == (48, 6)
     assert set(info) >= {"policy_loss", "kl", "grad_norm", "lr"}

@@ -1,19 +1,15 @@
 """A rollout worker that also learns: one rank of data-parallel learning, in a child process.
 
-Every rank draws its own minibatches from its own sample. Minibatch k of an epoch is the union of
-all ranks' minibatches k: means, standardised fields and the gradient are those of the union, so
-that the weights are what one process would have made of it. R rows of one rank's minibatch.
+Every rank draws its own minibatches from its own sample; all take each gradient step together
+(`trainables.learners.sgd`).
 """
 
 import hashlib
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
 import torch
-from torch import Tensor
 
 from trainables.core import rng
 from trainables.core.logs import OneTimeLog
@@ -22,10 +18,6 @@ from trainables.rollout.batch import Sample, TrainBatch
 from trainables.rollout.ranks.process_group import leave_group, setup_torch_data_parallel
 from trainables.rollout.worker import RolloutWorker
 from trainables.rollout.worker_spec import LearnerSpec
-
-Minibatch = dict[str, Tensor]
-#: Below it a deviation counts as none; it is added to the divisor.
-SMALL = 1e-8
 
 
 @dataclass(frozen=True)
@@ -63,8 +55,9 @@ class Rank:
 
     def __init__(self, learner: LearnerSpec, worker: RolloutWorker) -> None:
         torch.set_num_threads(1)
-        self.learner = learner
-        self.policy = learner.make_policy()
+        self._spec = learner
+        self.learner = learner.make_learner()
+        self.policy = self.learner.policy
         self.stream = rng.generator(worker.spec.seed, "minibatch", worker.spec.index)
         self._worker = worker
         self._log = OneTimeLog(f"worker {worker.spec.index}", on=worker.spec.index == 0)
@@ -127,77 +120,21 @@ class Rank:
                 f"batch sizes are out of step between workers: worker {self._worker.spec.index} "
                 f"sampled {size} rows, expected {expected_batch_size}"
             )
-        batch = TrainBatch.join([self.learner.to_rows(one) for one in sample.fragments])
+        batch = TrainBatch.join([self._spec.to_rows(one) for one in sample.fragments])
         self._log.begin_round()
         self._log("training batch", batch)
-        parts = -(-expected_batch_size // sgd_minibatch_size)
-        info = self._learn(batch, num_sgd_iter, parts, standardize_fields, learning_rate)
+        info = self._spec.learn(
+            self.learner,
+            batch,
+            self.stream,
+            epochs=num_sgd_iter,
+            minibatch_size=sgd_minibatch_size,
+            rate=learning_rate,
+            batch_size=expected_batch_size,
+            standardize=standardize_fields,
+        )
         self._log("gradients", self.policy.gradients())
         return info, sample.count
-
-    def _learn(
-        self, batch: TrainBatch, epochs: int, parts: int, fields: Sequence[str], rate: float
-    ) -> dict[str, float]:
-        stats: list[Tensor] = []
-        norms: list[float] = []
-        for _ in range(epochs):
-            minibatches = split(batch, parts, self.stream)
-            shares = self._standardize(minibatches, fields)
-            # A minibatch without a valid row on any rank is one for all of them: none takes a step.
-            taken = [(m, share) for m, share in zip(minibatches, shares, strict=True) if share >= 0]
-            if not taken:
-                return {}
-            epoch = torch.stack([self._step(m, share, rate, norms) for m, share in taken])
-            self.policy.reduce([epoch])
-            stats.append(epoch)
-            kl = float(epoch[:, self.learner.stats.index("kl")].mean())
-            if self.learner.target_kl and kl > self.learner.target_kl:
-                break
-        means = torch.cat(stats).mean(0).tolist()
-        return {
-            **dict(zip(self.learner.stats, means, strict=True)),
-            **self._explained_variance(batch),
-            "lr": rate,
-            "grad_norm": float(np.mean(norms)),
-        }
-
-    def _step(self, minibatch: Minibatch, share: float, rate: float, norms: list[float]) -> Tensor:
-        """One step of all ranks; returns this one's part of the union's statistics."""
-        if len(minibatch["logp"]):
-            loss, measured = self.learner.loss(self.policy.model, minibatch)
-        else:
-            loss = torch.stack([p.sum() for p in self.policy.model.parameters()]).sum() * 0.0
-            measured = torch.zeros(len(self.learner.stats))
-        norms.append(self.policy.minimise(loss * share, rate, self.learner.grad_clip))
-        return measured * share
-
-    def _standardize(self, minibatches: list[Minibatch], fields: Sequence[str]) -> list[float]:
-        """Standardise in place over all ranks' rows; returns this rank's share of each union.
-
-        A share of -1 says that the union has no row at all.
-        """
-        own = torch.tensor([float(len(m["logp"])) for m in minibatches], dtype=torch.float64)
-        sums = torch.stack([_sums(m[name]) for name in fields for m in minibatches] or [own[:0]])
-        counts = own.clone()
-        self.policy.reduce([counts, sums])
-        grouped = sums.reshape(len(fields), len(minibatches), 2)
-        for i, name in enumerate(fields):
-            for k, minibatch in enumerate(minibatches):
-                mean, square = (grouped[i, k] / counts[k].clamp(min=1.0)).tolist()
-                deviation = math.sqrt(max(0.0, square - mean * mean))
-                minibatch[name] = (minibatch[name] - mean) / (deviation + SMALL)
-        pairs = zip(own.tolist(), counts.tolist(), strict=True)
-        return [mine / all_ if all_ else -1.0 for mine, all_ in pairs]
-
-    def _explained_variance(self, batch: TrainBatch) -> dict[str, float]:
-        returns = torch.from_numpy(batch.returns.astype(np.float64))
-        errors = returns - torch.from_numpy(batch.values.astype(np.float64))
-        sums = torch.stack([_sums(returns), _sums(errors)])
-        count = torch.tensor([float(len(batch))], dtype=torch.float64)
-        self.policy.reduce([sums, count])
-        means = sums / count
-        variance, unexplained = (means[:, 1] - means[:, 0].square()).tolist()
-        return {"explained_variance": 1.0 - unexplained / variance} if variance > 0.0 else {}
 
     def set_global_vars(self, global_vars: Mapping[str, Any]) -> None:
         """Tell the worker, and the policy that learns."""
@@ -219,17 +156,6 @@ class Rank:
         leave_group()
 
 
-def split(batch: TrainBatch, parts: int, stream: np.random.Generator) -> list[Minibatch]:
-    """The batch in a drawn order, in exactly so many minibatches; some are empty if rows are few.
-
-    The number does not depend on the rows that are valid: all ranks take the same number of steps.
-    """
-    order = torch.from_numpy(stream.permutation(len(batch)))
-    columns = {name: torch.from_numpy(column)[order] for name, column in vars(batch).items()}
-    pieces = {name: torch.tensor_split(column, parts) for name, column in columns.items()}
-    return [{name: piece[i] for name, piece in pieces.items()} for i in range(parts)]
-
-
 def digest(state: Mapping[str, Any]) -> str:
     """SHA-256 of a policy's state."""
     sha = hashlib.sha256()
@@ -238,9 +164,3 @@ def digest(state: Mapping[str, Any]) -> str:
         for moment, value in state["optimizer"][name].items():
             sha.update(moment.encode() + value.tobytes())
     return sha.hexdigest()
-
-
-def _sums(column: Tensor) -> Tensor:
-    """(2,) sum and sum of squares, in float64."""
-    wide = column.double()
-    return torch.stack([wide.sum(), wide.square().sum()])

@@ -1,0 +1,202 @@
+"""Minibatch SGD: epochs of shuffled minibatches, the one learning loop, alone or with other ranks.
+
+In data-parallel learning every rank draws minibatches from its own batch. Minibatch k of an epoch
+is the union of all ranks' minibatches k: means, standardised fields and the gradient are those of
+the union, so that the weights are what one process would have made of it. R rows of this process's
+minibatch, S statistics.
+"""
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from typing import Protocol, TypeAlias
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from trainables.learners.sequences import SequenceBatch
+from trainables.policies.networks import ActorCritic
+from trainables.policies.torch_policy import TorchPolicy
+from trainables.rollout.batch import TrainBatch
+
+Minibatch: TypeAlias = dict[str, Tensor]
+#: Replaces tensors by their sums over all ranks; alone it leaves them as they are.
+Reduce: TypeAlias = Callable[[Sequence[Tensor]], None]
+Loss: TypeAlias = Callable[[ActorCritic, Mapping[str, Tensor]], tuple[Tensor, Tensor]]
+#: Below it a deviation counts as none; it is added to the divisor.
+SMALL = 1e-8
+
+
+class Learner(Protocol):
+    """What takes the gradient steps."""
+
+    policy: TorchPolicy
+    stats: tuple[str, ...]
+    """Names of the statistics; one of them is ``kl``."""
+
+    def step(self, minibatch: Minibatch, rate: float, share: float = 1.0) -> tuple[Tensor, float]:
+        """One gradient step.
+
+        Args:
+            minibatch: its columns, on the policy's device; without a row only beside other ranks.
+            rate: the learning rate.
+            share: of the union's rows that these are; 1 alone.
+
+        Returns:
+            (S,) statistics as means over the rows, times `share`; the norm of the gradient of the
+            union before it is clipped.
+        """
+
+
+class TorchLearner:
+    """Minimises a loss by torch's gradients.
+
+    Args:
+        policy: learns.
+        loss: of a minibatch: the loss as a mean over rows, and (S,) statistics as means.
+        stats: names of the statistics.
+        grad_clip: bound on the norm of the whole gradient; None: none.
+    """
+
+    def __init__(
+        self, policy: TorchPolicy, loss: Loss, stats: tuple[str, ...], grad_clip: float | None
+    ) -> None:
+        self.policy = policy
+        self.loss = loss
+        self.stats = stats
+        self._grad_clip = grad_clip
+
+    def step(self, minibatch: Minibatch, rate: float, share: float = 1.0) -> tuple[Tensor, float]:
+        """One gradient step; see `Learner`."""
+        if len(minibatch["logp"]):
+            loss, measured = self.loss(self.policy.model, minibatch)
+        else:  # the other ranks wait for this one's part of the gradient
+            loss = torch.stack([p.sum() for p in self.policy.model.parameters()]).sum() * 0.0
+            measured = torch.zeros(len(self.stats))
+        if share != 1.0:
+            loss, measured = loss * share, measured * share
+        return measured, self.policy.minimise(loss, rate, self._grad_clip)
+
+
+def learn(
+    learner: Learner,
+    batch: TrainBatch,
+    stream: np.random.Generator,
+    *,
+    epochs: int,
+    minibatch_size: int,
+    rate: float,
+    target_kl: float | None = None,
+    batch_size: int | None = None,
+    standardize: Sequence[str] = (),
+) -> dict[str, float]:
+    """Learn from one batch; returns the means of the statistics over all minibatches.
+
+    Args:
+        learner: takes the steps.
+        batch: of this process.
+        stream: draws the order of its rows.
+        epochs: passes over the batch.
+        minibatch_size: rows of a minibatch, at most.
+        rate: the learning rate of every step.
+        target_kl: no further epoch once the mean KL of one exceeds it; None: none.
+        batch_size: rows by which the minibatches are counted, learnt from or not: all ranks take
+            the same number of steps; None: those of the batch.
+        standardize: columns that get mean 0 and deviation 1 in each minibatch of all ranks.
+    """
+    reduce = learner.policy.reduce
+    stats: list[Tensor] = []
+    norms: list[float] = []
+    for _ in range(epochs):
+        minibatches = shuffled(
+            batch, minibatch_size, stream, learner.policy.device, batch_size or len(batch)
+        )
+        alone = batch_size is None and not standardize
+        shares = [1.0] * len(minibatches) if alone else _union(minibatches, standardize, reduce)
+        # A minibatch without a row on any rank is one for all of them: none takes a step.
+        pairs = [(m, share) for m, share in zip(minibatches, shares, strict=True) if share >= 0]
+        if not pairs:
+            return {}
+        steps = [learner.step(minibatch, rate, share) for minibatch, share in pairs]
+        epoch = torch.stack([measured for measured, _ in steps])
+        reduce([epoch])
+        stats.append(epoch)
+        norms += [norm for _, norm in steps]
+        if target_kl and epoch[:, learner.stats.index("kl")].mean() > target_kl:
+            break
+    means = torch.cat(stats).mean(0).tolist()
+    return {
+        **dict(zip(learner.stats, means, strict=True)),
+        **explained_variance(batch, reduce),
+        "lr": rate,
+        "grad_norm": float(np.mean(norms)),
+    }
+
+
+def shuffled(
+    batch: TrainBatch,
+    size: int,
+    stream: np.random.Generator,
+    device: torch.device | None = None,
+    count: int | None = None,
+) -> list[Minibatch]:
+    """The batch in a drawn order, in minibatches of at most `size` rows, as equal as can be.
+
+    Sequences are drawn whole, so their minibatches are of about so many rows. There are as many
+    minibatches as `count` rows need (None: those of the batch); some are empty if rows are few.
+    """
+    on = device or torch.device("cpu")
+    if isinstance(batch, SequenceBatch):
+        return [
+            {name: torch.from_numpy(column).to(on) for name, column in one.items()}
+            for one in batch.minibatches(size, stream)
+        ]
+    order = torch.from_numpy(stream.permutation(len(batch)))
+    columns = {n: torch.from_numpy(column)[order].to(on) for n, column in vars(batch).items()}
+    parts = -(-(len(batch) if count is None else count) // size)
+    split = {name: torch.tensor_split(column, parts) for name, column in columns.items()}
+    return [{name: pieces[i] for name, pieces in split.items()} for i in range(parts)]
+
+
+def explained_variance(batch: TrainBatch, reduce: Reduce) -> dict[str, float]:
+    """Share of the returns' variance that the old values explain; absent if there is none."""
+    returns = batch.returns.astype(np.float64)
+    columns = np.stack([returns, returns - batch.values])
+    deviations = columns - _means(columns, reduce)[:, None]
+    variance, unexplained = _means(np.square(deviations), reduce).tolist()
+    return {"explained_variance": 1.0 - unexplained / variance} if variance else {}
+
+
+def _means(columns: NDArray[np.float64], reduce: Reduce) -> NDArray[np.float64]:
+    """(C,) of columns (C, R), over the rows of all ranks."""
+    sums = torch.from_numpy(columns.sum(axis=1))
+    count = torch.tensor([float(columns.shape[1])], dtype=torch.float64)
+    reduce([sums, count])
+    means: NDArray[np.float64] = (sums / count).numpy()
+    return means
+
+
+def _union(minibatches: list[Minibatch], fields: Sequence[str], reduce: Reduce) -> list[float]:
+    """Standardise in place over all ranks' rows; returns this rank's share of each union.
+
+    A share of -1 says that the union has no row at all.
+    """
+    own = torch.tensor([float(len(m["logp"])) for m in minibatches], dtype=torch.float64)
+    sums = torch.stack([_sums(m[name]) for name in fields for m in minibatches] or [own[:0]])
+    counts = own.clone()
+    reduce([counts, sums])
+    grouped = sums.reshape(len(fields), len(minibatches), 2)
+    for i, name in enumerate(fields):
+        for k, minibatch in enumerate(minibatches):
+            mean, square = (grouped[i, k] / counts[k].clamp(min=1.0)).tolist()
+            deviation = math.sqrt(max(0.0, square - mean * mean))
+            minibatch[name] = (minibatch[name] - mean) / (deviation + SMALL)
+    pairs = zip(own.tolist(), counts.tolist(), strict=True)
+    return [mine / all_ if all_ else -1.0 for mine, all_ in pairs]
+
+
+def _sums(column: Tensor) -> Tensor:
+    """(2,) sum and sum of squares, in float64."""
+    wide = column.double()
+    return torch.stack([wide.sum(), wide.square().sum()])
