@@ -4,4 +4,5 @@ returns    returns and advantages
 schedules  values that change with the steps sampled
 sequences  rows for a policy with a memory
 sgd        the learning loop: epochs of shuffled minibatches
+fused      gradient steps in numpy, for small networks
 """

@@ -57,6 +57,19 @@ class TorchPolicy:
             self._parameters.values(), **config.model_dump(), fused=True
         )
 
+    @property
+    def parameters(self) -> Mapping[str, torch.nn.Parameter]:
+        """By name, in the order of the networks."""
+        return self._parameters
+
+    def moments(self, name: str) -> dict[str, Any]:
+        """Adam's of one parameter, as tensors; empty before its first step.
+
+        Those that are put there are those with which Adam goes on.
+        """
+        found: dict[str, Any] = self._optimizer.state[self._parameters[name]]
+        return found
+
     def on_global_var_update(self, global_vars: Mapping[str, Any]) -> None:
         """Take note of the steps that were sampled so far, by all workers."""
         self.global_timestep = int(global_vars.get("timestep", self.global_timestep))

@@ -41,7 +41,11 @@ class ConfigChecks(PeriodicEvaluation):
 
     @classmethod
     def choose(cls, settings: TrainerConfig, seen: Look) -> dict[str, Any]:
-        """The best value for each setting of `before_auto`, in this environment."""
+        """The best value for each setting of `before_auto`, in this environment.
+
+        Raises:
+            ConfigError: one of them is set to what cannot be there.
+        """
         return {}
 
     # ---- what callers use --------------------------------------------------------------------
@@ -66,6 +70,7 @@ class ConfigChecks(PeriodicEvaluation):
         learning_device(settings.resources)
         seen = measuring.look(settings.environment)
         architecture(settings.model, seen.spaces.observation_shape)
+        cls.choose(settings, seen)
         if settings.evaluation.evaluation_config:
             plan = cls.evaluation_plan(settings)
             environments = (plan.environment, settings.environment)

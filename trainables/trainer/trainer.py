@@ -124,7 +124,8 @@ class Trainer(ComputesActions, PolicyAccess, LearnsInRanks, ConfigChecks):
         record = EpisodeRecord(settings.recording, lambda: me.logdir)
         self.reporter = Reporter(settings.callbacks, settings.logs, record)
         seen = inquiry.look()
-        self._settle({} if self.context.settled else self.choose(settings, seen))
+        chosen = self.choose(settings, seen)
+        self._settle({} if self.context.settled else chosen)
         settings = self.settings
         self.spaces = seen.spaces
         self.architecture = architecture(settings.model, self.spaces.observation_shape)
