@@ -5,4 +5,5 @@ schedules  values that change with the steps sampled
 sequences  rows for a policy with a memory
 replay     transitions for off-policy algorithms
 sgd        the learning loop: epochs of shuffled minibatches
+fused      gradient steps in numpy, for small networks
 """

@@ -8,6 +8,7 @@ minibatch, S statistics.
 
 import math
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any, Protocol, TypeAlias
 
 import numpy as np
@@ -35,11 +36,19 @@ class Learner(Protocol):
     stats: tuple[str, ...]
     """Names of the statistics; one of them is ``kl``."""
 
-    def step(self, minibatch: Minibatch, rate: float, share: float = 1.0) -> tuple[Tensor, float]:
+    def learning(self) -> AbstractContextManager[None]:
+        """Holds while steps are taken on one batch."""
+
+    def minibatches(
+        self, batch: TrainBatch, size: int, stream: np.random.Generator, count: int
+    ) -> list[Any]:
+        """The minibatches of one epoch, as `step` takes them; see `shuffled`."""
+
+    def step(self, minibatch: Any, rate: float, share: float = 1.0) -> tuple[Tensor, float]:
         """One gradient step.
 
         Args:
-            minibatch: its columns, on the policy's device; without a row only beside other ranks.
+            minibatch: one of `minibatches`; without a row only beside other ranks.
             rate: the learning rate.
             share: of the union's rows that these are; 1 alone.
 
@@ -66,6 +75,16 @@ class TorchLearner:
         self.loss = loss
         self.stats = stats
         self._grad_clip = grad_clip
+
+    def learning(self) -> AbstractContextManager[None]:
+        """Nothing is held."""
+        return nullcontext()
+
+    def minibatches(
+        self, batch: TrainBatch, size: int, stream: np.random.Generator, count: int
+    ) -> list[Minibatch]:
+        """Columns on the policy's device."""
+        return shuffled(batch, size, stream, self.policy.device, count)
 
     def step(self, minibatch: Minibatch, rate: float, share: float = 1.0) -> tuple[Tensor, float]:
         """One gradient step; see `Learner`."""
@@ -108,23 +127,24 @@ def learn(
     reduce = learner.policy.reduce
     stats: list[Tensor] = []
     norms: list[float] = []
-    for _ in range(epochs):
-        minibatches = shuffled(
-            batch, minibatch_size, stream, learner.policy.device, batch_size or len(batch)
-        )
-        alone = batch_size is None and not standardize
-        shares = [1.0] * len(minibatches) if alone else _union(minibatches, standardize, reduce)
-        # A minibatch without a row on any rank is one for all of them: none takes a step.
-        pairs = [(m, share) for m, share in zip(minibatches, shares, strict=True) if share >= 0]
-        if not pairs:
-            return {}
-        steps = [learner.step(minibatch, rate, share) for minibatch, share in pairs]
-        epoch = torch.stack([measured for measured, _ in steps])
-        reduce([epoch])
-        stats.append(epoch)
-        norms += [norm for _, norm in steps]
-        if target_kl and epoch[:, learner.stats.index("kl")].mean() > target_kl:
-            break
+    with learner.learning():
+        for _ in range(epochs):
+            minibatches = learner.minibatches(
+                batch, minibatch_size, stream, batch_size or len(batch)
+            )
+            alone = batch_size is None and not standardize
+            shares = [1.0] * len(minibatches) if alone else _union(minibatches, standardize, reduce)
+            # A minibatch without a row on any rank is one for all of them: none takes a step.
+            pairs = [(m, share) for m, share in zip(minibatches, shares, strict=True) if share >= 0]
+            if not pairs:
+                return {}
+            steps = [learner.step(minibatch, rate, share) for minibatch, share in pairs]
+            epoch = torch.stack([measured for measured, _ in steps])
+            reduce([epoch])
+            stats.append(epoch)
+            norms += [norm for _, norm in steps]
+            if target_kl and epoch[:, learner.stats.index("kl")].mean() > target_kl:
+                break
     means = torch.cat(stats).mean(0).tolist()
     return {
         **dict(zip(learner.stats, means, strict=True)),

@@ -88,6 +88,11 @@ class TorchPolicy:
         """
         raise ExportError(f"{type(self).__name__} writes no ONNX graph; define onnx_graph()")
 
+    @property
+    def parameters(self) -> Mapping[str, torch.nn.Parameter]:
+        """By name, in the order of the networks."""
+        return self._parameters
+
     def on_global_var_update(self, global_vars: Mapping[str, Any]) -> None:
         """Take note of the steps that were sampled so far, by all workers."""
         self.global_timestep = int(global_vars.get("timestep", self.global_timestep))
@@ -136,7 +141,10 @@ class TorchPolicy:
         torch.autograd.backward(loss)
 
     def moments(self, name: str) -> dict[str, Any]:
-        """What its optimiser keeps of one parameter, as tensors; empty before the first step."""
+        """What its optimiser keeps of one parameter, as tensors; empty before the first step.
+
+        The optimiser goes on with those that are put there.
+        """
         owner = self._owners.get(name)
         return owner.state[self._parameters[name]] if owner else {}
 

@@ -143,16 +143,3 @@ def test_a_loss_that_is_not_finite_is_named_and_the_weights_stay() -> None:
         trainer.policy.minimise(bad, 1e-3, None)
     np.testing.assert_equal(trainer.policy.model.weights(), weights)
     trainer.stop()
-
-
-@pytest.mark.slow
-def test_ppo_learns_cartpole() -> None:
-    trainer = PPO({"env": "CartPole-v1", "seed": 1, "num_envs_per_worker": 8,
-                   "rollout_fragment_length": 32, "sgd_minibatch_size": 256, "num_sgd_iter": 20,
-                   "lambda_": 0.8, "gamma": 0.98, "lr": 1e-3, "native_vector_env": True,
-                   "evaluation_num_episodes": 5})  # fmt: skip
-    for _ in range(60):
-        result = trainer.train()
-    assert result["timesteps_total"] == 15360
-    assert trainer.evaluate()["episode_reward_mean"] > 150
-    trainer.stop()

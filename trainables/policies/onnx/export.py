@@ -195,7 +195,7 @@ def _clear(layout: ActionLayout, head: Array) -> NDArray[np.bool_]:
 def _compare_actions(
     parts: PolicyParts, sent: Array, outputs: Mapping[str, Array], clear: NDArray[np.bool_]
 ) -> None:
-    taken, layout = parts.spaces.action, parts.spaces.layout
+    taken = parts.spaces.action
     unflatten = unflattener(taken)
     rows = [leaf_values(taken, unflatten(row)) for row in sent]
     for i, name in enumerate(named_leaves(taken, "action")):

@@ -1,0 +1,1 @@
+"""How fast PPO learns, beside its peers."""

@@ -1,0 +1,12 @@
+"""Gradients of perceptrons in closed form, in numpy: a step costs its arithmetic, not its calls.
+
+A step of a small network in torch is mostly dispatch: hundreds of calls for a few products. Here
+all that belongs together lies in one array, is computed in place and needs no graph. Arrays have
+units as rows and the B rows of a minibatch as columns, (units, B), so that what is summed over
+units is a few long vector operations.
+
+ppo          the loss of PPO, its gradient, and the epochs over a batch
+distributions  log-probabilities and entropies of actions, and their gradients
+perceptrons  actor and critic, forwards and backwards
+flat         weights, gradient and Adam's moments as vectors that torch's policy shares
+"""

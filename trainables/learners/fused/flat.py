@@ -1,0 +1,122 @@
+"""Weights, gradient and Adam's moments of a policy as flat vectors, which torch shares.
+
+The policy's parameters, its optimiser's moments and its gradients become views of these vectors: a
+step made here is seen by all that reads the policy (acting, checkpoints, exports, torch's own
+steps), and the other way round. P parameters.
+"""
+
+import itertools
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from trainables.errors import NotFiniteError
+from trainables.policies.torch_policy import TorchPolicy
+
+Array = NDArray[Any]
+
+
+class FlatAdam:
+    """Adam (Kingma & Ba 2015) on one vector, in place; as `torch.optim.Adam` does it.
+
+    Args:
+        policy: whose parameters it moves.
+        order: names of all parameters, as they lie one after the other.
+    """
+
+    def __init__(self, policy: TorchPolicy, order: Sequence[str]) -> None:
+        self._policy = policy
+        self._parameters = {name: policy.parameters[name] for name in order}
+        sizes = [parameter.numel() for parameter in self._parameters.values()]
+        ends = np.cumsum([0, *sizes]).tolist()
+        self._spans = dict(zip(order, itertools.pairwise(ends), strict=True))
+        self._sizes = sizes
+        kind = next(iter(self._parameters.values())).detach().numpy().dtype
+        vectors = np.zeros((5, ends[-1]), dtype=kind)
+        self.weights, self.gradient, self._first, self._second, self._scratch = vectors
+        self._steps = np.zeros(len(sizes), dtype=np.float32)
+        self._shared = {
+            name: self._tensors(name, index) for index, name in enumerate(self._parameters)
+        }
+
+    def span(self, vector: Array, *names: str) -> Array:
+        """The part of a vector in which these parameters lie side by side, flat."""
+        return vector[self._spans[names[0]][0] : self._spans[names[-1]][1]]
+
+    def adopt(self) -> None:
+        """Take over what the policy holds, where it is not in these vectors already."""
+        for name, parameter in self._parameters.items():
+            weight, shared = self._shared[name]
+            if parameter.data_ptr() != weight.data_ptr():
+                weight.copy_(parameter.detach())
+                parameter.data = weight
+            moments = self._policy.moments(name)
+            for moment, tensor in shared.items():
+                if moments.get(moment) is not tensor:
+                    tensor.copy_(moments[moment]) if moment in moments else tensor.zero_()
+                    moments[moment] = tensor
+
+    def show_gradients(self) -> None:
+        """Let the policy's gradients be those of the latest step."""
+        for name, parameter in self._parameters.items():
+            part = self.span(self.gradient, name)
+            parameter.grad = torch.from_numpy(part.reshape(tuple(parameter.shape)))
+
+    def step(self, learning_rate: float, grad_clip: float | None) -> float:
+        """Move the weights against the gradient; returns its norm before clipping.
+
+        Raises:
+            NotFiniteError: NaN or infinity in the gradient; the weights are untouched.
+        """
+        gradient, scratch = self.gradient, self._scratch
+        norm = math.sqrt(float(np.dot(gradient, gradient)))
+        if not math.isfinite(norm):
+            raise NotFiniteError(f"the gradient's norm is {norm}")
+        if grad_clip is not None and norm + 1e-6 > grad_clip:
+            gradient *= grad_clip / (norm + 1e-6)
+        known = self._policy.get_hyperparameters()
+        (beta1, beta2), eps, decay = known["betas"], known["eps"], known["weight_decay"]
+        ahead = gradient
+        if decay:
+            ahead = np.multiply(self.weights, decay, out=scratch)
+            ahead += gradient
+        self._first *= beta1
+        self._first += (1.0 - beta1) * ahead
+        np.multiply(ahead, ahead, out=scratch)
+        scratch *= 1.0 - beta2
+        self._second *= beta2
+        self._second += scratch
+        self._steps += 1.0
+        root, rate = self._corrections(beta1, beta2)
+        # lr · (m / c1) / (√v / √c2 + eps), with the constants drawn out of the vectors.
+        np.sqrt(self._second, out=scratch)
+        scratch += eps * root
+        np.divide(self._first, scratch, out=scratch)
+        scratch *= learning_rate * rate
+        self.weights -= scratch
+        return norm
+
+    def _corrections(self, beta1: float, beta2: float) -> tuple[Any, Any]:
+        """√c2 and √c2 / c1 for the steps made so far: numbers, or (P,) where parameters differ."""
+        steps: Any = float(self._steps[0])
+        if (self._steps != steps).any():  # torch made steps with gradients of some of them
+            steps = np.repeat(self._steps, self._sizes).astype(np.float64)
+        root = (1.0 - beta2**steps) ** 0.5
+        rate = root / (1.0 - beta1**steps)
+        if isinstance(steps, float):
+            return root, rate
+        return root.astype(self.weights.dtype), rate.astype(self.weights.dtype)
+
+    def _tensors(self, name: str, index: int) -> tuple[torch.Tensor, dict[str, torch.Tensor]]:
+        """The weight and Adam's moments of one parameter, as torch has them."""
+        shape = tuple(self._parameters[name].shape)
+        weight, first, second = (
+            torch.from_numpy(self.span(vector, name).reshape(shape))
+            for vector in (self.weights, self._first, self._second)
+        )
+        step = torch.from_numpy(self._steps[index : index + 1])[0]
+        return weight, {"step": step, "exp_avg": first, "exp_avg_sq": second}

@@ -1,0 +1,233 @@
+"""PPO's gradient steps on flat vectors: the loss of a minibatch and its gradient.
+
+The same loss, minibatches and optimiser as in torch (`trainables.algorithms.ppo`), up to rounding.
+B rows of a minibatch, N of a batch.
+"""
+
+import math
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from threadpoolctl import ThreadpoolController
+from torch import Tensor
+
+from trainables.envs.spaces.actions import ActionLayout
+from trainables.envs.spaces.observations import PIXEL
+from trainables.errors import NotFiniteError
+from trainables.learners.fused.distributions import Choices, Reals
+from trainables.learners.fused.flat import FlatAdam
+from trainables.learners.fused.perceptrons import Buffers, Perceptrons, parameter_order
+from trainables.policies.architecture import Architecture
+from trainables.policies.torch_policy import ActorCriticPolicy
+from trainables.rollout.batch import TrainBatch
+
+Array = NDArray[Any]
+#: Rows of a minibatch's columns between its features and its actions.
+SCALARS = ("logp", "values", "advantages", "returns")
+#: Sizes of minibatches for which buffers are kept.
+MOST_SIZES = 8
+#: Choices of an action, of all its columns as if each were as long as the longest: each is a row of
+#: what is learnt from.
+MOST_CHOICES = 1024
+
+
+def not_covered(layout: ActionLayout, architecture: Architecture) -> str:
+    """Why a policy like this learns in torch; empty if it need not."""
+    if architecture.lstm:
+        return "model.use_lstm is true"
+    if architecture.filters:
+        return "images are convolved (model.conv_filters)"
+    if len(layout.choice_columns) * max(layout.sizes) > MOST_CHOICES:
+        return f"actions have more than {MOST_CHOICES} choices"
+    return ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Loss:
+    """Options of the loss and its gradient, as `trainables.algorithms.ppo.Config` explains them."""
+
+    clip_param: float
+    vf_clip_param: float | None
+    vf_loss_coeff: float
+    entropy_coeff: float
+    normalize_advantages: bool
+    grad_clip: float | None
+
+
+class FusedLearner:
+    """Takes the steps of PPO for a policy whose networks are perceptrons; a `sgd.Learner`.
+
+    Args:
+        policy: its weights and optimiser are used in place.
+        loss: options of the loss.
+        stats: names of the parts of the loss: of the policy, of the values, entropy, KL, share of
+            the ratios that are clipped.
+        threads: of a matrix product.
+    """
+
+    def __init__(
+        self, policy: ActorCriticPolicy, loss: Loss, stats: tuple[str, ...], threads: int = 1
+    ) -> None:
+        layout, architecture = policy.model.layout, policy.model.architecture
+        self.policy, self.stats = policy, stats
+        self.adam = FlatAdam(policy, parameter_order(architecture, bool(layout.real_columns)))
+        self._loss = loss
+        self._networks = Perceptrons(self.adam, architecture, layout.head_size)
+        self._features, self._hidden = architecture.features, architecture.hidden
+        self._head = layout.head_size
+        self._choices = Choices(layout) if layout.choice_columns else None
+        self._logits = layout.logits
+        self._reals: Reals | None = None
+        if layout.real_columns:
+            vectors = (self.adam.weights, self.adam.gradient)
+            self._reals = Reals(layout, *(self.adam.span(one, "log_std") for one in vectors))
+        self._kind = self.adam.weights.dtype
+        self._buffers: dict[int, Buffers] = {}
+        self._packed: tuple[TrainBatch | None, Array, Array] = (None, np.empty(0), np.empty(0))
+        self._blas = ThreadpoolController().select(user_api="blas")
+        self._threads = threads
+
+    @contextmanager
+    def learning(self) -> Iterator[None]:
+        """Steps are taken with what the policy holds now; it then shows the latest gradients."""
+        self.adam.adopt()
+        # What is not finite is found in the loss and the norm: numpy need not warn of it.
+        with self._blas.limit(limits=self._threads), np.errstate(all="ignore"):
+            yield
+        self.adam.show_gradients()
+        self._packed = (None, np.empty(0), np.empty(0))
+
+    def minibatches(
+        self, batch: TrainBatch, size: int, stream: np.random.Generator, count: int
+    ) -> list[Array]:
+        """As `sgd.shuffled` draws and splits them; views of one array, written anew each epoch."""
+        if self._packed[0] is not batch:
+            columns = self.columns(batch)
+            self._packed = (batch, columns, np.empty_like(columns))
+        _, columns, drawn = self._packed
+        # The indices are in range; with a mode, numpy writes them in place.
+        np.take(columns, stream.permutation(len(batch)), axis=1, out=drawn, mode="clip")
+        return np.array_split(drawn, -(-count // size), axis=1)
+
+    def step(self, minibatch: Array, rate: float, share: float = 1.0) -> tuple[Tensor, float]:
+        """One gradient step, of this process alone; see `sgd.Learner`.
+
+        Raises:
+            NotFiniteError: NaN or infinity in the loss or the gradient; the weights are untouched.
+        """
+        measured = self.gradient(minibatch)
+        return torch.tensor(measured), self.adam.step(rate, self._loss.grad_clip)
+
+    def gradient(self, columns: Array) -> list[float]:
+        """Write the gradient of one minibatch's loss; returns the loss's parts.
+
+        Args:
+            columns: features, `SCALARS`, then actions as the distributions take them; each (B,).
+
+        Raises:
+            NotFiniteError: NaN or infinity in the loss.
+        """
+        of, rows = self._loss, columns.shape[1]
+        buffers = self._sized(rows)
+        x, (old, before, advantages, returns), taken = self._parts(columns)
+        self._networks.forward(x, buffers)
+        logp, entropies = self._evaluate(buffers.head, taken)
+
+        log_ratio = logp - old
+        ratio = np.exp(log_ratio)
+        if of.normalize_advantages:
+            advantages = _normalized(advantages)
+        moved = ratio - 1.0
+        low, high = 1.0 - of.clip_param, 1.0 + of.clip_param
+        gains = ratio * advantages
+        clipped = np.minimum(np.maximum(ratio, low), high)
+        clipped *= advantages
+        # Only where the unclipped gain is the smaller one, or the same, does the ratio count.
+        by_logp = gains * np.less_equal(gains, clipped)
+        by_logp *= -1.0 / rows
+
+        errors = buffers.values[0] - returns
+        parts = buffers.parts
+        np.minimum(gains, clipped, out=parts[0])
+        np.square(errors, out=parts[1])
+        parts[2] = entropies
+        np.subtract(moved, log_ratio, out=parts[3])
+        np.greater(np.abs(moved), of.clip_param, out=parts[4])
+        if of.vf_clip_param is not None:
+            bounded = np.minimum(
+                np.maximum(buffers.values[0] - before, -of.vf_clip_param),
+                of.vf_clip_param,
+            )
+            inside = bounded == buffers.values[0] - before
+            bounded += before
+            bounded -= returns
+            np.square(bounded, out=bounded)
+            # Where the clipped value is the worse one and beyond the bound, it does not move.
+            errors *= inside | (parts[1] >= bounded)
+            np.maximum(parts[1], bounded, out=parts[1])
+        errors *= of.vf_loss_coeff / rows
+        gain, square, entropy, kl, outside = (np.add.reduce(parts, axis=1) / rows).tolist()
+        loss = -gain - of.entropy_coeff * entropy + of.vf_loss_coeff * 0.5 * square
+        if not math.isfinite(loss):
+            raise NotFiniteError(f"the loss is {loss}")
+        head_error = self._head_error(by_logp, -of.entropy_coeff / rows, buffers.head_error)
+        self._networks.backward(x, head_error, errors[None], buffers)
+        return [-gain, 0.5 * square, entropy, kl, outside]
+
+    def columns(self, batch: TrainBatch) -> Array:
+        """(rows, N): features, `SCALARS` and actions of a batch, as `gradient` takes them."""
+        observations = batch.observations.reshape(len(batch), -1)
+        parts = [observations.T, *(getattr(batch, name)[None] for name in SCALARS)]
+        parts += [one.taken(batch.actions) for one in (self._choices, self._reals) if one]
+        made = np.concatenate(parts, dtype=self._kind, casting="unsafe")
+        if observations.dtype == np.uint8:
+            made[: self._features] /= PIXEL
+        return made
+
+    def _parts(self, columns: Array) -> tuple[Array, Array, Array]:
+        """Features, `SCALARS` and actions."""
+        scalars = self._features + len(SCALARS)
+        return columns[: self._features], columns[self._features : scalars], columns[scalars:]
+
+    def _evaluate(self, head: Array, taken: Array) -> tuple[Array, Any]:
+        """(B,) log-probabilities of actions, and their entropies: (B,), or one number."""
+        if self._choices is None:
+            return self._of_reals(head, taken)
+        logp, entropies = self._choices.evaluate(head[: self._logits], taken[: self._choices.rows])
+        if self._reals is None:
+            return logp, entropies
+        logp_reals, entropy = self._of_reals(head[self._logits :], taken[self._choices.rows :])
+        return logp + logp_reals, entropies + entropy
+
+    def _of_reals(self, means: Array, taken: Array) -> tuple[Array, float]:
+        if self._reals is None:
+            raise ValueError("actions of this layout have no real numbers")
+        return self._reals.evaluate(means, taken)
+
+    def _head_error(self, by_logp: Array, by_entropy: float, error: Array) -> Array:
+        if self._choices is not None:
+            self._choices.gradient(by_logp, by_entropy, error[: self._logits])
+        if self._reals is not None:
+            self._reals.gradient(by_logp, by_entropy, error[self._logits :])
+        return error
+
+    def _sized(self, rows: int) -> Buffers:
+        """Buffers for a minibatch of so many rows."""
+        if rows not in self._buffers:
+            if len(self._buffers) == MOST_SIZES:
+                self._buffers.clear()
+            self._buffers[rows] = Buffers(self._hidden, self._head, rows, self._kind)
+        return self._buffers[rows]
+
+
+def _normalized(advantages: Array) -> Array:
+    """(B,) with mean 0 and deviation 1."""
+    centred: Array = advantages - np.add.reduce(advantages) / len(advantages)
+    deviation = math.sqrt(np.dot(centred, centred) / len(centred))
+    centred /= deviation + 1e-8
+    return centred
