@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.ready
 
-.PHONY: run test test-rest check chaos setup clean
+.PHONY: run test test-rest check chaos sampling setup clean
 
 run: setup ## the main job: search, train, checkpoint, compare
 	$(BIN)/sweep run search_spaces/quickstart.yaml --trials 8 --name quickstart-$$(date +%Y%m%d-%H%M%S)
@@ -23,6 +23,9 @@ check: setup ## format, lint, types, import floors
 
 chaos: setup ## break everything that may break, for an hour or two; goes on where it was stopped
 	$(BIN)/python -m benchmarks.chaos
+
+sampling: setup ## how fast experience is collected, beside a loop written by hand
+	$(BIN)/python -m benchmarks.sampling
 
 setup: $(STAMP) ## .venv with the pinned dependencies
 
