@@ -27,6 +27,7 @@ chaos: setup ## break everything that may break, for an hour or two; goes on whe
 bench: setup ## measure speed beside peers and limits, for an hour; goes on where it was stopped
 	$(BIN)/python -m benchmarks.speed
 	$(BIN)/python -m benchmarks.engine
+	$(BIN)/python -m benchmarks.sampling
 
 setup: $(STAMP) ## .venv with the pinned dependencies
 

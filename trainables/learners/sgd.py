@@ -32,9 +32,12 @@ SMALL = 1e-8
 class Learner(Protocol):
     """What takes the gradient steps."""
 
-    policy: TorchPolicy
     stats: tuple[str, ...]
     """Names of the statistics; one of them is ``kl``."""
+
+    @property
+    def policy(self) -> TorchPolicy:
+        """Whose weights it moves."""
 
     def learning(self) -> AbstractContextManager[None]:
         """Holds while steps are taken on one batch."""

@@ -116,8 +116,10 @@ class Actor:
             activate(x, self._activation)
         to_actor, to_critic = (x[0], x[1]) if self._layers else (x, x)
         heads = self._heads
-        head = to_actor @ heads["actor.weight"] + heads["actor.bias"]
-        values = (to_critic @ heads["critic.weight"])[:, 0] + heads["critic.bias"][0]
+        head: Array = to_actor.dot(heads["actor.weight"])
+        head += heads["actor.bias"]
+        values: Array = to_critic.dot(heads["critic.weight"])[:, 0]
+        values += heads["critic.bias"]
         return head, values
 
     def initial_memory(self, count: int) -> Array:

@@ -17,6 +17,8 @@ Array = NDArray[np.float32]
 Actions = NDArray[np.int64] | NDArray[np.float32]
 LOG_2PI = float(np.log(2.0 * np.pi))
 SMALLEST = np.finfo(np.float32).tiny
+#: From so many rows on, two choices are drawn column by column.
+MANY_ROWS = 32
 #: The logit of a choice that does not exist, where columns differ in size; finite: 0 · ∞ is NaN.
 NO_CHOICE = np.float32(-1e30)
 
@@ -87,16 +89,35 @@ def _counting(count: int) -> NDArray[np.int64]:
 
 def _choose(logits: Array, stream: np.random.Generator | None) -> tuple[NDArray[np.int64], Array]:
     """Choices (…,) and the log-probability of each, for logits (…, M)."""
+    if logits.ndim == 2 and logits.shape[1] == 2 and len(logits) >= MANY_ROWS:
+        return _choose_of_two(logits, stream)
     logp_all = log_softmax(logits)
-    scores = logp_all
-    if stream is not None:
-        # Exponential race: argmax of log p - log E is a draw from p (the Gumbel-max trick).
-        race = np.maximum(stream.standard_exponential(logits.shape, dtype=np.float32), SMALLEST)
-        scores = logp_all - np.log(race)
+    scores = logp_all if stream is None else _race(logp_all, stream)
     chosen = scores.argmax(axis=-1)
     if chosen.ndim == 1:
         return chosen, logp_all[_counting(len(chosen)), chosen]
     return chosen, np.take_along_axis(logp_all, chosen[..., None], axis=-1)[..., 0]
+
+
+def _race(logp: Array, stream: np.random.Generator) -> Array:
+    """Scores, of which the highest along the last axis is a draw: log p - log E, E exponential."""
+    # The Gumbel-max trick: the argmax of an exponential race.
+    race = stream.standard_exponential(logp.shape, dtype=np.float32)
+    np.maximum(race, SMALLEST, out=race)
+    np.log(race, out=race)
+    return np.subtract(logp, race, out=race)
+
+
+def _choose_of_two(
+    logits: Array, stream: np.random.Generator | None
+) -> tuple[NDArray[np.int64], Array]:
+    """The same to the bit, column by column: numpy reduces short rows one by one."""
+    logp = logits - np.maximum(logits[:, 0], logits[:, 1])[:, None]
+    shares = np.exp(logp)
+    logp -= np.log(shares[:, 0] + shares[:, 1])[:, None]
+    scores = logp if stream is None else _race(logp, stream)
+    second = scores[:, 1] > scores[:, 0]
+    return second.astype(np.int64), np.where(second, logp[:, 1], logp[:, 0])
 
 
 def _measure(

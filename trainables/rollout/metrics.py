@@ -55,7 +55,8 @@ class EpisodesInFlight:
         self,
         rewards: NDArray[Any],
         ended: NDArray[np.bool_],
-        odd: tuple[Container[int], NDArray[np.bool_] | None] = ((), None),
+        faulty: Container[int] = (),
+        idle: NDArray[np.bool_] | None = None,
         written: Mapping[int, Written] | None = None,
     ) -> list[RolloutMetrics]:
         """Count one step of each environment; returns the episodes that it ended, in order.
@@ -63,28 +64,25 @@ class EpisodesInFlight:
         Args:
             rewards: (N,).
             ended: (N,).
-            odd: environments whose episode is faulty and counts in no mean; and (N,) autoreset
-            rows, the environments
-                that made no step.
+            faulty: environments whose episode is faulty and counts in no mean.
+            idle: (N,) environments that made no step; None: every one made one.
             written: environment → what callbacks wrote into the episode that ended there.
         """
-        faulty, autoreset_rows = odd
         self.rewards += rewards
-        self.lengths += 1 if autoreset_rows is None else ~autoreset_rows
-        finished: list[RolloutMetrics] = []
+        self.lengths += 1 if idle is None else ~idle
         if not np.count_nonzero(ended):
-            return finished
-        for env_index in np.flatnonzero(ended):
-            told = written.get(int(env_index)) if written else None
-            finished.append(self._finish(int(env_index), int(env_index) in faulty, told))
-        return finished
-
-    def _finish(self, env_index: int, faulty: bool, told: Written | None) -> RolloutMetrics:
-        done = RolloutMetrics(float(self.rewards[env_index]), int(self.lengths[env_index]), faulty)
-        self.drop(env_index)
-        if told is None:
+            return []
+        which = np.flatnonzero(ended)
+        totals, lengths = self.rewards[which].tolist(), self.lengths[which].tolist()
+        self.rewards[which], self.lengths[which] = 0.0, 0
+        self.counts[which] += 1
+        done = list(map(RolloutMetrics, totals, lengths))
+        if not faulty and not written:
             return done
-        return done._replace(custom_metrics=told.custom_metrics, hist_data=told.hist_data)
+        return [
+            _with_told(one, env_index in faulty, written.get(env_index) if written else None)
+            for one, env_index in zip(done, which.tolist(), strict=True)
+        ]
 
     def drop(self, env_index: int) -> None:
         """Begin the next episode of an environment."""
@@ -107,8 +105,17 @@ class EpisodesInFlight:
         self.counts[:] = state["counts"]
 
 
+def _with_told(done: RolloutMetrics, faulty: bool, told: Written | None) -> RolloutMetrics:
+    if told is None:
+        return done._replace(faulty=faulty)
+    custom, hist = told.custom_metrics, told.hist_data
+    return done._replace(faulty=faulty, custom_metrics=custom, hist_data=hist)
+
+
 def without_lost_lives(over: NDArray[np.bool_], step: Step) -> NDArray[np.bool_]:
     """The metrics' episode of an Atari game is the whole game, whatever ends what is learnt."""
+    if not step.infos:
+        return over
     lost = [
         env_index
         for env_index, info in step.infos.items()

@@ -24,7 +24,9 @@ if TYPE_CHECKING:  # only ranks need torch
 class HasPolicy(Protocol):
     """What takes gradient steps, as a rank knows it."""
 
-    policy: "TorchPolicy"
+    @property
+    def policy(self) -> "TorchPolicy":
+        """Whose weights it moves."""
 
 
 @dataclass(frozen=True)

@@ -132,8 +132,8 @@ class Rows:
         self._size = int(np.prod(space.shape))
         self._image = space.shape if is_image(space) else None
 
-    def __call__(self, observations: Array) -> Array:
-        """New rows.
+    def __call__(self, observations: Array, check: bool = True) -> Array:
+        """New rows; without `check` they may be NaN or infinite.
 
         Raises:
             EnvError: another number of features.
@@ -144,10 +144,13 @@ class Rows:
             if images.shape[1:] != self._image:
                 raise self._other_size(observations)
             return images
-        flat = np.array(observations, dtype=np.float32).reshape(len(observations), -1)
+        flat = np.array(observations, dtype=np.float32)
+        if flat.ndim != 2:
+            flat = flat.reshape(len(observations), -1)
         if flat.shape[1] != self._size:
             raise self._other_size(observations)
-        require_finite(flat, f"{self._name}, environment", "observation")
+        if check:
+            require_finite(flat, f"{self._name}, environment", "observation")
         return flat
 
     def _other_size(self, observations: Array) -> EnvError:

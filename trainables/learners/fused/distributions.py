@@ -32,7 +32,7 @@ class Choices:
     @property
     def rows(self) -> int:
         """Rows that `taken` gives."""
-        return self.shape[0] * self.shape[1]
+        return math.prod(self.shape)
 
     def taken(self, actions: Array) -> Array:
         """(K·M, B) ones where a choice was taken, of actions (B,) or (B, columns)."""

@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from trainables.envs.make import EnvSpaces
+from trainables.envs.spaces.observations import require_finite
 from trainables.rollout.batch import Fragment, as_plain
 from trainables.rollout.episode import Episode, Trajectory
 from trainables.rollout.metrics import RolloutMetrics
@@ -52,6 +53,7 @@ class EpisodeSampler(Sampler):
         """
         self.recent.clear()
         self._move_up()
+        self._blank(self._rows, self._next)
         pieces: list[_Piece] = []
         episodes: list[RolloutMetrics] = []
         steps = 0
@@ -102,17 +104,21 @@ class EpisodeSampler(Sampler):
         self._warned = False
         return []
 
+    def _drop_rows(self, rows: Fragment, env_index: int, last: int) -> None:
+        """Nothing of the episode that ended in row `last` is learnt from: it was faulty."""
+        rows.valid[self._begun[env_index] : last + 1, env_index] = False
+
     def _advance(self, stream: np.random.Generator, episodes: list[RolloutMetrics]) -> list[_Piece]:
         """One tick; the pieces that it ended, in environment order."""
         t = self._next
-        step, ended, over = self._tick(self._rows, t, stream)
+        finished, over, written = self._tick(self._rows, t, stream)
+        self._check(self._rows, slice(t, t + 1))  # an episode of NaN might never end
+        require_finite(self.observations, f"{self.name}, environment", "observation")
         self._next += 1
-        for env_index in step.faults:
-            self._rows.valid[self._begun[env_index] : t + 1, env_index] = False
-        written = self.watch.after_step(step, t) if self.watch else {}
-        episodes += self.episodes.step(step.rewards, over, (step.faults, self._skipped), written)
-        if not np.count_nonzero(over):
+        episodes += finished
+        if over is None:
             return []
+        ended = self._rows.terminated[t] | self._rows.truncated[t]
         goes_on = over & ~ended
         if goes_on.any():
             # Read by `_gather` alone: the row is not truncated.
@@ -158,6 +164,7 @@ class EpisodeSampler(Sampler):
         self._warn_of_long_episodes()
         columns = {n: np.concatenate([c, np.zeros_like(c)]) for n, c in self._rows.columns.items()}
         self._rows = Fragment.of({**columns, **self._rows.last})
+        self._blank(self._rows, self._next)
 
     def _warn_of_long_episodes(self) -> None:
         lengths = self._next - self._begun

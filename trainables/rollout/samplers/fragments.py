@@ -18,11 +18,12 @@ from trainables.envs.make import EnvSpaces
 from trainables.envs.spaces.actions import ActionAdapter
 from trainables.envs.spaces.observations import Rows, require_finite
 from trainables.envs.vector.base import Step, VectorEnv
+from trainables.errors import EnvError, NotFiniteError
 from trainables.policies.actor import Acted, Actor
 from trainables.policies.filters import Filter, MeanStdFilter, NoFilter, RewardScaler
 from trainables.rollout.batch import Fragment, requested
 from trainables.rollout.config import SamplingConfig
-from trainables.rollout.episode import EpisodeTracker, Trajectory
+from trainables.rollout.episode import Episode, EpisodeTracker, Trajectory
 from trainables.rollout.metrics import EpisodesInFlight, RolloutMetrics, without_lost_lives
 from trainables.rollout.progress import PerfConfig, PerfStats
 from trainables.rollout.recording import VideoRecorder
@@ -80,7 +81,9 @@ class Sampler:
         self.episodes = EpisodesInFlight(config.num_envs_per_worker)
         self.recent: deque[Array] = deque(maxlen=-(-RECENT_ROWS // config.num_envs_per_worker))
         self._filter = filters["observation"]
+        self._filters = not isinstance(self._filter, NoFilter)
         self._scaler = _make_scaler(filters, config.num_envs_per_worker, gamma)
+        self._alters_rewards = bool(self._scaler or config.clip_rewards)
         self._sent = ActionAdapter(spaces_.action, config.clip_actions)
         self._as_rows = Rows(spaces_.observation, name)
         self.observations: Array = np.zeros(
@@ -99,14 +102,14 @@ class Sampler:
         """Seconds that it took to take the current observations."""
         self._autoreset_rows: NDArray[np.bool_] | None = None
         """(N,) environments whose next step is no transition; None: every one is."""
-        self._skipped: NDArray[np.bool_] | None = None
-        """(N,) likewise, of the latest step."""
         self.memory: Array = self.actor.initial_memory(config.num_envs_per_worker)
         """(N, M) with which the policy will see the current observations."""
         self._requested = columns
         index, workers = worker
         self._numbers = index * envs.count + np.arange(envs.count), workers * envs.count
         """(N,) the number of each environment in the trial, and how many there are."""
+        self._written: Fragment | None = None
+        self._arrays: Mapping[str, Array] = {}
         self._fragments = self._allocate(spaces_)
 
     def start(self, seeds: list[int]) -> None:
@@ -115,16 +118,17 @@ class Sampler:
         if self.watch:
             self.watch.create(every)
         observations = self.envs.reset(seeds)
-        self.observe(observations)
+        self.observations = self._as_rows(observations)
         if self.watch:
             self.watch.start(every, observations)
-
         if self.film:
             self.film.begin(1)
 
     def observe(self, observations: Array) -> None:
         """Take (N, *O) as the current observations."""
-        self.observations = self._as_rows(observations)
+        began = time.perf_counter()
+        self.observations = self._as_rows(observations, check=self._filters)
+        self._observing = time.perf_counter() - began
 
     def sample(self, stream: np.random.Generator) -> Collected:
         """As many fragments as make the steps; the next call writes into the same arrays."""
@@ -140,25 +144,47 @@ class Sampler:
     def collect(self, fragment: Fragment, stream: np.random.Generator) -> list[RolloutMetrics]:
         """Fill `fragment`; returns the episodes that ended, in the order of their end."""
         finished: list[RolloutMetrics] = []
-        begun = np.zeros(len(self.observations), dtype=np.int64)  # rows: of the running episodes
-        for t in range(len(fragment.valid)):
-            step, ended, over = self._tick(fragment, t, stream)
-            for env_index in step.faults:
-                fragment.valid[begun[env_index] : t + 1, env_index] = False
-            written = self.watch.after_step(step, t) if self.watch else None
-            odd = (step.faults, self._skipped)
-            finished += self.episodes.step(step.rewards, over, odd, written)
-            if np.count_nonzero(ended):
-                begun[ended] = t + 1
-        self._close(fragment)
+        self._blank(fragment)
+        t = 0
+        try:
+            for t in range(len(fragment.valid)):
+                finished += self._tick(fragment, t, stream)[0]
+        except (EnvError, NotFiniteError):
+            self._check(fragment, slice(t + 1))  # what was wrong first is told
+            raise
+        self._finish(fragment)
         return finished
 
-    def _close(self, fragment: Fragment) -> None:
-        """Write what the actor says of the observations after the last step."""
+    def _blank(self, rows: Fragment, first: int = 0) -> None:
+        """Fill what few steps write, from this row on."""
+        rows.valid[first:], rows.autoreset[first:] = True, False
+        for name in self.actor.judged:
+            rows.declared[f"final_{name}"][first:] = 0.0
+
+    def _finish(self, fragment: Fragment) -> None:
+        """Check what was written; add what the actor says of the observations after the last."""
+        self._check(fragment, slice(None))
+        require_finite(self.observations, f"{self.name}, environment", "observation")
         if self.actor.judged:
             filtered = self._filter(self.observations, update=False)
             for name, judged in self.actor.judge(filtered, self.memory).items():
                 fragment.last[f"last_{name}"][0] = judged
+
+    def _check(self, fragment: Fragment, rows: slice) -> None:
+        """NotFiniteError for what came first and is not finite.
+
+        Once for many steps: in every step it would cost as much as a small environment.
+        """
+        found: list[tuple[int, int, Array, str]] = []
+        checked = {"observation": fragment.observations, "reward": fragment.rewards}
+        for order, (what, column) in enumerate(checked.items()):
+            finite = np.isfinite(column[rows])
+            if np.count_nonzero(finite) != finite.size:
+                t = int(np.argwhere(~finite)[0][0]) + (rows.start or 0)
+                found.append((t, order, column[t], what))
+        if found:
+            _, _, values, what = min(found, key=lambda one: one[:2])
+            require_finite(values, f"{self.name}, environment", what)
 
     def get_state(self) -> dict[str, Any]:
         """``observations``, ``memory``, ``ghosts``, ``episodes``, ``discounted_returns``."""
@@ -196,8 +222,7 @@ class Sampler:
 
     def _new_fragment(self, steps: int, spaces_: EnvSpaces) -> Fragment:
         """Arrays for so many steps; a filter makes float32 of an image's bytes."""
-        whole = isinstance(self._filter, NoFilter)
-        observed = spaces_.observation_dtype if whole else np.dtype(np.float32)
+        observed = np.dtype(np.float32) if self._filters else spaces_.observation_dtype
         observation, layout = (spaces_.observation_shape, observed), spaces_.layout
         declared = {**self.actor.in_fragments, **requested(self._requested, observation)}
         action = layout.shape, layout.dtype
@@ -208,12 +233,12 @@ class Sampler:
 
     def _tick(
         self, rows: Fragment, t: int, stream: np.random.Generator
-    ) -> tuple[Step, NDArray[np.bool_], NDArray[np.bool_]]:
+    ) -> tuple[list[RolloutMetrics], NDArray[np.bool_] | None, dict[int, Episode]]:
         """One step of every environment, written into row `t`.
 
         Returns:
-            What the environments gave, which episodes ended (N,), and which ended for the metrics
-            (N,).
+            The episodes that ended, where any ended for the metrics which did (N,), and what
+            callbacks know of them.
         """
         if self.between_ticks is not None:
             self.between_ticks()
@@ -224,69 +249,134 @@ class Sampler:
         processed = clock()
         acted = self.actor.act(filtered, self.memory, stream)
         decided = clock()
+        self._write_decision(rows, t, filtered, self.memory, acted)
         sent = self._sent(acted.actions)
         adapted = clock()
         step = self.envs.step(sent)
         self.perf.add(began - self._observing, processed, decided, adapted, clock())
-        rows.observations[t] = filtered
-        ended = step.terminated | step.truncated
-        if step.faults:
-            ended[list(step.faults)] = True
-        self._write(rows, t, acted, step, ended)
+        skipped = self._autoreset_rows
+        if skipped is not None:
+            rows.autoreset[t], rows.valid[t] = skipped, ~skipped
+        ended = self._write_step(rows, t, step, acted.memory, skipped)
+        self._autoreset_rows = _any_or_none(step.restarting)
         self._carry(acted.memory, ended)
-        self._skipped, self._autoreset_rows = self._autoreset_rows, _any_or_none(step.restarting)
-        began = clock()
         self.observe(step.observations)
-        self._observing = clock() - began
         if not self.latest:
             self.latest = {"infos": step.infos, "policy inputs": filtered, "policy outputs": acted}
+        return self._count(step, t, ended, skipped)
+
+    def _count(
+        self, step: Step, row: int | Array, ended: NDArray[np.bool_], idle: NDArray[np.bool_] | None
+    ) -> tuple[list[RolloutMetrics], NDArray[np.bool_] | None, dict[int, Episode]]:
+        """Count a step that was written into `row`, or into a row (N,) of each environment.
+
+        Args:
+            step: what it gave.
+            row: into which it was written.
+            ended: (N,) episodes.
+            idle: (N,) environments that made no step; None: every one made one.
+
+        Returns:
+            As `_tick`.
+        """
         over = ended if step.metric_ends is None else ended | step.metric_ends
         over = without_lost_lives(over, step)
         if self.film:
             self.perf.add_rendering(self.film.after_step(bool(over[0])))
-        return step, ended, over
+        written = self.watch.after_step(step, row) if self.watch else {}
+        finished = self.episodes.step(step.rewards, over, step.faults, idle, written)
+        return finished, over if finished else None, written
 
     def _carry(self, memory: Array, ended: NDArray[np.bool_]) -> None:
         """Take (N, M) along into the next tick; episodes begin with none."""
         self.memory = memory
-        if memory.size:
+        if self.actor.memory_size:
             memory[ended] = 0.0
             if self._autoreset_rows is not None:
                 memory[self._autoreset_rows] = 0.0
 
     def _filtered(self) -> Array:
         """The current observations (N, D); those of no transition are counted by no filter."""
+        if not self._filters:
+            return self.observations
         if self._autoreset_rows is None:
             return self._filter(self.observations)
         if not self._autoreset_rows.all():
             self._filter(self.observations[~self._autoreset_rows])
         return self._filter(self.observations, update=False)
 
-    def _write(
-        self, fragment: Fragment, t: int, acted: Acted, step: Step, ended: NDArray[np.bool_]
+    def _write_decision(
+        self, rows: Fragment, where: Any, filtered: Array, memory: Array, acted: Acted
     ) -> None:
-        rewards = np.asarray(step.rewards, dtype=np.float64)
-        require_finite(rewards, f"{self.name}, environment", "reward")
-        declared = fragment.declared
-        if self.memory.size:
-            declared["memory"][t] = self.memory
-        fragment.actions[t] = acted.actions
+        """Write what was seen and chosen into these rows."""
+        arrays = self._arrays_of(rows)
+        arrays["observations"][where] = filtered
+        arrays["actions"][where] = acted.actions
         for name, column in acted.columns.items():
-            declared[name][t] = column
-        fragment.rewards[t] = self._learnt_rewards(rewards, ended, self._autoreset_rows)
-        fragment.terminated[t] = step.terminated
-        fragment.truncated[t] = ended & ~step.terminated
-        fragment.autoreset[t] = False if self._autoreset_rows is None else self._autoreset_rows
-        fragment.valid[t] = True if self._autoreset_rows is None else ~self._autoreset_rows
-        for env_index, info in step.infos.items():
-            fragment.valid[t, env_index] &= bool(info.get("training_enabled", True))
-        finals = self._judged_finals(step, acted.memory)
-        for name in self.actor.judged:
-            declared[f"final_{name}"][t] = finals[name] if finals else 0.0
-        if self._requested:
-            self._write_requested(declared, step, ended, t)
+            arrays[name][where] = column
+        if self.actor.memory_size:
+            arrays["memory"][where] = memory
 
-    def _judged_finals(self, step: Step, memory: Array) -> dict[str, Array]:
+    def _write_step(
+        self,
+        rows: Fragment,
+        row: int | Array,
+        step: Step,
+        memory: Array,
+        idle: NDArray[np.bool_] | None,
+        envs: Array | None = None,
+    ) -> NDArray[np.bool_]:
+        """Write what a step gave; returns which episodes ended (N,).
+
+        Args:
+            rows: the fragment.
+            row: into which, or a row (N,) for each environment.
+            step: what it gave.
+            memory: (N, M) after it.
+            idle: (N,) environments that made no step; None: every one made one.
+            envs: the environments that are written; None: all.
+        """
+        where: Any = row if envs is None else (np.asarray(row)[envs], envs)
+        ended = step.terminated | step.truncated
+        if step.faults:
+            ended[list(step.faults)] = True
+        columns = {"terminated": step.terminated, "truncated": ended, "rewards": step.rewards}
+        if self._alters_rewards:
+            columns["rewards"] = self._learnt_rewards(step, ended, idle)
+        if np.count_nonzero(ended):
+            columns["truncated"] = ended & ~step.terminated
+            columns |= self._final_columns(step, memory)
+        if self._requested:
+            columns |= self._requested_columns(step, ended)
+        arrays = self._arrays_of(rows)
+        for name, values in columns.items():
+            arrays[name][where] = values if envs is None else values[envs]
+        if step.infos or step.faults:
+            self._exclude(rows, row, step)
+        return ended
+
+    def _arrays_of(self, rows: Fragment) -> Mapping[str, Array]:
+        """The fragment's columns, looked up once."""
+        if self._written is not rows:
+            self._written, self._arrays = rows, rows.columns
+        return self._arrays
+
+    def _exclude(self, rows: Fragment, row: int | Array, step: Step) -> None:
+        """Mark the rows that are not to be learnt from."""
+        for env_index, info in step.infos.items():
+            if not info.get("training_enabled", True):
+                rows.valid[_row_of(row, env_index), env_index] = False
+        for env_index in step.faults:
+            self._drop_rows(rows, env_index, _row_of(row, env_index))
+
+    def _drop_rows(self, rows: Fragment, env_index: int, last: int) -> None:
+        """Nothing of the episode that ended in row `last` is learnt from: it was faulty."""
+        before = rows.terminated[:last, env_index] | rows.truncated[:last, env_index]
+        ends = np.flatnonzero(before)
+        first = int(ends[-1]) + 1 if len(ends) else 0
+        rows.valid[first : last + 1, env_index] = False
+
+    def _final_columns(self, step: Step, memory: Array) -> dict[str, Array]:
         """(N,) what the actor says of final observations where truncated, 0 elsewhere.
 
         Empty where no episode was truncated.
@@ -295,59 +385,55 @@ class Sampler:
             return {}
         rows = self._put_final(self.observations.copy(), step, step.truncated)
         judged = self.actor.judge(self._filter(rows, update=False), memory)
-        return {name: np.where(step.truncated, one, 0.0) for name, one in judged.items()}
+        return {f"final_{n}": np.where(step.truncated, one, 0.0) for n, one in judged.items()}
 
-    def _write_requested(
-        self,
-        declared: Mapping[str, Array],
-        step: Step,
-        ended: NDArray[np.bool_],
-        row: int | Array,
-        envs: Array | slice = slice(None),
-    ) -> None:
-        """Write the requested columns of a step of these environments, which is not counted yet.
-
-        Args:
-            declared: the fragment's columns.
-            step: what it gave.
-            ended: (N,) episodes.
-            row: of the fragment, or of each of these environments.
-            envs: which.
-        """
-        where = (row, envs)
+    def _requested_columns(self, step: Step, ended: NDArray[np.bool_]) -> dict[str, Array]:
+        """Columns (N, …) of a step that is not counted yet."""
+        columns: dict[str, Array] = {}
         if "new_obs" in self._requested:
-            following = self._as_rows(step.observations)
+            following = self._as_rows(step.observations, check=False)
             over = ended.copy()
             over[list(step.faults)] = False
             self._put_final(following, step, over)
-            declared["new_obs"][where] = self._filter(following, update=False)[envs]
+            columns["new_obs"] = self._filter(following, update=False)
         if "t" in self._requested:
-            declared["t"][where] = self.episodes.lengths[envs]
+            columns["t"] = self.episodes.lengths
         if "eps_id" in self._requested:
             own, all_ = self._numbers
-            declared["eps_id"][where] = (self.episodes.counts * all_ + own)[envs]
+            columns["eps_id"] = self.episodes.counts * all_ + own
         if "infos" in self._requested:
-            infos = np.empty(self.envs.count, dtype=object)
-            infos[:] = [dict(step.infos.get(env, {})) for env in range(self.envs.count)]
-            declared["infos"][where] = infos[envs]
+            columns["infos"] = np.empty(self.envs.count, dtype=object)
+            infos = [dict(step.infos.get(env, {})) for env in range(self.envs.count)]
+            columns["infos"][:] = infos
+        return columns
 
     def _put_final(self, rows: Array, step: Step, ended: NDArray[np.bool_]) -> Array:
         """Write the final observations of these episodes into rows (N, *S)."""
-        for env_index in np.flatnonzero(ended):
+        for env_index in np.flatnonzero(ended).tolist():
             final = np.asarray(step.final_observations[env_index])
             rows[env_index] = final.reshape(rows.shape[1:])
-        require_finite(rows, f"{self.name}, environment", "final observation")
+            if np.count_nonzero(np.isfinite(final)) != final.size:
+                raise NotFiniteError(
+                    f"{self.name}, environment {env_index}: final observation {rows[env_index]} is "
+                    "not finite"
+                )
         return rows
 
     def _learnt_rewards(
-        self, rewards: Array, ended: NDArray[np.bool_], skipped: NDArray[np.bool_] | None
+        self, step: Step, ended: NDArray[np.bool_], skipped: NDArray[np.bool_] | None
     ) -> Array:
+        rewards: Array = np.asarray(step.rewards, dtype=np.float64)
+        require_finite(rewards, f"{self.name}, environment", "reward")
         clip = self.config.clip_rewards
         if clip is True:
             rewards = np.sign(rewards)
         elif clip is not None and clip is not False:
             rewards = np.clip(rewards, -clip, clip)
         return self._scaler(rewards, ended, skipped) if self._scaler else rewards
+
+
+def _row_of(row: int | Array, env_index: int) -> int:
+    return row if isinstance(row, int) else int(row[env_index])
 
 
 def _any_or_none(flags: Any) -> NDArray[np.bool_] | None:

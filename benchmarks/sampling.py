@@ -1,0 +1,207 @@
+"""How fast experience is collected, beside the shortest loop that one would write by hand.
+
+    python -m benchmarks.sampling [--envs 1 8 64 256] [--rounds 7] [--seconds 0.3] [--config JSON]
+
+Both collect CartPole-v1 with two networks of 64 x 64 tanh units, without and with an observation
+filter, in one thread of one process, in turn; what counts is the process's CPU time. Ours has its
+default settings but for the number of environments, and records its metrics. A share of 1 is the
+speed of the loop by hand: gymnasium's vector environment (the plain one for one environment) and a
+forward pass in numpy, which checks, counts and restores nothing.
+"""
+
+import argparse
+import json
+import math
+import os
+import statistics
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import gymnasium
+import numpy as np
+from numpy.typing import NDArray
+
+from trainables.algorithms.ppo import PPO
+from trainables.core.processes import ONE_THREAD
+from trainables.policies.filters import RunningStat
+
+Array = NDArray[Any]
+Collect = Callable[[], int]
+"""Collects some steps; returns how many."""
+ENV = "CartPole-v1"
+FILTERS = {"no filter": "NoFilter", "filter": "MeanStdFilter"}
+STEPS = 128
+"""Of each environment, between two looks at the clock; eight times as many for one alone."""
+
+
+class Measured(NamedTuple):
+    """A row of the table."""
+
+    envs: int
+    filter: str
+    ours: float
+    """Steps per CPU second, the median."""
+    by_hand: float
+    share: float
+    """Of ours in the speed by hand, the median over rounds of what was measured in turn."""
+
+
+class Networks:
+    """Actor and critic side by side in one matrix per layer, drawn at random."""
+
+    def __init__(self) -> None:
+        stream = np.random.default_rng(0)
+        sizes = ((4, 128), (128, 128), (128, 3))
+        self._layers = [
+            (stream.normal(0.0, 0.1, size).astype(np.float32), np.zeros(size[1], np.float32))
+            for size in sizes
+        ]
+
+    def __call__(self, x: Array) -> Array:
+        """(…, 3) for observations (…, 4): two logits and a value."""
+        for weight, bias in self._layers[:-1]:
+            x = x @ weight
+            x += bias
+            np.tanh(x, out=x)
+        weight, bias = self._layers[-1]
+        return np.asarray(x @ weight + bias)
+
+
+def filtered(stat: RunningStat, observations: Array) -> Array:
+    """Observations (N, 4), counted and normalised."""
+    stat.push(observations)
+    scaled = (observations - stat.mean) / (stat.std() + 1e-8)
+    return np.asarray(scaled.clip(-10.0, 10.0), dtype=np.float32)
+
+
+def side_by_side(envs: int, filters: bool) -> Collect:
+    """The loop by hand for several environments."""
+    vector = gymnasium.make_vec(ENV, envs, vectorization_mode="vector_entry_point")
+    networks, stream, stat = Networks(), np.random.default_rng(0), RunningStat((4,))
+    seen = np.empty((STEPS, envs, 4), np.float32)
+    actions = np.empty((STEPS, envs), np.int64)
+    logp, values, rewards = np.empty((3, STEPS, envs), np.float32)
+    terminated, truncated = np.empty((2, STEPS, envs), np.bool_)
+    current = [vector.reset(seed=0)[0]]
+
+    def collect() -> int:
+        observations = current[0]
+        draws = stream.random((STEPS, envs), dtype=np.float32)
+        for t in range(STEPS):
+            seen[t] = filtered(stat, observations) if filters else observations
+            head = networks(seen[t])
+            margin = head[:, 1] - head[:, 0]
+            second = draws[t] * (1.0 + np.exp(-margin)) < 1.0
+            actions[t] = second
+            logp[t] = -np.log1p(np.exp(np.where(second, -margin, margin)))
+            values[t] = head[:, 2]
+            observations, rewards[t], terminated[t], truncated[t], _ = vector.step(actions[t])
+        current[0] = observations
+        return STEPS * envs
+
+    return collect
+
+
+def alone(filters: bool) -> Collect:
+    """The loop by hand for one environment."""
+    env = gymnasium.make(ENV)
+    networks, stream, stat = Networks(), np.random.default_rng(0), RunningStat((4,))
+    steps = 8 * STEPS
+    seen = np.empty((steps, 4), np.float32)
+    actions = np.empty(steps, np.int64)
+    logp, values, rewards = np.empty((3, steps), np.float32)
+    terminated, truncated = np.empty((2, steps), np.bool_)
+    current = [env.reset(seed=0)[0]]
+
+    def collect() -> int:
+        observation = current[0]
+        draws = stream.random(steps)
+        for t in range(steps):
+            seen[t] = filtered(stat, observation[None])[0] if filters else observation
+            first, second, values[t] = networks(seen[t]).tolist()
+            share = 1.0 / (1.0 + math.exp(first - second))
+            action = int(draws[t] < share)
+            actions[t], logp[t] = action, math.log(share if action else 1.0 - share)
+            observation, reward, over, cut, _ = env.step(action)
+            rewards[t], terminated[t], truncated[t] = reward, over, cut
+            if over or cut:
+                observation, _ = env.reset()
+        current[0] = observation
+        return steps
+
+    return collect
+
+
+def ours(envs: int, kind: str, config: Mapping[str, Any]) -> Collect:
+    """A rollout worker with default settings."""
+    settings = {
+        "env": ENV,
+        "seed": 0,
+        "num_envs_per_worker": envs,
+        "rollout_fragment_length": 8 * STEPS if envs == 1 else STEPS,
+        "observation_filter": kind,
+        **config,
+    }
+    trainer = PPO(settings)
+    return lambda: sum(sample.count for sample in trainer.workers.sample())
+
+
+def rate(collect: Collect, seconds: float) -> float:
+    """Steps per second of CPU time."""
+    began, steps = time.process_time(), 0
+    while (took := time.process_time() - began) < seconds or not steps:
+        steps += collect()
+    return steps / max(took, 1e-9)
+
+
+def measure(
+    envs: int, name: str, rounds: int, seconds: float, config: Mapping[str, Any]
+) -> Measured:
+    """One row: both in turn, so often."""
+    filters = FILTERS[name] != "NoFilter"
+    by_hand = alone(filters) if envs == 1 else side_by_side(envs, filters)
+    both = (ours(envs, FILTERS[name], config), by_hand)
+    for collect in both:
+        collect()
+    pairs = [tuple(rate(collect, seconds) for collect in both) for _ in range(rounds)]
+    mine, theirs = (statistics.median(column) for column in zip(*pairs, strict=True))
+    return Measured(envs, name, mine, theirs, statistics.median(a / b for a, b in pairs))
+
+
+def table(rows: Sequence[Measured]) -> str:
+    """The rows as a Markdown table."""
+    head = [
+        "| environments | | ours, steps/s | by hand, steps/s | share |",
+        "|--:|---|--:|--:|--:|",
+    ]
+    lines = [
+        f"| {one.envs} | {one.filter} | {one.ours:,.0f} | {one.by_hand:,.0f} | {one.share:.2f} |"
+        for one in rows
+    ]
+    return "\n".join(head + lines)
+
+
+def main(given: Sequence[str] | None = None) -> int:
+    """Print the table."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.sampling", description=__doc__)
+    parser.add_argument("--envs", type=int, nargs="+", default=[1, 8, 64, 256])
+    parser.add_argument("--rounds", type=int, default=7, help="measurements of each, in turn")
+    parser.add_argument("--seconds", type=float, default=0.3, help="CPU time of each")
+    parser.add_argument("--config", type=json.loads, default={}, help="more settings of ours")
+    asked = parser.parse_args(given)
+    rows: list[Measured] = []
+    for name in FILTERS:
+        for envs in asked.envs:
+            rows.append(measure(envs, name, asked.rounds, asked.seconds, asked.config))
+            sys.stderr.write(f"{name}, {envs}: {rows[-1].share:.2f}\n")
+    sys.stdout.write(f"{table(rows)}\n")
+    return 0
+
+
+if __name__ == "__main__":
+    if not ONE_THREAD.items() <= os.environ.items():  # numpy reads them when it is imported
+        again = [sys.executable, "-m", "benchmarks.sampling", *sys.argv[1:]]
+        os.execve(sys.executable, again, {**os.environ, **ONE_THREAD})  # noqa: S606 ourselves
+    sys.exit(main())
