@@ -261,11 +261,7 @@ class Trainable:
     def continue_from(
         self, state: Mapping[str, Any], checkpoint: object, adapt: bool = False
     ) -> None:
-        """`set_state`, with `adapt` of the `adapted` state.
-
-        Raises:
-            WrongFormat: a state of another shape; it names `checkpoint`.
-        """
+        """`set_state`, with `adapt` of the `adapted` state; WrongFormat for another shape."""
         try:
             self.set_state(self.adapted(state) if adapt else state)
         except TrainableError:

@@ -135,10 +135,7 @@ def read(path: Path, digest: str | None = None, trust: Trust | None = None) -> L
 
 
 def verify(path: Path, digest: str | None = None) -> dict[str, Any]:
-    """The header of a checkpoint whose bytes are whole, those of its segments too.
-
-    The state is not read. Raises as `read`.
-    """
+    """The header of a checkpoint that is whole with its segments; raises as `read`."""
     with _only_checkpoint_errors(path):
         content, _ = _verified(path, digest)
         header = _checked_header(path, content)

@@ -26,11 +26,7 @@ _CONSTANTS: Final = frozenset({NoneType, bool, float, str})
 
 
 def normalise(value: Any, path: str = "state") -> Any:
-    """`value` as plain containers, constants, tagged dicts and large arrays, the latter in C order.
-
-    Raises:
-        StateError: something that cannot stand in a checkpoint; its path starts with `path`.
-    """
+    """`value` as plain containers, constants, tagged dicts and arrays; StateError, by path."""
     return Normaliser().visit(value, (None, path), 0)
 
 

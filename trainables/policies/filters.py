@@ -365,11 +365,7 @@ class FilterConfig(Section):
 
 
 def make_filter(config: FilterConfig, shape: tuple[int, ...]) -> Filter:
-    """The observation filter that the settings name, for rows of this shape.
-
-    Raises:
-        ConfigError: what a callable gave is no `Filter`.
-    """
+    """The observation filter of the settings; ConfigError where a callable gives no `Filter`."""
     kind = config.observation_filter
     if kind == "NoFilter":
         return NoFilter()

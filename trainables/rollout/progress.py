@@ -68,10 +68,7 @@ class PerfStats:
             self._rendering += self._coefficient * (seconds - self._rendering)
 
     def means(self) -> dict[str, float]:
-        """``mean_<part>_ms``, where anything was drawn also of ``env_render``.
-
-        Empty before the first tick.
-        """
+        """``mean_<part>_ms``, of ``env_render`` if drawn; empty before the first tick."""
         if self._ticks == 0:
             return {}
         ticks = self._ticks if self._coefficient is None else 1

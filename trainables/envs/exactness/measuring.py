@@ -202,11 +202,7 @@ class Inquiry:
         return seen
 
     def measured(self) -> Measured:
-        """Its level, once it is measured.
-
-        Raises:
-            ConfigError: it cannot be made, or a call of it hangs.
-        """
+        """Its level, once it is measured; ConfigError if it cannot be made, or hangs."""
         if self._found is None:
             self._found = self._asked()
             self._page.write(self._found)

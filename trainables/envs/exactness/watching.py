@@ -75,20 +75,14 @@ def heard_by(listener: Callable[[], None]) -> Iterator[None]:
 
 @contextlib.contextmanager
 def watched(config: EnvironmentConfig) -> Iterator[None]:
-    """End this process, with a word, when a call of the environment hangs while it is entered.
-
-    For what has to be done here and not in a child. Global streams are left alone.
-    """
+    """End this process, with a message, when a call of the environment hangs meanwhile."""
     watch = _Watch(config, threading.get_ident())
     with heard_by(watch.hear), watch:
         yield
 
 
 def refusal(config: EnvironmentConfig, stack: Sequence[StackFrame], doing: str) -> Hangs:
-    """The error of an environment that hangs, called while `doing`.
-
-    Its `stack` begins outermost and is empty where it is unknown.
-    """
+    """The error of an environment that hangs; its `stack` begins outermost, empty if unknown."""
     call, where = hung_call(stack)
     return hangs(
         config,

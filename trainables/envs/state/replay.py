@@ -89,10 +89,7 @@ class Replayed(gymnasium.Wrapper[Any, Any, Any, Any], KeepsState):
         }
 
     def set_state(self, state: Mapping[str, Any]) -> None:
-        """Play the episode again up to where `get_state` was called.
-
-        Where that fails, the episode is lost. The global streams are left alone.
-        """
+        """Play the episode again up to `get_state`, or lose it; global streams are kept."""
         self._seeds, self._episode = list(state["seeds"]), state["episode"]
         with rng.kept_global():
             try:
