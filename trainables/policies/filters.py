@@ -295,7 +295,7 @@ class RewardScaler:
 
 
 def make_reward_stat(concurrent: bool = False) -> MeanStdFilter:
-    """Counts discounted returns; scales without subtracting a mean."""
+    """What counts discounted returns, and scales without subtracting a mean."""
     kind = ConcurrentMeanStdFilter if concurrent else MeanStdFilter
     return kind((), REWARD_CLIP, center=False)
 
@@ -377,11 +377,8 @@ def make_filter(config: FilterConfig, shape: tuple[int, ...]) -> Filter:
     if not isinstance(made, Filter):
         methods = ", ".join(sorted(n for n in vars(Filter) if n[0] != "_"))
         needs = f"{made!r} needs {methods} and a call"
-        raise ConfigError(_PLACE, kind, "a callable that gives a filter", needs)
+        raise ConfigError("observation_filter", kind, "a callable that gives a filter", needs)
     return made
-
-
-_PLACE = "observation_filter"
 
 
 def _maker(kind: str | Maker) -> Maker:
@@ -390,8 +387,8 @@ def _maker(kind: str | Maker) -> Maker:
     try:
         path = kind if ":" in kind else path_of(GROUP, kind) or kind
     except NotImportable as error:
-        raise ConfigError(_PLACE, kind, "one filter", str(error)) from error
-    return load(_PLACE, path, "a filter's class or callable")
+        raise ConfigError("observation_filter", kind, "one filter", str(error)) from error
+    return load("observation_filter", path, "a filter's class or callable")
 
 
 def make_filters(

@@ -142,13 +142,9 @@ def resolve(
         )
     if by_clock:
         cheap = found.level in ("A", config.env_level)
-        return _made_at(config, found.level if cheap else "C"), "D"
-    made: Level = "C" if found.level == "D" else found.level
-    return _made_at(config, made), found.level
-
-
-def _made_at(config: EnvironmentConfig, level: Level) -> EnvironmentConfig:
-    return EnvironmentConfig(**{**dict(config), "env_level": level})
+        return config.model_copy(update={"env_level": found.level if cheap else "C"}), "D"
+    made = "C" if found.level == "D" else found.level
+    return config.model_copy(update={"env_level": made}), found.level
 
 
 class Inquiry:
