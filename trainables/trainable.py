@@ -43,7 +43,7 @@ from trainables.errors import StateError, TrainableError, WrongFormat, printable
 
 @dataclass(frozen=True)
 class TrialContext:
-    """Who a trainable is: its seed, its name and its folder."""
+    """Seed, name and folder of a trial."""
 
     seed: int = 0
     """Seed of every stream of this trial."""

@@ -149,7 +149,7 @@ def _is_key(key: object) -> bool:
 
 
 def _is_hashed_alike(item: object) -> bool:
-    """Whether a set may hold `item`: a constant whose hash nobody can make collide."""
+    """Whether a set may hold `item`: a constant whose hashes cannot be made to collide."""
     if type(item) is bytes:
         return len(item) <= INLINE_BYTES
     if type(item) is int:

@@ -6,8 +6,8 @@ replay buffer only what changed since the last checkpoint goes to the disk. Chun
 array, and reading fills the array that is handed out, so nothing is held twice.
 
 A section of a container's header that names segments has the keys `KEYS`. Segments are durable
-before the checkpoint that names them takes its name. They are deleted by whoever knows all
-checkpoints of the folder and that nobody writes in it (`named` says what one of them needs).
+before the checkpoint that names them takes its name. Only code that knows all checkpoints of the
+folder, and that no process writes in it, may delete them (`named` says what one of them needs).
 """
 
 import contextlib

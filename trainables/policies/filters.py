@@ -1,9 +1,9 @@
 """Running normalisation of observations and rewards, mergeable between workers.
 
-A worker's filter keeps what it was last given (the base) and, apart, what it has seen since (the
-delta). Deltas are taken from the workers, merged into the master in worker order, and the result is
-given back to all, who keep what they have seen in the meantime: nothing is counted twice or lost. B
-rows, D features; statistics are float64.
+A worker's filter keeps the statistics of the last synchronisation (the base) and, apart, those of
+the rows since (the delta). Deltas are taken from the workers and merged into the master in worker
+order; all workers adopt the result and keep their newer deltas: nothing is counted twice or lost.
+B rows, D features; statistics are float64.
 """
 
 import functools

@@ -1,4 +1,4 @@
-"""What a person has called while a trainer works: their class, or a function per phase.
+"""Callbacks of a person, called while a trainer works: a class, or a function per phase.
 
     class Curriculum(Callbacks):
         def on_episode_end(self, *, worker, episode, error):
@@ -36,7 +36,7 @@ class CallbacksConfig(Section):
 
 
 class Callbacks:
-    """Base of a person's own; every method does nothing.
+    """Base class of callbacks; every method does nothing.
 
     An episode has ``episode_id``, ``worker_index``, ``env_index``, ``length``, ``total_reward``,
     ``last_observation`` and ``last_info``, and three dicts to write into: ``user_data`` (anything

@@ -1,8 +1,7 @@
 """Everything counted since a trial's beginning, and the window that means are taken over.
 
-Metrics come with the samples that they were measured in, or too late and with a following one. What
-ended in an iteration stands in its result under ``hist_stats``; means are taken over the latest
-episodes.
+Metrics come with the samples that they were measured in, or late with a following one. The episodes
+of an iteration stand in its result under ``hist_stats``; means are taken over the latest episodes.
 """
 
 from collections import deque

@@ -2,7 +2,7 @@
 
 For environments whose state cannot be read (level B). An object that has played an episode may not
 repeat what a new one does, so every episode begins in an environment made anew; then an episode
-depends on its seed and actions alone, and playing these again leads to the same point. The lives
+depends on its seed and actions alone, and replaying these leads to the same state. The lives
 of an Atari game are one episode here: between them it is reset without a seed, and goes on.
 """
 
