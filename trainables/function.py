@@ -93,7 +93,14 @@ class FunctionThread:
     def advance(self) -> None:
         """Let the function run up to its next report, or to its end; raises what it raised."""
         if not self._running:  # it still is when the last wait was interrupted
-            self._resume()
+            if self._ended:
+                text = "the training function has ended; restore a checkpoint to go on"
+                raise TrainableError(text)
+            self._running = True
+            if self._thread.ident is None:
+                self._thread.start()
+            else:
+                self._turn.release()
         self._paused.acquire()
         self._running = False
         if self._error is not None:
@@ -107,15 +114,6 @@ class FunctionThread:
             self._thread.join(LEAVE_S)
         self._folders.close()
         return not self._thread.is_alive()
-
-    def _resume(self) -> None:
-        if self._ended:
-            raise TrainableError("the training function has ended; restore a checkpoint to go on")
-        self._running = True
-        if self._thread.ident is None:
-            self._thread.start()
-        else:
-            self._turn.release()
 
     # ---- the function's side ------------------------------------------------------------------
 
@@ -318,9 +316,7 @@ class FunctionTrainable(Trainable):
     def load_checkpoint(self, checkpoint: Mapping[str, Any]) -> None:
         """Begin the function anew from what `save_checkpoint` gave, at the next `step`."""
         self.cleanup()
-        self._checkpoint = Checkpoint(
-            checkpoint["data"], checkpoint["files"], checkpoint["metrics"]
-        )
+        self._checkpoint = Checkpoint(**checkpoint)
 
     def get_state(self) -> dict[str, Any]:
         """As `Trainable.get_state`, at the moment of the last report with a checkpoint."""

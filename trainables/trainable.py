@@ -43,7 +43,7 @@ from trainables.errors import StateError, TrainableError, WrongFormat, printable
 
 @dataclass(frozen=True)
 class TrialContext:
-    """Who a trainable is: its seed, its name and its folder."""
+    """Seed, name and folder of a trial."""
 
     seed: int = 0
     """Seed of every stream of this trial."""
@@ -274,11 +274,7 @@ class Trainable:
     def continue_from(
         self, state: Mapping[str, Any], checkpoint: object, adapt: bool = False
     ) -> None:
-        """`set_state`, with `adapt` of the `adapted` state.
-
-        Raises:
-            WrongFormat: a state of another shape; it names `checkpoint`.
-        """
+        """`set_state`, with `adapt` of the `adapted` state; WrongFormat for another shape."""
         try:
             self.set_state(self.adapted(state) if adapt else state)
         except TrainableError:

@@ -128,11 +128,7 @@ def _padding(length: int) -> bytes:
 
 
 def digest_of(content: memoryview, source: object) -> str:
-    """The digest that a whole file must have, in hexadecimal: that of its bytes but the last 32.
-
-    Raises:
-        WrongFormat, CorruptCheckpoint: too short for a checkpoint.
-    """
+    """SHA-256 of all but a file's last 32 bytes, in hexadecimal; CorruptCheckpoint if too short."""
     if len(content) < _PREFIX.size + _DIGEST_BYTES:
         _check_magic(content, source)
         raise CorruptCheckpoint(source, f"cut off after {len(content)} bytes")
@@ -140,24 +136,14 @@ def digest_of(content: memoryview, source: object) -> str:
 
 
 def check_seal(content: memoryview, digest: str, source: object) -> None:
-    """Check the magic, and the digest at the file's end against that of its bytes.
-
-    Raises:
-        WrongFormat: no checkpoint, or one of another format.
-        CorruptCheckpoint: the bytes do not give the digest.
-    """
+    """Check magic and digest; WrongFormat for another format, CorruptCheckpoint for other bytes."""
     _check_magic(content, source)
     if digest != content[-_DIGEST_BYTES:].hex():
         raise CorruptCheckpoint(source, "damaged or cut off: its bytes do not give its SHA-256")
 
 
 def header_of(content: memoryview, source: object) -> dict[str, Any]:
-    """The header of a file whose digest has been checked.
-
-    Raises:
-        WrongFormat: it asks for a newer reader.
-        CorruptCheckpoint: it is not what `build` writes.
-    """
+    """The header, after its digest was checked; WrongFormat or CorruptCheckpoint for a bad one."""
     length = _PREFIX.unpack_from(content)[1]
     if not 0 < length <= min(MAX_HEADER_BYTES, len(content) - _PREFIX.size - _DIGEST_BYTES):
         raise CorruptCheckpoint(source, f"its header cannot have {length} bytes")

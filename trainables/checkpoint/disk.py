@@ -124,12 +124,7 @@ def _write_all(file: int, piece: Piece) -> None:
 
 
 def open_file(path: str | Path, flags: int, parent: int | None = None, mode: int = 0o666) -> int:
-    """A descriptor of a regular file that is no link, opened as by `os.open`.
-
-    Raises:
-        NotRegular: it is something else, which is neither followed nor waited for.
-        OSError: as the system says.
-    """
+    """A descriptor, as by `os.open`; NotRegular, at once, for a link, pipe or device."""
     try:
         file = os.open(path, flags | _SAFELY, mode, dir_fd=parent)
     except OSError as error:
@@ -147,12 +142,7 @@ def open_file(path: str | Path, flags: int, parent: int | None = None, mode: int
 
 @contextlib.contextmanager
 def reading(path: str | Path, parent: int | None = None) -> Iterator[tuple[int, int]]:
-    """Descriptor and size, bytes, of a regular file that is no link.
-
-    Raises:
-        NotRegular: it is something else.
-        OSError: as the system says.
-    """
+    """Descriptor and size, bytes, of a regular file; NotRegular for anything else."""
     with closing(open_file(path, os.O_RDONLY, parent)) as file:
         yield file, os.fstat(file).st_size
 

@@ -4,9 +4,9 @@
 how), its large arrays first, as segments beside it (`trainables.checkpoint.segments`). When it
 returns, both survive a power cut.
 
-`read` opens the file once, reads it into memory, and hashes and parses those bytes. Which error it
-raises tells the caller what may be done: a checkpoint that is missing or corrupt is lost, and an
-older one is used; one that is of another format, unreadable now or not trusted may be good.
+`read` opens the file once, reads it into memory, and hashes and parses those bytes. Its
+errors say what may be done: a checkpoint that is missing or corrupt is lost, and an older one is
+used; one that is of another format, unreadable now or not trusted may be good.
 """
 
 import contextlib
@@ -78,8 +78,8 @@ def write(
         header: JSON, which `verify` gives back without reading the state; ``step``, ``epoch``,
             ``versions``, ``cpu``, ``threads`` and the entries of the container are added.
         state: what `trainables.checkpoint.state` allows.
-        epoch: which start of the writing program this is, for the temporary file's name.
-        trust: what signs it, if it holds opaque bytes; None: the key of whoever runs this.
+        epoch: the driver's term, for the temporary file's name.
+        trust: what signs it, if it holds opaque bytes; None: the key of the person who runs this.
 
     Raises:
         StateError: something that cannot stand in a checkpoint.
@@ -109,7 +109,7 @@ def read(path: Path, digest: str | None = None, trust: Trust | None = None) -> L
     Args:
         path: the file; its segments lie beside it.
         digest: what the file's must be, where the caller knows it.
-        trust: whose signature opaque bytes need; None: that of whoever runs this.
+        trust: whose signature opaque bytes need; None: that of the person who runs this.
 
     Raises:
         MissingCheckpoint: there is no such file.
@@ -135,10 +135,7 @@ def read(path: Path, digest: str | None = None, trust: Trust | None = None) -> L
 
 
 def verify(path: Path, digest: str | None = None) -> dict[str, Any]:
-    """The header of a checkpoint whose bytes are whole, those of its segments too.
-
-    The state is not read. Raises as `read`.
-    """
+    """The header of a checkpoint that is whole with its segments; raises as `read`."""
     with _only_checkpoint_errors(path):
         content, _ = _verified(path, digest)
         header = _checked_header(path, content)

@@ -26,11 +26,7 @@ _CONSTANTS: Final = frozenset({NoneType, bool, float, str})
 
 
 def normalise(value: Any, path: str = "state") -> Any:
-    """`value` as plain containers, constants, tagged dicts and large arrays, the latter in C order.
-
-    Raises:
-        StateError: something that cannot stand in a checkpoint; its path starts with `path`.
-    """
+    """`value` as plain containers, constants, tagged dicts and arrays; StateError, by path."""
     return Normaliser().visit(value, (None, path), 0)
 
 
@@ -153,7 +149,7 @@ def _is_key(key: object) -> bool:
 
 
 def _is_hashed_alike(item: object) -> bool:
-    """Whether a set may hold `item`: a constant whose hash nobody can make collide."""
+    """Whether a set may hold `item`: a constant whose hashes cannot be made to collide."""
     if type(item) is bytes:
         return len(item) <= INLINE_BYTES
     if type(item) is int:

@@ -1,4 +1,11 @@
-"""Opaque bytes in a checkpoint: files a trainable writes, and pickles of classes that opt in."""
+"""Opaque bytes in a checkpoint: files a trainable writes, and pickles of classes that opt in.
+
+Pickles hold anything, for trainables that cannot return plain data, and run code when loaded. A
+class opts in with ``unsafe_pickle = True``. Its checkpoints are signed, and `unpack` is reached
+only with bytes whose signature was verified when the checkpoint was read
+(`trainables.checkpoint.file`), for a class that has opted in as well. A folder of files is a dict:
+path in the folder → opaque bytes.
+"""
 
 import contextlib
 import itertools
@@ -11,13 +18,6 @@ from typing import Any
 
 from trainables.checkpoint.signing import Opaque
 from trainables.errors import StateError, TrainableError, printable, shorten
-
-# -------------------------------------------------------------------------------------------------
-# Pickles of anything, for trainables that cannot return plain data; they run code when loaded.
-#
-# A class opts in with ``unsafe_pickle = True``. Its checkpoints are signed, and `unpack` is
-# reached only with bytes whose signature was verified when the checkpoint was read
-# (`trainables.checkpoint.file`), for a class that has opted in as well.
 
 
 def pack(data: object, name: str, allowed: bool) -> Any:
@@ -50,9 +50,6 @@ def unpack(kept: Any, name: str, allowed: bool) -> Any:
 
     return cloudpickle.loads(kept.data)
 
-
-# -------------------------------------------------------------------------------------------------
-# A folder of files as a dict, path in the folder → opaque bytes, and back.
 
 #: How the names of temporary folders begin, so that what a crash leaves can be recognised.
 TEMPORARY = ".tmp-folder-"

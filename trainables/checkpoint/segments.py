@@ -6,8 +6,8 @@ replay buffer only what changed since the last checkpoint goes to the disk. Chun
 array, and reading fills the array that is handed out, so nothing is held twice.
 
 A section of a container's header that names segments has the keys `KEYS`. Segments are durable
-before the checkpoint that names them takes its name. They are deleted by whoever knows all
-checkpoints of the folder and that nobody writes in it (`named` says what one of them needs).
+before the checkpoint that names them takes its name. Only code that knows all checkpoints of the
+folder, and that no process writes in it, may delete them (`named` says what one of them needs).
 """
 
 import contextlib
@@ -60,11 +60,7 @@ def outside(arrays: Sequence[NDArray[Any]]) -> list[int]:
 
 
 def write(parent: int, array: NDArray[Any], epoch: int) -> Section:
-    """Put `array` (C order) into segments in the folder `parent`; returns its section, unnamed.
-
-    Raises:
-        OSError: the disk refused.
-    """
+    """Put `array` (C order) into segments in the folder `parent`; returns its section, unnamed."""
     body = array.reshape(-1).view(np.uint8)
     chunk = _chunk_of(body.nbytes)
     digests = []
@@ -118,12 +114,7 @@ def named(header: Mapping[str, Any]) -> set[str]:
 
 
 def load(section: Section, source: Path) -> NDArray[Any]:
-    """The array of `section`, of the checkpoint file `source`.
-
-    Raises:
-        ValueError: the section is not one that `write` makes.
-        CorruptCheckpoint: a segment is missing or damaged.
-    """
+    """The array of `section`; CorruptCheckpoint for a bad segment, ValueError for a bad section."""
     check(section, source)
     array = np.empty(tuple(section["shape"]), section["dtype"])
     body = array.reshape(-1).view(np.uint8)
@@ -133,11 +124,7 @@ def load(section: Section, source: Path) -> NDArray[Any]:
 
 
 def check_memory(sections: Iterable[Section], source: Path) -> None:
-    """Refuse what does not fit: a checkpoint must not end the process that reads it.
-
-    Raises:
-        UnreadableCheckpoint: all arrays of `sections` together are larger than the free memory.
-    """
+    """UnreadableCheckpoint for arrays that do not fit into memory and would end the process."""
     import psutil
 
     length = sum(section["len"] for section in sections)

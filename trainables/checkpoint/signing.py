@@ -90,11 +90,7 @@ def _mac(key: bytes, header: Mapping[str, Any]) -> str:
 
 
 def local() -> Trust:
-    """The key of the person who runs this program, made if there is none, and their list.
-
-    Raises:
-        SigningError: the key cannot be made or read, or others can read it.
-    """
+    """One's own key, made if absent, and list of digests; SigningError if there can be no key."""
     with _own_folder() as folder:
         disk.make_folder(folder, "key")
         key = _read(folder / "key", KEY_BYTES) or _new_key(folder)
@@ -113,11 +109,7 @@ def local_if_possible() -> Trust | None:
 
 
 def trust(digests: Iterable[str]) -> None:
-    """Accept these checkpoints from now on, by any signer, for the person who runs this.
-
-    Raises:
-        SigningError: the list cannot be written.
-    """
+    """Accept these checkpoints from now on; SigningError if the list cannot be written."""
     listed = sorted(local().digests | set(digests))
     text = "".join(f"{digest}\n" for digest in listed).encode()
     with _own_folder() as path, disk.opened(path) as folder:

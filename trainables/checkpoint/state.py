@@ -56,11 +56,7 @@ class Packed:
 
 
 def pack(state: Any, path: str = "state") -> Packed:
-    """Normalise `state` and turn it into bytes and arrays.
-
-    Raises:
-        StateError: something that cannot stand in a checkpoint, or too much of it.
-    """
+    """Normalise `state` into bytes and arrays; StateError for what is no data, or too much."""
     normaliser = Normaliser()
     normal = normaliser.visit(state, (None, path), 0)
     pickled, arrays = _pickled(normal)
@@ -179,10 +175,7 @@ def _decoded(fields: dict[str, Any], vouch: Callable[[], None] | None) -> Any:
 
 
 def _restored(value: Any, vouch: Callable[[], None] | None) -> Any:
-    """Loaded data with its tagged dicts decoded, innermost first.
-
-    Containers are changed in place, as memory is bounded.
-    """
+    """Loaded data, changed in place, with its tagged dicts decoded, innermost first."""
     kind = type(value)
     if kind is dict:
         for key, item in value.items():

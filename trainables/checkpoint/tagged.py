@@ -95,7 +95,7 @@ def state_type(name: str, version: int = 1) -> Callable[[_Class], _Class]:
 
     Args:
         name: what checkpoints call the class; never reuse one for another class.
-        version: of what `to_state` returns; `from_state` is told which one wrote its data.
+        version: of what `to_state` returns; `from_state` gets the version of its data.
 
     Raises:
         ValueError: the name belongs to another class.

@@ -24,7 +24,7 @@ PLACES = (
 )
 #: What a driver passes for each request of a person.
 OF_A_REQUEST = ("asked", "answered")
-#: What whoever brings a ledger to newer tables passes; at the second nothing is committed yet.
+#: What an upgrade of a ledger's tables passes; at the second nothing is committed yet.
 OF_AN_UPGRADE = ("ledger copied", "ledger upgraded")
 
 

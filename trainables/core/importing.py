@@ -59,11 +59,7 @@ def load_module(place: str, path: str) -> ModuleType:
 
 
 def load(place: str, path: str, what: str) -> Callable[..., Any]:
-    """The class or callable at `path`, named by the setting `place`; `what` says what it should be.
-
-    Raises:
-        ConfigError: no such module, or nothing callable of that name in it.
-    """
+    """The callable at `path`; ConfigError at `place`, which wants `what`, if there is none."""
     module = load_module(place, path)
     allowed = f"{what} in {module.__name__}"
     try:
@@ -83,11 +79,7 @@ def entry_points(group: str) -> list[str]:
 
 
 def path_of(group: str, name: str) -> str | None:
-    """``package.module:Name`` of an entry point; None if no installed package has it.
-
-    Raises:
-        NotImportable: two packages have it, and mean different things.
-    """
+    """The path of an entry point, or None; NotImportable if two packages give two paths."""
     paths = _entry_points(group, tuple(sys.path)).get(name, ())
     if len(paths) > 1:
         meant = " and ".join(sorted(paths))

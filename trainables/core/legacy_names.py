@@ -164,10 +164,7 @@ def value_answer(place: str, value: object) -> str:
 
 
 def answer(place: str, known: list[str]) -> str:
-    """What to write instead of the unknown key `place`, dotted where it nests.
-
-    `known` are the keys that exist there. Empty if nothing is like it.
-    """
+    """What to write for the unknown key `place` (dotted), given the known ones there, or empty."""
     if place in TABLE:
         return str(TABLE[place])
     near = nearest(place.rpartition(".")[2], known).removeprefix("; ")

@@ -106,11 +106,7 @@ LoggerCreator = Callable[[dict[str, Any]], ResultLogger]
 
 
 class ResultLog:
-    """Makes the logger and hands it results; without a creator it does nothing.
-
-    Raises:
-        TrainableError: what was made is no logger.
-    """
+    """Makes the logger, if any, and hands it results; TrainableError for what is no logger."""
 
     def __init__(self, create: LoggerCreator | None, config: Mapping[str, Any]) -> None:
         self.create = create

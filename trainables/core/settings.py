@@ -40,11 +40,7 @@ KeyPath = tuple[str | int, ...]
 
 
 def parse(model: type[C], flat: Mapping[str, Any]) -> C:
-    """`flat` as an instance of `model`, each key in its section.
-
-    Raises:
-        ConfigError: for the first mistake: an unknown key, a wrong type, a value out of range.
-    """
+    """`flat` as an instance of `model`, each key in its section; ConfigError for a mistake."""
     sections = _sections(model)
     owners = {key: name for name, section in sections.items() for key in section.model_fields}
     grouped: dict[str, Any] = {name: _preset(model, name) for name in sections}

@@ -27,11 +27,7 @@ NOOP, FIRE = 0, 1
 
 
 def register(env_id: str) -> None:
-    """Make the games known to gymnasium, where ale-py is installed.
-
-    Raises:
-        ConfigError: an Atari id, and it is not installed.
-    """
+    """Make the games known to gymnasium; ConfigError for an Atari id without ale-py."""
     if importlib.util.find_spec("ale_py") is not None:
         import ale_py
 

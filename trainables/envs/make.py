@@ -187,11 +187,7 @@ def _refuse_many_agents(config: EnvironmentConfig, env: Any) -> None:
 
 
 def make_vector(config: EnvironmentConfig, num_envs: int) -> VectorEnv[Any, Any, Any]:
-    """A new native vector environment.
-
-    Raises:
-        ConfigError: there is none, or it cannot be made from `env_config`.
-    """
+    """A new native vector environment; ConfigError if there is none, or it cannot be made."""
     spec, allowed = gymnasium.registry.get(config.env), "false for this environment"
     if spec is not None and spec.vector_entry_point is None:
         hint = f"{config.env} has no vector form of its own"

@@ -84,10 +84,7 @@ class EnvContext(dict[str, Any]):
 
 
 def register_env(name: str, creator: Creator) -> None:
-    """Let ``env: name`` mean what `creator` makes; looked up before gymnasium's own ids.
-
-    What the creator, a class or callable, is given follows from its signature (see above).
-    """
+    """Let ``env: name`` mean what `creator` makes; looked up before gymnasium's own ids."""
     if not callable(creator):
         raise ConfigError("env", name, "a name with a class or callable", f"{creator!r} is neither")
     _creators[name] = creator
@@ -135,11 +132,7 @@ def _installed(name: str) -> str:
 
 
 def portable(name: str) -> str:
-    """What a child process can find `name` by.
-
-    Raises:
-        ConfigError: it was registered with a creator that only this process knows.
-    """
+    """The path by which a child process finds `name`; ConfigError if only this process can."""
     creator = find(name)
     if creator is None:
         return name

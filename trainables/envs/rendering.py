@@ -33,11 +33,7 @@ def draw(env: Any) -> Any:
 
 
 def picture(returned: Any, key: str) -> NDArray[np.uint8] | None:
-    """The picture that ``render()`` returned; None if the environment has a window of its own.
-
-    Raises:
-        ConfigError: it returned something else; a ValueError that lists what is supported.
-    """
+    """The picture that ``render()`` returned; None with a window of its own; else ConfigError."""
     if returned is None or isinstance(returned, bool):
         return None
     array = isinstance(returned, np.ndarray)

@@ -88,11 +88,7 @@ class Architecture:
 
 
 def architecture(config: ModelConfig, shape: tuple[int, ...]) -> Architecture:
-    """The networks that the key ``model`` asks for, for observations of this shape.
-
-    Raises:
-        ConfigError: convolutions that do not fit the image, or of something that is none.
-    """
+    """The networks of the key ``model``; ConfigError for convolutions that do not fit."""
     filters = _filters(config, shape)
     hidden = (512,) if filters else (64, 64)
     return Architecture(

@@ -1,9 +1,9 @@
 """Running normalisation of observations and rewards, mergeable between workers.
 
-A worker's filter keeps what it was last given (the base) and, apart, what it has seen since (the
-delta). Deltas are taken from the workers, merged into the master in worker order, and the result is
-given back to all, who keep what they have seen in the meantime: nothing is counted twice or lost. B
-rows, D features; statistics are float64.
+A worker's filter keeps the statistics of the last synchronisation (the base) and, apart, those of
+the rows since (the delta). Deltas are taken from the workers and merged into the master in worker
+order; all workers adopt the result and keep their newer deltas: nothing is counted twice or lost.
+B rows, D features; statistics are float64.
 """
 
 import functools
@@ -295,7 +295,7 @@ class RewardScaler:
 
 
 def make_reward_stat(concurrent: bool = False) -> MeanStdFilter:
-    """Counts discounted returns; scales without subtracting a mean."""
+    """What counts discounted returns, and scales without subtracting a mean."""
     kind = ConcurrentMeanStdFilter if concurrent else MeanStdFilter
     return kind((), REWARD_CLIP, center=False)
 
@@ -365,11 +365,7 @@ class FilterConfig(Section):
 
 
 def make_filter(config: FilterConfig, shape: tuple[int, ...]) -> Filter:
-    """The observation filter that the settings name, for rows of this shape.
-
-    Raises:
-        ConfigError: what a callable gave is no `Filter`.
-    """
+    """The observation filter of the settings; ConfigError where a callable gives no `Filter`."""
     kind = config.observation_filter
     if kind == "NoFilter":
         return NoFilter()
@@ -381,11 +377,8 @@ def make_filter(config: FilterConfig, shape: tuple[int, ...]) -> Filter:
     if not isinstance(made, Filter):
         methods = ", ".join(sorted(n for n in vars(Filter) if n[0] != "_"))
         needs = f"{made!r} needs {methods} and a call"
-        raise ConfigError(_PLACE, kind, "a callable that gives a filter", needs)
+        raise ConfigError("observation_filter", kind, "a callable that gives a filter", needs)
     return made
-
-
-_PLACE = "observation_filter"
 
 
 def _maker(kind: str | Maker) -> Maker:
@@ -394,8 +387,8 @@ def _maker(kind: str | Maker) -> Maker:
     try:
         path = kind if ":" in kind else path_of(GROUP, kind) or kind
     except NotImportable as error:
-        raise ConfigError(_PLACE, kind, "one filter", str(error)) from error
-    return load(_PLACE, path, "a filter's class or callable")
+        raise ConfigError("observation_filter", kind, "one filter", str(error)) from error
+    return load("observation_filter", path, "a filter's class or callable")
 
 
 def make_filters(

@@ -130,11 +130,7 @@ def apply_packed(worker: Any, packed: bytes) -> bytes:
 
 
 def unpack(index: int, returned: bytes) -> Any:
-    """The answer that `apply_packed` gave in the child with this index.
-
-    Raises:
-        TrainableError: the function raised, or its answer cannot be sent.
-    """
+    """The answer of the child with this index; TrainableError for its error."""
     succeeded, answer = cloudpickle.loads(returned)
     if not succeeded:
         raise TrainableError(f"in rollout worker {index}: {answer}")

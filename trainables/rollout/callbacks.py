@@ -1,4 +1,4 @@
-"""What a person has called while a trainer works: their class, or a function per phase.
+"""Callbacks of a person, called while a trainer works: a class, or a function per phase.
 
     class Curriculum(Callbacks):
         def on_episode_end(self, *, worker, episode, error):
@@ -36,7 +36,7 @@ class CallbacksConfig(Section):
 
 
 class Callbacks:
-    """Base of a person's own; every method does nothing.
+    """Base class of callbacks; every method does nothing.
 
     An episode has ``episode_id``, ``worker_index``, ``env_index``, ``length``, ``total_reward``,
     ``last_observation`` and ``last_info``, and three dicts to write into: ``user_data`` (anything
@@ -94,11 +94,7 @@ EPISODE_PHASES = tuple(name for name in PHASES if name.startswith("on_episode_")
 
 
 class Calls:
-    """The callbacks of one process: made once from the setting, called by phase, errors named.
-
-    Raises:
-        ConfigError: nothing that could be called.
-    """
+    """The callbacks of one process, called by phase; ConfigError for what cannot be called."""
 
     def __init__(self, source: Any) -> None:
         self._source = source
@@ -110,11 +106,7 @@ class Calls:
         return Calls, (self.portable(),)
 
     def portable(self) -> Any:
-        """The source in dotted paths.
-
-        Raises:
-            ConfigError: something that another process cannot import.
-        """
+        """The source in dotted paths; ConfigError for what another process cannot import."""
         if isinstance(self._source, Mapping):
             return {phase: _dotted(self._source[phase]) for phase in self._functions or ()}
         return _dotted(self._source)
@@ -137,11 +129,7 @@ class Calls:
         return getattr(type(self._own), phase, None) is not getattr(Callbacks, phase)
 
     def __call__(self, phase: str, **facts: Any) -> None:
-        """Call what stands for `phase`.
-
-        Raises:
-            CallbackError: it raised.
-        """
+        """Call the phase's function, if there is one; CallbackError if it raised."""
         if not self.wants(phase):
             return
         try:
@@ -156,11 +144,7 @@ class Calls:
             ) from error
 
     def get_state(self) -> Any:
-        """What the class keeps of its own, if it says so; None otherwise.
-
-        Raises:
-            StateError: something that cannot stand in a checkpoint; it names the key.
-        """
+        """What the class keeps of its own, or None; StateError, by key, if it is no plain data."""
         getter = getattr(self._own, "get_state", None)
         state = getter() if getter else None
         normalise(state, f"callbacks/{type(self._own).__name__}.get_state()")

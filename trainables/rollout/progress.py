@@ -1,8 +1,7 @@
 """Everything counted since a trial's beginning, and the window that means are taken over.
 
-Metrics come with the samples that they were measured in, or too late and with a following one. What
-ended in an iteration stands in its result under ``hist_stats``; means are taken over the latest
-episodes.
+Metrics come with the samples that they were measured in, or late with a following one. The episodes
+of an iteration stand in its result under ``hist_stats``; means are taken over the latest episodes.
 """
 
 from collections import deque
@@ -68,10 +67,7 @@ class PerfStats:
             self._rendering += self._coefficient * (seconds - self._rendering)
 
     def means(self) -> dict[str, float]:
-        """``mean_<part>_ms``, where anything was drawn also of ``env_render``.
-
-        Empty before the first tick.
-        """
+        """``mean_<part>_ms``, of ``env_render`` if drawn; empty before the first tick."""
         if self._ticks == 0:
             return {}
         ticks = self._ticks if self._coefficient is None else 1

@@ -36,11 +36,7 @@ INVISIBLE = ("offscreen", "dummy")
 
 
 def find_viewer(render_env: bool | str) -> Viewer | None:
-    """The viewer that the setting names; None without one, or where no window can be opened.
-
-    Raises:
-        ConfigError: a dotted path that leads to nothing callable.
-    """
+    """The viewer of the setting, or None; ConfigError for a path to nothing callable."""
     if isinstance(render_env, str):
         return load("render_env", render_env, "a callable that takes a picture")
     return _Window() if render_env and _has_screen() else None
@@ -139,11 +135,7 @@ class RecordingPlan:
 
 
 def check_rendering(environment: EnvironmentConfig, config: RenderingConfig) -> float:
-    """Frames per second of a rollout's video; 0 if no pictures are taken.
-
-    Raises:
-        ConfigError: nothing can be drawn or recorded.
-    """
+    """Frames per second of a rollout's video, 0 without one; ConfigError if it cannot be drawn."""
     if config.record_env and not is_installed():
         hint = "pip install 'sweep-rl[video]'"
         raise ConfigError("record_env", config.record_env, "false without PyAV", hint)
@@ -206,10 +198,7 @@ class VideoRecorder:
                 self._finish()
 
     def after_step(self, over: bool) -> float:
-        """Take the picture after a step, which may have ended the episode (`over`).
-
-        Returns the seconds that pictures took since the last step.
-        """
+        """Take the picture after a step; returns the seconds of pictures since the last one."""
         if over:
             if self._video:  # a soft horizon: nothing was reset
                 self._look()

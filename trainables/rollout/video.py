@@ -40,11 +40,7 @@ class VideoFile:
         self._stream: Any = None
 
     def add(self, frame: NDArray[np.uint8]) -> None:
-        """Write one picture (H, W, 3) of uint8; the first one decides the size.
-
-        Raises:
-            ValueError: a picture of another size.
-        """
+        """Write one picture (H, W, 3) of uint8; ValueError unless it is as large as the first."""
         import av
 
         if self._container is None:

@@ -213,10 +213,7 @@ def _looked_at(config: EnvironmentConfig, look: Callable[[Env], object]) -> list
 def _steps(
     env: Env, count: int, name: str, look: Callable[[Env], object] = lambda _: None
 ) -> list[str]:
-    """All that random actions bring about; an episode that ends is followed by the next one.
-
-    `look` is called before each step.
-    """
+    """What random actions bring about, over episode ends; `look` is called before each step."""
     choices = copy.deepcopy(env.action_space)
     choices.seed(_seed("actions", name))
     seen: list[str] = []

@@ -1,4 +1,4 @@
-"""Finds out what an environment is before anybody trains on it, and never waits for one that hangs.
+"""Measures environments before they are trained on, and never waits for one that hangs.
 
 An `Inquiry` makes and measures the environment in a child process, beside whatever its asker does
 meanwhile; where no call comes back in time the child is ended, and the error names the call. What
@@ -121,17 +121,13 @@ def resolve(
         )
     if by_clock:
         cheap = found.level in ("A", config.env_level)
-        return _made_at(config, found.level if cheap else "C"), "D"
-    made: Level = "C" if found.level == "D" else found.level
-    return _made_at(config, made), found.level
-
-
-def _made_at(config: EnvironmentConfig, level: Level) -> EnvironmentConfig:
-    return EnvironmentConfig(**{**dict(config), "env_level": level})
+        return config.model_copy(update={"env_level": found.level if cheap else "C"}), "D"
+    made = "C" if found.level == "D" else found.level
+    return config.model_copy(update={"env_level": made}), found.level
 
 
 class Inquiry:
-    """What is asked about the environment of one trainer; it begins at once, beside the asker.
+    """Measures the environment of one trainer, in a child process that starts at once.
 
     Args:
         config: the environment.
@@ -173,7 +169,7 @@ class Inquiry:
         if self._child is None:
             return look(self._config)
         seen = self._seen()
-        if seen is None:  # here it may be another matter
+        if seen is None:  # it may be made in this process
             self._child.kill()
             self._child = None
             return look(self._config)
@@ -181,11 +177,7 @@ class Inquiry:
         return seen
 
     def measured(self) -> Measured:
-        """Its level, once it is measured.
-
-        Raises:
-            ConfigError: it cannot be made, or a call of it hangs.
-        """
+        """Its level, once it is measured; ConfigError if it cannot be made, or hangs."""
         if self._found is None:
             self._found = self._asked()
             self._page.write(self._found)
@@ -196,7 +188,7 @@ class Inquiry:
         return self._found
 
     def as_data(self) -> dict[str, Any]:
-        """What other trials of the same settings need not find out again, as plain data."""
+        """What was measured, as plain data, for other trials of the same settings."""
         if self._found is None or self._name is None:
             return {}
         return {self._name: self._found.as_data()}
@@ -218,7 +210,7 @@ class Inquiry:
 
     @contextlib.contextmanager
     def _letting_go(self) -> Iterator[None]:
-        """Tell others should it hang, and keep nobody waiting after an error."""
+        """Write down for others that it hangs, and release the file after any error."""
         try:
             yield
         except Hangs as error:
@@ -333,7 +325,7 @@ class _Page:
         """What stands there; None: nothing that is whole.
 
         Raises:
-            Hangs: it hung while this one waited. Later ones try it anew: it may be mended.
+            Hangs: it hung while this process waited. Later ones try again: it may be repaired.
         """
         if self._descriptor < 0:
             return None

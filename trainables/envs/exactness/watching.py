@@ -16,7 +16,7 @@ import time
 import traceback
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import NamedTuple, NoReturn
+from typing import NoReturn
 
 import gymnasium
 
@@ -34,6 +34,8 @@ LOOKS = 10
 
 _OURS = str(Path(__file__).parents[1])
 _GYMNASIUM = Path(gymnasium.__file__).parent
+#: One entry of a stack: file, line and function.
+StackFrame = traceback.FrameSummary
 #: Layers around an environment, which are not what hangs.
 _LAYERS = tuple(
     str(_GYMNASIUM / part) for part in ("core.py", "wrappers", "envs/registration.py", "vector")
@@ -43,14 +45,6 @@ _FRAME = re.compile(r'^  File "(?P<file>.*)", line (?P<line>\d+) in (?P<name>.*)
 
 class Hangs(ConfigError):
     """A call of an environment that did not come back."""
-
-
-class StackFrame(NamedTuple):
-    """One place in a stack."""
-
-    file: str
-    line: int
-    name: str
 
 
 #: What is called at each beat.
@@ -75,20 +69,14 @@ def heard_by(listener: Callable[[], None]) -> Iterator[None]:
 
 @contextlib.contextmanager
 def watched(config: EnvironmentConfig) -> Iterator[None]:
-    """End this process, with a word, when a call of the environment hangs while it is entered.
-
-    For what has to be done here and not in a child. Global streams are left alone.
-    """
+    """End this process, with a message, when a call of the environment hangs meanwhile."""
     watch = _Watch(config, threading.get_ident())
     with heard_by(watch.hear), watch:
         yield
 
 
 def refusal(config: EnvironmentConfig, stack: Sequence[StackFrame], doing: str) -> Hangs:
-    """The error of an environment that hangs, called while `doing`.
-
-    Its `stack` begins outermost and is empty where it is unknown.
-    """
+    """The error of an environment that hangs; its `stack` begins outermost, empty if unknown."""
     call, where = hung_call(stack)
     return hangs(
         config,
@@ -106,13 +94,13 @@ def hung_call(stack: Sequence[StackFrame]) -> tuple[str, str]:
     """The call of the environment in a stack, such as ``step()``, and where it stands, in words."""
     if not stack:
         return "process", ""
-    ours = [i for i, frame in enumerate(stack) if frame.file.startswith(_OURS)]
+    ours = [i for i, frame in enumerate(stack) if frame.filename.startswith(_OURS)]
     inside = stack[ours[-1] + 1 :] if ours else stack
-    calls = [frame for frame in inside if not frame.file.startswith(_LAYERS)] or inside or stack
+    calls = [one for one in inside if not one.filename.startswith(_LAYERS)] or inside or stack
     first = next((frame for frame in calls if frame.name in CALLS), calls[0])
     last = calls[-1]
-    deeper = "" if last == first else f", in {last.name} ({last.file}:{last.line})"
-    return f"{first.name}()", f": {first.file}:{first.line}{deeper}"
+    deeper = "" if last == first else f", in {last.name} ({last.filename}:{last.lineno})"
+    return f"{first.name}()", f": {first.filename}:{first.lineno}{deeper}"
 
 
 def read_stack(dumped: str) -> list[StackFrame]:
@@ -157,11 +145,7 @@ class _Watch:
                 faulthandler.cancel_dump_traceback_later()
 
     def _end_process(self) -> NoReturn:
-        frame = sys._current_frames().get(self._thread)
-        stack = [
-            StackFrame(one.filename, one.lineno or 0, one.name)
-            for one in traceback.extract_stack(frame)
-        ]
+        stack = traceback.extract_stack(sys._current_frames().get(self._thread))
         words = refusal(self._config, stack, "it was looked at in this process, which ends")
         with contextlib.suppress(OSError):
             os.write(2, f"{words}\n".encode(errors="backslashreplace"))

@@ -125,11 +125,7 @@ def _sent_type(layout: ActionLayout) -> type[np.int64 | np.float64]:
 
 
 def layout_of(space: spaces.Space[Any]) -> ActionLayout:
-    """The columns of a space's rows.
-
-    Raises:
-        ConfigError: a space that no policy can act in.
-    """
+    """The columns of a space's rows; ConfigError for a space that no policy can act in."""
     _check_size(space)
     sizes = tuple(size for leaf in leaves(space) for size in _sizes(leaf))
     return ActionLayout(sizes, scalar=isinstance(space, spaces.Discrete))

@@ -36,11 +36,7 @@ def is_image(space: spaces.Space[Any]) -> bool:
 
 
 class NoPreprocessor:
-    """Leaves a Box as it is.
-
-    Raises:
-        ConfigError: a space that is no Box and must be flattened for a policy.
-    """
+    """Leaves a Box as it is; ConfigError for other spaces, which must be flattened."""
 
     def __init__(self, space: spaces.Space[Any]) -> None:
         if not isinstance(space, spaces.Box):

@@ -38,10 +38,7 @@ def is_renderer(value: Any) -> bool:
 
 
 def why_no_picture(env: Any) -> str:
-    """Why MuJoCo cannot draw in this process; empty if it can, or does not simulate `env`.
-
-    MuJoCo itself does not say so: a second attempt to draw without OpenGL ends the process.
-    """
+    """Why MuJoCo cannot draw here, or empty: a second attempt without OpenGL ends the process."""
     if not any(is_renderer(value) for value in vars(env.unwrapped).values()):
         return ""
     screen = os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY")

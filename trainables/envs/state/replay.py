@@ -2,7 +2,7 @@
 
 For environments whose state cannot be read (level B). An object that has played an episode may not
 repeat what a new one does, so every episode begins in an environment made anew; then an episode
-depends on its seed and actions alone, and playing these again leads to the same point. The lives
+depends on its seed and actions alone, and replaying these leads to the same state. The lives
 of an Atari game are one episode here: between them it is reset without a seed, and goes on.
 """
 
@@ -89,10 +89,7 @@ class Replayed(gymnasium.Wrapper[Any, Any, Any, Any], KeepsState):
         }
 
     def set_state(self, state: Mapping[str, Any]) -> None:
-        """Play the episode again up to where `get_state` was called.
-
-        Where that fails, the episode is lost. The global streams are left alone.
-        """
+        """Play the episode again up to `get_state`, or lose it; global streams are kept."""
         self._seeds, self._episode = list(state["seeds"]), state["episode"]
         with rng.kept_global():
             try:
