@@ -209,7 +209,7 @@ def _first_ready(waiting: Mapping[int, ChildProcess], timeout_s: float | None) -
     owner = {end: index for index, rank in waiting.items() for end in rank.ends}
     rank = next(iter(waiting.values()))
     ready = connection.wait(list(owner), rank.left(timeout_s))
-    return min((owner[end] for end in ready), default=min(waiting))  # type: ignore[index]  # ours
+    return min((owner[end] for end in ready), default=min(waiting))
 
 
 def _cause(error: ExchangeError, waiting: dict[int, ChildProcess]) -> TrainableError:
