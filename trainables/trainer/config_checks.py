@@ -7,7 +7,6 @@ import torch
 from trainables.core.resources import EnvironmentVariables, ResourcesConfig
 from trainables.envs.exactness import measuring
 from trainables.envs.exactness.rendering import check_pictures
-from trainables.envs.exactness.watching import watched
 from trainables.envs.vector.config import check_vector_env
 from trainables.envs.vector.factory import make_vector_env
 from trainables.errors import ConfigError
@@ -87,8 +86,11 @@ def check_by_trying(settings: TrainerConfig) -> None:
         check_evaluation(environments, plan.envs, settings.evaluation, seen.spaces)
     check_vector_env(settings.environment, settings.envs, seen.limit)
     if settings.environment.native_vector_env:
-        with watched(settings.environment):
-            make_vector_env(settings.environment, 1, settings.envs).close()
+        measuring.once(
+            settings.environment,
+            f"native {settings.envs!r}",
+            lambda: make_vector_env(settings.environment, 1, settings.envs).close(),
+        )
     environs = EnvironmentVariables(settings.resources.environs)
     try:
         check_pictures_of(settings)

@@ -2,13 +2,14 @@
 
 import json
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import pytest
 from joblib.externals.loky.process_executor import ProcessPoolExecutor
 
 from sweep.cli.main import main
-from sweep.driver import launch
+from sweep.driver import launch, prepare
 from sweep.driver.launch import Resolved
 from sweep.history.events import Closed
 from sweep.ledger.folder import Folder
@@ -16,6 +17,8 @@ from sweep.ledger.ledger import Ledger, iterate
 from sweep.views import reading
 from tests.support.command_line import write_spec
 from tests.support.traced import Traced, chain
+from trainables.envs.exactness import measuring
+from trainables.trainer import config_checks
 
 #: Functions from the shell's command to the step, both counted.
 MOST = 10
@@ -86,6 +89,33 @@ def test_a_new_sweep_is_resolved_once_and_its_points_are_checked_once(
     assert sum(isinstance(r.event, Closed) for batch in iterate(ledger) for r in batch) == 1
     assert main(["resume", "demo", "--root", str(tmp_path), "--json"]) == 0
     assert len(resolved) == 2
+
+
+@pytest.mark.parametrize("native", [False, True])
+def test_one_environment_of_a_kind_is_made_to_check_a_new_sweep(
+    native: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made: list[str] = []
+
+    def count(module: ModuleType, name: str) -> None:
+        make = getattr(module, name)
+
+        def counted(*given: Any) -> Any:
+            made.append(name)
+            return make(*given)
+
+        monkeypatch.setattr(module, name, counted)
+
+    count(measuring, "make_env")
+    count(config_checks, "make_vector_env")
+    monkeypatch.setattr(measuring, "_looks", {})
+    config = {"env": "CartPole-v1", "native_vector_env": native}
+    changes = {"metric": "episode_reward_mean", "space": {"lr": {"uniform": [0.1, 0.2]}}}
+    spec = write_spec(tmp_path, trainable="ppo", config=config, scheduler="fifo", **changes)
+    folder, prepared = Folder(tmp_path, "demo"), prepare.prepare(str(spec), [])
+    prepare.create(prepared, folder, "inline", None)
+    with launch.opened(launch.Launch(folder, 1, "inline", resolved=prepared.resolved)):
+        assert made == ["make_env", "make_vector_env"][: 1 + native]
 
 
 def test_what_was_resolved_for_another_spec_is_not_driven_with(tmp_path: Path) -> None:

@@ -66,7 +66,7 @@ class Look:
     """Steps after which it ends an episode by itself."""
 
 
-_looks: dict[object, tuple[Look, object]] = {}
+_looks: dict[object, tuple[Any, object]] = {}
 _measured: dict[object, tuple[Measured, object]] = {}
 
 
@@ -81,11 +81,23 @@ def look(config: EnvironmentConfig) -> Look:
     Raises:
         ConfigError: it cannot be made, or no policy can live in its spaces.
     """
+    return once(config, "look", lambda: _look(config))
+
+
+def once(config: EnvironmentConfig, what: str, find: Callable[[], T]) -> T:
+    """What `find` returns, called once in a process for environments of these settings.
+
+    Args:
+        config: the environment.
+        what: name of what is found.
+        find: makes an environment. Where that hangs, the process ends with a word.
+    """
     key, held = _here(config)
-    if key not in _looks:
+    if (key, what) not in _looks:
         with watched(config):
-            _looks[key] = _look(config), held
-    return _looks[key][0]
+            _looks[key, what] = find(), held
+    found: T = _looks[key, what][0]
+    return found
 
 
 def measure(config: EnvironmentConfig, restarts: bool = False) -> Measured:
@@ -173,7 +185,7 @@ class Inquiry:
             self._child.kill()
             self._child = None
             return look(self._config)
-        _looks[_here(self._config)[0]] = seen, self._held
+        _looks[_here(self._config)[0], "look"] = seen, self._held
         return seen
 
     def measured(self) -> Measured:
