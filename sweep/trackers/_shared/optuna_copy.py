@@ -55,9 +55,9 @@ class Copy:
         """Bring the study up to the last of `records`."""
         self.history.extend(records)
         trials = self.history.trials
-        concerned = (getattr(record.event, "trial", None) for record in records)
-        about = {number for number in concerned if isinstance(number, int)}
-        numbers = sorted(about) if self._compared else range(len(trials))
+        about = {getattr(record.event, "trial", None) for record in records}
+        known = sorted(number for number in about if number is not None)
+        numbers = known if self._compared else range(len(trials))
         wanted = [frozen(self._where, trials[number]) for number in numbers]
         if self._can_become(wanted):
             self._grow(wanted)
