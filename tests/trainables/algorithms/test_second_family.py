@@ -16,6 +16,22 @@ from trainables.errors import ConfigError, ExportError
 from trainables.trainable import TrialContext
 
 HERE = Path(__file__).parents[3]
+#: Of the runs that are held to the score.
+SEEDS = (1, 2, 3)
+#: Steps of such a run, and the mean return of its latest 100 episodes then; untrained it is 22.
+STEPS, SCORE = 20_000, 70
+CARTPOLE: dict[str, Any] = {
+    "env": "CartPole-v1",
+    "gamma": 0.98,
+    "lr": 2e-3,
+    "lr_schedule": "linear",
+    "schedule_timesteps": 50_000,
+    "model": {"hidden": [256, 256]},
+    "replay_batch_size": 128,
+    "updates_per_step": 16,
+    "exploration_config": {"final_epsilon": 0.04},
+    "timesteps_per_iteration": 5000,
+}
 SMALL: dict[str, Any] = {
     "env": "CartPole-v1",
     "num_envs_per_worker": 2,
@@ -39,6 +55,17 @@ def small() -> Iterator[DQN]:
     trainer = make()
     yield trainer
     trainer.stop()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", SEEDS)
+def test_dqn_learns_on_cartpole(seed: int) -> None:
+    trainer = DQN(CARTPOLE, TrialContext(seed=seed))
+    result = trainer.train()
+    while result["timesteps_total"] < STEPS:
+        result = trainer.train()
+    trainer.stop()
+    assert result["episode_reward_mean"] >= SCORE
 
 
 @pytest.mark.parametrize(
