@@ -396,9 +396,8 @@ class Trainer(Trainable):
         return self.progress.collect(selected_workers)
 
     def set_global_vars(self, global_vars: Mapping[str, Any]) -> None:
-        """Tell the policy, all that acts with it and all workers, for example the ``timestep``."""
+        """Tell the policy and all workers, for example the ``timestep``."""
         self.policy.on_global_var_update(global_vars)
-        self.inference.actor.on_global_var_update(global_vars)
         self.workers.set_global_vars(global_vars)
 
     # ---- evaluation --------------------------------------------------------------------------
@@ -410,6 +409,7 @@ class Trainer(Trainable):
 
     def evaluate(self) -> dict[str, Any]:
         """Play `evaluation_num_episodes` fresh episodes; see `PeriodicEvaluation.evaluate`."""
+        self._date_actor()
         return self.evaluation.evaluate(self.iteration + 1, self.progress.timesteps)
 
     def _evaluated(self, iteration: int) -> dict[str, Any]:
@@ -476,6 +476,7 @@ class Trainer(Trainable):
             ValueError: a state that is not this policy's.
         """
         require_policy(policy_id)
+        self._date_actor()
         stream = self.streams["compute_action"] if explore else None
         given = self.get_initial_state() if state is None else state
         memory = self.inference.join_state(given)
@@ -601,6 +602,10 @@ class Trainer(Trainable):
     def _settled(self) -> dict[str, Any]:
         """Setting that may be ``auto`` → its value, as a checkpoint keeps it."""
         return {key: self.config[key] for key in self.before_auto}
+
+    def _date_actor(self) -> None:
+        """Let the trainer's own actor explore as after the steps sampled so far."""
+        self.inference.actor.on_global_var_update({"timestep": self.progress.timesteps})
 
     def end_round(self, samples: Sequence[Sample]) -> None:
         """Synchronise with the workers, and count what they sampled: the end of a round."""
