@@ -49,6 +49,8 @@ class FlatAdam:
 
     def adopt(self) -> None:
         """Take over what the policy holds, where it is not in these vectors already."""
+        known = self._policy.get_hyperparameters()
+        self._known = known["betas"], known["eps"], known["weight_decay"]
         for name, parameter in self._parameters.items():
             weight, shared = self._shared[name]
             if parameter.data_ptr() != weight.data_ptr():
@@ -78,8 +80,7 @@ class FlatAdam:
             raise NotFiniteError(f"the gradient's norm is {norm}")
         if grad_clip is not None and norm + 1e-6 > grad_clip:
             gradient *= grad_clip / (norm + 1e-6)
-        known = self._policy.get_hyperparameters()
-        (beta1, beta2), eps, decay = known["betas"], known["eps"], known["weight_decay"]
+        (beta1, beta2), eps, decay = self._known
         ahead = gradient
         if decay:
             ahead = np.multiply(self.weights, decay, out=scratch)

@@ -4,6 +4,7 @@ The same loss, minibatches and optimiser as in torch (`trainables.algorithms.ppo
 B rows of a minibatch, N of a batch.
 """
 
+import itertools
 import math
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -29,6 +30,8 @@ from trainables.rollout.batch import TrainBatch
 Array = NDArray[Any]
 #: Rows of a minibatch's columns between its features and its actions.
 SCALARS = ("logp", "values", "advantages", "returns")
+#: From the rows of `Buffers.parts` to the parts of the loss.
+_SIGNS = np.array([-1.0, 0.5, 1.0, 1.0, 1.0])
 #: Sizes of minibatches for which buffers are kept.
 MOST_SIZES = 8
 #: Choices of an action, of all its columns as if each were as long as the longest: each is a row of
@@ -112,7 +115,10 @@ class FusedLearner:
         _, columns, drawn = self._packed
         # The indices are in range; with a mode, numpy writes them in place.
         np.take(columns, stream.permutation(len(batch)), axis=1, out=drawn, mode="clip")
-        return np.array_split(drawn, -(-count // size), axis=1)
+        parts = -(-count // size)
+        small, more = divmod(len(batch), parts)
+        ends = [i * small + min(i, more) for i in range(parts + 1)]
+        return [drawn[:, first:last] for first, last in itertools.pairwise(ends)]
 
     def step(self, minibatch: Array, rate: float, share: float = 1.0) -> tuple[Tensor, float]:
         """One gradient step, of this process alone; see `sgd.Learner`.
@@ -121,10 +127,10 @@ class FusedLearner:
             NotFiniteError: NaN or infinity in the loss or the gradient; the weights are untouched.
         """
         measured = self.gradient(minibatch)
-        return torch.tensor(measured), self.adam.step(rate, self._loss.grad_clip)
+        return torch.from_numpy(measured), self.adam.step(rate, self._loss.grad_clip)
 
-    def gradient(self, columns: Array) -> list[float]:
-        """Write the gradient of one minibatch's loss; returns the loss's parts.
+    def gradient(self, columns: Array) -> Array:
+        """Write the gradient of one minibatch's loss; returns (S,) the parts of the loss.
 
         Args:
             columns: features, `SCALARS`, then actions as the distributions take them; each (B,).
@@ -151,33 +157,36 @@ class FusedLearner:
         by_logp = gains * np.less_equal(gains, clipped)
         by_logp *= -1.0 / rows
 
-        errors = buffers.values[0] - returns
         parts = buffers.parts
         np.minimum(gains, clipped, out=parts[0])
-        np.square(errors, out=parts[1])
+        errors = self._value_errors(buffers.values[0], before, returns, parts[1])
         parts[2] = entropies
         np.subtract(moved, log_ratio, out=parts[3])
         np.greater(np.abs(moved), of.clip_param, out=parts[4])
-        if of.vf_clip_param is not None:
-            bounded = np.minimum(
-                np.maximum(buffers.values[0] - before, -of.vf_clip_param),
-                of.vf_clip_param,
-            )
-            inside = bounded == buffers.values[0] - before
-            bounded += before
-            bounded -= returns
-            np.square(bounded, out=bounded)
-            # Where the clipped value is the worse one and beyond the bound, it does not move.
-            errors *= inside | (parts[1] >= bounded)
-            np.maximum(parts[1], bounded, out=parts[1])
         errors *= of.vf_loss_coeff / rows
-        gain, square, entropy, kl, outside = (np.add.reduce(parts, axis=1) / rows).tolist()
-        loss = -gain - of.entropy_coeff * entropy + of.vf_loss_coeff * 0.5 * square
+        means: Array = np.add.reduce(parts, axis=1)
+        means *= _SIGNS / rows
+        policy_loss, value_loss, entropy, *_ = means.tolist()
+        loss = policy_loss - of.entropy_coeff * entropy + of.vf_loss_coeff * value_loss
         if not math.isfinite(loss):
             raise NotFiniteError(f"the loss is {loss}")
         head_error = self._head_error(by_logp, -of.entropy_coeff / rows, buffers.head_error)
         self._networks.backward(x, head_error, errors[None], buffers)
-        return [-gain, 0.5 * square, entropy, kl, outside]
+        return means
+
+    def _value_errors(self, values: Array, before: Array, returns: Array, out: Array) -> Array:
+        """(B,) errors that move the values; the squares that count for the loss go to `out`."""
+        errors: Array = values - returns
+        np.square(errors, out=out)
+        bound = self._loss.vf_clip_param
+        if bound is not None:
+            moved = values - before
+            clipped = np.minimum(np.maximum(moved, -bound), bound)
+            squares = np.square(before + clipped - returns)
+            # Where the clipped value is the worse one and beyond the bound, it does not move.
+            errors *= (clipped == moved) | (out >= squares)
+            np.maximum(out, squares, out=out)
+        return errors
 
     def columns(self, batch: TrainBatch) -> Array:
         """(rows, N): features, `SCALARS` and actions of a batch, as `gradient` takes them."""
