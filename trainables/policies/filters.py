@@ -38,8 +38,10 @@ class RunningStat:
         if len(rows) == 0:
             return
         batch = np.asarray(rows, dtype=np.float64)
-        mean = batch.mean(axis=0)
-        self._merge(len(batch), mean, np.square(batch - mean).sum(axis=0))
+        # The ufuncs themselves: an array's methods take a detour through python.
+        mean = np.add.reduce(batch, axis=0) / len(batch)
+        moved = batch - mean
+        self._merge(len(batch), mean, np.add.reduce(np.square(moved, out=moved), axis=0))
 
     def merge(self, other: "RunningStat") -> None:
         """Count everything that `other` has counted."""
@@ -167,7 +169,7 @@ class MeanStdFilter:
         shifted = x - self._known.mean if self.center else np.asarray(x, dtype=np.float64)
         scaled = shifted / (self._known.std() + EPSILON)
         if self.clip is not None:
-            scaled = np.clip(scaled, -self.clip, self.clip)
+            scaled = np.minimum(np.maximum(scaled, -self.clip), self.clip)
         return np.asarray(scaled.astype(x.dtype if x.dtype.kind == "f" else np.float32))
 
     @property
