@@ -2,6 +2,7 @@
 
 import copy
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -13,7 +14,6 @@ from tests.support.trainers import PLAIN, differences, make
 from trainables.algorithms.ppo import PPO
 from trainables.errors import WorkerError
 from trainables.policies.actor import Acted, Actor, Column
-from trainables.rollout import worker as worker_module
 from trainables.rollout.batch import REQUESTABLE, Fragment
 from trainables.rollout.worker import RolloutWorker
 from trainables.rollout.worker_spec import WorkerSpec
@@ -149,10 +149,11 @@ class Greedy(Actor):
 
 
 @pytest.mark.parametrize("mode", ["truncate_episodes", "complete_episodes"])
-def test_an_actor_declares_what_it_gives(mode: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_actor_declares_what_it_gives(mode: str) -> None:
     config = {"batch_mode": mode, "train_batch_size": 24}
     spec, trainer = spec_of(config, frozenset({"new_obs"}))
-    monkeypatch.setattr(worker_module, "make_actor", Greedy)
+    networks = (trainer.spaces.layout, trainer.architecture)
+    spec = replace(spec, make_actor=partial(Greedy, *networks))
     worker = worker_of(spec, trainer)
     fragment = worker.sample().fragments[0]
     assert list(fragment.columns) == [*BASE, "scores", "new_obs"]
