@@ -131,7 +131,9 @@ class Scheduler(Protocol):
     spares: int | None = None
     """How many trials complete before any is ended early, or None if none ever is; for progress."""
 
-    def __init__(self, options: BaseModel, context: SchedulerContext) -> None: ...
+    def __init__(self, options: BaseModel, context: SchedulerContext) -> None:
+        """Keep what decisions need; this default keeps nothing."""
+        del options, context
 
     @classmethod
     def settle(cls, options: Mapping[str, Any]) -> Mapping[str, Any]:
