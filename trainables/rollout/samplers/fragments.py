@@ -81,7 +81,7 @@ class Sampler:
         self.episodes = EpisodesInFlight(config.num_envs_per_worker)
         self.recent: deque[Array] = deque(maxlen=-(-RECENT_ROWS // config.num_envs_per_worker))
         self._filter = filters["observation"]
-        self._filters = not isinstance(self._filter, NoFilter)
+        self._filters = type(self._filter) is not NoFilter  # one of one's own may derive from it
         self._scaler = _make_scaler(filters, config.num_envs_per_worker, gamma)
         self._alters_rewards = bool(self._scaler or config.clip_rewards)
         self._sent = ActionAdapter(spaces_.action, config.clip_actions)
@@ -222,7 +222,8 @@ class Sampler:
 
     def _new_fragment(self, steps: int, spaces_: EnvSpaces) -> Fragment:
         """Arrays for so many steps; a filter makes float32 of an image's bytes."""
-        observed = np.dtype(np.float32) if self._filters else spaces_.observation_dtype
+        whole = isinstance(self._filter, NoFilter)
+        observed = spaces_.observation_dtype if whole else np.dtype(np.float32)
         observation, layout = (spaces_.observation_shape, observed), spaces_.layout
         declared = {**self.actor.in_fragments, **requested(self._requested, observation)}
         action = layout.shape, layout.dtype
@@ -258,8 +259,8 @@ class Sampler:
         if skipped is not None:
             rows.autoreset[t], rows.valid[t] = skipped, ~skipped
         ended = self._write_step(rows, t, step, acted.memory, skipped)
-        self._autoreset_rows = _any_or_none(step.restarting)
         self._carry(acted.memory, ended)
+        self._autoreset_rows = _any_or_none(step.restarting)
         self.observe(step.observations)
         if not self.latest:
             self.latest = {"infos": step.infos, "policy inputs": filtered, "policy outputs": acted}
