@@ -148,7 +148,7 @@ class PeriodicEvaluation:
         }
 
     def record(self, iteration: int, timesteps: int, folder: str) -> None:
-        """Record the first episodes of an evaluation, if videos are asked for.
+        """Record the first episodes of an evaluation.
 
         Args:
             iteration: that it ended; 0: the one at the start.
@@ -156,8 +156,6 @@ class PeriodicEvaluation:
             folder: of the videos.
         """
         of = self._settings
-        if not of.rendering.records_evaluation:
-            return
         count = min(of.rendering.record_episodes, of.evaluation.evaluation_num_episodes)
         paths = [evaluation_path(folder, iteration, i) for i in range(count)]
         seed = rng.integer(self._seed, "evaluation", max(1, iteration))

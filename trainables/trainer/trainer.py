@@ -427,7 +427,8 @@ class Trainer(Trainable):
                 f"{type(self).__name__}._evaluate() returned {shorten(evaluated)}; "
                 f"expected a dict to add to the result"
             )
-        self.evaluation.record(iteration, self.progress.timesteps, self.videos)
+        if self.settings.rendering.records_evaluation:
+            self.evaluation.record(iteration, self.progress.timesteps, self.videos)
         return evaluated
 
     def _evaluation_at_start(self) -> dict[str, Any]:

@@ -131,10 +131,10 @@ def test_a_child_that_hangs_is_ended_and_the_error_says_where_it_stood(one: Chil
 def test_nothing_in_rollout_forwards_what_it_does_not_name() -> None:
     trees = {path: ast.parse(path.read_text()) for path in ROLLOUT.rglob("*.py")}
     forwarding = [
-        str(path)
+        path.name
         for path, tree in trees.items()
         for node in ast.walk(tree)
         if isinstance(node, ast.FunctionDef) and node.name in ("__getattr__", "__getattribute__")
     ]
     assert len(trees) > 20
-    assert not forwarding
+    assert forwarding == ["batch.py"], "a fragment's columns are attributes; nothing else is"

@@ -45,6 +45,16 @@ def test_evaluating_changes_the_training_curve_by_not_one_bit(env: str) -> None:
     assert differences(with_state, without_state) == []
 
 
+def test_evaluating_writes_nothing_where_no_video_is_asked_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    trainer = PPO({**SMALL, "evaluation_interval": 1})
+    trainer.train()
+    trainer.stop()
+    assert list(tmp_path.iterdir()) == []
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(("episodes", "width"), [(1, 4), (5, 2), (7, 3)])
 def test_exactly_so_many_fresh_episodes_are_played(episodes: int, width: int) -> None:

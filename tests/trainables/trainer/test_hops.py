@@ -7,7 +7,7 @@ from gymnasium.envs.classic_control import CartPoleEnv
 
 from tests.support.trainers import make
 
-MOST = 10
+MOST = 9
 
 
 class Traced(CartPoleEnv):

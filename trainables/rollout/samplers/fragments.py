@@ -136,24 +136,18 @@ class Sampler:
         episodes: list[RolloutMetrics] = []
         trajectories: list[list[Trajectory]] = []
         for fragment in self._fragments:
-            episodes += self.collect(fragment, stream)
+            self._blank(fragment)
+            t = 0
+            try:
+                for t in range(len(fragment.valid)):
+                    episodes += self._tick(fragment, t, stream)[0]
+            except (EnvError, NotFiniteError):
+                self._check(fragment, slice(t + 1))  # an earlier row that is wrong is the cause
+                raise
+            self._finish(fragment)
             if self.watch:
                 trajectories.append(self.watch.take_pieces(len(fragment.valid)))
         return Collected(self._fragments, episodes, self._recent_rows(), trajectories)
-
-    def collect(self, fragment: Fragment, stream: np.random.Generator) -> list[RolloutMetrics]:
-        """Fill `fragment`; returns the episodes that ended, in the order of their end."""
-        finished: list[RolloutMetrics] = []
-        self._blank(fragment)
-        t = 0
-        try:
-            for t in range(len(fragment.valid)):
-                finished += self._tick(fragment, t, stream)[0]
-        except (EnvError, NotFiniteError):
-            self._check(fragment, slice(t + 1))  # what was wrong first is told
-            raise
-        self._finish(fragment)
-        return finished
 
     def _blank(self, rows: Fragment, first: int = 0) -> None:
         """Fill what few steps write, from this row on."""
