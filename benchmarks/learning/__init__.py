@@ -1,1 +1,0 @@
-"""How fast PPO learns, beside its peers."""
