@@ -16,21 +16,23 @@ from trainables.errors import ConfigError, ExportError
 from trainables.trainable import TrialContext
 
 HERE = Path(__file__).parents[3]
-#: Of the runs that are held to the score.
+#: Of the runs that are held to the score together.
 SEEDS = (1, 2, 3)
-#: Steps of such a run, and the mean return of its latest 100 episodes then; untrained it is 22.
-STEPS, SCORE = 20_000, 70
+#: Steps of such a run, and the mean of the greedy policies' returns then; untrained it is 22.
+STEPS, SCORE = 50_000, 400
 CARTPOLE: dict[str, Any] = {
     "env": "CartPole-v1",
-    "gamma": 0.98,
-    "lr": 2e-3,
+    "lr": 1e-3,
     "lr_schedule": "linear",
-    "schedule_timesteps": 50_000,
+    "schedule_timesteps": STEPS,
     "model": {"hidden": [256, 256]},
-    "replay_batch_size": 128,
-    "updates_per_step": 16,
-    "exploration_config": {"final_epsilon": 0.04},
+    "replay_batch_size": 64,
+    "updates_per_step": 32,
+    "target_network_update_freq": 64,
+    "exploration_config": {"final_epsilon": 0.04, "epsilon_timesteps": 8000},
     "timesteps_per_iteration": 5000,
+    "evaluation_num_episodes": 10,
+    "evaluation_config": {"explore": False},
 }
 SMALL: dict[str, Any] = {
     "env": "CartPole-v1",
@@ -58,14 +60,17 @@ def small() -> Iterator[DQN]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("seed", SEEDS)
-def test_dqn_learns_on_cartpole(seed: int) -> None:
-    trainer = DQN(CARTPOLE, TrialContext(seed=seed))
-    result = trainer.train()
-    while result["timesteps_total"] < STEPS:
-        result = trainer.train()
-    trainer.stop()
-    assert result["episode_reward_mean"] >= SCORE
+@pytest.mark.timeout(1200)
+def test_dqn_learns_cartpole() -> None:
+    """Of three seeds together, since a single run of DQN may fail."""
+    returns = []
+    for seed in SEEDS:
+        trainer = DQN(CARTPOLE, TrialContext(seed=seed))
+        while trainer.train()["timesteps_total"] < STEPS:
+            pass
+        returns.append(trainer.evaluate()["episode_reward_mean"])
+        trainer.stop()
+    assert np.mean(returns) >= SCORE, returns
 
 
 @pytest.mark.parametrize(
