@@ -149,7 +149,7 @@ def create(
         text = specs.canonical_json(resolved.spec)
         with contextlib.closing(Ledger.create(draft.ledger, folder.name, text, recorded)) as ledger:
             if warmed is not None:
-                ledger.begin_term([warmed])
+                ledger.append(None, [warmed])
     return [] if warmed is None else warm_start.describe(warmed)
 
 
@@ -284,7 +284,7 @@ def _take_over(
     events: list[Event] = [decisions.interrupted(r, "its driver was gone") for r in running]
     if launch.final_evaluation is not None:
         begun = launch.final_evaluation.begin(history, launch.slots, launch.pool)
-        history.extend(ledger.begin_term([begun, *events], term))
+        history.extend(ledger.append(term, [begun, *events]))
         return
     wanted = launch.trials or history.wanted or specs.from_json(ledger.spec).trials
     began = TermBegan(
@@ -304,7 +304,7 @@ def _take_over(
     if launch.budget or launch.max_disk or changes:  # the newest word holds
         events += [*changes, Changed(launch.trials, launch.budget, launch.max_disk)]
     events += respecified
-    history.extend(ledger.begin_term([began, *events], term, answering(answers)))
+    history.extend(ledger.append(term, [began, *events], answering(answers)))
 
 
 def _respecified(history: History, before: SweepSpec, spec: SweepSpec) -> list[Widened | Measured]:

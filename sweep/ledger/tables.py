@@ -170,20 +170,15 @@ def _is_closed_wal(path: Path) -> bool:
     return header[18:] == b"\x02\x02" and not path.with_name(f"{path.name}-wal").exists()
 
 
-class outside:  # noqa: N801 reads as a phrase: with outside(path)
-    """Turns what a database reports into one sentence that names the file."""
-
-    def __init__(self, path: Path) -> None:
-        self._path = path
-
-    def __enter__(self) -> None:
-        return None
-
-    def __exit__(self, _kind: object, error: BaseException | None, _trace: object) -> None:
-        if isinstance(error, sqlite3.Error | UnicodeDecodeError):
-            raise StorageError(f"the database {self._path}: {reason(error)}") from error
-        if isinstance(error, DecodeError):
-            raise DamagedLedger(self._path, str(error)) from error
+@contextmanager
+def outside(path: Path) -> Iterator[None]:
+    """Turn what a database reports into one sentence that names the file."""
+    try:
+        yield
+    except (sqlite3.Error, UnicodeDecodeError) as error:
+        raise StorageError(f"the database {path}: {reason(error)}") from error
+    except DecodeError as error:
+        raise DamagedLedger(path, str(error)) from error
 
 
 def reason(error: Exception) -> str:
