@@ -44,7 +44,7 @@ class FinalEvaluator(Driver):
         """Resume tests that were interrupted, then start new ones."""
         paused = self.history.tests(Status.PAUSED)
         self._resume_interrupted([test for test in paused if test.unfinished])
-        missing = list(missing_tests(self.history, self.parts.spec.stop))
+        missing = list(missing_tests(self.history, self.context.spec.stop))
         self._start(missing[: max(0, self._free)])
 
     def _spent(self) -> bool:

@@ -180,25 +180,16 @@ def send_held(
 ) -> list[Sent]:
     """`send`, for who holds the sweep in `term`."""
     here = where(folder)
-    before = _published(here)
+    before = behind(here)
     for name, why in left_out(here).items():
         say(f"{name} is sent nothing: {why}")
     Outbox(folder.ledger, made(here, only_installed=True), say, term).close(patience_s)
-    after, last = _published(here), _last(folder)
-    return [Sent(name, after[name] - before[name], last - after[name]) for name in before]
+    after = behind(here)
+    return [Sent(name, after[name][0] - before[name][0], after[name][1]) for name in before]
 
 
 def behind(where: TrackerContext) -> dict[str, tuple[int, int]]:
     """Tracker → how many events it was sent, and how many not yet."""
-    last = _last(where.folder)
-    return {name: (k, last - k) for name, k in _published(where).items()}
-
-
-def _published(where: TrackerContext) -> dict[str, int]:
     with contextlib.closing(Ledger(where.folder.ledger)) as ledger:
-        return {name: ledger.published(name) for name in where.spec.trackers}
-
-
-def _last(folder: Folder) -> int:
-    with contextlib.closing(Ledger(folder.ledger)) as ledger:
-        return ledger.last
+        sent = {name: ledger.published(name) for name in where.spec.trackers}
+        return {name: (k, ledger.last - k) for name, k in sent.items()}
