@@ -189,7 +189,7 @@ def given_up(history: History, patient: bool) -> list[Moved]:
         if trial.held is not UserHold.STOP
         and (ended := next((r for r in trial.replicas if r.ended_early), None)) is not None
         for replica in trial.replicas
-        if replica.status not in FINISHED and replica.status is not Status.RUNNING
+        if replica.status in (Status.WAITING, Status.PAUSED)
         if not (patient and any(r.unfinished or r.status is Status.RUNNING for r in trial.replicas))
     ]
 
@@ -286,8 +286,7 @@ def without_metric(
         name: the sweep's.
         rungs: whether goals on the way are where trials are compared and one without a score
             loses.
-        at_end: nothing more would be trained, so that whoever waits for an evaluation waits in
-            vain.
+        at_end: nothing more would be trained, so that an evaluation to come never comes.
     """
     if history.reported:
         return None
@@ -404,4 +403,4 @@ def let_go(context: DriverContext, event: Closed | Dropped) -> None:
     """Delete the files that the history has let go of, where no slice runs."""
     folder = context.folder.trial(event.trial, event.replica)
     replica = context.history.replica(event.trial, event.replica)
-    retention.sweep_up(folder, {saved.file for saved in replica.checkpoints.values()})
+    retention.sweep_up(folder, replica.files)

@@ -139,11 +139,11 @@ class Driver:
         if not self._running:
             time.sleep(TICK_S)
         done, _ = wait(self._running, timeout=TICK_S, return_when=FIRST_COMPLETED)
-        closed = []
-        for future in sorted(
-            done, key=lambda f: (self._running[f].trial, self._running[f].replica)
-        ):
-            closed.append(decisions.outcome_event(self.context, self._running.pop(future), future))
+        by_trial = sorted(done, key=lambda f: (self._running[f].trial, self._running[f].replica))
+        closed = [
+            decisions.outcome_event(self.context, self._running.pop(future), future)
+            for future in by_trial
+        ]
         if closed:
             self._record(closed)
             for event in closed:
@@ -247,11 +247,9 @@ class Driver:
         kept = [o for o in self._queue if not (all_of_them or trials[o.trial].held)]
         back = [opened for opened in self._queue if opened not in kept]
         self._queue = deque(kept)
-        self._record([decisions.interrupted(self._replica(o), why) for o in back])
+        replicas = [self.history.replica(opened.trial, opened.replica) for opened in back]
+        self._record([decisions.interrupted(replica, why) for replica in replicas])
         self._record(control.settled(self.history))
-
-    def _replica(self, opened: Opened) -> Replica:
-        return self.history.replica(opened.trial, opened.replica)
 
     # ---- decisions --------------------------------------------------------------------------
 
@@ -261,9 +259,8 @@ class Driver:
 
     def _resume_interrupted(self, interrupted: Sequence[Replica]) -> None:
         """Continue those on their way to a goal, who waited longest first: no new decision."""
-        batch = self.context.spec.deterministic
         interrupted = sorted(interrupted, key=lambda replica: replica.since)
-        free = len(interrupted) if batch else self._free
+        free = len(interrupted) if self.context.spec.deterministic else self._free
         opened = [
             Opened(r.trial, r.index, r.slices, r.goal, f"goes on: {r.reason}")
             for r in interrupted[: max(0, free)]
@@ -276,10 +273,8 @@ class Driver:
 
     def _plan(self) -> Plan:
         """What the scheduler wants; with `deterministic` only when a whole batch is done."""
-        batch = self.context.spec.deterministic
-        if batch:
-            busy = self._running or self._queue
-            free = 0 if busy else batch.batch
+        if batch := self.context.spec.deterministic:
+            free = 0 if self._running or self._queue else batch.batch
         else:
             free = math.ceil(self._free / self.context.spec.replicas_at_first)
         return (

@@ -150,7 +150,7 @@ def create(
         with contextlib.closing(Ledger.create(draft.ledger, folder.name, text, recorded)) as ledger:
             if warmed is not None:
                 ledger.append(None, [warmed])
-    return [] if warmed is None else warm_start.describe(warmed)
+    return warm_start.describe(warmed)
 
 
 def _widen(launch: "Launch", spec: SweepSpec) -> SweepSpec:
@@ -325,10 +325,10 @@ def _asked_before(ledger: Ledger, history: History) -> tuple[list[Changed], dict
 def _tidy(folder: Folder, history: History) -> None:
     for stale in folder.path.glob(".stop-*"):
         stale.unlink(missing_ok=True)
-    for replica in [*history.replicas(*Status), *history.tests(*Status)]:
-        named = {saved.file for saved in replica.checkpoints.values()}
-        retention.sweep_up(folder.trial(replica.trial, replica.index), named)
-        retention.remove_temporary_folders(folder.trial(replica.trial, replica.index))
+    for replica in history.everyone:
+        its = folder.trial(replica.trial, replica.index)
+        retention.sweep_up(its, replica.files)
+        retention.remove_temporary_folders(its)
 
 
 # -------------------------------------------------------------------------------------------------

@@ -117,12 +117,11 @@ def to_drop(history: History, most: int | None) -> tuple[list[Dropped], str]:
     """What goes so that the rest is at most `most`; and in words why that is not enough, or ""."""
     if most is None:
         return [], ""
-    everyone = [*history.replicas(*Status), *history.tests(*Status)]
-    over = sum(saved.size for r in everyone for saved in r.checkpoints.values()) - most
+    over = sum(saved.size for r in history.everyone for saved in r.checkpoints.values()) - most
     if over <= 0:
         return [], ""
     best = history.best
-    spare = [one for replica in everyone if (one := _Spare(history, replica, best)).left]
+    spare = [one for replica in history.everyone if (one := _Spare(history, replica, best)).left]
     gone: dict[tuple[int, int], list[str]] = defaultdict(list)
     while over > 0 and spare:
         cheapest = min(spare, key=lambda one: one.first)

@@ -43,19 +43,15 @@ class View(Protocol):
 
     def begin(self, context: DriverContext, warnings: Sequence[str]) -> None:
         """The driver is about to run."""
-        ...
 
     def update(self, records: Sequence[Recorded]) -> None:
         """The history has taken in `records`; none at an idle tick."""
-        ...
 
     def say(self, text: str) -> None:
         """Something that is not in the history; may be called from any thread."""
-        ...
 
     def end(self) -> None:
         """The driver has ended; nothing is redrawn any more."""
-        ...
 
 
 @dataclass(frozen=True)

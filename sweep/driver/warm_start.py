@@ -76,8 +76,10 @@ def read(spec: SweepSpec, objective: Objective, root: Path) -> Warmed | None:
     return Warmed(name, taken, tuple(left_out))
 
 
-def describe(warmed: Warmed) -> list[str]:
+def describe(warmed: Warmed | None) -> list[str]:
     """What was taken over and what not, in words."""
+    if warmed is None:
+        return []
     lines = [f"warm start: {len(warmed.trials)} trials of {warmed.sweep}"]
     shown = list(warmed.left_out[:5])
     more = len(warmed.left_out) - len(shown)

@@ -137,6 +137,11 @@ class History:
         trials = self.ordered(order.tested)
         return [test for trial in trials for test in trial.tests if test.status in statuses]
 
+    @property
+    def everyone(self) -> list[Replica]:
+        """All replicas, and the trials' tests under further seeds."""
+        return [*self.replicas(*Status), *self.tests(*Status)]
+
     def has(self, searched: Mapping[str, Any]) -> bool:
         """Whether a trial that was not bred has these settings."""
         for trial in self._trials[self._pointed :]:

@@ -188,9 +188,14 @@ class Replica:
             valued, key=lambda s: (sign * (s.value or 0.0), s.iteration), default=self.newest
         )
 
-    def series(self, place: int) -> list[float]:
+    @property
+    def files(self) -> set[str]:
+        """The names of its checkpoints' files."""
+        return {saved.file for saved in self.checkpoints.values()}
+
+    def series(self, index: int) -> list[float]:
         """The values of one of `Point.others`, oldest first; iterations without one left out."""
-        values = (point.others[place] for point in self.curve if point.others)
+        values = (point.others[index] for point in self.curve if point.others)
         return [value for value in values if value is not None]
 
     def value_at(self, iteration: int) -> Point | None:

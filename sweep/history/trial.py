@@ -194,8 +194,8 @@ class Trial:
         """How far its replicas break each constraint, the worst counts; 0 or less: it holds."""
         first = len(self.objective.objectives)
         newest = [
-            [next(reversed(r.series(first + place)), None) for r in self.counted]
-            for place in range(len(self.objective.constraints))
+            [next(reversed(r.series(first + index)), None) for r in self.counted]
+            for index in range(len(self.objective.constraints))
         ]
         return tuple(
             max(constraint.violation(value) for value in values)

@@ -209,11 +209,8 @@ def _is_alive(pid: str) -> bool:
 
 def fsync(folder: Path) -> None:
     """Make the names in `folder` durable."""
-    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
+    with disk.opened(folder) as descriptor:
+        disk.sync(descriptor)
 
 
 def existing(root: Path) -> list[str]:
