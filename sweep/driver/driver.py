@@ -123,7 +123,7 @@ class Driver:
             return not self._running or len(self._asks) > 1 or late
         if self.history.suspended:
             return False
-        if self._spent() or self._blind():
+        if self._nothing_new():
             return not self._running
         self._decide()
         return not (self._running or self._queue)
@@ -210,21 +210,21 @@ class Driver:
             file.unlink(missing_ok=True)
         self._withdraw()
 
-    def _spent(self) -> bool:
-        """Whether the budget is used up; with `deterministic` only looked at after a batch."""
-        if not (self.context.spec.deterministic and self._busy()):
-            before, self._why = self._why, self._budget_tracker.used_up(self.history)
-            if bool(before) != bool(self._why):
-                self._hold_back()
-        return bool(self._why)
+    def _nothing_new(self) -> bool:
+        """Whether the budget is used up, or no trial has the metric.
 
-    def _blind(self) -> bool:
-        """Whether no trial has the metric; with `deterministic` only looked at after a batch."""
+        With `deterministic` that is only looked at after a batch.
+        """
+        before = bool(self._why or self._unmeasured)
         if not (self.context.spec.deterministic and self._busy()):
-            before, self._unmeasured = self._unmeasured, self._missing_metric()
-            if bool(before) != bool(self._unmeasured):
-                self._hold_back()
-        return self._unmeasured is not None
+            self._why = self._used_up()
+            self._unmeasured = None if self._why else self._missing_metric()
+        if before != bool(self._why or self._unmeasured):
+            self._hold_back()
+        return bool(self._why or self._unmeasured)
+
+    def _used_up(self) -> str:
+        return self._budget_tracker.used_up(self.history)
 
     def _missing_metric(self, at_end: bool = False) -> SweepError | None:
         scheduler, name = self.context.scheduler, self.context.folder.name

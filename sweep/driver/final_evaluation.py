@@ -47,9 +47,9 @@ class FinalEvaluator(Driver):
         missing = list(missing_tests(self.history, self.context.spec.stop))
         self._start(missing[: max(0, self._free)])
 
-    def _spent(self) -> bool:
+    def _used_up(self) -> str:
         """The budget is the search's."""
-        return False
+        return ""
 
     def _missing_metric(self, at_end: bool = False) -> None:
         """The search has chosen by it."""

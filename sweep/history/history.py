@@ -302,7 +302,7 @@ class History:
     def _supply(self, event: Warmed | Widened | SpaceExhausted) -> None:
         """What searchers find beside the sweep's own trials."""
         if isinstance(event, Warmed):
-            self.earlier = [self._warm(place, taken) for place, taken in enumerate(event.trials)]
+            self.earlier = [self._warm(index, taken) for index, taken in enumerate(event.trials)]
             return
         self.exhausted = event.reason if isinstance(event, SpaceExhausted) else ""
 
@@ -337,8 +337,8 @@ class History:
             replica.inherited = self.trials[birth.trial].replicas[birth.replica].last
         self.trials.append(trial)
 
-    def _warm(self, place: int, taken: Mapping[str, Any]) -> Trial:
-        number, curves = -1 - place, taken["curves"]
+    def _warm(self, index: int, taken: Mapping[str, Any]) -> Trial:
+        number, curves = -1 - index, taken["curves"]
         trial = Trial.new(
             number, dict(taken["searched"]), {}, self.objective, (None,) * len(curves)
         )

@@ -111,7 +111,7 @@ class Replica:
 
     @property
     def name(self) -> str:
-        """What the trainable is told that it is called."""
+        """The name that the trainable is given."""
         return f"{self.trial:05d}_{self.index}"
 
     @property

@@ -28,7 +28,7 @@ from trainables.checkpoint import disk
 
 #: The file that is locked; the kernel lets go of it with the process.
 LOCK = "run.lock"
-#: Seconds that whoever takes the lock has to write down who it is.
+#: Seconds that a process that takes the lock has to write down who it is.
 SIGN_S = 1.0
 
 

@@ -1,6 +1,6 @@
 """The lease of a sweep: one row in its ledger that names its holder and the current term.
 
-    term     grows with every holder; whoever writes in another one is refused
+    term     grows with every holder; a writer in another one is refused
     host …    who holds it; none: it was given back
     renewed   a counter to which its holder adds as long as it lives
 
@@ -72,7 +72,7 @@ class Lease:
         return f"process {self.pid} on {self.host}, since {since},"
 
 
-# ---- inside a transaction of whoever asks --------------------------------------------------------
+# ---- inside a transaction of the caller ----------------------------------------------------------
 
 
 _COLUMNS = "epoch, host, kernel, pid, since, renewed"
@@ -130,7 +130,7 @@ def give_back(connection: sqlite3.Connection, term: int) -> None:
 
 
 def put(connection: sqlite3.Connection, term: int) -> None:
-    """Make this process the holder in `term`, whoever held it before."""
+    """Make this process the holder in `term`, in the stead of any other."""
     host, kernel = this_host()
     connection.execute("DELETE FROM lease")
     row = (term, host, kernel, os.getpid(), time.time(), 0)

@@ -78,7 +78,7 @@ class Provenance:
     processor: str = ""
     paths: tuple[str, ...] = ()
     time_attr: str = "training_iteration"
-    """Of the scheduler, as are its `levels`: whoever only looks does not import it."""
+    """Of the scheduler, as are its `levels`: a reader need not import it."""
     levels: tuple[float, ...] = ()
 
 
@@ -172,7 +172,7 @@ class Ledger:
         """Write `events`, and what `in_transaction` writes, in one transaction; with their numbers.
 
         Args:
-            term: in which the sweep is held; None: a new one, taken from whoever has it.
+            term: in which the sweep is held; None: a new one, taken from its holder.
             events: what is appended.
             in_transaction: writes the rest of the transaction, before the events.
 

@@ -17,7 +17,7 @@ from sweep.errors import SweepError
 from sweep.slices.messages import SliceOutcome, SliceSpec
 
 PACKAGE = __name__
-#: The pool of a sweep that is not told another one.
+#: The pool of a sweep for which no other is named.
 DEFAULT = "loky"
 
 
