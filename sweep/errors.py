@@ -20,6 +20,7 @@ A checkpoint that cannot be used is `trainables.errors.CheckpointError`: checkpo
 read without a sweep. Times are seconds, memory is bytes.
 """
 
+import copyreg
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -58,15 +59,7 @@ class SweepError(Exception):
 
     def __reduce__(self) -> tuple[Any, ...]:
         """An error crosses to another process with its fields, whatever its constructor takes."""
-        return _rebuild, (type(self), self.args, self.__dict__)
-
-
-def _rebuild(
-    kind: type[SweepError], args: tuple[object, ...], fields: dict[str, object]
-) -> SweepError:
-    error = kind.__new__(kind, *args)
-    error.__dict__.update(fields)
-    return error
+        return copyreg.__newobj__, (type(self), *self.args), self.__dict__  # type: ignore[attr-defined]
 
 
 # ---- the user's mistakes --------------------------------------------------------------------

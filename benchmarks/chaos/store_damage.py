@@ -19,7 +19,8 @@ from pathlib import Path
 from benchmarks.chaos.store_cases import Cases, Failed, main
 from benchmarks.chaos.store_crashes import fast_folder, small_segments, state_of
 from sweep.history.events import Saved
-from sweep.slices.checkpoints import Beginning
+from sweep.slices import checkpoints
+from tests.support.slices import slice_spec
 from trainables.algorithms.ppo import PPO
 from trainables.checkpoint import file as checkpoint_file
 from trainables.errors import CorruptCheckpoint
@@ -74,7 +75,7 @@ class Trial:
             for name in checkpoint_file.segments_of(saved[0].path)
             & checkpoint_file.segments_of(saved[1].path)
         }
-        self.beginning = Beginning("s", 0, 0, folder, tuple(newest_first), None, folder, None)
+        self.slice = slice_spec(folder, sources=newest_first, sweep_id="s")
 
     def segments(self, shared: bool) -> list[Path]:
         """The segments of the newer one that the older one shares, or does not share."""
@@ -113,7 +114,7 @@ class Trial:
                 continue
             raise Failed(f"{what}: nobody notices")
         if position % FALL_BACK == 0:
-            loaded = self.beginning.load()
+            loaded = checkpoints.load(self.slice)
             if loaded.iteration != source or len(loaded.skipped) != 2 - source:
                 raise Failed(f"{what}: goes on from iteration {loaded.iteration}")
 

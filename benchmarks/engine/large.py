@@ -58,7 +58,7 @@ def make(
     folder = Folder(root, resolved.spec.name)
     launch.create(folder, resolved, source, ())
     with closing(Ledger(folder.ledger)) as ledger:
-        term = ledger.begin_term([TermBegan("here", 1, trials + 1, 2, False, "loky")])[0].term
+        term = ledger.append(None, [TermBegan("here", 1, trials + 1, 2, False, "loky")])[0].term
         batch: list[Event] = []
         for number in range(trials):
             batch += _trial(number, iterations, wait)

@@ -1,6 +1,6 @@
 """What a person sees while a sweep runs: a table that is redrawn, or lines of text in a pipe.
 
-view.begin(parts, warnings)
+view.begin(context, warnings)
 view.update(records)           # at every tick of the driver, mostly with nothing
 view.say("…")                  # from any thread
 view.end()
@@ -245,10 +245,10 @@ class PlainView:
         self._said: deque[str] = deque()
         self._narrator: Narrator | None = None
 
-    def begin(self, parts: "DriverContext", warnings: Sequence[str]) -> None:
+    def begin(self, context: "DriverContext", warnings: Sequence[str]) -> None:
         """Print the title and the warnings."""
-        self._narrator = Narrator(parts.history, parts.scheduler.pauses)
-        self._console.show(title(parts))
+        self._narrator = Narrator(context.history, context.scheduler.pauses)
+        self._console.show(title(context))
         for warning in warnings:
             self.say(f"warning: {warning}")
         self._flush()
@@ -282,13 +282,13 @@ class LiveView:
         self._drawn_at = 0.0
         self._live: Live | None = None
 
-    def begin(self, parts: "DriverContext", warnings: Sequence[str]) -> None:
+    def begin(self, context: "DriverContext", warnings: Sequence[str]) -> None:
         """Draw the first picture."""
-        self._parts = parts
-        self._narrator = Narrator(parts.history, parts.scheduler.pauses)
-        self._aim = Aim.of(parts.scheduler, parts.spec)
+        self._context = context
+        self._narrator = Narrator(context.history, context.scheduler.pauses)
+        self._aim = Aim.of(context.scheduler, context.spec)
         self._began_at = time.monotonic()
-        self._began_with = progress.newest_fraction(parts.history, self._aim)
+        self._began_with = progress.newest_fraction(context.history, self._aim)
         for warning in warnings:
             self.say(f"warning: {warning}")
         self._live = Live(console=self._console, auto_refresh=False, transient=True)
@@ -314,7 +314,7 @@ class LiveView:
         if self._live is not None:
             self._live.stop()
             self._live = None
-            self._console.show(title(self._parts), *self._log_lines())
+            self._console.show(title(self._context), *self._log_lines())
 
     def _draw(self) -> None:
         self._drawn_at = time.monotonic()
@@ -322,24 +322,24 @@ class LiveView:
             self._live.update(self._picture(), refresh=True)
 
     def _picture(self) -> RenderableType:
-        parts = self._parts
-        notes = progress.read_notes(parts.folder, parts.history)
+        context = self._context
+        notes = progress.read_notes(context.folder, context.history)
         now = ledger.now()
         rows = []
-        for replica in progress.running(parts.history):
+        for replica in progress.running(context.history):
             opened_at = self._opened_at.get((replica.trial, replica.index))
-            rows.append(overview.running_replica(parts.history, replica, notes, opened_at, now))
-        share = progress.newest_fraction(parts.history, self._aim, notes)
-        shown: list[RenderableType] = [title(parts), Text()]
+            rows.append(overview.running_replica(context.history, replica, notes, opened_at, now))
+        share = progress.newest_fraction(context.history, self._aim, notes)
+        shown: list[RenderableType] = [title(context), Text()]
         shown += self._running(rows)
         shown += [Text(), self._bar(share, time.monotonic() - self._began_at)]
-        best = overview.best_so_far(parts.history)
+        best = overview.best_so_far(context.history)
         shown += [tables.best_line(best)] if best else []
         return Group(*shown, Text(), *self._log_lines())
 
     def _running(self, rows: list[overview.Data]) -> list[RenderableType]:
         room = max(1, self._console.height - _OTHER_LINES)
-        objective = self._parts.history.objective
+        objective = self._context.history.objective
         shown: list[RenderableType] = [
             tables.running(rows[:room], objective.metric, objective.time_attr)
         ]
@@ -348,7 +348,7 @@ class LiveView:
         return shown
 
     def _bar(self, share: float, elapsed: float) -> RenderableType:
-        history = self._parts.history
+        history = self._context.history
         left = progress.time_left(elapsed, share, self._began_with)
         rest = "" if left is None else f", about {formatting.duration(left)} left"
         bar = Table.grid(padding=(0, 2, 0, 0))
@@ -371,11 +371,11 @@ class LiveView:
         ]
 
 
-def title(parts: "DriverContext") -> Text:
+def title(context: "DriverContext") -> Text:
     """The sweep's name, how it searches and where it lies."""
-    spec = parts.spec
+    spec = context.spec
     how = f"{spec.searcher.name} · {spec.scheduler.name} · {spec.mode} {printable(spec.metric)}"
-    where = printable(str(parts.folder.path))
+    where = printable(str(context.folder.path))
     return Text.assemble((printable(spec.name), "bold"), f"  {how}  ", (where, "dim"))
 
 

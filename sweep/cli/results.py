@@ -150,8 +150,7 @@ def _test(
     slots = prepare.slots(jobs, spec, paths, final_evaluation.seeds * final_evaluation.top)
     pool = pools.again(given["pool"], past.pool)
     launch = Launch(folder, slots, pool, final_evaluation=final_evaluation, say=options.say)
-    order = session.RunRequest(launch, given["timeout"])
-    ended = session.run_driver(order, make_view(terminal()))
+    ended = session.run_driver(launch, make_view(terminal()), given["timeout"])
     if ended.signal is not None and ended.how != "finished":
         return 128 + ended.signal
     return 1 if ended.history.tests(Status.FAILED) else 0

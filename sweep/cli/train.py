@@ -74,8 +74,8 @@ def run(space: str, **given: Any) -> int:
             say=say,
             resolved=prepared.resolved,
         )
-        order = session.RunRequest(launch, given["timeout"])
-        return _report(session.run_driver(order, make_view(terminal())), folder, answer)
+        ended = session.run_driver(launch, make_view(terminal()), given["timeout"])
+        return _report(ended, folder, answer)
 
 
 @click.command()
@@ -130,8 +130,8 @@ def resume(name: str, **given: Any) -> int:
             say=say,
             **read_budget(given),
         )
-        order = session.RunRequest(launch, given["timeout"])
-        return _report(session.run_driver(order, make_view(terminal())), folder, answer)
+        ended = session.run_driver(launch, make_view(terminal()), given["timeout"])
+        return _report(ended, folder, answer)
 
 
 def _report(ended: "RunResult", folder: "Folder", answer: Answer) -> int:

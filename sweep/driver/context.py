@@ -1,4 +1,4 @@
-"""What a driver is made of, and what it tells a worker."""
+"""What a driver is made of, and what it sends a worker."""
 
 import itertools
 from collections.abc import Callable, Collection, Mapping
@@ -19,7 +19,7 @@ from sweep.slices.messages import SliceSpec
 from sweep.spec import SweepSpec
 from trainables.checkpoint import signing
 
-#: A slice is told only the newest of what trials have found out; its checkpoint has its own.
+#: A slice is sent only the newest of what trials have found out; its checkpoint has its own.
 MOST_REMEMBERED = 100
 
 

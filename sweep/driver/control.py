@@ -24,7 +24,6 @@ from sweep.history.events import (
     UserHold,
 )
 from sweep.history.history import History
-from sweep.history.replica import Replica
 from sweep.history.trial import Trial
 from sweep.ledger.requests import Answer, Request, Verb
 from sweep.spec.sections import in_words
@@ -77,8 +76,7 @@ class RequestHandler:
             text = f"slices save and end; go on with `sweep {again}`"
             return Response(Answer(True, text), leave=True)
         trials = [self._open_trial(number) for number in numbers]
-        held = [HoldChanged(number, UserHold.STOP) for number in numbers]
-        return self._asking(trials, held, "stopped", _stopped(trials))
+        return self._hold(trials, UserHold.STOP, "stopped", _stopped(trials))
 
     def pause(self, request: Request) -> Response:
         """Hold trials, or all of them."""
@@ -94,9 +92,7 @@ class RequestHandler:
         for trial in trials:
             if trial.held:
                 raise UsageError(f"trial {trial.number}: is held already ({trial.held.value})")
-        return self._asking(
-            trials, [HoldChanged(number, UserHold.PAUSE) for number in numbers], "paused"
-        )
+        return self._hold(trials, UserHold.PAUSE, "paused")
 
     def unpause(self, request: Request) -> Response:
         """Let held trials go, or the whole sweep."""
@@ -106,9 +102,7 @@ class RequestHandler:
                 raise UsageError("unpause: the sweep is not paused; name the trials that are")
             return Response(Answer(True, "it goes on"), (Suspended(False),))
         for number in numbers:
-            if (
-                self._trial(number).held is not UserHold.PAUSE
-            ):  # also one that ended while it was held
+            if self._trial(number).held is not UserHold.PAUSE:  # an ended one may be held, too
                 raise UsageError(f"trial {number}: is not held, so there is nothing to let go")
         events = tuple(HoldChanged(number, UserHold.NONE) for number in numbers)
         return Response(Answer(True, f"{_listed(numbers)} let go", numbers), events, let_go=numbers)
@@ -133,33 +127,30 @@ class RequestHandler:
                 f"--trials: {trials} is less than the {self.history.searched} trials that exist; "
                 f"it is the total, give at least that"
             )
-        told: list[str] = []
+        changes: list[str] = []
         events: list[Event] = []
         budget, max_disk = request.body.get("budget", {}), request.body.get("max_disk")
         if trials is not None:
-            told.append(f"{trials} trials in all")
-        told += [f"budget.{key}: {json.dumps(value)}" for key, value in budget.items()]
+            changes.append(f"{trials} trials in all")
+        changes += [f"budget.{key}: {json.dumps(value)}" for key, value in budget.items()]
         if max_disk is not None:
-            told.append(f"checkpoints of {in_words(max_disk)} at most")
-        if told:
+            changes.append(f"checkpoints of {in_words(max_disk)} at most")
+        if changes:
             events += topped_up(self.history)
         if jobs is not None:
             self._check_term(request)
-            told.append(f"{jobs} at once")
+            changes.append(f"{jobs} at once")
         events.append(Changed(trials, budget, max_disk, jobs))
-        return Response(Answer(True, ", ".join(told)), tuple(events), jobs=jobs)
+        return Response(Answer(True, ", ".join(changes)), tuple(events), jobs=jobs)
 
     # ---- parts --------------------------------------------------------------------------
 
-    def _asking(
-        self,
-        trials: Sequence[Trial],
-        held: Sequence[HoldChanged],
-        done: str,
-        moves: Sequence[Moved] = (),
+    def _hold(
+        self, trials: Sequence[Trial], hold: UserHold, done: str, moves: Sequence[Moved] = ()
     ) -> Response:
         running = tuple(t.number for t in trials if t.status is Status.RUNNING)
         numbers = tuple(trial.number for trial in trials)
+        held = [HoldChanged(number, hold) for number in numbers]
         text = f"{_listed(numbers)} {done}"
         if running:
             text += f"; {_listed(running)} at the next checkpoint"
@@ -198,7 +189,7 @@ _VERBS: Mapping[Verb, Callable[[RequestHandler, Request], Response]] = {
 def changed_before(
     history: History, requests: Sequence[Request]
 ) -> tuple[list[Changed], dict[int, Answer]]:
-    """What `sweep set` asked for before a driver begins that was told something newer.
+    """What `sweep set` asked for before a driver begins that was asked for something newer.
 
     Returns:
         The changes, to be recorded before the newer word, and the answers by request; what was
@@ -222,12 +213,8 @@ def _stopped(trials: Sequence[Trial]) -> list[Moved]:
         Moved(trial.number, Status.STOPPED, STOPPED, replica.index)
         for trial in trials
         for replica in trial.replicas
-        if _waits(replica)
+        if replica.status in (Status.WAITING, Status.PAUSED)
     ]
-
-
-def _waits(replica: Replica) -> bool:
-    return replica.status not in FINISHED and replica.status is not Status.RUNNING
 
 
 def _numbers(request: Request) -> tuple[int, ...]:

@@ -4,6 +4,7 @@ import difflib
 import shlex
 from collections.abc import Sequence
 from concurrent.futures import Future
+from dataclasses import replace
 
 from sweep.driver.context import DriverContext
 from sweep.driver.proposals import Proposer
@@ -25,7 +26,7 @@ from sweep.history.history import History
 from sweep.history.replica import Replica
 from sweep.history.results import NOTHING, number, numbers
 from sweep.history.trial import Trial
-from sweep.schedulers import Exploit, NewTrial, Plan, Resume, Stop
+from sweep.schedulers import AddReplica, Exploit, NewTrial, Plan, Resume, Stop
 from sweep.slices import retention
 from sweep.slices.cache import StaleProcess
 from sweep.slices.messages import SliceOutcome
@@ -36,6 +37,8 @@ from sweep.spec import Limits
 #
 # A clone that waits takes the place of the first new trial that the scheduler wants.
 
+_CLONE = "a clone takes the place of a new trial"
+
 
 def follow(plan: Plan, history: History, proposer: Proposer) -> tuple[list[Event], bool]:
     """The events of one transaction, and whether the space had fewer points than were wanted."""
@@ -45,28 +48,24 @@ def follow(plan: Plan, history: History, proposer: Proposer) -> tuple[list[Event
     bred = proposer.breed(history, plan.breed, len(trials) + len(searched))
     moves = [moved for stop in plan.stop for moved in _stopped(trials[stop.trial], stop)]
     opened = [
-        _opened(replica, resume)
+        _opened(replica.trial, replica.index, resume, replica.slices)
         for resume in plan.resume
         for replica in trials[resume.trial].replicas
         if replica.status not in FINISHED and not _is_there(replica, resume.goal)
     ]
+    opened += [_opened(more.trial, more.replica, more) for more in plan.seeds]
     opened += [
-        Opened(more.trial, more.replica, 0, more.goal, more.why, more.evidence)
-        for more in plan.seeds
+        _opened(replica.trial, replica.index, replace(fresh, why=f"{_CLONE}: {fresh.why}"))
+        for trial, fresh in begun
+        for replica in trial.replicas
     ]
-    opened += [_begun(replica, fresh) for trial, fresh in begun for replica in trial.replicas]
     new: list[NewTrial | Exploit] = [*plan.fresh[len(begun) :][: len(searched)], *plan.breed]
     opened += [
-        Opened(event.trial, index, 0, decision.goal, decision.why, decision.evidence)
+        _opened(event.trial, index, decision)
         for event, decision in zip([*searched, *bred], new, strict=True)
         for index in range(event.replicas)
     ]
     return [*moves, *searched, *bred, *opened, *exhausted], bool(exhausted)
-
-
-def _begun(replica: Replica, fresh: NewTrial) -> Opened:
-    why = f"a clone takes the place of a new trial: {fresh.why}"
-    return Opened(replica.trial, replica.index, 0, fresh.goal, why, fresh.evidence)
 
 
 def _is_there(replica: Replica, goal: Goal) -> bool:
@@ -74,9 +73,10 @@ def _is_there(replica: Replica, goal: Goal) -> bool:
     return goal.at is not None and replica.reached(goal.at)
 
 
-def _opened(replica: Replica, decision: Resume) -> Opened:
-    goal, why, evidence = decision.goal, decision.why, decision.evidence
-    return Opened(replica.trial, replica.index, replica.slices, goal, why, evidence)
+def _opened(
+    trial: int, replica: int, decision: Resume | NewTrial | Exploit | AddReplica, number: int = 0
+) -> Opened:
+    return Opened(trial, replica, number, decision.goal, decision.why, decision.evidence)
 
 
 def _stopped(trial: Trial, stop: Stop) -> list[Moved]:
@@ -189,7 +189,7 @@ def given_up(history: History, patient: bool) -> list[Moved]:
         if trial.held is not UserHold.STOP
         and (ended := next((r for r in trial.replicas if r.ended_early), None)) is not None
         for replica in trial.replicas
-        if replica.status not in FINISHED and replica.status is not Status.RUNNING
+        if replica.status in (Status.WAITING, Status.PAUSED)
         if not (patient and any(r.unfinished or r.status is Status.RUNNING for r in trial.replicas))
     ]
 
@@ -286,8 +286,7 @@ def without_metric(
         name: the sweep's.
         rungs: whether goals on the way are where trials are compared and one without a score
             loses.
-        at_end: nothing more would be trained, so that whoever waits for an evaluation waits in
-            vain.
+        at_end: nothing more would be trained, so that an evaluation to come never comes.
     """
     if history.reported:
         return None
@@ -371,10 +370,10 @@ def _near(metric: str, names: Sequence[str]) -> list[str]:
 # What came of slices: their events, and which files may go after those are recorded.
 
 
-def outcome_event(parts: DriverContext, opened: Opened, future: Future[SliceOutcome]) -> Closed:
+def outcome_event(context: DriverContext, opened: Opened, future: Future[SliceOutcome]) -> Closed:
     """The event of a slice that is over."""
-    replica = parts.history.replica(opened.trial, opened.replica)
-    limits, error = parts.spec.limits, future.exception()
+    replica = context.history.replica(opened.trial, opened.replica)
+    limits, error = context.spec.limits, future.exception()
     if isinstance(error, LimitPassed):
         return passed(replica, opened, error)
     if isinstance(error, StaleProcess):
@@ -382,26 +381,26 @@ def outcome_event(parts: DriverContext, opened: Opened, future: Future[SliceOutc
     if error is not None:
         return lost(replica, opened, error, limits.max_failures)
     outcome = future.result()
-    dropped = _no_longer_needed(parts, replica, outcome)
+    dropped = _no_longer_needed(context, replica, outcome)
     return judge(replica, outcome, dropped, limits)
 
 
 def _no_longer_needed(
-    parts: DriverContext, replica: Replica, outcome: SliceOutcome
+    context: DriverContext, replica: Replica, outcome: SliceOutcome
 ) -> tuple[str, ...]:
     """Digests of checkpoints that the policy spares, or from which the replica fell back."""
     known = list(replica.checkpoints.values())
     again = {saved.digest for saved in outcome.saved}
     kept = [saved for saved in known if saved.iteration <= outcome.source]
     left = [saved for saved in known if saved not in kept and saved.digest not in again]
-    sign = parts.history.objective.sign
-    spare = retention.expendable([*kept, *outcome.saved], parts.spec.checkpoint, sign)
-    needed = retention.needed_by_children(parts.history, replica)
+    sign = context.history.objective.sign
+    spare = retention.expendable([*kept, *outcome.saved], context.spec.checkpoint, sign)
+    needed = retention.needed_by_children(context.history, replica)
     return tuple(saved.digest for saved in (*left, *spare) if saved.digest not in needed)
 
 
-def let_go(parts: DriverContext, event: Closed | Dropped) -> None:
+def let_go(context: DriverContext, event: Closed | Dropped) -> None:
     """Delete the files that the history has let go of, where no slice runs."""
-    folder = parts.folder.trial(event.trial, event.replica)
-    replica = parts.history.replica(event.trial, event.replica)
-    retention.sweep_up(folder, {saved.file for saved in replica.checkpoints.values()})
+    folder = context.folder.trial(event.trial, event.replica)
+    replica = context.history.replica(event.trial, event.replica)
+    retention.sweep_up(folder, replica.files)

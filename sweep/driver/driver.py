@@ -42,26 +42,30 @@ class Driver:
     """Runs a sweep to its end, or until it is asked to stop.
 
     Args:
-        parts: what it is made of.
+        context: what it is made of.
         watch: called with what was recorded, and at every tick with nothing.
     """
 
-    def __init__(self, parts: DriverContext, watch: Callable[[Sequence[Recorded]], None]) -> None:
-        self.parts = parts
-        self.history = parts.history
+    def __init__(self, context: DriverContext, watch: Callable[[Sequence[Recorded]], None]) -> None:
+        self.context = context
+        self.history = context.history
         self._watch = watch
         self._proposer = Proposer(
-            parts.spec, parts.searcher, parts.scheduler.levels, parts.complete, parts.fixed
+            context.spec,
+            context.searcher,
+            context.scheduler.levels,
+            context.complete,
+            context.fixed,
         )
         self._running: dict[Future[SliceOutcome], Opened] = {}
         self._queue: deque[Opened] = deque()
-        self._requests = Requests(parts.ledger.path)
-        self._budget_tracker = BudgetTracker(parts.spec, time.monotonic())
+        self._requests = Requests(context.ledger.path)
+        self._budget_tracker = BudgetTracker(context.spec, time.monotonic())
         self._why = ""
         """What is used up; nothing new begins then."""
         self._unmeasured: SweepError | None = None
         """That no trial has the metric; nothing new begins then."""
-        self._guard = Guard(parts)
+        self._guard = Guard(context)
         self._asks: list[float] = []
         """When it was asked to stop, on the monotonic clock."""
         self._refusal: SweepError | None = None
@@ -71,8 +75,8 @@ class Driver:
         """First call: slices save and end. Second: end at once. Safe in a signal handler."""
         self._asks.append(time.monotonic())
         with contextlib.suppress(OSError):  # on a disk that is full they end when they can
-            self.parts.folder.stop_file(self.history.term).touch()
-        if len(self._asks) > 1 and self.parts.pool.blocks:
+            self.context.folder.stop_file(self.history.term).touch()
+        if len(self._asks) > 1 and self.context.pool.blocks:
             raise KeyboardInterrupt
 
     def run(self) -> str:
@@ -92,9 +96,9 @@ class Driver:
         self._settle()
         with contextlib.closing(self._requests):
             while not self._advance():
-                while self._queue and len(self._running) < self.parts.pool.slots:
+                while self._queue and len(self._running) < self.context.pool.slots:
                     opened = self._queue.popleft()
-                    self._running[self.parts.pool.submit(self.parts.slice(opened))] = opened
+                    self._running[self.context.pool.submit(self.context.slice(opened))] = opened
                     failpoints.reach("submitted")
                 self._collect()
                 yield
@@ -119,7 +123,7 @@ class Driver:
             return not self._running or len(self._asks) > 1 or late
         if self.history.suspended:
             return False
-        if self._spent() or self._blind():
+        if self._nothing_new():
             return not self._running
         self._decide()
         return not (self._running or self._queue)
@@ -131,20 +135,20 @@ class Driver:
 
     def _collect(self) -> None:
         """Wait for slices and record what came of them, in the order of their trials."""
-        self.parts.check_held()
+        self.context.check_held()
         if not self._running:
             time.sleep(TICK_S)
         done, _ = wait(self._running, timeout=TICK_S, return_when=FIRST_COMPLETED)
-        closed = []
-        for future in sorted(
-            done, key=lambda f: (self._running[f].trial, self._running[f].replica)
-        ):
-            closed.append(decisions.outcome_event(self.parts, self._running.pop(future), future))
+        by_trial = sorted(done, key=lambda f: (self._running[f].trial, self._running[f].replica))
+        closed = [
+            decisions.outcome_event(self.context, self._running.pop(future), future)
+            for future in by_trial
+        ]
         if closed:
             self._record(closed)
             for event in closed:
-                decisions.let_go(self.parts, event)
-            if refusal := decisions.disk_refused(closed, self.parts.folder.path):
+                decisions.let_go(self.context, event)
+            if refusal := decisions.disk_refused(closed, self.context.folder.path):
                 self._give_up(refusal)
             self._save_disk()
             self._settle()
@@ -153,17 +157,17 @@ class Driver:
 
     def _settle(self) -> None:
         """End what waits of trials that go on no more."""
-        patient = self.parts.spec.deterministic is not None
+        patient = self.context.spec.deterministic is not None
         given_up = decisions.given_up(self.history, patient)
         self._record([*given_up, *control.settled(self.history)])
 
     def _save_disk(self) -> None:
         """Let go of checkpoints that are cheap to make again, if all together are too large."""
-        most = self.history.max_disk or self.parts.spec.checkpoint.max_disk
+        most = self.history.max_disk or self.context.spec.checkpoint.max_disk
         dropped, refusal = limits.to_drop(self.history, most)
         self._record(dropped)
         for event in dropped:
-            decisions.let_go(self.parts, event)
+            decisions.let_go(self.context, event)
         if refusal:
             self._give_up(refusal)
 
@@ -178,7 +182,7 @@ class Driver:
     def _handle_requests(self) -> None:
         """Follow the requests of other processes, each in one transaction with its answer."""
         for request in self._requests.news(TICK_S):
-            handler = RequestHandler(self.history, self._proposer, self.parts.saves)
+            handler = RequestHandler(self.history, self._proposer, self.context.saves)
             decision = handler.decide(request)
             failpoints.reach("asked")
             self._record(decision.events, answering({request.number: decision.answer}))
@@ -186,44 +190,44 @@ class Driver:
             self._carry_out(decision)
 
     def _carry_out(self, decision: Response) -> None:
-        folder, term = self.parts.folder, self.history.term
+        folder, term = self.context.folder, self.history.term
         for number in decision.asked:
             folder.stop_file(term, number).touch()
         for number in decision.let_go:
             folder.stop_file(term, number).unlink(missing_ok=True)
         if decision.jobs is not None:
-            self.parts.pool.resize(min(decision.jobs, capacity.most_at_once(self.parts.spec)))
+            self.context.pool.resize(min(decision.jobs, capacity.most_at_once(self.context.spec)))
         if decision.leave:
             self.ask_to_stop()
         self._hold_back()
 
     def _hold_back(self) -> None:
         """Let slices save and end while nothing may run, and take back what did not begin."""
-        file = self.parts.folder.stop_file(self.history.term)
+        file = self.context.folder.stop_file(self.history.term)
         if self._asks or self.history.suspended or self._why or self._unmeasured:
             file.touch()
         else:
             file.unlink(missing_ok=True)
         self._withdraw()
 
-    def _spent(self) -> bool:
-        """Whether the budget is used up; with `deterministic` only looked at after a batch."""
-        if not (self.parts.spec.deterministic and self._busy()):
-            before, self._why = self._why, self._budget_tracker.used_up(self.history)
-            if bool(before) != bool(self._why):
-                self._hold_back()
-        return bool(self._why)
+    def _nothing_new(self) -> bool:
+        """Whether the budget is used up, or no trial has the metric.
 
-    def _blind(self) -> bool:
-        """Whether no trial has the metric; with `deterministic` only looked at after a batch."""
-        if not (self.parts.spec.deterministic and self._busy()):
-            before, self._unmeasured = self._unmeasured, self._missing_metric()
-            if bool(before) != bool(self._unmeasured):
-                self._hold_back()
-        return self._unmeasured is not None
+        With `deterministic` that is only looked at after a batch.
+        """
+        before = bool(self._why or self._unmeasured)
+        if not (self.context.spec.deterministic and self._busy()):
+            self._why = self._used_up()
+            self._unmeasured = None if self._why else self._missing_metric()
+        if before != bool(self._why or self._unmeasured):
+            self._hold_back()
+        return bool(self._why or self._unmeasured)
+
+    def _used_up(self) -> str:
+        return self._budget_tracker.used_up(self.history)
 
     def _missing_metric(self, at_end: bool = False) -> SweepError | None:
-        scheduler, name = self.parts.scheduler, self.parts.folder.name
+        scheduler, name = self.context.scheduler, self.context.folder.name
         rungs = bool(scheduler.levels) or scheduler.pauses  # a pruner's looks may come too early
         return decisions.without_metric(self.history, name, rungs, at_end)
 
@@ -243,23 +247,20 @@ class Driver:
         kept = [o for o in self._queue if not (all_of_them or trials[o.trial].held)]
         back = [opened for opened in self._queue if opened not in kept]
         self._queue = deque(kept)
-        self._record([decisions.interrupted(self._replica(o), why) for o in back])
+        replicas = [self.history.replica(opened.trial, opened.replica) for opened in back]
+        self._record([decisions.interrupted(replica, why) for replica in replicas])
         self._record(control.settled(self.history))
-
-    def _replica(self, opened: Opened) -> Replica:
-        return self.history.replica(opened.trial, opened.replica)
 
     # ---- decisions --------------------------------------------------------------------------
 
     @property
     def _free(self) -> int:
-        return self.parts.pool.slots - len(self._running) - len(self._queue)
+        return self.context.pool.slots - len(self._running) - len(self._queue)
 
     def _resume_interrupted(self, interrupted: Sequence[Replica]) -> None:
         """Continue those on their way to a goal, who waited longest first: no new decision."""
-        batch = self.parts.spec.deterministic
         interrupted = sorted(interrupted, key=lambda replica: replica.since)
-        free = len(interrupted) if batch else self._free
+        free = len(interrupted) if self.context.spec.deterministic else self._free
         opened = [
             Opened(r.trial, r.index, r.slices, r.goal, f"goes on: {r.reason}")
             for r in interrupted[: max(0, free)]
@@ -272,13 +273,13 @@ class Driver:
 
     def _plan(self) -> Plan:
         """What the scheduler wants; with `deterministic` only when a whole batch is done."""
-        batch = self.parts.spec.deterministic
-        if batch:
-            busy = self._running or self._queue
-            free = 0 if busy else batch.batch
+        if batch := self.context.spec.deterministic:
+            free = 0 if self._running or self._queue else batch.batch
         else:
-            free = math.ceil(self._free / self.parts.spec.replicas_at_first)
-        return self.parts.scheduler.plan(self.history.for_scheduler(), free) if free > 0 else Plan()
+            free = math.ceil(self._free / self.context.spec.replicas_at_first)
+        return (
+            self.context.scheduler.plan(self.history.for_scheduler(), free) if free > 0 else Plan()
+        )
 
     def _follow(self, plan: Plan) -> None:
         if not plan:
@@ -295,7 +296,7 @@ class Driver:
     def _record(self, events: Sequence[Event], in_transaction: InTransaction | None = None) -> None:
         if not events and in_transaction is None:
             return
-        recorded = self.parts.ledger.append(self.history.term, events, in_transaction)
+        recorded = self.context.ledger.append(self.history.term, events, in_transaction)
         self.history.extend(recorded)
         failpoints.reach("recorded")
         self._watch(recorded)

@@ -44,12 +44,12 @@ class FinalEvaluator(Driver):
         """Resume tests that were interrupted, then start new ones."""
         paused = self.history.tests(Status.PAUSED)
         self._resume_interrupted([test for test in paused if test.unfinished])
-        missing = list(missing_tests(self.history, self.parts.spec.stop))
+        missing = list(missing_tests(self.history, self.context.spec.stop))
         self._start(missing[: max(0, self._free)])
 
-    def _spent(self) -> bool:
+    def _used_up(self) -> str:
         """The budget is the search's."""
-        return False
+        return ""
 
     def _missing_metric(self, at_end: bool = False) -> None:
         """The search has chosen by it."""

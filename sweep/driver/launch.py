@@ -149,8 +149,8 @@ def create(
         text = specs.canonical_json(resolved.spec)
         with contextlib.closing(Ledger.create(draft.ledger, folder.name, text, recorded)) as ledger:
             if warmed is not None:
-                ledger.begin_term([warmed])
-    return [] if warmed is None else warm_start.describe(warmed)
+                ledger.append(None, [warmed])
+    return warm_start.describe(warmed)
 
 
 def _widen(launch: "Launch", spec: SweepSpec) -> SweepSpec:
@@ -284,7 +284,7 @@ def _take_over(
     events: list[Event] = [decisions.interrupted(r, "its driver was gone") for r in running]
     if launch.final_evaluation is not None:
         begun = launch.final_evaluation.begin(history, launch.slots, launch.pool)
-        history.extend(ledger.begin_term([begun, *events], term))
+        history.extend(ledger.append(term, [begun, *events]))
         return
     wanted = launch.trials or history.wanted or specs.from_json(ledger.spec).trials
     began = TermBegan(
@@ -304,7 +304,7 @@ def _take_over(
     if launch.budget or launch.max_disk or changes:  # the newest word holds
         events += [*changes, Changed(launch.trials, launch.budget, launch.max_disk)]
     events += respecified
-    history.extend(ledger.begin_term([began, *events], term, answering(answers)))
+    history.extend(ledger.append(term, [began, *events], answering(answers)))
 
 
 def _respecified(history: History, before: SweepSpec, spec: SweepSpec) -> list[Widened | Measured]:
@@ -325,10 +325,10 @@ def _asked_before(ledger: Ledger, history: History) -> tuple[list[Changed], dict
 def _tidy(folder: Folder, history: History) -> None:
     for stale in folder.path.glob(".stop-*"):
         stale.unlink(missing_ok=True)
-    for replica in [*history.replicas(*Status), *history.tests(*Status)]:
-        named = {saved.file for saved in replica.checkpoints.values()}
-        retention.sweep_up(folder.trial(replica.trial, replica.index), named)
-        retention.remove_temporary_folders(folder.trial(replica.trial, replica.index))
+    for replica in history.everyone:
+        its = folder.trial(replica.trial, replica.index)
+        retention.sweep_up(its, replica.files)
+        retention.remove_temporary_folders(its)
 
 
 # -------------------------------------------------------------------------------------------------

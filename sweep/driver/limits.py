@@ -1,5 +1,6 @@
 """What a sweep may use: its budget, its disk space, and the hard limits of slices that run."""
 
+import contextlib
 import math
 import time
 from collections import defaultdict
@@ -116,12 +117,11 @@ def to_drop(history: History, most: int | None) -> tuple[list[Dropped], str]:
     """What goes so that the rest is at most `most`; and in words why that is not enough, or ""."""
     if most is None:
         return [], ""
-    everyone = [*history.replicas(*Status), *history.tests(*Status)]
-    over = sum(saved.size for r in everyone for saved in r.checkpoints.values()) - most
+    over = sum(saved.size for r in history.everyone for saved in r.checkpoints.values()) - most
     if over <= 0:
         return [], ""
     best = history.best
-    spare = [one for replica in everyone if (one := _Spare(history, replica, best)).left]
+    spare = [one for replica in history.everyone if (one := _Spare(history, replica, best)).left]
     gone: dict[tuple[int, int], list[str]] = defaultdict(list)
     while over > 0 and spare:
         cheapest = min(spare, key=lambda one: one.first)
@@ -130,13 +130,11 @@ def to_drop(history: History, most: int | None) -> tuple[list[Dropped], str]:
         over -= saved.size
         if not cheapest.left:
             spare.remove(cheapest)
-    dropped = [Dropped(*place, tuple(digests)) for place, digests in sorted(gone.items())]
-    return dropped, _refusal(over + most, most) if over > 0 else ""
-
-
-def _refusal(left: int, most: int) -> str:
-    return (
-        f"checkpoint.max_disk: {in_words(left)} of checkpoints are needed to go on, "
+    dropped = [Dropped(*replica, tuple(digests)) for replica, digests in sorted(gone.items())]
+    if over <= 0:
+        return dropped, ""
+    return dropped, (
+        f"checkpoint.max_disk: {in_words(over + most)} of checkpoints are needed to go on, "
         f"{in_words(most)} are allowed; `sweep resume` with --max-disk goes on with more"
     )
 
@@ -231,9 +229,9 @@ class _Seen:
 class Guard:
     """Ends slices that pass a hard limit."""
 
-    def __init__(self, parts: DriverContext) -> None:
-        self._parts = parts
-        self._limits = parts.spec.limits
+    def __init__(self, context: DriverContext) -> None:
+        self._context = context
+        self._limits = context.spec.limits
         self._seen: dict[Future[SliceOutcome], _Seen] = {}
         self._measured_at = float("-inf")
 
@@ -248,13 +246,13 @@ class Guard:
         if measures:
             self._measured_at = now
         for future, opened in running.items():
-            replica = self._parts.history.replica(opened.trial, opened.replica)
-            pid = None if future.done() else self._parts.pool.pid(future)
+            replica = self._context.history.replica(opened.trial, opened.replica)
+            pid = None if future.done() else self._context.pool.pid(future)
             if pid is None:
                 continue
             found = next(self._passed(self._seen[future], replica, now, pid, measures), None)
             if found is not None:
-                self._parts.pool.end(future, found)
+                self._context.pool.end(future, found)
 
     def _passed(
         self, seen: _Seen, replica: Replica, now: float, pid: int, measures: bool
@@ -268,7 +266,7 @@ class Guard:
                     f"iteration did not end within {GRACE_S:g} s"
                 )
         if limits.no_progress_s is not None:
-            self._note(seen, self._parts.folder.trial(replica.trial, replica.index), now)
+            self._note(seen, self._context.folder.trial(replica.trial, replica.index), now)
             if now - seen.moved > limits.no_progress_s:
                 yield WorkerLost(None, pid, f"no progress for {limits.no_progress_s:g} s")
         if limits.trial_memory is not None and measures:
@@ -296,16 +294,10 @@ def _kept_seconds(replica: Replica) -> float:
 
 def _memory(pid: int) -> int:
     """Resident memory of a process and all its descendants, those that are gone left out."""
-    try:
+    used = 0
+    with contextlib.suppress(psutil.Error):
         process = psutil.Process(pid)
-        family = [process, *process.children(recursive=True)]
-    except psutil.Error:
-        return 0
-    return sum(_resident(member) for member in family)
-
-
-def _resident(process: psutil.Process) -> int:
-    try:
-        return int(process.memory_info().rss)
-    except psutil.Error:
-        return 0
+        for member in (process, *process.children(recursive=True)):
+            with contextlib.suppress(psutil.Error):
+                used += int(member.memory_info().rss)
+    return used

@@ -39,7 +39,7 @@ class Outbox:
     Args:
         ledger_path: the ledger's file.
         trackers: name → tracker; the name is the one under which the ledger remembers.
-        say: told once per outage, in one sentence, from a sender's thread.
+        say: called once per outage, with one sentence, from a sender's thread.
         term: nothing is sent when this one is over; None: whichever it is.
     """
 
@@ -121,24 +121,26 @@ class _Sender(threading.Thread):
     # ---- the thread -------------------------------------------------------------------------
 
     def run(self) -> None:
-        """Send until told to finish; a failure is retried, never raised."""
+        """Send until `finish`; a failure is retried, never raised."""
         failures = 0
         while not self._given_up.is_set():
             finishing = self._finishing.is_set()
             try:
                 self._send_all()
             except SweepLocked:
-                break  # whoever has taken the sweep sends the rest
+                break  # its new holder sends the rest
             except Exception as error:  # noqa: BLE001 a tracker may fail in any way; training goes on
                 failures += 1
-                self._report(error, failures)
+                if failures == 1:
+                    self._report(error)
                 self._back_off(failures, finishing)
                 continue
             failures = 0
             if finishing:
                 self.sent_all = True
                 break
-            self._await_news()
+            self._news.wait()
+            self._finishing.wait(GATHER_S)
         self._let_go()
 
     def _send_all(self) -> None:
@@ -157,28 +159,21 @@ class _Sender(threading.Thread):
                 ledger.set_published(self.tracker_name, published, self._term)
                 failpoints.reach("published")
 
-    def _await_news(self) -> None:
-        self._news.wait()
-        self._finishing.wait(GATHER_S)
-
     def _back_off(self, failures: int, finishing: bool) -> None:
         """Wait before the next try; `finish`, or `give_up` after it, ends the wait."""
         ends = self._given_up if finishing else self._finishing
         ends.wait(longest_wait(failures) * self._jitter.uniform(0.5, 1.0))
 
-    def _report(self, error: Exception, failures: int) -> None:
-        if failures == 1:
-            lines = str(error).strip().splitlines() or [type(error).__name__]
-            why = printable(without_password(lines[0]))
-            self._say(
-                f"tracker {self.tracker_name}: {why}; it is tried again, and training goes on"
-            )
+    def _report(self, error: Exception) -> None:
+        lines = str(error).strip().splitlines() or [type(error).__name__]
+        why = printable(without_password(lines[0]))
+        self._say(f"tracker {self.tracker_name}: {why}; it is tried again, and training goes on")
 
     def _let_go(self) -> None:
         try:
             self._tracker.close()
         except Exception as error:  # noqa: BLE001 nothing depends on how a tracker lets go
-            self._report(error, 1)
+            self._report(error)
 
 
 def longest_wait(failures: int) -> float:

@@ -56,9 +56,8 @@ def create(prepared: Prepared, folder: Folder, pool: str, tracking_uri: str | No
         SweepLocked: another process has just made one of this name, or drives it.
     """
     pools.find(pool, prepared.paths)
-    made = (folder, prepared.resolved, prepared.text, prepared.paths, tracking_uri)
     try:
-        return launch.create(*made)
+        return launch.create(folder, prepared.resolved, prepared.text, prepared.paths, tracking_uri)
     except NameTaken:
         hold.refuse_if_held(folder)
         raise
@@ -67,8 +66,7 @@ def create(prepared: Prepared, folder: Folder, pool: str, tracking_uri: str | No
 def taken_over(prepared: Prepared, root: Path) -> list[str]:
     """What the new sweep would take over from another one, in words."""
     resolved = prepared.resolved
-    warmed = warm_start.read(resolved.spec, resolved.objective, root)
-    return [] if warmed is None else warm_start.describe(warmed)
+    return warm_start.describe(warm_start.read(resolved.spec, resolved.objective, root))
 
 
 def endless(resolved: Resolved) -> list[str]:

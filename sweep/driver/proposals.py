@@ -19,6 +19,11 @@ from sweep.space import Domain, Settings, Space, initial
 from sweep.spec import SweepSpec
 from trainables.core import rng
 
+#: Proposals in a row that a searcher may be asked for.
+ASKED = 4
+#: Random points that are tried after them.
+DRAWN = 100
+
 
 @dataclass(frozen=True)
 class Proposer:
@@ -37,12 +42,11 @@ class Proposer:
         self, history: History, wanted: Sequence[NewTrial]
     ) -> tuple[list[Created], list[SpaceExhausted]]:
         """Trials with proposed settings, each seeing those before it; fewer at the space's end."""
-        choose = Chooser(self.spec, self.searcher, history, self.levels)
         known = list(history.trials)
         created: list[Created] = []
         for fresh in wanted:
             try:
-                proposed = choose(known, fresh.given)
+                proposed = self._choose(history, known, fresh.given)
             except Exhausted as error:
                 return created, [SpaceExhausted(str(error))]
             config = self._config(proposed.settings)
@@ -118,33 +122,16 @@ class Proposer:
     def _config(self, settings: Mapping[str, Any]) -> dict[str, Any]:
         return self.complete(self.spec.space.nest(settings, self.spec.config))
 
+    # ---- a point that exists and is no earlier one ------------------------------------------
+    #
+    # A proposal is turned down where it does not belong to the space, and where an earlier trial
+    # has the same searched settings. The searcher is asked again, then chance, then, in a space
+    # that can be enumerated, one of the points that are left. All of it follows from the request
+    # alone. Settings that a person gave are taken as they are.
 
-# -------------------------------------------------------------------------------------------------
-# From a searcher's word to the settings of a new trial: a point that exists and is no earlier
-# one.
-#
-# A proposal is turned down where it does not belong to the space, and where an earlier trial has
-# the same searched settings. The searcher is asked again, then chance, then, in a space that can
-# be enumerated, one of the points that are left. All of it follows from the request alone.
-# Settings that a person gave are taken as they are.
-
-#: Proposals in a row that a searcher may be asked for.
-ASKED = 4
-#: Random points that are tried after them.
-DRAWN = 100
-
-
-@dataclass(frozen=True)
-class Chooser:
-    """Finds settings for the next trial of a sweep."""
-
-    spec: SweepSpec
-    searcher: Searcher
-    history: History
-    levels: tuple[float, ...]
-    """The scheduler's rungs."""
-
-    def __call__(self, trials: Sequence[Trial], given: Mapping[str, Any]) -> Settings:
+    def _choose(
+        self, history: History, trials: Sequence[Trial], given: Mapping[str, Any]
+    ) -> Settings:
         """Settings of the trial after `trials`; those `given` stand fast.
 
         Trials behind those of the history are of the same decision, and were searched.
@@ -153,33 +140,32 @@ class Chooser:
             Exhausted: there is no further point.
             BadSpace: no point that belongs to the space was found.
         """
-        before = len(self.history.trials)
-        index = self.history.searched + len(trials) - before
+        before = len(history.trials)
+        index = history.searched + len(trials) - before
         space = initial.space_of(self.spec.space, self.spec.initial, index).pin(given)
         if not space.domains:
             return space.draw(0)  # everything is given: there is nothing to ask for
-        told = bool(given) or index < len(self.spec.initial)
-        any_will_do = self.searcher.options.duplicates or told
-        for found in self._proposals(space, trials):
-            if any_will_do or self._is_new(found, trials[before:]):
+        chosen = bool(given) or index < len(self.spec.initial)
+        any_will_do = self.searcher.options.duplicates or chosen
+        beside = trials[before:]
+        for found in self._proposals(history, space, trials):
+            again = any(trial.searched == found.searched for trial in beside)
+            if any_will_do or not (again or history.has(found.searched)):
                 return found
         return self._left(space, trials)
 
-    def _is_new(self, found: Settings, beside: Sequence[Trial]) -> bool:
-        """Whether no searched trial has these settings; bred ones count as little as elsewhere."""
-        again = any(trial.searched == found.searched for trial in beside)
-        return not again and not self.history.has(found.searched)
-
-    def _proposals(self, space: Space, trials: Sequence[Trial]) -> Iterator[Settings]:
+    def _proposals(
+        self, history: History, space: Space, trials: Sequence[Trial]
+    ) -> Iterator[Settings]:
         for attempt in range(ASKED):
             request = Request(
                 space,
-                self.history.objective,
+                history.objective,
                 trials,
                 self.levels,
                 self._seed(len(trials), attempt),
                 self.spec.seed,
-                self.history.earlier,
+                history.earlier,
                 attempt,
             )
             try:

@@ -41,30 +41,17 @@ _NOTICE = "stopping: slices save and end; the same signal again (Ctrl-C) ends at
 class View(Protocol):
     """Shows a driver's work."""
 
-    def begin(self, parts: DriverContext, warnings: Sequence[str]) -> None:
+    def begin(self, context: DriverContext, warnings: Sequence[str]) -> None:
         """The driver is about to run."""
-        ...
 
     def update(self, records: Sequence[Recorded]) -> None:
         """The history has taken in `records`; none at an idle tick."""
-        ...
 
     def say(self, text: str) -> None:
         """Something that is not in the history; may be called from any thread."""
-        ...
 
     def end(self) -> None:
         """The driver has ended; nothing is redrawn any more."""
-        ...
-
-
-@dataclass(frozen=True)
-class RunRequest:
-    """What is launched, and for how long."""
-
-    launch: Launch
-    timeout_s: float | None = None
-    """Seconds after which the driver is asked to stop."""
 
 
 @dataclass(frozen=True)
@@ -91,15 +78,15 @@ class OwnError(SweepError):
         )
 
 
-def run_driver(order: RunRequest, view: View) -> RunResult:
-    """Run the driver of an existing sweep until it ends.
+def run_driver(launch: Launch, view: View, timeout_s: float | None = None) -> RunResult:
+    """Run the driver of an existing sweep until it ends, or for `timeout_s` seconds.
 
     Raises:
         SweepError: it could not begin, or was ended by the outside; see ``exit_code``.
     """
-    folder = order.launch.folder
-    with _own_errors(folder), launching.opened(order.launch) as (context, warnings):
-        session = _Session(order, context, view)
+    with _own_errors(launch.folder), launching.opened(launch) as (context, warnings):
+        driver = Driver if launch.final_evaluation is None else FinalEvaluator
+        session = _Session(driver, context, view, timeout_s)
         with session.shown(warnings):
             with session.signals:
                 how = session.driver.run()
@@ -111,19 +98,23 @@ def run_driver(order: RunRequest, view: View) -> RunResult:
 class _Session:
     """What stands around the driver of one term: its signals, its timer, its trackers, its view."""
 
-    def __init__(self, order: RunRequest, context: DriverContext, view: View) -> None:
+    def __init__(
+        self,
+        driver: type[Driver],
+        context: DriverContext,
+        view: View,
+        timeout_s: float | None,
+    ) -> None:
         self.view = view
         self.context = context
         self.began = time.monotonic()
-        self.timer = threading.Timer(order.timeout_s or 0.0, self.time_is_up)
+        self.timer = threading.Timer(timeout_s or 0.0, self.time_is_up)
         self.timer.daemon = True
-        self.timed = order.timeout_s is not None
-        driver = FinalEvaluator if order.launch.final_evaluation is not None else Driver
+        self.timed = timeout_s is not None
         self.driver = driver(context, self.watch)
         self.signals = _Signals(self.driver.ask_to_stop)
-        folder = context.folder
-        made = sync.made(sync.where(folder))
-        self.outbox = Outbox(folder.ledger, made, view.say, context.history.term)
+        made = sync.made(sync.where(context.folder))
+        self.outbox = Outbox(context.folder.ledger, made, view.say, context.history.term)
         self.noticed = False
 
     @contextlib.contextmanager

@@ -22,9 +22,9 @@ from trainables.errors import SigningError, UntrustedCheckpoint
 # -------------------------------------------------------------------------------------------------
 # Where a sweep's runs are tracked, if not in the file of its root: checked, kept, recalled.
 #
-# The URI stands beside the ledger for whoever goes on, since it may hold a password. It is signed
-# with the key of whoever set it: what only looks asks no server that somebody else has named, as
-# that would be told one's own credentials.
+# The URI stands beside the ledger for the next driver, since it may hold a password. It is signed
+# with the key of the person who set it: what only looks asks no server that somebody else has
+# named, as that would be sent one's own credentials.
 
 #: What MLflow takes a tracking URI to begin with.
 SCHEMES = ("http", "https", "sqlite", "postgresql", "mysql", "mssql", "databricks")
@@ -50,7 +50,7 @@ def check(uri: str, spec: SweepSpec) -> None:
 
 
 def keep(path: Path, uri: str) -> None:
-    """Write the URI to `path`, which nobody else may read, as the word of whoever runs this.
+    """Write the URI to `path`, which nobody else may read, signed by who runs this.
 
     A kill leaves it as it was.
 
@@ -129,7 +129,7 @@ class Sent:
 
 
 def where(folder: Folder) -> TrackerContext:
-    """The sweep as its trackers are told of it."""
+    """The sweep as its trackers see it."""
     tracked = recall(folder)
     with contextlib.closing(Ledger(folder.ledger)) as ledger:
         return TrackerContext(
@@ -150,7 +150,7 @@ def made(where: TrackerContext, only_installed: bool = False) -> dict[str, Track
 
     Args:
         where: the sweep.
-        only_installed: leave out those that are named by a path, for whoever runs no code that a
+        only_installed: leave out those that are named by a path, so that no code runs that a
             sweep's folder names.
     """
     named = [n for n in where.spec.trackers if not only_installed or trackers.KIND.is_installed(n)]
@@ -171,7 +171,7 @@ def send(folder: Folder, say: Callable[[str], None], patience_s: float) -> list[
         SweepLocked: a driver holds the sweep, and sends it itself.
     """
     with hold.hold(folder, say) as held:
-        adopt(folder)  # whoever sends there has chosen it
+        adopt(folder)  # to send there is to choose it
         return send_held(folder, held.term, say, patience_s)
 
 
@@ -180,25 +180,16 @@ def send_held(
 ) -> list[Sent]:
     """`send`, for who holds the sweep in `term`."""
     here = where(folder)
-    before = _published(here)
+    before = behind(here)
     for name, why in left_out(here).items():
         say(f"{name} is sent nothing: {why}")
     Outbox(folder.ledger, made(here, only_installed=True), say, term).close(patience_s)
-    after, last = _published(here), _last(folder)
-    return [Sent(name, after[name] - before[name], last - after[name]) for name in before]
+    after = behind(here)
+    return [Sent(name, after[name][0] - before[name][0], after[name][1]) for name in before]
 
 
 def behind(where: TrackerContext) -> dict[str, tuple[int, int]]:
     """Tracker → how many events it was sent, and how many not yet."""
-    last = _last(where.folder)
-    return {name: (k, last - k) for name, k in _published(where).items()}
-
-
-def _published(where: TrackerContext) -> dict[str, int]:
     with contextlib.closing(Ledger(where.folder.ledger)) as ledger:
-        return {name: ledger.published(name) for name in where.spec.trackers}
-
-
-def _last(folder: Folder) -> int:
-    with contextlib.closing(Ledger(folder.ledger)) as ledger:
-        return ledger.last
+        sent = {name: ledger.published(name) for name in where.spec.trackers}
+        return {name: (k, ledger.last - k) for name, k in sent.items()}

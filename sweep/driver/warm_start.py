@@ -10,7 +10,6 @@ space, is left out, and it is said why.
 
 import contextlib
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -65,15 +64,22 @@ def read(spec: SweepSpec, objective: Objective, root: Path) -> Warmed | None:
         for records in iterate(ledger):
             history.extend(records)
         name = ledger.name
-    chosen, left_out = _Taking(spec.space, history, wanted.trials == "all").split()
-    best = sorted(chosen, key=lambda taken: rank_key(taken.trial, taken.trial.score))
-    kept = best[: wanted.best or MOST]
-    kept.sort(key=lambda taken: taken.trial.number)
-    return Warmed(name, tuple(taken.plain() for taken in kept), tuple(left_out))
+    chosen, left_out = {}, []
+    for trial in history.trials:
+        try:
+            chosen[trial.number] = _point(spec.space, trial, wanted.trials == "all")
+        except _Unfit as reason:
+            left_out.append(f"trial {trial.number}: {reason}")
+    best = sorted(chosen, key=lambda n: rank_key(history.trials[n], history.trials[n].score))
+    kept = sorted(best[: wanted.best or MOST])
+    taken = tuple(_plain(history.trials[number], chosen[number]) for number in kept)
+    return Warmed(name, taken, tuple(left_out))
 
 
-def describe(warmed: Warmed) -> list[str]:
+def describe(warmed: Warmed | None) -> list[str]:
     """What was taken over and what not, in words."""
+    if warmed is None:
+        return []
     lines = [f"warm start: {len(warmed.trials)} trials of {warmed.sweep}"]
     shown = list(warmed.left_out[:5])
     more = len(warmed.left_out) - len(shown)
@@ -92,79 +98,55 @@ def _find(spec: SweepSpec, sweep: str, root: Path) -> Folder:
     raise spec.source.refuse(("warm_start", "sweep"), sweep, known)
 
 
-@dataclass(frozen=True)
-class _Taken:
-    """A trial of the other sweep as a point of today's space."""
-
-    trial: Trial
-    searched: Mapping[str, Any]
-
-    @property
-    def _status(self) -> Status:
-        """One that goes on there has ended early as far as this sweep will ever know."""
-        status = self.trial.status
-        return status if status in FINISHED else Status.PRUNED
-
-    def plain(self) -> dict[str, Any]:
-        curves = [
-            [[point.iteration, point.time, point.value, *point.others] for point in replica.curve]
-            for replica in self.trial.counted  # as in its score
-        ]
-        return {
-            "trial": self.trial.number,
-            "status": self._status.value,
-            "searched": dict(self.searched),
-            "curves": curves,
-        }
+def _plain(trial: Trial, searched: Mapping[str, Any]) -> dict[str, Any]:
+    """A trial of the other sweep as the ledger keeps it; one that goes on there has ended early."""
+    curves = [
+        [[point.iteration, point.time, point.value, *point.others] for point in replica.curve]
+        for replica in trial.counted  # as in its score
+    ]
+    status = trial.status if trial.status in FINISHED else Status.PRUNED
+    return {
+        "trial": trial.number,
+        "status": status.value,
+        "searched": dict(searched),
+        "curves": curves,
+    }
 
 
-@dataclass(frozen=True)
-class _Taking:
-    space: Space
-    history: History
-    unfinished: bool
-    """Whether trials that were not completed are taken too."""
+def _point(space: Space, trial: Trial, unfinished: bool) -> Mapping[str, Any]:
+    """The trial's settings as today's space has them.
 
-    def split(self) -> tuple[list[_Taken], list[str]]:
-        """The trials that fit, and of the others why they do not."""
-        taken, left_out = [], []
-        for trial in self.history.trials:
-            try:
-                taken.append(_Taken(trial, self._point(trial)))
-            except _Unfit as reason:
-                left_out.append(f"trial {trial.number}: {reason}")
-        return taken, left_out
+    Raises:
+        _Unfit: it is not taken; `unfinished` says whether one that was not completed is.
+    """
+    if trial.parent is not None:  # its score is owed to its ancestors' settings too
+        raise _Unfit(f"it was bred from trial {trial.parent}")
+    if trial.status is not Status.COMPLETED and not unfinished:
+        raise _Unfit(f"it is {trial.status}")
+    if trial.score is None:
+        raise _Unfit(f"it has no {trial.objective.metric}")
+    _check_fixed(space, trial)
 
-    def _point(self, trial: Trial) -> dict[str, Any]:
-        """Its settings as today's space has them."""
-        if trial.parent is not None:  # its score is owed to its ancestors' settings too
-            raise _Unfit(f"it was bred from trial {trial.parent}")
-        if trial.status is not Status.COMPLETED and not self.unfinished:
-            raise _Unfit(f"it is {trial.status}")
-        if trial.score is None:
-            raise _Unfit(f"it has no {self.history.objective.metric}")
+    def look_up(name: str, domain: Domain) -> Any:
+        value = _value(trial, name)
+        if value is _ABSENT:
+            raise _Unfit(f"it has no {name}")
+        if not domain.contains(value):
+            raise _Unfit(f"{name} {shorten(value, 30)} is not {domain.describe()}")
+        return canonical(domain, value)
 
-        self._check_fixed(trial)
+    try:
+        return space.resolve(look_up).searched
+    except BadSpace as error:
+        raise _Unfit(str(error)) from error
 
-        def look_up(name: str, domain: Domain) -> Any:
-            value = _value(trial, name)
-            if value is _ABSENT:
-                raise _Unfit(f"it has no {name}")
-            if not domain.contains(value):
-                raise _Unfit(f"{name} {shorten(value, 30)} is not {domain.describe()}")
-            return canonical(domain, value)
 
-        try:
-            return self.space.resolve(look_up).searched
-        except BadSpace as error:
-            raise _Unfit(str(error)) from error
-
-    def _check_fixed(self, trial: Trial) -> None:
-        """What has one value in the space must have it in the trial too."""
-        for name, parameter in self.space.parameters.items():
-            found, role = _value(trial, name), parameter.role
-            if isinstance(role, Fixed) and found is not _ABSENT and not same(found, role.value):
-                raise _Unfit(f"{name} is {shorten(found, 30)}, here {shorten(role.value, 30)}")
+def _check_fixed(space: Space, trial: Trial) -> None:
+    """What has one value in the space must have it in the trial too."""
+    for name, parameter in space.parameters.items():
+        found, role = _value(trial, name), parameter.role
+        if isinstance(role, Fixed) and found is not _ABSENT and not same(found, role.value):
+            raise _Unfit(f"{name} is {shorten(found, 30)}, here {shorten(role.value, 30)}")
 
 
 def _value(trial: Trial, name: str) -> Any:

@@ -137,6 +137,11 @@ class History:
         trials = self.ordered(order.tested)
         return [test for trial in trials for test in trial.tests if test.status in statuses]
 
+    @property
+    def everyone(self) -> list[Replica]:
+        """All replicas, and the trials' tests under further seeds."""
+        return [*self.replicas(*Status), *self.tests(*Status)]
+
     def has(self, searched: Mapping[str, Any]) -> bool:
         """Whether a trial that was not bred has these settings."""
         for trial in self._trials[self._pointed :]:
@@ -297,7 +302,7 @@ class History:
     def _supply(self, event: Warmed | Widened | SpaceExhausted) -> None:
         """What searchers find beside the sweep's own trials."""
         if isinstance(event, Warmed):
-            self.earlier = [self._warm(place, taken) for place, taken in enumerate(event.trials)]
+            self.earlier = [self._warm(index, taken) for index, taken in enumerate(event.trials)]
             return
         self.exhausted = event.reason if isinstance(event, SpaceExhausted) else ""
 
@@ -332,8 +337,8 @@ class History:
             replica.inherited = self.trials[birth.trial].replicas[birth.replica].last
         self.trials.append(trial)
 
-    def _warm(self, place: int, taken: Mapping[str, Any]) -> Trial:
-        number, curves = -1 - place, taken["curves"]
+    def _warm(self, index: int, taken: Mapping[str, Any]) -> Trial:
+        number, curves = -1 - index, taken["curves"]
         trial = Trial.new(
             number, dict(taken["searched"]), {}, self.objective, (None,) * len(curves)
         )

@@ -63,46 +63,34 @@ def scored(trial: Trial) -> Entry | None:
     return None if score is None else rank_key(trial, score)
 
 
-def counted(trial: Trial) -> Entry | None:
-    """Trials whose settings were searched."""
-    return (trial.number,) if trial.counts else None
-
-
 def bred(trial: Trial) -> Entry | None:
     """Trials with a parent, by its number."""
     return None if trial.parent is None else (trial.parent, trial.number)
 
 
-def living(trial: Trial) -> Entry | None:
-    """Trials that have not ended."""
-    return None if trial.status in FINISHED else (trial.number,)
-
-
-def held(trial: Trial) -> Entry | None:
-    """Trials of which a person wants something."""
-    return (trial.number,) if trial.held else None
-
-
-def torn(trial: Trial) -> Entry | None:
-    """Trials of which a replica has ended early and another has not."""
+def _torn(trial: Trial) -> bool:
     ended = any(replica.ended_early for replica in trial.replicas)
-    goes_on = ended and any(replica.status not in FINISHED for replica in trial.replicas)
-    return (trial.number,) if goes_on else None
+    return ended and any(replica.status not in FINISHED for replica in trial.replicas)
 
 
-def unfinished(trial: Trial) -> Entry | None:
-    """Trials with a replica that was interrupted on its way to its goal."""
-    return (trial.number,) if trial.unfinished else None
+def _by_number(belongs: Callable[[Trial], bool]) -> Key:
+    return lambda trial: (trial.number,) if belongs(trial) else None
 
 
-def reported(trial: Trial) -> Entry | None:
-    """Trials of which a result ever had the metric."""
-    return (trial.number,) if any(replica.reported for replica in trial.replicas) else None
-
-
-def tested(trial: Trial) -> Entry | None:
-    """Trials that were trained under test seeds."""
-    return (trial.number,) if trial.tests else None
+counted = _by_number(lambda trial: trial.counts)
+"""Trials whose settings were searched."""
+living = _by_number(lambda trial: trial.status not in FINISHED)
+"""Trials that have not ended."""
+held = _by_number(lambda trial: bool(trial.held))
+"""Trials of which a person wants something."""
+torn = _by_number(_torn)
+"""Trials of which a replica has ended early and another has not."""
+unfinished = _by_number(lambda trial: trial.unfinished)
+"""Trials with a replica that was interrupted on its way to its goal."""
+reported = _by_number(lambda trial: any(replica.reported for replica in trial.replicas))
+"""Trials of which a result ever had the metric."""
+tested = _by_number(lambda trial: bool(trial.tests))
+"""Trials that were trained under test seeds."""
 
 
 @dataclass

@@ -55,21 +55,21 @@ def levels(trials: Sequence[Trial], objective: Objective) -> list[int]:
     """
     signs = objective.signs
     costs = {
-        place: tuple(-s * float(v or 0.0) for s, v in zip(signs, values(trial), strict=True))
-        for place, trial in enumerate(trials)
+        index: tuple(-s * float(v or 0.0) for s, v in zip(signs, values(trial), strict=True))
+        for index, trial in enumerate(trials)
         if is_complete(trial)
     }
     fronts: list[list[tuple[float, ...]]] = []
     found = dict.fromkeys(range(len(trials)), len(trials))
-    for place in sorted(costs, key=lambda place: costs[place]):
-        cost = costs[place]
+    for index in sorted(costs, key=lambda index: costs[index]):
+        cost = costs[index]
         level = next(
             (n for n, other in enumerate(fronts) if not any(_better(c, cost) for c in other)),
             len(fronts),
         )
         fronts[level : level + 1] = [[*(fronts[level] if level < len(fronts) else []), cost]]
-        found[place] = level
-    return [found[place] for place in range(len(trials))]
+        found[index] = level
+    return [found[index] for index in range(len(trials))]
 
 
 def _better(one: tuple[float, ...], other: tuple[float, ...]) -> bool:

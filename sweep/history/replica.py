@@ -12,10 +12,12 @@ from sweep.history.events import (
     ParentCheckpoint,
     Row,
     Saved,
+    Scalar,
     Status,
     UserHold,
 )
 from sweep.history.objective import Objective
+from sweep.history.results import number
 
 
 class Point(NamedTuple):
@@ -35,12 +37,12 @@ class Point(NamedTuple):
     def of(cls, row: Row, objective: Objective) -> "Point":
         """What of a result is compared."""
         found, others = row.metrics.get, objective.other_results
-        time = _number(found(objective.time_attr))
+        time = number(found(objective.time_attr))
         return cls(
             row.iteration,
             float(row.iteration) if time is None else time,
-            _number(found(objective.metric)),
-            tuple([_number(found(path)) for path in others]) if others else (),
+            number(found(objective.metric)),
+            tuple([number(found(path)) for path in others]) if others else (),
             _amount(found("time_this_iter_s")),
             _amount(found("timesteps_this_iter")),
         )
@@ -109,7 +111,7 @@ class Replica:
 
     @property
     def name(self) -> str:
-        """What the trainable is told that it is called."""
+        """The name that the trainable is given."""
         return f"{self.trial:05d}_{self.index}"
 
     @property
@@ -186,9 +188,14 @@ class Replica:
             valued, key=lambda s: (sign * (s.value or 0.0), s.iteration), default=self.newest
         )
 
-    def series(self, place: int) -> list[float]:
+    @property
+    def files(self) -> set[str]:
+        """The names of its checkpoints' files."""
+        return {saved.file for saved in self.checkpoints.values()}
+
+    def series(self, index: int) -> list[float]:
         """The values of one of `Point.others`, oldest first; iterations without one left out."""
-        values = (point.others[place] for point in self.curve if point.others)
+        values = (point.others[index] for point in self.curve if point.others)
         return [value for value in values if value is not None]
 
     def value_at(self, iteration: int) -> Point | None:
@@ -196,18 +203,7 @@ class Replica:
         return next((point for point in self.curve if point.iteration == iteration), None)
 
 
-def _number(value: object) -> float | None:
-    if isinstance(value, float):
-        return value
-    if not isinstance(value, int):
-        return None
-    try:
-        return float(value)
-    except OverflowError:  # a whole number of more than 308 digits
-        return math.inf if value > 0 else -math.inf
-
-
-def _amount(value: object) -> float:
+def _amount(value: Scalar | None) -> float:
     """What adds up over iterations; nothing, where it is not a finite number."""
-    number = _number(value)
-    return number if number is not None and math.isfinite(number) else 0.0
+    found = number(value)
+    return found if found is not None and math.isfinite(found) else 0.0

@@ -1,5 +1,6 @@
 """Results as the ledger holds them: one level of scalars, paths joined with ``/``."""
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -73,4 +74,11 @@ def numbers(results: Iterable[Metrics]) -> set[str]:
 
 def number(value: Scalar | None) -> float | None:
     """The value as a float; None if there is none, or if it is text."""
-    return float(value) if isinstance(value, int | float) else None
+    if isinstance(value, float):
+        return value
+    if not isinstance(value, int):
+        return None
+    try:
+        return float(value)
+    except OverflowError:  # a whole number of more than 308 digits
+        return math.inf if value > 0 else -math.inf

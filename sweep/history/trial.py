@@ -167,13 +167,13 @@ class Trial:
         columns = [replica.scores_at(levels) for replica in self.counted]
         return [self._together(scores) for scores in zip(*columns, strict=True)]
 
-    def _together(self, scores: Sequence[float | None]) -> float | None:
+    def _together(self, scores: Sequence[float | None], mode: Mode | None = None) -> float | None:
         found = [score for score in scores if score is not None]
         if len(found) < len(scores):
             return None
         if len(found) == 1:
             return found[0]
-        return self.objective.aggregate.combine(found, self.objective.mode)
+        return self.objective.aggregate.combine(found, mode or self.objective.mode)
 
     @property
     def score(self) -> float | None:
@@ -183,24 +183,19 @@ class Trial:
     @property
     def others(self) -> tuple[float | None, ...]:
         """The scores in the further objectives, each aggregated as the metric's."""
+        reduce, replicas = self.objective.score.reduce, self.counted
         return tuple(
-            self._other(place, mode) for place, (_, mode) in enumerate(self.objective.objectives)
+            self._together([reduce(r.series(index), mode) for r in replicas], mode)
+            for index, (_, mode) in enumerate(self.objective.objectives)
         )
-
-    def _other(self, place: int, mode: Mode) -> float | None:
-        scores = [self.objective.score.reduce(r.series(place), mode) for r in self.counted]
-        found = [score for score in scores if score is not None]
-        if len(found) < len(scores):
-            return None
-        return found[0] if len(found) == 1 else self.objective.aggregate.combine(found, mode)
 
     @property
     def violations(self) -> tuple[float, ...]:
         """How far its replicas break each constraint, the worst counts; 0 or less: it holds."""
         first = len(self.objective.objectives)
         newest = [
-            [next(reversed(r.series(first + place)), None) for r in self.counted]
-            for place in range(len(self.objective.constraints))
+            [next(reversed(r.series(first + index)), None) for r in self.counted]
+            for index in range(len(self.objective.constraints))
         ]
         return tuple(
             max(constraint.violation(value) for value in values)

@@ -28,7 +28,7 @@ from trainables.checkpoint import disk
 
 #: The file that is locked; the kernel lets go of it with the process.
 LOCK = "run.lock"
-#: Seconds that whoever takes the lock has to write down who it is.
+#: Seconds that a process that takes the lock has to write down who it is.
 SIGN_S = 1.0
 
 
@@ -39,36 +39,17 @@ class Folder:
         self.root = root
         self.name = name
         self.path = root / name
-
-    @property
-    def ledger(self) -> Path:
-        """The ledger's file."""
-        return self.path / "sweep.db"
-
-    @property
-    def optuna(self) -> Path:
+        self.ledger = self.path / "sweep.db"
+        self.optuna = self.path / "optuna.db"
         """The file of the copy in Optuna's tables."""
-        return self.path / "optuna.db"
-
-    @property
-    def mlflow(self) -> Path:
+        self.mlflow = root / "mlflow.db"
         """The MLflow database of all sweeps of this root."""
-        return self.root / "mlflow.db"
-
-    @property
-    def spec(self) -> Path:
+        self.spec = self.path / "sweep.yaml"
         """The spec as it was given."""
-        return self.path / "sweep.yaml"
-
-    @property
-    def tracking_uri(self) -> Path:
+        self.tracking_uri = self.path / "tracking-uri"
         """Where the sweep's runs are tracked, if not in `mlflow`."""
-        return self.path / "tracking-uri"
-
-    @property
-    def shared(self) -> Path:
+        self.shared = self.path / "shared"
         """Where trials that run at once find something out together."""
-        return self.path / "shared"
 
     def require_plain(self) -> None:
         """Refuse a folder in which something else lies than a sweep puts there; see `plain`."""
@@ -228,11 +209,8 @@ def _is_alive(pid: str) -> bool:
 
 def fsync(folder: Path) -> None:
     """Make the names in `folder` durable."""
-    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
+    with disk.opened(folder) as descriptor:
+        disk.sync(descriptor)
 
 
 def existing(root: Path) -> list[str]:

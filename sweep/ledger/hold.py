@@ -3,7 +3,7 @@
 On one machine the lock file decides at once. A sweep whose lease is of another machine is watched
 for a whole `LEASE_S`, and taken when there was no sign of life. Who holds it gives one every
 `RENEW_S`, from a thread of its own, since a slice may run in the driver's. Times are seconds on
-the monotonic clock of whoever measures them.
+the monotonic clock of the process that measures them.
 """
 
 import contextlib
@@ -82,7 +82,7 @@ def hold(folder: Folder, say: Say) -> Iterator[Hold]:
 
     Args:
         folder: the sweep's.
-        say: told what there is to wait for, and what was done.
+        say: called with what there is to wait for, and what was done.
 
     Raises:
         SweepLocked: somebody else holds it.
@@ -134,7 +134,7 @@ def _take(folder: Folder, say: Say) -> int:
 
 def _watch(folder: Folder, database: tables.Database, seen: Lease, say: Say) -> Lease:
     """Wait until a lease of another machine is over; returns it as it was last seen."""
-    began = told = time.monotonic()
+    began = said_at = time.monotonic()
     say(f"{seen.describe()} held {folder.name}: {LEASE_S:g} s are waited for a sign of life")
     while (left := began + LEASE_S - time.monotonic()) > 0:
         time.sleep(min(LOOK_S, left))
@@ -144,8 +144,8 @@ def _watch(folder: Folder, database: tables.Database, seen: Lease, say: Say) -> 
             if now.elsewhere:
                 raise SweepLocked(folder.name, now.describe())
             return now
-        if time.monotonic() - told >= TELL_S:
-            told = time.monotonic()
-            say(f"no sign of life yet; {began + LEASE_S - told:.0f} s are left")
+        if time.monotonic() - said_at >= TELL_S:
+            said_at = time.monotonic()
+            say(f"no sign of life yet; {began + LEASE_S - said_at:.0f} s are left")
     say("there was none: the sweep is taken over")
     return seen

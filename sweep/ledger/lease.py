@@ -1,6 +1,6 @@
 """The lease of a sweep: one row in its ledger that names its holder and the current term.
 
-    term     grows with every holder; whoever writes in another one is refused
+    term     grows with every holder; a writer in another one is refused
     host …    who holds it; none: it was given back
     renewed   a counter to which its holder adds as long as it lives
 
@@ -72,7 +72,7 @@ class Lease:
         return f"process {self.pid} on {self.host}, since {since},"
 
 
-# ---- inside a transaction of whoever asks --------------------------------------------------------
+# ---- inside a transaction of the caller ----------------------------------------------------------
 
 
 _COLUMNS = "epoch, host, kernel, pid, since, renewed"
@@ -100,17 +100,12 @@ def take(connection: sqlite3.Connection, seen: Lease | None = None) -> int:
         raise SweepLocked(_name(connection), found.describe())
     (newest,) = connection.execute("SELECT coalesce(max(epoch), 0) FROM events").fetchone()
     term: int = max(found.term, newest) + 1
-    _put(connection, term)
+    put(connection, term)
     return term
 
 
-def begin(connection: sqlite3.Connection) -> None:
-    """Make this process the first holder, of a sweep without events."""
-    _put(connection, 0)
-
-
 def check(connection: sqlite3.Connection, term: int) -> None:
-    """Refuse to write in an term that is over.
+    """Refuse to write in a term that is over.
 
     Raises:
         SweepLocked: somebody else has taken the sweep.
@@ -134,7 +129,8 @@ def give_back(connection: sqlite3.Connection, term: int) -> None:
     connection.execute("UPDATE lease SET host = NULL WHERE epoch = ?", (term,))
 
 
-def _put(connection: sqlite3.Connection, term: int) -> None:
+def put(connection: sqlite3.Connection, term: int) -> None:
+    """Make this process the holder in `term`, in the stead of any other."""
     host, kernel = this_host()
     connection.execute("DELETE FROM lease")
     row = (term, host, kernel, os.getpid(), time.time(), 0)

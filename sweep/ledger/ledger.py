@@ -78,7 +78,7 @@ class Provenance:
     processor: str = ""
     paths: tuple[str, ...] = ()
     time_attr: str = "training_iteration"
-    """Of the scheduler, as are its `levels`: whoever only looks does not import it."""
+    """Of the scheduler, as are its `levels`: a reader need not import it."""
     levels: tuple[float, ...] = ()
 
 
@@ -149,7 +149,7 @@ class Ledger:
             for statement in tables.SCHEMA.strip().split(";\n"):
                 connection.execute(statement)
             upgrade.stamp(connection)
-            lease.begin(connection)
+            lease.put(connection, 0)
             row = (uuid.uuid4().hex, name, spec, _dump(provenance), time.time())
             connection.execute(
                 "INSERT INTO sweep (id, name, spec, provenance, created_at) VALUES (?, ?, ?, ?, ?)",
@@ -163,29 +163,18 @@ class Ledger:
 
     # ---- writing ----------------------------------------------------------------------------
 
-    def begin_term(
+    def append(
         self,
+        term: int | None,
         events: Sequence[Event],
-        term: int | None = None,
         in_transaction: InTransaction | None = None,
     ) -> list[Recorded]:
-        """Write the first events of an term, and what `also` writes, in one transaction.
+        """Write `events`, and what `in_transaction` writes, in one transaction; with their numbers.
 
-        It is the `term` in which the sweep is held, or a new one, taken from whoever has it.
-        SweepLocked if it is over.
-        """
-        with self._database.writing() as connection:
-            if term is None:
-                term = lease.take(connection)
-            lease.check(connection, term)
-            if in_transaction is not None:
-                in_transaction(connection)
-            return _insert(connection, term, events)
-
-    def append(
-        self, term: int, events: Sequence[Event], in_transaction: InTransaction | None = None
-    ) -> list[Recorded]:
-        """Write `events`, and what `also` writes, in one transaction; the events with numbers.
+        Args:
+            term: in which the sweep is held; None: a new one, taken from its holder.
+            events: what is appended.
+            in_transaction: writes the rest of the transaction, before the events.
 
         Raises:
             SweepLocked: a newer driver has taken the sweep over; nothing was written.
@@ -193,6 +182,8 @@ class Ledger:
             StorageError: the database refused (disk full, locked); nothing was written.
         """
         with self._database.writing() as connection:
+            if term is None:
+                term = lease.take(connection)
             lease.check(connection, term)
             if in_transaction is not None:
                 in_transaction(connection)

@@ -10,7 +10,7 @@ import json
 import sqlite3
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from enum import StrEnum
 from pathlib import Path
 from typing import Any
@@ -119,10 +119,9 @@ def answering(answers: Mapping[int, Answer]) -> Callable[[sqlite3.Connection], N
 
     def write(connection: sqlite3.Connection) -> None:
         for number, answer in answers.items():
-            raw = {"granted": answer.granted, "text": answer.text, "trials": list(answer.trials)}
             connection.execute(
                 "UPDATE requests SET answered_at = ?, answer = ? WHERE number = ?",
-                (time.time(), json.dumps(raw), number),
+                (time.time(), json.dumps(asdict(answer)), number),
             )
 
     return write

@@ -110,7 +110,7 @@ class Database:
 
 
 def keep_journal(path: Path) -> None:
-    """Set how an SQLite file is written to, which it remembers; whoever holds the sweep does.
+    """Set how an SQLite file is written to, which it remembers; the holder of the sweep does.
 
     WAL lets readers work while the driver writes. It is memory that the machine's processes share,
     so on a file system of several machines the file has a rollback journal, and readers and the
@@ -142,9 +142,9 @@ def _is_shared(path: Path) -> bool:
     above = {str(folder) for folder in path.absolute().resolve().parents}
     kind, longest = "", 0
     for mount in mounts:  # 36 35 98:0 /root /mount-point options … - type source options
-        place, _, rest = mount.partition(" - ")
-        point = _OCTAL.sub(lambda code: chr(int(code[1], 8)), place.split(" ")[4])
-        if point in above and len(point) >= longest:  # the last one at a place covers others
+        mounted, _, rest = mount.partition(" - ")
+        point = _OCTAL.sub(lambda code: chr(int(code[1], 8)), mounted.split(" ")[4])
+        if point in above and len(point) >= longest:  # the last one at a point covers others
             kind, longest = rest.split(" ")[0], len(point)
     return kind.removeprefix("fuse.") in _SHARED
 
@@ -170,20 +170,15 @@ def _is_closed_wal(path: Path) -> bool:
     return header[18:] == b"\x02\x02" and not path.with_name(f"{path.name}-wal").exists()
 
 
-class outside:  # noqa: N801 reads as a phrase: with outside(path)
-    """Turns what a database reports into one sentence that names the file."""
-
-    def __init__(self, path: Path) -> None:
-        self._path = path
-
-    def __enter__(self) -> None:
-        return None
-
-    def __exit__(self, _kind: object, error: BaseException | None, _trace: object) -> None:
-        if isinstance(error, sqlite3.Error | UnicodeDecodeError):
-            raise StorageError(f"the database {self._path}: {reason(error)}") from error
-        if isinstance(error, DecodeError):
-            raise DamagedLedger(self._path, str(error)) from error
+@contextmanager
+def outside(path: Path) -> Iterator[None]:
+    """Turn what a database reports into one sentence that names the file."""
+    try:
+        yield
+    except (sqlite3.Error, UnicodeDecodeError) as error:
+        raise StorageError(f"the database {path}: {reason(error)}") from error
+    except DecodeError as error:
+        raise DamagedLedger(path, str(error)) from error
 
 
 def reason(error: Exception) -> str:
@@ -221,9 +216,9 @@ def unreadable(path: Path) -> str:
         return f"{path.name} is gone"
     try:
         with closing(reading(path)) as database:
-            (told,) = database.execute("PRAGMA integrity_check(1)").fetchone()
+            (answer,) = database.execute("PRAGMA integrity_check(1)").fetchone()
     except sqlite3.Error as error:
         if is_away(error):
             raise StorageError(f"the database {path}: {error}") from error
         return f"{path.name} cannot be read ({error})"
-    return "" if told == "ok" else f"{path.name} is damaged ({told})"
+    return "" if answer == "ok" else f"{path.name} is damaged ({answer})"

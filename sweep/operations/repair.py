@@ -17,7 +17,7 @@ from sweep.ledger.folder import Folder
 from sweep.ledger.ledger import Ledger
 from sweep.operations import ledger_check
 from sweep.operations.ledger_check import Remedy
-from sweep.operations.verify import Found, everyone, files, look_at, read_history
+from sweep.operations.verify import Found, look_at, read_history
 from sweep.slices import retention
 from sweep.trackers import Comparable
 
@@ -98,9 +98,9 @@ def _drop(folder: Folder, term: int, found: Found) -> Iterator[str]:
 
 
 def _sweep_up(folder: Folder) -> Iterator[str]:
-    for replica in everyone(read_history(folder)):
+    for replica in read_history(folder).everyone:
         its = folder.trial(replica.trial, replica.index)
-        if gone := retention.sweep_up(its, files(replica)):
+        if gone := retention.sweep_up(its, replica.files):
             yield f"trials/{its.name}: {len(gone)} files that no row names were deleted"
 
 

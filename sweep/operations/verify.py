@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from sweep.driver import sync
 from sweep.errors import StorageError, without_password
-from sweep.history.events import Saved, Status
+from sweep.history.events import Saved
 from sweep.history.history import History
 from sweep.history.replica import Replica
 from sweep.ledger.folder import Folder
@@ -69,19 +69,14 @@ def read_history(folder: Folder) -> History:
 
 
 def _named(history: History) -> set[tuple[int, int, str]]:
-    return {(r.trial, r.index, digest) for r in everyone(history) for digest in r.checkpoints}
-
-
-def everyone(history: History) -> list[Replica]:
-    """All replicas, and the trials' tests under further seeds."""
-    return [*history.replicas(*Status), *history.tests(*Status)]
+    return {(r.trial, r.index, digest) for r in history.everyone for digest in r.checkpoints}
 
 
 def _checkpoints(folder: Folder, history: History) -> list[Damage]:
     """Every checkpoint that the ledger names, hashed."""
     return [
         damage
-        for replica in everyone(history)
+        for replica in history.everyone
         for saved in replica.checkpoints.values()
         if (damage := _damaged(folder, replica, saved)) is not None
     ]
@@ -100,16 +95,11 @@ def _damaged(folder: Folder, replica: Replica, saved: Saved) -> Damage | None:
 
 
 def _unnamed(folder: Folder, history: History) -> Iterator[Damage]:
-    for replica in everyone(history):
+    for replica in history.everyone:
         its = folder.trial(replica.trial, replica.index)
-        for name in checkpoints.left_over(its, files(replica)):
+        for name in checkpoints.left_over(its, replica.files):
             place, whose = f"trials/{its.name}/{name}", (replica.trial, replica.index)
             yield Damage("files", place, "no row names it", Remedy.SWEEP_UP, *whose)
-
-
-def files(replica: Replica) -> set[str]:
-    """The files in a replica's folder that rows name."""
-    return {saved.file for saved in replica.checkpoints.values()}
 
 
 def _copies(where: TrackerContext) -> Finding:

@@ -17,7 +17,7 @@ from sweep.errors import SweepError
 from sweep.slices.messages import SliceOutcome, SliceSpec
 
 PACKAGE = __name__
-#: The pool of a sweep that is not told another one.
+#: The pool of a sweep for which no other is named.
 DEFAULT = "loky"
 
 
@@ -32,7 +32,6 @@ class Pool(Protocol):
 
     def submit(self, spec: SliceSpec) -> Future[SliceOutcome]:
         """Run a slice in a free slot, the trial's last one if that is free."""
-        ...
 
     def equip(self, variables: Callable[[int], Mapping[str, str]]) -> None:
         """Give processes of their own these environment variables, by the number of the slot."""
@@ -52,7 +51,6 @@ class Pool(Protocol):
 
     def close(self) -> None:
         """End all slots, with whatever still runs in them."""
-        ...
 
 
 KIND = plugins.Kind("pool", PACKAGE, Pool, "Pool")

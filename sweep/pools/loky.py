@@ -3,8 +3,8 @@
 A loky executor breaks as a whole when one of its workers dies. So each slot has an executor of one
 worker: a death costs the slice that ran there, and the neighbours do not notice. A worker is warm:
 it keeps its imports and its last trainable, and a trial goes back to the slot that it was in, if
-that is free; others go where the last slice ended longest ago. So whoever has come to rest, and was
-not looked at yet, is not driven out by a newcomer.
+that is free; others go where the last slice ended longest ago. So a trial that rests, and was
+not looked at yet, is not driven out by a new one.
 """
 
 import contextlib
@@ -49,7 +49,7 @@ _ENDING = threading.Lock()
 
 @dataclass(eq=False)
 class _Slot:
-    """A place in the pool, and the process in it."""
+    """A slot of the pool, and the process in it."""
 
     number: int
     executor: Any = None
@@ -109,8 +109,8 @@ class Pool(pools.Pool):
     def resize(self, slots: int) -> None:
         """Start workers when they are needed, or end those that are idle, then those that were."""
         by_use = sorted(self._slots, key=lambda slot: (not slot.busy, slot.retired, slot.number))
-        for place, slot in enumerate(by_use):
-            slot.retired = place >= slots
+        for index, slot in enumerate(by_use):
+            slot.retired = index >= slots
         taken = {slot.number for slot in by_use[:slots]}
         spare = (number for number in itertools.count() if number not in taken)
         more = [_Slot(number) for number in itertools.islice(spare, slots - len(taken))]

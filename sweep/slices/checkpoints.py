@@ -8,11 +8,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from sweep.history.events import ParentCheckpoint, Saved
+from sweep.history.events import Saved
 from sweep.slices import retention
-from sweep.spec import CheckpointPolicy
+from sweep.slices.messages import SliceSpec
 from trainables.checkpoint import file
-from trainables.checkpoint.signing import Trust
 from trainables.errors import CorruptCheckpoint, MissingCheckpoint, shorten
 from trainables.trainable import Trainable
 
@@ -39,63 +38,46 @@ class Loaded:
     """Newer checkpoints that could not be used, and why."""
 
 
-@dataclass(frozen=True)
-class Beginning:
-    """The checkpoints of one replica."""
+def first_iteration(spec: SliceSpec) -> int:
+    """Where a slice begins if nothing is damaged."""
+    if spec.sources:
+        return spec.sources[0].iteration
+    return spec.birth.saved.iteration if spec.birth else 0
 
-    sweep_id: str
-    trial: int
-    replica: int
-    folder: Path
-    sources: tuple[Saved, ...]
-    """Newest first."""
-    birth: ParentCheckpoint | None
-    birth_folder: Path
-    """Where the checkpoint lies that a bred trial begins from."""
-    trust: Trust | None
-    """The key that must have signed a checkpoint that may run code."""
 
-    @property
-    def iteration(self) -> int:
-        """Where the slice begins if nothing is damaged."""
-        return self.sources[0].iteration if self.sources else self._first
+def load(spec: SliceSpec) -> Loaded:
+    """The state that a slice begins from.
 
-    @property
-    def _first(self) -> int:
-        return self.birth.saved.iteration if self.birth else 0
+    Raises:
+        CheckpointError: one cannot be used, and is not lost; or the checkpoint that a bred trial
+            begins from cannot be used.
+    """
+    skipped: list[str] = []
+    for saved in spec.sources:
+        try:
+            state = _read(spec, spec.folder, saved, spec.trial, spec.replica)
+        except (MissingCheckpoint, CorruptCheckpoint) as error:
+            skipped.append(str(error))
+            continue
+        return Loaded(state, saved.iteration, tuple(skipped))
+    birth = spec.birth
+    if birth is None:
+        return Loaded(None, 0, tuple(skipped))
+    state = _read(spec, spec.birth_folder, birth.saved, birth.trial, birth.replica)
+    return Loaded(state, birth.saved.iteration, tuple(skipped))
 
-    def load(self) -> Loaded:
-        """The state to begin from.
 
-        Raises:
-            CheckpointError: one cannot be used, and is not lost; or the checkpoint that a bred
-                trial begins from cannot be used.
-        """
-        skipped: list[str] = []
-        for saved in self.sources:
-            try:
-                state = self._read(self.folder, saved, self.trial, self.replica)
-            except (MissingCheckpoint, CorruptCheckpoint) as error:
-                skipped.append(str(error))
-                continue
-            return Loaded(state, saved.iteration, tuple(skipped))
-        return Loaded(self._born(), self._first, tuple(skipped))
-
-    def _born(self) -> Mapping[str, Any] | None:
-        birth = self.birth
-        if birth is None:
-            return None
-        return self._read(self.birth_folder, birth.saved, birth.trial, birth.replica)
-
-    def _read(self, folder: Path, saved: Saved, trial: int, replica: int) -> Mapping[str, Any]:
-        path = folder / saved.file
-        loaded = file.read(path, saved.digest, self.trust)
-        expected = {"sweep": self.sweep_id, "trial": trial, "replica": replica}
-        for key, value in {**expected, "step": saved.iteration}.items():
-            found = loaded.header.get(key)
-            if found != value:
-                raise CorruptCheckpoint(path, f"belongs elsewhere: its {key} is {shorten(found)}")
-        return loaded.state
+def _read(
+    spec: SliceSpec, folder: str, saved: Saved, trial: int, replica: int
+) -> Mapping[str, Any]:
+    path = Path(folder) / saved.file
+    loaded = file.read(path, saved.digest, spec.trust)
+    expected = {"sweep": spec.sweep_id, "trial": trial, "replica": replica}
+    for key, value in {**expected, "step": saved.iteration}.items():
+        found = loaded.header.get(key)
+        if found != value:
+            raise CorruptCheckpoint(path, f"belongs elsewhere: its {key} is {shorten(found)}")
+    return loaded.state
 
 
 # -------------------------------------------------------------------------------------------------
@@ -120,14 +102,10 @@ class DiskRefuses(Exception):
 class Saving:
     """Writes a slice's checkpoints; `saved` are those that it keeps."""
 
-    def __init__(
-        self, folder: Path, policy: CheckpointPolicy, sign: float, trust: Trust | None
-    ) -> None:
+    def __init__(self, spec: SliceSpec) -> None:
         self.saved: list[Saved] = []
-        self._folder = folder
-        self._policy = policy
-        self._sign = sign
-        self._trust = trust
+        self._spec = spec
+        self._folder = Path(spec.folder)
         self._refusals = 0
 
     def save(
@@ -151,14 +129,14 @@ class Saving:
         iteration, term = trainable.iteration, header["epoch"]
         try:
             state = trainable.get_state()
-            written = file.write(self._folder, iteration, header, state, term, self._trust)
+            written = file.write(self._folder, iteration, header, state, term, self._spec.trust)
         except OSError as error:
             self._refuse(error)
             return False
         self._refusals = 0
         finite = value if value is not None and math.isfinite(value) else None
         self.saved.append(Saved(iteration, written.digest, written.path.name, written.size, finite))
-        spare = retention.expendable(self.saved, self._policy, self._sign)
+        spare = retention.expendable(self.saved, self._spec.policy, self._spec.sign)
         retention.remove(self._folder, [saved.file for saved in spare])
         self.saved = [saved for saved in self.saved if saved not in spare]
         return True

@@ -1,4 +1,4 @@
-"""What a worker is told of a slice, and what it answers."""
+"""What a worker is sent for a slice, and what it answers."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -93,6 +93,6 @@ class SliceOutcome:
     why: str = ""
     """What ended the trial, in words."""
     remembered: Mapping[str, Any] = field(default_factory=dict)
-    """What the trainable has found out, but for what the slice was told."""
+    """What the trainable has found out, but for what the slice was sent."""
     instead: str = ""
     """What stood where the metric is looked for, in words, if that was no number."""

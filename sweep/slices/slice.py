@@ -20,8 +20,8 @@ from sweep import plugins
 from sweep.history.events import End, Metrics, Row
 from sweep.history.results import flatten, instead_of_number, number
 from sweep.ledger import codec
-from sweep.slices import cache
-from sweep.slices.checkpoints import Beginning, DiskRefuses, Saving
+from sweep.slices import cache, checkpoints
+from sweep.slices.checkpoints import DiskRefuses, Saving
 from sweep.slices.messages import SliceOutcome, SliceSpec
 from sweep.slices.stopping import FINAL, ending, met
 from trainables.checkpoint import disk
@@ -73,19 +73,9 @@ class _Slice:
         self.spec = spec
         self.folder = Path(spec.folder)
         self.rows: list[Row] = []
-        self.saving = Saving(self.folder, spec.policy, spec.sign, spec.trust)
+        self.saving = Saving(spec)
         self.skipped: list[str] = []
-        self.beginning = Beginning(
-            spec.sweep_id,
-            spec.trial,
-            spec.replica,
-            self.folder,
-            spec.sources,
-            spec.birth,
-            Path(spec.birth_folder),
-            spec.trust,
-        )
-        self.source = self.beginning.iteration
+        self.source = checkpoints.first_iteration(spec)
         self.exactness = ""
         self.remembered: Mapping[str, Any] = {}
         self.instead = ""
@@ -96,7 +86,7 @@ class _Slice:
 
     def restored(self) -> Trainable:
         """A new trainable, put where the newest checkpoint that can be used stands."""
-        loaded = self.beginning.load()
+        loaded = checkpoints.load(self.spec)
         self.source = loaded.iteration
         self.skipped += loaded.skipped
         cls = plugins.find_trainable(self.spec.trainable, self.spec.paths)

@@ -50,7 +50,7 @@ def met(metrics: Metrics, stop: Mapping[str, float]) -> str:
 
 @dataclass
 class Flatness:
-    """Whether a curve has become flat, told one value after the other."""
+    """Whether a curve has become flat, by one value after the other."""
 
     plateau: Plateau
     best: float | None = None

@@ -102,12 +102,12 @@ class _Driver(Driver):
 
     def __init__(
         self,
-        parts: DriverContext,
+        context: DriverContext,
         clock: SimulatedClock,
         kills: set[int],
         seen: Callable[[int], None],
     ) -> None:
-        super().__init__(parts, self._recorded)
+        super().__init__(context, self._recorded)
         self._clock = clock
         self._kills = kills
         self._seen = seen
@@ -199,8 +199,8 @@ class Simulation:
     ) -> SimulationResult:
         """One driver's term."""
         request = Launch(self.folder, self.slots, trials=trials)
-        with launch.opened(request, lambda slots: Pool(slots, self.clock)) as (parts, _warnings):
-            how = _Driver(parts, self.clock, kills, seen).run()
+        with launch.opened(request, lambda slots: Pool(slots, self.clock)) as (context, _warnings):
+            how = _Driver(context, self.clock, kills, seen).run()
         with contextlib.closing(Ledger(self.folder.ledger)) as ledger:
             records = tuple(record for batch in iterate(ledger) for record in batch)
             history = reading.history(ledger)

@@ -103,7 +103,7 @@ class Story:
         return history
 
     def begin(self, trials: int = 5) -> None:
-        (record,) = self.ledger.begin_term([TermBegan("host", 1, trials)])
+        (record,) = self.ledger.append(None, [TermBegan("host", 1, trials)])
         self.term = record.term
 
     def tell(self, *events: Event) -> list[Recorded]:

@@ -303,7 +303,7 @@ def test_a_failed_trial_whose_other_seed_ran_when_the_driver_died_is_tried_again
         Closed(0, 0, 0, End.CRASHED, Status.FAILED, "bad luck", error_at=1),
     ]
     with contextlib.closing(Ledger(folder.ledger)) as ledger:
-        ledger.append(ledger.begin_term([TermBegan("host", 1, 1)])[0].term, told)
+        ledger.append(ledger.append(None, [TermBegan("host", 1, 1)])[0].term, told)
     with launch.opened(Launch(folder, 1, "inline", retry_failed=True)) as (parts, _):
         assert Driver(parts, lambda _records: None).run() == "finished"
     assert sweeps.history(folder).trials[0].status is Status.COMPLETED

@@ -68,9 +68,9 @@ def test_requests_are_answered_with_the_newer_word_or_not_at_all(tmp_path: Path)
         number, last = requests.ask(Verb.SET, {"trials": 4}), ledger.last
         answers = answering({number: Answer(True, "4 trials in all")})
         with pytest.raises(IllegalMove):
-            ledger.begin_term(refused, None, answers)
+            ledger.append(None, refused, answers)
         assert (ledger.last, requests.answer_to(number)) == (last, None)
-        ledger.begin_term(refused[:2], None, answers)
+        ledger.append(None, refused[:2], answers)
         assert (ledger.last, requests.pending()) == (last + 2, [])
 
 

@@ -73,7 +73,7 @@ def test_where_nobody_asked_more_trials_get_as_many_slots_as_the_cores_can_take(
 def test_a_sweep_whose_ledger_does_not_tell_goes_on_as_it_did(here: Here, tmp_path: Path) -> None:
     folder = sweeps.make(tmp_path, trials=2)
     with closing(Ledger(folder.ledger)) as ledger:
-        ledger.begin_term([TermBegan("host", 1, 2)])
+        ledger.append(None, [TermBegan("host", 1, 2)])
     past = sweeps.history(folder)
     assert (past.jobs, past.pool) == (None, "")
     spec, paths = lookup.read_spec(folder)
@@ -122,6 +122,6 @@ def _own(past: History) -> int | None:
 def test_no_slots_at_all_are_no_word_of_a_driver(tmp_path: Path) -> None:
     folder = sweeps.make(tmp_path)
     with closing(Ledger(folder.ledger)) as ledger:
-        ledger.begin_term([TermBegan("host", 1, 2, jobs=0)])
+        ledger.append(None, [TermBegan("host", 1, 2, jobs=0)])
     with pytest.raises(DamagedLedger, match="jobs: 0"):
         sweeps.history(folder)

@@ -206,7 +206,7 @@ class Deaf(Tracker):
 
 def test_nothing_is_written_or_sent_in_an_epoch_that_is_over(folder: Folder) -> None:
     with closing(Ledger(folder.ledger)) as ledger:
-        (record,) = ledger.begin_term([TermBegan("host", 1, 3)])
+        (record,) = ledger.append(None, [TermBegan("host", 1, 3)])
         old = record.term
         taken_over(folder)
         before = ledger.read()

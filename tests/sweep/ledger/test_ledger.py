@@ -30,7 +30,7 @@ def ledger(tmp_path: Path) -> Ledger:
 
 
 def begin(ledger: Ledger) -> int:
-    (record,) = ledger.begin_term([TermBegan("host", 1, trials=3)])
+    (record,) = ledger.append(None, [TermBegan("host", 1, trials=3)])
     return record.term
 
 

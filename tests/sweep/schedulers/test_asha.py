@@ -314,7 +314,7 @@ def test_a_budget_ends_the_sweep_before_the_best_is_finished_and_more_finishes_i
         assert course.history.of(Status.COMPLETED) == []
         with contextlib.closing(Ledger(simulation.folder.ledger)) as ledger:
             more = [Changed(None, {"timesteps": None})]
-            ledger.begin_term([TermBegan("host", 1, 4), *topped_up(course.history), *more])
+            ledger.append(None, [TermBegan("host", 1, 4), *topped_up(course.history), *more])
         assert unfinished(simulation.run(), 1) == []
 
 
