@@ -36,20 +36,12 @@ from trainables.rollout.samplers.fragments import Sampler
 from trainables.rollout.samplers.polling import PollingSampler
 from trainables.rollout.worker_spec import WorkerSpec
 
-# -------------------------------------------------------------------------------------------------
-# Which sampler a worker has: by its batch mode, by who is waited for, and by where it runs.
-
-_BY_BATCH_MODE: Mapping[str, type[Sampler]] = {
-    "truncate_episodes": Sampler,
-    "complete_episodes": EpisodeSampler,
-}
-
 
 def sampler_class(spec: WorkerSpec) -> type[Sampler]:
     """The class that collects fragments."""
     if spec.envs.remote_env_batch_wait_ms > 0:
         return PollingSampler
-    return _BY_BATCH_MODE[spec.sampling.batch_mode]
+    return EpisodeSampler if spec.sampling.batch_mode == "complete_episodes" else Sampler
 
 
 def in_thread(
@@ -247,23 +239,20 @@ class RolloutWorker(WorkerAccess):
         ``first``, the sample that it gives; with callbacks ``callbacks``; ``exploration`` where it
         has a state.
         """
-        with self._at_rest():
-            return self._get_state()
-
-    def _get_state(self) -> dict[str, Any]:
         own = not self.spec.filters.synchronize_filters
-        watch, exploration = self._sampler.watch, self._actor.exploration.get_state()
-        return {
-            "stream": rng.get_generator_state(self._stream),
-            "sampler": self._sampler.get_state(),
-            "level": self.spec.environment.env_level,
-            "environments": self.envs.get_state() if self.spec.keeps_environments else None,
-            "lanes": self.envs.get_counters(),
-            **({"filters": filters_.get_state(self._filters)} if own else {}),
-            **({"first": as_data(self._first)} if self.spec.sampling.fake_sampler else {}),
-            **({"callbacks": watch.get_state()} if watch else {}),
-            **({"exploration": exploration} if exploration else {}),
-        }
+        with self._at_rest():
+            watch, exploration = self._sampler.watch, self._actor.exploration.get_state()
+            return {
+                "stream": rng.get_generator_state(self._stream),
+                "sampler": self._sampler.get_state(),
+                "level": self.spec.environment.env_level,
+                "environments": self.envs.get_state() if self.spec.keeps_environments else None,
+                "lanes": self.envs.get_counters(),
+                **({"filters": filters_.get_state(self._filters)} if own else {}),
+                **({"first": as_data(self._first)} if self.spec.sampling.fake_sampler else {}),
+                **({"callbacks": watch.get_state()} if watch else {}),
+                **({"exploration": exploration} if exploration else {}),
+            }
 
     def set_state(self, state: Mapping[str, Any]) -> None:
         """Take back what `get_state` gave.

@@ -99,11 +99,9 @@ def _only(*neutral: Any, needs: str) -> BeforeValidator:
 
 
 def _estimators(names: Any) -> Any:
-    if not isinstance(names, Sequence) or isinstance(names, str):
-        raise ValueError(f"a list of strings, each one of {', '.join(ESTIMATORS)}")  # noqa: TRY004
-    for name in names:
-        if name not in ESTIMATORS:
-            raise ValueError(f"a list of strings, each one of {', '.join(ESTIMATORS)}")
+    listed = isinstance(names, Sequence) and not isinstance(names, str)
+    if not (listed and all(name in ESTIMATORS for name in names)):
+        raise ValueError(f"a list of strings, each one of {', '.join(ESTIMATORS)}")
     return list(names)
 
 

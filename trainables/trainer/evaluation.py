@@ -50,39 +50,26 @@ def record(inference: InferencePolicy, plan: Plan, seed: int, paths: Sequence[Pa
         recording = _Recording(path, fps)
         try:
             play_watched(inference, drawn, seed, index, recording)
-            recording.close()
+            recording.video.close()
         finally:
-            recording.discard()
+            recording.video.discard()
 
 
 class _Recording:
-    """Looks at the environment of one episode.
-
-    Args:
-        path: of the file.
-        fps: pictures per second.
-    """
+    """Takes the pictures of one episode; a restarted one begins its video anew."""
 
     def __init__(self, path: Path, fps: float) -> None:
         self._path = path
         self._fps = fps
-        self._video = VideoFile(path, fps)
+        self.video = VideoFile(path, fps)
 
     def __call__(self, slot: AnySlot, length: int) -> None:
         if length == 0:
-            self._video.discard()
-            self._video = VideoFile(self._path, self._fps)
+            self.video.discard()
+            self.video = VideoFile(self._path, self._fps)
         seen = picture(slot.render(), "record_env")
         if seen is not None:
-            self._video.add(seen)
-
-    def close(self) -> None:
-        """The episode has ended."""
-        self._video.close()
-
-    def discard(self) -> None:
-        """Leave nothing unfinished behind."""
-        self._video.discard()
+            self.video.add(seen)
 
 
 def evaluation_plan(settings: TrainerConfig) -> Plan:

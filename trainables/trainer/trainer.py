@@ -216,18 +216,16 @@ class Trainer(Trainable):
         self._undecided = self.undecided(self.settings)
         with ExitStack() as undo:
             undo.callback(EnvironmentVariables(self.settings.resources.environs).undo)
-            with closing(self._inquiry(self.settings)) as inquiry:
+            restarts = self.settings.envs.restart_failed_sub_environments
+            known, shared = self.context.remembered, self.context.shared
+            # The environment is measured in a child process beside what is built here.
+            asked = Inquiry(self.settings.environment, restarts, known, shared)
+            with closing(asked) as inquiry:
                 self._build(self.settings, inquiry)
             undo.callback(lambda: self.workers.close())  # noqa: PLW0108 they may have been made anew
             undo.callback(self.evaluation.workers.close)
             self._synchronise([])
             self._undo = undo.pop_all()
-
-    def _inquiry(self, settings: TrainerConfig) -> Inquiry:
-        """What the environment is; measured in a child process beside what is built here."""
-        restarts = settings.envs.restart_failed_sub_environments
-        known, shared = self.context.remembered, self.context.shared
-        return Inquiry(settings.environment, restarts, known, shared)
 
     def _build(self, settings: TrainerConfig, inquiry: Inquiry) -> None:
         config_checks.set_threads(settings.resources)
@@ -306,6 +304,7 @@ class Trainer(Trainable):
 
     def save_checkpoint(self, checkpoint_dir: str) -> dict[str, Any]:
         """Everything that decides the future, as plain data; nothing is flushed by it."""
+        settled = {key: self.config[key] for key in self.before_auto}
         return {
             "policy": self.policy.get_state(),
             "filters": filters_.get_state(self.filters),
@@ -316,7 +315,7 @@ class Trainer(Trainable):
             "workers": self.workers.get_state(),
             "recent_observations": self.recent.copy(),
             "collected": agreement.described(self.settings),
-            **({"settled": self._settled()} if self.before_auto else {}),
+            **({"settled": settled} if settled else {}),
             **({"inexact": self.inexact} if self.inexact else {}),
             **self.reporter.get_state(),
             **{name: part.get_state() for name, part in self.parts.items()},
@@ -599,10 +598,6 @@ class Trainer(Trainable):
         if values:
             self.settings = override(self.settings, values, "config")
         self.config = SettingsView(flatten(self.settings))
-
-    def _settled(self) -> dict[str, Any]:
-        """Setting that may be ``auto`` → its value, as a checkpoint keeps it."""
-        return {key: self.config[key] for key in self.before_auto}
 
     def _date_actor(self) -> None:
         """Let the trainer's own actor explore as after the steps sampled so far."""
