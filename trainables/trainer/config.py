@@ -31,9 +31,6 @@ from trainables.rollout.recording import RenderingConfig
 from trainables.rollout.remote.recovery import RecoveryConfig
 from trainables.trainer.reporting import RecordingConfig
 
-# -------------------------------------------------------------------------------------------------
-# How long one iteration is: rounds of sampling and learning until it is long enough.
-
 
 class IterationConfig(Section):
     """What one iteration reaches at least; every iteration has one round of sampling and learning.
@@ -50,24 +47,6 @@ class IterationConfig(Section):
     timesteps_per_iteration: int = Field(
         default=0, ge=0, description="Environment steps of an iteration, at least."
     )
-
-
-class IterationLength:
-    """Whether one iteration, which begins when this is made, is long enough.
-
-    Args:
-        config: what it has to reach.
-    """
-
-    def __init__(self, config: IterationConfig) -> None:
-        self._config = config
-        self._began = time.monotonic()
-
-    def reached(self, timesteps: int) -> bool:
-        """Whether an iteration may end after this number of environment steps."""
-        if timesteps < self._config.timesteps_per_iteration:
-            return False
-        return time.monotonic() - self._began >= self._config.min_iter_time_s
 
 
 @contextmanager

@@ -1,6 +1,6 @@
 """The trainer's evaluations: how one is played, what it gives, and its videos."""
 
-from collections.abc import Sequence
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -24,35 +24,6 @@ from trainables.trainer.config import TrainerConfig
 # So nothing of an evaluation depends on whether it is recorded: an episode is decided by weights
 # and seed, and the environment that is drawn is another one. Callbacks, which may steer an
 # episode, are called in both. A file that is there is not made again.
-
-
-def evaluation_path(folder: str, iteration: int, index: int) -> Path:
-    """The file of an episode; iteration 0 stands for the evaluation at the start."""
-    return Path(folder) / f"evaluation-{iteration:06d}-episode-{index + 1}{SUFFIX}"
-
-
-def record(inference: InferencePolicy, plan: Plan, seed: int, paths: Sequence[Path]) -> None:
-    """Record the first episodes of one evaluation.
-
-    Args:
-        inference: acts.
-        plan: how the episodes were played.
-        seed: of the evaluation.
-        paths: of the files, one per episode.
-    """
-    env = make_raw_env(plan.environment, learning=False)
-    fps = frames_per_second(env)
-    env.close()
-    drawn = replace(plan, environment=rendered(plan.environment), is_recorded=True)
-    for index, path in enumerate(paths):
-        if path.exists():
-            continue
-        recording = _Recording(path, fps)
-        try:
-            play_watched(inference, drawn, seed, index, recording)
-            recording.video.close()
-        finally:
-            recording.video.discard()
 
 
 class _Recording:
@@ -143,10 +114,21 @@ class PeriodicEvaluation:
             folder: of the videos.
         """
         of = self._settings
-        count = min(of.rendering.record_episodes, of.evaluation.evaluation_num_episodes)
-        paths = [evaluation_path(folder, iteration, i) for i in range(count)]
+        plan = self._plan(timesteps)
+        with closing(make_raw_env(plan.environment, learning=False)) as env:
+            fps = frames_per_second(env)
+        drawn = replace(plan, environment=rendered(plan.environment), is_recorded=True)
         seed = rng.integer(self._seed, "evaluation", max(1, iteration))
-        record(self._inference, self._plan(timesteps), seed, paths)
+        for i in range(min(of.rendering.record_episodes, of.evaluation.evaluation_num_episodes)):
+            path = Path(folder) / f"evaluation-{iteration:06d}-episode-{i + 1}{SUFFIX}"
+            if path.exists():
+                continue
+            recording = _Recording(path, fps)
+            try:
+                play_watched(self._inference, drawn, seed, i, recording)
+                recording.video.close()
+            finally:
+                recording.video.discard()
 
     def _plan(self, timesteps: int) -> Plan:
         """`evaluation_plan` with the callbacks of this evaluation."""
@@ -155,5 +137,5 @@ class PeriodicEvaluation:
         calls = of_episodes(self._calls if own else make_calls(self._own))
         if calls is None:
             return plan
-        told = {"timestep": timesteps}
-        return replace(plan, calls=calls, calls_state=calls.get_state(), global_vars=told)
+        known = {"timestep": timesteps}
+        return replace(plan, calls=calls, calls_state=calls.get_state(), global_vars=known)

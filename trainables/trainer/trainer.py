@@ -6,6 +6,7 @@ stands in `save_checkpoint`; settings do not.
 
 import copy
 import logging
+import time
 import weakref
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, closing
@@ -46,7 +47,7 @@ from trainables.rollout.worker_set import WorkerSet
 from trainables.rollout.worker_spec import WorkerSpec
 from trainables.trainable import Trainable, TrialContext
 from trainables.trainer import agreement, config_checks, policy_files
-from trainables.trainer.config import IterationLength, TrainerConfig, timed
+from trainables.trainer.config import TrainerConfig, timed
 from trainables.trainer.evaluation import PeriodicEvaluation
 from trainables.trainer.reporting import EpisodeRecord, Reporter
 
@@ -281,10 +282,13 @@ class Trainer(Trainable):
         at_start = self._evaluation_at_start()
         timers: dict[str, float] = {}
         self.timers = timers
-        length = IterationLength(self.settings.iteration)
+        least, began = self.settings.iteration, time.monotonic()
         self.progress.begin_iteration()
         learner = self.training_step()
-        while not length.reached(self.progress.timesteps_this_iteration):
+        while (
+            self.progress.timesteps_this_iteration < least.timesteps_per_iteration
+            or time.monotonic() - began < least.min_iter_time_s
+        ):
             learner = self.training_step()
         result: dict[str, Any] = {
             **self.collect_metrics(),
