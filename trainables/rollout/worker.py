@@ -187,12 +187,8 @@ class RolloutWorker(WorkerAccess):
     def _watch(self, calls: Calls | None) -> None:
         if calls:
             if self.envs.restarts_unasked:
-                raise ConfigError(
-                    "native_vector_env",
-                    True,
-                    "false with callbacks",
-                    "this environment begins its next episodes before a callback could be told",
-                )
+                hint = "this environment begins its next episodes before a callback could be told"
+                raise ConfigError("native_vector_env", True, "false with callbacks", hint)
             watch = EpisodeTracker(calls, self, self.spec.index, self.envs.count)
             self._sampler.watch = watch
             told = weakref.WeakMethod(watch.before_restart)

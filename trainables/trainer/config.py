@@ -277,29 +277,19 @@ def validate_config(settings: TrainerConfig) -> None:
     """Raise ConfigError for settings that are fine one by one but do not fit together."""
     kind = settings.filters.observation_filter
     if settings.sampling.sample_async and kind not in CONCURRENT_KINDS:
-        raise ConfigError(
-            "observation_filter",
-            kind,
-            " or ".join(CONCURRENT_KINDS),
-            "with sample_async one thread filters while another synchronises",
-        )
+        hint = "with sample_async one thread filters while another synchronises"
+        raise ConfigError("observation_filter", kind, " or ".join(CONCURRENT_KINDS), hint)
     if settings.envs.remote_env_batch_wait_ms:
         _check_polling(settings)
     sampling = settings.sampling
     if sampling.blackhole_outputs and not (sampling.sample_async and sampling.fake_sampler):
-        raise ConfigError(
-            "blackhole_outputs",
-            True,
-            "false without sample_async: true and fake_sampler: true",
-            "what is sampled is dropped, so another batch must be there to learn from",
-        )
+        allowed = "false without sample_async: true and fake_sampler: true"
+        hint = "what is sampled is dropped, so another batch must be there to learn from"
+        raise ConfigError("blackhole_outputs", True, allowed, hint)
     if settings.schedule.lr_schedule == "linear" and not settings.schedule.schedule_timesteps:
-        raise ConfigError(
-            "schedule_timesteps",
-            None,
-            "the environment steps over which a linear lr_schedule runs",
-            "set it, or stop.timesteps_total from which it is taken",
-        )
+        allowed = "the environment steps over which a linear lr_schedule runs"
+        hint = "set it, or stop.timesteps_total from which it is taken"
+        raise ConfigError("schedule_timesteps", None, allowed, hint)
 
 
 def _check_polling(settings: TrainerConfig) -> None:
@@ -313,11 +303,9 @@ def _check_polling(settings: TrainerConfig) -> None:
     for key, values in allowed.items():
         if given[key] not in values:
             only = " or ".join(str(value) for value in values)
-            raise ConfigError(
-                key,
-                given[key],
-                f"{only} with remote_env_batch_wait_ms",
+            hint = (
                 "each environment then fills a fragment of fixed length at its own pace: all are "
                 "at rest between two fragments only, and no pictures are taken on the way; "
-                "remote_env_batch_wait_ms: 0 makes them step together",
+                "remote_env_batch_wait_ms: 0 makes them step together"
             )
+            raise ConfigError(key, given[key], f"{only} with remote_env_batch_wait_ms", hint)
