@@ -258,32 +258,29 @@ class RolloutWorker(WorkerAccess):
         episode).
         """
         with self._at_rest():
-            self._set_state(state)
+            rng.set_generator_state(self._stream, state["stream"])
+            self._sampler.set_state(state["sampler"])
+            self._actor.exploration.set_state(state.get("exploration", {}))
+            self.envs.set_counters(state["lanes"])
+            if self._sampler.watch:
+                self._sampler.watch.set_state(state.get("callbacks"), self._sampler.episodes)
+            if self.spec.filters.synchronize_filters:
+                self.get_filters(flush_after=True)  # what was seen since then never happened
+            else:
+                filters_.set_state(self._filters, state["filters"])
+            self._first = from_data(state.get("first"), self.spec.index)
+            level = self.spec.environment.env_level
+            if self.spec.keeps_environments and state["level"] == level:
+                self.envs.set_state(state["environments"])
+                lost = self._lost_episodes() if level == "B" else []
+            else:
+                lost = list(range(self.envs.sub_env_count))
+            self._begin_next_episodes(lost)
+            if self._sampler.film:
+                running = self._sampler.episodes
+                self._sampler.film.resume(int(running.counts[0]) + 1, int(running.lengths[0]))
             if self._async:
                 self._async.discard()
-
-    def _set_state(self, state: Mapping[str, Any]) -> None:
-        rng.set_generator_state(self._stream, state["stream"])
-        self._sampler.set_state(state["sampler"])
-        self._actor.exploration.set_state(state.get("exploration", {}))
-        self.envs.set_counters(state["lanes"])
-        if self._sampler.watch:
-            self._sampler.watch.set_state(state.get("callbacks"), self._sampler.episodes)
-        if self.spec.filters.synchronize_filters:
-            self.get_filters(flush_after=True)  # what was seen since then never happened
-        else:
-            filters_.set_state(self._filters, state["filters"])
-        self._first = from_data(state.get("first"), self.spec.index)
-        level = self.spec.environment.env_level
-        if self.spec.keeps_environments and state["level"] == level:
-            self.envs.set_state(state["environments"])
-            lost = self._lost_episodes() if level == "B" else []
-        else:
-            lost = list(range(self.envs.sub_env_count))
-        self._begin_next_episodes(lost)
-        if self._sampler.film:
-            running = self._sampler.episodes
-            self._sampler.film.resume(int(running.counts[0]) + 1, int(running.lengths[0]))
 
     def close(self) -> None:
         """Let go of the environments, and end the thread that steps them.
