@@ -2,6 +2,7 @@
 
 from contextlib import closing
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -26,21 +27,12 @@ from trainables.trainer.config import TrainerConfig
 # episode, are called in both. A file that is there is not made again.
 
 
-class _Recording:
-    """Takes the pictures of one episode; a restarted one begins its video anew."""
-
-    def __init__(self, path: Path, fps: float) -> None:
-        self._path = path
-        self._fps = fps
-        self.video = VideoFile(path, fps)
-
-    def __call__(self, slot: AnySlot, length: int) -> None:
-        if length == 0:
-            self.video.discard()
-            self.video = VideoFile(self._path, self._fps)
-        seen = picture(slot.render(), "record_env")
-        if seen is not None:
-            self.video.add(seen)
+def _film(video: VideoFile, slot: AnySlot, length: int) -> None:
+    if length == 0:
+        video.discard()  # of an episode that a restart has ended
+    seen = picture(slot.render(), "record_env")
+    if seen is not None:
+        video.add(seen)
 
 
 def evaluation_plan(settings: TrainerConfig) -> Plan:
@@ -123,12 +115,12 @@ class PeriodicEvaluation:
             path = Path(folder) / f"evaluation-{iteration:06d}-episode-{i + 1}{SUFFIX}"
             if path.exists():
                 continue
-            recording = _Recording(path, fps)
+            video = VideoFile(path, fps)
             try:
-                play_watched(self._inference, drawn, seed, i, recording)
-                recording.video.close()
+                play_watched(self._inference, drawn, seed, i, partial(_film, video))
+                video.close()
             finally:
-                recording.video.discard()
+                video.discard()
 
     def _plan(self, timesteps: int) -> Plan:
         """`evaluation_plan` with the callbacks of this evaluation."""
