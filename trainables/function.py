@@ -275,8 +275,7 @@ class FunctionTrainable(Trainable):
         self._checkpoint: Checkpoint | None = None
         self._streams: Mapping[str, Any] | None = None
         self._saved_state: dict[str, Any] | None = None
-        self._at_checkpoint = False
-        self._lingers = False
+        self.at_checkpoint = False  # whether the last report carried a checkpoint
 
     def step(self) -> dict[str, Any]:
         """Let the function run up to its next report, or its end; raises what it raises."""
@@ -287,21 +286,16 @@ class FunctionTrainable(Trainable):
             )
         thread = self._thread
         thread.advance()
-        self._at_checkpoint = thread.at_checkpoint
+        self.at_checkpoint = thread.at_checkpoint
         self._checkpoint = thread.checkpoint
         return dict(thread.metrics)
 
     def train(self) -> dict[str, Any]:
         """One iteration; what it saved is set aside together with the counters and the streams."""
         result = super().train()
-        if self._at_checkpoint:
+        if self.at_checkpoint:
             self._saved_state = super().get_state()
         return result
-
-    @property
-    def at_checkpoint(self) -> bool:
-        """Whether the last report carried a checkpoint."""
-        return self._at_checkpoint
 
     def save_checkpoint(self, checkpoint_dir: str) -> dict[str, Any]:
         """What the last checkpoint holds: entries ``data``, ``files``, ``metrics``."""
@@ -327,18 +321,16 @@ class FunctionTrainable(Trainable):
         super().set_state(state)
         self._streams = state["streams"]
         self._saved_state = super().get_state()
-        self._at_checkpoint = True
+        self.at_checkpoint = True
 
     def cleanup(self) -> None:
-        """End the function inside its `report()`; one that does not leave is abandoned."""
+        """End the function inside its `report()`; one that does not leave is abandoned.
+
+        It then `lingers`: it may draw from the global streams for ever.
+        """
         thread, self._thread = self._thread, None
         if thread is not None:
-            self._lingers = not thread.leave()
-
-    @property
-    def lingers(self) -> bool:
-        """Whether the function did not leave: it may draw from the global streams for ever."""
-        return self._lingers
+            self.lingers = not thread.leave()
 
 
 # ---- what can be seen before it runs ------------------------------------------------------------

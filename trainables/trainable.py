@@ -84,6 +84,10 @@ class Trainable:
     #: Settings that decide whether a checkpoint fits: a trial that goes on from the one of another
     #: trial has to have them as that one had. A population's children inherit them.
     fixed_keys: ClassVar[frozenset[str]] = frozenset()
+    at_checkpoint = True
+    """Whether a checkpoint saved now holds all that was done; always, for a class."""
+    lingers = False
+    """Whether something of it still runs after `stop`, for which the process must end."""
 
     def __init__(
         self,
@@ -198,11 +202,6 @@ class Trainable:
         """Whether a trial of this class can be stopped and continued."""
         return cls.save_checkpoint is not Trainable.save_checkpoint
 
-    @property
-    def at_checkpoint(self) -> bool:
-        """Whether a checkpoint saved now holds all that was done; always, for a class."""
-        return True
-
     @classmethod
     def can_export(cls) -> bool:
         """Whether `export_model` can write anything."""
@@ -307,11 +306,6 @@ class Trainable:
             self.cleanup()
         finally:
             self._result_log.close()
-
-    @property
-    def lingers(self) -> bool:
-        """Whether something of it still runs after `stop`, for which the process must end."""
-        return False
 
     @property
     def iteration(self) -> int:

@@ -315,13 +315,8 @@ def _serve(
 ) -> None:
     """Answer requests until one asks to end, or nobody is left to ask.
 
-    Args:
-        pipe: carries (number, method, arguments) here and (number, kind, content) back.
-        stack: takes where the threads are, when SIGUSR1 comes.
-        parent: this process ends with it.
-        make: makes the server.
-        resources: the quota of memory.
-        log: sets what is logged.
+    `pipe` carries (number, method, arguments) here and (number, kind, content) back; `stack` takes
+    where the threads are, when SIGUSR1 comes.
     """
     global _asked  # noqa: PLW0603 there is one parent
     faulthandler.register(signal.SIGUSR1, file=stack.fileno())
@@ -344,7 +339,7 @@ def _serve(
                 server = make()
             pipe.send((number, "ok", getattr(server, method)(*args)))
         except Exception as error:  # noqa: BLE001 whatever it is, the parent must hear of it
-            pipe.send((number, "error", _told(error, resources)))
+            pipe.send((number, "error", _described(error, resources)))
         if method == END:
             leave()
 
@@ -355,7 +350,7 @@ def _log(name: str, config: LogConfig, are_shown: bool) -> None:
         show(name)
 
 
-def _told(error: BaseException, resources: ResourcesConfig | None) -> tuple[str, str, str]:
+def _described(error: BaseException, resources: ResourcesConfig | None) -> tuple[str, str, str]:
     """Kind, message and traceback; with the quota where memory ran out, however deep down."""
     message = str(error)
     cause: BaseException | None = error

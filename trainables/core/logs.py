@@ -104,17 +104,13 @@ def summary(value: Any) -> str:
     if isinstance(value, str | int | float | bool | None):
         return repr(value)
     try:
-        return _of_numbers(np.asarray(value))
+        array: Any = np.asarray(value)
+        shape = f"{array.dtype} {array.shape}"
+        if array.size == 0:
+            return shape
+        return f"{shape} min {array.min():.5g} max {array.max():.5g} mean {array.mean():.5g}"
     except (TypeError, ValueError):
         return type(value).__name__
-
-
-def _of_numbers(array: Any) -> str:
-    shape = f"{array.dtype} {array.shape}"
-    if array.size == 0:
-        return shape
-    bounds = f"min {array.min():.5g} max {array.max():.5g} mean {array.mean():.5g}"
-    return f"{shape} {bounds}"
 
 
 def system_usage(config: LogConfig) -> dict[str, Any]:

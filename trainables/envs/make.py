@@ -176,14 +176,12 @@ def _refuse_many_agents(config: EnvironmentConfig, env: Any) -> None:
     if not (hasattr(env, "possible_agents") and callable(getattr(env, "observation_space", None))):
         return
     kind = "one agent after the other" if hasattr(env, "agent_iter") else "all agents at once"
-    raise ConfigError(
-        "env",
-        config.env,
-        "an environment of one agent",
+    hint = (
         f"{type(env).__name__} is a PettingZoo environment ({kind}), and several agents are not "
         "trained yet: name a function that makes a gymnasium.Env in which one of them acts and the "
-        "others are part of the world, env: package.module:function",
+        "others are part of the world, env: package.module:function"
     )
+    raise ConfigError("env", config.env, "an environment of one agent", hint)
 
 
 def make_vector(config: EnvironmentConfig, num_envs: int) -> VectorEnv[Any, Any, Any]:
@@ -230,13 +228,11 @@ def checked_spaces(
     taken = action.original if isinstance(action, FlatActions) else action
     found = EnvSpaces(NoPreprocessor(observation).observation_space, taken, raw)
     if not all(found.observation_shape):
-        raise ConfigError(
-            "env",
-            config.env,
-            "observations with at least one number",
+        hint = (
             f"its observation space is {raw}, which holds none: for a task without observations "
-            "let a wrapper give a constant, for example numpy.zeros(1)",
+            "let a wrapper give a constant, for example numpy.zeros(1)"
         )
+        raise ConfigError("env", config.env, "observations with at least one number", hint)
     try:
         _ = found.layout
     except ConfigError as error:

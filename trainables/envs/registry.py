@@ -139,13 +139,11 @@ def portable(name: str) -> str:
     path = _dotted(creator)
     if path is None:
         where = f"{creator.__module__}.{getattr(creator, '__qualname__', creator)}"
-        raise ConfigError(
-            "env",
-            name,
-            "an environment that child processes can import",
+        hint = (
             f"{where} exists in this process alone; move it to the top level of a module, "
-            "or do without child processes (num_workers: 0, remote_worker_envs: false)",
+            "or do without child processes (num_workers: 0, remote_worker_envs: false)"
         )
+        raise ConfigError("env", name, "an environment that child processes can import", hint)
     return path
 
 

@@ -40,7 +40,7 @@ class Learner(Protocol):
         """Whose weights it moves."""
 
     def learning(self) -> AbstractContextManager[None]:
-        """Holds while steps are taken on one batch."""
+        """Entered while steps are taken on one batch."""
 
     def minibatches(
         self, batch: TrainBatch, size: int, stream: np.random.Generator, count: int
@@ -80,7 +80,7 @@ class TorchLearner:
         self._grad_clip = grad_clip
 
     def learning(self) -> AbstractContextManager[None]:
-        """Nothing is held."""
+        """Nothing has to be prepared."""
         return nullcontext()
 
     def minibatches(

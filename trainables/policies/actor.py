@@ -84,19 +84,18 @@ class Actor:
 
     def load(self, weights: Weights) -> None:
         """Adopt weights named as `ActorCritic.weights` names them; they are copied."""
-        hidden = (
-            sum(1 for name in weights if name.startswith("actor.") and name.endswith(".weight")) - 1
-        )
+        nets = ("actor", "critic")
+        hidden = sum(name.startswith("actor.") and name.endswith(".weight") for name in weights) - 1
         self._layers = [
             (
-                np.stack([weights[f"{net}.{i}.weight"].T for net in ("actor", "critic")]),
-                np.stack([weights[f"{net}.{i}.bias"] for net in ("actor", "critic")])[:, None, :],
+                np.stack([weights[f"{net}.{i}.weight"].T for net in nets]),
+                np.stack([weights[f"{net}.{i}.bias"] for net in nets])[:, None, :],
             )
             for i in range(hidden)
         ]
         self._heads = {
             f"{net}.{part}": np.array(weights[f"{net}.{hidden}.{part}"].T, order="C")
-            for net in ("actor", "critic")
+            for net in nets
             for part in ("weight", "bias")
         }
         self._log_std = np.array(weights.get("log_std", self._log_std))

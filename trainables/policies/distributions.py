@@ -32,47 +32,6 @@ def choice_grid(layout: ActionLayout) -> tuple[NDArray[np.int64], NDArray[np.boo
     return first[:, None] + np.minimum(choice, sizes[:, None] - 1), choice >= sizes[:, None]
 
 
-class ActionDistribution:
-    """Draws rows of a layout.
-
-    Args:
-        layout: of the environment's actions.
-    """
-
-    def __init__(self, layout: ActionLayout) -> None:
-        self._layout = layout
-        self._grid, self._absent = choice_grid(layout)
-        self._choices, self._reals = list(layout.choice_columns), list(layout.real_columns)
-
-    def draw(
-        self, head: Array, log_std: Array, stream: np.random.Generator | None
-    ) -> tuple[Actions, Array]:
-        """Actions and their log-probabilities (N,); the most probable ones without a stream."""
-        if self._layout.scalar:
-            actions, logp = _choose(head, stream)
-            return actions, logp
-        if not self._choices:
-            return _measure(head, log_std, stream)
-        return self._draw_mixed(head, log_std, stream)
-
-    def _draw_mixed(
-        self, head: Array, log_std: Array, stream: np.random.Generator | None
-    ) -> tuple[Actions, Array]:
-        rows = np.empty((len(head), len(self._layout.sizes)), dtype=self._layout.dtype)
-        logits = head[:, self._grid]
-        if self._absent.any():
-            logits[:, self._absent] = NO_CHOICE
-        chosen, logp_each = _choose(logits, stream)
-        rows[:, self._choices] = chosen
-        logp = logp_each.sum(axis=1)
-        if self._reals:
-            rows[:, self._reals], logp_reals = _measure(
-                head[:, self._layout.logits :], log_std, stream
-            )
-            logp = logp + logp_reals
-        return rows, logp
-
-
 def log_softmax(logits: Array) -> Array:
     """Log-probabilities along the last axis."""
     # The ufuncs themselves: an array's methods take a detour through python.
@@ -87,7 +46,7 @@ def _counting(count: int) -> NDArray[np.int64]:
     return np.arange(count)
 
 
-def _choose(logits: Array, stream: np.random.Generator | None) -> tuple[NDArray[np.int64], Array]:
+def choose(logits: Array, stream: np.random.Generator | None) -> tuple[NDArray[np.int64], Array]:
     """Choices (…,) and the log-probability of each, for logits (…, M)."""
     if logits.ndim == 2 and logits.shape[1] == 2 and len(logits) >= MANY_ROWS:
         return _choose_of_two(logits, stream)
@@ -120,7 +79,7 @@ def _choose_of_two(
     return second.astype(np.int64), np.where(second, logp[:, 1], logp[:, 0])
 
 
-def _measure(
+def measure(
     means: Array, log_std: Array, stream: np.random.Generator | None
 ) -> tuple[Array, Array]:
     """Vectors (N, G) and the log-probability (N,) of each."""

@@ -13,7 +13,14 @@ from pydantic import Field
 from trainables.core.settings import Settings
 from trainables.envs.spaces.actions import ActionLayout
 from trainables.errors import ConfigError
-from trainables.policies.distributions import ActionDistribution, Actions, Array
+from trainables.policies.distributions import (
+    NO_CHOICE,
+    Actions,
+    Array,
+    choice_grid,
+    choose,
+    measure,
+)
 
 
 class Exploration(Protocol):
@@ -37,8 +44,44 @@ class Exploration(Protocol):
         """Take back what `get_state` gave."""
 
 
-class StochasticSampling(ActionDistribution):
-    """Draws from the policy's own distribution, which learns how much to explore."""
+class StochasticSampling:
+    """Draws from the policy's own distribution, which learns how much to explore.
+
+    Args:
+        layout: of the environment's actions.
+    """
+
+    def __init__(self, layout: ActionLayout) -> None:
+        self._layout = layout
+        self._grid, self._absent = choice_grid(layout)
+        self._choices, self._reals = list(layout.choice_columns), list(layout.real_columns)
+
+    def draw(
+        self, head: Array, log_std: Array, stream: np.random.Generator | None
+    ) -> tuple[Actions, Array]:
+        """Actions and their log-probabilities (N,); the most probable ones without a stream."""
+        if self._layout.scalar:
+            return choose(head, stream)
+        if not self._choices:
+            return measure(head, log_std, stream)
+        return self._draw_mixed(head, log_std, stream)
+
+    def _draw_mixed(
+        self, head: Array, log_std: Array, stream: np.random.Generator | None
+    ) -> tuple[Actions, Array]:
+        rows = np.empty((len(head), len(self._layout.sizes)), dtype=self._layout.dtype)
+        logits = head[:, self._grid]
+        if self._absent.any():
+            logits[:, self._absent] = NO_CHOICE
+        chosen, logp_each = choose(logits, stream)
+        rows[:, self._choices] = chosen
+        logp = logp_each.sum(axis=1)
+        if self._reals:
+            rows[:, self._reals], logp_reals = measure(
+                head[:, self._layout.logits :], log_std, stream
+            )
+            logp = logp + logp_reals
+        return rows, logp
 
     def at(self, timesteps: int) -> None:
         """Nothing follows from the steps."""

@@ -51,12 +51,6 @@ class RunningStat:
         """Become equal to `other`."""
         self.count, self.mean, self.m2 = other.count, other.mean, other.m2
 
-    def clear(self) -> None:
-        """Forget everything."""
-        self.count = 0
-        self.mean = np.zeros_like(self.mean)
-        self.m2 = np.zeros_like(self.m2)
-
     def std(self) -> Array:
         """Population standard deviation; 1 before the second row."""
         if self.count < 2:
@@ -192,7 +186,7 @@ class MeanStdFilter:
         delta = self._delta.get_state()
         if flush:
             self._base.copy_from(self._known)
-            self._delta.clear()
+            self._delta = RunningStat(self._base.mean.shape)
         return delta
 
     def apply_changes(self, delta: Mapping[str, Any]) -> None:
@@ -287,10 +281,7 @@ class RewardScaler:
         """
         moved = self.returns * self.gamma + rewards
         self.returns = moved if skipped is None else np.where(skipped, self.returns, moved)
-        if skipped is None:
-            self.stat.count(self.returns)
-        elif not skipped.all():
-            self.stat.count(self.returns[~skipped])
+        self.stat.count(self.returns if skipped is None else self.returns[~skipped])
         scaled = self.stat.scale(rewards)
         self.returns[ended] = 0.0
         return scaled

@@ -59,14 +59,12 @@ class RecurrentActor(Actor):
 
     def advance(self, observations: NDArray[Any], memory: Array) -> tuple[Array, Array, Array]:
         """Heads, values and the memory (N, 2U) for the next step; the one given is not changed."""
-        x, following = self._run(self._rows(observations), memory)
+        rows = observations if self._flat else self._features(observations)
+        x, following = self._run(rows, memory)
         heads = self._heads
         head = x @ heads["actor.weight"] + heads["actor.bias"]
         values = (x @ heads["critic.weight"])[:, 0] + heads["critic.bias"][0]
         return head, values, following
-
-    def _rows(self, observations: NDArray[Any]) -> Array:
-        return observations if self._flat else self._features(observations)
 
     def _last_each(self, x: Array, memory: Array) -> tuple[Array, Array]:
         last, following = self._run(x, memory[:, None, :])

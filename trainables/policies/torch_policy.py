@@ -63,7 +63,7 @@ class TorchPolicy:
         self.make_actor = make_actor
         self.global_timestep = 0
         self.distributed_world_size = 1
-        self.reduce: Callable[[Sequence[Tensor]], None] = _alone
+        self.reduce: Callable[[Sequence[Tensor]], None] = lambda _: None  # alone: the sum itself
         self._parameters = dict(model.named_parameters())
         self._groups: dict[str, dict[str, nn.Parameter]] = {}
         self._optimizers: dict[str, torch.optim.Optimizer] = {}
@@ -190,7 +190,7 @@ class TorchPolicy:
         for name, moments in state["optimizer"].items():
             if moments:
                 self._owners[name].state[self._parameters[name]] = {
-                    moment: torch.from_numpy(np.array(value)).to(self.device)
+                    moment: torch.tensor(value, device=self.device)
                     for moment, value in moments.items()
                 }
             elif name in self._owners:
@@ -236,7 +236,3 @@ def build_policy(
     stream = rng.torch_generator(seed, "init")
     model = ActorCritic(*networks, stream)
     return ActorCriticPolicy(model, partial(make_actor, *networks), config, device)
-
-
-def _alone(tensors: Sequence[Tensor]) -> None:
-    """The sum over the only process there is."""

@@ -92,17 +92,12 @@ class EpisodesInFlight:
 
     def get_state(self) -> dict[str, Any]:
         """Entries ``rewards``, ``lengths``, ``counts``."""
-        return {
-            "rewards": self.rewards.copy(),
-            "lengths": self.lengths.copy(),
-            "counts": self.counts.copy(),
-        }
+        return {name: array.copy() for name, array in vars(self).items()}
 
     def set_state(self, state: Mapping[str, Any]) -> None:
         """Take back what `get_state` gave."""
-        self.rewards[:] = state["rewards"]
-        self.lengths[:] = state["lengths"]
-        self.counts[:] = state["counts"]
+        for name, array in vars(self).items():
+            array[:] = state[name]
 
 
 def _with_told(done: RolloutMetrics, faulty: bool, told: Written | None) -> RolloutMetrics:

@@ -65,7 +65,10 @@ class VideoFile:
         self._part.replace(self._path)
 
     def discard(self) -> None:
-        """Forget what was written; nothing is left. After `close` it does nothing."""
+        """Forget what was written, of which nothing is left; pictures after it begin a new video.
+
+        After `close` it does nothing.
+        """
         if self._container is not None:
             self._container.close()
             self._container = None

@@ -36,20 +36,12 @@ from trainables.rollout.samplers.fragments import Sampler
 from trainables.rollout.samplers.polling import PollingSampler
 from trainables.rollout.worker_spec import WorkerSpec
 
-# -------------------------------------------------------------------------------------------------
-# Which sampler a worker has: by its batch mode, by who is waited for, and by where it runs.
-
-_BY_BATCH_MODE: Mapping[str, type[Sampler]] = {
-    "truncate_episodes": Sampler,
-    "complete_episodes": EpisodeSampler,
-}
-
 
 def sampler_class(spec: WorkerSpec) -> type[Sampler]:
     """The class that collects fragments."""
     if spec.envs.remote_env_batch_wait_ms > 0:
         return PollingSampler
-    return _BY_BATCH_MODE[spec.sampling.batch_mode]
+    return EpisodeSampler if spec.sampling.batch_mode == "complete_episodes" else Sampler
 
 
 def in_thread(
@@ -195,12 +187,8 @@ class RolloutWorker(WorkerAccess):
     def _watch(self, calls: Calls | None) -> None:
         if calls:
             if self.envs.restarts_unasked:
-                raise ConfigError(
-                    "native_vector_env",
-                    True,
-                    "false with callbacks",
-                    "this environment begins its next episodes before a callback could be told",
-                )
+                hint = "this environment begins its next episodes before a callback could be told"
+                raise ConfigError("native_vector_env", True, "false with callbacks", hint)
             watch = EpisodeTracker(calls, self, self.spec.index, self.envs.count)
             self._sampler.watch = watch
             told = weakref.WeakMethod(watch.before_restart)
@@ -247,23 +235,20 @@ class RolloutWorker(WorkerAccess):
         ``first``, the sample that it gives; with callbacks ``callbacks``; ``exploration`` where it
         has a state.
         """
-        with self._at_rest():
-            return self._get_state()
-
-    def _get_state(self) -> dict[str, Any]:
         own = not self.spec.filters.synchronize_filters
-        watch, exploration = self._sampler.watch, self._actor.exploration.get_state()
-        return {
-            "stream": rng.get_generator_state(self._stream),
-            "sampler": self._sampler.get_state(),
-            "level": self.spec.environment.env_level,
-            "environments": self.envs.get_state() if self.spec.keeps_environments else None,
-            "lanes": self.envs.get_counters(),
-            **({"filters": filters_.get_state(self._filters)} if own else {}),
-            **({"first": as_data(self._first)} if self.spec.sampling.fake_sampler else {}),
-            **({"callbacks": watch.get_state()} if watch else {}),
-            **({"exploration": exploration} if exploration else {}),
-        }
+        with self._at_rest():
+            watch, exploration = self._sampler.watch, self._actor.exploration.get_state()
+            return {
+                "stream": rng.get_generator_state(self._stream),
+                "sampler": self._sampler.get_state(),
+                "level": self.spec.environment.env_level,
+                "environments": self.envs.get_state() if self.spec.keeps_environments else None,
+                "lanes": self.envs.get_counters(),
+                **({"filters": filters_.get_state(self._filters)} if own else {}),
+                **({"first": as_data(self._first)} if self.spec.sampling.fake_sampler else {}),
+                **({"callbacks": watch.get_state()} if watch else {}),
+                **({"exploration": exploration} if exploration else {}),
+            }
 
     def set_state(self, state: Mapping[str, Any]) -> None:
         """Take back what `get_state` gave.
@@ -273,32 +258,29 @@ class RolloutWorker(WorkerAccess):
         episode).
         """
         with self._at_rest():
-            self._set_state(state)
+            rng.set_generator_state(self._stream, state["stream"])
+            self._sampler.set_state(state["sampler"])
+            self._actor.exploration.set_state(state.get("exploration", {}))
+            self.envs.set_counters(state["lanes"])
+            if self._sampler.watch:
+                self._sampler.watch.set_state(state.get("callbacks"), self._sampler.episodes)
+            if self.spec.filters.synchronize_filters:
+                self.get_filters(flush_after=True)  # what was seen since then never happened
+            else:
+                filters_.set_state(self._filters, state["filters"])
+            self._first = from_data(state.get("first"), self.spec.index)
+            level = self.spec.environment.env_level
+            if self.spec.keeps_environments and state["level"] == level:
+                self.envs.set_state(state["environments"])
+                lost = self._lost_episodes() if level == "B" else []
+            else:
+                lost = list(range(self.envs.sub_env_count))
+            self._begin_next_episodes(lost)
+            if self._sampler.film:
+                running = self._sampler.episodes
+                self._sampler.film.resume(int(running.counts[0]) + 1, int(running.lengths[0]))
             if self._async:
                 self._async.discard()
-
-    def _set_state(self, state: Mapping[str, Any]) -> None:
-        rng.set_generator_state(self._stream, state["stream"])
-        self._sampler.set_state(state["sampler"])
-        self._actor.exploration.set_state(state.get("exploration", {}))
-        self.envs.set_counters(state["lanes"])
-        if self._sampler.watch:
-            self._sampler.watch.set_state(state.get("callbacks"), self._sampler.episodes)
-        if self.spec.filters.synchronize_filters:
-            self.get_filters(flush_after=True)  # what was seen since then never happened
-        else:
-            filters_.set_state(self._filters, state["filters"])
-        self._first = from_data(state.get("first"), self.spec.index)
-        level = self.spec.environment.env_level
-        if self.spec.keeps_environments and state["level"] == level:
-            self.envs.set_state(state["environments"])
-            lost = self._lost_episodes() if level == "B" else []
-        else:
-            lost = list(range(self.envs.sub_env_count))
-        self._begin_next_episodes(lost)
-        if self._sampler.film:
-            running = self._sampler.episodes
-            self._sampler.film.resume(int(running.counts[0]) + 1, int(running.lengths[0]))
 
     def close(self) -> None:
         """Let go of the environments, and end the thread that steps them.

@@ -128,9 +128,5 @@ def require_as_many(states: Sequence[Any], workers: int) -> None:
         ConfigError: the setting is not that of the checkpoint.
     """
     if len(states) != max(1, workers):
-        raise ConfigError(
-            "num_workers",
-            workers,
-            f"{len(states)}, as in the checkpoint",
-            "each worker goes on where it was",
-        )
+        hint = "each worker goes on where it was"
+        raise ConfigError("num_workers", workers, f"{len(states)}, as in the checkpoint", hint)

@@ -29,17 +29,13 @@ FILTERING = ("observation_filter", "normalize_rewards")
 
 #: Filters with equal states.
 _ALIKE = {"ConcurrentMeanStdFilter": "MeanStdFilter"}
-_WHY_COLLECTING = (
-    "each worker goes on where it was; Trainer.restore(path) begins new episodes instead"
-)
-_WHY_FILTERING = "the policy has learnt with that one, and would choose other actions"
 
 
 def described(settings: TrainerConfig) -> dict[str, Any]:
     """The entry of a checkpoint that says how its trainer collected and filtered."""
     flat = flatten(settings)
-    told = {key: flat[key] for key in COLLECTING + FILTERING}
-    return {**told, "observation_filter": _filter_name(flat["observation_filter"])}
+    kept = {key: flat[key] for key in COLLECTING + FILTERING}
+    return {**kept, "observation_filter": _filter_name(flat["observation_filter"])}
 
 
 def changed(checkpoint: Mapping[str, Any], settings: TrainerConfig) -> dict[str, tuple[Any, Any]]:
@@ -59,27 +55,25 @@ def check(checkpoint: Mapping[str, Any], settings: TrainerConfig) -> None:
     was = _saved(checkpoint, now)
     for key in FILTERING:
         if key in was and _alike(was[key]) != _alike(now[key]):
-            raise _refusal(key, was[key], now[key], _WHY_FILTERING)
+            why = "the policy has learnt with that one, and would choose other actions"
+            raise ConfigError(key, now[key], f"{was[key]}, as in the checkpoint", why)
     if checkpoint["workers"] is not None:
+        why = "each worker goes on where it was; Trainer.restore(path) begins new episodes instead"
         for key, (before, value) in changed(checkpoint, settings).items():
-            raise _refusal(key, before, value, _WHY_COLLECTING)
+            raise ConfigError(key, value, f"{before}, as in the checkpoint", why)
 
 
 def in_words(changes: Mapping[str, tuple[Any, Any]], timesteps: int) -> str:
     """Why a curve is no longer exact, for the log, the checkpoints and the results."""
-    told = ", ".join(f"{key}: {now} (saved with {was})" for key, (was, now) in changes.items())
-    return f"restored after {timesteps} steps with {told}"
-
-
-def _refusal(key: str, was: Any, now: Any, why: str) -> ConfigError:
-    return ConfigError(key, now, f"{was}, as in the checkpoint", why)
+    listed = ", ".join(f"{key}: {now} (saved with {was})" for key, (was, now) in changes.items())
+    return f"restored after {timesteps} steps with {listed}"
 
 
 def _saved(checkpoint: Mapping[str, Any], now: Mapping[str, Any]) -> Mapping[str, Any]:
-    """The entry `described`; of a checkpoint without one, what its workers and filters tell."""
+    """The entry `described`; of a checkpoint without one, what its workers and filters show."""
     if "collected" in checkpoint:
-        told: Mapping[str, Any] = checkpoint["collected"]
-        return told
+        collected: Mapping[str, Any] = checkpoint["collected"]
+        return collected
     found: dict[str, Any] = {"normalize_rewards": "reward" in checkpoint["filters"]}
     kinds: dict[tuple[str, ...], str] = {(): "NoFilter", ("base", "delta"): "MeanStdFilter"}
     kind = kinds.get(tuple(sorted(checkpoint["filters"]["observation"])))

@@ -31,9 +31,6 @@ from trainables.rollout.recording import RenderingConfig
 from trainables.rollout.remote.recovery import RecoveryConfig
 from trainables.trainer.reporting import RecordingConfig
 
-# -------------------------------------------------------------------------------------------------
-# How long one iteration is: rounds of sampling and learning until it is long enough.
-
 
 class IterationConfig(Section):
     """What one iteration reaches at least; every iteration has one round of sampling and learning.
@@ -50,24 +47,6 @@ class IterationConfig(Section):
     timesteps_per_iteration: int = Field(
         default=0, ge=0, description="Environment steps of an iteration, at least."
     )
-
-
-class IterationLength:
-    """Whether one iteration, which begins when this is made, is long enough.
-
-    Args:
-        config: what it has to reach.
-    """
-
-    def __init__(self, config: IterationConfig) -> None:
-        self._config = config
-        self._began = time.monotonic()
-
-    def reached(self, timesteps: int) -> bool:
-        """Whether an iteration may end after this number of environment steps."""
-        if timesteps < self._config.timesteps_per_iteration:
-            return False
-        return time.monotonic() - self._began >= self._config.min_iter_time_s
 
 
 @contextmanager
@@ -99,11 +78,9 @@ def _only(*neutral: Any, needs: str) -> BeforeValidator:
 
 
 def _estimators(names: Any) -> Any:
-    if not isinstance(names, Sequence) or isinstance(names, str):
-        raise ValueError(f"a list of strings, each one of {', '.join(ESTIMATORS)}")  # noqa: TRY004
-    for name in names:
-        if name not in ESTIMATORS:
-            raise ValueError(f"a list of strings, each one of {', '.join(ESTIMATORS)}")
+    listed = isinstance(names, Sequence) and not isinstance(names, str)
+    if not (listed and all(name in ESTIMATORS for name in names)):
+        raise ValueError(f"a list of strings, each one of {', '.join(ESTIMATORS)}")
     return list(names)
 
 
@@ -300,29 +277,19 @@ def validate_config(settings: TrainerConfig) -> None:
     """Raise ConfigError for settings that are fine one by one but do not fit together."""
     kind = settings.filters.observation_filter
     if settings.sampling.sample_async and kind not in CONCURRENT_KINDS:
-        raise ConfigError(
-            "observation_filter",
-            kind,
-            " or ".join(CONCURRENT_KINDS),
-            "with sample_async one thread filters while another synchronises",
-        )
+        hint = "with sample_async one thread filters while another synchronises"
+        raise ConfigError("observation_filter", kind, " or ".join(CONCURRENT_KINDS), hint)
     if settings.envs.remote_env_batch_wait_ms:
         _check_polling(settings)
     sampling = settings.sampling
     if sampling.blackhole_outputs and not (sampling.sample_async and sampling.fake_sampler):
-        raise ConfigError(
-            "blackhole_outputs",
-            True,
-            "false without sample_async: true and fake_sampler: true",
-            "what is sampled is dropped, so another batch must be there to learn from",
-        )
+        allowed = "false without sample_async: true and fake_sampler: true"
+        hint = "what is sampled is dropped, so another batch must be there to learn from"
+        raise ConfigError("blackhole_outputs", True, allowed, hint)
     if settings.schedule.lr_schedule == "linear" and not settings.schedule.schedule_timesteps:
-        raise ConfigError(
-            "schedule_timesteps",
-            None,
-            "the environment steps over which a linear lr_schedule runs",
-            "set it, or stop.timesteps_total from which it is taken",
-        )
+        allowed = "the environment steps over which a linear lr_schedule runs"
+        hint = "set it, or stop.timesteps_total from which it is taken"
+        raise ConfigError("schedule_timesteps", None, allowed, hint)
 
 
 def _check_polling(settings: TrainerConfig) -> None:
@@ -336,11 +303,9 @@ def _check_polling(settings: TrainerConfig) -> None:
     for key, values in allowed.items():
         if given[key] not in values:
             only = " or ".join(str(value) for value in values)
-            raise ConfigError(
-                key,
-                given[key],
-                f"{only} with remote_env_batch_wait_ms",
+            hint = (
                 "each environment then fills a fragment of fixed length at its own pace: all are "
                 "at rest between two fragments only, and no pictures are taken on the way; "
-                "remote_env_batch_wait_ms: 0 makes them step together",
+                "remote_env_batch_wait_ms: 0 makes them step together"
             )
+            raise ConfigError(key, given[key], f"{only} with remote_env_batch_wait_ms", hint)

@@ -45,23 +45,16 @@ def check_together(settings: TrainerConfig) -> None:
 def check_data_parallel(settings: TrainerConfig) -> None:
     """Raise ConfigError for settings that do not fit workers that learn."""
     if settings.workers.num_workers < 2:
-        raise ConfigError(
-            "num_workers",
-            settings.workers.num_workers,
-            "at least 2 with data_parallel: each is a learner",
-        )
+        allowed = "at least 2 with data_parallel: each is a learner"
+        raise ConfigError("num_workers", settings.workers.num_workers, allowed)
     sections = (settings.recovery, settings.sampling, settings.resources)
     given = {key: value for one in sections for key, value in one if key in NEEDED_BY_RANKS}
     for key, (allowed, why) in NEEDED_BY_RANKS.items():
         if given[key] != allowed:
             raise ConfigError(key, given[key], f"{allowed} with data_parallel", why)
     if settings.model.use_lstm:
-        raise ConfigError(
-            "model.use_lstm",
-            True,
-            "false with data_parallel",
-            "ranks learn from single rows, not from sequences",
-        )
+        hint = "ranks learn from single rows, not from sequences"
+        raise ConfigError("model.use_lstm", True, "false with data_parallel", hint)
     calls = make_calls(settings.callbacks)
     if calls and calls.wants("on_postprocess_traj"):
         raise ConfigError(
@@ -138,13 +131,11 @@ def learning_device(resources: ResourcesConfig) -> torch.device:
     for key in ("num_gpus", "num_gpus_per_worker"):
         asked = getattr(resources, key)
         if asked and not torch.cuda.is_available():
-            raise ConfigError(
-                key,
-                asked,
-                "0 on this machine, where torch sees no GPU",
+            hint = (
                 f"check the CUDA installation: nvidia-smi must list a GPU, and torch must be built "
-                f"for CUDA (torch.version.cuda is {torch.version.cuda})",
+                f"for CUDA (torch.version.cuda is {torch.version.cuda})"
             )
+            raise ConfigError(key, asked, "0 on this machine, where torch sees no GPU", hint)
     return torch.device("cuda" if resources.num_gpus else "cpu")
 
 

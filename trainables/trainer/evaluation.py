@@ -1,7 +1,8 @@
 """The trainer's evaluations: how one is played, what it gives, and its videos."""
 
-from collections.abc import Sequence
+from contextlib import closing
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -26,63 +27,12 @@ from trainables.trainer.config import TrainerConfig
 # episode, are called in both. A file that is there is not made again.
 
 
-def evaluation_path(folder: str, iteration: int, index: int) -> Path:
-    """The file of an episode; iteration 0 stands for the evaluation at the start."""
-    return Path(folder) / f"evaluation-{iteration:06d}-episode-{index + 1}{SUFFIX}"
-
-
-def record(inference: InferencePolicy, plan: Plan, seed: int, paths: Sequence[Path]) -> None:
-    """Record the first episodes of one evaluation.
-
-    Args:
-        inference: acts.
-        plan: how the episodes were played.
-        seed: of the evaluation.
-        paths: of the files, one per episode.
-    """
-    env = make_raw_env(plan.environment, learning=False)
-    fps = frames_per_second(env)
-    env.close()
-    drawn = replace(plan, environment=rendered(plan.environment), is_recorded=True)
-    for index, path in enumerate(paths):
-        if path.exists():
-            continue
-        recording = _Recording(path, fps)
-        try:
-            play_watched(inference, drawn, seed, index, recording)
-            recording.close()
-        finally:
-            recording.discard()
-
-
-class _Recording:
-    """Looks at the environment of one episode.
-
-    Args:
-        path: of the file.
-        fps: pictures per second.
-    """
-
-    def __init__(self, path: Path, fps: float) -> None:
-        self._path = path
-        self._fps = fps
-        self._video = VideoFile(path, fps)
-
-    def __call__(self, slot: AnySlot, length: int) -> None:
-        if length == 0:
-            self._video.discard()
-            self._video = VideoFile(self._path, self._fps)
-        seen = picture(slot.render(), "record_env")
-        if seen is not None:
-            self._video.add(seen)
-
-    def close(self) -> None:
-        """The episode has ended."""
-        self._video.close()
-
-    def discard(self) -> None:
-        """Leave nothing unfinished behind."""
-        self._video.discard()
+def _film(video: VideoFile, slot: AnySlot, length: int) -> None:
+    if length == 0:
+        video.discard()  # of an episode that a restart has ended
+    seen = picture(slot.render(), "record_env")
+    if seen is not None:
+        video.add(seen)
 
 
 def evaluation_plan(settings: TrainerConfig) -> Plan:
@@ -156,10 +106,21 @@ class PeriodicEvaluation:
             folder: of the videos.
         """
         of = self._settings
-        count = min(of.rendering.record_episodes, of.evaluation.evaluation_num_episodes)
-        paths = [evaluation_path(folder, iteration, i) for i in range(count)]
+        plan = self._plan(timesteps)
+        with closing(make_raw_env(plan.environment, learning=False)) as env:
+            fps = frames_per_second(env)
+        drawn = replace(plan, environment=rendered(plan.environment), is_recorded=True)
         seed = rng.integer(self._seed, "evaluation", max(1, iteration))
-        record(self._inference, self._plan(timesteps), seed, paths)
+        for i in range(min(of.rendering.record_episodes, of.evaluation.evaluation_num_episodes)):
+            path = Path(folder) / f"evaluation-{iteration:06d}-episode-{i + 1}{SUFFIX}"
+            if path.exists():
+                continue
+            video = VideoFile(path, fps)
+            try:
+                play_watched(self._inference, drawn, seed, i, partial(_film, video))
+                video.close()
+            finally:
+                video.discard()
 
     def _plan(self, timesteps: int) -> Plan:
         """`evaluation_plan` with the callbacks of this evaluation."""
@@ -168,5 +129,5 @@ class PeriodicEvaluation:
         calls = of_episodes(self._calls if own else make_calls(self._own))
         if calls is None:
             return plan
-        told = {"timestep": timesteps}
-        return replace(plan, calls=calls, calls_state=calls.get_state(), global_vars=told)
+        known = {"timestep": timesteps}
+        return replace(plan, calls=calls, calls_state=calls.get_state(), global_vars=known)

@@ -6,6 +6,7 @@ stands in `save_checkpoint`; settings do not.
 
 import copy
 import logging
+import time
 import weakref
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, closing
@@ -46,7 +47,7 @@ from trainables.rollout.worker_set import WorkerSet
 from trainables.rollout.worker_spec import WorkerSpec
 from trainables.trainable import Trainable, TrialContext
 from trainables.trainer import agreement, config_checks, policy_files
-from trainables.trainer.config import IterationLength, TrainerConfig, timed
+from trainables.trainer.config import TrainerConfig, timed
 from trainables.trainer.evaluation import PeriodicEvaluation
 from trainables.trainer.reporting import EpisodeRecord, Reporter
 
@@ -216,18 +217,16 @@ class Trainer(Trainable):
         self._undecided = self.undecided(self.settings)
         with ExitStack() as undo:
             undo.callback(EnvironmentVariables(self.settings.resources.environs).undo)
-            with closing(self._inquiry(self.settings)) as inquiry:
+            restarts = self.settings.envs.restart_failed_sub_environments
+            known, shared = self.context.remembered, self.context.shared
+            # The environment is measured in a child process beside what is built here.
+            asked = Inquiry(self.settings.environment, restarts, known, shared)
+            with closing(asked) as inquiry:
                 self._build(self.settings, inquiry)
             undo.callback(lambda: self.workers.close())  # noqa: PLW0108 they may have been made anew
             undo.callback(self.evaluation.workers.close)
             self._synchronise([])
             self._undo = undo.pop_all()
-
-    def _inquiry(self, settings: TrainerConfig) -> Inquiry:
-        """What the environment is; measured in a child process beside what is built here."""
-        restarts = settings.envs.restart_failed_sub_environments
-        known, shared = self.context.remembered, self.context.shared
-        return Inquiry(settings.environment, restarts, known, shared)
 
     def _build(self, settings: TrainerConfig, inquiry: Inquiry) -> None:
         config_checks.set_threads(settings.resources)
@@ -283,10 +282,13 @@ class Trainer(Trainable):
         at_start = self._evaluation_at_start()
         timers: dict[str, float] = {}
         self.timers = timers
-        length = IterationLength(self.settings.iteration)
+        least, began = self.settings.iteration, time.monotonic()
         self.progress.begin_iteration()
         learner = self.training_step()
-        while not length.reached(self.progress.timesteps_this_iteration):
+        while (
+            self.progress.timesteps_this_iteration < least.timesteps_per_iteration
+            or time.monotonic() - began < least.min_iter_time_s
+        ):
             learner = self.training_step()
         result: dict[str, Any] = {
             **self.collect_metrics(),
@@ -306,6 +308,7 @@ class Trainer(Trainable):
 
     def save_checkpoint(self, checkpoint_dir: str) -> dict[str, Any]:
         """Everything that decides the future, as plain data; nothing is flushed by it."""
+        settled = {key: self.config[key] for key in self.before_auto}
         return {
             "policy": self.policy.get_state(),
             "filters": filters_.get_state(self.filters),
@@ -316,7 +319,7 @@ class Trainer(Trainable):
             "workers": self.workers.get_state(),
             "recent_observations": self.recent.copy(),
             "collected": agreement.described(self.settings),
-            **({"settled": self._settled()} if self.before_auto else {}),
+            **({"settled": settled} if settled else {}),
             **({"inexact": self.inexact} if self.inexact else {}),
             **self.reporter.get_state(),
             **{name: part.get_state() for name, part in self.parts.items()},
@@ -599,10 +602,6 @@ class Trainer(Trainable):
         if values:
             self.settings = override(self.settings, values, "config")
         self.config = SettingsView(flatten(self.settings))
-
-    def _settled(self) -> dict[str, Any]:
-        """Setting that may be ``auto`` → its value, as a checkpoint keeps it."""
-        return {key: self.config[key] for key in self.before_auto}
 
     def _date_actor(self) -> None:
         """Let the trainer's own actor explore as after the steps sampled so far."""

@@ -19,7 +19,7 @@ from trainables.envs.spaces.actions import ActionLayout, layout_of
 from trainables.envs.spaces.leaves import leaf_values, named_leaves
 from trainables.envs.spaces.observations import FlatteningPreprocessor, NoPreprocessor
 from trainables.errors import ConfigError, EnvError
-from trainables.policies.distributions import ActionDistribution
+from trainables.policies.exploration import StochasticSampling
 from trainables.rollout.batch import Fragment, TrainBatch
 
 HERE = "tests.support.spaces"
@@ -183,7 +183,7 @@ def test_actions_are_drawn_as_often_as_their_probabilities_say() -> None:
     head = np.array([[0.0, 1.0, -1.0, 0.5, -0.5, 2.0, -3.0]], dtype=np.float32)
     log_std = np.array([0.0, -1.0], dtype=np.float32)
     count = 40_000
-    rows, logp = ActionDistribution(layout).draw(
+    rows, logp = StochasticSampling(layout).draw(
         np.repeat(head, count, axis=0), log_std, np.random.default_rng(0)
     )
     for column, logits in ((0, head[0, :3]), (2, head[0, 3:5])):

@@ -182,7 +182,7 @@ class Inquiry:
             return look(self._config)
         seen = self._seen()
         if seen is None:  # it may be made in this process
-            self._child.kill()
+            self._child.process.kill()
             self._child = None
             return look(self._config)
         _looks[_here(self._config)[0], "look"] = seen, self._held
@@ -193,8 +193,7 @@ class Inquiry:
         if self._found is None:
             self._found = self._asked()
             self._page.write(self._found)
-            seconds = time.perf_counter() - self._began_at
-            _tell_if_slow(self._config, self._found.level, seconds)
+            self._warn_if_slow(self._found.level)
         if self._key not in _measured:
             _measured[self._key] = self._found, self._held
         return self._found
@@ -208,17 +207,24 @@ class Inquiry:
     def close(self) -> None:
         """End the child, if it still runs."""
         if self._child is not None:
-            self._child.kill()
+            self._child.process.kill()
         self._page.close()
+
+    def _warn_if_slow(self, level: Level) -> None:
+        seconds = time.perf_counter() - self._began_at
+        one = f"env_level: {level} measures only that, " if level in EXACT else ""
+        if seconds >= SLOW_S:
+            logger.warning(
+                "%s is slow: it took %.0f s to measure that it comes back at level %s, which every "
+                "sweep does once; %senv_level: C nothing",
+                *(self._config.env, seconds, level, one),
+            )
 
     def _started(self) -> "_Child | None":
         packed = _packed(self._config, self._restarts)
-        if packed is None:
-            return None
-        try:
-            return _Child(self._config, packed)
-        except (AssertionError, OSError):  # a daemon of multiprocessing may start none
-            return None
+        with contextlib.suppress(AssertionError, OSError):  # a daemon may start no process
+            return None if packed is None else _Child(self._config, packed)
+        return None
 
     @contextlib.contextmanager
     def _letting_go(self) -> Iterator[None]:
@@ -234,16 +240,14 @@ class Inquiry:
 
     def _seen(self) -> Look | None:
         try:
-            with self._letting_go():
-                return self._twice(_Child.seen)
+            return self._answer(_Child.seen)
         except _Died as error:
             allowed = "an environment that can be made"
             raise ConfigError("env", self._config.env, allowed, str(error)) from error
 
     def _asked(self) -> Measured:
         try:
-            with self._letting_go():
-                found = self._twice(_Child.measured)
+            found = self._answer(_Child.measured)
         except _Died as error:
             return Measured("C", (f"not A: {error}",))
         if found is None:
@@ -251,15 +255,16 @@ class Inquiry:
                 return examine(self._config, self._restarts)
         return found
 
-    def _twice(self, ask: Callable[["_Child"], T | None]) -> T | None:
-        """What a child answers, asked again in another one should its process die; None: nobody."""
+    def _answer(self, ask: Callable[["_Child"], T | None]) -> T | None:
+        """What a child answers, or another one should its process die; None: there is no child."""
         if self._child is None:
             return None
-        try:
-            return ask(self._child)
-        except _Died:
-            self._child = self._started()
-            return None if self._child is None else ask(self._child)
+        with self._letting_go():
+            try:
+                return ask(self._child)
+            except _Died:
+                self._child = self._started()
+                return None if self._child is None else ask(self._child)
 
 
 def known_by(
@@ -267,17 +272,6 @@ def known_by(
 ) -> Measured | None:
     """What is remembered of an environment; None: nothing."""
     return Measured.of_data(remembered.get(_name_of(config, restarts) or ""))
-
-
-def _tell_if_slow(config: EnvironmentConfig, level: Level, seconds: float) -> None:
-    if seconds < SLOW_S:
-        return
-    one = f"env_level: {level} measures only that, " if level in EXACT else ""
-    logger.warning(
-        "%s is slow: it took %.0f s to measure that it comes back at level %s, which every sweep "
-        "does once; %senv_level: C nothing",
-        *(config.env, seconds, level, one),
-    )
 
 
 # ---- which environment it is -----------------------------------------------------------------
@@ -316,7 +310,7 @@ def _look(config: EnvironmentConfig) -> Look:
 
 
 class _Page:
-    """A file with what was measured, or none; one process has it open and measures, others wait."""
+    """A file with what was measured, or none; one process locks it and measures, others wait."""
 
     def __init__(self, path: Path | None) -> None:
         self._descriptor = -1
@@ -352,7 +346,6 @@ class _Page:
         return Measured.of_data(found)
 
     def write(self, found: Measured | Hangs) -> None:
-        """Keep it for others."""
         if self._descriptor < 0:
             return
         data = {"hangs": found.hint} if isinstance(found, Hangs) else found.as_data()
@@ -362,7 +355,6 @@ class _Page:
         self.close()
 
     def close(self) -> None:
-        """Let others have it; a second call does nothing."""
         if self._descriptor >= 0:
             os.close(self._descriptor)
             self._descriptor = -1
@@ -403,75 +395,60 @@ def _unpacked(packed: bytes) -> tuple[EnvironmentConfig, bool]:
 
 
 class _Child:
-    """The asker's end of a child that looks at an environment, and then measures it.
-
-    Args:
-        config: the environment.
-        packed: the same for the child, with what it is made by.
-    """
+    """The parent's end of a child that looks at an environment, and then measures it."""
 
     def __init__(self, config: EnvironmentConfig, packed: bytes) -> None:
         self._config = config
         beat_s = min(BEAT_S, config.env_measure_timeout_s / 10)
         self._patience = Patience(config.env_measure_timeout_s + beat_s, "env_measure_timeout_s")
         self._look: Look | None = None
-        self._process = ChildProcess("environment measured", _Server, (packed, beat_s), Patience())
+        self.process = ChildProcess("environment measured", _Server, (packed, beat_s), Patience())
         with contextlib.suppress(WorkerError):  # one that has just died is noticed when it is heard
-            self._process.send("measure")
+            self.process.send("measure")
 
     def seen(self) -> Look | None:
-        """What the environment says of itself; None: it cannot be made there.
-
-        Raises:
-            ConfigError: a call of it hangs.
-            _Died: its process died.
-        """
+        """What the environment says of itself; None: it cannot be made there."""
         if self._look is None:
             self._hear(Look)
         return self._look
 
     def measured(self) -> Measured | None:
-        """Its level; None: it cannot be made there. Raises as `seen` does."""
+        """Its level; None: it cannot be made there."""
         found = self._hear(Measured)
         if found is not None:
-            self._process.close()
+            self.process.close()
         return found
 
-    def kill(self) -> None:
-        """End the process at once; a second call does nothing."""
-        self._process.kill()
-
     def _hear(self, until: type[Look] | type[Measured]) -> Measured | None:
-        """Its level, or None where this is not it, or it can say nothing that is understood."""
+        """Its level, or None where this is not it, or it can say nothing that is understood.
+
+        Raises:
+            ConfigError: a call of the environment hangs.
+            _Died: the process died.
+        """
         try:
             kind = "note"
             while kind == "note":
-                kind, content = self._process.hear(self._patience)
+                kind, content = self.process.hear(self._patience)
                 if isinstance(content, Look):
                     self._look = content
                 if isinstance(content, until):
                     return content if isinstance(content, Measured) else None
         except WorkerHangs as error:
-            self.kill()
+            self.process.kill()
             stack = read_stack(str(error))
             raise refusal(self._config, stack, "it was measured in a process of its own") from None
         except WorkerDied:
-            self.kill()
-            code = self._process.exitcode
-            told = f"its process died while it was measured; exit code {code}"
-            raise _Died(told) from None
+            self.process.kill()
+            code = self.process.exitcode
+            raise _Died(f"its process died while it was measured; exit code {code}") from None
         except WorkerError:  # a space of somebody's own may be readable there alone
             return None
         return None
 
 
 class _Server:
-    """What the child answers: it notes that it goes on and what it sees, then what it measured.
-
-    Args:
-        packed: what `_packed` gave.
-        beat_s: it notes at most so often that it goes on.
-    """
+    """What the child answers: it notes that it goes on and what it sees, then what it measured."""
 
     def __init__(self, packed: bytes, beat_s: float) -> None:
         self._packed = packed
@@ -486,7 +463,7 @@ class _Server:
             return examine(config, restarts)
 
     def end(self) -> None:
-        """Nothing is open."""
+        pass
 
     def _beat(self) -> None:
         now = time.monotonic()

@@ -130,10 +130,9 @@ class RankGroup(WorkerSet):
         raise self._advised(first)
 
     def _may_restart(self, attempt: int) -> bool:
+        left = self.restarts < self._recovery.max_worker_restarts
         return (
-            self._recovery.recreate_failed_workers
-            and attempt < MAX_WORKER_FAILURE_RETRIES
-            and self.restarts < self._recovery.max_worker_restarts
+            self._recovery.recreate_failed_workers and attempt < MAX_WORKER_FAILURE_RETRIES and left
         )
 
     def _ask_once(self, method: str, args: Arguments) -> dict[int, Any]:

@@ -53,7 +53,7 @@ def setup_torch_data_parallel(
         )
     os.environ["GLOO_SOCKET_IFNAME"] = "lo"
     rank, world_size = place
-    with _told(timeout_s):
+    with _exchanging(timeout_s):
         dist.init_process_group(
             backend,
             init_method=url,
@@ -78,7 +78,7 @@ def add_up(tensors: Sequence[Tensor], timeout_s: float) -> None:
         ExchangeError: another rank is gone, or came later than `timeout_s`.
     """
     flat = torch.cat([tensor.reshape(-1) for tensor in tensors])
-    with _told(timeout_s):
+    with _exchanging(timeout_s):
         dist.all_reduce(flat)
     sizes = [tensor.numel() for tensor in tensors]
     for tensor, part in zip(tensors, torch.split(flat, sizes), strict=True):
@@ -86,7 +86,7 @@ def add_up(tensors: Sequence[Tensor], timeout_s: float) -> None:
 
 
 @contextmanager
-def _told(timeout_s: float) -> Iterator[None]:
+def _exchanging(timeout_s: float) -> Iterator[None]:
     try:
         yield
     except RuntimeError as error:

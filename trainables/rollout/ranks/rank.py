@@ -71,10 +71,6 @@ class Rank(RolloutWorker):
         """Join the group of all ranks, which meets at `url`."""
         setup_torch_data_parallel(self.policy, url, (rank, world_size), backend, timeout_s)
 
-    def load_policy(self, state: Mapping[str, Any]) -> None:
-        """Adopt weights and optimiser of the trainer."""
-        self.policy.set_state(state)
-
     def sample_and_learn(
         self,
         expected_batch_size: int,
@@ -170,7 +166,7 @@ class RankServer(WorkerServer):
 
     def load_policy(self, state: Mapping[str, Any]) -> None:
         """Adopt weights and optimiser of the trainer."""
-        self.worker.load_policy(state)
+        self.worker.policy.set_state(state)
 
     def setup_torch_data_parallel(self, *group: Any) -> None:
         """Join the group of all ranks."""

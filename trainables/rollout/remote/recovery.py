@@ -207,6 +207,7 @@ def checked(sample: Any, spec: WorkerSpec) -> Sample:
         raise WorkerError(f"{where}: a {type(sample).__name__}")
     steps = sum(fragment.valid.size for fragment in sample.fragments)
     complete = spec.sampling.batch_mode == "complete_episodes"
+    fixed = (spec.sampling.rollout_fragment_length, spec.sampling.num_envs_per_worker)
     if steps < spec.steps or (steps > spec.steps and not complete):
         least = "at least " if complete else ""
         raise WorkerError(
@@ -214,13 +215,9 @@ def checked(sample: Any, spec: WorkerSpec) -> Sample:
             f"{least}{spec.steps}"
         )
     for fragment in sample.fragments:
-        expected = (len(fragment.valid), 1) if complete else _fragment_shape(spec)
+        expected = (len(fragment.valid), 1) if complete else fixed
         columns = {name: column.shape[:2] for name, column in fragment.columns.items()}
         wrong = {name: shape for name, shape in columns.items() if shape != expected}
         if wrong:
             raise WorkerError(f"{where}: shapes {wrong}, expected {expected}")
     return sample
-
-
-def _fragment_shape(spec: WorkerSpec) -> tuple[int, int]:
-    return spec.sampling.rollout_fragment_length, spec.sampling.num_envs_per_worker

@@ -139,8 +139,8 @@ class ChildWorkers(WorkerSet):
         advice = "ignore_worker_failures: true goes on without this worker"
         if not self._recovery.recreate_failed_workers:
             advice += ", recreate_failed_workers: true replaces it"
-        told = str(error)
-        advised = type(error)(f"{told}\n{advice}" if "\n" in told else f"{told}; {advice}")
+        text = str(error)
+        advised = type(error)(f"{text}\n{advice}" if "\n" in text else f"{text}; {advice}")
         advised.__cause__ = error.__cause__
         return advised
 
