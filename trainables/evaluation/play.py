@@ -19,13 +19,19 @@ import numpy as np
 from numpy.typing import NDArray
 
 from trainables.core import rng
-from trainables.envs.contract import EnvContractError
 from trainables.envs.make import EnvironmentConfig, make_env
 from trainables.envs.registry import EnvContext
 from trainables.envs.spaces.observations import require_finite
 from trainables.envs.vector.config import VectorConfig
 from trainables.envs.vector.remote_slot import RemoteEnvSlot
-from trainables.envs.vector.restarts import MAX_FAILURES_IN_A_ROW, AnySlot, close, told
+from trainables.envs.vector.restarts import (
+    MAX_FAILURES_IN_A_ROW,
+    SETTING,
+    AnySlot,
+    close,
+    require_restartable,
+    told,
+)
 from trainables.envs.vector.slot import EnvSlot
 from trainables.errors import CallbackError, EnvError
 from trainables.policies.inference import InferencePolicy
@@ -107,10 +113,7 @@ def play_watched(
         over = False
         while not over:
             look(one.slot, one.length)
-            rows = np.asarray(one.observation)[None]
-            actions, memory = inference.act_each(rows, one.memory[None], [one.stream])
-            one.memory = memory[0]
-            one.slot.send_step(actions[0])
+            _act(inference, [one])
             over = one.step()
         look(one.slot, one.length)
 
@@ -255,13 +258,9 @@ class _Running:
     def _judged(self, method: str, error: Exception) -> Exception:
         """The error, counted and told; raised in other words if the episode may not go on."""
         name = self._name
-        if isinstance(error, EnvContractError):
-            raise EnvError(f"{name}: {error}") from error.__cause__
-        if not self._plan.envs.restart_failed_sub_environments:
-            raise EnvError(
-                f"{name}: {method}() {told(error)}, at step {self.length}; "
-                "restart_failed_sub_environments: true plays such an episode anew"
-            ) from error
+        allowed = self._plan.envs.restart_failed_sub_environments
+        advice = f"{self.length}; {SETTING} plays such an episode anew"
+        require_restartable(allowed, name, method, error, advice)
         self.faults += 1
         if self.faults > MAX_FAILURES_IN_A_ROW:
             raise EnvError(
@@ -290,13 +289,7 @@ def _play(
     running = [_Running(slot, index, inference, rules) for slot, index in pairs]
     finished: dict[int, Played] = {}
     while running:
-        observations = np.stack([np.asarray(one.observation) for one in running])
-        memory = np.stack([one.memory for one in running])
-        streams = [one.stream for one in running]
-        actions, memory = inference.act_each(observations, memory, streams)
-        for i, (one, action) in enumerate(zip(running, actions, strict=True)):
-            one.memory = memory[i]
-            one.slot.send_step(action)
+        _act(inference, running)
         following: list[_Running] = []
         for one in running:
             if not one.step():
@@ -307,3 +300,14 @@ def _play(
                 following.append(_Running(one.slot, index, inference, rules))
         running = following
     return finished
+
+
+def _act(inference: InferencePolicy, running: Sequence[_Running]) -> None:
+    """Choose and send the next action of each episode, in one batched decision."""
+    observations = np.stack([np.asarray(one.observation) for one in running])
+    memory = np.stack([one.memory for one in running])
+    streams = [one.stream for one in running]
+    actions, memory = inference.act_each(observations, memory, streams)
+    for i, (one, action) in enumerate(zip(running, actions, strict=True)):
+        one.memory = memory[i]
+        one.slot.send_step(action)
