@@ -10,7 +10,7 @@ nothing of it counts. M numbers of memory.
 
 import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, NamedTuple
@@ -37,7 +37,7 @@ from trainables.errors import CallbackError, EnvError
 from trainables.policies.inference import InferencePolicy
 from trainables.rollout.callbacks import Calls
 from trainables.rollout.episode import EvaluationWatch, EvaluationWorker, OneLane
-from trainables.rollout.metrics import RolloutMetrics
+from trainables.rollout.metrics import RolloutMetrics, with_written
 
 logger = logging.getLogger(__name__)
 
@@ -124,14 +124,11 @@ def _made(plan: Plan, count: int, seed: int) -> Iterator[list[AnySlot]]:
     streams = rng.capture_global()
     rng.seed_global(seed, "global")
     slots: list[AnySlot] = []
-    try:
+    with ExitStack() as after:
+        after.callback(rng.restore_global, streams)
+        after.callback(_let_go, slots)
         _fill(slots, plan, count, seed)
         yield slots
-    finally:
-        try:
-            _let_go(slots)
-        finally:
-            rng.restore_global(streams)
 
 
 def _fill(slots: list[AnySlot], plan: Plan, count: int, seed: int) -> None:
@@ -208,13 +205,8 @@ class _Running:
     @property
     def played(self) -> Played:
         """The episode, which is over."""
-        metrics = RolloutMetrics(self.reward, self.length)
-        if self._watch:
-            wrote = self._watch.episode
-            metrics = metrics._replace(
-                custom_metrics=wrote.custom_metrics, hist_data=wrote.hist_data
-            )
-        return Played(metrics, self.faults)
+        written = self._watch.episode if self._watch else None
+        return Played(with_written(RolloutMetrics(self.reward, self.length), written), self.faults)
 
     @property
     def _name(self) -> str:

@@ -216,14 +216,11 @@ def checked(sample: Any, spec: WorkerSpec) -> Sample:
             f"{where}: {len(sample.fragments)} fragments with {steps} steps, expected "
             f"{least}{spec.steps}"
         )
+    fixed = spec.sampling.rollout_fragment_length, spec.sampling.num_envs_per_worker
     for fragment in sample.fragments:
-        expected = (len(fragment.valid), 1) if complete else _fragment_shape(spec)
+        expected = (len(fragment.valid), 1) if complete else fixed
         columns = {name: column.shape[:2] for name, column in fragment.columns.items()}
         wrong = {name: shape for name, shape in columns.items() if shape != expected}
         if wrong:
             raise WorkerError(f"{where}: shapes {wrong}, expected {expected}")
     return sample
-
-
-def _fragment_shape(spec: WorkerSpec) -> tuple[int, int]:
-    return spec.sampling.rollout_fragment_length, spec.sampling.num_envs_per_worker
