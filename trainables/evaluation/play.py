@@ -10,7 +10,7 @@ nothing of it counts. M numbers of memory.
 
 import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, NamedTuple
@@ -19,19 +19,25 @@ import numpy as np
 from numpy.typing import NDArray
 
 from trainables.core import rng
-from trainables.envs.contract import EnvContractError
 from trainables.envs.make import EnvironmentConfig, make_env
 from trainables.envs.registry import EnvContext
 from trainables.envs.spaces.observations import require_finite
 from trainables.envs.vector.config import VectorConfig
 from trainables.envs.vector.remote_slot import RemoteEnvSlot
-from trainables.envs.vector.restarts import MAX_FAILURES_IN_A_ROW, AnySlot, close, told
+from trainables.envs.vector.restarts import (
+    MAX_FAILURES_IN_A_ROW,
+    SETTING,
+    AnySlot,
+    close,
+    require_restartable,
+    told,
+)
 from trainables.envs.vector.slot import EnvSlot
 from trainables.errors import CallbackError, EnvError
 from trainables.policies.inference import InferencePolicy
 from trainables.rollout.callbacks import Calls
 from trainables.rollout.episode import EvaluationWatch, EvaluationWorker, OneLane
-from trainables.rollout.metrics import RolloutMetrics
+from trainables.rollout.metrics import RolloutMetrics, with_written
 
 logger = logging.getLogger(__name__)
 
@@ -107,10 +113,7 @@ def play_watched(
         over = False
         while not over:
             look(one.slot, one.length)
-            rows = np.asarray(one.observation)[None]
-            actions, memory = inference.act_each(rows, one.memory[None], [one.stream])
-            one.memory = memory[0]
-            one.slot.send_step(actions[0])
+            _act(inference, [one])
             over = one.step()
         look(one.slot, one.length)
 
@@ -121,14 +124,11 @@ def _made(plan: Plan, count: int, seed: int) -> Iterator[list[AnySlot]]:
     streams = rng.capture_global()
     rng.seed_global(seed, "global")
     slots: list[AnySlot] = []
-    try:
+    with ExitStack() as after:
+        after.callback(rng.restore_global, streams)
+        after.callback(_let_go, slots)
         _fill(slots, plan, count, seed)
         yield slots
-    finally:
-        try:
-            _let_go(slots)
-        finally:
-            rng.restore_global(streams)
 
 
 def _fill(slots: list[AnySlot], plan: Plan, count: int, seed: int) -> None:
@@ -205,13 +205,8 @@ class _Running:
     @property
     def played(self) -> Played:
         """The episode, which is over."""
-        metrics = RolloutMetrics(self.reward, self.length)
-        if self._watch:
-            wrote = self._watch.episode
-            metrics = metrics._replace(
-                custom_metrics=wrote.custom_metrics, hist_data=wrote.hist_data
-            )
-        return Played(metrics, self.faults)
+        written = self._watch.episode if self._watch else None
+        return Played(with_written(RolloutMetrics(self.reward, self.length), written), self.faults)
 
     @property
     def _name(self) -> str:
@@ -255,13 +250,9 @@ class _Running:
     def _judged(self, method: str, error: Exception) -> Exception:
         """The error, counted and told; raised in other words if the episode may not go on."""
         name = self._name
-        if isinstance(error, EnvContractError):
-            raise EnvError(f"{name}: {error}") from error.__cause__
-        if not self._plan.envs.restart_failed_sub_environments:
-            raise EnvError(
-                f"{name}: {method}() {told(error)}, at step {self.length}; "
-                "restart_failed_sub_environments: true plays such an episode anew"
-            ) from error
+        allowed = self._plan.envs.restart_failed_sub_environments
+        advice = f"{self.length}; {SETTING} plays such an episode anew"
+        require_restartable(allowed, name, method, error, advice)
         self.faults += 1
         if self.faults > MAX_FAILURES_IN_A_ROW:
             raise EnvError(
@@ -290,13 +281,7 @@ def _play(
     running = [_Running(slot, index, inference, rules) for slot, index in pairs]
     finished: dict[int, Played] = {}
     while running:
-        observations = np.stack([np.asarray(one.observation) for one in running])
-        memory = np.stack([one.memory for one in running])
-        streams = [one.stream for one in running]
-        actions, memory = inference.act_each(observations, memory, streams)
-        for i, (one, action) in enumerate(zip(running, actions, strict=True)):
-            one.memory = memory[i]
-            one.slot.send_step(action)
+        _act(inference, running)
         following: list[_Running] = []
         for one in running:
             if not one.step():
@@ -307,3 +292,14 @@ def _play(
                 following.append(_Running(one.slot, index, inference, rules))
         running = following
     return finished
+
+
+def _act(inference: InferencePolicy, running: Sequence[_Running]) -> None:
+    """Choose and send the next action of each episode, in one batched decision."""
+    observations = np.stack([np.asarray(one.observation) for one in running])
+    memory = np.stack([one.memory for one in running])
+    streams = [one.stream for one in running]
+    actions, memory = inference.act_each(observations, memory, streams)
+    for i, (one, action) in enumerate(zip(running, actions, strict=True)):
+        one.memory = memory[i]
+        one.slot.send_step(action)

@@ -80,7 +80,7 @@ class EpisodesInFlight:
         if not faulty and not written:
             return done
         return [
-            _with_told(one, env_index in faulty, written.get(env_index) if written else None)
+            with_written(one, written.get(env_index) if written else None, env_index in faulty)
             for one, env_index in zip(done, which.tolist(), strict=True)
         ]
 
@@ -100,10 +100,13 @@ class EpisodesInFlight:
             array[:] = state[name]
 
 
-def _with_told(done: RolloutMetrics, faulty: bool, told: Written | None) -> RolloutMetrics:
-    if told is None:
+def with_written(
+    done: RolloutMetrics, written: Written | None, faulty: bool = False
+) -> RolloutMetrics:
+    """An episode that is over, with what callbacks wrote into it; None: there are none."""
+    if written is None:
         return done._replace(faulty=faulty)
-    custom, hist = told.custom_metrics, told.hist_data
+    custom, hist = written.custom_metrics, written.hist_data
     return done._replace(faulty=faulty, custom_metrics=custom, hist_data=hist)
 
 

@@ -5,6 +5,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from gymnasium.vector import SyncVectorEnv
 
 from tests.support.trainers import PLAIN, differences, final_state, make, run
 from trainables.algorithms.ppo import PPO
@@ -400,3 +401,20 @@ def test_a_vector_without_single_form_is_trained_and_evaluated(mode: str) -> Non
     result = run(trainer, 2)[1]
     assert result["evaluation"]["episodes"] == 3
     assert 1 < result["evaluation"]["episode_len_mean"] <= 25
+
+
+@pytest.mark.parametrize("when", ["first", "next"])
+def test_a_native_vector_whose_reset_gives_one_thing_is_named_whenever_it_is_asked(
+    when: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    envs = vector_env_of(f"{VECTORS}:counting_disabled", native_vector_env=True)
+    if when == "next":
+        envs.reset([1])
+    monkeypatch.setattr(SyncVectorEnv, "reset", lambda self, **_: 7)
+    with pytest.raises(EnvError, match=r"worker 1, native.*reset\(\) returned 7; expected"):
+        play_on(envs, 9) if when == "next" else envs.reset([1])
+
+
+def play_on(envs: VectorEnv, steps: int) -> None:
+    for _ in range(steps):
+        envs.step(np.zeros(envs.count, dtype=np.int64))

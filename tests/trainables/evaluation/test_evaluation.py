@@ -529,6 +529,10 @@ def of_plan(**override: Any) -> Any:
     return evaluation_plan(trainer.settings)
 
 
+def read_explore() -> None:
+    assert [of_plan(**one).explore for one in ({}, {"explore": True})] == [False, True]
+
+
 def read_env() -> None:
     assert lengths(COUNTED, env=f"{__name__}:Longer") == [9, 9]
 

@@ -13,7 +13,7 @@ from trainables.algorithms.ppo import PPO
 from trainables.core.child import ChildProcess
 from trainables.errors import EnvError, WorkerError
 from trainables.rollout.batch import Sample
-from trainables.rollout.remote.recovery import checked
+from trainables.rollout.remote.recovery import RecoveryConfig, checked
 from trainables.rollout.remote.worker_set import ChildWorkers
 
 TWO: dict[str, Any] = {"num_workers": 2, "train_batch_size": None, "evaluation_interval": None}
@@ -258,3 +258,15 @@ def test_T25_a_sample_of_the_wrong_shape_is_garbage() -> None:
     ):
         checked(short, worker.spec)
     trainer.stop()
+
+
+@pytest.mark.parametrize(
+    ("in_a_row", "restarts", "allowed"),
+    [(0, 0, True), (2, 4, True), (3, 3, False), (0, 5, False)],
+)
+def test_T10_replacements_are_three_in_a_row_and_as_many_in_all_as_set(
+    in_a_row: int, restarts: int, allowed: bool
+) -> None:
+    config = RecoveryConfig(recreate_failed_workers=True, max_worker_restarts=5)
+    assert config.allows(in_a_row, restarts) is allowed
+    assert not RecoveryConfig(max_worker_restarts=5).allows(in_a_row, restarts)

@@ -81,10 +81,7 @@ class NativeVectorEnv:
     def reset(self, seeds: Sequence[int] | None) -> Array:
         """Start all episodes from the one seed; returns observations (N, *O)."""
         self._ends.lengths[:] = 0
-        given = self._told("reset", seed=None if seeds is None else seeds[0])
-        if not isinstance(given, tuple) or len(given) != 2:
-            raise self._breach("reset", given, "(observations, infos)")
-        return np.asarray(given[0])
+        return self._reset(seed=None if seeds is None else seeds[0])
 
     def restart(self, sub_env: int, seed: int) -> Array:
         """Start all episodes; returns observations (N, *O)."""
@@ -93,9 +90,7 @@ class NativeVectorEnv:
     def step(self, actions: Array) -> Step:
         """One step of every environment."""
         self._ends.count()
-        given = self._told("step", actions)
-        if not isinstance(given, tuple) or len(given) != 5:
-            raise self._breach("step", given, "five: observations … infos")
+        given = self._called("step", 5, "five: observations … infos", actions)
         return self._ends.settle(self._taken(given))
 
     def seed_spaces(self, seeds: Sequence[int]) -> None:
@@ -131,9 +126,15 @@ class NativeVectorEnv:
         """What the environment's step means."""
         raise NotImplementedError
 
-    def _told(self, method: str, *args: Any, **kwargs: Any) -> Any:
+    def _reset(self, **how: Any) -> Array:
+        return np.asarray(self._called("reset", 2, "(observations, infos)", **how)[0])
+
+    def _called(
+        self, method: str, parts: int, expected: str, *args: Any, **kwargs: Any
+    ) -> tuple[Any, ...]:
+        """What the method returned, which is so many parts."""
         try:
-            return getattr(self._vector, method)(*args, **kwargs)
+            given = getattr(self._vector, method)(*args, **kwargs)
         except Exception as error:
             raise EnvError(
                 f"worker {self._place.worker}, native vector environment: {method}() raised "
@@ -141,12 +142,12 @@ class NativeVectorEnv:
                 "restarted in part: with native_vector_env: false, "
                 "restart_failed_sub_environments: true makes a failed environment anew"
             ) from error
-
-    def _breach(self, method: str, given: Any, expected: str) -> EnvError:
-        return EnvError(
-            f"worker {self._place.worker}, native vector environment: {method}() returned "
-            f"{given!r:.80}; expected {expected}"
-        )
+        if not isinstance(given, tuple) or len(given) != parts:
+            raise EnvError(
+                f"worker {self._place.worker}, native vector environment: {method}() returned "
+                f"{given!r:.80}; expected {expected}"
+            )
+        return given
 
 
 class SameStepVectorEnv(NativeVectorEnv):
@@ -197,9 +198,8 @@ class NextStepVectorEnv(NativeVectorEnv):
         observations, rewards, terminated, truncated, infos = given
         self._ends.lengths[self._restarting] = 0  # this step was none of an episode
         self._restarting = terminated | truncated
-        told = _per_env(infos, self.count)
-        step = Step(observations, rewards, terminated, truncated, observations, told)
-        return step._replace(restarting=self._restarting)
+        step = (observations, rewards, terminated, truncated, observations)
+        return Step(*step, _per_env(infos, self.count), restarting=self._restarting)
 
 
 class DisabledVectorEnv(NativeVectorEnv):
@@ -211,49 +211,41 @@ class DisabledVectorEnv(NativeVectorEnv):
         if cut is not None:
             truncated = truncated | (cut & ~terminated)
         ended = terminated | truncated
-        final_observations = observations
-        told = _per_env(infos, self.count)
-        if ended.any():
-            final_observations = np.array(observations)
-            if self.before_restart is not None:
-                self.before_restart(
-                    Step(
-                        final_observations, rewards, terminated, truncated, final_observations, told
-                    )
-                )
-            fresh = np.asarray(self._told("reset", options={"reset_mask": ended})[0])
-            mask = ended.reshape(-1, *[1] * (fresh.ndim - 1))
-            observations = np.where(mask, fresh, final_observations)
-        return Step(observations, rewards, terminated, truncated, final_observations, told)
+        flags = (terminated, truncated)
+        step = Step(observations, rewards, *flags, observations, _per_env(infos, self.count))
+        if not np.count_nonzero(ended):
+            return step
+        final = np.array(observations)
+        if self.before_restart is not None:
+            self.before_restart(step._replace(observations=final, final_observations=final))
+        return step._replace(
+            observations=self._begun(ended, observations, final), final_observations=final
+        )
+
+    def _begun(self, ended: Flags, observations: Array, final: Array) -> Array:
+        """Begin the next episode of those that ended; the observations (N, *O) after it.
+
+        `final` holds the observations too, and nobody writes into it.
+        """
+        fresh = self._reset(options={"reset_mask": ended})
+        return np.where(ended.reshape(-1, *[1] * (fresh.ndim - 1)), fresh, final)
 
 
-class CartPoleNative(NativeVectorEnv):
+class CartPoleNative(DisabledVectorEnv):
     """gymnasium's own vector CartPole.
 
     It would start an ended environment anew only in the following step. Here the fresh start is
     written into its state at once, drawn from its own stream as it would have drawn it.
     """
 
-    def _taken(self, given: tuple[Any, ...]) -> Step:
-        vector = self._vector
-        observations, rewards, terminated, truncated, _ = given
-        cut = self._ends.cut()
-        if cut is not None:
-            truncated = truncated | (cut & ~terminated)
-        ended = np.flatnonzero(terminated | truncated)
-        final_observations = observations
-        if len(ended):
-            final_observations = observations.copy()
-            if self.before_restart is not None:
-                self.before_restart(
-                    Step(final_observations, rewards, terminated, truncated, final_observations)
-                )
-            starts = vector.np_random.uniform(vector.low, vector.high, size=(4, len(ended)))
-            vector.state[:, ended] = starts
-            vector.steps[ended] = 0
-            vector.prev_done[ended] = False
-            observations[ended] = starts.T
-        return Step(observations, rewards, terminated, truncated, final_observations)
+    def _begun(self, ended: Flags, observations: Array, final: Array) -> Array:
+        vector, envs = self._vector, np.flatnonzero(ended)
+        starts = vector.np_random.uniform(vector.low, vector.high, size=(4, len(envs)))
+        vector.state[:, envs] = starts
+        vector.steps[envs] = 0
+        vector.prev_done[envs] = False
+        observations[envs] = starts.T
+        return observations
 
 
 KINDS: Mapping[Any, type[NativeVectorEnv]] = {

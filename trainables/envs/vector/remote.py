@@ -92,7 +92,7 @@ class RemoteVectorEnv(SeparateVectorEnv):
         return np.array(ready), self._stepped(ready, self._heard(ready), waiting)
 
     def _ready(self) -> list[int]:
-        """Environments whose environments have answered, died or run out of time."""
+        """Environments that have answered, died or run out of time."""
         until = time.monotonic() + self._wait_s
         ready = {env_index for env_index in self._asked if not self._remote[env_index].ends}
         while waiting := sorted(self._asked - ready):
@@ -100,9 +100,7 @@ class RemoteVectorEnv(SeparateVectorEnv):
             if ready or time.monotonic() < until:
                 limit = min(limit, until)
             left = None if limit == math.inf else max(0.0, limit - time.monotonic())
-            owner = {
-                end: env_index for env_index in waiting for end in self._remote[env_index].ends
-            }
+            owner = {end: i for i in waiting for end in self._remote[i].ends}
             ready |= {owner[end] for end in connection.wait(list(owner), left)}
             now = time.monotonic()
             ready |= {env_index for env_index in waiting if self._remote[env_index].deadline <= now}

@@ -23,6 +23,7 @@ MAX_FAILURES_IN_A_ROW = 8
 STEPS_THAT_COUNT = 100
 #: Seconds before the second attempt; each further one waits twice as long.
 BACK_OFF_S = 0.05
+SETTING = "restart_failed_sub_environments: true"
 
 
 class Fault(WorkerError):
@@ -82,11 +83,7 @@ class Restarts:
         self.restarts = np.zeros(count, dtype=np.int64)
         """(N,) how often each was made anew."""
         self.failures = np.zeros(count, dtype=np.int64)
-        """(N,) in a row."""
-
-    def episode_ended(self, env_index: int) -> None:
-        """One that ended as it should ends a row of failures."""
-        self.failures[env_index] = 0
+        """(N,) in a row; an episode that ended as it should ends the row."""
 
     def recovered(
         self, slot: AnySlot, env_index: int, method: str, error: Exception, length: int
@@ -104,14 +101,8 @@ class Restarts:
             EnvError: it is not set, the interface was broken, or it failed too often in a row.
         """
         name = self._place.name(env_index)
-        if isinstance(error, EnvContractError):
-            raise EnvError(f"{name}: {error}") from error.__cause__
-        if not self._allowed:
-            raise EnvError(
-                f"{name}: {method}() {told(error)}, at step {length} of "
-                "its episode; restart_failed_sub_environments: true makes such an environment "
-                "anew and goes on"
-            ) from error
+        advice = f"{length} of its episode; {SETTING} makes such an environment anew and goes on"
+        require_restartable(self._allowed, name, method, error, advice)
         if length > STEPS_THAT_COUNT:
             self.failures[env_index] = 0
         latest: Exception | None = error
@@ -138,7 +129,8 @@ class Restarts:
             self.restarts[env_index] + 1,
             exc_info=error,
         )
-        time.sleep(_back_off(int(self.failures[env_index])))
+        failures = int(self.failures[env_index])
+        time.sleep(BACK_OFF_S * 2.0 ** (failures - 2) if failures > 1 else 0.0)
         self.restarts[env_index] += 1
         close(slot, self._place.name(env_index))
         try:
@@ -165,6 +157,19 @@ class Restarts:
         self.failures[:] = state["failures"]
 
 
+def require_restartable(
+    allowed: bool, name: str, method: str, error: Exception, advice: str
+) -> None:
+    """Raise EnvError where the interface was broken, or nothing may be made anew.
+
+    `advice` says at which step it failed, and what `SETTING` would do.
+    """
+    if isinstance(error, EnvContractError):
+        raise EnvError(f"{name}: {error}") from error.__cause__
+    if not allowed:
+        raise EnvError(f"{name}: {method}() {told(error)}, at step {advice}") from error
+
+
 def close(slot: AnySlot, name: str) -> None:
     """Let go of an environment that is not needed again: what it raises then is only logged."""
     try:
@@ -176,7 +181,3 @@ def close(slot: AnySlot, name: str) -> None:
 def told(error: BaseException) -> str:
     """An exception in words that say what the environment did."""
     return str(error) if isinstance(error, Fault) else f"raised {type(error).__name__}: {error}"
-
-
-def _back_off(failures: int) -> float:
-    return 0.0 if failures < 2 else BACK_OFF_S * 2.0 ** (failures - 2)

@@ -104,15 +104,9 @@ class SeparateVectorEnv:
             if terminal or short or (cut is not None and cut[env_index]):
                 terminated[env_index], truncated[env_index] = terminal, short or not terminal
                 final_observations[env_index] = self._rows.copied(env_index)
-        flags = (terminated, truncated)
+        flags, rows = (terminated, truncated), self._rows.together()
         step = Step(
-            self._rows.together(),
-            rewards,
-            *flags,
-            final_observations,
-            infos,
-            faults=faults,
-            waiting=waiting,
+            rows, rewards, *flags, final_observations, infos, faults=faults, waiting=waiting
         )
         if final_observations or faults:
             step = self._begin_next(step, final_observations, faults)
@@ -140,10 +134,7 @@ class SeparateVectorEnv:
 
     def get_counters(self) -> dict[str, Any]:
         """Entries ``ends``, ``restarts`` and ``failures`` (N,)."""
-        return {
-            "ends": self._ends.get_state(),
-            **self._restarts.get_state(),
-        }
+        return {"ends": self._ends.get_state(), **self._restarts.get_state()}
 
     def set_counters(self, counters: Mapping[str, Any]) -> None:
         """Take back what `get_counters` gave."""
@@ -168,28 +159,19 @@ class SeparateVectorEnv:
         for env_index, error in list(faults.items()):
             self._rows.put(env_index, self._recovered(env_index, "step", error))
         for env_index in final_observations:
-            self._rows.put(env_index, self._following(env_index))
-        for env_index in faults:
-            step.rewards[env_index], step.terminated[env_index], step.truncated[env_index] = (
-                0.0,
-                False,
-                False,
-            )
+            self._rows.put(env_index, self._begin(env_index, None, follows=True))
+        for column in (step.rewards, step.terminated, step.truncated) if faults else ():
+            column[list(faults)] = 0
         return step._replace(observations=self._rows.together())
 
-    def _begin(self, env_index: int, seed: int | None) -> Any:
+    def _begin(self, env_index: int, seed: int | None, follows: bool = False) -> Any:
+        """The first observation of an episode; it may follow one that ended and is kept."""
         try:
-            return self._slots[env_index].reset(seed)
+            observation = self._slots[env_index].reset(seed)
         except Exception as error:  # noqa: BLE001 an environment may raise anything
             return self._recovered(env_index, "reset", error)
-
-    def _following(self, env_index: int) -> Any:
-        """The first observation of the next episode, after one that ended and is kept."""
-        try:
-            observation = self._slots[env_index].reset(None)
-        except Exception as error:  # noqa: BLE001 likewise
-            return self._recovered(env_index, "reset", error)
-        self._restarts.episode_ended(env_index)
+        if follows:
+            self._restarts.failures[env_index] = 0
         return observation
 
     def _recovered(self, env_index: int, method: str, error: Exception) -> Any:

@@ -108,7 +108,7 @@ class RankGroup(WorkerSet):
             except TrainableError as error:
                 self._kill()
                 first = first or error
-                if not self._may_restart(attempt):
+                if not self._recovery.allows(attempt, self.restarts):
                     break
                 self.restarts += 1
                 logger.warning(
@@ -128,12 +128,6 @@ class RankGroup(WorkerSet):
                 return answers
         assert first is not None  # noqa: S101 for mypy
         raise self._advised(first)
-
-    def _may_restart(self, attempt: int) -> bool:
-        left = self.restarts < self._recovery.max_worker_restarts
-        return (
-            self._recovery.recreate_failed_workers and attempt < MAX_WORKER_FAILURE_RETRIES and left
-        )
 
     def _ask_once(self, method: str, args: Arguments) -> dict[int, Any]:
         if not self._children:

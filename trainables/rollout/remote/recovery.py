@@ -51,6 +51,11 @@ class RecoveryConfig(Section):
         description="Seconds after which a child that has not answered counts as hung; null: none.",
     )
 
+    def allows(self, in_a_row: int, restarts: int) -> bool:
+        """Whether one more replacement may follow so many in a row, `restarts` in all."""
+        few = in_a_row < MAX_WORKER_FAILURE_RETRIES and restarts < self.max_worker_restarts
+        return self.recreate_failed_workers and few
+
 
 class SupervisedWorker:
     """The child with one index; a replacement takes its place without the caller's doing.
@@ -130,10 +135,8 @@ class SupervisedWorker:
         self._process.kill()
 
     def _answer_of_replacement(self, first: TrainableError) -> Any:
-        error = first
-        for _ in range(MAX_WORKER_FAILURE_RETRIES):
-            if self.restarts >= self.config.max_worker_restarts:
-                break
+        error, before = first, self.restarts
+        while self.config.allows(self.restarts - before, self.restarts):
             self.restarts += 1
             logger.warning(
                 "rollout worker %d (pid %d) failed and is replaced, %d of at most %d times",
@@ -214,6 +217,7 @@ def checked(sample: Any, spec: WorkerSpec) -> Sample:
             f"{where}: {len(sample.fragments)} fragments with {steps} steps, expected "
             f"{least}{spec.steps}"
         )
+    fixed = spec.sampling.rollout_fragment_length, spec.sampling.num_envs_per_worker
     for fragment in sample.fragments:
         expected = (len(fragment.valid), 1) if complete else fixed
         columns = {name: column.shape[:2] for name, column in fragment.columns.items()}

@@ -108,10 +108,7 @@ class ChildWorkers(WorkerSet):
         for child in [c for c in self._children if c.spec.index in failed]:
             logger.warning(
                 "rollout worker %d (pid %d) failed; training goes on without it, %d of %d are left",
-                child.spec.index,
-                child.pid,
-                len(self._children) - 1,
-                len(self._specs),
+                *(child.spec.index, child.pid, len(self._children) - 1, len(self._specs)),
                 exc_info=failed[child.spec.index],
             )
             self._leave_out(child)

@@ -78,7 +78,7 @@ class AsyncSampler:
         with self._changed:
             if self._thread is None:
                 self._start()
-            came = self._changed.wait_for(self._has_result_or_ended, self._timeout_s)
+            came = self._changed.wait_for(lambda: self._results or not self.alive, self._timeout_s)
             if not came:
                 raise WorkerError(
                     f"{self._sampler.name}: the sampling thread gave nothing within "
@@ -105,7 +105,9 @@ class AsyncSampler:
             self._pauses += 1
         try:
             with self._changed:
-                if not self._changed.wait_for(self._rests_or_ended, self._timeout_s):
+                if not self._changed.wait_for(
+                    lambda: self._rests or not self.alive, self._timeout_s
+                ):
                     raise WorkerError(
                         f"{self._sampler.name}: the sampling thread did not come to the end of a "
                         f"step within {self._timeout_s} s"
@@ -147,8 +149,7 @@ class AsyncSampler:
         if self._thread.is_alive():
             logger.warning(
                 "%s: the sampling thread is still in a step of the environment after %s s",
-                self._sampler.name,
-                STOP_TIMEOUT_S,
+                *(self._sampler.name, STOP_TIMEOUT_S),
             )
 
     def _dead(self) -> WorkerError:
@@ -217,12 +218,6 @@ class AsyncSampler:
 
     def _may_go_on(self, ready: Callable[[], bool]) -> bool:
         return self._shutdown or (not self._pauses and (self._abandons or ready()))
-
-    def _has_result_or_ended(self) -> bool:
-        return bool(self._results) or not self.alive
-
-    def _rests_or_ended(self) -> bool:
-        return self._rests or not self.alive
 
 
 # -------------------------------------------------------------------------------------------------

@@ -125,16 +125,9 @@ class EpisodeSampler(Sampler):
             filtered = self._filter(self.observations, update=False)
             for name, judged in self.actor.judge(filtered, self.memory).items():
                 self._rows.declared[f"final_{name}"][t, goes_on] = judged[goes_on]
-        pieces = [
-            _Piece(
-                env_index,
-                int(self._begun[env_index]),
-                t + 1,
-                bool(goes_on[env_index]),
-                written.get(env_index),
-            )
-            for env_index in np.flatnonzero(over).tolist()
-        ]
+        envs = np.flatnonzero(over)
+        ends = zip(envs.tolist(), self._begun[envs].tolist(), goes_on[envs].tolist(), strict=True)
+        pieces = [_Piece(env, begun, t + 1, on, written.get(env)) for env, begun, on in ends]
         self._begun[over] = t + 1
         return pieces
 
@@ -177,10 +170,7 @@ class EpisodeSampler(Sampler):
             "batch_mode: complete_episodes nothing is learnt before an episode ends: does the "
             "environment ever end one? A time limit or horizon does, and so does "
             "batch_mode: truncate_episodes cut them",
-            self.name,
-            lengths.sum(),
-            len(lengths),
-            lengths.max(),
+            *(self.name, lengths.sum(), len(lengths), lengths.max()),
         )
 
 

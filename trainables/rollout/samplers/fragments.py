@@ -82,7 +82,9 @@ class Sampler:
         self.recent: deque[Array] = deque(maxlen=-(-RECENT_ROWS // config.num_envs_per_worker))
         self._filter = filters["observation"]
         self._filters = type(self._filter) is not NoFilter  # one of one's own may derive from it
-        self._scaler = _make_scaler(filters, config.num_envs_per_worker, gamma)
+        self._scaler: RewardScaler | None = None
+        if isinstance(stat := filters.get("reward"), MeanStdFilter):
+            self._scaler = RewardScaler(config.num_envs_per_worker, gamma, stat)
         self._alters_rewards = bool(self._scaler or config.clip_rewards)
         self._sent = ActionAdapter(spaces_.action, config.clip_actions)
         self._as_rows = Rows(spaces_.observation, name)
@@ -182,13 +184,12 @@ class Sampler:
 
     def get_state(self) -> dict[str, Any]:
         """``observations``, ``memory``, ``ghosts``, ``episodes``, ``discounted_returns``."""
-        returns = self._scaler.returns.copy() if self._scaler else None
         return {
             "observations": self.observations.copy(),
             "memory": self.memory.copy(),
             "ghosts": None if self._autoreset_rows is None else self._autoreset_rows.copy(),
             "episodes": self.episodes.get_state(),
-            "discounted_returns": returns,
+            "discounted_returns": self._scaler.returns.copy() if self._scaler else None,
         }
 
     def set_state(self, state: Mapping[str, Any]) -> None:
@@ -433,8 +434,3 @@ def _row_of(row: int | Array, env_index: int) -> int:
 
 def _any_or_none(flags: Any) -> NDArray[np.bool_] | None:
     return np.array(flags, dtype=np.bool_) if flags is not None and np.any(flags) else None
-
-
-def _make_scaler(filters: Mapping[str, Filter], num_envs: int, gamma: float) -> RewardScaler | None:
-    stat = filters.get("reward")
-    return RewardScaler(num_envs, gamma, stat) if isinstance(stat, MeanStdFilter) else None
