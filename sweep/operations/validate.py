@@ -14,8 +14,8 @@ from sweep.driver.prepare import Prepared
 from sweep.errors import BadSpace
 from sweep.operations.smoke_test import SmokeTest, smoke_test
 from sweep.space import Settings, Space
+from sweep.space.domains import choice_key
 from sweep.space.enumeration import Points
-from sweep.space.values import choice_key
 from sweep.views import formatting
 from trainables.core import rng
 from trainables.core.results import VOLATILE_KEYS

@@ -4,23 +4,20 @@
     found = space.resolve(lambda name, domain: sample(domain, generator))
     config = space.nest(found.settings, {"env": "CartPole-v1"})
 
-The words of the language stand in `sweep.space.syntax.reader`. A name's dots reach into nested
+The words of the language stand in `sweep.space.reader`. A name's dots reach into nested
 settings. A parameter is settled after those that it needs, in an order that the file alone decides.
 
-domains      what may be proposed, and how chance is spread over it
-normal       normal and log-normal numbers
-grids        evenly spaced numbers
-parameters   what one parameter is: proposed, fixed or derived
-conditions   when a parameter is there
-clauses      combinations that may not be
+domains      what may be proposed, how chance is spread over it, and when two values are the same
+parameters   what one parameter is: proposed, fixed or derived, and when it is there
 expressions  values derived from other parameters
+checks       whether a whole space fits together; combinations that may not be
 groups       names with a common beginning
-values       when two values are the same
-checks       whether a whole space fits together
+reader       how a parameter is written
+wandb        parameters in the words of W&B's sweeps
+aliases      what other tools call our words
 initial      settings that are given, to be tried first
 enumeration  the points of a finite space by index
 widening     whether one space contains another
-syntax       how all of it is written
 """
 
 import copy
@@ -31,14 +28,21 @@ from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
 
 from sweep.errors import At, BadSpace, Source, SweepError
-from sweep.space import checks, conditions, groups
-from sweep.space.clauses import Clause, Forbidden, read_clauses
-from sweep.space.domains import Choice, Domain, Float, Int, Ordinal, canonical, sample
-from sweep.space.normal import Normal
-from sweep.space.parameters import Derived, Fixed, Parameter
-from sweep.space.syntax import reader
-from sweep.space.syntax.grammar import ExpressionError
-from sweep.space.values import choice_key
+from sweep.space import checks, groups, reader
+from sweep.space.checks import Clause, Forbidden, read_clauses
+from sweep.space.domains import (
+    Choice,
+    Domain,
+    Float,
+    Int,
+    Normal,
+    Ordinal,
+    canonical,
+    choice_key,
+    sample,
+)
+from sweep.space.expressions import ExpressionError
+from sweep.space.parameters import Derived, Fixed, Parameter, hold
 from trainables.core import rng
 from trainables.errors import shorten
 
@@ -253,7 +257,7 @@ class Space:
         if any(needed not in values for needed in parameter.needs):
             return False
         try:
-            return conditions.hold(parameter.when, values)
+            return hold(parameter.when, values)
         except ExpressionError as error:
             text = " and ".join(condition.describe() for condition in parameter.when)
             raise self._without_value((*parameter.path, "when"), text, error, values) from error

@@ -17,8 +17,8 @@ from graphlib import TopologicalSorter
 from typing import Any
 
 from sweep.space import Settings, Space
+from sweep.space.domains import choice_key
 from sweep.space.parameters import Derived, Fixed
-from sweep.space.values import choice_key
 
 #: Combinations of values that conditions ask for, at most.
 MOST_STATES = 50_000

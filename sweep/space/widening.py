@@ -9,8 +9,8 @@ from dataclasses import replace
 from typing import Any
 
 from sweep.space import Choice, Float, Int, Normal, Ordinal, Space
+from sweep.space.domains import same
 from sweep.space.parameters import Derived, Fixed, Parameter
-from sweep.space.values import same
 from trainables.errors import nearest
 
 
