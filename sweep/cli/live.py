@@ -168,7 +168,6 @@ class Narrator:
             yield Line(Kind.NOTICE, event.trial, f"cannot be ended early: it {printable(said)}")
 
     def _without_metric(self, event: Closed) -> Iterable[Line]:
-        """Once, that no trial has the metric."""
         metric = self._history.objective.metric
         unseen = not any(metric in row.metrics for row in event.rows)
         scored = any(trial.score is not None for trial in self._history.trials)

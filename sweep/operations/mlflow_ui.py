@@ -80,7 +80,6 @@ class Page:
         return [*where, "--host", HOST, "--port", str(self._port), "--workers", "1", *_QUIET]
 
     def _experiment(self, database: sqlite3.Connection) -> int | None:
-        """The experiment's number."""
         query = "SELECT experiment_id FROM experiments WHERE name = ?"
         found = database.execute(query, (self._name,)).fetchone()
         return int(found[0]) if found else None

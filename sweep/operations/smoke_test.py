@@ -147,7 +147,7 @@ class _Word:
 
 
 class _Watch:
-    """The process that tries something out, seen from here."""
+    """The process that tries something out, seen from outside."""
 
     def __init__(self, tryout: "_Tryout", longest_s: float, clock: Callable[[], float]) -> None:
         self.name = tryout.trainable
@@ -216,7 +216,6 @@ class _Watch:
 
 
 def _serve(pipe: "connection.Connection[Any, Any]", tryout: "_Tryout", parent: int) -> None:
-    """Try it out and say what it is at."""
     ignore_terminal_signals()
     die_with_parent(parent)
     os.dup2(2, 1)  # standard output is for the answer

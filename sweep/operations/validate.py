@@ -16,7 +16,7 @@ from sweep.operations.smoke_test import SmokeTest, smoke_test
 from sweep.space import Settings, Space
 from sweep.space.domains import choice_key
 from sweep.space.enumeration import Points
-from sweep.views import formatting
+from sweep.views import formatting, overview
 from trainables.core import rng
 from trainables.core.results import VOLATILE_KEYS
 from trainables.errors import nearest, printable, shorten
@@ -87,12 +87,7 @@ def count_points(space: Space) -> int | None:
 
 
 def space_warnings(space: Space, trials: int) -> list[str]:
-    """Doubts in words, one line each.
-
-    Args:
-        space: what is searched.
-        trials: how many points of it are tried.
-    """
+    """Doubts in words, one line each; `trials` points of the space are tried."""
     number = count_points(space)
     found = []
     if number is not None and number < trials:
@@ -144,9 +139,6 @@ def _twice(points: list[Settings]) -> list[str]:
 # At most: every trial runs to its end. About: of the trials at a rung, those that successive
 # halving leaves reach the next. Durations are seconds, sizes bytes.
 
-#: The result in which environment steps are counted.
-STEPS = "timesteps_total"
-
 
 def estimate_costs(resolved: Resolved, smoke: SmokeTest, jobs: int) -> dict[str, Any] | None:
     """The costs as plain data; None: nothing was measured.
@@ -161,7 +153,7 @@ def estimate_costs(resolved: Resolved, smoke: SmokeTest, jobs: int) -> dict[str,
     runs = spec.trials * spec.replicas
     longest = _iterations(spec.stop, scheduler.time_attr, scheduler.levels, advance)
     share = _share(spec.trials, scheduler.levels)
-    steps = advance.get(STEPS)
+    steps = advance.get(overview.STEPS)
     kept = spec.checkpoint.keep_last + spec.checkpoint.keep_best
     return {
         "iteration_s": smoke.seconds,
@@ -235,15 +227,7 @@ def validation(
     tell: Callable[[str], None],
     every_s: float,
 ) -> dict[str, Any]:
-    """The same, and what came of trying the trainable out for so long at most.
-
-    Args:
-        prepared: the spec and its plugins.
-        jobs: slots; None: as many as fit.
-        longest_s: seconds that trying it out may take.
-        tell: shows what it is at.
-        every_s: how often.
-    """
+    """The same, and what came of trying the trainable out, see `smoke_test`."""
     seen = preview(prepared, jobs)
     smoke = smoke_test(prepared, longest_s, tell, every_s)
     ended = smoke.cut_short

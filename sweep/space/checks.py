@@ -31,12 +31,7 @@ _SHOWN = 20
 
 
 def check(parameters: Mapping[str, Parameter], where: Source) -> None:
-    """Raise BadSpace where parameters do not fit together.
-
-    Args:
-        parameters: by name.
-        where: the source of the key ``space``.
-    """
+    """Raise BadSpace where parameters do not fit together; `where`: that of the key ``space``."""
     for parameter in parameters.values():
         _check_needs(parameter, parameters, where)
     _check_order(parameters, where)
@@ -232,12 +227,7 @@ class Forbidden(BadSpace):
 def read_clauses(
     raw: Sequence[Any], parameters: Mapping[str, Parameter], where: Source
 ) -> tuple[Clause, ...]:
-    """The combinations that ``forbid`` lists.
-
-    Args:
-        raw: the plain data beside the key.
-        parameters: those of the space, by name.
-        where: the source of the spec.
+    """The combinations that ``forbid`` lists; `where`: the source of the spec.
 
     Raises:
         BadSpace: one of them cannot be read, or speaks of what is not there.

@@ -108,8 +108,6 @@ def between(low: float, high: float, step: float) -> Grid:
 
 @dataclass(frozen=True)
 class _Range:
-    """Numbers between two bounds, both included."""
-
     low: Any
     high: Any
     log: bool = False

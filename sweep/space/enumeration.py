@@ -45,10 +45,7 @@ class _Edge:
 
 
 class Points:
-    """The points of a space.
-
-    Args:
-        space: pinned parameters have one value each.
+    """The points of a space, whose pinned parameters have one value each.
 
     Raises:
         BadSpace: it is infinite, or conditions ask for too many combinations.

@@ -11,6 +11,8 @@ import math
 import operator
 import warnings
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 from trainables.errors import shorten
@@ -64,36 +66,30 @@ class ExpressionError(Exception):
     """An expression that cannot be read, or that has no value for these parameters."""
 
 
+@dataclass(frozen=True)
 class Expression:
-    """A parsed expression.
+    """A parsed expression; ExpressionError if `text` is none of this language."""
 
-    Args:
-        text: the expression, at most `LONGEST` characters.
+    text: str
 
-    Raises:
-        ExpressionError: it is not an expression of this language.
-    """
+    def __post_init__(self) -> None:
+        _ = self.names
 
-    def __init__(self, text: str) -> None:
-        self.text = text
-        self._tree = _parse(text)
-        self.names = tuple(dict.fromkeys(_names(self._tree)))
+    @cached_property
+    def _tree(self) -> ast.expr:
+        return _parse(self.text)
+
+    @cached_property
+    def names(self) -> tuple[str, ...]:
         """The parameters that it speaks of, in order of appearance."""
+        return tuple(dict.fromkeys(_names(self._tree)))
 
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, Expression) and self.text == other.text
-
-    def __hash__(self) -> int:
-        return hash(self.text)
-
-    def __repr__(self) -> str:
-        return f"Expression({self.text!r})"
+    def describe(self) -> str:
+        """In words."""
+        return self.text
 
     def evaluate(self, values: Mapping[str, Any]) -> int | float | bool | str | None:
-        """Its value; a number is finite, and within 64 bits if it is whole.
-
-        Args:
-            values: every parameter in `names` → its value.
+        """Its value, given those of `names`; a number is finite, and of 64 bits if it is whole.
 
         Raises:
             ExpressionError: no such value exists, for example after a division by zero.
@@ -115,11 +111,7 @@ class Expression:
         return value
 
     def holds(self, values: Mapping[str, Any]) -> bool:
-        """Evaluate a condition; a value that is neither true nor false is an error.
-
-        Raises:
-            ExpressionError: it has no value, or one of another kind.
-        """
+        """Whether it is true; ExpressionError where it has no value, or one of another kind."""
         value = self.evaluate(values)
         if isinstance(value, bool):
             return value

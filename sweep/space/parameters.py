@@ -80,27 +80,8 @@ class Compared(_OfParent):
         return f"{self.parent} {self.sign} {self.bound!r}"
 
 
-@dataclass(frozen=True)
-class Formula:
-    """An expression is true."""
-
-    expression: Expression
-
-    @property
-    def names(self) -> tuple[str, ...]:
-        """The parameters that it speaks of."""
-        return self.expression.names
-
-    def holds(self, values: Mapping[str, Any]) -> bool:
-        """Whether it is true of `values`, which has all of `names`; ExpressionError: no value."""
-        return self.expression.holds(values)
-
-    def describe(self) -> str:
-        """In words."""
-        return self.expression.text
-
-
-Condition = OneOf | Compared | Formula
+#: An expression holds where it is true.
+Condition = OneOf | Compared | Expression
 
 
 def hold(conditions: Iterable[Condition], values: Mapping[str, Any]) -> bool:
@@ -111,16 +92,7 @@ def hold(conditions: Iterable[Condition], values: Mapping[str, Any]) -> bool:
 
 
 def read_conditions(raw: Any, path: KeyPath, where: Source) -> tuple[Condition, ...]:
-    """The conditions that `raw` describes; all must hold.
-
-    Args:
-        raw: plain data.
-        path: where it stands, seen from `where`.
-        where: the source.
-
-    Raises:
-        BadSpace: it cannot be read.
-    """
+    """The conditions that `raw` at `path` describes, which all must hold; or BadSpace."""
     if isinstance(raw, str):
         return (_formula(raw, path, where),)
     if not isinstance(raw, Mapping) or not raw:
@@ -131,9 +103,9 @@ def read_conditions(raw: Any, path: KeyPath, where: Source) -> tuple[Condition, 
     return tuple(found)
 
 
-def _formula(text: str, path: KeyPath, where: Source) -> Formula:
+def _formula(text: str, path: KeyPath, where: Source) -> Expression:
     try:
-        return Formula(Expression(text))
+        return Expression(text)
     except ExpressionError as error:
         allowed = f"{ALLOWED}, up to {LONGEST} characters"
         problem = f"{shorten(text, LONGEST)} {error}"

@@ -81,15 +81,7 @@ class Reading:
 
 
 def read(entry: Entry, space: Source) -> Parameter:
-    """The parameter that an entry describes.
-
-    Args:
-        entry: name, place and plain data.
-        space: the source, seen from the space.
-
-    Raises:
-        BadSpace: it cannot work.
-    """
+    """The parameter that an entry describes; BadSpace if it cannot work."""
     where = space.below(*entry.path)
     found = [one for path, raw in entry.conditions for one in read_conditions(raw, path, space)]
     if not isinstance(entry.raw, Mapping):
@@ -335,14 +327,6 @@ def _weights(reading: Reading, word: str, count: int) -> tuple[float, ...]:
     return tuple(float(weight) for weight in weights)
 
 
-def _read_ordinal(reading: Reading) -> Ordinal:
-    return Ordinal(_values(reading))
-
-
-def _read_grid(reading: Reading) -> Choice:
-    return Choice(_values(reading))
-
-
 def _read_value(reading: Reading) -> Fixed | Derived:
     value = reading.value
     if not isinstance(value, str):
@@ -367,8 +351,8 @@ _READERS: dict[str, Callable[[Reading], Domain | Fixed | Derived]] = {
     "normal": read_normal,
     "lognormal": read_normal,
     "choice": _read_choice,
-    "ordinal": _read_ordinal,
-    "grid": _read_grid,
+    "ordinal": lambda reading: Ordinal(_values(reading)),
+    "grid": lambda reading: Choice(_values(reading)),
     "value": _read_value,
 }
 #: With W&B's constant, which is never an expression.
@@ -377,12 +361,8 @@ _KINDS: dict[str, Callable[[Reading], Domain | Fixed | Derived]] = {
     "constant": lambda reading: Fixed(_fixed(reading.value, reading.where)),
 }
 _COMPANIONS: dict[str, tuple[str, ...]] = {
-    "uniform": ("step",),
-    "loguniform": ("step",),
-    "randint": ("step",),
-    "lograndint": ("step",),
-    "normal": ("bounds", "step"),
-    "lognormal": ("bounds", "step"),
+    **dict.fromkeys(("uniform", "loguniform", "randint", "lograndint"), ("step",)),
+    **dict.fromkeys(("normal", "lognormal"), ("bounds", "step")),
     "choice": ("weights", "probabilities"),
 }
 #: With one of these a mapping is a parameter and no group.

@@ -60,15 +60,7 @@ class Translated:
 
 
 def translate(raw: Mapping[str, Any], where: Source) -> Translated:
-    """A parameter in our words.
-
-    Args:
-        raw: the plain data, with one of `WORDS` at least.
-        where: the source, seen from the parameter.
-
-    Raises:
-        BadSpace: the words do not fit together.
-    """
+    """A parameter with one of `WORDS` in our words; BadSpace if its words do not fit together."""
     distribution = _distribution(raw, where)
     words = _DISTRIBUTIONS[distribution]
     allowed = ("distribution", *words, "when")
@@ -121,7 +113,6 @@ def _are_whole(raw: Mapping[str, Any], *words: str) -> bool:
 
 
 def _kind_and_value(distribution: str, raw: Mapping[str, Any], where: Source) -> tuple[str, Any]:
-    """Our word, and what stands beside it."""
     bare = distribution.removeprefix("q_")
     if bare in ("normal", "log_normal"):
         return bare.replace("_", ""), [raw.get(word, _OPTIONAL[word]) for word in ("mu", "sigma")]
@@ -140,7 +131,6 @@ def _kind_and_value(distribution: str, raw: Mapping[str, Any], where: Source) ->
 
 
 def _power(raw: Mapping[str, Any], word: str, where: Source) -> float:
-    """E to the power that stands beside `word`."""
     exponent = raw[word]
     number = isinstance(exponent, int | float) and not isinstance(exponent, bool)
     if not number or not abs(exponent) <= math.log(1e300):

@@ -166,7 +166,6 @@ class _Work:
 
     @property
     def _catching_up(self) -> float:
-        """What is left of seeds that are catching up with their trials."""
         left = 0.0
         for replica in self._later:
             if replica.status not in FINISHED:
