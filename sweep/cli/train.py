@@ -32,24 +32,24 @@ def run(space: str, **given: Any) -> int:
     from sweep.ledger.folder import Folder
 
     with options.answering(given["as_json"]) as answer:
-        prepared = prepare.prepare(space, options.overrides(given))
-        for warning in prepare.endless(prepared.resolved):
+        resolved, text = prepare.prepare(space, options.overrides(given))
+        for warning in prepare.endless(resolved):
             options.say(f"warning: {warning}")
         if given["dry_run"]:
             from sweep.cli import check_tables
             from sweep.operations import validate
 
-            data = validate.preview(prepared, given["jobs"])
-            data["warm_start"] = prepare.taken_over(prepared, given["root"])
+            data = validate.preview(resolved, given["jobs"])
+            data["warm_start"] = prepare.taken_over(resolved, given["root"])
             answer(data, check_tables.preview)
             return 0
-        spec = prepared.resolved.spec
+        spec = resolved.spec
         folder = Folder(given["root"], spec.name)
-        slots = prepare.slots(given["jobs"], spec, prepared.paths, spec.trials)
+        slots = prepare.slots(given["jobs"], spec, resolved.paths, spec.trials)
         if given["tracking_uri"] is not None:
             sync.check(given["tracking_uri"], spec)
         pool = pools.again(given["pool"])
-        for said in prepare.create(prepared, folder, pool, given["tracking_uri"]):
+        for said in prepare.create(resolved, text, folder, pool, given["tracking_uri"]):
             options.say(said)
         launch = Launch(
             folder,
@@ -57,7 +57,7 @@ def run(space: str, **given: Any) -> int:
             pool,
             jobs_given=given["jobs"] is not None,
             say=options.say,
-            resolved=prepared.resolved,
+            resolved=resolved,
         )
         order = session.RunRequest(launch, given["timeout"])
         return _report(session.run_driver(order, make_view(terminal())), folder, answer)

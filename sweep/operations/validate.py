@@ -10,7 +10,6 @@ from typing import Any
 
 from sweep.driver import launch, prepare
 from sweep.driver.launch import Resolved
-from sweep.driver.prepare import Prepared
 from sweep.errors import BadSpace
 from sweep.operations.smoke_test import SmokeTest, smoke_test
 from sweep.space import Settings, Space
@@ -197,9 +196,9 @@ def _share(trials: int, levels: Sequence[float]) -> float:
     return min(1.0, work / (trials * levels[-1]))
 
 
-def preview(prepared: Prepared, jobs: int | None) -> dict[str, Any]:
+def preview(resolved: Resolved, jobs: int | None) -> dict[str, Any]:
     """The expanded space, the rungs, sample settings and the number of slots."""
-    spec = prepared.resolved.spec
+    spec = resolved.spec
     return {
         "name": spec.name,
         "trials": spec.trials,
@@ -208,10 +207,10 @@ def preview(prepared: Prepared, jobs: int | None) -> dict[str, Any]:
         "mode": spec.mode,
         "searcher": spec.searcher.name,
         "scheduler": spec.scheduler.name,
-        "time_attr": prepared.resolved.scheduler.time_attr,
-        "rungs": list(prepared.resolved.scheduler.levels),
+        "time_attr": resolved.scheduler.time_attr,
+        "rungs": list(resolved.scheduler.levels),
         "stop": dict(spec.stop),
-        "jobs": prepare.slots(jobs, spec, prepared.paths, spec.trials),
+        "jobs": prepare.slots(jobs, spec, resolved.paths, spec.trials),
         "space": spec.space.describe(),
         "points": count_points(spec.space),
         "initial": [dict(given) for given in spec.initial],
@@ -221,20 +220,20 @@ def preview(prepared: Prepared, jobs: int | None) -> dict[str, Any]:
 
 
 def validation(
-    prepared: Prepared,
+    resolved: Resolved,
     jobs: int | None,
     longest_s: float,
     tell: Callable[[str], None],
     every_s: float,
 ) -> dict[str, Any]:
     """The same, and what came of trying the trainable out, see `smoke_test`."""
-    seen = preview(prepared, jobs)
-    smoke = smoke_test(prepared, longest_s, tell, every_s)
+    seen = preview(resolved, jobs)
+    smoke = smoke_test(resolved, longest_s, tell, every_s)
     ended = smoke.cut_short
     return {
         **seen,
-        "warnings": [*seen["warnings"], *result_warnings(prepared.resolved, smoke)],
-        "costs": estimate_costs(prepared.resolved, smoke, seen["jobs"]),
+        "warnings": [*seen["warnings"], *result_warnings(resolved, smoke)],
+        "costs": estimate_costs(resolved, smoke, seen["jobs"]),
         "restore": smoke.differences,
         "cut_short": None if ended is None else dataclasses.asdict(ended),
     }
