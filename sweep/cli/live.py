@@ -90,11 +90,9 @@ _ENDED = {
 
 
 class Narrator:
-    """Turns records into lines; remembers each trial's goal, to see when it is given another.
+    """Turns records of the driver's history into lines; remembers each trial's goal, for changes.
 
-    Args:
-        history: the one that the driver extends.
-        waits: whether trials wait at rungs; if not, going on from a rung is no line.
+    Going on from a rung is a line only where a trial `waits` there.
     """
 
     def __init__(self, history: History, waits: bool = True) -> None:

@@ -103,15 +103,9 @@ class Space:
         where: Source | None = None,
         forbid: Sequence[Any] = (),
     ) -> "Space":
-        """Read a space.
+        """Read a space: name → what it may be; BadSpace says where and why it cannot work.
 
-        Args:
-            raw: name → what it may be, plain data.
-            where: the source of the spec that ``space`` is a key of.
-            forbid: what may not be, as it stands in the spec beside ``space``.
-
-        Raises:
-            BadSpace: it cannot work; says where and why.
+        `where` is the source of the spec that ``space`` is a key of; `forbid` stands beside it.
         """
         whole = where or Source()
         below = whole.below("space")
@@ -170,10 +164,7 @@ class Space:
         return replace(self, pinned={**self.pinned, **own})
 
     def resolve(self, suggest: Suggest) -> Settings:
-        """One point of the space.
-
-        Args:
-            suggest: (name, domain) → value; called for each active searched parameter.
+        """One point of the space; `suggest` is called for each active searched parameter.
 
         Raises:
             Forbidden: the point does not belong to the space.
@@ -189,11 +180,7 @@ class Space:
         return self.settings(values)
 
     def draw(self, seed: int) -> Settings:
-        """A point drawn by chance; of `DRAWS` the first that belongs to the space.
-
-        Raises:
-            BadSpace: none does.
-        """
+        """A point drawn by chance, the first of `DRAWS` that belongs to the space; or BadSpace."""
         for number in range(DRAWS):
             stream = rng.generator(seed, "draw", number)
             try:

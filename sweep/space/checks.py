@@ -188,11 +188,7 @@ class Clause:
         return tuple(name for condition in self.conditions for name in condition.names)
 
     def holds(self, values: Mapping[str, Any]) -> bool:
-        """Whether the combination occurs in `values`.
-
-        Raises:
-            BadSpace: an expression has no value there.
-        """
+        """Whether it occurs in `values`; BadSpace where an expression has no value."""
         try:
             return hold(self.conditions, values)
         except ExpressionError as error:

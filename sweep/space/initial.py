@@ -64,7 +64,11 @@ def _check_one(
         given[name] = value
     for below, name, _ in entries:
         _check_active(space, name, given, (*path, *below), where)
-    _check_rest(space.pin(given), given, path, where)
+    try:  # one way to fill in the rest must be allowed
+        space.pin(given).draw(0)
+    except BadSpace as error:
+        problem = f"no point with {shorten(given)} belongs to the space: {error}"
+        raise where.refuse(path, given, "settings of the space", problem=problem) from error
 
 
 def _entries(
@@ -118,11 +122,3 @@ def _settled(space: Space, given: Mapping[str, Any]) -> dict[str, Any]:
             case _ if name in given:
                 values[name] = given[name]
     return values
-
-
-def _check_rest(space: Space, given: dict[str, Any], path: KeyPath, where: Source) -> None:
-    try:
-        space.draw(0)
-    except BadSpace as error:
-        problem = f"no point with {shorten(given)} belongs to the space: {error}"
-        raise where.refuse(path, given, "settings of the space", problem=problem) from error

@@ -112,9 +112,9 @@ def _when(raw: Any, where: Source) -> tuple[Condition, ...]:
 def _reading(name: str, raw: Mapping[str, Any], where: Source) -> Reading:
     kinds = [word for word in _READERS if word in raw]
     if raw.keys() & wandb.WORDS and kinds in ([], ["value"]):
-        translated = wandb.translate(raw, where)
-        kind = next(word for word in _KINDS if word in translated.raw)
-        return Reading(name, kind, translated.raw, where, translated.places)
+        ours, paths = wandb.translate(raw, where)
+        kind = next(word for word in _KINDS if word in ours)
+        return Reading(name, kind, ours, where, paths)
     if len(kinds) != 1:
         raise _no_kind(raw, kinds, where)
     for word in raw:

@@ -15,7 +15,6 @@ Where the bounds of the former look like values, it is refused.
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from sweep.errors import KeyPath, Source
@@ -51,16 +50,14 @@ _INSTEAD = {
 }
 
 
-@dataclass(frozen=True)
-class Translated:
-    """A parameter in our words, and where each of them was written."""
+def translate(
+    raw: Mapping[str, Any], where: Source
+) -> tuple[dict[str, Any], dict[KeyPath, KeyPath]]:
+    """A parameter with one of `WORDS` in our words, and the path at which each was written.
 
-    raw: dict[str, Any]
-    places: dict[KeyPath, KeyPath]
-
-
-def translate(raw: Mapping[str, Any], where: Source) -> Translated:
-    """A parameter with one of `WORDS` in our words; BadSpace if its words do not fit together."""
+    Raises:
+        BadSpace: its words do not fit together.
+    """
     distribution = _distribution(raw, where)
     words = _DISTRIBUTIONS[distribution]
     allowed = ("distribution", *words, "when")
@@ -83,7 +80,7 @@ def translate(raw: Mapping[str, Any], where: Source) -> Translated:
     if "q" in words:
         ours["step"], places["step",] = raw.get("q", _OPTIONAL["q"]), ("q",)
     ours |= {word: raw[word] for word in ("probabilities", "when") if word in raw}
-    return Translated(ours, places)
+    return ours, places
 
 
 def _distribution(raw: Mapping[str, Any], where: Source) -> str:

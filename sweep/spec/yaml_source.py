@@ -124,7 +124,7 @@ class _Builder:
                 return self._sequence(path)
             case MappingStartEvent():
                 return self._mapping(path)
-        return self._scalar(event, path)
+        return (self._plain if event.implicit[0] else self._printable)(event.value, path)
 
     def _check_node(self, event: Any, path: KeyPath) -> None:
         self._nodes += 1
@@ -172,12 +172,6 @@ class _Builder:
             raise self.refuse(path, key, "text as a key", f"quote it: '{event.value}'")
         self.marks[path] = around
         return key
-
-    def _scalar(self, event: ScalarEvent, path: KeyPath) -> Any:
-        text = event.value
-        if event.implicit[0]:
-            return self._plain(text, path)
-        return self._printable(text, path)
 
     def _plain(self, text: str, path: KeyPath) -> Any:
         if text in _WORDS:
