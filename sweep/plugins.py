@@ -13,7 +13,7 @@ import sys
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cache
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from sweep.errors import UnknownName, UsageError
 from trainables.core import importing
@@ -21,6 +21,9 @@ from trainables.errors import NotImportable, printable
 
 if TYPE_CHECKING:
     from trainables.trainable import Trainable
+
+
+T = TypeVar("T")
 
 
 def names(package: str) -> list[str]:
@@ -40,8 +43,8 @@ def add_paths(paths: Iterable[str]) -> None:
 
 
 @dataclass(frozen=True)
-class Kind:
-    """One kind of plugin."""
+class Kind(Generic[T]):
+    """One kind of plugin; what it finds is derived from ``T``."""
 
     what: str
     """What it is called in messages."""
@@ -60,7 +63,7 @@ class Kind:
         """Whether `name` is a file of ours or an entry point: to import it runs no sweep's code."""
         return self.is_shipped(name) or name in importing.entry_points(self.package)
 
-    def find(self, name: str, paths: Iterable[str] = ()) -> type[Any]:
+    def find(self, name: str, paths: Iterable[str] = ()) -> type[T]:
         """The class that `name` stands for.
 
         Args:
@@ -93,9 +96,9 @@ class Kind:
             beside = " beside the spec file, in the current folder or among the installed packages"
             raise UsageError(f"{self.what}: {error}{beside if error.absent else ''}") from error
 
-    def checked(self, name: str, found: object, also: str = "") -> type[Any]:
+    def checked(self, name: str, found: Any, also: str = "") -> type[T]:
         """`found`, if it is derived from `base`; `also` says what else would have been accepted."""
-        if inspect.isclass(found) and self.base in inspect.getmro(found)[1:]:
+        if isinstance(found, type) and self.base in inspect.getmro(found)[1:]:
             return found
         seen = (
             f"the class {found.__name__}" if inspect.isclass(found) else f"a {type(found).__name__}"
@@ -105,11 +108,11 @@ class Kind:
             f"{self.base.__module__}.{self.base.__qualname__}{also}"
         )
 
-    def _shipped(self, name: str) -> type[Any]:
+    def _shipped(self, name: str) -> type[T]:
         module = importlib.import_module(f"{self.package}.{name}")
         if self.attribute:
             return self.checked(name, getattr(module, self.attribute, None))
-        own = [
+        own: list[type[Any]] = [
             value
             for value in vars(module).values()
             if inspect.isclass(value)
@@ -123,7 +126,7 @@ class Kind:
 
 
 @cache
-def trainables() -> Kind:
+def trainables() -> "Kind[Trainable]":
     """Trainables, imported when one is looked for: to look at a sweep needs none."""
     from trainables.trainable import Trainable
 

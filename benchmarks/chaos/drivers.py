@@ -189,7 +189,7 @@ def race(both: Racers, root: Path, kind: str, apart_s: float) -> dict[str, Any]:
         words: tuple[str, ...] = ("run", str(path))
     else:
         spec = specs.parse(text, "race")
-        launch.create(folder, launch.resolve(spec, (), new=True), text, ())
+        launch.create(folder, launch.resolve(spec, (), new=True), text)
         words = ("resume", "demo")
         _before(folder, kind)
     words = (*words, "--pool", "inline", "--root", str(folder.root))

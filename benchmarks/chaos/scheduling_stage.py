@@ -66,7 +66,7 @@ class Stage:
             source = json.dumps(dict(spec))
             resolved = launch.resolve(specs.parse(source, "drawn"), (), new=True)
             self.folder = Folder(place, resolved.spec.name)
-            launch.create(self.folder, resolved, source, ())
+            launch.create(self.folder, resolved, source)
             self.oracle = Oracle(self.folder)
             stack.callback(self.oracle.close)
             self.requests = Requests(self.folder.ledger)

@@ -56,7 +56,7 @@ def make(
     source = json.dumps(raw)
     resolved = launch.resolve(specs.parse(source, "large"), ())
     folder = Folder(root, resolved.spec.name)
-    launch.create(folder, resolved, source, ())
+    launch.create(folder, resolved, source)
     with closing(Ledger(folder.ledger)) as ledger:
         term = ledger.append(None, [TermBegan("here", 1, trials + 1, 2, False, "loky")])[0].term
         batch: list[Event] = []

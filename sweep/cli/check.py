@@ -43,10 +43,10 @@ def validate(space: str, **given: Any) -> None:
     from sweep.operations import validate as preview
 
     with options.answering(given["as_json"]) as answer:
-        prepared = prepare.prepare(space, options.overrides(given))
-        warmed = prepare.taken_over(prepared, given["root"])
+        resolved, _text = prepare.prepare(space, options.overrides(given))
+        warmed = prepare.taken_over(resolved, given["root"])
         with _progress() as (show, every_s):
-            seen = preview.validation(prepared, given["jobs"], given["longest_s"], show, every_s)
+            seen = preview.validation(resolved, given["jobs"], given["longest_s"], show, every_s)
         answer({**seen, "warm_start": warmed}, check_tables.preview)
 
 

@@ -9,10 +9,9 @@ from rich.padding import Padding
 from rich.text import Text
 
 from sweep.cli.tables import Column, Data, section, table
+from sweep.spec.sections import in_words
 from sweep.views import formatting
 from trainables.errors import printable
-
-_UNITS = (("GB", 1e9), ("MB", 1e6), ("kB", 1e3))
 
 
 def preview(data: Data) -> RenderableType:
@@ -53,7 +52,7 @@ def _costs(costs: Data | None) -> list[RenderableType]:
     measured = f"{costs['iteration_s']:.3g} s"
     measured += "" if steps is None else f" and {formatting.count(steps)} steps"
     size = costs["checkpoint_bytes"]
-    measured += "" if size is None else f", a checkpoint {_size(size)}"
+    measured += "" if size is None else f", a checkpoint {in_words(size)}"
     lines = [Text(), Text(f"an iteration takes {measured}")]
     if per_trial is None:
         lines.append(Text("at most    no bound: stop names nothing that is counted"))
@@ -62,7 +61,7 @@ def _costs(costs: Data | None) -> list[RenderableType]:
         if costs["about_s"] < costs["most_s"]:
             lines.append(Text(f"about      {_total(costs, 'about')}"))
     if size is not None:
-        lines.append(Text(f"disk       at most {_size(costs['most_bytes'])}"))
+        lines.append(Text(f"disk       at most {in_words(costs['most_bytes'])}"))
     return list(lines)
 
 
@@ -70,13 +69,6 @@ def _total(costs: Data, which: str) -> str:
     steps = costs[f"{which}_steps"]
     text = "" if steps is None else f"{formatting.count(steps)} steps, "
     return text + formatting.duration(costs[f"{which}_s"])
-
-
-def _size(size: float) -> str:
-    for unit, scale in _UNITS:
-        if size >= scale:
-            return f"{size / scale:.3g} {unit}"
-    return f"{size:.0f} bytes"
 
 
 def _samples(samples: Sequence[Data]) -> RenderableType:

@@ -90,11 +90,9 @@ _ENDED = {
 
 
 class Narrator:
-    """Turns records into lines; remembers each trial's goal, to see when it is given another.
+    """Turns records of the driver's history into lines; remembers each trial's goal, for changes.
 
-    Args:
-        history: the one that the driver extends.
-        waits: whether trials wait at rungs; if not, going on from a rung is no line.
+    Going on from a rung is a line only where a trial `waits` there.
     """
 
     def __init__(self, history: History, waits: bool = True) -> None:
@@ -168,7 +166,6 @@ class Narrator:
             yield Line(Kind.NOTICE, event.trial, f"cannot be ended early: it {printable(said)}")
 
     def _without_metric(self, event: Closed) -> Iterable[Line]:
-        """Once, that no trial has the metric."""
         metric = self._history.objective.metric
         unseen = not any(metric in row.metrics for row in event.rows)
         scored = any(trial.score is not None for trial in self._history.trials)

@@ -5,22 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from sweep.cli.options import (
-    Answer,
-    answering,
-    budget_option,
-    find_sweep,
-    jobs_option,
-    json_option,
-    max_disk_option,
-    override_options,
-    overrides,
-    pool_option,
-    read_budget,
-    root_option,
-    say,
-    timeout_option,
-)
+from sweep.cli import options
 
 if TYPE_CHECKING:
     from sweep.driver.session import RunResult
@@ -29,14 +14,14 @@ if TYPE_CHECKING:
 
 @click.command()
 @click.argument("space")
-@override_options
-@jobs_option
-@root_option
-@pool_option
-@timeout_option
+@options.override_options
+@options.jobs_option
+@options.root_option
+@options.pool_option
+@options.timeout_option
 @click.option("--dry-run", is_flag=True, help="Show what would be run; write nothing.")
 @click.option("--tracking-uri", metavar="URI", help="MLflow server instead of ROOT/mlflow.db.")
-@json_option
+@options.json_option
 def run(space: str, **given: Any) -> int:
     """Start a sweep. SPACE is a YAML file, or the name of a shipped one such as quickstart."""
     from sweep import pools
@@ -46,33 +31,33 @@ def run(space: str, **given: Any) -> int:
     from sweep.driver.launch import Launch
     from sweep.ledger.folder import Folder
 
-    with answering(given["as_json"]) as answer:
-        prepared = prepare.prepare(space, overrides(given))
-        for warning in prepare.endless(prepared.resolved):
-            say(f"warning: {warning}")
+    with options.answering(given["as_json"]) as answer:
+        resolved, text = prepare.prepare(space, options.overrides(given))
+        for warning in prepare.endless(resolved):
+            options.say(f"warning: {warning}")
         if given["dry_run"]:
             from sweep.cli import check_tables
             from sweep.operations import validate
 
-            data = validate.preview(prepared, given["jobs"])
-            data["warm_start"] = prepare.taken_over(prepared, given["root"])
+            data = validate.preview(resolved, given["jobs"])
+            data["warm_start"] = prepare.taken_over(resolved, given["root"])
             answer(data, check_tables.preview)
             return 0
-        spec = prepared.resolved.spec
+        spec = resolved.spec
         folder = Folder(given["root"], spec.name)
-        slots = prepare.slots(given["jobs"], spec, prepared.paths, spec.trials)
+        slots = prepare.slots(given["jobs"], spec, resolved.paths, spec.trials)
         if given["tracking_uri"] is not None:
             sync.check(given["tracking_uri"], spec)
         pool = pools.again(given["pool"])
-        for said in prepare.create(prepared, folder, pool, given["tracking_uri"]):
-            say(said)
+        for said in prepare.create(resolved, text, folder, pool, given["tracking_uri"]):
+            options.say(said)
         launch = Launch(
             folder,
             slots,
             pool,
             jobs_given=given["jobs"] is not None,
-            say=say,
-            resolved=prepared.resolved,
+            say=options.say,
+            resolved=resolved,
         )
         ended = session.run_driver(launch, make_view(terminal()), given["timeout"])
         return _report(ended, folder, answer)
@@ -81,12 +66,12 @@ def run(space: str, **given: Any) -> int:
 @click.command()
 @click.argument("name")
 @click.option("--trials", type=click.IntRange(min=1), metavar="TOTAL", help="The new total.")
-@jobs_option
-@root_option
-@pool_option
-@timeout_option
-@budget_option
-@max_disk_option
+@options.jobs_option
+@options.root_option
+@options.pool_option
+@options.timeout_option
+@options.budget_option
+@options.max_disk_option
 @click.option("--retry-failed", is_flag=True, help="Try failed trials again.")
 @click.option(
     "--space",
@@ -100,7 +85,7 @@ def run(space: str, **given: Any) -> int:
     help="Compare trials by another result from now on, also by what they have reported so far.",
 )
 @click.option("--strict", is_flag=True, help="Refuse if code or library versions have changed.")
-@json_option
+@options.json_option
 def resume(name: str, **given: Any) -> int:
     """Go on with a sweep, however it ended; with --trials, add trials to it."""
     from sweep import pools
@@ -111,9 +96,9 @@ def resume(name: str, **given: Any) -> int:
     from sweep.ledger import hold
     from sweep.views import lookup
 
-    with answering(given["as_json"]) as answer:
-        folder = find_sweep(given["root"], name)
-        hold.upgrade(folder, say)
+    with options.answering(given["as_json"]) as answer:
+        folder = options.find_sweep(given["root"], name)
+        hold.upgrade(folder, options.say)
         spec, paths = lookup.read_spec(folder)
         past = lookup.read_history(folder)
         slots, jobs_given = prepare.slots_again(given["jobs"], past, spec, paths, given["trials"])
@@ -127,14 +112,14 @@ def resume(name: str, **given: Any) -> int:
             given["space"],
             given["metric"],
             jobs_given=jobs_given,
-            say=say,
-            **read_budget(given),
+            say=options.say,
+            **options.read_budget(given),
         )
         ended = session.run_driver(launch, make_view(terminal()), given["timeout"])
         return _report(ended, folder, answer)
 
 
-def _report(ended: "RunResult", folder: "Folder", answer: Answer) -> int:
+def _report(ended: "RunResult", folder: "Folder", answer: options.Answer) -> int:
     """Answer how it ended; returns the exit code."""
     from sweep import plugins
     from sweep.cli import tables

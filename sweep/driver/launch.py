@@ -52,6 +52,8 @@ class Resolved:
     trainable: type[Trainable]
     scheduler: Scheduler
     searcher: Searcher
+    paths: tuple[str, ...] = ()
+    """Folders in which modules are looked for after everything installed."""
 
     @property
     def objective(self) -> Objective:
@@ -102,7 +104,7 @@ def resolve(spec: SweepSpec, paths: Sequence[str], new: bool = False) -> Resolve
             f"these know several: {', '.join(able)}",
         )
     check_samples(spec, lambda c: trainable.check_config(trainable.complete_config(c, spec.stop)))
-    return Resolved(spec, trainable, scheduler, searcher)
+    return Resolved(spec, trainable, scheduler, searcher, tuple(paths))
 
 
 @contextlib.contextmanager
@@ -127,12 +129,12 @@ def create(
     folder: Folder,
     resolved: Resolved,
     source: str,
-    paths: Sequence[str],
     tracking_uri: str | None = None,
 ) -> list[str]:
     """Make the folder and the ledger of a new sweep, whole or not at all; returns what to say.
 
-    The tracking URI stands beside the ledger, where `sweep resume` finds it.
+    `source` is the text of its spec. The tracking URI stands beside the ledger, where `sweep
+    resume` finds it.
     """
     warmed = warm_start.read(resolved.spec, resolved.objective, folder.root)
     folder.root.mkdir(parents=True, exist_ok=True)
@@ -142,7 +144,7 @@ def create(
         draft.spec.write_text(source, encoding="utf-8")
         recorded = {
             **provenance_of(resolved.trainable),
-            "paths": list(paths),
+            "paths": list(resolved.paths),
             "time_attr": resolved.scheduler.time_attr,
             "levels": list(resolved.scheduler.levels),
         }

@@ -1,7 +1,6 @@
 """From what a person typed to a checked spec, before anything is written."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 import joblib
@@ -20,19 +19,11 @@ from trainables.function import FunctionTrainable
 from trainables.trainable import Trainable
 
 
-@dataclass(frozen=True)
-class Prepared:
-    """A sweep that could be started."""
-
-    resolved: Resolved
-    text: str
-    """The spec file as it was given, headed by what the command line changed."""
-    paths: tuple[str, ...]
-    """Folders in which the trainable's module is looked for: the spec's, then the current one."""
-
-
-def prepare(space: str, overrides: Sequence[Override]) -> Prepared:
+def prepare(space: str, overrides: Sequence[Override]) -> tuple[Resolved, str]:
     """Read a spec and find its plugins; every mistake is a UsageError.
+
+    Modules are looked for beside the spec, then in the current folder. The text is that of the
+    file, headed by what the command line changed.
 
     Args:
         space: a path, or the bare name of a shipped search space.
@@ -46,26 +37,27 @@ def prepare(space: str, overrides: Sequence[Override]) -> Prepared:
     changed = "".join(
         f"# given on the command line: {printable(override.said)}\n" for override in overrides
     )
-    return Prepared(resolved, changed + text, paths)
+    return resolved, changed + text
 
 
-def create(prepared: Prepared, folder: Folder, pool: str, tracking_uri: str | None) -> list[str]:
+def create(
+    resolved: Resolved, text: str, folder: Folder, pool: str, tracking_uri: str | None
+) -> list[str]:
     """Make the sweep's folder and ledger, if there is such a pool; returns what to say.
 
     Raises:
         SweepLocked: another process has just made one of this name, or drives it.
     """
-    pools.find(pool, prepared.paths)
+    pools.find(pool, resolved.paths)
     try:
-        return launch.create(folder, prepared.resolved, prepared.text, prepared.paths, tracking_uri)
+        return launch.create(folder, resolved, text, tracking_uri)
     except NameTaken:
         hold.refuse_if_held(folder)
         raise
 
 
-def taken_over(prepared: Prepared, root: Path) -> list[str]:
+def taken_over(resolved: Resolved, root: Path) -> list[str]:
     """What the new sweep would take over from another one, in words."""
-    resolved = prepared.resolved
     return warm_start.describe(warm_start.read(resolved.spec, resolved.objective, root))
 
 

@@ -23,8 +23,8 @@ from sweep.ledger import folder as folders
 from sweep.ledger.folder import Folder
 from sweep.ledger.ledger import Ledger, iterate
 from sweep.space import Domain, Space, canonical
+from sweep.space.domains import same
 from sweep.space.parameters import Fixed
-from sweep.space.values import same
 from sweep.spec import SweepSpec
 from trainables.errors import shorten
 

@@ -42,7 +42,7 @@ from sweep.history.replica import Point, Replica
 from sweep.history.results import numbers
 from sweep.history.seeds import FIRST_TEST, is_test
 from sweep.history.trial import Milestone, Trial, rank_key
-from sweep.space.values import equality_key
+from sweep.space.domains import equality_key
 
 __all__ = ["History", "Milestone", "Objective", "Point", "Replica", "Trial", "rank_key"]
 

@@ -36,9 +36,8 @@ class Asked:
 def ask(folder: Folder, verb: Verb, body: Mapping[str, Any], patience_s: float) -> Asked:
     """Ask for `verb`, and wait for the answer while a driver runs, `patience_s` at most.
 
-    Raises:
-        UsageError: it cannot be granted as the sweep stands; nothing was written, or it was
-            refused.
+    UsageError: it cannot be granted as the sweep stands, and nothing was written; or the driver
+    has refused it.
     """
     _check(folder, Request(verb, body))
     deadline = time.monotonic() + patience_s

@@ -90,17 +90,12 @@ def export_model(folder: Folder, choice: Choice, out: Path) -> dict[str, Any]:
 
 
 def _find_trial(history: History, name: str, wanted: str) -> Trial:
-    if wanted == "best":
-        trial = overview.best_trial(history, name)
-        front = overview.front(history)
-        if front is not None:
-            numbers = ", ".join(map(str, front)) or "none yet"
-            allowed = f"a trial's number, as there are several objectives; the front: {numbers}"
-            raise BadConfig("--trial", wanted, allowed)
-        return trial
-    if not wanted.isdecimal():
-        raise BadConfig("--trial", wanted, "best, or the number of a trial")
-    return overview.find_trial(history, name, int(wanted))
+    trial, front = overview.asked_trial(history, name, wanted), overview.front(history)
+    if wanted == "best" and front is not None:
+        numbers = ", ".join(map(str, front)) or "none yet"
+        allowed = f"a trial's number, as there are several objectives; the front: {numbers}"
+        raise BadConfig("--trial", wanted, allowed)
+    return trial
 
 
 def _find_checkpoint(replica: Replica, wanted: str) -> Saved:

@@ -154,11 +154,7 @@ class Replayed:
 
 
 def check(path: Path) -> list[Damage]:
-    """What is wrong with the ledger in `path`; empty: it is whole.
-
-    Raises:
-        StorageError: it cannot be looked into.
-    """
+    """What is wrong with a ledger; empty: it is whole; StorageError: it cannot be looked into."""
     try:
         with closing(reading(path)) as database:
             pages = _pages(database)

@@ -29,11 +29,7 @@ _QUIET = ("--uvicorn-opts", "--log-level warning")
 
 
 class Page:
-    """The page of all sweeps in `root`, or of the one called `name`.
-
-    Raises:
-        UsageError: nothing is recorded there yet.
-    """
+    """The page of all sweeps in `root`, or of `name`; UsageError if nothing is recorded there."""
 
     def __init__(self, root: Path, name: str | None, port: int) -> None:
         self._folder = Folder(root, name or "")
@@ -62,7 +58,9 @@ class Page:
     def serve(self) -> int:
         """Run the server until it ends, or until Ctrl-C; returns the exit code."""
         guarded = [sys.executable, "-m", "sweep.operations.page_server", str(os.getpid())]
-        command = [*guarded, sys.executable, "-m", "mlflow", "server", *self._options()]
+        where = ["--backend-store-uri", store_url(self._folder)]
+        address = ["--host", HOST, "--port", str(self._port), "--workers", "1", *_QUIET]
+        command = [*guarded, sys.executable, "-m", "mlflow", "server", *where, *address]
         environment = {**ENVIRONMENT, **SERVER_ENVIRONMENT, **os.environ}
         for number in (signal.SIGTERM, signal.SIGHUP):
             signal.signal(number, _leave)
@@ -75,12 +73,7 @@ class Page:
         finally:
             _end(server)
 
-    def _options(self) -> list[str]:
-        where = ["--backend-store-uri", store_url(self._folder)]
-        return [*where, "--host", HOST, "--port", str(self._port), "--workers", "1", *_QUIET]
-
     def _experiment(self, database: sqlite3.Connection) -> int | None:
-        """The experiment's number."""
         query = "SELECT experiment_id FROM experiments WHERE name = ?"
         found = database.execute(query, (self._name,)).fetchone()
         return int(found[0]) if found else None

@@ -17,9 +17,10 @@ from sweep.ledger.folder import Folder
 from sweep.ledger.ledger import Ledger
 from sweep.operations import ledger_check
 from sweep.operations.ledger_check import Remedy
-from sweep.operations.verify import Found, look_at, read_history
+from sweep.operations.verify import Found, look_at
 from sweep.slices import retention
 from sweep.trackers import Comparable
+from sweep.views import lookup
 
 #: Seconds that trackers have to take everything again.
 PATIENCE_S = 600.0
@@ -80,7 +81,7 @@ def _restate(folder: Folder, term: int) -> str:
 
 def _drop(folder: Folder, term: int, found: Found) -> Iterator[str]:
     lost = [damage for damage in found.damages if damage.remedy is Remedy.DROP]
-    history = read_history(folder)
+    history = lookup.read_history(folder)
     events = [Dropped(damage.trial, damage.replica, (damage.digest,)) for damage in lost]
     with contextlib.closing(Ledger(folder.ledger)) as ledger:
         history.extend(ledger.append(term, events))
@@ -98,7 +99,7 @@ def _drop(folder: Folder, term: int, found: Found) -> Iterator[str]:
 
 
 def _sweep_up(folder: Folder) -> Iterator[str]:
-    for replica in read_history(folder).everyone:
+    for replica in lookup.read_history(folder).everyone:
         its = folder.trial(replica.trial, replica.index)
         if gone := retention.sweep_up(its, replica.files):
             yield f"trials/{its.name}: {len(gone)} files that no row names were deleted"

@@ -17,7 +17,7 @@ from typing import Any, Final
 
 from sweep import plugins
 from sweep.driver import launch
-from sweep.driver.prepare import Prepared
+from sweep.driver.launch import Resolved
 from sweep.errors import UsageError
 from sweep.history.results import flatten, number
 from sweep.pools.loky import THREADS
@@ -89,7 +89,7 @@ class SmokeTest:
 
 
 def smoke_test(
-    prepared: Prepared,
+    resolved: Resolved,
     longest_s: float = LONGEST_S,
     tell: Callable[[str], None] = lambda _: None,
     every_s: float = EVERY_S,
@@ -100,7 +100,7 @@ def smoke_test(
     Times, dates and the like may differ.
 
     Args:
-        prepared: the spec and its plugins.
+        resolved: the spec and its plugins.
         longest_s: how long it may take in all.
         tell: shows what it is at, in words.
         every_s: how often.
@@ -109,7 +109,6 @@ def smoke_test(
     Raises:
         UsageError: the trainable raised, or its process died.
     """
-    resolved = prepared.resolved
     if not resolved.trainable.can_save():
         return SmokeTest(
             ["it has no save_checkpoint(): its trials run in one piece and cannot be resumed"]
@@ -120,7 +119,7 @@ def smoke_test(
     with tempfile.TemporaryDirectory(prefix="sweep-validate-", ignore_cleanup_errors=True) as made:
         tryout = _Tryout(
             trainable=spec.trainable,
-            paths=prepared.paths,
+            paths=resolved.paths,
             config=resolved.trainable.complete_config(nested, spec.stop),
             seed=rng.integer(spec.seed, "validate"),
             folder=Path(made),
@@ -147,7 +146,7 @@ class _Word:
 
 
 class _Watch:
-    """The process that tries something out, seen from here."""
+    """The process that tries something out, seen from outside."""
 
     def __init__(self, tryout: "_Tryout", longest_s: float, clock: Callable[[], float]) -> None:
         self.name = tryout.trainable
@@ -216,7 +215,6 @@ class _Watch:
 
 
 def _serve(pipe: "connection.Connection[Any, Any]", tryout: "_Tryout", parent: int) -> None:
-    """Try it out and say what it is at."""
     ignore_terminal_signals()
     die_with_parent(parent)
     os.dup2(2, 1)  # standard output is for the answer

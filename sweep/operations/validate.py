@@ -10,13 +10,12 @@ from typing import Any
 
 from sweep.driver import launch, prepare
 from sweep.driver.launch import Resolved
-from sweep.driver.prepare import Prepared
 from sweep.errors import BadSpace
 from sweep.operations.smoke_test import SmokeTest, smoke_test
 from sweep.space import Settings, Space
+from sweep.space.domains import choice_key
 from sweep.space.enumeration import Points
-from sweep.space.values import choice_key
-from sweep.views import formatting
+from sweep.views import formatting, overview
 from trainables.core import rng
 from trainables.core.results import VOLATILE_KEYS
 from trainables.errors import nearest, printable, shorten
@@ -87,12 +86,7 @@ def count_points(space: Space) -> int | None:
 
 
 def space_warnings(space: Space, trials: int) -> list[str]:
-    """Doubts in words, one line each.
-
-    Args:
-        space: what is searched.
-        trials: how many points of it are tried.
-    """
+    """Doubts in words, one line each; `trials` points of the space are tried."""
     number = count_points(space)
     found = []
     if number is not None and number < trials:
@@ -144,9 +138,6 @@ def _twice(points: list[Settings]) -> list[str]:
 # At most: every trial runs to its end. About: of the trials at a rung, those that successive
 # halving leaves reach the next. Durations are seconds, sizes bytes.
 
-#: The result in which environment steps are counted.
-STEPS = "timesteps_total"
-
 
 def estimate_costs(resolved: Resolved, smoke: SmokeTest, jobs: int) -> dict[str, Any] | None:
     """The costs as plain data; None: nothing was measured.
@@ -161,7 +152,7 @@ def estimate_costs(resolved: Resolved, smoke: SmokeTest, jobs: int) -> dict[str,
     runs = spec.trials * spec.replicas
     longest = _iterations(spec.stop, scheduler.time_attr, scheduler.levels, advance)
     share = _share(spec.trials, scheduler.levels)
-    steps = advance.get(STEPS)
+    steps = advance.get(overview.STEPS)
     kept = spec.checkpoint.keep_last + spec.checkpoint.keep_best
     return {
         "iteration_s": smoke.seconds,
@@ -205,9 +196,9 @@ def _share(trials: int, levels: Sequence[float]) -> float:
     return min(1.0, work / (trials * levels[-1]))
 
 
-def preview(prepared: Prepared, jobs: int | None) -> dict[str, Any]:
+def preview(resolved: Resolved, jobs: int | None) -> dict[str, Any]:
     """The expanded space, the rungs, sample settings and the number of slots."""
-    spec = prepared.resolved.spec
+    spec = resolved.spec
     return {
         "name": spec.name,
         "trials": spec.trials,
@@ -216,10 +207,10 @@ def preview(prepared: Prepared, jobs: int | None) -> dict[str, Any]:
         "mode": spec.mode,
         "searcher": spec.searcher.name,
         "scheduler": spec.scheduler.name,
-        "time_attr": prepared.resolved.scheduler.time_attr,
-        "rungs": list(prepared.resolved.scheduler.levels),
+        "time_attr": resolved.scheduler.time_attr,
+        "rungs": list(resolved.scheduler.levels),
         "stop": dict(spec.stop),
-        "jobs": prepare.slots(jobs, spec, prepared.paths, spec.trials),
+        "jobs": prepare.slots(jobs, spec, resolved.paths, spec.trials),
         "space": spec.space.describe(),
         "points": count_points(spec.space),
         "initial": [dict(given) for given in spec.initial],
@@ -229,28 +220,20 @@ def preview(prepared: Prepared, jobs: int | None) -> dict[str, Any]:
 
 
 def validation(
-    prepared: Prepared,
+    resolved: Resolved,
     jobs: int | None,
     longest_s: float,
     tell: Callable[[str], None],
     every_s: float,
 ) -> dict[str, Any]:
-    """The same, and what came of trying the trainable out for so long at most.
-
-    Args:
-        prepared: the spec and its plugins.
-        jobs: slots; None: as many as fit.
-        longest_s: seconds that trying it out may take.
-        tell: shows what it is at.
-        every_s: how often.
-    """
-    seen = preview(prepared, jobs)
-    smoke = smoke_test(prepared, longest_s, tell, every_s)
+    """The same, and what came of trying the trainable out, see `smoke_test`."""
+    seen = preview(resolved, jobs)
+    smoke = smoke_test(resolved, longest_s, tell, every_s)
     ended = smoke.cut_short
     return {
         **seen,
-        "warnings": [*seen["warnings"], *result_warnings(prepared.resolved, smoke)],
-        "costs": estimate_costs(prepared.resolved, smoke, seen["jobs"]),
+        "warnings": [*seen["warnings"], *result_warnings(resolved, smoke)],
+        "costs": estimate_costs(resolved, smoke, seen["jobs"]),
         "restore": smoke.differences,
         "cut_short": None if ended is None else dataclasses.asdict(ended),
     }

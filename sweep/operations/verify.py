@@ -4,7 +4,6 @@ The ledger comes first, since everything else is compared with it: one that is d
 look. Beside a driver that writes, copies and files are not compared, as they change meanwhile.
 """
 
-import contextlib
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -14,12 +13,11 @@ from sweep.history.events import Saved
 from sweep.history.history import History
 from sweep.history.replica import Replica
 from sweep.ledger.folder import Folder
-from sweep.ledger.ledger import Ledger
 from sweep.operations import ledger_check
 from sweep.operations.ledger_check import Damage, Finding, Remedy
 from sweep.slices import retention as checkpoints
 from sweep.trackers import Comparable, Tracker, TrackerContext
-from sweep.views import lookup, reading
+from sweep.views import lookup
 from trainables.checkpoint import file
 from trainables.errors import CheckpointError, CorruptCheckpoint, MissingCheckpoint, printable
 
@@ -47,10 +45,10 @@ def look_at(folder: Folder, driven: bool) -> Found:
         return Found(tuple(damages), ("nothing else was compared with a damaged ledger",), 0)
     if any(damage.part == "schema" for damage in damages):
         return Found(tuple(damages), ("nothing else was compared with a ledger of old tables",), 0)
-    history = read_history(folder)
+    history = lookup.read_history(folder)
     lost = _checkpoints(folder, history)
     if driven:
-        named = _named(read_history(folder))
+        named = _named(lookup.read_history(folder))
         lost = [d for d in lost if (d.trial, d.replica, d.digest) in named]
         notes = ("a driver runs: its copies and the files of its slices were not compared",)
         return Found((*damages, *lost), notes, len(_named(history)))
@@ -62,18 +60,11 @@ def look_at(folder: Folder, driven: bool) -> Found:
 # ---- looking ------------------------------------------------------------------------------------
 
 
-def read_history(folder: Folder) -> History:
-    """The history that the ledger holds now."""
-    with contextlib.closing(Ledger(folder.ledger)) as ledger:
-        return reading.history(ledger)
-
-
 def _named(history: History) -> set[tuple[int, int, str]]:
     return {(r.trial, r.index, digest) for r in history.everyone for digest in r.checkpoints}
 
 
 def _checkpoints(folder: Folder, history: History) -> list[Damage]:
-    """Every checkpoint that the ledger names, hashed."""
     return [
         damage
         for replica in history.everyone

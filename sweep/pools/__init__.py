@@ -8,7 +8,7 @@ process dies fails its own future with `sweep.errors.WorkerLost`, and no other; 
 must not be used any more fails it with `sweep.slices.cache.StaleProcess`.
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from concurrent.futures import Future
 from typing import ClassVar, Protocol
 
@@ -53,15 +53,8 @@ class Pool(Protocol):
         """End all slots, with whatever still runs in them."""
 
 
-KIND = plugins.Kind("pool", PACKAGE, Pool, "Pool")
-
-
-def find(name: str, paths: Iterable[str] = ()) -> type[Pool]:
-    """The class ``Pool`` in file ``sweep/pools/<name>.py``, or one of one's own.
-
-    See `plugins.Kind.find`.
-    """
-    return KIND.find(name, paths)
+KIND: plugins.Kind[Pool] = plugins.Kind("pool", PACKAGE, Pool, "Pool")
+find = KIND.find
 
 
 def again(asked: str | None, before: str = "") -> str:

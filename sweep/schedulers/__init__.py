@@ -11,7 +11,7 @@ to save or to lose. It never sees trials that were interrupted on their way to a
 resumes those first.
 """
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Protocol
 
@@ -156,9 +156,5 @@ class Scheduler(Protocol):
         return None
 
 
-KIND = plugins.Kind("scheduler", PACKAGE, Scheduler, "Scheduler")
-
-
-def find(name: str, paths: Iterable[str] = ()) -> type[Scheduler]:
-    """The scheduler of this name, path or entry point; see `plugins.Kind.find`."""
-    return KIND.find(name, paths)
+KIND: plugins.Kind[Scheduler] = plugins.Kind("scheduler", PACKAGE, Scheduler, "Scheduler")
+find = KIND.find

@@ -10,7 +10,7 @@ sample draw from (sweep seed, trial number). Those that enumerate take their ord
 seed alone, and the next point in it from the trials that exist.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar, Protocol
 
@@ -111,9 +111,5 @@ class Supports:
     """Whether it avoids settings that break a constraint."""
 
 
-KIND = plugins.Kind("searcher", PACKAGE, Searcher, "Searcher")
-
-
-def find(name: str, paths: Iterable[str] = ()) -> type[Searcher]:
-    """The searcher of this name, path or entry point; see `plugins.Kind.find`."""
-    return KIND.find(name, paths)
+KIND: plugins.Kind[Searcher] = plugins.Kind("searcher", PACKAGE, Searcher, "Searcher")
+find = KIND.find

@@ -4,23 +4,20 @@
     found = space.resolve(lambda name, domain: sample(domain, generator))
     config = space.nest(found.settings, {"env": "CartPole-v1"})
 
-The words of the language stand in `sweep.space.syntax.reader`. A name's dots reach into nested
+The words of the language stand in `sweep.space.reader`. A name's dots reach into nested
 settings. A parameter is settled after those that it needs, in an order that the file alone decides.
 
-domains      what may be proposed, and how chance is spread over it
-normal       normal and log-normal numbers
-grids        evenly spaced numbers
-parameters   what one parameter is: proposed, fixed or derived
-conditions   when a parameter is there
-clauses      combinations that may not be
+domains      what may be proposed, how chance is spread over it, and when two values are the same
+parameters   what one parameter is: proposed, fixed or derived, and when it is there
 expressions  values derived from other parameters
+checks       whether a whole space fits together; combinations that may not be
 groups       names with a common beginning
-values       when two values are the same
-checks       whether a whole space fits together
+reader       how a parameter is written
+wandb        parameters in the words of W&B's sweeps
+aliases      what other tools call our words
 initial      settings that are given, to be tried first
 enumeration  the points of a finite space by index
 widening     whether one space contains another
-syntax       how all of it is written
 """
 
 import copy
@@ -31,14 +28,21 @@ from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
 
 from sweep.errors import At, BadSpace, Source, SweepError
-from sweep.space import checks, conditions, groups
-from sweep.space.clauses import Clause, Forbidden, read_clauses
-from sweep.space.domains import Choice, Domain, Float, Int, Ordinal, canonical, sample
-from sweep.space.normal import Normal
-from sweep.space.parameters import Derived, Fixed, Parameter
-from sweep.space.syntax import reader
-from sweep.space.syntax.grammar import ExpressionError
-from sweep.space.values import choice_key
+from sweep.space import checks, groups, reader
+from sweep.space.checks import Clause, Forbidden, read_clauses
+from sweep.space.domains import (
+    Choice,
+    Domain,
+    Float,
+    Int,
+    Normal,
+    Ordinal,
+    canonical,
+    choice_key,
+    sample,
+)
+from sweep.space.expressions import ExpressionError
+from sweep.space.parameters import Derived, Fixed, Parameter, hold
 from trainables.core import rng
 from trainables.errors import shorten
 
@@ -99,15 +103,9 @@ class Space:
         where: Source | None = None,
         forbid: Sequence[Any] = (),
     ) -> "Space":
-        """Read a space.
+        """Read a space: name → what it may be; BadSpace says where and why it cannot work.
 
-        Args:
-            raw: name → what it may be, plain data.
-            where: the source of the spec that ``space`` is a key of.
-            forbid: what may not be, as it stands in the spec beside ``space``.
-
-        Raises:
-            BadSpace: it cannot work; says where and why.
+        `where` is the source of the spec that ``space`` is a key of; `forbid` stands beside it.
         """
         whole = where or Source()
         below = whole.below("space")
@@ -166,10 +164,7 @@ class Space:
         return replace(self, pinned={**self.pinned, **own})
 
     def resolve(self, suggest: Suggest) -> Settings:
-        """One point of the space.
-
-        Args:
-            suggest: (name, domain) → value; called for each active searched parameter.
+        """One point of the space; `suggest` is called for each active searched parameter.
 
         Raises:
             Forbidden: the point does not belong to the space.
@@ -185,11 +180,7 @@ class Space:
         return self.settings(values)
 
     def draw(self, seed: int) -> Settings:
-        """A point drawn by chance; of `DRAWS` the first that belongs to the space.
-
-        Raises:
-            BadSpace: none does.
-        """
+        """A point drawn by chance, the first of `DRAWS` that belongs to the space; or BadSpace."""
         for number in range(DRAWS):
             stream = rng.generator(seed, "draw", number)
             try:
@@ -253,7 +244,7 @@ class Space:
         if any(needed not in values for needed in parameter.needs):
             return False
         try:
-            return conditions.hold(parameter.when, values)
+            return hold(parameter.when, values)
         except ExpressionError as error:
             text = " and ".join(condition.describe() for condition in parameter.when)
             raise self._without_value((*parameter.path, "when"), text, error, values) from error

@@ -1,26 +1,37 @@
-"""Checks of a whole space: names, needs, conditions, and what a config sets beside it."""
+"""Checks of a whole space: names, needs, conditions, what is forbidden, and what a config sets.
 
-from collections.abc import Mapping
+forbid:
+  - {activation: relu, lr: {">": 0.01}}     all of it at once, see `sweep.space.parameters`
+  - "num_sgd_iter * epochs > 1000"          an expression
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from graphlib import CycleError, TopologicalSorter
 from typing import Any
 
-from sweep.errors import KeyPath, Source
-from sweep.space.conditions import Compared, Condition, OneOf
-from sweep.space.parameters import Derived, Fixed, Parameter
-from sweep.space.values import choice_key
-from trainables.errors import nearest
+from sweep.errors import BadSpace, KeyPath, Source
+from sweep.space.domains import choice_key
+from sweep.space.expressions import ExpressionError
+from sweep.space.parameters import (
+    Compared,
+    Condition,
+    Derived,
+    Fixed,
+    OneOf,
+    Parameter,
+    hold,
+    read_conditions,
+)
+from sweep.space.reader import plain
+from trainables.errors import nearest, shorten
 
 #: How many names of the space a message lists.
 _SHOWN = 20
 
 
 def check(parameters: Mapping[str, Parameter], where: Source) -> None:
-    """Raise BadSpace where parameters do not fit together.
-
-    Args:
-        parameters: by name.
-        where: the source of the key ``space``.
-    """
+    """Raise BadSpace where parameters do not fit together; `where`: that of the key ``space``."""
     for parameter in parameters.values():
         _check_needs(parameter, parameters, where)
     _check_order(parameters, where)
@@ -156,3 +167,78 @@ def _clash(config: Mapping[str, Any], names: list[str]) -> tuple[tuple[str, ...]
         if end == len(names) or not isinstance(inner, Mapping):
             return tuple(names[:end]), inner
     return None
+
+
+# ---- what is forbidden --------------------------------------------------------------------------
+
+MOST_CLAUSES = 1000
+
+
+@dataclass(frozen=True)
+class Clause:
+    """A combination that may not be; one of a parameter that is not there does not occur."""
+
+    conditions: tuple[Condition, ...]
+    place: KeyPath
+    where: Source
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The parameters that it speaks of."""
+        return tuple(name for condition in self.conditions for name in condition.names)
+
+    def holds(self, values: Mapping[str, Any]) -> bool:
+        """Whether it occurs in `values`; BadSpace where an expression has no value."""
+        try:
+            return hold(self.conditions, values)
+        except ExpressionError as error:
+            text = self.describe()
+            given = ", ".join(f"{name} = {values[name]!r}" for name in dict.fromkeys(self.names))
+            raise self.where.refuse(
+                self.place,
+                text,
+                "an expression that is true or false everywhere in the space",
+                problem=f"{text!r} {error}, at {given}",
+            ) from error
+
+    def describe(self) -> str:
+        """In words."""
+        return " and ".join(condition.describe() for condition in self.conditions)
+
+
+class Forbidden(BadSpace):
+    """A point that a clause of ``forbid`` takes out of the space."""
+
+    def __init__(self, clause: Clause, values: Mapping[str, Any]) -> None:
+        given = ", ".join(f"{n} = {shorten(values[n], 30)}" for n in dict.fromkeys(clause.names))
+        super().__init__(
+            clause.where.place(clause.place),
+            clause.describe(),
+            "a point that is not forbidden",
+            at=clause.where.at(clause.place),
+            problem=f"{clause.describe()} is forbidden, at {given}",
+        )
+
+
+def read_clauses(
+    raw: Sequence[Any], parameters: Mapping[str, Parameter], where: Source
+) -> tuple[Clause, ...]:
+    """The combinations that ``forbid`` lists; `where`: the source of the spec.
+
+    Raises:
+        BadSpace: one of them cannot be read, or speaks of what is not there.
+    """
+    if len(raw) > MOST_CLAUSES:
+        raise where.refuse(
+            ("forbid",), f"a list of {len(raw)}", f"at most {MOST_CLAUSES} combinations"
+        )
+    clauses = []
+    for index, item in enumerate(raw):
+        path = ("forbid", index)
+        found = read_conditions(plain(item, path, where), path, where)
+        for condition in found:
+            check_known(condition, parameters, path, where)
+            if not condition.names:
+                raise where.refuse(path, item, "an expression that speaks of a parameter")
+        clauses.append(Clause(found, path, where))
+    return tuple(clauses)

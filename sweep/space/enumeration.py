@@ -17,8 +17,8 @@ from graphlib import TopologicalSorter
 from typing import Any
 
 from sweep.space import Settings, Space
+from sweep.space.domains import choice_key
 from sweep.space.parameters import Derived, Fixed
-from sweep.space.values import choice_key
 
 #: Combinations of values that conditions ask for, at most.
 MOST_STATES = 50_000
@@ -45,10 +45,7 @@ class _Edge:
 
 
 class Points:
-    """The points of a space.
-
-    Args:
-        space: pinned parameters have one value each.
+    """The points of a space, whose pinned parameters have one value each.
 
     Raises:
         BadSpace: it is infinite, or conditions ask for too many combinations.

@@ -2,19 +2,23 @@
 
 Numbers, quoted text, True, False and None, names of parameters (dots allowed), ``+ - * / // % **``,
 comparisons, ``in (…)``, ``and or not``, ``a if c else b``, and functions of numbers. Nothing else
-is read: the text is parsed, checked node by node (`sweep.space.syntax.grammar`) and walked; it is
-never compiled or run.
+is read: the text is parsed, checked node by node and walked; it is never compiled or run.
 """
 
 import ast
+import builtins
 import math
 import operator
-from collections.abc import Callable, Mapping
+import warnings
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
-from sweep.space.syntax.grammar import FUNCTIONS, ExpressionError, dotted, operands, parse
 from trainables.errors import shorten
 
+#: Characters of an expression; bounds its depth and the time that it takes.
+LONGEST = 200
 _LARGEST_POWER_BITS = 1024
 _DIGITS = range(18)
 _ARITHMETIC: dict[type[ast.operator], Callable[[Any, Any], Any]] = {
@@ -41,46 +45,51 @@ _EQUALITY: dict[type[ast.cmpop], Callable[[Any, Any], bool]] = {
     ast.In: lambda one, many: one in many,
     ast.NotIn: lambda one, many: one not in many,
 }
-_FUNCTIONS: dict[str, Callable[..., Any]] = {
-    "min": min,
-    "max": max,
-    "abs": abs,
-    "round": round,
-    "int": int,
-    "float": float,
-    **{name: getattr(math, name) for name in FUNCTIONS if hasattr(math, name)},
+#: Function → how many arguments it takes.
+_FUNCTIONS: dict[str, range] = {
+    "min": range(2, LONGEST),
+    "max": range(2, LONGEST),
+    "round": range(1, 3),
+    **dict.fromkeys(
+        ("abs", "int", "float", "floor", "ceil", "sqrt", "exp", "log", "log2", "log10"),
+        range(1, 2),
+    ),
 }
 
+ALLOWED = (
+    "numbers, quoted text, names of parameters, + - * / // % **, comparisons, and or not in, "
+    "a if c else b, and the functions " + ", ".join(_FUNCTIONS)
+)
 
+
+class ExpressionError(Exception):
+    """An expression that cannot be read, or that has no value for these parameters."""
+
+
+@dataclass(frozen=True)
 class Expression:
-    """A parsed expression.
+    """A parsed expression; ExpressionError if `text` is none of this language."""
 
-    Args:
-        text: the expression, at most `LONGEST` characters.
+    text: str
 
-    Raises:
-        ExpressionError: it is not an expression of this language.
-    """
+    def __post_init__(self) -> None:
+        _ = self.names
 
-    def __init__(self, text: str) -> None:
-        self.text = text
-        self._tree, self.names = parse(text)
+    @cached_property
+    def _tree(self) -> ast.expr:
+        return _parse(self.text)
+
+    @cached_property
+    def names(self) -> tuple[str, ...]:
         """The parameters that it speaks of, in order of appearance."""
+        return tuple(dict.fromkeys(_names(self._tree)))
 
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, Expression) and self.text == other.text
-
-    def __hash__(self) -> int:
-        return hash(self.text)
-
-    def __repr__(self) -> str:
-        return f"Expression({self.text!r})"
+    def describe(self) -> str:
+        """In words."""
+        return self.text
 
     def evaluate(self, values: Mapping[str, Any]) -> int | float | bool | str | None:
-        """Its value; a number is finite, and within 64 bits if it is whole.
-
-        Args:
-            values: every parameter in `names` → its value.
+        """Its value, given those of `names`; a number is finite, and of 64 bits if it is whole.
 
         Raises:
             ExpressionError: no such value exists, for example after a division by zero.
@@ -102,22 +111,102 @@ class Expression:
         return value
 
     def holds(self, values: Mapping[str, Any]) -> bool:
-        """Evaluate a condition; a value that is neither true nor false is an error.
-
-        Raises:
-            ExpressionError: it has no value, or one of another kind.
-        """
+        """Whether it is true; ExpressionError where it has no value, or one of another kind."""
         value = self.evaluate(values)
         if isinstance(value, bool):
             return value
         raise ExpressionError(f"has the value {shorten(value)}, which is neither true nor false")
 
 
+# ---- reading --------------------------------------------------------------------------------
+
+
+def _parse(text: str) -> ast.expr:
+    if len(text) > LONGEST:
+        raise ExpressionError(f"has {len(text)} characters; at most {LONGEST} are read")
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")  # doubtful syntax, such as "1if", is no syntax here
+            return ast.parse(text.strip(), mode="eval").body
+    except (SyntaxError, ValueError, MemoryError, RecursionError) as error:
+        raise ExpressionError(f"cannot be read: {_why(error)}") from error
+
+
+def _why(error: BaseException) -> str:
+    return error.msg if isinstance(error, SyntaxError) else str(error) or "it is too deep"
+
+
+def _names(node: ast.expr) -> Iterator[str]:
+    """The parameters of an expression; ExpressionError for what is not in the language."""
+    if (name := _dotted(node)) is not None:
+        yield name
+        return
+    for part in _operands(node):
+        yield from _names(part)
+
+
+def _dotted(node: ast.expr) -> str | None:
+    """``model.hidden`` for the parameter of that name; None: `node` is no name."""
+    if isinstance(node, ast.Name):
+        return node.id
+    if isinstance(node, ast.Attribute):
+        head = _dotted(node.value)
+        return None if head is None else f"{head}.{node.attr}"
+    return None
+
+
+def _operands(node: ast.expr) -> list[ast.expr]:
+    """The parts of a node; ExpressionError if the language has none of its kind."""
+    match node:
+        case ast.Constant(value=bool() | int() | float() | str() | None):
+            return []
+        case ast.UnaryOp(op=ast.UAdd() | ast.USub() | ast.Not(), operand=operand):
+            return [operand]
+        case ast.BoolOp(values=parts):
+            return parts
+        case ast.IfExp(test=test, body=body, orelse=orelse):
+            return [test, body, orelse]
+        case ast.Compare(left=left):
+            return [left, *_compared(node)]
+        case ast.BinOp(left=left, op=op, right=right) if type(op) in (*_ARITHMETIC, ast.Pow):
+            return [left, right]
+        case ast.Call(func=ast.Name(id=name), args=arguments, keywords=[]):
+            return _arguments(name, arguments)
+    raise _not_ours(node)
+
+
+def _not_ours(node: ast.expr) -> ExpressionError:
+    return ExpressionError(f"contains {ast.unparse(node)!r}, which is not in the language")
+
+
+def _compared(node: ast.Compare) -> list[ast.expr]:
+    """What stands right of the signs; of ``in``, the items of its list."""
+    found: list[ast.expr] = []
+    for op, part in zip(node.ops, node.comparators, strict=True):
+        if isinstance(op, ast.Is | ast.IsNot):
+            raise _not_ours(node)
+        if not isinstance(op, ast.In | ast.NotIn):
+            found.append(part)
+        elif isinstance(part, ast.Tuple | ast.List):
+            found += part.elts
+        else:
+            raise ExpressionError(f"looks in {ast.unparse(part)!r}; expected values in brackets")
+    return found
+
+
+def _arguments(name: str, arguments: list[ast.expr]) -> list[ast.expr]:
+    if name not in _FUNCTIONS:
+        raise ExpressionError(f"calls {name!r}; the functions are {', '.join(_FUNCTIONS)}")
+    if len(arguments) not in _FUNCTIONS[name]:
+        raise ExpressionError(f"calls {name!r} with {len(arguments)} arguments")
+    return arguments
+
+
 # ---- evaluating -----------------------------------------------------------------------------
 
 
 def _walk(node: ast.expr, values: Mapping[str, Any]) -> Any:
-    name = dotted(node)
+    name = _dotted(node)
     if name is not None:
         return values[name]
     match node:
@@ -132,7 +221,7 @@ def _walk(node: ast.expr, values: Mapping[str, Any]) -> Any:
             return _walk(body if _truth(test, values) else orelse, values)
         case ast.UnaryOp(op=ast.Not(), operand=operand):
             return not _truth(operand, values)
-    return _compute(node, [_number(_walk(part, values), part) for part in operands(node)])
+    return _compute(node, [_number(_walk(part, values), part) for part in _operands(node)])
 
 
 def _compute(node: ast.expr, numbers: list[Any]) -> Any:
@@ -195,4 +284,4 @@ def _power(base: float, exponent: float) -> Any:
 def _call(function: str, numbers: list[Any]) -> Any:
     if function == "round" and len(numbers) == 2 and numbers[1] not in _DIGITS:
         raise ExpressionError(f"rounds to {numbers[1]} digits; expected 0 to {_DIGITS[-1]}")
-    return _FUNCTIONS[function](*numbers)
+    return (getattr(math, function, None) or getattr(builtins, function))(*numbers)

@@ -38,12 +38,7 @@ class Entry:
 
 
 def entries(raw: Mapping[str, Any], words: frozenset[str], where: Source) -> list[Entry]:
-    """The parameters of a space, in the order of the file.
-
-    Args:
-        raw: the plain data.
-        words: those that make a mapping a parameter.
-        where: the source, seen from the space.
+    """The parameters of a space in the order of the file; `words` make a mapping a parameter.
 
     Raises:
         BadSpace: a name cannot work, or there are too many.
@@ -100,7 +95,6 @@ class _Walk:
         return ((), members) if holds and not self.words & members.keys() else None
 
     def _named(self, item: Mapping[str, Any], path: KeyPath) -> Mapping[str, Any]:
-        """What stands below ``parameters``."""
         for word in item:
             if word not in ("parameters", "when"):
                 raise self.where.refuse((*path, word), word, "beside parameters only when")

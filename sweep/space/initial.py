@@ -21,18 +21,11 @@ MOST_CELLS = 1000
 
 
 def space_of(space: Space, initial: Sequence[Mapping[str, Any]], index: int) -> Space:
-    """The space of one searched trial, with what is given pinned.
-
-    Args:
-        space: the sweep's.
-        initial: the settings to try first.
-        index: how many trials were searched before this one.
-    """
-    crossed = space.crossed
+    """The sweep's space for the searched trial `index`, from 0, with what is given pinned."""
     given = {}
     if index < len(initial):
         given = {name: value for _, name, value in _entries(space, initial[index])}
-    if not given and not crossed:
+    if not given and not space.crossed:
         return space
     return space.pin({**_cell(space, max(0, index - len(initial))), **given})
 
@@ -49,13 +42,7 @@ def _cell(space: Space, index: int) -> dict[str, Any]:
 
 
 def check(space: Space, initial: Sequence[Any], where: Source) -> None:
-    """Raise BadSpace where given settings do not belong to the space.
-
-    Args:
-        space: the sweep's.
-        initial: plain data.
-        where: the source of the spec.
-    """
+    """Raise BadSpace where given settings do not belong to the space; `where`: the spec's."""
     for index, given in enumerate(initial):
         path = ("initial", index)
         if not isinstance(given, Mapping):
@@ -77,7 +64,11 @@ def _check_one(
         given[name] = value
     for below, name, _ in entries:
         _check_active(space, name, given, (*path, *below), where)
-    _check_rest(space.pin(given), given, path, where)
+    try:  # one way to fill in the rest must be allowed
+        space.pin(given).draw(0)
+    except BadSpace as error:
+        problem = f"no point with {shorten(given)} belongs to the space: {error}"
+        raise where.refuse(path, given, "settings of the space", problem=problem) from error
 
 
 def _entries(
@@ -131,12 +122,3 @@ def _settled(space: Space, given: Mapping[str, Any]) -> dict[str, Any]:
             case _ if name in given:
                 values[name] = given[name]
     return values
-
-
-def _check_rest(space: Space, given: dict[str, Any], path: KeyPath, where: Source) -> None:
-    """One way to fill in the rest must be allowed."""
-    try:
-        space.draw(0)
-    except BadSpace as error:
-        problem = f"no point with {shorten(given)} belongs to the space: {error}"
-        raise where.refuse(path, given, "settings of the space", problem=problem) from error

@@ -9,8 +9,8 @@ from dataclasses import replace
 from typing import Any
 
 from sweep.space import Choice, Float, Int, Normal, Ordinal, Space
+from sweep.space.domains import same
 from sweep.space.parameters import Derived, Fixed, Parameter
-from sweep.space.values import same
 from trainables.errors import nearest
 
 
@@ -30,7 +30,8 @@ def check(old: Space, new: Space) -> None:
 
 
 def _check_parameter(old: Parameter, new: Parameter, space: Space) -> None:
-    reason = _conditions(old, new) or _narrower(old.role, new.role)
+    changed = "" if old.when == new.when else "its conditions have changed"
+    reason = changed or _narrower(old.role, new.role)
     if not reason and old.crossed != new.crossed:
         reason = "a grid and a choice are of different kinds"
     if not reason and old.crossed and old.role != new.role:
@@ -39,11 +40,6 @@ def _check_parameter(old: Parameter, new: Parameter, space: Space) -> None:
         was = f"more than {old.describe()}, or the same"
         problem = f"{new.describe()} is no wider space: {reason}"
         raise space.where.refuse(new.path, new.describe(), was, problem=problem)
-
-
-def _conditions(old: Parameter, new: Parameter) -> str:
-    """Why the conditions differ; empty: they are the same."""
-    return "" if old.when == new.when else "its conditions have changed"
 
 
 def _narrower(old: Any, new: Any) -> str:

@@ -9,9 +9,7 @@ known is refused, never ignored.
 yaml_source  YAML text as plain data with the line of every key
 validation   plain data checked by models, each mistake with its place
 overrides    settings of the command line
-names        names of sweeps and results
-sections     small settings that stand under one key each
-searching    the keys that say what is searched
+sections     small settings that stand under one key each; names of sweeps and results
 objective    the keys that say what trials are compared by
 stopping     the key `stop`
 """
@@ -35,7 +33,6 @@ from pydantic import (
 from sweep.errors import At, BadConfig, Source, UnknownName
 from sweep.space import Space, initial
 from sweep.spec import sections, yaml_source
-from sweep.spec.names import check_name, check_result_path
 from sweep.spec.objective import (
     Aggregate,
     AggregateField,
@@ -46,23 +43,23 @@ from sweep.spec.objective import (
     check_single,
 )
 from sweep.spec.overrides import Override, apply_overrides
-from sweep.spec.searching import (
-    ForbidField,
-    InitialField,
-    SpaceField,
-    WarmStart,
-    check_number,
-    source_of,
-)
 from sweep.spec.sections import (
     Budget,
     CheckpointPolicy,
     Deterministic,
+    ForbidField,
+    InitialField,
     Limits,
     Machine,
     Plugin,
     Resources,
+    SpaceField,
+    WarmStart,
+    check_name,
+    check_number,
+    check_result_path,
     read_plugin,
+    source_of,
 )
 from sweep.spec.sections import check_budget as check_budget
 from sweep.spec.stopping import Stop, StopField
@@ -230,11 +227,7 @@ def find(space: str) -> Path:
 
 
 def load(path: Path, overrides: Sequence[str | Override] = ()) -> SweepSpec:
-    """The spec in a file.
-
-    Args:
-        path: a YAML file in UTF-8.
-        overrides: settings from the command line, put over those of the file; see `Override`.
+    """The spec in a YAML file, with settings of the command line over its own; see `Override`.
 
     Raises:
         UsageError: it cannot be read, or it cannot work; one line that says where and why.
@@ -261,19 +254,9 @@ def from_json(text: str, overrides: Sequence[str | Override] = ()) -> SweepSpec:
     return validate(SweepSpec, *apply_overrides(raw, Source(), overrides))
 
 
-def build(model: type[M], plugin: Plugin, place: str, source: Source) -> M:
-    """The options of a plugin, checked by its own model.
-
-    Args:
-        model: the plugin's options.
-        plugin: what the spec says.
-        place: its key in the spec, for example ``scheduler``.
-        source: the spec's, see `SweepSpec.source`.
-
-    Raises:
-        BadConfig: an option is unknown or cannot work.
-    """
-    return validate(model, plugin.options, source.below(place))
+def build(model: type[M], plugin: Plugin, key: str, source: Source) -> M:
+    """The options of the plugin at `key` of a spec; BadConfig where its own model refuses one."""
+    return validate(model, plugin.options, source.below(key))
 
 
 def _is_file(path: Path) -> bool:
@@ -307,11 +290,7 @@ def text_of(path: Path) -> str:
 
 
 def read(path: Path, spec: SweepSpec) -> Space:
-    """The space in `path`, without what `spec` forbids.
-
-    Raises:
-        UsageError: it cannot be read, or it cannot work.
-    """
+    """The space in `path`, without what `spec` forbids; UsageError if it cannot work."""
     raw, source = yaml_source.read(text_of(path), str(path))
     inner = raw.get("space")
     if isinstance(inner, Mapping) and ("trainable" in raw or len(raw) == 1):

@@ -60,12 +60,9 @@ def _brief(text: str) -> str:
 def apply_overrides(
     raw: Mapping[str, Any], source: Source, overrides: Sequence[str | Override]
 ) -> tuple[dict[str, Any], Source]:
-    """`raw` with the overrides applied in their order, and where everything stands now.
+    """A changed copy of the spec `raw`, and where everything stands now.
 
-    Args:
-        raw: the spec as plain data; not changed.
-        source: its source.
-        overrides: each an `Override` or the text after ``--set``.
+    Overrides, each an `Override` or the text after ``--set``, are applied in their order.
 
     Raises:
         BadConfig: one of them cannot be read, or leads into something that is no mapping.

@@ -1,12 +1,20 @@
 """The sections of a spec: small settings that stand under one key each. Times are seconds."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, BeforeValidator, Field
+from pydantic import (
+    AfterValidator,
+    BeforeValidator,
+    Field,
+    InstanceOf,
+    PlainSerializer,
+    ValidationInfo,
+)
 
 from sweep.errors import Source
+from sweep.space import Space
 from sweep.spec.objective import Aggregate
 from sweep.spec.validation import validate
 from trainables.core.settings import Settings
@@ -227,3 +235,106 @@ def check_budget(budget: Budget, stop: Mapping[str, float], source: Source) -> N
         problem = f"{budget.timesteps:g} steps for all trials are less than one trial takes"
         allowed = f"at least stop.timesteps_total: {least:g}"
         raise source.refuse(("budget", "timesteps"), budget.timesteps, allowed, problem=problem)
+
+
+# -------------------------------------------------------------------------------------------------
+# The keys beside `space` that say what is searched: forbid, initial, warm_start.
+
+
+class WarmStart(Settings):
+    """Another sweep whose trials searchers see too."""
+
+    sweep: str = Field(min_length=1, description="Name of the other sweep, or its folder.")
+    best: int | None = Field(
+        None, ge=1, description="How many of its trials are taken, the best ones; none: all."
+    )
+    trials: Literal["completed", "all"] = Field(
+        "completed", description="Whether trials that ended early are taken too (all)."
+    )
+
+
+def _read_list(of: str, example: str) -> BeforeValidator:
+    def read(raw: Any) -> Any:
+        if isinstance(raw, list | tuple):
+            return tuple(raw)
+        raise ValueError(f"a list of {of}, such as {example}")
+
+    return BeforeValidator(read)
+
+
+def _read_space(raw: Any, info: ValidationInfo) -> Space:
+    if isinstance(raw, Space):
+        return raw
+    if isinstance(raw, Mapping):
+        return Space.parse(raw, source_of(info.context), info.data.get("forbid", ()))
+    raise ValueError("a mapping such as lr: {loguniform: [1e-5, 1e-2]}")
+
+
+def source_of(context: Any) -> Source:
+    """The source that a model is validated with."""
+    source: Source = context["source"] if context else Source()
+    return source
+
+
+def check_number(initial: Sequence[Any], trials: int, source: Source) -> None:
+    """Raise BadConfig if there are more first settings than trials, which they are counted in."""
+    if len(initial) > trials:
+        hint = f"raise trials to {len(initial)}, or leave some out"
+        allowed = f"at most trials: {trials} settings"
+        raise source.refuse(("initial",), f"a list of {len(initial)}", allowed, hint)
+
+
+SpaceField = Annotated[
+    InstanceOf[Space],
+    BeforeValidator(_read_space),
+    PlainSerializer(lambda space: dict(space.raw)),
+]
+ForbidField = Annotated[
+    tuple[Any, ...],
+    Field(strict=False),
+    _read_list("combinations", '["lr > 0.01 and layers > 3"]'),
+]
+InitialField = Annotated[
+    tuple[Any, ...],
+    Field(strict=False),
+    _read_list("settings", "[{lr: 1e-3}]"),
+]
+
+
+# -------------------------------------------------------------------------------------------------
+# Names of sweeps, which become folders and words on a command line, and of results.
+
+LONGEST_NAME = 100
+
+_NAME = re.compile(r"[a-z0-9][a-z0-9._-]*")
+#: Device names of Windows, with any ending: a folder of that name cannot be copied there.
+_RESERVED = re.compile(r"(con|prn|aux|nul|com[0-9]|lpt[0-9])(\..*)?")
+
+#: What all sweeps of a root share, and what a database has beside its file.
+_OF_THE_ROOT = re.compile(r"mlflow\.db([.-].*)?|mlartifacts")
+
+_ALLOWED = f"1 to {LONGEST_NAME} lowercase letters, digits, . _ -, beginning with letter or digit"
+
+#: A result by its path, with slashes.
+RESULT_PATH = re.compile(r"[^/]+(/[^/]+)*")
+RESULT_PATH_ALLOWED = "a path into the results, such as evaluation/episode_reward_mean"
+
+
+def check_result_path(path: str) -> str:
+    """`path`, if a result may be called so; else ValueError with what is allowed."""
+    if not RESULT_PATH.fullmatch(path):
+        raise ValueError(RESULT_PATH_ALLOWED)
+    return path
+
+
+def check_name(name: str) -> str:
+    """`name`, if a sweep may be called so; else ValueError with what is allowed."""
+    if len(name) > LONGEST_NAME or not _NAME.fullmatch(name):
+        raise ValueError(_ALLOWED)
+    if ".." in name or name.endswith("."):
+        raise ValueError(f"{_ALLOWED}, without '..' and no dot at the end")
+    if _RESERVED.fullmatch(name):
+        raise ValueError(f"{_ALLOWED}, and no device name of Windows such as con or nul")
+    if _OF_THE_ROOT.fullmatch(name):
+        raise ValueError(f"{_ALLOWED}, and no name of what all sweeps of a root share: {name}")
+    return name

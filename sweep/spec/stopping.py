@@ -19,9 +19,8 @@ from pydantic import (
 )
 
 from sweep.errors import Source
-from sweep.spec.names import RESULT_PATH, RESULT_PATH_ALLOWED
 from sweep.spec.objective import Mode
-from sweep.spec.searching import source_of
+from sweep.spec.sections import RESULT_PATH, RESULT_PATH_ALLOWED, source_of
 from sweep.spec.validation import validate
 from trainables.core.settings import Settings
 

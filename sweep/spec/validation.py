@@ -44,15 +44,9 @@ _ELSEWHERE = {
 
 
 def validate(model: type[M], raw: Any, source: Source) -> M:
-    """The model of `raw`.
+    """The model of `raw`; BadConfig if that is something else.
 
-    Args:
-        model: what is expected.
-        raw: plain data.
-        source: seen from where `raw` stands; also the context of the model's validators.
-
-    Raises:
-        BadConfig: `raw` is not what `model` expects.
+    `source` is seen from where `raw` stands, and is the context of the model's validators, too.
     """
     try:
         return model.model_validate(raw, context={"source": source})

@@ -52,14 +52,10 @@ _WORDS = {
 
 
 def read(text: str, file: str) -> tuple[dict[str, Any], Source]:
-    """The mapping that `text` holds, and where each of its keys stands.
-
-    Args:
-        text: one YAML document.
-        file: its name, for messages.
+    """The mapping that a document holds, and where each of its keys stands.
 
     Raises:
-        BadConfig: it is not one mapping of plain data.
+        BadConfig: `text` is not one mapping of plain data; `file` is its name in the message.
     """
     builder = _Builder(text, At(file, 1))
     value = builder.document()
@@ -69,13 +65,7 @@ def read(text: str, file: str) -> tuple[dict[str, Any], Source]:
 
 
 def read_value(text: str, said: str, above: KeyPath) -> Any:
-    """The value of an option such as ``--set lr=0.1``, read as YAML.
-
-    Args:
-        text: the value.
-        said: the whole option, for messages.
-        above: where the value goes.
-    """
+    """The value of an option such as ``--set lr=0.1``, which is `said`, for the key `above`."""
     return _Builder(text, At(said), above).document()
 
 
@@ -134,7 +124,7 @@ class _Builder:
                 return self._sequence(path)
             case MappingStartEvent():
                 return self._mapping(path)
-        return self._scalar(event, path)
+        return (self._plain if event.implicit[0] else self._printable)(event.value, path)
 
     def _check_node(self, event: Any, path: KeyPath) -> None:
         self._nodes += 1
@@ -183,14 +173,7 @@ class _Builder:
         self.marks[path] = around
         return key
 
-    def _scalar(self, event: ScalarEvent, path: KeyPath) -> Any:
-        text = event.value
-        if event.implicit[0]:
-            return self._plain(text, path)
-        return self._printable(text, path)
-
     def _plain(self, text: str, path: KeyPath) -> Any:
-        """The value of a scalar without quotes, by the core schema."""
         if text in _WORDS:
             return _WORDS[text]
         if _INT.fullmatch(text) or _BASED.fullmatch(text):

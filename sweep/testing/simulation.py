@@ -154,7 +154,7 @@ class Simulation:
         resolved = launch.resolve(specs.parse(source, "simulated"), (), new=True)
         self._root = _root()
         self.folder = Folder(Path(self._root.name), resolved.spec.name)
-        launch.create(self.folder, resolved, source, ())
+        launch.create(self.folder, resolved, source)
 
     def __enter__(self) -> "Simulation":
         return self

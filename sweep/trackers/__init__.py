@@ -13,13 +13,14 @@ again: it makes no row twice and leaves none out. What it keeps in memory can be
 copy and the ledger.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
 
 from sweep import plugins
 from sweep.history.events import Recorded
+from sweep.history.history import History
 from sweep.history.objective import Objective
 from sweep.ledger.folder import Folder
 from sweep.ledger.ledger import Ledger, iterate
@@ -55,6 +56,13 @@ class TrackerContext:
                 if records[-1].k >= k:
                     return
 
+    def history(self, k: float) -> History:
+        """The history up to event `k`, see `earlier`."""
+        past = History(self.objective)
+        for records in self.earlier(k):
+            past.extend(records)
+        return past
+
 
 class Tracker(Protocol):
     """One verb: `publish`."""
@@ -89,9 +97,5 @@ class Comparable(Protocol):
         ...
 
 
-KIND = plugins.Kind("tracker", PACKAGE, Tracker, "Tracker")
-
-
-def find(name: str, paths: Iterable[str] = ()) -> type[Tracker]:
-    """The tracker of this name, path or entry point; see `plugins.Kind.find`."""
-    return KIND.find(name, paths)
+KIND: plugins.Kind[Tracker] = plugins.Kind("tracker", PACKAGE, Tracker, "Tracker")
+find = KIND.find

@@ -92,9 +92,7 @@ class Tracker(trackers.Tracker):
     def differences(self) -> list[str]:
         """Where the copy differs from the whole ledger.
 
-        Raises:
-            StorageError: somebody else has named the server, which would get this user's
-                credentials.
+        A server that somebody else has named would get this user's credentials: StorageError.
         """
         from sweep.trackers._shared.mlflow_check import Check
 
@@ -106,11 +104,7 @@ class Tracker(trackers.Tracker):
         return [text for text, _ in Check(self._where).differences()]
 
     def set_aside(self) -> None:
-        """Remove what sending everything again would not repair.
-
-        Raises:
-            StorageError: the file of all sweeps is damaged.
-        """
+        """Remove what sending would not repair; StorageError if the file of all is damaged."""
         from sweep.trackers._shared.mlflow_check import Check
 
         file = self._where.folder.mlflow

@@ -8,7 +8,6 @@ import json
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from sweep.errors import BadConfig
 from sweep.history.events import Closed, Created, End, Event, Goal, Moved, Opened, Status
 from sweep.history.seeds import is_test
 from sweep.history.trial import Trial
@@ -128,22 +127,9 @@ def _stands(sweep: Sweep, trial: Trial) -> Data | None:
 
 
 def schedule(sweep: Sweep, asked: str) -> Data:
-    """`sweep export-schedule`: the ancestors of a trial, eldest first, with their settings.
-
-    Args:
-        sweep: the population.
-        asked: ``best``, or the number of a trial.
-
-    Raises:
-        UsageError: there is no such trial.
-    """
+    """`sweep export-schedule`: a trial's ancestors, eldest first; `asked` as for `asked_trial`."""
     history, name = sweep.history, sweep.folder.name
-    if asked == "best":
-        trial = overview.best_trial(history, name)
-    elif asked.isdecimal():
-        trial = overview.find_trial(history, name, int(asked))
-    else:
-        raise BadConfig("--trial", asked, "best, or the number of a trial")
+    trial = overview.asked_trial(history, name, asked)
     steps: list[Data] = []
     now: Trial | None = trial
     while now is not None:

@@ -137,11 +137,7 @@ def read_history(folder: Folder) -> History:
 
 
 def read_log(folder: Folder, trial: Trial) -> str:
-    """The end of what a trial printed, seed by seed; empty if it printed nothing.
-
-    Raises:
-        UsageError: a log is no regular file.
-    """
+    """The end of what a trial printed, seed by seed; UsageError: a log is no regular file."""
     logs = {
         replica_name(replica.trial, replica.index): _log_of(
             folder.trial(replica.trial, replica.index) / "log.txt"

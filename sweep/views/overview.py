@@ -10,7 +10,7 @@ from dataclasses import asdict
 from typing import Any
 
 from sweep import stats
-from sweep.errors import UsageError
+from sweep.errors import BadConfig, UsageError
 from sweep.history.events import (
     FINISHED,
     Closed,
@@ -329,6 +329,15 @@ def find_trial(history: History, name: str, number: int) -> Trial:
         has = f"trials 0 to {len(history.trials) - 1}" if history.trials else "no trials yet"
         raise UsageError(f"trial: {number} does not exist; {name} has {has}")
     return history.trials[number]
+
+
+def asked_trial(history: History, name: str, asked: str) -> Trial:
+    """The trial that ``--trial`` asks for: ``best``, or a number; UsageError if there is none."""
+    if asked == "best":
+        return best_trial(history, name)
+    if not asked.isdecimal():
+        raise BadConfig("--trial", asked, "best, or the number of a trial")
+    return find_trial(history, name, int(asked))
 
 
 def show(sweep: Sweep, number: int, rows: Sequence[Row]) -> Data:

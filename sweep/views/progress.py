@@ -166,7 +166,6 @@ class _Work:
 
     @property
     def _catching_up(self) -> float:
-        """What is left of seeds that are catching up with their trials."""
         left = 0.0
         for replica in self._later:
             if replica.status not in FINISHED:
@@ -213,12 +212,8 @@ class _Work:
 class _Lengths:
     """How long trials last, as a share of a whole trial.
 
-    Kaplan and Meier, Nonparametric Estimation from Incomplete Observations, 1958, with a prior.
-
-    Args:
-        ended: the lengths of ended trials.
-        running: the lengths of the others so far.
-        prior: the expected share of what is left of a trial, and how many trials that counts as.
+    Kaplan and Meier, Nonparametric Estimation from Incomplete Observations, 1958, with a `prior`:
+    the expected share of what is left of a trial, and how many trials that counts as.
     """
 
     def __init__(
@@ -324,10 +319,7 @@ def _towards(reached: Metrics, key: str, goal: float) -> float:
 def time_left(elapsed: float, now: float, start: float = 0.0) -> float | None:
     """Seconds that the rest takes at the pace so far, or None while it is too early to say.
 
-    Args:
-        elapsed: seconds since this driver began.
-        now: the fraction that is done.
-        start: the fraction that was done when this driver began.
+    `elapsed` seconds ago, when this driver began, the fraction `start` was done; `now` is done now.
     """
     if now >= 1.0:
         return 0.0

@@ -48,7 +48,7 @@ def make(root: Path, **changes: Any) -> Folder:
     source = "\n".join(f"{key}: {_flow(value)}" for key, value in raw.items() if value is not None)
     spec = specs.parse(source, "test.yaml")
     folder = Folder(root, spec.name)
-    launch.create(folder, launch.resolve(spec, (), new=True), source, ())
+    launch.create(folder, launch.resolve(spec, (), new=True), source)
     return folder
 
 

@@ -164,7 +164,6 @@ class Content:
         return changes
 
     def _rows(self, run: RunKey, event: Closed, ended: float) -> Iterator[Value]:
-        """The results of a slice."""
         replica = self.history.replica(event.trial, event.replica)
         earliest = replica.started_at or self._where.created_at
         began = max(self._began.get((event.trial, event.replica), ended), earliest)

@@ -16,7 +16,6 @@ from optuna.trial import FrozenTrial, TrialState, create_trial
 
 from sweep.history import ranking
 from sweep.history.events import Recorded
-from sweep.history.history import History
 from sweep.history.optuna_terms import STATES, directions, distribution, encode
 from sweep.history.trial import Trial
 from sweep.ledger import tables
@@ -33,9 +32,7 @@ class Copy:
 
     def __init__(self, where: TrackerContext, k: int) -> None:
         self._where = where
-        self.history = History(where.objective)
-        for records in where.earlier(k):
-            self.history.extend(records)
+        self.history = where.history(k)
         self._storage = Storage(where.folder.optuna.absolute())
         self._storage.sweep_up(where.name)
         study = self._storage.find(where.name)
@@ -78,7 +75,6 @@ class Copy:
         return study
 
     def _can_become(self, wanted: Iterable[FrozenTrial]) -> bool:
-        """Whether adding to the study makes it equal to the history."""
         known = self._trials
         if self._storage.attribute(self._study, "metric") != self._where.spec.metric:
             return False
@@ -217,10 +213,7 @@ def _same(old: float | None, new: float) -> bool:
 
 def differences(where: TrackerContext) -> Iterator[str]:
     """Where the study, which is only read, differs from the whole ledger."""
-    history = History(where.objective)
-    for records in where.earlier(math.inf):
-        history.extend(records)
-    found = _read(where)
+    history, found = where.history(math.inf), _read(where)
     if found is None:
         yield f"has no study {where.name}"
         return

@@ -30,12 +30,7 @@ METRIC_NAMES = "study:metric_names"
 
 
 class Storage:
-    """Optuna's tables in a file; works for any path.
-
-    Args:
-        path: the file.
-        only_read: nothing is written, and the tables must exist; otherwise they are made.
-    """
+    """Optuna's tables in a file of any path; they are made unless it is `only_read`."""
 
     def __init__(self, path: Path, only_read: bool = False) -> None:
         url = sa.URL.create("sqlite", database=str(path)).render_as_string(hide_password=False)

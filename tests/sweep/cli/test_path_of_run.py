@@ -112,9 +112,9 @@ def test_one_environment_of_a_kind_is_made_to_check_a_new_sweep(
     config = {"env": "CartPole-v1", "native_vector_env": native}
     changes = {"metric": "episode_reward_mean", "space": {"lr": {"uniform": [0.1, 0.2]}}}
     spec = write_spec(tmp_path, trainable="ppo", config=config, scheduler="fifo", **changes)
-    folder, prepared = Folder(tmp_path, "demo"), prepare.prepare(str(spec), [])
-    prepare.create(prepared, folder, "inline", None)
-    with launch.opened(launch.Launch(folder, 1, "inline", resolved=prepared.resolved)):
+    folder, (resolved, text) = Folder(tmp_path, "demo"), prepare.prepare(str(spec), [])
+    prepare.create(resolved, text, folder, "inline", None)
+    with launch.opened(launch.Launch(folder, 1, "inline", resolved=resolved)):
         assert made == ["make_env", "make_vector_env"][: 1 + native]
 
 

@@ -16,7 +16,8 @@ from typing import Any
 import psutil
 import pytest
 
-from sweep.driver.prepare import Prepared, prepare
+from sweep.driver.launch import Resolved
+from sweep.driver.prepare import prepare
 from sweep.operations import validate
 from sweep.operations.smoke_test import STEPS, SmokeTest, smoke_test
 from sweep.operations.validate import preview
@@ -34,8 +35,8 @@ def here(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> Here:
 
 def estimate(tmp_path: Path, jobs: int = 2, **changes: Any) -> dict[str, Any]:
     """Costs with an iteration of 2 s and a checkpoint of 100 bytes."""
-    prepared = prepare(str(write_spec(tmp_path, **changes)), ())
-    resolved, measured = prepared.resolved, smoke_test(prepared)
+    resolved, _text = prepare(str(write_spec(tmp_path, **changes)), ())
+    measured = smoke_test(resolved)
     smoke = SmokeTest(measured.differences, 2.0, 100, measured.advance)
     found = validate.estimate_costs(resolved, smoke, jobs)
     assert found is not None
@@ -151,11 +152,11 @@ class Parent(Slow):
         super()._fail()
 
 
-def prepared_with(trainable: str, tmp_path: Path, **config: Any) -> Prepared:
+def resolved_with(trainable: str, tmp_path: Path, **config: Any) -> Resolved:
     """A spec of one of the trainables above, which do not search anything."""
     name = f"tests.sweep.operations.test_validate:{trainable}"
     spec = write_spec(tmp_path, trainable=name, config=config, metric="loss", scheduler="fifo")
-    return prepare(str(spec), ())
+    return prepare(str(spec), ())[0]
 
 
 class Jump:
@@ -182,9 +183,9 @@ class Jump:
 def test_a_trainable_that_takes_too_long_is_ended_inside_its_step(
     stuck: int, timed: bool, untried: Sequence[str], tmp_path: Path
 ) -> None:
-    prepared = prepared_with("Slow", tmp_path, stuck=stuck)
+    resolved = resolved_with("Slow", tmp_path, stuck=stuck)
     clock = Jump(lambda text: f"iteration {stuck}" in text)
-    found = smoke_test(prepared, 1000.0, clock.tell, 0.05, clock)
+    found = smoke_test(resolved, 1000.0, clock.tell, 0.05, clock)
     assert found.cut_short is not None
     assert found.cut_short.doing == f"iteration {stuck}"
     assert found.cut_short.untried == tuple(untried)
@@ -192,7 +193,7 @@ def test_a_trainable_that_takes_too_long_is_ended_inside_its_step(
     assert (found.seconds is not None) == (found.size is not None) == timed
     assert (found.advance or {}).get("timesteps_total") == (10 if timed else None)
     assert "of at most 1000 s" in clock.told
-    assert validate.estimate_costs(prepared.resolved, found, 1) is not None or not timed
+    assert validate.estimate_costs(resolved, found, 1) is not None or not timed
 
 
 @pytest.mark.slow
@@ -200,14 +201,14 @@ def test_what_a_trainable_started_ends_with_it(tmp_path: Path) -> None:
     told = tmp_path / "told"
     clock = Jump(lambda _: told.exists() and bool(told.read_text()))
     smoke_test(
-        prepared_with("Parent", tmp_path, stuck=1, told=str(told)), 1e3, clock.tell, 0.05, clock
+        resolved_with("Parent", tmp_path, stuck=1, told=str(told)), 1e3, clock.tell, 0.05, clock
     )
     wait_until(lambda: not psutil.pid_exists(int(told.read_text())))
 
 
 @pytest.mark.slow
 def test_validate_says_what_it_is_at_and_what_it_did_not_try(here: Here, tmp_path: Path) -> None:
-    prepared_with("Slow", tmp_path, stuck=1)
+    resolved_with("Slow", tmp_path, stuck=1)
     code, out, err = here("validate", tmp_path / "spec.yaml", "--for", "5")
     assert code == 0
     assert re.search(r"sweep: trying \S+:Slow out: .+ for \d s; \d of at most 5 s\n", err)
@@ -219,7 +220,7 @@ def test_validate_says_what_it_is_at_and_what_it_did_not_try(here: Here, tmp_pat
 
 @pytest.mark.slow
 def test_what_a_trainable_prints_is_no_part_of_the_answer(here: Here, tmp_path: Path) -> None:
-    prepared_with("Slow", tmp_path, stuck=0)
+    resolved_with("Slow", tmp_path, stuck=0)
     done = start("validate", tmp_path / "spec.yaml", "--json", cwd=tmp_path)
     out, err = done.communicate()
     assert json.loads(out)["cut_short"] is None
@@ -228,7 +229,7 @@ def test_what_a_trainable_prints_is_no_part_of_the_answer(here: Here, tmp_path: 
 
 
 def test_a_trainable_whose_process_dies_is_named(here: Here, tmp_path: Path) -> None:
-    prepared_with("Dying", tmp_path, stuck=2)
+    resolved_with("Dying", tmp_path, stuck=2)
     code, _, err = here("validate", tmp_path / "spec.yaml")
     assert code == 2
     assert "died with exit code -11 in: iteration 2" in err
@@ -272,8 +273,8 @@ def test_points_are_counted_with_their_conditions(tmp_path: Path) -> None:
         "a": {"choice": ["x", "y"]},
         "lr": {"uniform": [0.1, 0.4], "step": 0.1, "when": {"a": "x"}},
     }
-    prepared = prepare(str(write_spec(tmp_path, space=space)), ())
-    assert preview(prepared, 1)["points"] == 5
+    resolved, _text = prepare(str(write_spec(tmp_path, space=space)), ())
+    assert preview(resolved, 1)["points"] == 5
     assert (
         validate.count_points(Space.parse({f"p{i}": {"randint": [1, 10**9]} for i in range(9)}))
         is None

@@ -23,8 +23,8 @@ from tests.sweep.schedulers.test_pbt import SPEC, curve
 
 
 def warnings_of(tmp_path: Path, **changes: Any) -> list[str]:
-    prepared = prepare.prepare(str(tmp_path / write_spec(tmp_path, **changes)), [])
-    seen = validate.validation(prepared, 1, longest_s=60.0, tell=lambda _: None, every_s=5.0)
+    resolved, _text = prepare.prepare(str(tmp_path / write_spec(tmp_path, **changes)), [])
+    seen = validate.validation(resolved, 1, longest_s=60.0, tell=lambda _: None, every_s=5.0)
     found: list[str] = seen["warnings"]
     return found
 
@@ -50,8 +50,8 @@ def test_validate_does_not_doubt_a_metric_that_an_evaluation_brings_later(tmp_pa
 
 def test_the_examples_take_the_values_of_grids_in_turn_as_trials_do(tmp_path: Path) -> None:
     space = {"lr": {"uniform": [0.1, 0.9]}, "x0": {"grid": [1, 2]}, "target": {"grid": [0, 1]}}
-    prepared = prepare.prepare(str(write_spec(tmp_path, space=space)), [])
-    shown = validate.preview(prepared, 1)["samples"]
+    resolved, _text = prepare.prepare(str(write_spec(tmp_path, space=space)), [])
+    shown = validate.preview(resolved, 1)["samples"]
     crossed = [(sample["x0"], sample["target"]) for sample in shown]
     assert crossed == ([(1, 0), (1, 1), (2, 0), (2, 1)] * 3)[:10]
 

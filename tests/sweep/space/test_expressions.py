@@ -2,8 +2,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sweep.space.expressions import Expression
-from sweep.space.syntax.grammar import LONGEST, ExpressionError
+from sweep.space.expressions import LONGEST, Expression, ExpressionError
 
 
 @pytest.mark.parametrize(

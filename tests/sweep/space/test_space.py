@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from sweep.errors import BadConfig, BadSpace, Source, SweepError
 from sweep.space import Choice, Domain, Float, Int, Settings, Space, choice_key, sample
-from sweep.space.values import same
+from sweep.space.domains import same
 
 SPACE: dict[str, Any] = {
     "lr": {"loguniform": [1e-5, 1e-2]},

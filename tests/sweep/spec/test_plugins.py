@@ -1,5 +1,6 @@
 import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -63,8 +64,8 @@ KINDS = (schedulers.KIND, searchers.KIND, pools.KIND, trackers.KIND, plugins.tra
 
 
 @pytest.fixture(params=KINDS, ids=lambda kind: kind.what)
-def kind(request: pytest.FixtureRequest) -> Kind:
-    found: Kind = request.param
+def kind(request: pytest.FixtureRequest) -> Kind[Any]:
+    found: Kind[Any] = request.param
     return found
 
 
@@ -75,14 +76,14 @@ def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path / "site"
 
 
-def test_every_shipped_one_is_derived_from_what_is_asked_of_others(kind: Kind) -> None:
+def test_every_shipped_one_is_derived_from_what_is_asked_of_others(kind: Kind[Any]) -> None:
     assert plugins.names(kind.package)
     for name in plugins.names(kind.package):
         assert kind.base in kind.find(name).__mro__[1:]
 
 
 def test_entry_points_are_among_the_known_names_and_the_nearest_is_told(
-    kind: Kind, site: Path
+    kind: Kind[Any], site: Path
 ) -> None:
     install(site, "known_x", {}, {kind.package: {"their-own": "known_x.nowhere:Thing"}})
     with pytest.raises(UnknownName, match=r"known: \w.*their-own; did you mean 'their-own'") as got:
@@ -91,7 +92,7 @@ def test_entry_points_are_among_the_known_names_and_the_nearest_is_told(
 
 
 def test_what_is_not_derived_from_the_base_is_refused_by_path_and_by_entry_point(
-    kind: Kind, site: Path
+    kind: Kind[Any], site: Path
 ) -> None:
     path = "stranger_x.parts:Stranger"
     install(
@@ -107,13 +108,13 @@ def test_what_is_not_derived_from_the_base_is_refused_by_path_and_by_entry_point
             kind.find(name)
 
 
-def test_the_base_itself_is_none(kind: Kind) -> None:
+def test_the_base_itself_is_none(kind: Kind[Any]) -> None:
     with pytest.raises(UsageError, match="expected a subclass"):
         kind.find(f"{kind.base.__module__}:{kind.base.__name__}")
 
 
 def test_a_name_that_two_packages_have_is_refused_with_both_meanings(
-    kind: Kind, site: Path
+    kind: Kind[Any], site: Path
 ) -> None:
     for package in ("first_y", "second_y"):
         install(site, package, {}, {kind.package: {"twice": f"{package}:Thing"}})
@@ -121,14 +122,14 @@ def test_a_name_that_two_packages_have_is_refused_with_both_meanings(
         kind.find("twice")
 
 
-def test_what_is_shipped_is_never_hidden_by_an_entry_point(kind: Kind, site: Path) -> None:
+def test_what_is_shipped_is_never_hidden_by_an_entry_point(kind: Kind[Any], site: Path) -> None:
     shipped = plugins.names(kind.package)[0]
     install(site, "hiding_x", {}, {kind.package: {shipped: "hiding_x.nowhere:Thing"}})
     assert kind.find(shipped).__module__ == f"{kind.package}.{shipped}"
 
 
 def test_an_entry_point_that_leads_nowhere_is_answered_with_what_is_missing(
-    kind: Kind, site: Path
+    kind: Kind[Any], site: Path
 ) -> None:
     install(site, "empty_x", {}, {kind.package: {"gone": "empty_x.gone:Thing"}})
     with pytest.raises(UsageError, match=rf"{kind.what}: no module 'empty_x.gone'"):

@@ -21,7 +21,7 @@ import pytest
 
 from sweep.history.events import Created, Dropped, End, Row, Status
 from sweep.operations.mlflow_ui import Page
-from sweep.spec.names import check_name
+from sweep.spec.sections import check_name
 from sweep.trackers._shared import mlflow_store
 from sweep.trackers._shared.mlflow_content import (
     LONGEST_KEY,

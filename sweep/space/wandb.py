@@ -15,7 +15,6 @@ Where the bounds of the former look like values, it is refused.
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from sweep.errors import KeyPath, Source
@@ -51,23 +50,13 @@ _INSTEAD = {
 }
 
 
-@dataclass(frozen=True)
-class Translated:
-    """A parameter in our words, and where each of them was written."""
-
-    raw: dict[str, Any]
-    places: dict[KeyPath, KeyPath]
-
-
-def translate(raw: Mapping[str, Any], where: Source) -> Translated:
-    """A parameter in our words.
-
-    Args:
-        raw: the plain data, with one of `WORDS` at least.
-        where: the source, seen from the parameter.
+def translate(
+    raw: Mapping[str, Any], where: Source
+) -> tuple[dict[str, Any], dict[KeyPath, KeyPath]]:
+    """A parameter with one of `WORDS` in our words, and the path at which each was written.
 
     Raises:
-        BadSpace: the words do not fit together.
+        BadSpace: its words do not fit together.
     """
     distribution = _distribution(raw, where)
     words = _DISTRIBUTIONS[distribution]
@@ -91,7 +80,7 @@ def translate(raw: Mapping[str, Any], where: Source) -> Translated:
     if "q" in words:
         ours["step"], places["step",] = raw.get("q", _OPTIONAL["q"]), ("q",)
     ours |= {word: raw[word] for word in ("probabilities", "when") if word in raw}
-    return Translated(ours, places)
+    return ours, places
 
 
 def _distribution(raw: Mapping[str, Any], where: Source) -> str:
@@ -121,7 +110,6 @@ def _are_whole(raw: Mapping[str, Any], *words: str) -> bool:
 
 
 def _kind_and_value(distribution: str, raw: Mapping[str, Any], where: Source) -> tuple[str, Any]:
-    """Our word, and what stands beside it."""
     bare = distribution.removeprefix("q_")
     if bare in ("normal", "log_normal"):
         return bare.replace("_", ""), [raw.get(word, _OPTIONAL[word]) for word in ("mu", "sigma")]
@@ -140,7 +128,6 @@ def _kind_and_value(distribution: str, raw: Mapping[str, Any], where: Source) ->
 
 
 def _power(raw: Mapping[str, Any], word: str, where: Source) -> float:
-    """E to the power that stands beside `word`."""
     exponent = raw[word]
     number = isinstance(exponent, int | float) and not isinstance(exponent, bool)
     if not number or not abs(exponent) <= math.log(1e300):
