@@ -16,8 +16,9 @@ from numpy.typing import NDArray
 
 from trainables.envs.vector.remote import RemoteVectorEnv
 from trainables.rollout.batch import Fragment
+from trainables.rollout.episode import Trajectory
 from trainables.rollout.metrics import RolloutMetrics
-from trainables.rollout.samplers.fragments import Sampler
+from trainables.rollout.samplers.fragments import Collected, Sampler
 
 Array = NDArray[Any]
 
@@ -28,8 +29,18 @@ class PollingSampler(Sampler):
     Its environments are `RemoteVectorEnv`.
     """
 
-    def collect(self, fragment: Fragment, stream: np.random.Generator) -> list[RolloutMetrics]:
-        """Fill `fragment`; returns the episodes that ended, in the order in which it was heard."""
+    def sample(self, stream: np.random.Generator) -> Collected:
+        """As in lockstep; episodes come in the order in which their ends were heard."""
+        self.recent.clear()
+        episodes: list[RolloutMetrics] = []
+        trajectories: list[list[Trajectory]] = []
+        for fragment in self._fragments:
+            episodes += self._collect(fragment, stream)
+            if self.watch:
+                trajectories.append(self.watch.take_pieces(len(fragment.valid)))
+        return Collected(self._fragments, episodes, self._recent_rows(), trajectories)
+
+    def _collect(self, fragment: Fragment, stream: np.random.Generator) -> list[RolloutMetrics]:
         envs = self.envs
         assert isinstance(envs, RemoteVectorEnv)  # noqa: S101 as the worker makes it
         size = len(fragment.valid)
