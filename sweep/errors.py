@@ -239,7 +239,7 @@ class Source:
     """The path that all others are relative to."""
 
     def below(self, *parts: str | int) -> "Source":
-        """The same text, seen from one of its parts."""
+        """This source with paths relative to one part of it."""
         return Source(self.file, self.marks, (*self.above, *parts))
 
     def at(self, path: KeyPath) -> At:

@@ -200,7 +200,7 @@ class Row:
 
 @dataclass(frozen=True)
 class TermBegan:
-    """A driver took the sweep over; what older epochs still had running is lost."""
+    """A driver took the sweep over; slices that still ran in an older term are lost."""
 
     kind: ClassVar[str] = "epoch"
     host: str
@@ -346,7 +346,7 @@ class Widened:
 
     kind: ClassVar[str] = "space"
     space: Mapping[str, Any]
-    """As it stands in a spec."""
+    """The key ``space`` as a spec has it."""
     trial: int
     """The first trial that is searched in it."""
 

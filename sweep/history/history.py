@@ -73,7 +73,7 @@ class History:
         self.max_disk: int | None = None
         """The size of all checkpoints that is allowed, if that was changed."""
         self.spent_s = 0.0
-        """Seconds of the epochs before this one, from their first event to their last."""
+        """Seconds of the terms before this one, from their first event to their last."""
         self._span: tuple[float, float] | None = None
         self.remembered: dict[str, Any] = {}
         """What trials have found out for all (`Trainable.remembers`); the first word stands."""

@@ -242,7 +242,7 @@ class Trial:
         return _sum([replica.last for replica in self.replicas], key)
 
     def own(self, key: str) -> float | None:
-        """The same, without what a bred trial has from its parent."""
+        """`total` without the share that a bred trial has from its parent's checkpoint."""
         total = self.total(key)
         inherited = _sum([replica.inherited for replica in self.replicas if replica.last], key)
         return None if total is None else total - (inherited or 0.0)

@@ -226,7 +226,7 @@ def validation(
     tell: Callable[[str], None],
     every_s: float,
 ) -> dict[str, Any]:
-    """The same, and what came of trying the trainable out, see `smoke_test`."""
+    """`preview`, and what came of trying the trainable out, see `smoke_test`."""
     seen = preview(resolved, jobs)
     smoke = smoke_test(resolved, longest_s, tell, every_s)
     ended = smoke.cut_short

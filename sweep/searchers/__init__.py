@@ -51,7 +51,7 @@ class Request:
     seed: int
     """From (sweep seed, number of the new trial, attempt), in [0, 2**63)."""
     sweep_seed: int = 0
-    """The same for all trials, in [0, 2**63)."""
+    """The sweep's own, which all trials share, in [0, 2**63)."""
     earlier: Sequence[Trial] = ()
     """Trials of another sweep to learn from; their numbers are below 0."""
     attempt: int = 0

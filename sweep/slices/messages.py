@@ -40,7 +40,7 @@ class SliceSpec:
     stop_file: str
     """The slice ends at its next checkpoint when this file exists."""
     own_stop_file: str = ""
-    """The same for this trial alone; one that cannot save ends too."""
+    """A file that ends this trial's slices alone, also where the trial cannot save."""
     not_finite_ends: bool = False
     """Whether a metric that is NaN or infinite ends the trial."""
     trial_s: float | None = None

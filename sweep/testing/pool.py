@@ -66,7 +66,7 @@ class SimulatedClock:
     """Trials that cannot save, in their processes until the driver is gone."""
 
     def copy(self) -> "SimulatedClock":
-        """The same as after a kill of the driver."""
+        """A copy as a killed driver leaves the clock: no driver waits for the slices."""
         running = {key: replace(one, future=None) for key, one in self.running.items()}
         return SimulatedClock(self.curve, self.saves, self.now, dict(self.disk), running)
 

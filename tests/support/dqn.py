@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from trainables.core import rng
 from trainables.envs.spaces.actions import ActionLayout
 from trainables.learners.replay import ReplayBuffer, ReplayConfig
-from trainables.learners.schedules import ScheduleConfig, learning_rate
+from trainables.learners.schedules import ScheduleConfig
 from trainables.policies.actor import Acted, Actor, Array, Weights
 from trainables.policies.architecture import Architecture
 from trainables.policies.exploration import EpsilonGreedy, EpsilonGreedyConfig
@@ -133,14 +133,13 @@ class DQN(Trainer):
         """One gradient step on (B, …) transitions."""
         batch = {name: torch.from_numpy(column) for name, column in rows.items()}
         q, online = self.model.q, self.model.online
-        rate = learning_rate(self.settings.schedule, self.progress.timesteps)
         with torch.no_grad():
             best = q(online, batch["new_obs"]).argmax(1, keepdim=True)
             following = q(self.model.target, batch["new_obs"]).gather(1, best).squeeze(1)
             targets = batch["rewards"] + self.settings.gamma * following * ~batch["terminated"]
         taken = q(online, batch["observations"]).gather(1, batch["actions"][:, None])
         loss = nn.functional.smooth_l1_loss(taken.squeeze(1), targets)
-        norm = self.policy.minimise(loss, rate, self.settings.grad_clip, "online.")
+        norm = self.policy.minimise(loss, self.learning_rate, self.settings.grad_clip, "online.")
         return {"loss": loss.item(), "mean_q": taken.mean().item(), "grad_norm": norm}
 
     def update_target(self) -> None:

@@ -21,7 +21,6 @@ from trainables.errors import ConfigError
 from trainables.learners.fused import ppo as fused
 from trainables.learners.fused.ppo import FusedLearner, not_covered
 from trainables.learners.returns import generalized_advantages, next_values
-from trainables.learners.schedules import learning_rate
 from trainables.learners.sequences import SequenceBatch, in_sequences
 from trainables.learners.sgd import Learner, TorchLearner, learn
 from trainables.policies.architecture import Architecture, architecture
@@ -127,7 +126,7 @@ class PPO(Trainer):
 
     @classmethod
     def validate_config(cls, settings: TrainerConfig) -> None:
-        """Also: a minibatch is no larger than the batch."""
+        """Raise ConfigError also where minibatches do not fit the batch or the ranks."""
         super().validate_config(settings)
         if isinstance(settings, Config) and settings.minibatch_size > settings.batch_size:
             raise ConfigError(
@@ -163,16 +162,15 @@ class PPO(Trainer):
 
     def gradient_step(self) -> tuple[float, float | None]:
         """The learning rate now, and the bound on the norm of the whole gradient or None."""
-        rate = learning_rate(self.settings.schedule, self.progress.timesteps)
-        return rate, self.settings.grad_clip
+        return self.learning_rate, self.settings.grad_clip
 
     def worker_spec(self) -> WorkerSpec:
-        """Also what ranks learn with."""
+        """What workers are made from; of ranks also what they learn with."""
         learner = self.learner_spec() if self.settings.workers.data_parallel else None
         return replace(super().worker_spec(), learner=learner)
 
     def learner_spec(self) -> LearnerSpec:
-        """The same loss; the ranks normalise the advantages, over the rows of all of them."""
+        """What ranks learn with: this loss, with advantages normalised over the rows of all."""
         settings = self.settings
         networks = (self.spaces.layout, self.architecture)
         # As they travel, without functions of a person.
@@ -196,7 +194,7 @@ class PPO(Trainer):
             settings.num_sgd_iter,
             settings.minibatch_size // ranks,
             ("advantages",) if settings.normalize_advantages else (),
-            learning_rate(settings.schedule, self.progress.timesteps),
+            self.learning_rate,
         )
 
     @property
@@ -232,7 +230,7 @@ class PPO(Trainer):
             self.streams["minibatch"],
             epochs=settings.num_sgd_iter,
             minibatch_size=settings.minibatch_size,
-            rate=learning_rate(settings.schedule, self.progress.timesteps),
+            rate=self.learning_rate,
             target_kl=settings.target_kl,
         )
 
@@ -243,7 +241,7 @@ def make_learner(policy: ActorCriticPolicy, settings: Config) -> TorchLearner:
 
 
 def make_fused_learner(policy: ActorCriticPolicy, settings: Config) -> FusedLearner:
-    """The same in numpy; see `not_covered`."""
+    """The policy with this loss in numpy, where `not_covered` says nothing."""
     loss = fused.Loss(
         clip_param=settings.clip_param,
         vf_clip_param=settings.vf_clip_param,
@@ -258,7 +256,7 @@ def make_fused_learner(policy: ActorCriticPolicy, settings: Config) -> FusedLear
 def rank_learner(
     networks: tuple[ActionLayout, Architecture], settings: Config, seed: int
 ) -> Learner:
-    """Likewise, made in a rank."""
+    """A policy of its own with this loss, for a rank."""
     return make_learner(build_policy(networks, settings.optimizer, seed), settings)
 
 

@@ -101,7 +101,7 @@ def local() -> Trust:
 
 
 def local_if_possible() -> Trust | None:
-    """As `local`; None where there can be no key: signing raises the error when it needs one."""
+    """This user's trust; None where no key can be made: signing then raises the error."""
     try:
         return local()
     except SigningError:

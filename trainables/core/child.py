@@ -157,7 +157,7 @@ class ChildProcess:
         return kind, answer
 
     def hear(self, patience: Patience) -> tuple[str, Any]:
-        """As `answer`, or ``note`` and what the server says before; then its time begins anew."""
+        """The next message: an `answer`, or ``note`` and its text; a note restarts the clock."""
         self._require_whole()
         self._patience = patience
         while True:

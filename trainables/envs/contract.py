@@ -71,7 +71,7 @@ class EnvChecker:
         return self._converted(given[0], "reset") if self.plain else given[0]
 
     def _converted(self, observation: Any, method: str) -> Array:
-        """As an array that fits into one of the space without loss of kind."""
+        """The observation as an array of the space's shape, of a kind that its dtype holds."""
         expected = f"shape {self._shape} and dtype {self._dtype}, as {self._space} promises"
         try:
             array = np.asarray(observation)

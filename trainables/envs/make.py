@@ -153,7 +153,7 @@ def make_env(
 def make_raw_env(
     config: EnvironmentConfig, context: EnvContext | None = None, learning: bool = True
 ) -> Env:
-    """The same with the environment's own spaces, which may be ones that no policy reads."""
+    """One environment with its own spaces, which may be ones that no policy reads."""
     spec = gymnasium.registry.get(config.env)
     if config.native_vector_env and (spec is None or spec.entry_point is None):
         return Single(make_vector(config, 1))

@@ -68,7 +68,7 @@ class EnvContext(dict[str, Any]):
         remote: bool | None = None,
         num_workers: int | None = None,
     ) -> "EnvContext":
-        """The same context but for what is given."""
+        """A copy of this context with the values that are given."""
         return EnvContext(
             self if env_config is None else env_config,
             self.worker_index if worker_index is None else worker_index,

@@ -70,7 +70,7 @@ def _race(logp: Array, stream: np.random.Generator) -> Array:
 def _choose_of_two(
     logits: Array, stream: np.random.Generator | None
 ) -> tuple[NDArray[np.int64], Array]:
-    """The same to the bit, column by column: numpy reduces short rows one by one."""
+    """`choose` of two columns, equal to the bit; faster, as numpy reduces short rows one by one."""
     logp = logits - np.maximum(logits[:, 0], logits[:, 1])[:, None]
     shares = np.exp(logp)
     logp -= np.log(shares[:, 0] + shares[:, 1])[:, None]

@@ -40,7 +40,7 @@ class InferencePolicy:
         self._adapt = ActionAdapter(spaces_.action, clip_actions)
 
     def clipping(self, clip_actions: bool) -> Self:
-        """The same player, whose actions are clipped to the action space's bounds or are not."""
+        """A copy whose actions are clipped to the action space's bounds, or are not."""
         made = copy.copy(self)
         made._adapt = ActionAdapter(self._spaces.action, clip_actions)
         return made

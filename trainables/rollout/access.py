@@ -58,7 +58,7 @@ class WorkerAccess:
         return [function(self._actor, DEFAULT_POLICY_ID)]
 
     def foreach_trainable_policy(self, function: Callable[[Actor, str], T]) -> list[T]:
-        """Likewise, of those that learn: all."""
+        """``function(policy, name)`` of each policy that learns, which all do."""
         return self.foreach_policy(function)
 
     def get_weights(self, policies: Sequence[str] | None = None) -> dict[str, Weights]:

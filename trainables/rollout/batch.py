@@ -88,7 +88,7 @@ class Fragment:
         return self.autoreset.size - int(np.count_nonzero(self.autoreset))
 
     def copy(self) -> "Fragment":
-        """The same in arrays of its own."""
+        """A fragment with copies of all arrays."""
         return Fragment.of({name: array.copy() for name, array in self.arrays.items()})
 
     @classmethod

@@ -40,7 +40,7 @@ class PerfStats:
         self._sums = [0.0] * len(PARTS)
         """Seconds: sums over all ticks, or moving averages."""
         self._rendering: float | None = None
-        """Likewise, of pictures; that of an episode's last observation lies in env_wait as well."""
+        """Seconds of drawing; the last picture of an episode also counts as env_wait."""
 
     def add(
         self, began: float, processed: float, decided: float, adapted: float, stepped: float

@@ -21,7 +21,7 @@ T = TypeVar("T")
 
 
 def same(*args: Any) -> Arguments:
-    """The same for every worker."""
+    """These arguments for every worker."""
     return lambda _: args
 
 

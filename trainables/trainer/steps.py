@@ -34,7 +34,7 @@ def on_policy_step(trainer: Trainer, learn: Learn) -> dict[str, float]:
 
 
 def step_in_ranks(trainer: Trainer, ranks: RankGroup, *request: object) -> dict[str, float]:
-    """Likewise, where each worker learns from its own sample; the policy here becomes theirs.
+    """A round in which each worker learns from its own sample; the policy here becomes theirs.
 
     Args:
         trainer: keeps weights and optimiser, as it does where it learns itself.

@@ -30,6 +30,7 @@ from trainables.envs.exactness.measuring import Inquiry, Look, known_by, resolve
 from trainables.envs.vector.config import check_vector_env
 from trainables.errors import ConfigError, TrainableError, shorten
 from trainables.evaluation.config import is_due
+from trainables.learners.schedules import learning_rate
 from trainables.policies import filters as filters_
 from trainables.policies.actor import Weights
 from trainables.policies.architecture import architecture
@@ -136,6 +137,11 @@ class Trainer(Trainable):
             ConfigError: one of them is set to what cannot be there.
         """
         return {}
+
+    @property
+    def learning_rate(self) -> float:
+        """What the schedule gives after the environment steps sampled so far."""
+        return learning_rate(self.settings.schedule, self.progress.timesteps)
 
     def _before_evaluate(self) -> None:
         """Called before each evaluation."""

@@ -310,7 +310,7 @@ def _living(trial: Trial) -> Entry | None:
 
 
 def _members(trial: Trial) -> Entry | None:
-    """The same without clones, which may be ahead of the population."""
+    """Living trials without clones, which may be ahead of the population."""
     return _living(trial) if trial.clone_of is None else None
 
 

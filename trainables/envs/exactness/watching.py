@@ -86,7 +86,7 @@ def refusal(config: EnvironmentConfig, stack: Sequence[StackFrame], doing: str) 
 
 
 def hangs(config: EnvironmentConfig, words: str) -> Hangs:
-    """The same, with a text that another process has written."""
+    """The error of an environment that hangs, in `words` that another process has written."""
     return Hangs("env", config.env, "an environment whose calls return", words)
 
 

@@ -108,7 +108,7 @@ class FusedLearner:
     def minibatches(
         self, batch: TrainBatch, size: int, stream: np.random.Generator, count: int
     ) -> list[Array]:
-        """As `sgd.shuffled` draws and splits them; views of one array, written anew each epoch."""
+        """Minibatches as `sgd.shuffled` draws them; views of one array, overwritten each epoch."""
         if self._packed[0] is not batch:
             columns = self.columns(batch)
             self._packed = (batch, columns, np.empty_like(columns))

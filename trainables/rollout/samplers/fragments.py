@@ -146,9 +146,7 @@ class Sampler:
             except (EnvError, NotFiniteError):
                 self._check(fragment, slice(t + 1))  # an earlier row that is wrong is the cause
                 raise
-            self._finish(fragment)
-            if self.watch:
-                trajectories.append(self.watch.take_pieces(len(fragment.valid)))
+            trajectories += self._finish(fragment)
         return Collected(self._fragments, episodes, self._recent_rows(), trajectories)
 
     def _blank(self, rows: Fragment, first: int = 0) -> None:
@@ -157,14 +155,18 @@ class Sampler:
         for name in self.actor.judged:
             rows.declared[f"final_{name}"][first:] = 0.0
 
-    def _finish(self, fragment: Fragment) -> None:
-        """Check what was written; add what the actor says of the observations after the last."""
+    def _finish(self, fragment: Fragment) -> list[list[Trajectory]]:
+        """Check what was written; add what the actor says of the observations after the last.
+
+        Returns the pieces of episodes in the fragment, if callbacks ask for them.
+        """
         self._check(fragment, slice(None))
         require_finite(self.observations, f"{self.name}, environment", "observation")
         if self.actor.judged:
             filtered = self._filter(self.observations, update=False)
             for name, judged in self.actor.judge(filtered, self.memory).items():
                 fragment.last[f"last_{name}"][0] = judged
+        return [self.watch.take_pieces(len(fragment.valid))] if self.watch else []
 
     def _check(self, fragment: Fragment, rows: slice) -> None:
         """NotFiniteError for what came first and is not finite.

@@ -30,14 +30,13 @@ class PollingSampler(Sampler):
     """
 
     def sample(self, stream: np.random.Generator) -> Collected:
-        """As in lockstep; episodes come in the order in which their ends were heard."""
+        """Fragments as in lockstep; episodes come in the order in which their ends were heard."""
         self.recent.clear()
         episodes: list[RolloutMetrics] = []
         trajectories: list[list[Trajectory]] = []
         for fragment in self._fragments:
             episodes += self._collect(fragment, stream)
-            if self.watch:
-                trajectories.append(self.watch.take_pieces(len(fragment.valid)))
+            trajectories += self._finish(fragment)
         return Collected(self._fragments, episodes, self._recent_rows(), trajectories)
 
     def _collect(self, fragment: Fragment, stream: np.random.Generator) -> list[RolloutMetrics]:
@@ -60,7 +59,6 @@ class PollingSampler(Sampler):
             at[heard] += 1
             self.observe(step.observations)
             idle = heard[at[heard] < size]
-        self._finish(fragment)
         return finished
 
     def _decide(
