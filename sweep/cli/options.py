@@ -4,10 +4,13 @@ Everything heavy is imported inside the commands, so that help is quick.
 """
 
 import contextlib
+import csv
+import io
+import itertools
 import json
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -42,6 +45,7 @@ root_option = click.option(
 json_option = click.option(
     "--json", "as_json", is_flag=True, help="Print one JSON document instead."
 )
+csv_option = click.option("--csv", "as_csv", is_flag=True, help="Print comma-separated values.")
 jobs_option = click.option(
     "-j",
     "--jobs",
@@ -131,12 +135,14 @@ def read_budget(given: dict[str, Any]) -> dict[str, Any]:
 
 
 @contextlib.contextmanager
-def answering(as_json: bool) -> Iterator[Answer]:
-    """Gives ``answer(data, renderer)``, which prints data as JSON or as the renderer's text.
+def answering(as_json: bool, as_csv: bool = False) -> Iterator[Answer]:
+    """Gives ``answer(data, renderer)``: data as JSON, its rows as CSV, or the renderer's text.
 
     With JSON, all other output goes to standard error. An answer that cannot be written is an
     error, unless its reader has gone away.
     """
+    if as_json and as_csv:
+        raise click.UsageError("--json and --csv are two forms of the same; give one of them")
     from sweep.cli.terminal import Terminal
     from sweep.errors import StorageError
 
@@ -144,8 +150,9 @@ def answering(as_json: bool) -> Iterator[Answer]:
 
     def answer(data: Any, renderer: Callable[[Any], Any]) -> None:
         terminal = Terminal(out)
-        if as_json:
-            terminal.file.write(json.dumps(data, allow_nan=False, indent=2) + "\n")
+        if as_json or as_csv:
+            written = csv_text(data) if as_csv else json.dumps(data, allow_nan=False, indent=2)
+            terminal.file.write(written.rstrip("\n") + "\n")
             terminal.file.flush()
         else:
             terminal.show(renderer(data))
@@ -154,6 +161,29 @@ def answering(as_json: bool) -> Iterator[Answer]:
 
     with contextlib.redirect_stdout(sys.stderr) if as_json else contextlib.nullcontext():
         yield answer
+
+
+def csv_text(rows: Sequence[Mapping[str, Any]]) -> str:
+    """Rows as comma-separated values with a head; inner mappings become ``outer/inner``.
+
+    Lists stand there as JSON, and what is missing is empty.
+    """
+    flat = [dict(_flat(row)) for row in rows]
+    text = io.StringIO()
+    writer = csv.DictWriter(text, list(dict.fromkeys(itertools.chain(*flat))), lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(flat)
+    return text.getvalue()
+
+
+def _flat(row: Mapping[str, Any], before: str = "") -> Iterator[tuple[str, Any]]:
+    for key, value in row.items():
+        if isinstance(value, Mapping):
+            yield from _flat(value, f"{before}{key}/")
+        elif isinstance(value, list | bool):
+            yield before + key, json.dumps(value)
+        else:
+            yield before + key, value
 
 
 def say(text: str) -> None:

@@ -19,14 +19,15 @@ TOP = 2
 @click.command()
 @options.root_option
 @options.json_option
-def ls(root: Path, as_json: bool) -> None:
+@options.csv_option
+def ls(root: Path, as_json: bool, as_csv: bool) -> None:
     """List the sweeps."""
     import time
 
     from sweep.cli import tables
     from sweep.views import lookup, overview
 
-    with options.answering(as_json) as answer:
+    with options.answering(as_json, as_csv) as answer:
         sweeps, problems = lookup.read_all(root)
         for problem in problems:
             click.echo(f"sweep: {problem}", err=True)
@@ -56,13 +57,17 @@ def status(name: str, watch: bool, root: Path, as_json: bool) -> None:
 @click.argument("name")
 @options.root_option
 @options.json_option
-def results(name: str, root: Path, as_json: bool) -> None:
+@options.csv_option
+def results(name: str, root: Path, as_json: bool, as_csv: bool) -> None:
     """List all trials, best first."""
     from sweep.cli import tables
     from sweep.views import lookup, overview
 
-    with options.answering(as_json) as answer:
-        answer(overview.results(lookup.read(options.find_sweep(root, name))), tables.results)
+    with options.answering(as_json, as_csv) as answer:
+        found = overview.results(lookup.read(options.find_sweep(root, name)))
+        if as_csv:  # what all trials have in common says nothing in a table
+            found = [{k: v for k, v in row.items() if k != "config"} for row in found["trials"]]
+        answer(found, tables.results)
 
 
 @click.command()

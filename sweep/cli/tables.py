@@ -215,13 +215,27 @@ def summary(data: Data) -> RenderableType:
     if data["why"]:
         shown.append(Text(printable(data["why"])))
     if data["top"]:
-        shown += [Text(), ranking(data["top"], "cut")]
+        shown += [Text(), ranking(data["top"], "cut"), *_not_shown(data)]
     return Group(*shown, Text(), Text("\n".join(_next_steps(data))))
+
+
+def _not_shown(data: Data) -> list[Text]:
+    """How many trials the table leaves out, and where they are listed."""
+    left_out = sum(data["counts"].values()) - len(data["top"])
+    if not left_out:
+        return []
+    command = f"sweep results {printable(data['name'])}{_root_option(data)}"
+    return [Text(f"and {formatting.plural(left_out, 'trial')} more: {command}", style="dim")]
+
+
+def _root_option(data: Data) -> str:
+    root = data["root"]
+    return "" if root == "sweeps" else f" --root {shlex.quote(printable(root))}"
 
 
 def _next_steps(data: Data) -> list[str]:
     name = printable(data["name"])
-    where = f" --root {shlex.quote(printable(data['root']))}" if data["root"] != "sweeps" else ""
+    where = _root_option(data)
     lines = []
     if data["unsent"]:
         behind = ", ".join(data["unsent"])

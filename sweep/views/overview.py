@@ -250,7 +250,19 @@ def results(sweep: Sweep) -> Data:
         "metric": sweep.spec.metric,
         "mode": sweep.spec.mode,
         "front": front(history),
-        "trials": [row(trial) for trial in [*ranked, *others]],
+        "trials": [{**row(trial), **kept(trial)} for trial in [*ranked, *others]],
+    }
+
+
+def kept(trial: Trial) -> Data:
+    """When a trial began and ended, the seconds that it was trained, and its best checkpoint."""
+    leader = trial.leader
+    saved = leader.best_checkpoint
+    return {
+        "started_at": trial.started_at,
+        "ended_at": trial.ended_at,
+        "seconds": finite(trial.total("time_total_s")),
+        "checkpoint": None if saved is None else checkpoint(leader, saved),
     }
 
 
@@ -296,8 +308,6 @@ def best(sweep: Sweep) -> Data:
     With several objectives it is the best of the front in the metric.
     """
     trial = best_trial(sweep.history, sweep.folder.name)
-    leader = trial.leader
-    saved = leader.best_checkpoint
     return {
         "name": sweep.folder.name,
         "metric": sweep.spec.metric,
@@ -306,7 +316,7 @@ def best(sweep: Sweep) -> Data:
         "front": front(sweep.history),
         "aggregate": sweep.spec.aggregate.written(),
         "trials": len(sweep.history.trials),
-        "checkpoint": None if saved is None else checkpoint(leader, saved),
+        **kept(trial),
         "final_evaluation": final_evaluation_report(sweep),
     }
 
@@ -355,8 +365,7 @@ def show(sweep: Sweep, number: int, rows: Sequence[Row]) -> Data:
         "replicas": [
             replica_row(replica, sweep.spec.seed) for replica in [*trial.replicas, *trial.tests]
         ],
-        "started_at": trial.started_at,
-        "ended_at": trial.ended_at,
+        **kept(trial),
         "curve": [
             {"iteration": p.iteration, "time": p.time, "value": finite(p.value)}
             for p in trial.leader.curve

@@ -1,0 +1,56 @@
+"""`results` and `ls` for other programs: CSV, and JSON with times and checkpoints."""
+
+import csv
+import io
+from pathlib import Path
+
+import pytest
+
+from sweep.cli.options import csv_text
+from sweep.ledger.folder import Folder
+from tests.support.command_line import Here, write_spec
+
+
+@pytest.fixture
+def here(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> Here:
+    made = Here(capsys, tmp_path / "sweeps")
+    spec = write_spec(tmp_path, trials=12, space={"lr": {"loguniform": [1e-3, 0.9]}})
+    code, out, _ = made("run", spec, "--pool", "inline")
+    assert code == 0
+    assert f"and 2 trials more: sweep results demo --root {made.root}" in out
+    return made
+
+
+def test_the_csv_of_results_holds_what_the_json_does(here: Here) -> None:
+    trials = here.json("results", "demo")["trials"]
+    code, out, _ = here("results", "demo", "--csv")
+    rows = list(csv.DictReader(io.StringIO(out)))
+    assert code == 0
+    assert [int(row["trial"]) for row in rows] == [trial["trial"] for trial in trials]
+    assert [float(row["score"]) for row in rows] == [trial["score"] for trial in trials]
+    assert [float(r["settings/lr"]) for r in rows] == [t["settings"]["lr"] for t in trials]
+    assert not any(key.startswith("config") for key in rows[0])
+
+
+def test_results_as_json_say_when_a_trial_ran_and_where_its_checkpoint_lies(here: Here) -> None:
+    folder = Folder(here.root, "demo")
+    for trial in here.json("results", "demo")["trials"]:
+        assert trial["started_at"] <= trial["ended_at"]
+        assert trial["seconds"] >= 0
+        assert (folder.path / trial["checkpoint"]["file"]).stat().st_size > 0
+
+
+def test_ls_as_csv_has_a_row_for_each_sweep(here: Here) -> None:
+    (row,) = csv.DictReader(io.StringIO(here("ls", "--csv")[1]))
+    assert (row["name"], row["state"], row["done"]) == ("demo", "finished", "12")
+
+
+def test_two_forms_at_once_are_refused(here: Here) -> None:
+    code, out, err = here("results", "demo", "--csv", "--json")
+    assert (code, out) == (2, "")
+    assert "--json and --csv" in err
+
+
+def test_rows_with_different_keys_share_one_head() -> None:
+    rows = [{"a": 1, "b": {"x": [1, 2]}}, {"a": None, "c": "two, words"}]
+    assert csv_text(rows) == 'a,b/x,c\n1,"[1, 2]",\n,,"two, words"\n'
