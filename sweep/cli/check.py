@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from sweep.cli import options
+from sweep.cli import completion, options
 
 #: Seconds between two lines of progress; on a terminal, one line is redrawn.
 _EVERY_S, _REDRAWN_EVERY_S = 2.0, 0.5
@@ -21,7 +21,7 @@ PATIENCE_S = 60.0
 
 
 @click.command()
-@click.argument("space")
+@click.argument("space", shell_complete=completion.spaces)
 @options.override_options
 @options.jobs_option
 @click.option(
@@ -107,7 +107,7 @@ def _read(text: str | None) -> dict[str, Any]:
 
 
 @click.command()
-@click.argument("name")
+@completion.name_argument
 @click.option("--repair", is_flag=True, help="Mend what can be worked out from what is left.")
 @options.root_option
 @options.json_option
@@ -136,7 +136,7 @@ def verify(name: str, repair: bool, **given: Any) -> int:
 
 
 @click.command()
-@click.argument("name")
+@completion.name_argument
 @options.wait_option(PATIENCE_S, "a server that is away")
 @options.root_option
 @options.json_option

@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from sweep.cli import options
+from sweep.cli import completion, options
 
 if TYPE_CHECKING:
     from rich.text import Text
@@ -40,8 +40,10 @@ def _common(command: options.F) -> options.F:
 
 def _for_trials(verb: str, text: str) -> click.Command:
     @click.command(verb, help=text)
-    @click.argument("name")
-    @click.argument("trials", nargs=-1, type=click.IntRange(min=0))
+    @completion.name_argument
+    @click.argument(
+        "trials", nargs=-1, type=click.IntRange(min=0), shell_complete=completion.trials
+    )
     @_common
     def command(name: str, trials: tuple[int, ...], **given: Any) -> None:
         _ask(name, verb, {"trials_named": list(trials)}, given)
@@ -60,8 +62,8 @@ unpause = _for_trials("unpause", "Let paused trials go on; without TRIALS the wh
 
 
 @click.command()
-@click.argument("name")
-@click.argument("trial", type=click.IntRange(min=0))
+@completion.name_argument
+@click.argument("trial", type=click.IntRange(min=0), shell_complete=completion.trials)
 @click.option(
     "--set", "settings", multiple=True, metavar="KEY=VALUE", help="A searched setting to change."
 )
@@ -81,7 +83,7 @@ def clone(
 
 
 @click.command("set")
-@click.argument("name")
+@completion.name_argument
 @click.option("--trials", type=click.IntRange(min=1), metavar="TOTAL", help="The new total.")
 @options.jobs_option
 @options.budget_option

@@ -6,12 +6,12 @@ from typing import Any
 
 import click
 
-from sweep.cli import options
+from sweep.cli import completion, options
 
 
 @click.command("export-model")
-@click.argument("name")
-@click.option("--trial", default="best", metavar="best|N", help="Which trial; default: best.")
+@completion.name_argument
+@completion.trial_option
 @click.option(
     "--checkpoint", default="best", metavar="best|last|STEP", help="Which one of it; default: best."
 )
@@ -33,7 +33,7 @@ def export_model(name: str, root: Path, **given: Any) -> None:
 
 
 @click.command()
-@click.argument("name", required=False)
+@click.argument("name", required=False, shell_complete=completion.names)
 @click.option("--port", type=click.IntRange(1, 65535), default=5000, help="Default: 5000.")
 @options.root_option
 def ui(name: str | None, port: int, root: Path) -> int:

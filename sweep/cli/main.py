@@ -15,7 +15,7 @@ from collections.abc import Iterator, Sequence
 import click
 
 from sweep import __version__
-from sweep.cli import check, control, export, results, train
+from sweep.cli import check, completion, control, export, results, train
 
 MISTAKE, OUTSIDE, OWN_ERROR, INTERRUPTED = 2, 4, 5, 130
 
@@ -62,6 +62,7 @@ for command in (
     check.verify,
     check.sync,
     export.trust,
+    completion.completion,
 ):
     commands.add_command(command)
 

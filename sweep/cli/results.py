@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from sweep.cli import options
+from sweep.cli import completion, options
 
 if TYPE_CHECKING:
     from sweep.driver.final_evaluation import FinalEvaluation
@@ -36,7 +36,7 @@ def ls(root: Path, as_json: bool, as_csv: bool) -> None:
 
 
 @click.command()
-@click.argument("name")
+@completion.name_argument
 @click.option("--watch", is_flag=True, help="Redraw every second until the sweep stops.")
 @options.root_option
 @options.json_option
@@ -54,7 +54,7 @@ def status(name: str, watch: bool, root: Path, as_json: bool) -> None:
 
 
 @click.command()
-@click.argument("name")
+@completion.name_argument
 @options.root_option
 @options.json_option
 @options.csv_option
@@ -64,15 +64,18 @@ def results(name: str, root: Path, as_json: bool, as_csv: bool) -> None:
     from sweep.views import lookup, overview
 
     with options.answering(as_json, as_csv) as answer:
-        found = overview.results(lookup.read(options.find_sweep(root, name)))
-        if as_csv:  # what all trials have in common says nothing in a table
-            found = [{k: v for k, v in row.items() if k != "config"} for row in found["trials"]]
-        answer(found, tables.results)
+        data = overview.results(lookup.read(options.find_sweep(root, name)))
+        answer([_compared(row) for row in data["trials"]] if as_csv else data, tables.results)
+
+
+def _compared(row: dict[str, Any]) -> dict[str, Any]:
+    """A trial without what all have in common, which says nothing in a table."""
+    return {key: value for key, value in row.items() if key != "config"}
 
 
 @click.command()
-@click.argument("name")
-@click.argument("trial", type=int)
+@completion.name_argument
+@click.argument("trial", type=int, shell_complete=completion.trials)
 @click.option("--log", is_flag=True, help="Print what the trial printed.")
 @options.root_option
 @options.json_option
@@ -93,7 +96,7 @@ def show(name: str, trial: int, log: bool, root: Path, as_json: bool) -> None:
 
 
 @click.command()
-@click.argument("name")
+@completion.name_argument
 @click.option(
     "--test-seeds",
     type=click.IntRange(2, 10_000),
@@ -162,8 +165,8 @@ def _test(
 
 
 @click.command()
-@click.argument("name")
-@click.argument("trial", type=int)
+@completion.name_argument
+@click.argument("trial", type=int, shell_complete=completion.trials)
 @options.root_option
 @options.json_option
 def explain(name: str, trial: int, root: Path, as_json: bool) -> None:
@@ -177,8 +180,8 @@ def explain(name: str, trial: int, root: Path, as_json: bool) -> None:
 
 
 @click.command("export-schedule")
-@click.argument("name")
-@click.option("--trial", default="best", metavar="best|N", help="Which trial; default: best.")
+@completion.name_argument
+@completion.trial_option
 @click.option("--out", type=click.Path(path_type=Path), metavar="FILE", help="Where to write it.")
 @options.root_option
 @options.json_option

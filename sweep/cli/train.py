@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from sweep.cli import options
+from sweep.cli import completion, options
 
 if TYPE_CHECKING:
     from sweep.driver.session import RunResult
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 @click.command()
-@click.argument("space")
+@click.argument("space", shell_complete=completion.spaces)
 @options.override_options
 @options.jobs_option
 @options.root_option
@@ -64,7 +64,7 @@ def run(space: str, **given: Any) -> int:
 
 
 @click.command()
-@click.argument("name")
+@completion.name_argument
 @click.option("--trials", type=click.IntRange(min=1), metavar="TOTAL", help="The new total.")
 @options.jobs_option
 @options.root_option

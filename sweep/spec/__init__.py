@@ -214,16 +214,18 @@ class SweepSpec(Settings):
 
 def find(space: str) -> Path:
     """The file that the command line means: a path, or the bare name of a shipped search space."""
-    shipped = {
-        Path(entry.name).stem: Path(str(entry))
-        for entry in resources.files("search_spaces").iterdir()
-        if entry.name.endswith(".yaml")
-    }
     if _is_file(Path(space)):
         return Path(space)
-    if space in shipped:
-        return shipped[space]
-    raise UnknownName("search space", space, sorted(shipped), "a path to a YAML file works too")
+    files = shipped()
+    if space in files:
+        return files[space]
+    raise UnknownName("search space", space, list(files), "a path to a YAML file works too")
+
+
+def shipped() -> dict[str, Path]:
+    """The search spaces that come with this package: name → file."""
+    entries = sorted(resources.files("search_spaces").iterdir(), key=lambda entry: entry.name)
+    return {Path(e.name).stem: Path(str(e)) for e in entries if e.name.endswith(".yaml")}
 
 
 def load(path: Path, overrides: Sequence[str | Override] = ()) -> SweepSpec:

@@ -3,6 +3,7 @@
 import csv
 import io
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -52,5 +53,5 @@ def test_two_forms_at_once_are_refused(here: Here) -> None:
 
 
 def test_rows_with_different_keys_share_one_head() -> None:
-    rows = [{"a": 1, "b": {"x": [1, 2]}}, {"a": None, "c": "two, words"}]
+    rows: list[dict[str, Any]] = [{"a": 1, "b": {"x": [1, 2]}}, {"a": None, "c": "two, words"}]
     assert csv_text(rows) == 'a,b/x,c\n1,"[1, 2]",\n,,"two, words"\n'

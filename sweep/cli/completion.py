@@ -1,0 +1,60 @@
+"""What the shell offers when a person presses Tab: commands, options, sweeps and their trials."""
+
+from pathlib import Path
+
+import click
+from click.shell_completion import BashComplete, CompletionItem, FishComplete, ZshComplete
+
+_SHELLS = {"bash": BashComplete, "zsh": ZshComplete, "fish": FishComplete}
+
+
+def names(context: click.Context, _parameter: click.Parameter, begun: str) -> list[str]:
+    """The sweeps in the folder that ``--root`` names."""
+    from sweep.ledger import folder
+
+    return [name for name in folder.existing(_root(context)) if name.startswith(begun)]
+
+
+def trials(context: click.Context, _parameter: click.Parameter, begun: str) -> list[str]:
+    """The numbers of the sweep's trials that have a folder; a database is not opened for it."""
+    lie = _root(context) / (context.params.get("name") or "") / "trials"
+    found = {path.name.partition(".")[0] for path in lie.glob("[0-9]*")}
+    return [number for number in sorted(found, key=int) if number.startswith(begun)]
+
+
+def spaces(
+    _context: click.Context, _parameter: click.Parameter, begun: str
+) -> list[CompletionItem]:
+    """The shipped search spaces by name, and files."""
+    from sweep import spec
+
+    shipped = [CompletionItem(name) for name in spec.shipped() if name.startswith(begun)]
+    return shipped or [CompletionItem(begun, type="file")]
+
+
+def _root(context: click.Context) -> Path:
+    return Path(context.params.get("root") or "sweeps")
+
+
+name_argument = click.argument("name", shell_complete=names)
+trial_option = click.option(
+    "--trial",
+    default="best",
+    metavar="best|N",
+    help="Which trial; default: best.",
+    shell_complete=trials,
+)
+
+
+@click.command()
+@click.argument("shell", type=click.Choice(list(_SHELLS)))
+@click.pass_context
+def completion(context: click.Context, shell: str) -> None:
+    """Print what makes a shell complete sweep's commands, sweeps and trials.
+
+    \b
+    bash   echo 'eval "$(sweep completion bash)"' >> ~/.bashrc
+    zsh    echo 'eval "$(sweep completion zsh)"' >> ~/.zshrc
+    fish   sweep completion fish > ~/.config/fish/completions/sweep.fish
+    """  # noqa: D301 (click reads the character that \b means)
+    click.echo(_SHELLS[shell](context.find_root().command, {}, "sweep", "_SWEEP_COMPLETE").source())
