@@ -237,6 +237,8 @@ class Source:
     """Path → where its key (or list item) stands."""
     above: KeyPath = field(default=(), compare=False)
     """The path that all others are relative to."""
+    remarks: tuple[str, ...] = field(default=(), compare=False, repr=False)
+    """What a person should know of how it was read, in sentences."""
 
     def below(self, *parts: str | int) -> "Source":
         """This source with paths relative to one part of it."""

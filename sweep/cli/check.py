@@ -44,6 +44,8 @@ def validate(space: str, **given: Any) -> None:
 
     with options.answering(given["as_json"]) as answer:
         resolved, _text = prepare.prepare(space, options.overrides(given))
+        for remark in resolved.spec.source.remarks:
+            options.say(remark)
         warmed = prepare.taken_over(resolved, given["root"])
         with _progress() as (show, every_s):
             seen = preview.validation(resolved, given["jobs"], given["longest_s"], show, every_s)

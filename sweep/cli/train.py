@@ -33,8 +33,8 @@ def run(space: str, **given: Any) -> int:
 
     with options.answering(given["as_json"]) as answer:
         resolved, text = prepare.prepare(space, options.overrides(given))
-        for warning in prepare.endless(resolved):
-            options.say(f"warning: {warning}")
+        for remark in prepare.remarks(resolved):
+            options.say(remark)
         if given["dry_run"]:
             from sweep.cli import check_tables
             from sweep.operations import validate

@@ -61,15 +61,20 @@ def taken_over(resolved: Resolved, root: Path) -> list[str]:
     return warm_start.describe(warm_start.read(resolved.spec, resolved.objective, root))
 
 
-def endless(resolved: Resolved) -> list[str]:
-    """What to say where nothing in the spec ends a trial; mostly nothing."""
+def remarks(resolved: Resolved) -> list[str]:
+    """What a person should know before it runs; mostly nothing."""
+    return [*map(printable, resolved.spec.source.remarks), *_endless(resolved)]
+
+
+def _endless(resolved: Resolved) -> list[str]:
+    """What to say where nothing in the spec ends a trial."""
     spec = resolved.spec
     ends = spec.limits.trial_s is not None or spec.budget.is_set or not spec.stop.ends_nothing
     if ends or resolved.scheduler.levels or issubclass(resolved.trainable, FunctionTrainable):
         return []
     return [
-        f"stop: is empty, and scheduler: {spec.scheduler.name} ends no trial by its length, so "
-        f"each trains until its trainable says done; add for example "
+        f"warning: stop: is empty, and scheduler: {spec.scheduler.name} ends no trial by its "
+        f"length, so each trains until its trainable says done; add for example "
         f"stop: {{training_iteration: 100}}"
     ]
 

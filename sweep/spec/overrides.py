@@ -69,13 +69,30 @@ def apply_overrides(
     """
     changed = copy.deepcopy(dict(raw))
     marks = dict(source.marks)
+    remarks = []
     for override in overrides:
         given = Override.parse(override) if isinstance(override, str) else override
         path = _put(changed, given)
+        remarks += _drop_options(changed, raw, path)
         marks = {key: at for key, at in marks.items() if key[: len(path)] != path}
         for end in range(1, len(path) + 1):  # what it created on its way was said here too
             marks.setdefault(path[:end], At(given.said))
-    return changed, Source(source.file, marks)
+    return changed, Source(source.file, marks, remarks=tuple(remarks))
+
+
+def _drop_options(changed: dict[str, Any], raw: Mapping[str, Any], path: KeyPath) -> list[str]:
+    """Forget the file's options of a plugin whose name was changed to another; says which."""
+    key = str(path[0])
+    before = raw.get(key)
+    if key not in _PLUGINS or path[1:] != ("name",) or not isinstance(before, Mapping):
+        return []
+    plugin, former = changed[key], before.get("name")
+    unchanged = [k for k in plugin if k != "name" and k in before and plugin[k] == before[k]]
+    if plugin["name"] == former or not unchanged:
+        return []
+    changed[key] = {k: value for k, value in plugin.items() if k not in unchanged}
+    options = ", ".join(unchanged)
+    return [f"{key}: {plugin['name']} in place of {former}, whose options do not count: {options}"]
 
 
 def _put(raw: dict[str, Any], override: Override) -> KeyPath:

@@ -201,6 +201,17 @@ def test_a_dry_run_shows_space_rungs_and_samples_and_writes_nothing(here: Here, 
     assert not here.root.exists()
 
 
+def test_another_scheduler_on_the_command_line_leaves_the_options_of_the_former(
+    here: Here, spec: Path
+) -> None:
+    code, out, err = here("run", spec, "--dry-run", "--set", "scheduler.name=median")
+    said = "sweep: scheduler: median in place of asha, whose options do not count: "
+    assert (code, err) == (0, f"{said}grace_period, reduction_factor\n")
+    assert "median" in out
+    same = here("run", spec, "--dry-run", "--set", "scheduler.name=asha")
+    assert (same[0], same[2]) == (0, "")
+
+
 def test_jobs_default_to_no_more_than_there_are_trials(here: Here, spec: Path) -> None:
     assert here.json("run", spec, "--dry-run", "--trials", 1)["jobs"] == 1
 
