@@ -15,7 +15,7 @@ from collections.abc import Iterator, Sequence
 import click
 
 from sweep import __version__
-from sweep.cli import check, completion, control, export, results, train
+from sweep.cli import check, completion, control, disk, export, results, train
 
 MISTAKE, OUTSIDE, OWN_ERROR, INTERRUPTED = 2, 4, 5, 130
 
@@ -61,6 +61,8 @@ for command in (
     export.ui,
     check.verify,
     check.sync,
+    disk.gc,
+    disk.rm,
     export.trust,
     completion.completion,
 ):

@@ -1,0 +1,90 @@
+"""The commands that free disk space: gc, rm."""
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from sweep.cli import completion, options
+
+if TYPE_CHECKING:
+    from sweep.operations.cleaning import Freed
+
+
+@click.command()
+@click.argument("names", nargs=-1, metavar="[NAME]...", shell_complete=completion.names)
+@click.option(
+    "--keep",
+    type=click.IntRange(min=0),
+    default=3,
+    metavar="K",
+    help="Best trials that keep their best checkpoint; default: 3.",
+)
+@click.option("--dry-run", is_flag=True, help="Say what would go; delete nothing.")
+@options.root_option
+@options.json_option
+def gc(names: tuple[str, ...], keep: int, dry_run: bool, root: Path, as_json: bool) -> None:
+    """Delete checkpoints and files that nobody needs any more, of all sweeps or those named.
+
+    A sweep can be resumed afterwards as before: trials that may go on keep what they need.
+    """
+    from sweep.errors import SweepLocked
+    from sweep.ledger import folder as folders
+    from sweep.operations import cleaning
+
+    with options.answering(as_json) as answer:
+        freed = []
+        for name in names or folders.existing(root):
+            try:
+                found = options.find_sweep(root, name)
+                freed.append(cleaning.clean(found, options.say, keep, dry_run))
+            except SweepLocked as error:
+                if names:
+                    raise
+                options.say(f"{error}; passed over")
+        if not names:
+            freed += cleaning.clean_root(root, dry_run)
+        answer([_data(one) for one in freed], lambda rows: _lines(rows, dry_run))
+
+
+@click.command()
+@click.argument(
+    "names", nargs=-1, required=True, metavar="NAME...", shell_complete=completion.names
+)
+@click.option("--yes", is_flag=True, help="Do not ask.")
+@options.root_option
+@options.json_option
+def rm(names: tuple[str, ...], yes: bool, root: Path, as_json: bool) -> None:
+    """Delete sweeps with all their checkpoints. Their runs stay on the MLflow page."""
+    from sweep.operations import cleaning
+
+    with options.answering(as_json) as answer:
+        found = [options.find_sweep(root, name) for name in dict.fromkeys(names)]
+        if not yes:
+            if not sys.stdin.isatty():
+                raise click.UsageError("nobody can be asked here; say --yes if they shall go")
+            listed = ", ".join(folder.name for folder in found)
+            click.confirm(f"Delete {listed} with all checkpoints?", abort=True, err=True)
+        removed = [cleaning.remove(folder) for folder in found]
+        answer([_data(one) for one in removed], lambda rows: _lines(rows, dry_run=False))
+
+
+def _data(freed: "Freed") -> dict[str, Any]:
+    from dataclasses import asdict
+
+    return asdict(freed)
+
+
+def _lines(rows: list[dict[str, Any]], dry_run: bool) -> str:
+    from sweep.spec.sections import in_words
+    from sweep.views.formatting import plural
+    from trainables.errors import printable
+
+    verb = "would free" if dry_run else "freed"
+    lines = [
+        f"{printable(row['name'])}: {verb} {in_words(row['bytes'])} "
+        f"({plural(row['checkpoints'], 'checkpoint')}, {plural(row['files'], 'other file')})"
+        for row in rows
+    ]
+    return "\n".join(lines) or "there is nothing to delete"

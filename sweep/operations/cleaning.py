@@ -1,0 +1,161 @@
+"""Frees disk space: whole sweeps, or what nobody needs of them any more.
+
+What goes is named in the history first, and a folder loses its name before its files go, so that a
+kill at any moment leaves a whole sweep, or none, and files that the next `clean` deletes.
+"""
+
+import contextlib
+import os
+import re
+import shutil
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from sweep.driver import sync
+from sweep.driver.limits import to_drop
+from sweep.errors import StorageError, SweepLocked, UsageError
+from sweep.history.events import Dropped
+from sweep.history.history import History
+from sweep.ledger import folder as folders
+from sweep.ledger import hold, lease
+from sweep.ledger.folder import Folder
+from sweep.ledger.ledger import Ledger
+from sweep.slices import retention
+from sweep.views import lookup
+
+#: Folders that are being made or removed, by the process that did it.
+_DRAFT = re.compile(r"\..+\.(new|removed)-([0-9]+)")
+#: A ledger as it was before its tables were brought to a newer release's.
+_OLD_LEDGER = re.compile(r"sweep\.db\.[0-9a-z_]+")
+#: A folder that somebody makes, here or on another machine, changes more often than this, seconds.
+_STALE_S = 3600.0
+#: Seconds that trackers have to hear what went.
+PATIENCE_S = 60.0
+
+
+@dataclass(frozen=True)
+class Freed:
+    """What went, or would go."""
+
+    name: str
+    """A sweep's, or that of a folder that was left half made or half removed."""
+    checkpoints: int
+    files: int
+    """Others, such as those that a crash left."""
+    bytes: int
+
+
+def remove(folder: Folder) -> Freed:
+    """Delete a sweep with everything in its folder; its runs stay where they are tracked.
+
+    Raises:
+        SweepLocked: a driver holds it.
+        UsageError: its folder is a link.
+        StorageError: the disk refused.
+    """
+    if folder.path.is_symlink():
+        raise UsageError(f"{folder.path}: a link to another folder; remove the link by hand")
+    held = lease.look(folder.ledger)
+    if held.elsewhere:
+        raise SweepLocked(folder.name, held.describe())
+    gone = folder.root / f".{folder.name}.removed-{os.getpid()}"
+    with folder.lock():
+        freed = _measure(folder.path, folder.name)
+        try:
+            folder.path.rename(gone)
+            folders.fsync(folder.root)
+            shutil.rmtree(gone)
+        except OSError as error:
+            raise StorageError(f"removing {folder.path}: {error.strerror or error}") from error
+    return freed
+
+
+def clean(folder: Folder, say: Callable[[str], None], keep: int, dry_run: bool) -> Freed:
+    """Delete what nobody needs of a sweep.
+
+    That is checkpoints without which it goes on to the same results: each trial that may go on
+    keeps its newest two and its best. Further, what a crash or an upgrade left.
+
+    Args:
+        folder: the sweep's.
+        say: called with what there is to wait for, and what was done.
+        keep: so many of the best trials keep their best checkpoint.
+        dry_run: count only.
+
+    Raises:
+        SweepLocked: a driver holds it.
+        UsageError: its ledger is of a newer program.
+        StorageError: the disk or the database refused.
+    """
+    if dry_run:
+        history = lookup.read_history(folder)
+        return _count(folder, history, _needless(history, keep))
+    with hold.hold(folder, say) as held:
+        with contextlib.closing(Ledger(folder.ledger)) as ledger:
+            history = lookup.read_history(folder)
+            dropped = _needless(history, keep)
+            freed = _count(folder, history, dropped)
+            if dropped:
+                history.extend(ledger.append(held.term, dropped))
+        for replica in history.everyone:
+            retention.sweep_up(folder.trial(replica.trial, replica.index), replica.files)
+        for path in _leftovers(folder):
+            path.unlink(missing_ok=True)
+        if dropped:
+            sync.send_held(folder, held.term, say, PATIENCE_S)
+    return freed
+
+
+def clean_root(root: Path, dry_run: bool) -> Iterator[Freed]:
+    """Delete the folders of sweeps that were killed while they were made or removed."""
+    for path in sorted(root.glob(".*")):
+        draft = _DRAFT.fullmatch(path.name)
+        if draft and not path.is_symlink() and _is_stale(path, draft[2]):
+            yield _measure(path, path.name)
+            if not dry_run:
+                shutil.rmtree(path, ignore_errors=True)
+
+
+def _is_stale(draft: Path, process: str) -> bool:
+    alive = Path(f"/proc/{process}").exists()
+    return not alive and time.time() - draft.stat().st_mtime > _STALE_S
+
+
+def _needless(history: History, keep: int) -> list[Dropped]:
+    """What may go so that the rest is as little as possible."""
+    leaders = [trial.leader for trial in history.ranked()[:keep]]
+    kept = {best.digest for leader in leaders if (best := leader.best_checkpoint) is not None}
+    spared = [
+        replace(drop, digests=tuple(digest for digest in drop.digests if digest not in kept))
+        for drop in to_drop(history, 0)[0]
+    ]
+    return [drop for drop in spared if drop.digests]
+
+
+def _count(folder: Folder, history: History, dropped: Sequence[Dropped]) -> Freed:
+    saved = [
+        history.replica(drop.trial, drop.replica).checkpoints[digest]
+        for drop in dropped
+        for digest in drop.digests
+    ]
+    files = list(_leftovers(folder))
+    for replica in history.everyone:
+        its = folder.trial(replica.trial, replica.index)
+        files += [its / name for name in retention.left_over(its, replica.files)]
+    size = sum(one.size for one in saved) + sum(path.lstat().st_size for path in files)
+    return Freed(folder.name, len(saved), len(files), size)
+
+
+def _leftovers(folder: Folder) -> Iterator[Path]:
+    for path in sorted(folder.path.glob("sweep.db.*")):
+        if _OLD_LEDGER.fullmatch(path.name) and path.is_file() and not path.is_symlink():
+            yield path
+
+
+def _measure(folder: Path, name: str) -> Freed:
+    files = [path for path in folder.rglob("*") if path.is_symlink() or path.is_file()]
+    checkpoints = sum(path.name.startswith("ckpt-") for path in files)
+    size = sum(path.lstat().st_size for path in files)
+    return Freed(name, checkpoints, len(files) - checkpoints, size)

@@ -1,0 +1,131 @@
+"""gc and rm: what goes, what stays, and that a kill in between leaves a whole sweep or none."""
+
+import os
+import shutil
+from pathlib import Path
+
+import pytest
+
+from sweep.ledger.folder import Folder
+from sweep.operations import cleaning
+from sweep.operations.verify import verify
+from tests.support import sweeps
+from tests.support.command_line import Here
+
+#: Every checkpoint is kept, and no trial is stopped early.
+HOARDING = {
+    "scheduler": "fifo",
+    "checkpoint": {"every": 1, "keep_last": 20, "keep_best": 20},
+    "trackers": [],
+    "trials": 4,
+}
+
+
+@pytest.fixture
+def here(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> Here:
+    return Here(capsys, tmp_path / "sweeps")
+
+
+def checkpoints(folder: Folder) -> list[Path]:
+    return sorted(folder.path.glob("trials/*/ckpt-*"))
+
+
+def test_gc_leaves_the_best_checkpoints_of_the_best_trials(here: Here) -> None:
+    folder = sweeps.make(here.root, **HOARDING)
+    assert sweeps.run(folder) == "finished"
+    before = checkpoints(folder)
+    (row,) = here.json("gc", "demo", "--keep", 2, "--dry-run")
+    assert (row["checkpoints"], checkpoints(folder)) == (len(before) - 2, before)
+    size = sum(path.stat().st_size for path in before)
+    assert here.json("gc", "demo", "--keep", 2) == [row]
+    left = checkpoints(folder)
+    assert size - sum(path.stat().st_size for path in left) == row["bytes"]
+    best = here.json("results", "demo")["trials"][:2]
+    assert left == sorted(folder.path / trial["checkpoint"]["file"] for trial in best)
+    assert verify(folder).damages == ()
+    assert here.json("gc", "demo", "--keep", 2)[0]["checkpoints"] == 0
+
+
+def test_a_sweep_goes_on_after_gc_as_if_nothing_had_gone(here: Here, tmp_path: Path) -> None:
+    halving = {"checkpoint": HOARDING["checkpoint"], "trackers": []}
+    whole, folder = sweeps.make(tmp_path / "whole", **halving), sweeps.make(here.root, **halving)
+    assert sweeps.run(whole) == "finished"
+    assert sweeps.drive(folder, kill_at=9) == "killed"
+    assert here.json("gc", "demo", "--keep", 0)[0]["checkpoints"] > 0
+    assert sweeps.run(folder) == "finished"
+    assert sweeps.decisions(folder) == sweeps.decisions(whole)
+    for trial in range(9):
+        assert sweeps.curve(folder, trial) == sweeps.curve(whole, trial)
+
+
+def test_gc_deletes_what_killed_processes_left(here: Here) -> None:
+    folder = sweeps.make(here.root, **HOARDING)
+    assert sweeps.run(folder) == "finished"
+    old = folder.path / "sweep.db.0001"
+    old.write_bytes(b"12345")
+    foreign = folder.path / "notes.txt"
+    foreign.write_text("mine")
+    ended = here.root / ".other.removed-999999999"
+    made_now = here.root / ".third.new-999999998"
+    for draft in (ended, made_now):
+        draft.mkdir()
+    os.utime(ended, (0, 0))
+    assert here("gc", "--dry-run")[0] == 0
+    assert old.exists()
+    assert ended.exists()
+    code, out, _ = here("gc")
+    assert (code, ".other.removed-999999999: freed" in out) == (0, True)
+    assert not old.exists()
+    assert not ended.exists()
+    assert made_now.exists()
+    assert foreign.read_text() == "mine"
+
+
+def test_a_sweep_that_is_driven_is_neither_cleaned_nor_removed(here: Here) -> None:
+    folder = sweeps.make(here.root, **HOARDING)
+    with folder.lock():
+        assert here("rm", "demo", "--yes")[0] == 3
+        assert here("gc", "demo")[0] == 3
+        code, _, err = here("gc")
+    assert (code, "passed over" in err) == (0, True)
+    assert folder.ledger.exists()
+
+
+def test_rm_deletes_a_sweep_and_nothing_else(here: Here) -> None:
+    folder, other = sweeps.make(here.root, **HOARDING), sweeps.make(here.root, name="other")
+    code, _, err = here("rm", "demo")
+    assert (code, "--yes" in err, folder.path.exists()) == (2, True, True)
+    code, out, _ = here("rm", "demo", "--yes")
+    assert (code, out.startswith("demo: freed")) == (0, True)
+    assert not folder.path.exists()
+    assert [path.name for path in sorted(here.root.iterdir())] == [other.name]
+
+
+def test_rm_of_a_damaged_sweep_works(here: Here) -> None:
+    folder = sweeps.make(here.root, **HOARDING)
+    folder.ledger.write_bytes(b"no database")
+    assert here("rm", "demo", "--yes")[0] == 0
+    assert not folder.path.exists()
+
+
+def test_a_kill_while_a_sweep_is_removed_leaves_nothing_of_its_name(
+    here: Here, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = sweeps.make(here.root, **HOARDING)
+
+    def killed(_path: Path) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(shutil, "rmtree", killed)
+    with pytest.raises(KeyboardInterrupt):
+        cleaning.remove(folder)
+    assert not folder.path.exists()
+    assert here.json("ls") == []
+
+
+def test_a_link_in_the_place_of_a_sweep_is_not_followed(here: Here, tmp_path: Path) -> None:
+    sweeps.make(tmp_path / "elsewhere", **HOARDING)
+    here.root.mkdir()
+    (here.root / "demo").symlink_to(tmp_path / "elsewhere" / "demo")
+    assert here("rm", "demo", "--yes")[0] == 2
+    assert (tmp_path / "elsewhere" / "demo" / "sweep.db").exists()
