@@ -2,7 +2,7 @@
 
 main          the program: commands, exit codes, messages
 options       options and ways of answering that several commands share
-train         run, resume
+train         init, run, resume
 results       ls, status, results, show, best, explain
 control       stop, pause, unpause, clone, set
 check         validate, check-env, verify, sync

@@ -41,6 +41,7 @@ def commands(context: click.Context) -> None:
 
 
 for command in (
+    train.init,
     train.run,
     train.resume,
     check.validate,

@@ -1,5 +1,6 @@
-"""The commands that train: run, resume."""
+"""The commands that begin and train: init, run, resume."""
 
+from importlib import resources
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -10,6 +11,36 @@ from sweep.cli import completion, options
 if TYPE_CHECKING:
     from sweep.driver.session import RunResult
     from sweep.ledger.folder import Folder
+
+#: Kind → file to write → template.
+KINDS = {
+    "function": {"space.yaml": "space.yaml", "trainer.py": "trainer.py"},
+    "ppo": {"space.yaml": "ppo_space.yaml", "environment.py": "environment.py"},
+}
+
+
+@click.command()
+@click.argument("folder", type=click.Path(file_okay=False, path_type=Path), default=Path())
+@click.option(
+    "--kind",
+    type=click.Choice(list(KINDS)),
+    default="function",
+    help="A training function of one's own (the default), or PPO on an environment of one's own.",
+)
+def init(folder: Path, kind: str) -> None:
+    """Write a commented spec, and what it trains, into FOLDER; both run as they are."""
+    files = KINDS[kind]
+    if there := sorted(name for name in files if (folder / name).exists()):
+        raise click.UsageError(
+            f"{folder / there[0]} exists already; nothing was written, give another folder"
+        )
+    folder.mkdir(parents=True, exist_ok=True)
+    templates = resources.files("search_spaces") / "templates"
+    for name, template in files.items():
+        with (folder / name).open("x", encoding="utf-8") as file:
+            file.write((templates / template).read_text(encoding="utf-8"))
+        click.echo(f"wrote {folder / name}")
+    click.echo(f"try it:  sweep run {folder / 'space.yaml'}")
 
 
 @click.command()

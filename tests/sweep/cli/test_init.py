@@ -1,0 +1,35 @@
+"""`sweep init`: what it writes runs as it is, and nothing is overwritten."""
+
+from pathlib import Path
+
+import pytest
+
+from sweep.cli.main import main
+from sweep.cli.train import KINDS
+from tests.support.command_line import Here
+
+
+@pytest.fixture
+def here(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Here:
+    monkeypatch.chdir(tmp_path)
+    return Here(capsys, tmp_path / "sweeps")
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_what_is_written_runs_and_learns(kind: str, here: Here, tmp_path: Path) -> None:
+    assert main(["init", "mine", "--kind", kind]) == 0
+    few = ["--trials", "3", "--set", "trackers=[]", "--pool", "inline"]
+    code, out, _ = here("run", "mine/space.yaml", *few)
+    assert (code, "finished: 3 of 3 trials" in out) == (0, True)
+    scores = [trial["score"] for trial in here.json("results", "mine")["trials"]]
+    assert max(scores) > -0.5
+    assert {path.name for path in (tmp_path / "mine").iterdir()} - {"__pycache__"} == {*KINDS[kind]}
+
+
+def test_a_file_that_exists_is_left_alone(here: Here, tmp_path: Path) -> None:
+    (tmp_path / "trainer.py").write_text("mine")
+    assert main(["init"]) == 2
+    assert (tmp_path / "trainer.py").read_text() == "mine"
+    assert not (tmp_path / "space.yaml").exists()
