@@ -37,7 +37,10 @@ PATIENCE_S = 60.0
 @options.root_option
 @options.json_option
 def validate(space: str, **given: Any) -> None:
-    """Check a spec, show what it would run and cost, and try its trainable out."""
+    """Check a spec, its cost, and whether its trainable works.
+
+    Its trainable is tried out: it is trained, saved, restored and compared. Nothing is written.
+    """
     from sweep.cli import check_tables
     from sweep.driver import prepare
     from sweep.operations import validate as preview
@@ -86,7 +89,10 @@ def _progress() -> Iterator[tuple[Callable[[str], None], float]]:
 )
 @options.json_option
 def check_env(env: str, **given: Any) -> None:
-    """Measure an environment: spaces, speed, faults, and what a checkpoint can hold of it."""
+    """Measure an environment: speed, faults, exactness.
+
+    How exact it is says what a checkpoint can hold of it: everything, or less.
+    """
     from sweep import plugins
     from sweep.cli import check_tables
     from trainables.envs import check
@@ -114,7 +120,10 @@ def _read(text: str | None) -> dict[str, Any]:
 @options.root_option
 @options.json_option
 def verify(name: str, repair: bool, **given: Any) -> int:
-    """Check every checkpoint, the ledger, its copies and files; exit code 6 tells of damage."""
+    """Check checkpoints, ledger, copies and files; mend them.
+
+    Exit code 6: something is damaged.
+    """
     from sweep.cli import check_tables
     from sweep.operations import repair as repairing
     from sweep.operations import verify as verifying
@@ -143,7 +152,10 @@ def verify(name: str, repair: bool, **given: Any) -> int:
 @options.root_option
 @options.json_option
 def sync(name: str, wait: float, **given: Any) -> int:
-    """Send what MLflow and Optuna's tables still miss, without training; exit code 4: not all."""
+    """Send MLflow and Optuna's tables what they still miss.
+
+    Nothing is trained. Exit code 4: not everything could be sent.
+    """
     from sweep.cli import check_tables
     from sweep.driver import sync as sending
 

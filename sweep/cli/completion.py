@@ -50,7 +50,7 @@ trial_option = click.option(
 @click.argument("shell", type=click.Choice(list(_SHELLS)))
 @click.pass_context
 def completion(context: click.Context, shell: str) -> None:
-    """Print what makes a shell complete sweep's commands, sweeps and trials.
+    """Print what makes a shell complete commands and names.
 
     \b
     bash   echo 'eval "$(sweep completion bash)"' >> ~/.bashrc

@@ -52,13 +52,16 @@ def _for_trials(verb: str, text: str) -> click.Command:
 
 
 stop = _for_trials(
-    "stop", "End trials at their next checkpoint; without TRIALS the whole sweep, as Ctrl-C does."
+    "stop",
+    "End trials, or the whole sweep, at their next checkpoint.\n\n"
+    "Without TRIALS it is the sweep that ends, as by Ctrl-C.",
 )
 pause = _for_trials(
     "pause",
-    "Pause trials at their next checkpoint, until `sweep unpause`; without TRIALS the sweep.",
+    "Pause trials, or the whole sweep, until `sweep unpause`.\n\n"
+    "They pause at their next checkpoint; without TRIALS it is the sweep that pauses.",
 )
-unpause = _for_trials("unpause", "Let paused trials go on; without TRIALS the whole sweep.")
+unpause = _for_trials("unpause", "Let paused trials, or the whole sweep, go on.")
 
 
 @click.command()
@@ -74,7 +77,10 @@ unpause = _for_trials("unpause", "Let paused trials go on; without TRIALS the wh
 def clone(
     name: str, trial: int, settings: tuple[str, ...], from_checkpoint: bool, **given: Any
 ) -> None:
-    """Make a trial with the settings of TRIAL, some of them changed; it counts for no --trials."""
+    """Make a trial with the settings of another, some changed.
+
+    It does not count for --trials.
+    """
     from sweep.spec import Override
 
     changed = {override.path: override.value for override in map(Override.parse, settings)}
@@ -90,7 +96,7 @@ def clone(
 @options.max_disk_option
 @_common
 def set_(name: str, trials: int | None, jobs: int | None, **given: Any) -> None:
-    """Change how many trials there shall be, how many run at once, or what they may cost."""
+    """Change how many trials, how many at once, or the budget."""
     body = {"trials": trials, "jobs": jobs, **options.read_budget(given)}
     changed = {key: value for key, value in body.items() if value}
     if not changed:

@@ -25,9 +25,10 @@ if TYPE_CHECKING:
 @options.root_option
 @options.json_option
 def gc(names: tuple[str, ...], keep: int, dry_run: bool, root: Path, as_json: bool) -> None:
-    """Delete checkpoints and files that nobody needs any more, of all sweeps or those named.
+    """Delete checkpoints and files that nobody needs any more.
 
-    A sweep can be resumed afterwards as before: trials that may go on keep what they need.
+    That is of all sweeps, or of those named. A sweep can be resumed afterwards as before:
+    trials that may go on keep what they need.
     """
     from sweep.errors import SweepLocked
     from sweep.ledger import folder as folders

@@ -22,7 +22,7 @@ from sweep.cli import completion, options
 @options.root_option
 @options.json_option
 def export_model(name: str, root: Path, **given: Any) -> None:
-    """Write a trial's model and a card that says what it is into a folder of its own."""
+    """Write a trial's model and a card into a folder."""
     from sweep.cli import trial_tables
     from sweep.operations import export
 
@@ -37,7 +37,7 @@ def export_model(name: str, root: Path, **given: Any) -> None:
 @click.option("--port", type=click.IntRange(1, 65535), default=5000, help="Default: 5000.")
 @options.root_option
 def ui(name: str | None, port: int, root: Path) -> int:
-    """Open the MLflow page of all sweeps, or of one, until Ctrl-C."""
+    """Open the MLflow page of all sweeps, or of one."""
     from sweep.driver import sync
     from sweep.errors import without_password
     from sweep.operations.mlflow_ui import Page
@@ -56,9 +56,9 @@ def ui(name: str | None, port: int, root: Path) -> int:
 @click.argument("files", nargs=-1, required=True, metavar="FILE…", type=click.Path(path_type=Path))
 @options.json_option
 def trust(files: tuple[Path, ...], as_json: bool) -> None:
-    """Let checkpoints that somebody else signed be restored: they may run code as you.
+    """Let checkpoints that somebody else signed be restored.
 
-    It counts for these very files, wherever they lie, and for you alone.
+    They may run code as you. It counts for these very files, wherever they lie, and for you alone.
     """
     from trainables.checkpoint import file as checkpoint_file
     from trainables.checkpoint import signing

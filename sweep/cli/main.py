@@ -7,6 +7,7 @@ elsewhere · 4 a disk or database failed · 5 our own error · 6 something is da
 
 import atexit
 import contextlib
+import itertools
 import os
 import sys
 import traceback
@@ -20,15 +21,38 @@ from sweep.cli import check, completion, control, disk, export, results, train
 MISTAKE, OUTSIDE, OWN_ERROR, INTERRUPTED = 2, 4, 5, 130
 
 
-class _InOrder(click.Group):
-    """Lists its commands in the order in which a person needs them."""
+#: What a person wants to do → the commands for it.
+_BY_PURPOSE = {
+    "Train": (train.init, train.run, train.resume, check.validate, check.check_env),
+    "Look": (
+        *(results.ls, results.status, results.results, results.best, results.show),
+        *(results.explain, export.ui),
+    ),
+    "Steer a running sweep": (
+        *(control.stop, control.pause, control.unpause, control.clone, control.set_),
+    ),
+    "Take away": (export.export_model, results.export_schedule),
+    "Look after": (
+        *(check.verify, check.sync, disk.gc, disk.rm, export.trust, completion.completion),
+    ),
+}
 
-    def list_commands(self, ctx: click.Context) -> list[str]:
-        return list(self.commands)
+
+class _ByPurpose(click.Group):
+    """Lists its commands by what a person wants to do."""
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        width = max(map(len, self.commands))
+        for purpose, members in _BY_PURPOSE.items():
+            room = formatter.width - width - 6
+            with formatter.section(purpose):
+                formatter.write_dl(
+                    [(f"{c.name:<{width}}", c.get_short_help_str(room)) for c in members]
+                )
 
 
 @click.group(
-    cls=_InOrder,
+    cls=_ByPurpose,
     invoke_without_command=True,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
 )
@@ -40,33 +64,7 @@ def commands(context: click.Context) -> None:
         click.echo(context.get_help())
 
 
-for command in (
-    train.init,
-    train.run,
-    train.resume,
-    check.validate,
-    check.check_env,
-    results.ls,
-    results.status,
-    results.results,
-    results.best,
-    results.show,
-    results.explain,
-    results.export_schedule,
-    control.stop,
-    control.pause,
-    control.unpause,
-    control.clone,
-    control.set_,
-    export.export_model,
-    export.ui,
-    check.verify,
-    check.sync,
-    disk.gc,
-    disk.rm,
-    export.trust,
-    completion.completion,
-):
+for command in itertools.chain(*_BY_PURPOSE.values()):
     commands.add_command(command)
 
 

@@ -112,7 +112,10 @@ def show(name: str, trial: int, log: bool, root: Path, as_json: bool) -> None:
 @options.root_option
 @options.json_option
 def best(name: str, **given: Any) -> int:
-    """Show the best trial: score, settings as YAML, checkpoint, and what test seeds say of it."""
+    """Show the best trial: score, settings, checkpoint.
+
+    The settings are YAML for a spec; with --test-seeds they are trained anew under other seeds.
+    """
     from sweep.cli import trial_tables
     from sweep.driver.final_evaluation import FinalEvaluation
     from sweep.views import lookup, overview
@@ -170,7 +173,10 @@ def _test(
 @options.root_option
 @options.json_option
 def explain(name: str, trial: int, root: Path, as_json: bool) -> None:
-    """Tell why a trial was paused, promoted, stopped or bred, with the numbers compared."""
+    """Tell why a trial was paused, promoted, stopped or bred.
+
+    Each decision stands there with the numbers that were compared.
+    """
     from sweep.cli import trial_tables
     from sweep.views import explanation, lookup
 
@@ -186,7 +192,10 @@ def explain(name: str, trial: int, root: Path, as_json: bool) -> None:
 @options.root_option
 @options.json_option
 def export_schedule(name: str, trial: str, out: Path | None, root: Path, as_json: bool) -> None:
-    """Write the settings of a trial's ancestors and when each began, for pbt_replay."""
+    """Write a trial's settings over time, for pbt_replay.
+
+    They are those of its ancestors, and when each began.
+    """
     from rich.text import Text
 
     from sweep.views import explanation, lookup

@@ -28,7 +28,7 @@ KINDS = {
     help="A training function of one's own (the default), or PPO on an environment of one's own.",
 )
 def init(folder: Path, kind: str) -> None:
-    """Write a commented spec, and what it trains, into FOLDER; both run as they are."""
+    """Write a spec and what it trains; both run as they are."""
     files = KINDS[kind]
     if there := sorted(name for name in files if (folder / name).exists()):
         raise click.UsageError(
@@ -118,7 +118,7 @@ def run(space: str, **given: Any) -> int:
 @click.option("--strict", is_flag=True, help="Refuse if code or library versions have changed.")
 @options.json_option
 def resume(name: str, **given: Any) -> int:
-    """Go on with a sweep, however it ended; with --trials, add trials to it."""
+    """Go on with a sweep, however it ended, or widen it."""
     from sweep import pools
     from sweep.cli.live import make_view
     from sweep.cli.terminal import terminal
