@@ -300,6 +300,22 @@ class Trainable:
         formats = [export_formats] if isinstance(export_formats, str) else list(export_formats)
         return self._export_model(formats, str(export_dir or self.logdir))
 
+    def play(
+        self, episodes: int, seed: int, video: Path | None = None, window: bool = False
+    ) -> list[dict[str, float]]:
+        """Play episodes of what was learnt; for each its ``episode_reward`` and ``episode_len``.
+
+        Args:
+            episodes: how many.
+            seed: same seed and weights, same episodes.
+            video: a folder for an MP4 file of each.
+            window: whether they are shown on the screen.
+
+        Raises:
+            NotImplementedError: there is nothing to play.
+        """
+        raise NotImplementedError(f"{type(self).__name__} has no episodes to play")
+
     def stop(self) -> None:
         """End this trainable; it cannot be used afterwards."""
         try:

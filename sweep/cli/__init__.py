@@ -6,7 +6,7 @@ train         init, run, resume
 results       ls, status, results, show, best, explain
 control       stop, pause, unpause, clone, set
 check         validate, check-env, verify, sync
-export        export-model, ui, trust
+export        play, export-model, ui, trust
 disk          gc, rm
 completion    completion, and what is offered for each argument
 tables        a sweep as tables

@@ -1,4 +1,4 @@
-"""The commands that hand something over or accept it: export-model, ui, trust."""
+"""The commands that show a policy, hand one over or accept one: play, export-model, ui, trust."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -8,13 +8,15 @@ import click
 
 from sweep.cli import completion, options
 
+checkpoint_option = click.option(
+    "--checkpoint", default="best", metavar="best|last|STEP", help="Which one of it; default: best."
+)
+
 
 @click.command("export-model")
 @completion.name_argument
 @completion.trial_option
-@click.option(
-    "--checkpoint", default="best", metavar="best|last|STEP", help="Which one of it; default: best."
-)
+@checkpoint_option
 @click.option("--format", "form", type=click.Choice(["onnx"]), default="onnx", help="The format.")
 @click.option(
     "--out", required=True, type=click.Path(path_type=Path), metavar="DIR", help="Where to."
@@ -25,11 +27,42 @@ def export_model(name: str, root: Path, **given: Any) -> None:
     """Write a trial's model and a card into a folder."""
     from sweep.cli import trial_tables
     from sweep.operations import export
+    from sweep.operations.trained import Choice
 
     with options.answering(given["as_json"]) as answer:
-        choice = export.Choice(given["trial"], given["checkpoint"], (given["form"],))
-        card = export.export_model(options.find_sweep(root, name), choice, given["out"])
+        choice = Choice(given["trial"], given["checkpoint"])
+        folder = options.find_sweep(root, name)
+        card = export.export_model(folder, choice, (given["form"],), given["out"])
         answer({**card, "out": str(given["out"])}, trial_tables.card)
+
+
+@click.command()
+@completion.name_argument
+@completion.trial_option
+@checkpoint_option
+@click.option(
+    "--episodes", type=click.IntRange(1, 100_000), default=10, metavar="N", help="Default: 10."
+)
+@click.option("--seed", type=int, default=0, metavar="S", help="Same seed, same episodes.")
+@click.option(
+    "--video",
+    type=click.Path(file_okay=False, path_type=Path),
+    metavar="DIR",
+    help="Write an MP4 file of each episode.",
+)
+@click.option("--window", is_flag=True, help="Show them on the screen.")
+@options.root_option
+@options.json_option
+def play(name: str, root: Path, **given: Any) -> None:
+    """Play episodes of a trial's policy, and show its returns."""
+    from sweep.cli import trial_tables
+    from sweep.operations import trained
+
+    with options.answering(given["as_json"]) as answer:
+        choice = trained.Choice(given["trial"], given["checkpoint"])
+        how = (given["episodes"], given["seed"], given["video"], given["window"])
+        data = trained.play(options.find_sweep(root, name), choice, *how)
+        answer(data, trial_tables.played)
 
 
 @click.command()

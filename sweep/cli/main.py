@@ -26,7 +26,7 @@ _BY_PURPOSE = {
     "Train": (train.init, train.run, train.resume, check.validate, check.check_env),
     "Look": (
         *(results.ls, results.status, results.results, results.best, results.show),
-        *(results.explain, export.ui),
+        *(results.explain, export.play, export.ui),
     ),
     "Steer a running sweep": (
         *(control.stop, control.pause, control.unpause, control.clone, control.set_),

@@ -161,6 +161,26 @@ def _moment(seconds: float) -> str:
     return time.strftime("%m-%d %H:%M:%S", time.localtime(seconds))
 
 
+def played(data: Data) -> RenderableType:
+    """`sweep play`."""
+    rewards = [one["episode_reward"] for one in data["episodes"]]
+    lengths = sum(one["episode_len"] for one in data["episodes"]) / len(rewards)
+    interval = ""
+    if data["low"] is not None:
+        low, high = (formatting.number(data[end]) for end in ("low", "high"))
+        interval = f" [{low}, {high}] ({LEVEL:.0%} interval)"
+    lines = [
+        f"trial {data['trial']} of {printable(data['name'])}, iteration {data['iteration']}, "
+        f"{formatting.plural(len(rewards), 'episode')} from seed {data['seed']}",
+        f"mean return {formatting.number(data['mean'])}{interval}, "
+        f"least {formatting.number(min(rewards))}, greatest {formatting.number(max(rewards))}, "
+        f"mean length {formatting.number(lengths)}",
+    ]
+    if data["video"] is not None:
+        lines.append(f"videos in {printable(data['video'])}")
+    return Text("\n".join(lines))
+
+
 def log(data: Data) -> RenderableType:
     """`sweep show --log`."""
     lines = [printable(line) for line in data["log"].rstrip().splitlines()]

@@ -6,6 +6,7 @@ smoke_test      a trainable tried out in a child process: does it restore exactl
 verify          whether ledger, checkpoints and copies are whole
 ledger_check    whether a ledger agrees with itself
 repair          mends what can be worked out from what is left
+trained         a trial's model, restored; its episodes played
 cleaning        deletes a sweep, or what nobody needs of it
 export          a trial's model in a folder that runs without this program
 control_client  asks the driver of a running sweep for something

@@ -5,41 +5,26 @@ writes its model, checked on the spot. The card is added, and only then does the
 name: it is whole or absent.
 """
 
-import contextlib
 import json
-import tempfile
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+import re
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from sweep import plugins
 from sweep.errors import BadConfig, UsageError
-from sweep.history.events import Saved
-from sweep.history.history import History
-from sweep.history.replica import Replica
-from sweep.history.seeds import seed_of
-from sweep.history.trial import Trial
 from sweep.ledger.folder import Folder, arriving
-from sweep.ledger.ledger import Ledger
-from sweep.views import formatting, overview, reading
-from trainables.checkpoint import file as checkpoint_file
+from sweep.operations.trained import Choice, restored
+from sweep.views import formatting, overview
 from trainables.errors import TrainableError
-from trainables.trainable import Trainable, TrialContext
+from trainables.trainable import Trainable
+
+#: Environments that anybody can make by their id alone.
+_PUBLIC_ENV = re.compile(r"[A-Za-z]\w*-v\d+")
 
 
-@dataclass(frozen=True)
-class Choice:
-    """Which model is wanted."""
-
-    trial: str = "best"
-    """``best``, or a trial's number."""
-    checkpoint: str = "best"
-    """``best`` by the metric, ``last``, or the iteration that one was saved at."""
-    formats: tuple[str, ...] = ("onnx",)
-
-
-def export_model(folder: Folder, choice: Choice, out: Path) -> dict[str, Any]:
+def export_model(
+    folder: Folder, choice: Choice, formats: Sequence[str], out: Path
+) -> dict[str, Any]:
     """Write the model and its card into `out`; returns the card.
 
     Raises:
@@ -47,39 +32,26 @@ def export_model(folder: Folder, choice: Choice, out: Path) -> dict[str, Any]:
         TrainableError: the checkpoint cannot be used, or the model is not what was trained.
     """
     _check_free(out)
-    with contextlib.closing(Ledger(folder.ledger)) as ledger:
-        history = reading.history(ledger)
-        spec = reading.spec_of(ledger)
-        provenance = ledger.provenance
-    trial = _find_trial(history, folder.name, choice.trial)
-    replica = trial.leader
-    saved = _find_checkpoint(replica, choice.checkpoint)
-    cls = plugins.find_trainable(spec.trainable, provenance["paths"])
-    lies = folder.trial(trial.number, replica.index)
-    loaded = checkpoint_file.read(lies / saved.file, saved.digest)
-    seed = seed_of(spec.seed, trial.number, replica.index)
-    context = TrialContext(
-        seed, replica.name, replica.name, remembered=loaded.state.get("remembered", {})
-    )
-    with arriving(out) as draft, _restored(cls, trial, context, loaded.state) as trainable:
-        files = _export(trainable, choice.formats, draft)
+    with arriving(out) as draft, restored(folder, choice) as found:
+        files = _export(found.trainable, formats, draft)
+        trial, spec, loaded = found.trial, found.spec, found.loaded
         card = {
             "sweep": folder.name,
             "trainable": spec.trainable,
             "trial": trial.number,
-            "replica": replica.index,
-            "seed": seed,
+            "replica": found.replica.index,
+            "seed": found.seed,
             "seeds": len(trial.replicas),
             "metric": spec.metric,
             "mode": spec.mode,
             "score": formatting.finite(trial.score),
             "status": trial.status.value,
-            "checkpoint": overview.checkpoint(replica, saved),
+            "checkpoint": overview.checkpoint(found.replica, found.saved),
             "searched": dict(trial.searched),
             "config": trial.config,
             "files": files,
-            "model": _describe(trainable),
-            "versions": {**provenance["versions"], "written_by": loaded.header["versions"]},
+            "model": _describe(found.trainable),
+            "versions": {**found.versions, "written_by": loaded.header["versions"]},
         }
         (draft / "card.json").write_text(json.dumps(card, indent=2) + "\n", encoding="utf-8")
         (draft / "card.md").write_text("\n".join(_page(card)) + "\n", encoding="utf-8")
@@ -87,43 +59,6 @@ def export_model(folder: Folder, choice: Choice, out: Path) -> dict[str, Any]:
 
 
 # ---- what is exported -----------------------------------------------------------------------
-
-
-def _find_trial(history: History, name: str, wanted: str) -> Trial:
-    trial, front = overview.asked_trial(history, name, wanted), overview.front(history)
-    if wanted == "best" and front is not None:
-        numbers = ", ".join(map(str, front)) or "none yet"
-        allowed = f"a trial's number, as there are several objectives; the front: {numbers}"
-        raise BadConfig("--trial", wanted, allowed)
-    return trial
-
-
-def _find_checkpoint(replica: Replica, wanted: str) -> Saved:
-    kept = {saved.iteration: saved for saved in replica.checkpoints.values()}
-    newest, best = replica.newest, replica.best_checkpoint
-    if newest is None or best is None:
-        raise UsageError(f"trial {replica.trial}: has no checkpoint to export from")
-    if wanted in ("best", "last"):
-        return best if wanted == "best" else newest
-    if wanted.isdecimal() and int(wanted) in kept:
-        return kept[int(wanted)]
-    iterations = ", ".join(str(iteration) for iteration in sorted(kept))
-    raise BadConfig(
-        "--checkpoint", wanted, f"best, last, or an iteration that is kept: {iterations}"
-    )
-
-
-@contextlib.contextmanager
-def _restored(
-    cls: type[Trainable], trial: Trial, context: TrialContext, state: Mapping[str, Any]
-) -> Iterator[Trainable]:
-    with tempfile.TemporaryDirectory(prefix="sweep-export-") as scratch:
-        trainable = cls(trial.config, replace(context, logdir=Path(scratch)))
-        try:
-            trainable.set_state(state)
-            yield trainable
-        finally:
-            trainable.stop()
 
 
 def _export(trainable: Trainable, formats: Sequence[str], draft: Path) -> dict[str, str]:
@@ -199,7 +134,7 @@ def _model_lines(model: Mapping[str, Any]) -> list[str]:
 
 
 def _usage_lines(card: Mapping[str, Any]) -> list[str]:
-    """How to call the model with nothing but onnxruntime."""
+    """How to call the model with nothing but onnxruntime, and gymnasium for an episode."""
     inputs = card["model"].get("inputs", {})
     if "onnx" not in card["files"] or len(inputs) != 1:
         return []
@@ -215,5 +150,29 @@ def _usage_lines(card: Mapping[str, Any]) -> list[str]:
         f'{name} = numpy.zeros({shape}, dtype="{port["dtype"]}")',
         f'outputs = session.run(None, {{"{name}": {name}}})',
         "print(dict(zip([o.name for o in session.get_outputs()], outputs)))",
+        *_episode_lines(card, name, port),
         "```",
+    ]
+
+
+def _episode_lines(card: Mapping[str, Any], name: str, port: Mapping[str, Any]) -> list[str]:
+    """An episode in the environment, where its id and its plain observations are all it takes."""
+    env = card["config"].get("env")
+    plain = len(port["shape"]) == 2 and "action" in card["model"]["outputs"]
+    if not (plain and isinstance(env, str) and _PUBLIC_ENV.fullmatch(env)):
+        return []
+    options = "".join(f", {k}={v!r}" for k, v in card["config"].get("env_config", {}).items())
+    return [
+        "",
+        "# one episode",
+        "import gymnasium",
+        f"env = gymnasium.make({env!r}{options})",
+        "observation, _ = env.reset(seed=0)",
+        "total, over = 0.0, False",
+        "while not over:",
+        f'    batch = observation[None].astype("{port["dtype"]}")',
+        f'    (actions,) = session.run(["action"], {{"{name}": batch}})',
+        "    observation, reward, terminated, truncated, _ = env.step(actions[0])",
+        "    total, over = total + float(reward), terminated or truncated",
+        'print("return", total)',
     ]

@@ -96,7 +96,7 @@ def play_watched(
     seed: int,
     index: int,
     look: Callable[[AnySlot, int], object],
-) -> None:
+) -> Played:
     """One of these episodes once more, watched.
 
     Args:
@@ -116,6 +116,7 @@ def play_watched(
             _act(inference, [one])
             over = one.step()
         look(one.slot, one.length)
+        return one.played
 
 
 @contextmanager

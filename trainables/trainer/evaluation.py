@@ -1,5 +1,6 @@
 """The trainer's evaluations: how one is played, what it gives, and its videos."""
 
+import time
 from contextlib import closing
 from dataclasses import replace
 from functools import partial
@@ -10,13 +11,15 @@ from trainables.core import rng
 from trainables.envs.make import for_children, make_raw_env
 from trainables.envs.rendering import frames_per_second, picture, rendered
 from trainables.envs.vector.restarts import AnySlot
+from trainables.errors import ConfigError
 from trainables.evaluation.config import evaluation_lanes, evaluation_settings
-from trainables.evaluation.play import Plan, play_watched
+from trainables.evaluation.play import Plan, Played, play, play_watched
 from trainables.evaluation.workers import Evaluators
 from trainables.policies.inference import InferencePolicy
 from trainables.rollout.callbacks import Calls, make_calls, of_episodes
 from trainables.rollout.metrics import histories, summarise, summarise_custom
-from trainables.rollout.video import SUFFIX, VideoFile
+from trainables.rollout.recording import Viewer, find_viewer
+from trainables.rollout.video import SUFFIX, VideoFile, is_installed
 from trainables.trainer.config import TrainerConfig
 
 # -------------------------------------------------------------------------------------------------
@@ -121,6 +124,47 @@ class PeriodicEvaluation:
                 video.close()
             finally:
                 video.discard()
+
+    def play(self, episodes: int, seed: int, video: Path | None, window: bool) -> list[Played]:
+        """Play so many fresh episodes, drawn where somebody wants to see them.
+
+        Raises:
+            ConfigError: there is no screen for a window, or nothing to write videos with.
+        """
+        plan = self._plan(0)
+        if video is None and not window:
+            return play(self._inference, plan, seed, range(episodes))
+        if video is not None and not is_installed():
+            raise ConfigError("--video", str(video), "pip install 'sweep-rl[video]' first")
+        viewer = find_viewer(True) if window else None
+        if window and viewer is None:
+            raise ConfigError("--window", window, "a screen, and pygame; or --video FOLDER")
+        with closing(make_raw_env(plan.environment, learning=False)) as env:
+            fps = frames_per_second(env)
+        drawn = replace(plan, environment=rendered(plan.environment), is_recorded=True)
+        return [self._shown(drawn, seed, i, fps, video, viewer) for i in range(episodes)]
+
+    def _shown(
+        self, drawn: Plan, seed: int, i: int, fps: float, folder: Path | None, viewer: Viewer | None
+    ) -> Played:
+        """Episode `i`, written as a video or shown at the speed at which it is meant to be seen."""
+        video = None if folder is None else VideoFile(folder / f"episode-{i + 1}{SUFFIX}", fps)
+
+        def look(slot: AnySlot, length: int) -> None:
+            if video is not None:
+                _film(video, slot, length)
+            elif viewer is not None and (seen := picture(slot.render(), "render_env")) is not None:
+                viewer(seen)
+                time.sleep(1.0 / fps)
+
+        try:
+            played = play_watched(self._inference, drawn, seed, i, look)
+            if video is not None:
+                video.close()
+        finally:
+            if video is not None:
+                video.discard()
+        return played
 
     def _plan(self, timesteps: int) -> Plan:
         """`evaluation_plan` with the callbacks of this evaluation."""

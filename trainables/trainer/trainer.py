@@ -421,6 +421,14 @@ class Trainer(Trainable):
         self._date_actor()
         return self.evaluation.evaluate(self.iteration + 1, self.progress.timesteps)
 
+    def play(
+        self, episodes: int, seed: int, video: Path | None = None, window: bool = False
+    ) -> list[dict[str, float]]:
+        """Play fresh episodes as evaluations do: filters frozen, `evaluation_config` in force."""
+        self._date_actor()
+        played = [one.metrics for one in self.evaluation.play(episodes, seed, video, window)]
+        return [{"episode_reward": m.total_reward, "episode_len": float(m.length)} for m in played]
+
     def _evaluated(self, iteration: int) -> dict[str, Any]:
         """What `_evaluate` returns, checked; the global streams are left as they were.
 

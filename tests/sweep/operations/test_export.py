@@ -62,9 +62,28 @@ def test_the_best_trial_becomes_a_folder_with_a_model_and_a_card(
         cwd=out, capture_output=True, text=True, check=True,
     )  # fmt: skip
     assert "action_logits" in done.stdout
+    assert re.search(r"^return \d+\.0$", done.stdout, re.MULTILINE)
 
+    _check_playing(here, tmp_path)
     _check_choices(here, tmp_path)
     _check_refusals(here, tmp_path, out)
+
+
+def _check_playing(here: Here, tmp_path: Path) -> None:
+    """Returns with an interval, the same for the same seed; a video of each episode."""
+    videos = tmp_path / "videos"
+    code, out, _ = here("play", "demo", "--episodes", 3, "--video", videos)
+    assert (code, "3 episodes from seed 0" in out, "95% interval" in out) == (0, True, True)
+    assert len(list(videos.glob("episode-*.mp4"))) == 3
+    plain = here.json("play", "demo", "--episodes", 3)
+    assert plain["episodes"] == here.json("play", "demo", "--episodes", 3)["episodes"]
+    assert plain["low"] <= plain["mean"] <= plain["high"]
+    assert f"mean return {plain['mean']:.6g}" in out  # what is drawn is what is played
+    assert here.json("play", "demo", "--seed", 1)["episodes"][:3] != plain["episodes"]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("SDL_VIDEODRIVER", "dummy")  # a screen that nobody sees
+        shown = here.json("play", "demo", "--episodes", 1, "--window")
+    assert shown["episodes"] == plain["episodes"][:1]
 
 
 def _check_choices(here: Here, tmp_path: Path) -> None:
@@ -112,6 +131,12 @@ def test_a_trainable_that_cannot_export_says_so(here: Here, tmp_path: Path) -> N
     assert code == 2
     assert "Quadratic cannot export onnx" in err
     assert list(tmp_path.glob("*out*")) == []
+
+
+def test_a_trainable_without_episodes_says_so(here: Here, tmp_path: Path) -> None:
+    here("run", write_spec(tmp_path, trials=1), "--pool", "inline")
+    code, out, err = here("play", "demo")
+    assert (code, out, err) == (2, "", "sweep: play: Quadratic has no episodes to play\n")
 
 
 def test_a_sweep_without_a_checkpoint_has_nothing_to_export(here: Here, tmp_path: Path) -> None:

@@ -1,0 +1,140 @@
+"""A trial's model, restored from a checkpoint: for who exports it, plays it or looks at it."""
+
+import contextlib
+import tempfile
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from sweep import plugins, stats
+from sweep.errors import BadConfig, UsageError
+from sweep.history.events import Saved
+from sweep.history.history import History
+from sweep.history.replica import Replica
+from sweep.history.seeds import seed_of
+from sweep.history.trial import Trial
+from sweep.ledger.folder import Folder
+from sweep.ledger.ledger import Ledger
+from sweep.spec import SweepSpec
+from sweep.views import overview, reading
+from trainables.checkpoint import file as checkpoint_file
+from trainables.trainable import Trainable, TrialContext
+
+
+@dataclass(frozen=True)
+class Choice:
+    """Which model is wanted."""
+
+    trial: str = "best"
+    """``best``, or a trial's number."""
+    checkpoint: str = "best"
+    """``best`` by the metric, ``last``, or the iteration that one was saved at."""
+
+
+@dataclass(frozen=True)
+class Restored:
+    """A trainable as its checkpoint left it, and where it comes from."""
+
+    trainable: Trainable
+    spec: SweepSpec
+    trial: Trial
+    replica: Replica
+    saved: Saved
+    loaded: checkpoint_file.Loaded
+    seed: int
+    versions: Mapping[str, Any]
+    """Of the libraries with which the sweep was made."""
+
+
+@contextlib.contextmanager
+def restored(folder: Folder, choice: Choice) -> Iterator[Restored]:
+    """Restore what is wanted in a folder that is gone afterwards.
+
+    Raises:
+        UsageError: no such trial or checkpoint.
+        TrainableError: the checkpoint cannot be used.
+    """
+    with contextlib.closing(Ledger(folder.ledger)) as ledger:
+        history = reading.history(ledger)
+        spec = reading.spec_of(ledger)
+        provenance = ledger.provenance
+    trial = _find_trial(history, folder.name, choice.trial)
+    replica = trial.leader
+    saved = _find_checkpoint(replica, choice.checkpoint)
+    cls = plugins.find_trainable(spec.trainable, provenance["paths"])
+    lies = folder.trial(trial.number, replica.index)
+    loaded = checkpoint_file.read(lies / saved.file, saved.digest)
+    seed = seed_of(spec.seed, trial.number, replica.index)
+    remembered = loaded.state.get("remembered", {})
+    context = TrialContext(seed, replica.name, replica.name, remembered=remembered)
+    with tempfile.TemporaryDirectory(prefix="sweep-") as scratch:
+        trainable = cls(trial.config, replace(context, logdir=Path(scratch)))
+        try:
+            trainable.set_state(loaded.state)
+            found = (spec, trial, replica, saved, loaded, seed, provenance["versions"])
+            yield Restored(trainable, *found)
+        finally:
+            trainable.stop()
+
+
+def _find_trial(history: History, name: str, wanted: str) -> Trial:
+    trial, front = overview.asked_trial(history, name, wanted), overview.front(history)
+    if wanted == "best" and front is not None:
+        numbers = ", ".join(map(str, front)) or "none yet"
+        allowed = f"a trial's number, as there are several objectives; the front: {numbers}"
+        raise BadConfig("--trial", wanted, allowed)
+    return trial
+
+
+def _find_checkpoint(replica: Replica, wanted: str) -> Saved:
+    kept = {saved.iteration: saved for saved in replica.checkpoints.values()}
+    newest, best = replica.newest, replica.best_checkpoint
+    if newest is None or best is None:
+        raise UsageError(f"trial {replica.trial}: has no checkpoint")
+    if wanted in ("best", "last"):
+        return best if wanted == "best" else newest
+    if wanted.isdecimal() and int(wanted) in kept:
+        return kept[int(wanted)]
+    iterations = ", ".join(str(iteration) for iteration in sorted(kept))
+    raise BadConfig(
+        "--checkpoint", wanted, f"best, last, or an iteration that is kept: {iterations}"
+    )
+
+
+def play(
+    folder: Folder, choice: Choice, episodes: int, seed: int, video: Path | None, window: bool
+) -> dict[str, Any]:
+    """Play fresh episodes of a trial's policy.
+
+    Args:
+        folder: the sweep's.
+        choice: whose policy.
+        episodes: how many, at least 1.
+        seed: same seed, same episodes.
+        video: a folder for an MP4 file of each episode, or None.
+        window: whether they are shown on the screen.
+
+    Raises:
+        As `restored`; UsageError: the trainable does not play.
+    """
+    with restored(folder, choice) as found:
+        try:
+            played = found.trainable.play(episodes, seed, video, window)
+        except NotImplementedError as error:
+            raise UsageError(f"play: {error}") from error
+        rewards = [one["episode_reward"] for one in played]
+        several = stats.mean_interval(rewards) if len(rewards) > 1 else None
+        return {
+            "name": folder.name,
+            "trial": found.trial.number,
+            "iteration": found.saved.iteration,
+            "metric": found.spec.metric,
+            "score": found.trial.score,
+            "seed": seed,
+            "episodes": played,
+            "mean": stats.mean(rewards),
+            "low": None if several is None else several.low,
+            "high": None if several is None else several.high,
+            "video": None if video is None else str(video),
+        }
