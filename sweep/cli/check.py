@@ -112,7 +112,7 @@ def _read(text: str | None) -> dict[str, Any]:
 @options.root_option
 @options.json_option
 def verify(name: str, repair: bool, **given: Any) -> int:
-    """Check every checkpoint, the ledger, its copies and files; exit code 6 tells of damage."""
+    """Check every checkpoint, the ledger, its copies and files; exit code 6: there is damage."""
     from sweep.cli import check_tables
     from sweep.operations import repair as repairing
     from sweep.operations import verify as verifying

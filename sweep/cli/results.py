@@ -162,7 +162,7 @@ def _test(
 @options.root_option
 @options.json_option
 def explain(name: str, trial: int, root: Path, as_json: bool) -> None:
-    """Tell why a trial was paused, promoted, stopped or bred, with the numbers compared."""
+    """Show why a trial was paused, promoted, stopped or bred, with the numbers compared."""
     from sweep.cli import trial_tables
     from sweep.views import explanation, lookup
 

@@ -322,7 +322,7 @@ def _due(trial: Trial, replica: Replica) -> bool:
     """Whether the metric had to be there by now.
 
     An evaluation brings its results at its interval, maybe an iteration later; a mean over episodes
-    comes when one has ended. Whoever reports None under its name knows it, and has none yet.
+    comes when one has ended. A trainable that reports None under its name has none yet.
     """
     if replica.instead == NOTHING:
         return False

@@ -3,8 +3,8 @@
     history.order(key)       → the keys of all trials that have one, ascending
 
 A key is a function of one trial: None where the trial is not in the order, else a tuple that ends
-with the trial's number. It must be hashable, since an order is kept for whoever asks with an equal
-key again: a function at the top of a module, or a frozen dataclass with `__call__`.
+with the trial's number. It must be hashable, since an order is kept for the next call with an equal
+key: a function at the top of a module, or a frozen dataclass with `__call__`.
 """
 
 from bisect import bisect_left, insort

@@ -27,7 +27,7 @@ LEASE_S = 30.0
 #: Between two looks for one.
 LOOK_S = 0.2
 #: Between two words to a person who waits.
-TELL_S = 10.0
+REMIND_S = 10.0
 
 
 class Hold:
@@ -144,7 +144,7 @@ def _watch(folder: Folder, database: tables.Database, seen: Lease, say: Say) -> 
             if now.elsewhere:
                 raise SweepLocked(folder.name, now.describe())
             return now
-        if time.monotonic() - said_at >= TELL_S:
+        if time.monotonic() - said_at >= REMIND_S:
             said_at = time.monotonic()
             say(f"no sign of life yet; {began + LEASE_S - said_at:.0f} s are left")
     say("there was none: the sweep is taken over")

@@ -60,7 +60,7 @@ class Lease:
 
     @property
     def lives(self) -> bool:
-        """Whether the holder is another process that runs, as far as this machine can tell."""
+        """Whether the holder is another process that runs, as far as this machine knows."""
         here = self.pid != os.getpid() and Path(f"/proc/{self.pid}").exists()
         return self.elsewhere or (self.host is not None and here)
 

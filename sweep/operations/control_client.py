@@ -54,7 +54,7 @@ def ask(folder: Folder, verb: Verb, body: Mapping[str, Any], patience_s: float) 
 
 
 def _check(folder: Folder, request: Request) -> None:
-    """Refuse what the driver would refuse, as far as the ledger tells."""
+    """Refuse what the driver would refuse, as far as the ledger says."""
     with contextlib.closing(Ledger(folder.ledger)) as ledger:
         history = reading.history(ledger)
         spec = reading.spec_of(ledger)

@@ -91,7 +91,7 @@ class SmokeTest:
 def smoke_test(
     resolved: Resolved,
     longest_s: float = LONGEST_S,
-    tell: Callable[[str], None] = lambda _: None,
+    show: Callable[[str], None] = lambda _: None,
     every_s: float = EVERY_S,
     clock: Callable[[], float] = time.monotonic,
 ) -> SmokeTest:
@@ -102,7 +102,7 @@ def smoke_test(
     Args:
         resolved: the spec and its plugins.
         longest_s: how long it may take in all.
-        tell: shows what it is at, in words.
+        show: shows what it is at, in words.
         every_s: how often.
         clock: seconds.
 
@@ -126,7 +126,7 @@ def smoke_test(
             counters=tuple(dict.fromkeys((*COUNTERS, resolved.scheduler.time_attr))),
             named=frozenset({spec.metric, *spec.stop}),
         )
-        return _Watch(tryout, longest_s, clock).follow(tell, every_s)
+        return _Watch(tryout, longest_s, clock).follow(show, every_s)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -161,7 +161,7 @@ class _Watch:
         self.process.start()
         theirs.close()
 
-    def follow(self, tell: Callable[[str], None], every_s: float) -> SmokeTest:
+    def follow(self, show: Callable[[str], None], every_s: float) -> SmokeTest:
         """What came of it, at its end or when its time is up."""
         said_at = self.began
         try:
@@ -171,7 +171,7 @@ class _Watch:
                     return self._cut_short(now)
                 if now - said_at >= every_s:
                     said_at = now
-                    tell(self._in_words(now))
+                    show(self._in_words(now))
                 self._listen(min(every_s, self.longest_s - (now - self.began)))
         finally:
             kill_family(self.process.pid)

@@ -76,8 +76,8 @@ class Scheduler(PerTrialStopping):
         self.pauses = options.type == PROMOTION
         self.finish_best = options.finish_best
         if self.finish_best and not self.pauses:
-            place, allowed = "scheduler.finish_best", "0, or no such key"
-            raise BadConfig(place, self.finish_best, allowed, NOBODY_WAITS)
+            key, allowed = "scheduler.finish_best", "0, or no such key"
+            raise BadConfig(key, self.finish_best, allowed, NOBODY_WAITS)
 
     @classmethod
     def settle(cls, options: Mapping[str, Any]) -> Mapping[str, Any]:

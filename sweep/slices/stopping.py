@@ -57,7 +57,7 @@ class Flatness:
     since: int = 0
     """Values after the best one that were no better."""
 
-    def tell(self, value: float | None) -> None:
+    def add(self, value: float | None) -> None:
         """One more result; a missing value, NaN or infinity is no better than any."""
         sign = 1.0 if self.plateau.mode == "max" else -1.0
         found = None if value is None or not math.isfinite(value) else value
@@ -99,7 +99,7 @@ class Bounds:
         flatness = None if plateau is None else Flatness(plateau)
         if flatness is not None:
             for value in before:
-                flatness.tell(value)
+                flatness.add(value)
         return cls(metric, not_finite_ends, seconds_left, flatness)
 
     def ending(self, metrics: Metrics, iteration: int) -> End | None:
@@ -119,7 +119,7 @@ class Bounds:
         if flatness is None:
             return None
         plateau = flatness.plateau
-        flatness.tell(number(metrics.get(plateau.metric)))
+        flatness.add(number(metrics.get(plateau.metric)))
         if not flatness.flat(iteration):
             return None
         self.why = (

@@ -275,7 +275,7 @@ class Space:
 
     def _nearly_empty(self, refusal: Forbidden) -> BadSpace:
         return BadSpace(
-            refusal.place,
+            refusal.key,
             refusal.value,
             "a space of which more than a thousandth is left",
             "narrow the ranges, or forbid less",

@@ -179,7 +179,7 @@ class Clause:
     """A combination that may not be; one of a parameter that is not there does not occur."""
 
     conditions: tuple[Condition, ...]
-    place: KeyPath
+    path: KeyPath
     where: Source
 
     @property
@@ -195,7 +195,7 @@ class Clause:
             text = self.describe()
             given = ", ".join(f"{name} = {values[name]!r}" for name in dict.fromkeys(self.names))
             raise self.where.refuse(
-                self.place,
+                self.path,
                 text,
                 "an expression that is true or false everywhere in the space",
                 problem=f"{text!r} {error}, at {given}",
@@ -212,10 +212,10 @@ class Forbidden(BadSpace):
     def __init__(self, clause: Clause, values: Mapping[str, Any]) -> None:
         given = ", ".join(f"{n} = {shorten(values[n], 30)}" for n in dict.fromkeys(clause.names))
         super().__init__(
-            clause.where.place(clause.place),
+            clause.where.key(clause.path),
             clause.describe(),
             "a point that is not forbidden",
-            at=clause.where.at(clause.place),
+            at=clause.where.at(clause.path),
             problem=f"{clause.describe()} is forbidden, at {given}",
         )
 

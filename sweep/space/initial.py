@@ -74,7 +74,7 @@ def _check_one(
 def _entries(
     space: Space, given: Mapping[str, Any], prefix: str = "", above: KeyPath = ()
 ) -> Iterator[tuple[KeyPath, str, Any]]:
-    """Place, name and value of each setting; those of a group may stand below its name."""
+    """Path, name and value of each setting; those of a group may stand below its name."""
     for part, value in given.items():
         name = f"{prefix}{part}"
         group = any(other.startswith(f"{name}.") for other in space.searched)

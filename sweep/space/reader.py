@@ -61,7 +61,7 @@ class Reading:
     """Word → what stands beside it."""
     where: Source
     """The source, seen from the parameter."""
-    places: Mapping[KeyPath, KeyPath] = field(default_factory=dict)
+    paths: Mapping[KeyPath, KeyPath] = field(default_factory=dict)
     """Where it was written in other words: path in `raw` → path in the file."""
 
     @property
@@ -77,7 +77,7 @@ class Reading:
         self, path: KeyPath, value: object, allowed: str, hint: str = "", problem: str = ""
     ) -> Exception:
         """The error for a mistake at `path` in `raw`."""
-        return self.where.refuse(self.places.get(path, path), value, allowed, hint, problem)
+        return self.where.refuse(self.paths.get(path, path), value, allowed, hint, problem)
 
 
 def read(entry: Entry, space: Source) -> Parameter:
@@ -292,7 +292,7 @@ def _values(reading: Reading) -> tuple[Any, ...]:
     seen: dict[str, int] = {}
     for index, value in enumerate(values):
         path = (reading.kind, index)
-        plain(value, reading.places.get(path, path), reading.where)
+        plain(value, reading.paths.get(path, path), reading.where)
         first = seen.setdefault(equality_key(value), index)
         if first != index:
             hint = f"it equals {shorten(values[first])}, value {first}; write each value once"

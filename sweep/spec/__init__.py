@@ -7,7 +7,7 @@ Paths into results use ``/``, paths into settings use dots. Times are seconds. A
 known is refused, never ignored.
 
 yaml_source  YAML text as plain data with the line of every key
-validation   plain data checked by models, each mistake with its place
+validation   plain data checked by models, each mistake with its key and line
 overrides    settings of the command line
 sections     small settings that stand under one key each; names of sweeps and results
 objective    the keys that say what trials are compared by
@@ -295,5 +295,5 @@ def read(path: Path, spec: SweepSpec) -> Space:
     inner = raw.get("space")
     if isinstance(inner, Mapping) and ("trainable" in raw or len(raw) == 1):
         return Space.parse(inner, source, spec.forbid)
-    marks = {("space", *place): at for place, at in source.marks.items()}
+    marks = {("space", *path): at for path, at in source.marks.items()}
     return Space.parse(raw, Source(source.file, marks), spec.forbid)

@@ -207,7 +207,7 @@ class _Builder:
         return self._at_line(event.start_mark.line)
 
     def _at_line(self, line: int) -> At:
-        """A place in the text; `line` counts from 0. An option on the command line has no lines."""
+        """Where line `line`, from 0, stands; an option of the command line has no lines."""
         return self._start if self._start.line is None else At(self._start.file, line + 1)
 
     def _unreadable(self, error: MarkedYAMLError) -> BadConfig:

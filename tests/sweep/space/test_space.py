@@ -334,7 +334,7 @@ def test_a_space_that_cannot_work_is_refused(
         Space.parse(space)
     error = caught.value
     assert error.exit_code == 2
-    assert error.place == f"space.{place}".rstrip(".")
+    assert error.key == f"space.{place}".rstrip(".")
     assert value is ... or error.value == value
     assert allowed in error.allowed
     assert hint in error.hint
@@ -368,7 +368,7 @@ def test_a_long_chain_of_conditions_is_resolved() -> None:
 def test_a_setting_of_both_config_and_space_is_refused(config: dict[str, Any], place: str) -> None:
     with pytest.raises(BadConfig, match="remove one of the two") as caught:
         Space.parse(SPACE, Source("f.yaml")).check_against(config)
-    assert caught.value.place == place
+    assert caught.value.key == place
 
 
 def test_settings_beside_those_of_the_space_are_let_be() -> None:

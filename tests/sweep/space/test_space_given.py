@@ -68,7 +68,7 @@ def test_the_settings_of_a_group_may_stand_below_its_name() -> None:
     assert found == [{"m.a": {"x": 2}, "m.b.c": 3}, {"m.a": {"x": 2}, "m.b.c": 2}]
     with pytest.raises(BadSpace, match="4 is not allowed") as caught:
         initial.check(space, [{"m": {"b": {"c": 4}}}], Source())
-    assert caught.value.place == "initial[0].m.b.c"
+    assert caught.value.key == "initial[0].m.b.c"
     with pytest.raises(BadSpace, match="each name once"):
         initial.check(space, [{"m.a": 1, "m": {"a": 1}}], Source())
 
@@ -98,7 +98,7 @@ def test_a_first_setting_that_cannot_work_is_refused(
 ) -> None:
     with pytest.raises(BadConfig) as caught:
         make(tmp_path, initial=given, forbid=["lr > 0.5"])
-    assert caught.value.place == place
+    assert caught.value.key == place
     assert value is ... or caught.value.value == value
     assert allowed in caught.value.allowed
     assert hint in caught.value.hint
@@ -188,7 +188,7 @@ def test_a_list_of_what_is_forbidden_that_cannot_work_is_refused(
 ) -> None:
     with pytest.raises(BadConfig) as caught:
         make(tmp_path, forbid=forbid)
-    assert caught.value.place == place
+    assert caught.value.key == place
     assert allowed in caught.value.allowed
     assert text in str(caught.value)
     assert caught.value.exit_code == 2

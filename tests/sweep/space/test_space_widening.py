@@ -89,7 +89,7 @@ def test_anything_else_is_refused_with_a_reason(
 ) -> None:
     with pytest.raises(BadSpace) as caught:
         check(**changes)
-    assert caught.value.place == place
+    assert caught.value.key == place
     assert why in str(caught.value)
 
 
