@@ -9,9 +9,9 @@ from sweep import plugins, pools
 from sweep import spec as specs
 from sweep.driver import capacity, launch, warm_start
 from sweep.driver.launch import Resolved
-from sweep.errors import NameTaken
+from sweep.errors import NameTaken, SweepLocked
 from sweep.history.history import History
-from sweep.ledger import hold
+from sweep.ledger import lease
 from sweep.ledger.folder import Folder
 from sweep.spec import Override, SweepSpec
 from trainables.errors import printable
@@ -52,7 +52,9 @@ def create(
     try:
         return launch.create(folder, resolved, text, tracking_uri)
     except NameTaken:
-        hold.refuse_if_held(folder)
+        found = lease.look(folder.ledger)
+        if found.lives:
+            raise SweepLocked(folder.name, found.describe()) from None
         raise
 
 

@@ -111,13 +111,6 @@ def upgrade(folder: Folder, say: Say) -> None:
             return
 
 
-def refuse_if_held(folder: Folder) -> None:
-    """Raises SweepLocked where another process has just made the sweep, or drives it."""
-    found = lease.look(folder.ledger)
-    if found.lives:
-        raise SweepLocked(folder.name, found.describe())
-
-
 def _take(folder: Folder, say: Say) -> int:
     """The term in which the sweep is ours."""
     with contextlib.closing(tables.Database(folder.ledger)) as database:

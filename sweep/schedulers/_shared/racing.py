@@ -145,7 +145,10 @@ class _Race:
             return
         spread = stats.pooled_spread([self._scores(trial) for trial in self.members])
         for trial in self.members[1:]:
-            if _rests_at(trial, self.level) and _may_grow(trial, self.seeds):
+            may_grow = len(trial.replicas) < self.seeds and len(trial.counted) == len(
+                trial.replicas
+            )
+            if may_grow and _rests_at(trial, self.level):  # it trains no other seed already
                 yield from self._challenge(trial, incumbent, spread)
 
     def _challenge(
@@ -209,11 +212,6 @@ def _rests_at(trial: Trial, level: float) -> bool:
         return _standing(trial) is Status.COMPLETED
     waits = _standing(trial) is Status.PAUSED and trial.goal.at == level
     return waits and not any(replica.unfinished for replica in trial.counted)
-
-
-def _may_grow(trial: Trial, seeds: int) -> bool:
-    """Whether the trial can be given another seed and is not training one already."""
-    return len(trial.replicas) < seeds and len(trial.counted) == len(trial.replicas)
 
 
 def _holding(history: History, held: set[int]) -> History:

@@ -10,7 +10,7 @@ from pydantic import Field
 from sweep.errors import BadConfig
 from sweep.history.events import Evidence, Status
 from sweep.history.history import History
-from sweep.history.order import AtLevel
+from sweep.history.order import at_level
 from sweep.history.trial import Trial, rank_key
 from sweep.schedulers import SchedulerContext
 from trainables.core.settings import Settings
@@ -109,7 +109,7 @@ class Rung(Ranking):
     def __init__(self, history: History, level: float) -> None:
         self._trials = history.trials
         self._level = level
-        self._entries = history.order(AtLevel(level))
+        self._entries = history.order(at_level(level))
 
     def __len__(self) -> int:
         return len(self._entries)
