@@ -63,6 +63,7 @@ def export_model(folder: Folder, choice: Choice, out: Path) -> dict[str, Any]:
     )
     with arriving(out) as draft, _restored(cls, trial, context, loaded.state) as trainable:
         files = _export(trainable, choice.formats, draft)
+        describe = getattr(trainable, "describe_model", None)
         card = {
             "sweep": folder.name,
             "trainable": spec.trainable,
@@ -78,7 +79,7 @@ def export_model(folder: Folder, choice: Choice, out: Path) -> dict[str, Any]:
             "searched": dict(trial.searched),
             "config": trial.config,
             "files": files,
-            "model": _describe(trainable),
+            "model": dict(describe()) if callable(describe) else {},
             "versions": {**provenance["versions"], "written_by": loaded.header["versions"]},
         }
         (draft / "card.json").write_text(json.dumps(card, indent=2) + "\n", encoding="utf-8")
@@ -136,11 +137,6 @@ def _export(trainable: Trainable, formats: Sequence[str], draft: Path) -> dict[s
         raise UsageError(f"export-model: the model was not exported: {error}") from error
     root = draft.resolve()
     return {name: Path(p).resolve().relative_to(root).as_posix() for name, p in paths.items()}
-
-
-def _describe(trainable: Trainable) -> dict[str, Any]:
-    describe = getattr(trainable, "describe_model", None)
-    return dict(describe()) if callable(describe) else {}
 
 
 # ---- the folder -----------------------------------------------------------------------------

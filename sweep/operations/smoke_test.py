@@ -259,7 +259,8 @@ class _Tryout:
                 return
             self._begin("saving", _SAVING)
             path = straight.save()
-            self.seen = replace(self.seen, size=_size(path))
+            files = (path, *path.parent.glob("seg-*"))
+            self.seen = replace(self.seen, size=sum(file.stat().st_size for file in files))
             self.step = _ONE_MORE
             expected = self._train(straight)
         finally:
@@ -272,7 +273,7 @@ class _Tryout:
             restored.restore(path)
             self.step = _COMPARING
             found = self._train(restored)
-            differences = _differences(_stable(expected), _stable(found))
+            differences = _differences(expected, found)
             self.seen, self.step = replace(self.seen, differences=differences), _LATER
             self._look_later(restored, self.named - {*first, *found}, found)
         finally:
@@ -326,10 +327,6 @@ class _Tryout:
             lacking, done = lacking - result.keys(), result.get("done") is True
 
 
-def _size(path: Path) -> int:
-    return sum(file.stat().st_size for file in (path, *path.parent.glob("seg-*")))
-
-
 def _advance(
     first: Mapping[str, Any], second: Mapping[str, Any], counters: tuple[str, ...]
 ) -> dict[str, float]:
@@ -349,15 +346,12 @@ def _in_short(error: BaseException) -> str:
     return f"{type(error).__name__}: {text}{where}"
 
 
-def _stable(result: Mapping[str, Any]) -> dict[str, Any]:
-    return {key: value for key, value in result.items() if key.split("/")[0] not in VOLATILE_KEYS}
-
-
 def _differences(expected: Mapping[str, Any], found: Mapping[str, Any]) -> list[str]:
     missing = "absent"
     return [
         f"{key}: {shorten(expected.get(key, missing))} without, "
         f"{shorten(found.get(key, missing))} after save and restore"
         for key in sorted({*expected, *found})
-        if repr(expected.get(key)) != repr(found.get(key))
+        if key.split("/")[0] not in VOLATILE_KEYS
+        and repr(expected.get(key)) != repr(found.get(key))
     ]

@@ -1,7 +1,7 @@
 """Where a slice ends by what its results say: at a stopping criterion, a limit or its goal."""
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from sweep.history.events import End, Goal, Metrics
@@ -84,23 +84,6 @@ class Bounds:
     seconds: float = field(default=0.0, init=False)
     why: str = field(default="", init=False)
     """In words, after one of them was passed."""
-
-    @classmethod
-    def of(
-        cls,
-        stop: Mapping[str, float],
-        metric: str,
-        not_finite_ends: bool,
-        seconds_left: float | None,
-        before: Iterable[float | None],
-    ) -> "Bounds":
-        """The bounds of a slice; `before` are the earlier values of what a plateau watches."""
-        plateau = stop.plateau if isinstance(stop, Stop) else None
-        flatness = None if plateau is None else Flatness(plateau)
-        if flatness is not None:
-            for value in before:
-                flatness.add(value)
-        return cls(metric, not_finite_ends, seconds_left, flatness)
 
     def ending(self, metrics: Metrics, iteration: int) -> End | None:
         """How the slice ends at this result; None: it need not."""

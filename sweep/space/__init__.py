@@ -211,20 +211,6 @@ class Space:
             inner[last] = copy.deepcopy(value)
         return nested
 
-    def size(self) -> int | None:
-        """How many different points there are; None: infinitely many.
-
-        An upper bound where parameters are conditional or combinations forbidden;
-        `sweep.space.enumeration` counts exactly.
-        """
-        size = 1
-        for name in self.searched:
-            count = 1 if name in self.pinned else self.role(name).size()
-            if count is None:
-                return None
-            size *= count
-        return size
-
     def describe(self) -> list[str]:
         """One line per parameter, in the order of the file, and one for what is forbidden."""
         width = max((len(name) for name in self.parameters), default=0)

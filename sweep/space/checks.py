@@ -33,7 +33,11 @@ _SHOWN = 20
 def check(parameters: Mapping[str, Parameter], where: Source) -> None:
     """Raise BadSpace where parameters do not fit together; `where`: that of the key ``space``."""
     for parameter in parameters.values():
-        _check_needs(parameter, parameters, where)
+        if isinstance(parameter.role, Derived):
+            for name in parameter.role.expression.names:
+                check_name(name, parameters, (*parameter.path, "value"), where)
+        for condition in parameter.when:
+            check_known(condition, parameters, (*parameter.path, "when"), where)
     _check_order(parameters, where)
     _check_names(parameters, where)
 
@@ -73,15 +77,6 @@ def check_name(
     more = ", …" if len(parameters) > _SHOWN else ""
     hint = nearest(name, parameters) or "a fixed setting can stand in space too"
     raise where.refuse(path, name, f"a parameter of this space: {known}{more}", hint)
-
-
-def _check_needs(parameter: Parameter, parameters: Mapping[str, Parameter], where: Source) -> None:
-    path = parameter.path
-    if isinstance(parameter.role, Derived):
-        for name in parameter.role.expression.names:
-            check_name(name, parameters, (*path, "value"), where)
-    for condition in parameter.when:
-        check_known(condition, parameters, (*path, "when"), where)
 
 
 def _unreachable(parent: Parameter, value: Any, path: KeyPath, where: Source) -> Exception:

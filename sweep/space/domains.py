@@ -345,11 +345,8 @@ class Normal:
             return False
         if not abs(value) <= sys.float_info.max or (self.log and value <= 0):
             return False
-        if self.grid is not None:
-            return self.grid.contains(value) and self._within(
-                self.grid.nth(self.grid.nearest(value))
-            )
-        return self._within(value)
+        on_grid = self.grid is None or self.grid.contains(value)
+        return on_grid and self.snap(value) == self._rounded(value)
 
     def size(self) -> int | None:
         """How many values there are; None: infinitely many."""
@@ -372,10 +369,7 @@ class Normal:
         """The value of the domain that is nearest to a number."""
         low = -math.inf if self.low is None else self.low
         high = math.inf if self.high is None else self.high
-        if self.grid is None:
-            return min(max(value, low), high)
-        rounded = self.grid.nth(self.grid.nearest(value))
-        return min(max(rounded, low), high)
+        return min(max(self._rounded(value), low), high)
 
     def quantile(self, value: float) -> float:
         """The quantile of a value, 0 … 1."""
@@ -393,9 +387,8 @@ class Normal:
             text += f", at most {self.high!r}"
         return text if self.step is None else f"{text}, in steps of {self.step!r}"
 
-    def _within(self, value: float) -> bool:
-        above = self.low is None or value >= self.low
-        return above and (self.high is None or value <= self.high)
+    def _rounded(self, value: float) -> float:
+        return value if self.grid is None else self.grid.nth(self.grid.nearest(value))
 
     @cached_property
     def _stretch(self) -> tuple[float, float]:

@@ -36,7 +36,7 @@ from sweep.space.domains import (
 )
 from sweep.space.expressions import ALLOWED, LONGEST, Expression, ExpressionError
 from sweep.space.groups import Entry
-from sweep.space.parameters import Condition, Derived, Fixed, Parameter, read_conditions
+from sweep.space.parameters import Derived, Fixed, Parameter, read_conditions
 from trainables.errors import nearest, shorten
 
 #: Whole numbers up to here are exact as floating-point numbers, which samplers compute with.
@@ -89,7 +89,7 @@ def read(entry: Entry, space: Source) -> Parameter:
         return Parameter(entry.name, role, tuple(found), path=entry.path)
     reading = _reading(entry.name, entry.raw, where)
     if "when" in reading.raw:
-        found += _when(reading.raw["when"], where)
+        found += read_conditions(plain(reading.raw["when"], ("when",), where), ("when",), where)
     return Parameter(
         entry.name,
         _KINDS[reading.kind](reading),
@@ -103,10 +103,6 @@ def _fixed(raw: Any, where: Source) -> Any:
     if isinstance(raw, str) and (remedy := aliases.remedy_for_call(raw)):
         raise where.refuse((), raw, "a value, or a mapping such as {uniform: [0, 1]}", remedy)
     return plain(raw, (), where)
-
-
-def _when(raw: Any, where: Source) -> tuple[Condition, ...]:
-    return read_conditions(plain(raw, ("when",), where), ("when",), where)
 
 
 def _reading(name: str, raw: Mapping[str, Any], where: Source) -> Reading:

@@ -178,11 +178,9 @@ class _Builder:
             return _WORDS[text]
         if _INT.fullmatch(text) or _BASED.fullmatch(text):
             return self._int(text, path)
-        if _FLOAT.fullmatch(text):
-            if math.isfinite(number := float(text)):
-                return number
-            raise self.refuse(path, text, "a finite number")
-        if _NOT_FINITE.fullmatch(text):
+        if _FLOAT.fullmatch(text) and math.isfinite(number := float(text)):
+            return number
+        if _FLOAT.fullmatch(text) or _NOT_FINITE.fullmatch(text):
             raise self.refuse(path, text, "a finite number")
         if _DATE.fullmatch(text):
             raise self.refuse(path, text, "a number or text", f"quote it: '{text}'")

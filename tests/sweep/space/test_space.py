@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sweep.errors import BadConfig, BadSpace, Source, SweepError
+from sweep.operations.validate import count_points
 from sweep.space import Choice, Domain, Float, Int, Settings, Space, choice_key, sample
 from sweep.space.domains import same
 
@@ -124,11 +125,11 @@ def test_dots_reach_into_nested_settings_and_the_base_is_not_changed() -> None:
     assert hidden == [64, 64]
 
 
-def test_the_size_is_the_number_of_points_or_none() -> None:
-    assert Space.parse(SPACE).size() is None
+def test_the_points_are_counted_if_they_are_not_infinitely_many() -> None:
+    assert count_points(Space.parse(SPACE)) is None
     space = {"n": {"randint": [1, 5]}, "x": {"uniform": [0, 1], "step": 0.25}, "c": {"choice": [1]}}
-    assert Space.parse(space).size() == 5 * 5 * 1
-    assert Space.parse({}).size() == 1
+    assert count_points(Space.parse(space)) == 5 * 5 * 1
+    assert count_points(Space.parse({})) == 1
 
 
 def test_the_description_has_one_line_for_each_parameter() -> None:

@@ -10,6 +10,7 @@ from sweep.errors import BadConfig, BadSpace, Source
 from sweep.history.events import Status
 from sweep.searchers import Request
 from sweep.space import Space, initial
+from sweep.space.enumeration import Points
 from sweep.spec import parse
 from tests.support import sweeps
 from tests.support import trials as made_by_hand
@@ -127,7 +128,7 @@ def test_a_conditional_grid_parameter_is_left_out_where_it_is_not_there() -> Non
     assert [point["g"] for point in found] == [1, 2, 1, 2]
     assert space.cells == 2
     assert space.domains.keys() == {"a"}
-    assert space.size() == 2
+    assert Points(space).count == 2
     assert "each of 1, 2 in turn" in space.describe()[1]
 
 
