@@ -136,9 +136,7 @@ def trainables() -> "Kind[Trainable]":
 def find_trainable(name: str, paths: Iterable[str]) -> "type[Trainable]":
     """The trainable that a spec names; from then on what its settings name is found there too.
 
-    Args:
-        name: as for `Kind.find`; a path or an entry point may lead to a plain function, too.
-        paths: folders in which modules are looked for after everything installed.
+    See `Kind.find`; a path or an entry point may lead to a plain function, too.
     """
     from trainables.function import wrap
 

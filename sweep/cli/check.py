@@ -147,6 +147,5 @@ def sync(name: str, wait: float, **given: Any) -> int:
 
     with options.answering(given["as_json"]) as answer:
         sent = sending.send(options.find_sweep(given["root"], name), options.say, wait)
-        rows = [{"tracker": s.tracker, "sent": s.events, "missing": s.missing} for s in sent]
-        answer({"name": name, "trackers": rows}, check_tables.sent)
+        answer({"name": name, "trackers": [s._asdict() for s in sent]}, check_tables.sent)
         return AWAY if any(s.missing for s in sent) else 0

@@ -164,10 +164,8 @@ def interrupted(replica: Replica, why: str) -> Closed:
 def given_up(history: History, patient: bool) -> list[Moved]:
     """What becomes of the seeds that wait while another of their trial has ended before its end.
 
-    Args:
-        history: so far.
-        patient: only when all have come to the goals that were decided before, so that how far
-            they got, and in which order they end, is the same whenever slices end.
+    If `patient`, only when all have come to the goals that were decided before, so that how far
+    they got, and in which order they end, is the same whenever slices end.
     """
     return [
         Moved(trial.number, Status.STOPPED, f"another seed ended: {ended.reason}", replica.index)

@@ -41,9 +41,7 @@ GRACE_S = 30.0
 class Driver:
     """Runs a sweep to its end, or until it is asked to stop.
 
-    Args:
-        context: what it is made of.
-        watch: called with what was recorded, and at every tick with nothing.
+    `watch` is called with what was recorded, and at every tick with nothing.
     """
 
     def __init__(self, context: DriverContext, watch: Callable[[Sequence[Recorded]], None]) -> None:

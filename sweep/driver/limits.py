@@ -33,11 +33,9 @@ from sweep.spec.sections import in_words
 
 
 class BudgetTracker:
-    """The budget of a sweep as its driver sees it; judged anew when the history has grown.
+    """The budget of a sweep as its driver, which `began` then, sees it.
 
-    Args:
-        spec: the sweep's.
-        began: when this driver began, on the monotonic clock.
+    It is judged anew when the history has grown.
     """
 
     def __init__(self, spec: SweepSpec, began: float) -> None:
@@ -136,13 +134,7 @@ def to_drop(history: History, most: int | None) -> tuple[list[Dropped], str]:
 
 
 class _Spare:
-    """What may go of one replica's checkpoints.
-
-    Args:
-        history: of the sweep.
-        replica: one of its replicas.
-        best: the best trial.
-    """
+    """What may go of one replica's checkpoints; `best` is the best trial."""
 
     def __init__(self, history: History, replica: Replica, best: Trial | None) -> None:
         self.replica = replica

@@ -22,12 +22,8 @@ from trainables.trainable import Trainable
 def prepare(space: str, overrides: Sequence[Override]) -> tuple[Resolved, str]:
     """Read a spec and find its plugins; every mistake is a UsageError.
 
-    Modules are looked for beside the spec, then in the current folder. The text is that of the
-    file, headed by what the command line changed.
-
-    Args:
-        space: a path, or the bare name of a shipped search space.
-        overrides: settings of the command line, put over those of the file.
+    `space` is a path, or the bare name of a shipped search space. Modules are looked for beside
+    it, then in the current folder. The text is the file's, headed by what `overrides` changed.
     """
     path = specs.find(space)
     text = specs.text_of(path)  # read once: what is kept is what was checked

@@ -90,12 +90,7 @@ class Order:
     """How much of what was touched has been taken in."""
 
     def bring_up(self, trials: Sequence[Trial], touched: Sequence[int]) -> list[Entry]:
-        """The entries as they are now.
-
-        Args:
-            trials: all of them, by number.
-            touched: the numbers of those that have changed, in the order in which they did.
-        """
+        """The entries as they are now; `touched` are the numbers of trials that have changed."""
         if self._read == len(touched) and self._known == len(trials):
             return self.entries
         changed = dict.fromkeys([*touched[self._read :], *range(self._known, len(trials))])

@@ -31,12 +31,7 @@ REMIND_S = 10.0
 
 
 class Hold:
-    """A sweep that is ours, as long as nobody took it.
-
-    Args:
-        folder: the sweep's.
-        term: in which everything is written.
-    """
+    """A sweep that is ours, as long as nobody took it; everything is written in `term`."""
 
     def __init__(self, folder: Folder, term: int) -> None:
         self.term = term
@@ -80,9 +75,7 @@ class Hold:
 def hold(folder: Folder, say: Say) -> Iterator[Hold]:
     """Hold the sweep in `folder`; an older ledger is brought to today's tables first.
 
-    Args:
-        folder: the sweep's.
-        say: called with what there is to wait for, and what was done.
+    `say` is called with what there is to wait for, and what was done.
 
     Raises:
         SweepLocked: somebody else holds it.

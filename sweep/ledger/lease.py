@@ -88,9 +88,7 @@ def read(connection: sqlite3.Connection) -> Lease:
 def take(connection: sqlite3.Connection, seen: Lease | None = None) -> int:
     """Make this process the holder, in a new term, which is returned.
 
-    Args:
-        connection: in a transaction that has the write lock.
-        seen: the lease on which that was decided; None: whatever it is.
+    The transaction has the write lock. That was decided on the lease `seen`; None: on none.
 
     Raises:
         SweepLocked: it is not that one any more.

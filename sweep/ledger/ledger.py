@@ -117,10 +117,7 @@ def _dump(value: Any) -> str:
 
 
 class Ledger:
-    """One sweep's history on disk.
-
-    Args:
-        path: the SQLite file; it must exist (see `create`).
+    """One sweep's history on disk, in an SQLite file that exists (see `create`).
 
     Raises:
         StorageError: the database cannot be read or written.

@@ -97,14 +97,7 @@ def smoke_test(
 ) -> SmokeTest:
     """Train, save, train on; restore, train on; compare the two ends.
 
-    Times, dates and the like may differ.
-
-    Args:
-        resolved: the spec and its plugins.
-        longest_s: how long it may take in all.
-        show: shows what it is at, in words.
-        every_s: how often.
-        clock: seconds.
+    Times, dates and the like may differ. `show` is called with what it is at, in words.
 
     Raises:
         UsageError: the trainable raised, or its process died.

@@ -39,9 +39,7 @@ _WRITE_ANEW = os.O_WRONLY | os.O_CREAT | os.O_TRUNC
 def run_slice(spec: SliceSpec, output: Output = contextlib.nullcontext) -> SliceOutcome:
     """Run one slice to its end; exceptions of the trainable are part of the outcome.
 
-    Args:
-        spec: what is run.
-        output: is entered with it while it runs, and takes what is printed.
+    `output` is entered while it runs, and takes what is printed.
 
     Raises:
         StaleProcess: an earlier trial left something running here; call it in another process.

@@ -173,7 +173,7 @@ class Space:
         values: dict[str, Any] = {}
         for name in self.order:
             if self.is_active(name, values):
-                values[name] = self._settle(name, values, suggest)
+                values[name] = self.settle(name, values, suggest)
         for clause in self.forbidden:
             if clause.holds(values):
                 raise Forbidden(clause, values)
@@ -245,7 +245,8 @@ class Space:
             given = {needed: values[needed] for needed in expression.names}
             raise self._without_value(path, expression.text, error, given) from error
 
-    def _settle(self, name: str, values: Mapping[str, Any], suggest: Suggest) -> Any:
+    def settle(self, name: str, values: Mapping[str, Any], suggest: Suggest) -> Any:
+        """The value of a parameter that is active, when those before it have these values."""
         match self.parameters[name].role:
             case Fixed(value):
                 return value

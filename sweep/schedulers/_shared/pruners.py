@@ -136,12 +136,9 @@ def make(name: str, arguments: Mapping[str, Any]) -> BasePruner:
 
 
 def make_asked(given: Mapping[str, Any], key: str, top: float | None) -> BasePruner:
-    """The pruner that a spec asks for: ``pruner``, its class's name, and its arguments.
+    """The pruner that a spec asks for at `key`: ``pruner``, its class's name, and its arguments.
 
-    Args:
-        given: the spec's value at `key`.
-        key: for messages.
-        top: where trials end, in units of ``time_attr``, if that is known.
+    Trials end at `top`, in units of ``time_attr``, if that is known.
 
     Raises:
         BadConfig: Optuna has no such pruner, or refuses the arguments.

@@ -49,10 +49,7 @@ def build(
 ) -> schedulers.Scheduler:
     """The scheduler that `spec` names, with its options checked; in a race if ``racing`` is set.
 
-    Args:
-        spec: of the sweep.
-        paths: folders in which the module of a user's own scheduler is looked for.
-        fixed: settings that no child of a trial may change (`Trainable.fixed_keys`).
+    No child of a trial may change the settings `fixed` (`Trainable.fixed_keys`).
     """
     cls = schedulers.find(spec.scheduler.name, paths)
     _check_finishing(spec, cls)
@@ -80,12 +77,7 @@ def settled(spec: SweepSpec, paths: Sequence[str] = ()) -> SweepSpec:
 
 
 class Scheduler(schedulers.Scheduler):
-    """A scheduler whose trials race.
-
-    Args:
-        within: the wrapped scheduler, which sees the seeds that count.
-        seeds: how many a trial has at most.
-    """
+    """A scheduler whose trials race: the one `within` sees the seeds that count."""
 
     Options: ClassVar[type[BaseModel]] = BaseModel
 
