@@ -34,8 +34,7 @@ PATIENCE_S = 60.0
     help="How long the trainable may be tried out; what was not tried by then is named, "
     "and is no error; default: 60.",
 )
-@options.root_option
-@options.json_option
+@options.sweep_options
 def validate(space: str, **given: Any) -> None:
     """Check a spec, show what it would run and cost, and try its trainable out."""
     from sweep.cli import check_tables
@@ -109,8 +108,7 @@ def _read(text: str | None) -> dict[str, Any]:
 @click.command()
 @click.argument("name")
 @click.option("--repair", is_flag=True, help="Mend what can be worked out from what is left.")
-@options.root_option
-@options.json_option
+@options.sweep_options
 def verify(name: str, repair: bool, **given: Any) -> int:
     """Check every checkpoint, the ledger, its copies and files; exit code 6: there is damage."""
     from sweep.cli import check_tables
@@ -138,8 +136,7 @@ def verify(name: str, repair: bool, **given: Any) -> int:
 @click.command()
 @click.argument("name")
 @options.wait_option(PATIENCE_S, "a server that is away")
-@options.root_option
-@options.json_option
+@options.sweep_options
 def sync(name: str, wait: float, **given: Any) -> int:
     """Send what MLflow and Optuna's tables still miss, without training; exit code 4: not all."""
     from sweep.cli import check_tables
@@ -147,5 +144,6 @@ def sync(name: str, wait: float, **given: Any) -> int:
 
     with options.answering(given["as_json"]) as answer:
         sent = sending.send(options.find_sweep(given["root"], name), options.say, wait)
-        answer({"name": name, "trackers": [s._asdict() for s in sent]}, check_tables.sent)
+        rows = [{"tracker": s.tracker, "sent": s.events, "missing": s.missing} for s in sent]
+        answer({"name": name, "trackers": rows}, check_tables.sent)
         return AWAY if any(s.missing for s in sent) else 0

@@ -19,8 +19,7 @@ from sweep.cli import options
 @click.option(
     "--out", required=True, type=click.Path(path_type=Path), metavar="DIR", help="Where to."
 )
-@options.root_option
-@options.json_option
+@options.sweep_options
 def export_model(name: str, root: Path, **given: Any) -> None:
     """Write a trial's model and a card that says what it is into a folder of its own."""
     from sweep.cli import trial_tables

@@ -42,6 +42,13 @@ root_option = click.option(
 json_option = click.option(
     "--json", "as_json", is_flag=True, help="Print one JSON document instead."
 )
+
+
+def sweep_options(command: F) -> F:
+    """The options ``--root`` and ``--json``, last of all."""
+    return root_option(json_option(command))
+
+
 jobs_option = click.option(
     "-j",
     "--jobs",

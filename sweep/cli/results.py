@@ -17,8 +17,7 @@ TOP = 2
 
 
 @click.command()
-@options.root_option
-@options.json_option
+@options.sweep_options
 def ls(root: Path, as_json: bool) -> None:
     """List the sweeps."""
     import time
@@ -37,8 +36,7 @@ def ls(root: Path, as_json: bool) -> None:
 @click.command()
 @click.argument("name")
 @click.option("--watch", is_flag=True, help="Redraw every second until the sweep stops.")
-@options.root_option
-@options.json_option
+@options.sweep_options
 def status(name: str, watch: bool, root: Path, as_json: bool) -> None:
     """Show how far a sweep is."""
     from sweep.cli import live, tables
@@ -54,8 +52,7 @@ def status(name: str, watch: bool, root: Path, as_json: bool) -> None:
 
 @click.command()
 @click.argument("name")
-@options.root_option
-@options.json_option
+@options.sweep_options
 def results(name: str, root: Path, as_json: bool) -> None:
     """List all trials, best first."""
     from sweep.cli import tables
@@ -69,8 +66,7 @@ def results(name: str, root: Path, as_json: bool) -> None:
 @click.argument("name")
 @click.argument("trial", type=int)
 @click.option("--log", is_flag=True, help="Print what the trial printed.")
-@options.root_option
-@options.json_option
+@options.sweep_options
 def show(name: str, trial: int, log: bool, root: Path, as_json: bool) -> None:
     """Show everything about one trial."""
     from sweep.cli import trial_tables
@@ -101,8 +97,7 @@ def show(name: str, trial: int, log: bool, root: Path, as_json: bool) -> None:
 @options.jobs_option
 @options.pool_option
 @options.timeout_option
-@options.root_option
-@options.json_option
+@options.sweep_options
 def best(name: str, **given: Any) -> int:
     """Show the best trial: score, settings as YAML, checkpoint, and what test seeds say of it."""
     from sweep.cli import trial_tables
@@ -159,8 +154,7 @@ def _test(
 @click.command()
 @click.argument("name")
 @click.argument("trial", type=int)
-@options.root_option
-@options.json_option
+@options.sweep_options
 def explain(name: str, trial: int, root: Path, as_json: bool) -> None:
     """Show why a trial was paused, promoted, stopped or bred, with the numbers compared."""
     from sweep.cli import trial_tables
@@ -175,8 +169,7 @@ def explain(name: str, trial: int, root: Path, as_json: bool) -> None:
 @click.argument("name")
 @click.option("--trial", default="best", metavar="best|N", help="Which trial; default: best.")
 @click.option("--out", type=click.Path(path_type=Path), metavar="FILE", help="Where to write it.")
-@options.root_option
-@options.json_option
+@options.sweep_options
 def export_schedule(name: str, trial: str, out: Path | None, root: Path, as_json: bool) -> None:
     """Write the settings of a trial's ancestors and when each began, for pbt_replay."""
     from rich.text import Text

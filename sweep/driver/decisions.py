@@ -16,7 +16,6 @@ from sweep.history.events import (
     Dropped,
     End,
     Event,
-    Goal,
     Moved,
     Opened,
     Status,
@@ -56,7 +55,8 @@ def follow(plan: Plan, history: History, proposer: Proposer) -> tuple[list[Event
         _opened(replica.trial, replica.index, resume, replica.slices)
         for resume in plan.resume
         for replica in trials[resume.trial].replicas
-        if replica.status not in FINISHED and not _is_there(replica, resume.goal)
+        if replica.status not in FINISHED  # one seed may be there already
+        and (resume.goal.at is None or not replica.reached(resume.goal.at))
     ]
     opened += [_opened(more.trial, more.replica, more) for more in plan.seeds]
     opened += [
@@ -71,11 +71,6 @@ def follow(plan: Plan, history: History, proposer: Proposer) -> tuple[list[Event
         for index in range(event.replicas)
     ]
     return [*moves, *searched, *bred, *opened, *exhausted], bool(exhausted)
-
-
-def _is_there(replica: Replica, goal: Goal) -> bool:
-    """Whether one seed is already where the others of its trial are sent."""
-    return goal.at is not None and replica.reached(goal.at)
 
 
 def _opened(

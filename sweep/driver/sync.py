@@ -120,7 +120,7 @@ class Sent(NamedTuple):
     """What became of one tracker's copy."""
 
     tracker: str
-    sent: int
+    events: int
     """How many events it was sent."""
     missing: int
     """How many it still misses."""

@@ -123,6 +123,10 @@ class History:
         """The trials with one of these statuses, by number."""
         return self.ordered(*map(order.of_status, statuses))
 
+    def count(self, status: Status) -> int:
+        """How many trials have this status."""
+        return len(self.order(order.of_status(status)))
+
     def replicas(self, *statuses: Status) -> list[Replica]:
         """The replicas with one of these statuses, by trial and index."""
         trials = self.ordered(*map(order.having, statuses))

@@ -115,4 +115,4 @@ def _send(folder: Folder, term: int, names: list[str], say: Callable[[str], None
     for sent in sync.send_held(folder, term, say, PATIENCE_S):
         if sent.tracker in names:
             rest = f", {sent.missing} are missing" if sent.missing else ""
-            yield f"{sent.tracker} was sent {sent.sent} events again{rest}"
+            yield f"{sent.tracker} was sent {sent.events} events again{rest}"

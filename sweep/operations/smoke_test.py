@@ -54,7 +54,7 @@ STEPS: Final = (
 _TO_A_CHECKPOINT, _SAVING, _ONE_MORE, _RESTORING, _COMPARING, _LATER = range(len(STEPS))
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class CutShort:
     """Where it was when its time was up."""
 
@@ -161,7 +161,9 @@ class _Watch:
             while self.word.doing:
                 now = self.clock()
                 if now - self.began >= self.longest_s:
-                    return self._cut_short(now)
+                    since, untried = now - self.since, STEPS[self.word.step :]
+                    ended = CutShort(self.longest_s, self.word.doing, since, untried)
+                    return replace(self.word.seen, cut_short=ended)
                 if now - said_at >= every_s:
                     said_at = now
                     show(self._in_words(now))
@@ -187,15 +189,6 @@ class _Watch:
                 f"validate: the process of {self.name} died with exit code "
                 f"{self.process.exitcode} in: {self.word.doing}"
             )
-
-    def _cut_short(self, now: float) -> SmokeTest:
-        ended = CutShort(
-            after_s=self.longest_s,
-            doing=self.word.doing,
-            doing_s=now - self.since,
-            untried=STEPS[self.word.step :],
-        )
-        return replace(self.word.seen, cut_short=ended)
 
     def _in_words(self, now: float) -> str:
         return (

@@ -187,7 +187,16 @@ class Space:
                 return self.resolve(partial(_sample, stream))
             except BadSpace as error:
                 refusal = error
-        raise self._nearly_empty(refusal) if isinstance(refusal, Forbidden) else refusal
+        if not isinstance(refusal, Forbidden):
+            raise refusal
+        raise BadSpace(
+            refusal.key,
+            refusal.value,
+            "a space of which more than a thousandth is left",
+            "narrow the ranges, or forbid less",
+            at=At(refusal.file, refusal.line),
+            problem=f"of {DRAWS} points drawn by chance none is allowed; the last: {refusal}",
+        )
 
     def settings(self, values: Mapping[str, Any]) -> Settings:
         """The point at which the active parameters have these values."""
@@ -258,16 +267,6 @@ class Space:
                     return value
         raise SweepError(
             f"the searcher proposed {shorten(value)} for {name}, which allows {domain.describe()}"
-        )
-
-    def _nearly_empty(self, refusal: Forbidden) -> BadSpace:
-        return BadSpace(
-            refusal.key,
-            refusal.value,
-            "a space of which more than a thousandth is left",
-            "narrow the ranges, or forbid less",
-            at=At(refusal.file, refusal.line),
-            problem=f"of {DRAWS} points drawn by chance none is allowed; the last: {refusal}",
         )
 
     def _without_value(

@@ -55,13 +55,12 @@ from sweep.spec.sections import (
     Resources,
     SpaceField,
     WarmStart,
+    check_budget,
     check_name,
-    check_number,
     check_result_path,
     read_plugin,
     source_of,
 )
-from sweep.spec.sections import check_budget as check_budget
 from sweep.spec.stopping import Stop, StopField
 from sweep.spec.validation import validate
 from trainables.core.settings import Settings
@@ -193,7 +192,10 @@ class SweepSpec(Settings):
                 ("objectives", self.metric), self.metric, "not the metric again"
             )
         initial.check(self.space, self.initial, self._source)
-        check_number(self.initial, self.trials, self._source)
+        if (given := len(self.initial)) > self.trials:
+            hint = f"raise trials to {given}, or leave some out"
+            allowed = f"at most trials: {self.trials} settings"
+            raise self._source.refuse(("initial",), f"a list of {given}", allowed, hint)
         check_budget(self.budget, self.stop, self._source)
         alone = not (self.objectives or self.constraints)
         sections.check_replication(self.replicas, self.aggregate, self.racing, alone, self._source)
