@@ -5,7 +5,7 @@
     │   ├── NameTaken               there is a sweep of this name
     │   ├── UnknownMetric           no result has the metric: what was trained is kept
     │   ├── UnknownName             no such searcher, sweep, file: the names that are known
-    │   └── BadConfig               a setting that cannot work: place, value, allowed, hint, line
+    │   └── BadConfig               a setting that cannot work: key, value, allowed, hint, line
     │       └── BadSpace                the same, inside the search space
     ├── TrialError              one trial's failure: recorded, the sweep goes on
     │   ├── WorkerLost              its process died; tried again from the last checkpoint
@@ -113,7 +113,7 @@ class BadConfig(UsageError):
     """A setting that cannot work.
 
     Args:
-        place: path of the setting in the spec, for example ``checkpoint.every``.
+        key: path of the setting in the spec, for example ``checkpoint.every``, or an option.
         value: the value seen.
         allowed: what would be accepted, in words.
         hint: what to do next; empty when `allowed` says it all.
@@ -123,7 +123,7 @@ class BadConfig(UsageError):
 
     def __init__(
         self,
-        place: str,
+        key: str,
         value: object,
         allowed: str,
         hint: str = "",
@@ -131,14 +131,14 @@ class BadConfig(UsageError):
         at: At | None = None,
         problem: str = "",
     ) -> None:
-        self.place = place
+        self.key = key
         self.value = value
         self.allowed = allowed
         self.hint = hint
         self.problem = problem
         self.file, self.line = at or At()
         seen = problem or f"{shorten(value)} is not allowed"
-        text = f"{place}: {seen}; expected {allowed}"
+        text = f"{key}: {seen}; expected {allowed}"
         if at is not None and at.file:
             text = f"{at}: {text}"
         super().__init__(f"{text}; {hint.removeprefix('; ')}" if hint else text)
@@ -183,7 +183,7 @@ class DamagedLedger(LedgerError):
 
     def __init__(self, path: object, problem: str) -> None:
         super().__init__(
-            f"{path}: is damaged, or no ledger: {problem}; `sweep verify` tells all that is wrong"
+            f"{path}: is damaged, or no ledger: {problem}; `sweep verify` shows all that is wrong"
         )
 
 
@@ -215,14 +215,14 @@ class StorageError(SweepError):
 
 
 # -------------------------------------------------------------------------------------------------
-# Where each setting was written, so that a mistake is answered with its place.
+# Where each setting was written, so that a mistake is answered with its key and its line.
 #
 # A path is a tuple of mapping keys and list indices, from the top of the spec. A key of the
 # search space is one element even where it has dots: ``("space", "model.hidden", "choice", 1)``.
 # Lines count from 1.
 
 KeyPath = tuple[str | int, ...]
-#: Characters of one key that a place shows.
+#: Characters of one part of a key that a message shows.
 LONGEST_PART = 200
 _OF_THE_SPACE = (("space",), ("forbid",), ("initial",))
 
@@ -252,7 +252,7 @@ class Source:
                 return self.marks[full[:end]]
         return At(self.file)
 
-    def place(self, path: KeyPath) -> str:
+    def key(self, path: KeyPath) -> str:
         """`path` in words, for example ``space.lr.loguniform[0]``."""
         text = ""
         for part in (*self.above, *path):
@@ -266,4 +266,4 @@ class Source:
     ) -> BadConfig:
         """The error for a mistake at `path`."""
         kind = BadSpace if (*self.above, *path)[:1] in _OF_THE_SPACE else BadConfig
-        return kind(self.place(path), value, allowed, hint, at=self.at(path), problem=problem)
+        return kind(self.key(path), value, allowed, hint, at=self.at(path), problem=problem)

@@ -1,9 +1,9 @@
 """Finding plugins: a name, a dotted path or an entry point becomes a class.
 
-Five places hold what is shipped: ``trainables/algorithms``, and ``schedulers``, ``searchers``,
+Five packages hold what is shipped: ``trainables/algorithms``, and ``schedulers``, ``searchers``,
 ``pools`` and ``trackers`` in ``sweep``. A file's name is its plugin's name, and adding the file is
 the registration. One of somebody else's is named by its path ``package.module:Name``, or by the
-entry point with which an installed package names it, in a group called like the place.
+entry point with which an installed package names it, in a group called like the package.
 """
 
 import importlib
@@ -136,9 +136,7 @@ def trainables() -> "Kind[Trainable]":
 def find_trainable(name: str, paths: Iterable[str]) -> "type[Trainable]":
     """The trainable that a spec names; from then on what its settings name is found there too.
 
-    Args:
-        name: as for `Kind.find`; a path or an entry point may lead to a plain function, too.
-        paths: folders in which modules are looked for after everything installed.
+    See `Kind.find`; a path or an entry point may lead to a plain function, too.
     """
     from trainables.function import wrap
 

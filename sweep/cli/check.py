@@ -34,8 +34,7 @@ PATIENCE_S = 60.0
     help="How long the trainable may be tried out; what was not tried by then is named, "
     "and is no error; default: 60.",
 )
-@options.root_option
-@options.json_option
+@options.sweep_options
 def validate(space: str, **given: Any) -> None:
     """Check a spec, its cost, and whether its trainable works.
 
@@ -117,8 +116,7 @@ def _read(text: str | None) -> dict[str, Any]:
 @click.command()
 @completion.name_argument
 @click.option("--repair", is_flag=True, help="Mend what can be worked out from what is left.")
-@options.root_option
-@options.json_option
+@options.sweep_options
 def verify(name: str, repair: bool, **given: Any) -> int:
     """Check checkpoints, ledger, copies and files; mend them.
 
@@ -149,8 +147,7 @@ def verify(name: str, repair: bool, **given: Any) -> int:
 @click.command()
 @completion.name_argument
 @options.wait_option(PATIENCE_S, "a server that is away")
-@options.root_option
-@options.json_option
+@options.sweep_options
 def sync(name: str, wait: float, **given: Any) -> int:
     """Send MLflow and Optuna's tables what they still miss.
 

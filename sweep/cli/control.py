@@ -110,13 +110,12 @@ def _ask(name: str, verb: str, body: dict[str, Any], given: dict[str, Any]) -> N
 
     with options.answering(given["as_json"]) as answer:
         folder = options.find_sweep(given["root"], name)
-        asked = control_client.ask(folder, Verb(verb), body, given["wait"])
-        done = asked.answer
+        done, driven = control_client.ask(folder, Verb(verb), body, given["wait"])
         data = {
             "name": name,
             "request": verb,
             "state": "waits" if done is None else "done",
-            "driven": asked.driven,
+            "driven": driven,
             "answer": None if done is None else done.text,
             "trials": [] if done is None else list(done.trials),
         }

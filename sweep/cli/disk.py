@@ -22,8 +22,7 @@ if TYPE_CHECKING:
     help="Best trials that keep their best checkpoint; default: 3.",
 )
 @click.option("--dry-run", is_flag=True, help="Say what would go; delete nothing.")
-@options.root_option
-@options.json_option
+@options.sweep_options
 def gc(names: tuple[str, ...], keep: int, dry_run: bool, root: Path, as_json: bool) -> None:
     """Delete checkpoints and files that nobody needs any more.
 
@@ -54,8 +53,7 @@ def gc(names: tuple[str, ...], keep: int, dry_run: bool, root: Path, as_json: bo
     "names", nargs=-1, required=True, metavar="NAME...", shell_complete=completion.names
 )
 @click.option("--yes", is_flag=True, help="Do not ask.")
-@options.root_option
-@options.json_option
+@options.sweep_options
 def rm(names: tuple[str, ...], yes: bool, root: Path, as_json: bool) -> None:
     """Delete sweeps with all their checkpoints. Their runs stay on the MLflow page."""
     from sweep.operations import cleaning

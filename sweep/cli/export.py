@@ -21,8 +21,7 @@ checkpoint_option = click.option(
 @click.option(
     "--out", required=True, type=click.Path(path_type=Path), metavar="DIR", help="Where to."
 )
-@options.root_option
-@options.json_option
+@options.sweep_options
 def export_model(name: str, root: Path, **given: Any) -> None:
     """Write a trial's model and a card into a folder."""
     from sweep.cli import trial_tables
@@ -51,8 +50,7 @@ def export_model(name: str, root: Path, **given: Any) -> None:
     help="Write an MP4 file of each episode.",
 )
 @click.option("--window", is_flag=True, help="Show them on the screen.")
-@options.root_option
-@options.json_option
+@options.sweep_options
 def play(name: str, root: Path, **given: Any) -> None:
     """Play episodes of a trial's policy, and show its returns."""
     from sweep.cli import trial_tables

@@ -102,7 +102,7 @@ class Narrator:
         self._noted_unsaved = False
         self._goals: dict[int, Goal] = {t.number: t.goal for t in history.trials if t.slices}
 
-    def tell(self, records: Sequence[Recorded]) -> list[Line]:
+    def lines(self, records: Sequence[Recorded]) -> list[Line]:
         """The lines for records that are in the history."""
         lines: list[Line] = []
         for record in records:
@@ -252,8 +252,8 @@ class PlainView:
 
     def update(self, records: Sequence[Recorded]) -> None:
         """Print the lines of the records."""
-        for line in self._narrator.tell(records) if self._narrator else ():
-            self._console.tell(str(line))
+        for line in self._narrator.lines(records) if self._narrator else ():
+            self._console.say(str(line))
         self._flush()
 
     def say(self, text: str) -> None:
@@ -266,7 +266,7 @@ class PlainView:
 
     def _flush(self) -> None:
         while self._said:
-            self._console.tell(printable(self._said.popleft()))
+            self._console.say(printable(self._said.popleft()))
 
 
 class LiveView:
@@ -298,7 +298,7 @@ class LiveView:
             if isinstance(record.event, Opened):
                 self._opened_at[record.event.trial, record.event.replica] = record.at
         quiet = (Kind.STARTED, Kind.WAITS)
-        self._log.extend(line for line in self._narrator.tell(records) if line.kind not in quiet)
+        self._log.extend(line for line in self._narrator.lines(records) if line.kind not in quiet)
         if time.monotonic() - self._drawn_at >= REDRAW_S:
             self._draw()
 

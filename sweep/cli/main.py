@@ -71,7 +71,7 @@ for command in itertools.chain(*_BY_PURPOSE.values()):
 def entry() -> int:
     """`main` as a process of its own, which ends when everything in it has ended.
 
-    Whoever wanted to be called at the end is called. What libraries left in memory is not freed
+    What is registered to be called at the end is called. What libraries left in memory is not freed
     piece by piece: after MLflow and torch that takes a second, and the system does it at once.
     """
     codes: list[int] = []

@@ -46,6 +46,13 @@ json_option = click.option(
     "--json", "as_json", is_flag=True, help="Print one JSON document instead."
 )
 csv_option = click.option("--csv", "as_csv", is_flag=True, help="Print comma-separated values.")
+
+
+def sweep_options(command: F) -> F:
+    """The options ``--root`` and ``--json``, last of all."""
+    return root_option(json_option(command))
+
+
 jobs_option = click.option(
     "-j",
     "--jobs",

@@ -17,8 +17,7 @@ TOP = 2
 
 
 @click.command()
-@options.root_option
-@options.json_option
+@options.sweep_options
 @options.csv_option
 def ls(root: Path, as_json: bool, as_csv: bool) -> None:
     """List the sweeps."""
@@ -38,8 +37,7 @@ def ls(root: Path, as_json: bool, as_csv: bool) -> None:
 @click.command()
 @completion.name_argument
 @click.option("--watch", is_flag=True, help="Redraw every second until the sweep stops.")
-@options.root_option
-@options.json_option
+@options.sweep_options
 def status(name: str, watch: bool, root: Path, as_json: bool) -> None:
     """Show how far a sweep is."""
     from sweep.cli import live, tables
@@ -55,8 +53,7 @@ def status(name: str, watch: bool, root: Path, as_json: bool) -> None:
 
 @click.command()
 @completion.name_argument
-@options.root_option
-@options.json_option
+@options.sweep_options
 @options.csv_option
 def results(name: str, root: Path, as_json: bool, as_csv: bool) -> None:
     """List all trials, best first."""
@@ -77,8 +74,7 @@ def _compared(row: dict[str, Any]) -> dict[str, Any]:
 @completion.name_argument
 @click.argument("trial", type=int, shell_complete=completion.trials)
 @click.option("--log", is_flag=True, help="Print what the trial printed.")
-@options.root_option
-@options.json_option
+@options.sweep_options
 def show(name: str, trial: int, log: bool, root: Path, as_json: bool) -> None:
     """Show everything about one trial."""
     from sweep.cli import trial_tables
@@ -109,8 +105,7 @@ def show(name: str, trial: int, log: bool, root: Path, as_json: bool) -> None:
 @options.jobs_option
 @options.pool_option
 @options.timeout_option
-@options.root_option
-@options.json_option
+@options.sweep_options
 def best(name: str, **given: Any) -> int:
     """Show the best trial: score, settings, checkpoint.
 
@@ -170,8 +165,7 @@ def _test(
 @click.command()
 @completion.name_argument
 @click.argument("trial", type=int, shell_complete=completion.trials)
-@options.root_option
-@options.json_option
+@options.sweep_options
 def explain(name: str, trial: int, root: Path, as_json: bool) -> None:
     """Tell why a trial was paused, promoted, stopped or bred.
 
@@ -189,8 +183,7 @@ def explain(name: str, trial: int, root: Path, as_json: bool) -> None:
 @completion.name_argument
 @completion.trial_option
 @click.option("--out", type=click.Path(path_type=Path), metavar="FILE", help="Where to write it.")
-@options.root_option
-@options.json_option
+@options.sweep_options
 def export_schedule(name: str, trial: str, out: Path | None, root: Path, as_json: bool) -> None:
     """Write a trial's settings over time, for pbt_replay.
 

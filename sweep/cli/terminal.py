@@ -49,7 +49,7 @@ class Terminal(Console):
             self.print(shown, **options)
         self._write(captured.get())
 
-    def tell(self, text: str) -> None:
+    def say(self, text: str) -> None:
         """Print plain text, whatever its length; in a pipe at a tenth of the cost."""
         if self.is_terminal or "\t" in text:
             self.show(Text(text), soft_wrap=True)

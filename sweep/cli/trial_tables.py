@@ -71,7 +71,10 @@ def best(data: Data) -> RenderableType:
         f"{formatting.plural(data['iterations'], 'iteration')}, {data['status'].lower()}"
     )
     saved = data["checkpoint"]
-    where = "no checkpoint" if saved is None else checkpoint_line(saved)
+    where = "no checkpoint"
+    if saved is not None:
+        value = "" if saved["value"] is None else f", {formatting.number(saved['value'])}"
+        where = f"iteration {saved['iteration']}{value}: {saved['file']} ({saved['size']:,} bytes)"
     others = [
         f"# {printable(k)} {formatting.number(v)}" for k, v in data.get("objectives", {}).items()
     ]
@@ -81,12 +84,6 @@ def best(data: Data) -> RenderableType:
     config = ["config:", *formatting.yaml_lines(data["config"], 2)]
     lines = [f"# {facts}", *others, f"# {where}", *remarks, *config]
     return Text("\n".join(lines), no_wrap=True, overflow="ignore")
-
-
-def checkpoint_line(saved: Data) -> str:
-    """A checkpoint on one line."""
-    value = "" if saved["value"] is None else f", {formatting.number(saved['value'])}"
-    return f"iteration {saved['iteration']}{value}: {saved['file']} ({saved['size']:,} bytes)"
 
 
 def show(data: Data) -> RenderableType:

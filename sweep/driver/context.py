@@ -52,6 +52,7 @@ class DriverContext:
         replica = self.history.replica(opened.trial, opened.replica)
         kept = sorted(replica.checkpoints.values(), key=lambda saved: -saved.iteration)
         birth, limits = replica.birth, spec.limits
+        timed = [] if limits.trial_s is None else replica.curve
         return SliceSpec(
             sweep_id=self.ledger.sweep_id,
             term=self.history.term,
@@ -77,7 +78,7 @@ class DriverContext:
             stop_file=str(folder.stop_file(self.history.term)),
             not_finite_ends=limits.not_finite != "go_on",
             trial_s=limits.trial_s,
-            spent=_spent(replica) if limits.trial_s is not None else (),
+            spent=tuple((point.iteration, point.seconds) for point in timed),
             watched=self._watched(replica),
             remembered=dict(itertools.islice(self.history.remembered.items(), MOST_REMEMBERED)),
             shared_folder=str(folder.shared),
@@ -94,7 +95,3 @@ class DriverContext:
             return tuple((point.iteration, point.value) for point in replica.curve)
         rows = self.ledger.results(replica.trial, replica.index)
         return tuple((row.iteration, number(row.metrics.get(plateau.metric))) for row in rows)
-
-
-def _spent(replica: Replica) -> tuple[tuple[int, float], ...]:
-    return tuple((point.iteration, point.seconds) for point in replica.curve)

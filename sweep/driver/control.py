@@ -6,7 +6,7 @@ save and end, and are moved when they have.
 """
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from sweep.driver.decisions import topped_up
@@ -27,6 +27,7 @@ from sweep.history.history import History
 from sweep.history.trial import Trial
 from sweep.ledger.requests import Answer, Request, Verb
 from sweep.spec.sections import in_words
+from sweep.views import overview
 
 STOPPED = "stopped by a person"
 
@@ -62,11 +63,12 @@ class RequestHandler:
     def decide(self, request: Request) -> Response:
         """What becomes of `request`; one that cannot be granted is answered with the reason."""
         try:
-            return _VERBS[request.verb](self, request)
+            answer: Callable[[Request], Response] = getattr(self, request.verb)
+            return answer(request)
         except UsageError as error:
             return Response(Answer(False, str(error)))
 
-    # ---- one verb each ------------------------------------------------------------------
+    # ---- one for each `Verb`, by its name -----------------------------------------------
 
     def stop(self, request: Request) -> Response:
         """End trials, or the driver's term."""
@@ -157,11 +159,7 @@ class RequestHandler:
         return Response(Answer(True, text, numbers), (*held, *moves), asked=running)
 
     def _trial(self, number: int) -> Trial:
-        trials = self.history.trials
-        if not 0 <= number < len(trials):
-            has = f"trials 0 to {len(trials) - 1}" if trials else "no trials yet"
-            raise UsageError(f"trial: {number} does not exist; the sweep has {has}")
-        return trials[number]
+        return overview.find_trial(self.history, "the sweep", number)
 
     def _open_trial(self, number: int) -> Trial:
         trial = self._trial(number)
@@ -175,15 +173,6 @@ class RequestHandler:
             raise UsageError(
                 f"{request.verb}: no driver runs; without trials this is about a running one"
             )
-
-
-_VERBS: Mapping[Verb, Callable[[RequestHandler, Request], Response]] = {
-    Verb.STOP: RequestHandler.stop,
-    Verb.PAUSE: RequestHandler.pause,
-    Verb.UNPAUSE: RequestHandler.unpause,
-    Verb.CLONE: RequestHandler.clone,
-    Verb.SET: RequestHandler.set,
-}
 
 
 def changed_before(

@@ -16,7 +16,6 @@ from sweep.history.events import (
     Dropped,
     End,
     Event,
-    Goal,
     Moved,
     Opened,
     Status,
@@ -26,7 +25,7 @@ from sweep.history.history import History
 from sweep.history.replica import Replica
 from sweep.history.results import NOTHING, number, numbers
 from sweep.history.trial import Trial
-from sweep.schedulers import AddReplica, Exploit, NewTrial, Plan, Resume, Stop
+from sweep.schedulers import AddReplica, Exploit, NewTrial, Plan, Resume
 from sweep.slices import retention
 from sweep.slices.cache import StaleProcess
 from sweep.slices.messages import SliceOutcome
@@ -46,12 +45,18 @@ def follow(plan: Plan, history: History, proposer: Proposer) -> tuple[list[Event
     begun = [*zip(history.waiting, plan.fresh, strict=False)]
     searched, exhausted = proposer.search(history, plan.fresh[len(begun) :])
     bred = proposer.breed(history, plan.breed, len(trials) + len(searched))
-    moves = [moved for stop in plan.stop for moved in _stopped(trials[stop.trial], stop)]
+    moves = [
+        Moved(stop.trial, stop.status, stop.why, replica.index, evidence=stop.evidence)
+        for stop in plan.stop
+        for replica in trials[stop.trial].replicas
+        if replica.status not in FINISHED
+    ]
     opened = [
         _opened(replica.trial, replica.index, resume, replica.slices)
         for resume in plan.resume
         for replica in trials[resume.trial].replicas
-        if replica.status not in FINISHED and not _is_there(replica, resume.goal)
+        if replica.status not in FINISHED  # one seed may be there already
+        and (resume.goal.at is None or not replica.reached(resume.goal.at))
     ]
     opened += [_opened(more.trial, more.replica, more) for more in plan.seeds]
     opened += [
@@ -68,23 +73,10 @@ def follow(plan: Plan, history: History, proposer: Proposer) -> tuple[list[Event
     return [*moves, *searched, *bred, *opened, *exhausted], bool(exhausted)
 
 
-def _is_there(replica: Replica, goal: Goal) -> bool:
-    """Whether one seed is already where the others of its trial are sent."""
-    return goal.at is not None and replica.reached(goal.at)
-
-
 def _opened(
     trial: int, replica: int, decision: Resume | NewTrial | Exploit | AddReplica, number: int = 0
 ) -> Opened:
     return Opened(trial, replica, number, decision.goal, decision.why, decision.evidence)
-
-
-def _stopped(trial: Trial, stop: Stop) -> list[Moved]:
-    return [
-        Moved(trial.number, stop.status, stop.why, replica.index, evidence=stop.evidence)
-        for replica in trial.replicas
-        if replica.status not in FINISHED
-    ]
 
 
 # -------------------------------------------------------------------------------------------------
@@ -159,29 +151,16 @@ def disk_refused(closed: Sequence[Closed], folder: object) -> str:
     return ""
 
 
-def lost(replica: Replica, opened: Opened, error: BaseException, max_failures: int) -> Closed:
-    """The event of a slice whose process died, or could not run it."""
-    status, reason = _retried(replica, str(error), max_failures)
-    return _closed(replica, opened.slice, End.LOST, status, reason)
-
-
-def passed(replica: Replica, opened: Opened, error: LimitPassed) -> Closed:
-    """The event of a slice that was ended at a limit that is final."""
-    return _closed(replica, opened.slice, End.LIMIT, Status.STOPPED, str(error))
-
-
 def interrupted(replica: Replica, why: str) -> Closed:
     """The event of a slice whose driver went away; it is charged to nobody."""
-    return _closed(replica, replica.slices - 1, End.INTERRUPTED, Status.PAUSED, why)
+    return _closed(replica, End.INTERRUPTED, Status.PAUSED, why)
 
 
 def given_up(history: History, patient: bool) -> list[Moved]:
     """What becomes of the seeds that wait while another of their trial has ended before its end.
 
-    Args:
-        history: so far.
-        patient: only when all have come to the goals that were decided before, so that how far
-            they got, and in which order they end, is the same whenever slices end.
+    If `patient`, only when all have come to the goals that were decided before, so that how far
+    they got, and in which order they end, is the same whenever slices end.
     """
     return [
         Moved(trial.number, Status.STOPPED, f"another seed ended: {ended.reason}", replica.index)
@@ -205,7 +184,7 @@ def tried_again(history: History, before: Sequence[Event]) -> list[Moved]:
     moved = {(event.trial, event.replica) for event in before if isinstance(event, Moved)}
     return [
         Moved(trial.number, Status.PAUSED, "it is tried again", replica.index)
-        for trial in history.ordered(order.Having(Status.FAILED))
+        for trial in history.ordered(order.having(Status.FAILED))
         for replica in trial.replicas
         if replica.status in FINISHED - {Status.COMPLETED}
         if (trial.number, replica.index) not in moved
@@ -218,9 +197,10 @@ def _reason(replica: Replica, outcome: SliceOutcome) -> str:
     return f"{_WHY[outcome.end]}: {outcome.why}" if outcome.why else _WHY[outcome.end]
 
 
-def _closed(replica: Replica, number: int, end: End, status: Status, reason: str) -> Closed:
-    at = replica.iteration
-    return Closed(replica.trial, replica.index, number, end, status, reason, source=at)
+def _closed(replica: Replica, end: End, status: Status, reason: str) -> Closed:
+    """The event of a replica's newest slice, of which nothing came."""
+    newest, at = replica.slices - 1, replica.iteration
+    return Closed(replica.trial, replica.index, newest, end, status, reason, source=at)
 
 
 def _retried(replica: Replica, what: str, max_failures: int) -> tuple[Status, str]:
@@ -322,7 +302,7 @@ def _due(trial: Trial, replica: Replica) -> bool:
     """Whether the metric had to be there by now.
 
     An evaluation brings its results at its interval, maybe an iteration later; a mean over episodes
-    comes when one has ended. Whoever reports None under its name knows it, and has none yet.
+    comes when one has ended. A trainable that reports None under its name has none yet.
     """
     if replica.instead == NOTHING:
         return False
@@ -375,11 +355,11 @@ def outcome_event(context: DriverContext, opened: Opened, future: Future[SliceOu
     replica = context.history.replica(opened.trial, opened.replica)
     limits, error = context.spec.limits, future.exception()
     if isinstance(error, LimitPassed):
-        return passed(replica, opened, error)
+        return _closed(replica, End.LIMIT, Status.STOPPED, str(error))
     if isinstance(error, StaleProcess):
         return interrupted(replica, "its worker had to be replaced")
     if error is not None:
-        return lost(replica, opened, error, limits.max_failures)
+        return _closed(replica, End.LOST, *_retried(replica, str(error), limits.max_failures))
     outcome = future.result()
     dropped = _no_longer_needed(context, replica, outcome)
     return judge(replica, outcome, dropped, limits)

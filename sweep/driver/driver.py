@@ -41,9 +41,7 @@ GRACE_S = 30.0
 class Driver:
     """Runs a sweep to its end, or until it is asked to stop.
 
-    Args:
-        context: what it is made of.
-        watch: called with what was recorded, and at every tick with nothing.
+    `watch` is called with what was recorded, and at every tick with nothing.
     """
 
     def __init__(self, context: DriverContext, watch: Callable[[Sequence[Recorded]], None]) -> None:
@@ -216,7 +214,8 @@ class Driver:
         With `deterministic` that is only looked at after a batch.
         """
         before = bool(self._why or self._unmeasured)
-        if not (self.context.spec.deterministic and self._busy()):
+        busy = self._running or self._queue or self._on_their_way()
+        if not (self.context.spec.deterministic and busy):
             self._why = self._used_up()
             self._unmeasured = None if self._why else self._missing_metric()
         if before != bool(self._why or self._unmeasured):
@@ -230,9 +229,6 @@ class Driver:
         scheduler, name = self.context.scheduler, self.context.folder.name
         rungs = bool(scheduler.levels) or scheduler.pauses  # a pruner's looks may come too early
         return decisions.without_metric(self.history, name, rungs, at_end)
-
-    def _busy(self) -> bool:
-        return bool(self._running or self._queue or self._on_their_way())
 
     def _on_their_way(self) -> list[Replica]:
         """The replicas that were interrupted before their goals."""
@@ -267,9 +263,9 @@ class Driver:
         ]
         self._start(opened)
 
-    def _start(self, opened: Sequence[Opened]) -> None:
-        self._record(opened)
-        self._queue.extend(opened)
+    def _start(self, decided: Sequence[Event]) -> None:
+        self._record(decided)
+        self._queue.extend(event for event in decided if isinstance(event, Opened))
 
     def _plan(self) -> Plan:
         """What the scheduler wants; with `deterministic` only when a whole batch is done."""
@@ -277,16 +273,15 @@ class Driver:
             free = 0 if self._running or self._queue else batch.batch
         else:
             free = math.ceil(self._free / self.context.spec.replicas_at_first)
-        return (
-            self.context.scheduler.plan(self.history.for_scheduler(), free) if free > 0 else Plan()
-        )
+        if free <= 0:
+            return Plan()
+        return self.context.scheduler.plan(self.history.for_scheduler(), free)
 
     def _follow(self, plan: Plan) -> None:
         if not plan:
             return
         decided, exhausted = decisions.follow(plan, self.history, self._proposer)
-        self._record(decided)
-        self._queue.extend(event for event in decided if isinstance(event, Opened))
+        self._start(decided)
         failpoints.reach("decided")
         if exhausted:
             self._follow(self._plan())

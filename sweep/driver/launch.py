@@ -120,8 +120,8 @@ def _written_at(spec: SweepSpec, *path: str | int) -> Iterator[None]:
     except BadConfig as error:
         if error.file:
             raise
-        at = spec.source.at(tuple(error.place.split(".")) if error.place else path)
-        mistake = (error.place, error.value, error.allowed, error.hint)
+        at = spec.source.at(tuple(error.key.split(".")) if error.key else path)
+        mistake = (error.key, error.value, error.allowed, error.hint)
         raise BadConfig(*mistake, at=at, problem=error.problem) from error
 
 

@@ -32,17 +32,10 @@ from sweep.spec.sections import in_words
 # earlier drivers stand in the ledger, those of this one are counted by it. Times are seconds.
 
 
-def in_force(spec: SweepSpec, history: History) -> Budget:
-    """The spec's budget with what was changed since."""
-    return spec.budget.changed(history.changed) if history.changed else spec.budget
-
-
 class BudgetTracker:
-    """The budget of a sweep as its driver sees it; judged anew when the history has grown.
+    """The budget of a sweep as its driver, which `began` then, sees it.
 
-    Args:
-        spec: the sweep's.
-        began: when this driver began, on the monotonic clock.
+    It is judged anew when the history has grown.
     """
 
     def __init__(self, spec: SweepSpec, began: float) -> None:
@@ -53,7 +46,8 @@ class BudgetTracker:
 
     def used_up(self, history: History) -> str:
         """What is used up, in words; empty: nothing is."""
-        budget = in_force(self._spec, history)
+        budget, changed = self._spec.budget, history.changed
+        budget = budget.changed(changed) if changed else budget
         if not budget.is_set:
             return ""
         spent = history.spent_s + time.monotonic() - self._began
@@ -83,8 +77,8 @@ def _used_up(history: History, budget: Budget, cores: float) -> Iterator[str]:
 
 def _on_target(history: History, target: float) -> Iterator[str]:
     best, sign = history.best, history.objective.sign
-    score = None if best is None else best.score
-    if best is not None and score is not None and sign * (score - target) >= 0:
+    score = best.score if best else None
+    if best and score is not None and sign * (score - target) >= 0:
         yield f"budget.target: trial {best.number} has {score:.6g}, {target:g} was wanted"
 
 
@@ -140,13 +134,7 @@ def to_drop(history: History, most: int | None) -> tuple[list[Dropped], str]:
 
 
 class _Spare:
-    """What may go of one replica's checkpoints.
-
-    Args:
-        history: of the sweep.
-        replica: one of its replicas.
-        best: the best trial.
-    """
+    """What may go of one replica's checkpoints; `best` is the best trial."""
 
     def __init__(self, history: History, replica: Replica, best: Trial | None) -> None:
         self.replica = replica

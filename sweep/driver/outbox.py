@@ -133,7 +133,9 @@ class _Sender(threading.Thread):
                 failures += 1
                 if failures == 1:
                     self._report(error)
-                self._back_off(failures, finishing)
+                # `finish`, or `give_up` after it, ends the wait before the next try.
+                ends = self._given_up if finishing else self._finishing
+                ends.wait(longest_wait(failures) * self._jitter.uniform(0.5, 1.0))
                 continue
             failures = 0
             if finishing:
@@ -158,11 +160,6 @@ class _Sender(threading.Thread):
                 published = records[-1].k
                 ledger.set_published(self.tracker_name, published, self._term)
                 failpoints.reach("published")
-
-    def _back_off(self, failures: int, finishing: bool) -> None:
-        """Wait before the next try; `finish`, or `give_up` after it, ends the wait."""
-        ends = self._given_up if finishing else self._finishing
-        ends.wait(longest_wait(failures) * self._jitter.uniform(0.5, 1.0))
 
     def _report(self, error: Exception) -> None:
         lines = str(error).strip().splitlines() or [type(error).__name__]

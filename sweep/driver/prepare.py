@@ -9,9 +9,9 @@ from sweep import plugins, pools
 from sweep import spec as specs
 from sweep.driver import capacity, launch, warm_start
 from sweep.driver.launch import Resolved
-from sweep.errors import NameTaken
+from sweep.errors import NameTaken, SweepLocked
 from sweep.history.history import History
-from sweep.ledger import hold
+from sweep.ledger import lease
 from sweep.ledger.folder import Folder
 from sweep.spec import Override, SweepSpec
 from trainables.errors import printable
@@ -22,12 +22,8 @@ from trainables.trainable import Trainable
 def prepare(space: str, overrides: Sequence[Override]) -> tuple[Resolved, str]:
     """Read a spec and find its plugins; every mistake is a UsageError.
 
-    Modules are looked for beside the spec, then in the current folder. The text is that of the
-    file, headed by what the command line changed.
-
-    Args:
-        space: a path, or the bare name of a shipped search space.
-        overrides: settings of the command line, put over those of the file.
+    `space` is a path, or the bare name of a shipped search space. Modules are looked for beside
+    it, then in the current folder. The text is the file's, headed by what `overrides` changed.
     """
     path = specs.find(space)
     text = specs.text_of(path)  # read once: what is kept is what was checked
@@ -52,7 +48,9 @@ def create(
     try:
         return launch.create(folder, resolved, text, tracking_uri)
     except NameTaken:
-        hold.refuse_if_held(folder)
+        found = lease.look(folder.ledger)
+        if found.lives:
+            raise SweepLocked(folder.name, found.describe()) from None
         raise
 
 

@@ -68,16 +68,6 @@ class RunResult:
     history: History
 
 
-class OwnError(SweepError):
-    """A mistake of this program; its traceback is in a file of the sweep's folder."""
-
-    def __init__(self, error: BaseException, where: object) -> None:
-        super().__init__(
-            f"internal error: {type(error).__name__}: {error}; the traceback is in {where}; the "
-            f"sweep can be resumed"
-        )
-
-
 def run_driver(launch: Launch, view: View, timeout_s: float | None = None) -> RunResult:
     """Run the driver of an existing sweep until it ends, or for `timeout_s` seconds.
 
@@ -194,7 +184,7 @@ class _Signals:
 
 @contextlib.contextmanager
 def _own_errors(folder: Folder) -> Iterator[None]:
-    """Puts the traceback of an error that nobody planned into the sweep's folder."""
+    """Puts the traceback of a mistake of this program into a file of the sweep's folder."""
     try:
         yield
     except (SweepError, OSError):
@@ -207,4 +197,7 @@ def _own_errors(folder: Folder) -> Iterator[None]:
             file = disk.open_file(path, flags)
             with os.fdopen(file, "w", encoding="utf-8", errors="backslashreplace") as opened:
                 opened.write(text)
-        raise OwnError(error, path) from error
+        raise SweepError(
+            f"internal error: {type(error).__name__}: {error}; the traceback is in {path}; the "
+            f"sweep can be resumed"
+        ) from error

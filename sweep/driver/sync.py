@@ -3,7 +3,6 @@
 import contextlib
 import json
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
@@ -117,8 +116,7 @@ def _is_own(said: dict[str, object], path: Path) -> bool:
 # Sends what a sweep's trackers miss, with no driver beside it: the outbox alone.
 
 
-@dataclass(frozen=True)
-class Sent:
+class Sent(NamedTuple):
     """What became of one tracker's copy."""
 
     tracker: str
@@ -148,10 +146,7 @@ def where(folder: Folder) -> TrackerContext:
 def made(where: TrackerContext, only_installed: bool = False) -> dict[str, Tracker]:
     """The trackers that the sweep's spec names, by name.
 
-    Args:
-        where: the sweep.
-        only_installed: leave out those that are named by a path, so that no code runs that a
-            sweep's folder names.
+    With `only_installed` no code runs that a sweep's folder names: those of a path are left out.
     """
     named = [n for n in where.spec.trackers if not only_installed or trackers.KIND.is_installed(n)]
     paths = () if only_installed else where.paths

@@ -38,12 +38,9 @@ class _Unfit(Exception):
 
 
 def read(spec: SweepSpec, objective: Objective, root: Path) -> Warmed | None:
-    """What the key ``warm_start`` of `spec` asks for; None: nothing.
+    """What the key ``warm_start`` of a new sweep asks for; None: nothing.
 
-    Args:
-        spec: of the new sweep.
-        objective: what its trials are compared by; the other's curves are read in its sense.
-        root: the folder of all sweeps, for one that is given by name.
+    The other's curves are read as `objective` compares them; one given by name lies in `root`.
 
     Raises:
         UsageError: there is no such sweep, or it trains something else.

@@ -121,15 +121,15 @@ class History:
 
     def of(self, *statuses: Status) -> list[Trial]:
         """The trials with one of these statuses, by number."""
-        return self.ordered(*map(order.Standing, statuses))
+        return self.ordered(*map(order.of_status, statuses))
 
     def count(self, status: Status) -> int:
         """How many trials have this status."""
-        return len(self.order(order.Standing(status)))
+        return len(self.order(order.of_status(status)))
 
     def replicas(self, *statuses: Status) -> list[Replica]:
         """The replicas with one of these statuses, by trial and index."""
-        trials = self.ordered(*map(order.Having, statuses))
+        trials = self.ordered(*map(order.having, statuses))
         return [r for trial in trials for r in trial.replicas if r.status in statuses]
 
     def tests(self, *statuses: Status) -> list[Replica]:

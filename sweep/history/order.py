@@ -3,13 +3,14 @@
     history.order(key)       → the keys of all trials that have one, ascending
 
 A key is a function of one trial: None where the trial is not in the order, else a tuple that ends
-with the trial's number. It must be hashable, since an order is kept for whoever asks with an equal
-key again: a function at the top of a module, or a frozen dataclass with `__call__`.
+with the trial's number. An order is kept for the next call with the same key: a function at the top
+of a module, or what a cached function returns.
 """
 
 from bisect import bisect_left, insort
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import cache
 from typing import Any
 
 from sweep.history.events import FINISHED, Status
@@ -21,40 +22,10 @@ Key = Callable[[Trial], Entry | None]
 _MANY = 100
 
 
-@dataclass(frozen=True)
-class Standing:
-    """Trials of one status, by number."""
-
-    status: Status
-
-    def __call__(self, trial: Trial) -> Entry | None:
-        """The key of a trial."""
-        return (trial.number,) if trial.status is self.status else None
-
-
-@dataclass(frozen=True)
-class Having:
-    """Trials with a replica of one status, by number."""
-
-    status: Status
-
-    def __call__(self, trial: Trial) -> Entry | None:
-        """The key of a trial."""
-        found = any(replica.status is self.status for replica in trial.replicas)
-        return (trial.number,) if found else None
-
-
-@dataclass(frozen=True)
-class AtLevel:
+@cache
+def at_level(level: float) -> Key:
     """Trials that have reached a level of ``time_attr``, by their score there, best first."""
-
-    level: float
-
-    def __call__(self, trial: Trial) -> Entry | None:
-        """The key of a trial."""
-        if not trial.reached(self.level):
-            return None
-        return rank_key(trial, trial.score_at(self.level))
+    return lambda trial: rank_key(trial, trial.score_at(level)) if trial.reached(level) else None
 
 
 def scored(trial: Trial) -> Entry | None:
@@ -75,6 +46,18 @@ def _torn(trial: Trial) -> bool:
 
 def _by_number(belongs: Callable[[Trial], bool]) -> Key:
     return lambda trial: (trial.number,) if belongs(trial) else None
+
+
+@cache
+def of_status(status: Status) -> Key:
+    """Trials of one status, by number."""
+    return _by_number(lambda trial: trial.status is status)
+
+
+@cache
+def having(status: Status) -> Key:
+    """Trials with a replica of one status, by number."""
+    return _by_number(lambda trial: any(replica.status is status for replica in trial.replicas))
 
 
 counted = _by_number(lambda trial: trial.counts)
@@ -107,12 +90,7 @@ class Order:
     """How much of what was touched has been taken in."""
 
     def bring_up(self, trials: Sequence[Trial], touched: Sequence[int]) -> list[Entry]:
-        """The entries as they are now.
-
-        Args:
-            trials: all of them, by number.
-            touched: the numbers of those that have changed, in the order in which they did.
-        """
+        """The entries as they are now; `touched` are the numbers of trials that have changed."""
         if self._read == len(touched) and self._known == len(trials):
             return self.entries
         changed = dict.fromkeys([*touched[self._read :], *range(self._known, len(trials))])

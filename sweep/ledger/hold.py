@@ -27,16 +27,11 @@ LEASE_S = 30.0
 #: Between two looks for one.
 LOOK_S = 0.2
 #: Between two words to a person who waits.
-TELL_S = 10.0
+REMIND_S = 10.0
 
 
 class Hold:
-    """A sweep that is ours, as long as nobody took it.
-
-    Args:
-        folder: the sweep's.
-        term: in which everything is written.
-    """
+    """A sweep that is ours, as long as nobody took it; everything is written in `term`."""
 
     def __init__(self, folder: Folder, term: int) -> None:
         self.term = term
@@ -80,9 +75,7 @@ class Hold:
 def hold(folder: Folder, say: Say) -> Iterator[Hold]:
     """Hold the sweep in `folder`; an older ledger is brought to today's tables first.
 
-    Args:
-        folder: the sweep's.
-        say: called with what there is to wait for, and what was done.
+    `say` is called with what there is to wait for, and what was done.
 
     Raises:
         SweepLocked: somebody else holds it.
@@ -111,13 +104,6 @@ def upgrade(folder: Folder, say: Say) -> None:
             return
 
 
-def refuse_if_held(folder: Folder) -> None:
-    """Raises SweepLocked where another process has just made the sweep, or drives it."""
-    found = lease.look(folder.ledger)
-    if found.lives:
-        raise SweepLocked(folder.name, found.describe())
-
-
 def _take(folder: Folder, say: Say) -> int:
     """The term in which the sweep is ours."""
     with contextlib.closing(tables.Database(folder.ledger)) as database:
@@ -144,7 +130,7 @@ def _watch(folder: Folder, database: tables.Database, seen: Lease, say: Say) -> 
             if now.elsewhere:
                 raise SweepLocked(folder.name, now.describe())
             return now
-        if time.monotonic() - said_at >= TELL_S:
+        if time.monotonic() - said_at >= REMIND_S:
             said_at = time.monotonic()
             say(f"no sign of life yet; {began + LEASE_S - said_at:.0f} s are left")
     say("there was none: the sweep is taken over")

@@ -60,7 +60,7 @@ class Lease:
 
     @property
     def lives(self) -> bool:
-        """Whether the holder is another process that runs, as far as this machine can tell."""
+        """Whether the holder is another process that runs, as far as this machine knows."""
         here = self.pid != os.getpid() and Path(f"/proc/{self.pid}").exists()
         return self.elsewhere or (self.host is not None and here)
 
@@ -88,9 +88,7 @@ def read(connection: sqlite3.Connection) -> Lease:
 def take(connection: sqlite3.Connection, seen: Lease | None = None) -> int:
     """Make this process the holder, in a new term, which is returned.
 
-    Args:
-        connection: in a transaction that has the write lock.
-        seen: the lease on which that was decided; None: whatever it is.
+    The transaction has the write lock. That was decided on the lease `seen`; None: on none.
 
     Raises:
         SweepLocked: it is not that one any more.

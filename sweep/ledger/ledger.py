@@ -11,7 +11,7 @@ import json
 import sqlite3
 import time
 import uuid
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
@@ -29,9 +29,7 @@ from sweep.history.events import (
     Recorded,
     Row,
     Status,
-    group_status,
 )
-from sweep.history.seeds import FIRST_TEST
 from sweep.ledger import codec, lease, tables, upgrade
 from sweep.ledger.codec import DecodeError, from_body, read_row, to_body
 
@@ -119,10 +117,7 @@ def _dump(value: Any) -> str:
 
 
 class Ledger:
-    """One sweep's history on disk.
-
-    Args:
-        path: the SQLite file; it must exist (see `create`).
+    """One sweep's history on disk, in an SQLite file that exists (see `create`).
 
     Raises:
         StorageError: the database cannot be read or written.
@@ -233,15 +228,6 @@ class Ledger:
         with self._database.reading() as connection:
             row = connection.execute(query, (kind,)).fetchone()
             return None if row is None else _recorded(row, ()).event
-
-    def counts(self) -> dict[Status, int]:
-        """How many trials have each status."""
-        query = "SELECT trial, status FROM replicas WHERE replica < ?"
-        with self._database.reading() as connection:
-            groups: dict[int, list[Status]] = {}
-            for trial, status in connection.execute(query, (FIRST_TEST,)):
-                groups.setdefault(trial, []).append(codec.read(Status, status))
-        return Counter(group_status(statuses) for statuses in groups.values())
 
     def results(self, trial: int, replica: int = 0) -> list[Row]:
         """All results of one replica, all keys, by iteration."""

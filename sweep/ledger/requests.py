@@ -1,9 +1,9 @@
 """The door for people while a driver runs: a table in the ledger's file, one row for each request.
 
-Whoever asks inserts a row. The driver, sole writer of everything else, reads it at its tick, does
-what it asks in one transaction of events, and writes its answer into the row in that transaction:
-killed at any instant, a request is followed once or not at all. A row without an answer is read by
-the next driver.
+Another process inserts a row. The driver, sole writer of everything else, reads it at its tick,
+does what it asks in one transaction of events, and writes its answer into the row in that
+transaction: killed at any instant, a request is followed once or not at all. A row without an
+answer is read by the next driver.
 """
 
 import json

@@ -50,12 +50,7 @@ def of(connection: sqlite3.Connection) -> str:
 
 
 def objection(revision: str, name: str) -> str:
-    """Why this program cannot read a ledger of `revision` as it is, and what to do; empty: it can.
-
-    Args:
-        revision: what it says it has.
-        name: of the sweep.
-    """
+    """Why a ledger of `revision` cannot be read as it is, and what to do; empty: it can."""
     revisions = known()
     if revision == revisions[-1]:
         return ""
@@ -99,11 +94,9 @@ def is_old(path: Path) -> bool:
 
 
 def upgrade(path: Path, term: int) -> str:
-    """Bring an old ledger to today's revision, keeping a copy; returns what was done, in words.
+    """Bring an old ledger, held in `term`, to today's revision; returns what was done, in words.
 
-    Args:
-        path: the ledger's file.
-        term: in which the caller holds the sweep.
+    A copy is kept.
 
     Raises:
         SweepLocked: somebody else has taken the sweep.

@@ -7,7 +7,7 @@ stands in the ledger until `sweep resume` begins with it. Times are seconds.
 import contextlib
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 from sweep.driver import launch
@@ -23,18 +23,12 @@ from sweep.views import lookup, reading
 LOOK_S = 0.05
 
 
-@dataclass(frozen=True)
-class Asked:
-    """What became of a request."""
-
-    answer: Answer | None
-    """None: no driver has looked at it yet."""
-    driven: bool
-    """Whether a driver ran at the end."""
-
-
-def ask(folder: Folder, verb: Verb, body: Mapping[str, Any], patience_s: float) -> Asked:
+def ask(
+    folder: Folder, verb: Verb, body: Mapping[str, Any], patience_s: float
+) -> tuple[Answer | None, bool]:
     """Ask for `verb`, and wait for the answer while a driver runs, `patience_s` at most.
+
+    Returns the answer, None if no driver has looked at the request yet, and whether one runs.
 
     UsageError: it cannot be granted as the sweep stands, and nothing was written; or the driver
     has refused it.
@@ -49,12 +43,12 @@ def ask(folder: Folder, verb: Verb, body: Mapping[str, Any], patience_s: float) 
             if answer is not None and not answer.granted:
                 raise UsageError(answer.text)
             if answer is not None or not driven or time.monotonic() > deadline:
-                return Asked(answer, driven)
+                return answer, driven
             time.sleep(LOOK_S)
 
 
 def _check(folder: Folder, request: Request) -> None:
-    """Refuse what the driver would refuse, as far as the ledger tells."""
+    """Refuse what the driver would refuse, as far as the ledger says."""
     with contextlib.closing(Ledger(folder.ledger)) as ledger:
         history = reading.history(ledger)
         spec = reading.spec_of(ledger)

@@ -73,11 +73,6 @@ def _export(trainable: Trainable, formats: Sequence[str], draft: Path) -> dict[s
     return {name: Path(p).resolve().relative_to(root).as_posix() for name, p in paths.items()}
 
 
-def _describe(trainable: Trainable) -> dict[str, Any]:
-    describe = getattr(trainable, "describe_model", None)
-    return dict(describe()) if callable(describe) else {}
-
-
 # ---- the folder -----------------------------------------------------------------------------
 
 

@@ -9,7 +9,7 @@ import itertools
 import sqlite3
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import closing
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 
@@ -65,15 +65,6 @@ class Damage:
     replica: int = 0
     digest: str = ""
     """Of the checkpoint that is lost."""
-
-
-@dataclass(frozen=True)
-class Finding:
-    """All that was found in one part."""
-
-    damages: tuple[Damage, ...] = ()
-    notes: tuple[str, ...] = field(default=())
-    """What could not be compared, and why."""
 
 
 ReplicaKey = tuple[int, int]

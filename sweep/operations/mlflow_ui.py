@@ -7,7 +7,6 @@ import socket
 import sqlite3
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from types import FrameType
 from urllib.parse import quote, urlencode
@@ -49,8 +48,13 @@ class Page:
         hides runs below their parent while it sorts by date.
         """
         page = f"http://{HOST}:{self._port}/#/experiments"
-        with contextlib.suppress(sqlite3.Error), self._database() as database:
-            if (number := self._experiment(database)) is not None:
+        # The file itself is read, since MLflow takes seconds to import.
+        with (
+            contextlib.suppress(sqlite3.Error),
+            contextlib.closing(tables.reading(self._folder.mlflow)) as database,
+        ):
+            query = "SELECT experiment_id FROM experiments WHERE name = ?"
+            for (number,) in database.execute(query, (self._name,)).fetchmany(1):
                 wanted = {**MODE, "compareRunsMode": "CHART", **_trials_of(database, number)}
                 return f"{page}/{number}/runs?{urlencode(wanted, quote_via=quote)}"
         return f"{page}?{urlencode(MODE)}"
@@ -72,17 +76,6 @@ class Page:
             return 0
         finally:
             _end(server)
-
-    def _experiment(self, database: sqlite3.Connection) -> int | None:
-        query = "SELECT experiment_id FROM experiments WHERE name = ?"
-        found = database.execute(query, (self._name,)).fetchone()
-        return int(found[0]) if found else None
-
-    @contextlib.contextmanager
-    def _database(self) -> Iterator[sqlite3.Connection]:
-        """The file itself, since MLflow takes seconds to import."""
-        with contextlib.closing(tables.reading(self._folder.mlflow)) as database:
-            yield database
 
 
 def _trials_of(database: sqlite3.Connection, experiment: int) -> dict[str, str]:

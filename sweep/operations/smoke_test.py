@@ -54,7 +54,7 @@ STEPS: Final = (
 _TO_A_CHECKPOINT, _SAVING, _ONE_MORE, _RESTORING, _COMPARING, _LATER = range(len(STEPS))
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class CutShort:
     """Where it was when its time was up."""
 
@@ -91,20 +91,13 @@ class SmokeTest:
 def smoke_test(
     resolved: Resolved,
     longest_s: float = LONGEST_S,
-    tell: Callable[[str], None] = lambda _: None,
+    show: Callable[[str], None] = lambda _: None,
     every_s: float = EVERY_S,
     clock: Callable[[], float] = time.monotonic,
 ) -> SmokeTest:
     """Train, save, train on; restore, train on; compare the two ends.
 
-    Times, dates and the like may differ.
-
-    Args:
-        resolved: the spec and its plugins.
-        longest_s: how long it may take in all.
-        tell: shows what it is at, in words.
-        every_s: how often.
-        clock: seconds.
+    Times, dates and the like may differ. `show` is called with what it is at, in words.
 
     Raises:
         UsageError: the trainable raised, or its process died.
@@ -126,7 +119,7 @@ def smoke_test(
             counters=tuple(dict.fromkeys((*COUNTERS, resolved.scheduler.time_attr))),
             named=frozenset({spec.metric, *spec.stop}),
         )
-        return _Watch(tryout, longest_s, clock).follow(tell, every_s)
+        return _Watch(tryout, longest_s, clock).follow(show, every_s)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -161,17 +154,19 @@ class _Watch:
         self.process.start()
         theirs.close()
 
-    def follow(self, tell: Callable[[str], None], every_s: float) -> SmokeTest:
+    def follow(self, show: Callable[[str], None], every_s: float) -> SmokeTest:
         """What came of it, at its end or when its time is up."""
         said_at = self.began
         try:
             while self.word.doing:
                 now = self.clock()
                 if now - self.began >= self.longest_s:
-                    return self._cut_short(now)
+                    since, untried = now - self.since, STEPS[self.word.step :]
+                    ended = CutShort(self.longest_s, self.word.doing, since, untried)
+                    return replace(self.word.seen, cut_short=ended)
                 if now - said_at >= every_s:
                     said_at = now
-                    tell(self._in_words(now))
+                    show(self._in_words(now))
                 self._listen(min(every_s, self.longest_s - (now - self.began)))
         finally:
             kill_family(self.process.pid)
@@ -194,15 +189,6 @@ class _Watch:
                 f"validate: the process of {self.name} died with exit code "
                 f"{self.process.exitcode} in: {self.word.doing}"
             )
-
-    def _cut_short(self, now: float) -> SmokeTest:
-        ended = CutShort(
-            after_s=self.longest_s,
-            doing=self.word.doing,
-            doing_s=now - self.since,
-            untried=STEPS[self.word.step :],
-        )
-        return replace(self.word.seen, cut_short=ended)
 
     def _in_words(self, now: float) -> str:
         return (
@@ -259,7 +245,8 @@ class _Tryout:
                 return
             self._begin("saving", _SAVING)
             path = straight.save()
-            self.seen = replace(self.seen, size=_size(path))
+            files = (path, *path.parent.glob("seg-*"))
+            self.seen = replace(self.seen, size=sum(file.stat().st_size for file in files))
             self.step = _ONE_MORE
             expected = self._train(straight)
         finally:
@@ -272,7 +259,7 @@ class _Tryout:
             restored.restore(path)
             self.step = _COMPARING
             found = self._train(restored)
-            differences = _differences(_stable(expected), _stable(found))
+            differences = _differences(expected, found)
             self.seen, self.step = replace(self.seen, differences=differences), _LATER
             self._look_later(restored, self.named - {*first, *found}, found)
         finally:
@@ -326,10 +313,6 @@ class _Tryout:
             lacking, done = lacking - result.keys(), result.get("done") is True
 
 
-def _size(path: Path) -> int:
-    return sum(file.stat().st_size for file in (path, *path.parent.glob("seg-*")))
-
-
 def _advance(
     first: Mapping[str, Any], second: Mapping[str, Any], counters: tuple[str, ...]
 ) -> dict[str, float]:
@@ -349,15 +332,12 @@ def _in_short(error: BaseException) -> str:
     return f"{type(error).__name__}: {text}{where}"
 
 
-def _stable(result: Mapping[str, Any]) -> dict[str, Any]:
-    return {key: value for key, value in result.items() if key.split("/")[0] not in VOLATILE_KEYS}
-
-
 def _differences(expected: Mapping[str, Any], found: Mapping[str, Any]) -> list[str]:
     missing = "absent"
     return [
         f"{key}: {shorten(expected.get(key, missing))} without, "
         f"{shorten(found.get(key, missing))} after save and restore"
         for key in sorted({*expected, *found})
-        if repr(expected.get(key)) != repr(found.get(key))
+        if key.split("/")[0] not in VOLATILE_KEYS
+        and repr(expected.get(key)) != repr(found.get(key))
     ]

@@ -34,22 +34,20 @@ def result_warnings(resolved: Resolved, smoke: SmokeTest) -> list[str]:
     if not smoke.keys:
         return []
     spec, scheduler = resolved.spec, resolved.scheduler
-    places = {"metric": spec.metric, "scheduler.time_attr": scheduler.time_attr}
-    places |= {f"stop.{name}": name for name in spec.stop}
-    found = [
-        _missing(place, name, smoke) for place, name in places.items() if name not in smoke.keys
-    ]
+    keys = {"metric": spec.metric, "scheduler.time_attr": scheduler.time_attr}
+    keys |= {f"stop.{name}": name for name in spec.stop}
+    found = [_missing(key, name, smoke) for key, name in keys.items() if name not in smoke.keys]
     return found + _rungs(resolved, smoke)
 
 
-def _missing(place: str, name: str, smoke: SmokeTest) -> str:
+def _missing(key: str, name: str, smoke: SmokeTest) -> str:
     known = sorted(key for key in smoke.keys if key.split("/")[0] not in VOLATILE_KEYS)
     shown = ", ".join(known[:_SHOWN]) + (", …" if len(known) > _SHOWN else "")
     later = (
-        "; right if it comes later, as an evaluation does" if place != "scheduler.time_attr" else ""
+        "; right if it comes later, as an evaluation does" if key != "scheduler.time_attr" else ""
     )
     return (
-        f"{place}: the first {smoke.results} results have no {printable(name)}; "
+        f"{key}: the first {smoke.results} results have no {printable(name)}; "
         f"they have {shown}{nearest(name, known)}{later}"
     )
 
@@ -223,12 +221,12 @@ def validation(
     resolved: Resolved,
     jobs: int | None,
     longest_s: float,
-    tell: Callable[[str], None],
+    show: Callable[[str], None],
     every_s: float,
 ) -> dict[str, Any]:
     """`preview`, and what came of trying the trainable out, see `smoke_test`."""
     seen = preview(resolved, jobs)
-    smoke = smoke_test(resolved, longest_s, tell, every_s)
+    smoke = smoke_test(resolved, longest_s, show, every_s)
     ended = smoke.cut_short
     return {
         **seen,

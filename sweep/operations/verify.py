@@ -14,7 +14,7 @@ from sweep.history.history import History
 from sweep.history.replica import Replica
 from sweep.ledger.folder import Folder
 from sweep.operations import ledger_check
-from sweep.operations.ledger_check import Damage, Finding, Remedy
+from sweep.operations.ledger_check import Damage, Remedy
 from sweep.slices import retention as checkpoints
 from sweep.trackers import Comparable, Tracker, TrackerContext
 from sweep.views import lookup
@@ -41,20 +41,19 @@ def verify(folder: Folder) -> Found:
 def look_at(folder: Folder, driven: bool) -> Found:
     """`verify`, for who knows whether a driver runs."""
     damages = ledger_check.check(folder.ledger)
-    if any(damage.part == "ledger" for damage in damages):
-        return Found(tuple(damages), ("nothing else was compared with a damaged ledger",), 0)
-    if any(damage.part == "schema" for damage in damages):
-        return Found(tuple(damages), ("nothing else was compared with a ledger of old tables",), 0)
+    for part, what in (("ledger", "a damaged ledger"), ("schema", "a ledger of old tables")):
+        if any(damage.part == part for damage in damages):
+            return Found(tuple(damages), (f"nothing else was compared with {what}",), 0)
     history = lookup.read_history(folder)
     lost = _checkpoints(folder, history)
     if driven:
         named = _named(lookup.read_history(folder))
         lost = [d for d in lost if (d.trial, d.replica, d.digest) in named]
-        notes = ("a driver runs: its copies and the files of its slices were not compared",)
-        return Found((*damages, *lost), notes, len(_named(history)))
-    copies = _copies(sync.where(folder))
-    rest = (*lost, *_unnamed(folder, history), *copies.damages)
-    return Found((*damages, *rest), copies.notes, len(_named(history)))
+        note = "a driver runs: its copies and the files of its slices were not compared"
+        return Found((*damages, *lost), (note,), len(_named(history)))
+    differ, notes = _copies(sync.where(folder))
+    rest = (*lost, *_unnamed(folder, history), *differ)
+    return Found((*damages, *rest), notes, len(_named(history)))
 
 
 # ---- looking ------------------------------------------------------------------------------------
@@ -93,8 +92,8 @@ def _unnamed(folder: Folder, history: History) -> Iterator[Damage]:
             yield Damage("files", place, "no row names it", Remedy.SWEEP_UP, *whose)
 
 
-def _copies(where: TrackerContext) -> Finding:
-    """Each tracker's copy, compared where it has everything and can be reached."""
+def _copies(where: TrackerContext) -> tuple[list[Damage], tuple[str, ...]]:
+    """Each tracker's copy, compared where it has everything and can be reached; else a note."""
     damages: list[Damage] = []
     notes: list[str] = []
     behind = sync.behind(where)
@@ -108,7 +107,7 @@ def _copies(where: TrackerContext) -> Finding:
             notes.append(printable(f"{name} was not compared: {problem.splitlines()[0]}"))
         else:
             damages += [Damage(name, "copy", text, Remedy.SEND) for text in found]
-    return Finding(tuple(damages), tuple(notes))
+    return damages, tuple(notes)
 
 
 def _differences(tracker: Tracker, had: int, misses: int) -> list[str]:

@@ -20,7 +20,7 @@ A rung's value is the score at the first iteration at or past it; a missing scor
 import itertools
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from functools import cache
 from typing import Any, ClassVar, Literal
 
 from pydantic import BaseModel, Field
@@ -28,7 +28,7 @@ from pydantic import BaseModel, Field
 from sweep.errors import BadConfig
 from sweep.history.events import FINISHED, Goal, Status
 from sweep.history.history import History
-from sweep.history.order import AtLevel, Entry, Standing, unfinished
+from sweep.history.order import Key, at_level, of_status, unfinished
 from sweep.history.trial import Trial
 from sweep.schedulers import NOBODY_WAITS, NewTrial, Plan, Resume, SchedulerContext
 from sweep.schedulers._shared.rungs import (
@@ -76,8 +76,8 @@ class Scheduler(PerTrialStopping):
         self.pauses = options.type == PROMOTION
         self.finish_best = options.finish_best
         if self.finish_best and not self.pauses:
-            place, allowed = "scheduler.finish_best", "0, or no such key"
-            raise BadConfig(place, self.finish_best, allowed, NOBODY_WAITS)
+            key, allowed = "scheduler.finish_best", "0, or no such key"
+            raise BadConfig(key, self.finish_best, allowed, NOBODY_WAITS)
 
     @classmethod
     def settle(cls, options: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -142,7 +142,7 @@ class Scheduler(PerTrialStopping):
             level = self.levels[rung]
             ranking = Rung(history, level)
             going_on = len(ranking) // self.eta
-            for entry in history.order(_Waiting(level, self.levels[rung + 1])):
+            for entry in history.order(_waiting(level, self.levels[rung + 1])):
                 trial = history.trials[entry[-1]]
                 place = ranking.place(trial)
                 if place > going_on:
@@ -162,7 +162,7 @@ class Scheduler(PerTrialStopping):
         """
         if history.to_create:
             return
-        under_way = history.ordered(Standing(Status.RUNNING), unfinished)
+        under_way = history.ordered(of_status(Status.RUNNING), unfinished)
         top = self._goal(len(self.levels) - 1)
         if any(trial.goal != top for trial in under_way):
             return
@@ -208,17 +208,13 @@ def _has_left(trial: Trial, level: float) -> bool:
     return trial.time > level or (goal is not None and goal > level)
 
 
-@dataclass(frozen=True)
-class _Waiting:
-    """Trials that wait at a rung to be promoted, by their score there, best first."""
-
-    level: float
-    following: float
-    """The next rung."""
-
-    def __call__(self, trial: Trial) -> Entry | None:
-        waits_here = trial.status is Status.PAUSED and not trial.reached(self.following)
-        return AtLevel(self.level)(trial) if waits_here else None
+@cache
+def _waiting(level: float, following: float) -> Key:
+    """Trials that wait at a rung to be promoted to the next, by their score there, best first."""
+    there = at_level(level)
+    return lambda trial: (
+        None if trial.status is not Status.PAUSED or trial.reached(following) else there(trial)
+    )
 
 
 def _levels(grace: float, top: float, eta: int) -> tuple[float, ...]:

@@ -29,7 +29,6 @@ class Scheduler(Pruned):
 
     def __init__(self, options: PrunerOptions, context: SchedulerContext) -> None:
         super().__init__(options, context)
-        self._top = context.stop.get(self.time_attr)
         self.make_pruner()
 
     def make_pruner(self) -> BasePruner:

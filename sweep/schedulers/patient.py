@@ -30,9 +30,7 @@ class Scheduler(Pruned):
     def __init__(self, options: PrunerOptions, context: SchedulerContext) -> None:
         super().__init__(options, context)
         self._wrapped = self._arguments.pop("wrapped")
-        self._top = context.stop.get(self.time_attr)
-        if self._wrapped is not None:
-            self.make_pruner()
+        self.make_pruner()
 
     def make_pruner(self) -> BasePruner:
         """Optuna's, around the wrapped one if there is one."""

@@ -75,7 +75,8 @@ class Scheduler(Population):
         interval, sign = self.options.perturbation_interval, history.objective.sign
         found: list[tuple[float, float, Settings]] = []
         for trial in history.trials:
-            level, before = self._beginning(history, trial)
+            level, parent = born_at(trial), trial.parent
+            before = None if parent is None else history.trials[parent].score_at(level)
             while trial.reached(following := self._after(level)):
                 after = trial.score_at(following)
                 if before is not None and after is not None:
@@ -85,13 +86,6 @@ class Scheduler(Population):
         points = self._points([settings for _, _, settings in found])
         columns = np.array([(t, y) for t, y, _ in found], dtype=np.float64).reshape(-1, 2)
         return points, columns[:, 0], columns[:, 1]
-
-    def _beginning(self, history: History, trial: Trial) -> tuple[float, float | None]:
-        """Where a trial begins, and its score there: its parent's, if it has one."""
-        if trial.parent is None:
-            return 0.0, None
-        birth = born_at(trial)
-        return birth, history.trials[trial.parent].score_at(birth)
 
     def _points(self, settings: Sequence[Settings]) -> Array:
         """Settings in the unit cube, (n, d); 0.5 for a parameter that a trial does not have."""

@@ -104,12 +104,12 @@ class Scheduler(schedulers.Scheduler):
 
 
 def _read(file: str, time_attr: str) -> Sequence[Step]:
-    place = "scheduler.schedule"
+    key = "scheduler.schedule"
     try:
         text = text_of(Path(file))
     except BadConfig as error:
         remedy = f"`sweep export-schedule` writes one; {error.hint}".removesuffix("; ")
-        raise BadConfig(place, file, error.allowed, remedy) from error
+        raise BadConfig(key, file, error.allowed, remedy) from error
     written = validate(Written, *yaml_source.read(text, file))
     if written.time_attr != time_attr:
         allowed = f"{written.time_attr}, in which {file} counts"
@@ -119,28 +119,28 @@ def _read(file: str, time_attr: str) -> Sequence[Step]:
 
 def _check(steps: Sequence[Step], context: SchedulerContext) -> None:
     """Refuse steps that cannot follow each other, or settings that the space does not have."""
-    place = "scheduler.schedule"
+    key = "scheduler.schedule"
     if context.trials != 1:
         hint = "a replay is one chain; use replicas for seeds"
         raise BadConfig("trials", context.trials, "1", hint)
     if not steps or steps[0].start != 0:
-        raise BadConfig(place, [s.start for s in steps], "steps, the first from 0")
+        raise BadConfig(key, [s.start for s in steps], "steps, the first from 0")
     if any(two.start <= one.start for one, two in pairwise(steps)):
-        raise BadConfig(place, [s.start for s in steps], "steps in the order of their beginning")
-    _check_settings(steps, context, place)
+        raise BadConfig(key, [s.start for s in steps], "steps in the order of their beginning")
+    _check_settings(steps, context, key)
 
 
-def _check_settings(steps: Sequence[Step], context: SchedulerContext, place: str) -> None:
+def _check_settings(steps: Sequence[Step], context: SchedulerContext, key: str) -> None:
     domains = context.space.domains
     for name in sorted(context.fixed):
         values = [step.settings[name] for step in steps if name in step.settings]
         if any(value != values[0] for value in values):
             hint = f"a step goes on from a checkpoint that holds {name}"
-            raise BadConfig(f"{place}.settings.{name}", values, "one value in all steps", hint)
+            raise BadConfig(f"{key}.settings.{name}", values, "one value in all steps", hint)
     for step in steps:
         for name, value in step.settings.items():
             known = ", ".join(domains)
             if name not in domains:
-                raise BadConfig(f"{place}.settings", name, f"searched parameters: {known}")
+                raise BadConfig(f"{key}.settings", name, f"searched parameters: {known}")
             if not domains[name].contains(value):
-                raise BadConfig(f"{place}.settings.{name}", value, domains[name].describe())
+                raise BadConfig(f"{key}.settings.{name}", value, domains[name].describe())

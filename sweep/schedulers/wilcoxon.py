@@ -8,7 +8,6 @@ from typing import ClassVar
 
 from pydantic import BaseModel, Field
 
-from sweep.schedulers import SchedulerContext
 from sweep.schedulers._shared.pruners import Pruned, PrunerOptions
 
 
@@ -28,7 +27,4 @@ class Scheduler(Pruned):
 
     Options: ClassVar[type[BaseModel]] = Options
     pruner: ClassVar[str] = "WilcoxonPruner"
-
-    def __init__(self, options: PrunerOptions, context: SchedulerContext) -> None:
-        super().__init__(options, context)
-        self.spares = 1  # trials are compared with the best that is completed
+    spares = 1  # trials are compared with the best that is completed

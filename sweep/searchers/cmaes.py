@@ -4,11 +4,11 @@ Hansen, The CMA Evolution Strategy: A Tutorial, arXiv:1604.00772, 2016. The stra
 stored: past generations are replayed, each with the scores known at the time.
 """
 
-from collections.abc import Sequence
 from typing import ClassVar
 
 import cmaes
 import numpy as np
+from numpy.typing import NDArray
 from pydantic import Field
 
 from sweep import searchers
@@ -82,7 +82,7 @@ class Searcher(searchers.Searcher):
             ready += [n for n in arrivals.upto(k) if generations[n] == strategy.generation]
             if len(ready) >= strategy.population_size:
                 first = sorted(ready)[: strategy.population_size]
-                self._tell(strategy, [request.trials[n] for n in first], k, domains)
+                strategy.tell([_solution(request.trials[n], k, domains) for n in first])
                 ready.clear()
             generations.append(strategy.generation)
         return strategy
@@ -98,18 +98,15 @@ class Searcher(searchers.Searcher):
             lr_adapt=self.options.lr_adapt,
         )
 
-    @staticmethod
-    def _tell(
-        strategy: cmaes.CMA, trials: Sequence[Trial], k: float, domains: dict[str, Domain]
-    ) -> None:
-        solutions = []
-        for trial in trials:
-            rest = evolution.rest_of(trial, k)
-            # One that failed since it had a score is the worst of its generation.
-            score = -np.inf if rest is None else trial.objective.sign * (rest.score or 0.0)
-            values = [points.quantile(d, trial.searched[name]) for name, d in domains.items()]
-            solutions.append((np.array(values), -score))
-        strategy.tell(solutions)
+
+def _solution(
+    trial: Trial, k: float, domains: dict[str, Domain]
+) -> tuple[NDArray[np.float64], float]:
+    """A trial's point and its cost at event `k`; one that failed since is the worst of all."""
+    rest = evolution.rest_of(trial, k)
+    score = -np.inf if rest is None else trial.objective.sign * (rest.score or 0.0)
+    values = [points.quantile(d, trial.searched[name]) for name, d in domains.items()]
+    return np.array(values), -score
 
 
 def modelled(space: Space) -> dict[str, Domain]:

@@ -102,8 +102,8 @@ class DiskRefuses(Exception):
 class Saving:
     """Writes a slice's checkpoints; `saved` are those that it keeps."""
 
-    def __init__(self, spec: SliceSpec) -> None:
-        self.saved: list[Saved] = []
+    def __init__(self, spec: SliceSpec, saved: list[Saved]) -> None:
+        self.saved = saved
         self._spec = spec
         self._folder = Path(spec.folder)
         self._refusals = 0
@@ -138,7 +138,7 @@ class Saving:
         self.saved.append(Saved(iteration, written.digest, written.path.name, written.size, finite))
         spare = retention.expendable(self.saved, self._spec.policy, self._spec.sign)
         retention.remove(self._folder, [saved.file for saved in spare])
-        self.saved = [saved for saved in self.saved if saved not in spare]
+        self.saved[:] = [saved for saved in self.saved if saved not in spare]
         return True
 
     def _refuse(self, error: OSError) -> None:

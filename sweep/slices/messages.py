@@ -6,8 +6,8 @@ from typing import Any
 
 from sweep import stats
 from sweep.history.events import End, Goal, ParentCheckpoint, Row, Saved
-from sweep.slices.stopping import Bounds
-from sweep.spec import CheckpointPolicy
+from sweep.slices.stopping import Bounds, Flatness
+from sweep.spec import CheckpointPolicy, Stop
 from trainables.checkpoint.signing import Trust
 
 
@@ -67,11 +67,15 @@ class SliceSpec:
 
         What came after that is done again, and counts once.
         """
-        before = [value for iteration, value in self.watched if iteration <= source]
+        plateau = self.stop.plateau if isinstance(self.stop, Stop) else None
+        flatness = None if plateau is None else Flatness(plateau)
+        for iteration, value in self.watched if flatness else ():
+            if flatness and iteration <= source:
+                flatness.add(value)
         left = None
         if self.trial_s is not None:
             left = self.trial_s - stats.total(s for at, s in self.spent if at <= source)
-        return Bounds.of(self.stop, self.metric, self.not_finite_ends, left, before)
+        return Bounds(self.metric, self.not_finite_ends, left, flatness)
 
 
 @dataclass(frozen=True)

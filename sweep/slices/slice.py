@@ -17,13 +17,13 @@ from pathlib import Path
 from typing import Any
 
 from sweep import plugins
-from sweep.history.events import End, Metrics, Row
+from sweep.history.events import End, Metrics, Row, Saved
 from sweep.history.results import flatten, instead_of_number, number
 from sweep.ledger import codec
 from sweep.slices import cache, checkpoints
 from sweep.slices.checkpoints import DiskRefuses, Saving
 from sweep.slices.messages import SliceOutcome, SliceSpec
-from sweep.slices.stopping import FINAL, ending, met
+from sweep.slices.stopping import FINAL, Bounds, ending, met
 from trainables.checkpoint import disk
 from trainables.core import failpoints
 from trainables.errors import TrainableError, WorkerDied, shorten
@@ -39,9 +39,7 @@ _WRITE_ANEW = os.O_WRONLY | os.O_CREAT | os.O_TRUNC
 def run_slice(spec: SliceSpec, output: Output = contextlib.nullcontext) -> SliceOutcome:
     """Run one slice to its end; exceptions of the trainable are part of the outcome.
 
-    Args:
-        spec: what is run.
-        output: is entered with it while it runs, and takes what is printed.
+    `output` is entered while it runs, and takes what is printed.
 
     Raises:
         StaleProcess: an earlier trial left something running here; call it in another process.
@@ -66,19 +64,68 @@ def run_slice(spec: SliceSpec, output: Output = contextlib.nullcontext) -> Slice
         return this.outcome(end)
 
 
-class _Slice:
-    """One slice: what it begins from, its results and what it saved."""
+class Stretch:
+    """What a slice, real or simulated, has done so far: its results and what it saved."""
+
+    bounds: Bounds
+    exactness = ""
+    instead = ""
+    remembered: Mapping[str, Any] = {}
+
+    def __init__(self, spec: SliceSpec, source: int) -> None:
+        self.spec = spec
+        self.source = source
+        self.rows: list[Row] = []
+        self.saved: list[Saved] = []
+        self.skipped: list[str] = []
+
+    def outcome(self, end: End, **more: Any) -> SliceOutcome:
+        """What came of it, if it ends like this."""
+        spec = self.spec
+        return SliceOutcome(
+            spec.trial,
+            spec.replica,
+            spec.number,
+            end,
+            self.source,
+            tuple(self.rows),
+            tuple(self.saved),
+            skipped=tuple(self.skipped),
+            exactness=self.exactness,
+            why=self.why(end),
+            remembered=self.remembered,
+            instead=self.instead,
+            **more,
+        )
+
+    def why(self, end: End) -> str:
+        """What ended its trial, in words."""
+        if end is End.DONE and self.rows:
+            return self.bounds.why or met(self.rows[-1].metrics, self.spec.stop)
+        return self.bounds.why if end in FINAL else ""
+
+    def failed(self, error: BaseException) -> SliceOutcome:
+        """The outcome of a crash, of a process that died, or of a disk that took no checkpoint.
+
+        Iterations after the last checkpoint will be run again.
+        """
+        done = self.rows[-1].iteration if self.rows else self.source
+        upto = self.saved[-1].iteration if self.saved else self.source
+        self.rows = [row for row in self.rows if row.iteration <= upto]
+        if isinstance(error, DiskRefuses):
+            return self.outcome(End.UNSAVED, error=str(error))
+        text = "".join(traceback.format_exception(error))
+        end = End.LOST if isinstance(error, WorkerDied) else End.CRASHED
+        return self.outcome(end, error=text, error_at=done + 1)
+
+
+class _Slice(Stretch):
+    """One slice of a trainable."""
 
     def __init__(self, spec: SliceSpec) -> None:
-        self.spec = spec
+        super().__init__(spec, checkpoints.first_iteration(spec))
         self.folder = Path(spec.folder)
-        self.rows: list[Row] = []
-        self.saving = Saving(spec)
-        self.skipped: list[str] = []
-        self.source = checkpoints.first_iteration(spec)
-        self.exactness = ""
-        self.remembered: Mapping[str, Any] = {}
-        self.instead = ""
+        self.saving = Saving(spec, self.saved)
         self.end_at = time.monotonic() + spec.slice_s
         self.noted_at = 0.0
 
@@ -207,50 +254,13 @@ class _Slice:
 
     def keep(self, trainable: Trainable, end: End) -> None:
         """Keep the trainable for the trial's next slice, if there is one and it can go on."""
-        saved = self.saving.saved
+        saved = self.saved
         at_checkpoint = bool(saved) and saved[-1].iteration == trainable.iteration
         if end in FINAL or not (at_checkpoint or not trainable.can_save()):
             cache.stop_quietly(trainable)
             return
         stands = saved[-1].digest if at_checkpoint else _unsaved(trainable.iteration)
         cache.keep(_key(self.spec, stands), trainable)
-
-    def outcome(self, end: End, **more: Any) -> SliceOutcome:
-        spec = self.spec
-        return SliceOutcome(
-            spec.trial,
-            spec.replica,
-            spec.number,
-            end,
-            self.source,
-            tuple(self.rows),
-            tuple(self.saving.saved),
-            skipped=tuple(self.skipped),
-            exactness=self.exactness,
-            why=self._why(end),
-            remembered=self.remembered,
-            instead=self.instead,
-            **more,
-        )
-
-    def _why(self, end: End) -> str:
-        if end is End.DONE and self.rows:
-            return self.bounds.why or met(self.rows[-1].metrics, self.spec.stop)
-        return self.bounds.why if end in FINAL else ""
-
-    def failed(self, error: BaseException) -> SliceOutcome:
-        """The outcome of a crash, of a process that died, or of a disk that took no checkpoint.
-
-        Iterations after the last checkpoint will be run again.
-        """
-        done = self.rows[-1].iteration if self.rows else self.source
-        upto = self.saving.saved[-1].iteration if self.saving.saved else self.source
-        self.rows = [row for row in self.rows if row.iteration <= upto]
-        if isinstance(error, DiskRefuses):
-            return self.outcome(End.UNSAVED, error=str(error))
-        text = "".join(traceback.format_exception(error))
-        end = End.LOST if isinstance(error, WorkerDied) else End.CRASHED
-        return self.outcome(end, error=text, error_at=done + 1)
 
 
 def _key(spec: SliceSpec, stands: str) -> cache.Key:

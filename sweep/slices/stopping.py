@@ -1,7 +1,7 @@
 """Where a slice ends by what its results say: at a stopping criterion, a limit or its goal."""
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from sweep.history.events import End, Goal, Metrics
@@ -57,7 +57,7 @@ class Flatness:
     since: int = 0
     """Values after the best one that were no better."""
 
-    def tell(self, value: float | None) -> None:
+    def add(self, value: float | None) -> None:
         """One more result; a missing value, NaN or infinity is no better than any."""
         sign = 1.0 if self.plateau.mode == "max" else -1.0
         found = None if value is None or not math.isfinite(value) else value
@@ -85,23 +85,6 @@ class Bounds:
     why: str = field(default="", init=False)
     """In words, after one of them was passed."""
 
-    @classmethod
-    def of(
-        cls,
-        stop: Mapping[str, float],
-        metric: str,
-        not_finite_ends: bool,
-        seconds_left: float | None,
-        before: Iterable[float | None],
-    ) -> "Bounds":
-        """The bounds of a slice; `before` are the earlier values of what a plateau watches."""
-        plateau = stop.plateau if isinstance(stop, Stop) else None
-        flatness = None if plateau is None else Flatness(plateau)
-        if flatness is not None:
-            for value in before:
-                flatness.tell(value)
-        return cls(metric, not_finite_ends, seconds_left, flatness)
-
     def ending(self, metrics: Metrics, iteration: int) -> End | None:
         """How the slice ends at this result; None: it need not."""
         value = number(metrics.get(self.metric))
@@ -119,7 +102,7 @@ class Bounds:
         if flatness is None:
             return None
         plateau = flatness.plateau
-        flatness.tell(number(metrics.get(plateau.metric)))
+        flatness.add(number(metrics.get(plateau.metric)))
         if not flatness.flat(iteration):
             return None
         self.why = (

@@ -173,7 +173,7 @@ class Space:
         values: dict[str, Any] = {}
         for name in self.order:
             if self.is_active(name, values):
-                values[name] = self._settle(name, values, suggest)
+                values[name] = self.settle(name, values, suggest)
         for clause in self.forbidden:
             if clause.holds(values):
                 raise Forbidden(clause, values)
@@ -187,7 +187,16 @@ class Space:
                 return self.resolve(partial(_sample, stream))
             except BadSpace as error:
                 refusal = error
-        raise self._nearly_empty(refusal) if isinstance(refusal, Forbidden) else refusal
+        if not isinstance(refusal, Forbidden):
+            raise refusal
+        raise BadSpace(
+            refusal.key,
+            refusal.value,
+            "a space of which more than a thousandth is left",
+            "narrow the ranges, or forbid less",
+            at=At(refusal.file, refusal.line),
+            problem=f"of {DRAWS} points drawn by chance none is allowed; the last: {refusal}",
+        )
 
     def settings(self, values: Mapping[str, Any]) -> Settings:
         """The point at which the active parameters have these values."""
@@ -210,20 +219,6 @@ class Space:
                 inner = inner.setdefault(part, {})
             inner[last] = copy.deepcopy(value)
         return nested
-
-    def size(self) -> int | None:
-        """How many different points there are; None: infinitely many.
-
-        An upper bound where parameters are conditional or combinations forbidden;
-        `sweep.space.enumeration` counts exactly.
-        """
-        size = 1
-        for name in self.searched:
-            count = 1 if name in self.pinned else self.role(name).size()
-            if count is None:
-                return None
-            size *= count
-        return size
 
     def describe(self) -> list[str]:
         """One line per parameter, in the order of the file, and one for what is forbidden."""
@@ -259,7 +254,8 @@ class Space:
             given = {needed: values[needed] for needed in expression.names}
             raise self._without_value(path, expression.text, error, given) from error
 
-    def _settle(self, name: str, values: Mapping[str, Any], suggest: Suggest) -> Any:
+    def settle(self, name: str, values: Mapping[str, Any], suggest: Suggest) -> Any:
+        """The value of a parameter that is active, when those before it have these values."""
         match self.parameters[name].role:
             case Fixed(value):
                 return value
@@ -271,16 +267,6 @@ class Space:
                     return value
         raise SweepError(
             f"the searcher proposed {shorten(value)} for {name}, which allows {domain.describe()}"
-        )
-
-    def _nearly_empty(self, refusal: Forbidden) -> BadSpace:
-        return BadSpace(
-            refusal.place,
-            refusal.value,
-            "a space of which more than a thousandth is left",
-            "narrow the ranges, or forbid less",
-            at=At(refusal.file, refusal.line),
-            problem=f"of {DRAWS} points drawn by chance none is allowed; the last: {refusal}",
         )
 
     def _without_value(

@@ -4,51 +4,43 @@ import re
 
 #: Word of another tool → ours.
 WORDS = {
-    "quniform": "write {uniform: [low, high], step: q}",
+    **dict.fromkeys(
+        ("quniform", "suggest_discrete_uniform"), "write {uniform: [low, high], step: q}"
+    ),
     "qloguniform": "write {loguniform: [low, high], step: q}",
     "qrandint": "write {randint: [low, high], step: q}",
     "qlograndint": "write {lograndint: [low, high], step: q}",
-    "qnormal": "write {normal: [mean, deviation], step: q}",
-    "qrandn": "write {normal: [mean, deviation], step: q}",
+    **dict.fromkeys(("qnormal", "qrandn"), "write {normal: [mean, deviation], step: q}"),
     "qlognormal": "write {lognormal: [mean, deviation], step: q}",
-    "randn": "write {normal: [mean, deviation]}",
-    "gaussian": "write {normal: [mean, deviation]}",
+    **dict.fromkeys(("randn", "gaussian"), "write {normal: [mean, deviation]}"),
     "log_normal": "write {lognormal: [mean, deviation]}",
     "log_uniform": "write {loguniform: [low, high]}",
     "grid_search": "write {grid: [...]}",
-    "sample_from": 'write {value: "an expression"}',
-    "lambda": 'write {value: "an expression"}',
-    "eval": 'write {value: "an expression"}',
-    "categorical": "write {choice: [...]}",
-    "options": "write {choice: [...]}",
-    "choices": "write {choice: [...]}",
+    **dict.fromkeys(("sample_from", "lambda", "eval"), 'write {value: "an expression"}'),
+    **dict.fromkeys(
+        ("categorical", "options", "choices", "suggest_categorical"), "write {choice: [...]}"
+    ),
     "ordered": "write {ordinal: [...]}",
-    "suggest_float": "write {uniform: [low, high]}, or loguniform",
+    **dict.fromkeys(("suggest_float", "interval"), "write {uniform: [low, high]}, or loguniform"),
     "suggest_int": "write {randint: [low, high]}, or lograndint",
-    "suggest_uniform": "write {uniform: [low, high]}",
+    **dict.fromkeys(("suggest_uniform", "float"), "write {uniform: [low, high]}"),
     "suggest_loguniform": "write {loguniform: [low, high]}",
-    "suggest_discrete_uniform": "write {uniform: [low, high], step: q}",
-    "suggest_categorical": "write {choice: [...]}",
-    "interval": "write {uniform: [low, high]}, or loguniform",
     "range": "write {randint: [low, high]}, both included",
     "int": "write {randint: [low, high]}",
-    "float": "write {uniform: [low, high]}",
-    "low": "write {uniform: [low, high]}, or loguniform, randint, lograndint",
-    "high": "write {uniform: [low, high]}, or loguniform, randint, lograndint",
+    **dict.fromkeys(
+        ("low", "high"), "write {uniform: [low, high]}, or loguniform, randint, lograndint"
+    ),
     "log": "write {loguniform: [low, high]}, or lograndint",
-    "type": "the word is the key: {uniform: [low, high]}",
-    "_type": "the word is the key: {uniform: [low, high]}",
+    **dict.fromkeys(("type", "_type"), "the word is the key: {uniform: [low, high]}"),
     "name": "the name is the key: lr: {uniform: [low, high]}",
     "weights": "weights stand beside choice: {choice: [a, b], weights: [1, 3]}",
     "probabilities": "they stand beside choice: {choice: [a, b], probabilities: [0.25, 0.75]}",
     "bounds": "bounds stand beside normal and lognormal; else {uniform: [low, high]}",
     "step": "a step stands beside a range: {uniform: [0, 1], step: 0.1}",
-    "condition": "write when",
-    "conditions": "write when",
-    "if": "write when",
-    "depends": "write when",
-    "a": "a and b belong to beta; write {normal: [mean, deviation], bounds: [0, 1]}",
-    "b": "a and b belong to beta; write {normal: [mean, deviation], bounds: [0, 1]}",
+    **dict.fromkeys(("condition", "conditions", "if", "depends"), "write when"),
+    **dict.fromkeys(
+        "ab", "a and b belong to beta; write {normal: [mean, deviation], bounds: [0, 1]}"
+    ),
 }
 
 _CALL = re.compile(

@@ -33,7 +33,11 @@ _SHOWN = 20
 def check(parameters: Mapping[str, Parameter], where: Source) -> None:
     """Raise BadSpace where parameters do not fit together; `where`: that of the key ``space``."""
     for parameter in parameters.values():
-        _check_needs(parameter, parameters, where)
+        if isinstance(parameter.role, Derived):
+            for name in parameter.role.expression.names:
+                check_name(name, parameters, (*parameter.path, "value"), where)
+        for condition in parameter.when:
+            check_known(condition, parameters, (*parameter.path, "when"), where)
     _check_order(parameters, where)
     _check_names(parameters, where)
 
@@ -73,15 +77,6 @@ def check_name(
     more = ", …" if len(parameters) > _SHOWN else ""
     hint = nearest(name, parameters) or "a fixed setting can stand in space too"
     raise where.refuse(path, name, f"a parameter of this space: {known}{more}", hint)
-
-
-def _check_needs(parameter: Parameter, parameters: Mapping[str, Parameter], where: Source) -> None:
-    path = parameter.path
-    if isinstance(parameter.role, Derived):
-        for name in parameter.role.expression.names:
-            check_name(name, parameters, (*path, "value"), where)
-    for condition in parameter.when:
-        check_known(condition, parameters, (*path, "when"), where)
 
 
 def _unreachable(parent: Parameter, value: Any, path: KeyPath, where: Source) -> Exception:
@@ -179,7 +174,7 @@ class Clause:
     """A combination that may not be; one of a parameter that is not there does not occur."""
 
     conditions: tuple[Condition, ...]
-    place: KeyPath
+    path: KeyPath
     where: Source
 
     @property
@@ -195,7 +190,7 @@ class Clause:
             text = self.describe()
             given = ", ".join(f"{name} = {values[name]!r}" for name in dict.fromkeys(self.names))
             raise self.where.refuse(
-                self.place,
+                self.path,
                 text,
                 "an expression that is true or false everywhere in the space",
                 problem=f"{text!r} {error}, at {given}",
@@ -212,10 +207,10 @@ class Forbidden(BadSpace):
     def __init__(self, clause: Clause, values: Mapping[str, Any]) -> None:
         given = ", ".join(f"{n} = {shorten(values[n], 30)}" for n in dict.fromkeys(clause.names))
         super().__init__(
-            clause.where.place(clause.place),
+            clause.where.key(clause.path),
             clause.describe(),
             "a point that is not forbidden",
-            at=clause.where.at(clause.place),
+            at=clause.where.at(clause.path),
             problem=f"{clause.describe()} is forbidden, at {given}",
         )
 

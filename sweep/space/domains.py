@@ -106,18 +106,60 @@ def between(low: float, high: float, step: float) -> Grid:
 # ---- ranges and lists ---------------------------------------------------------------------------
 
 
+class _Real:
+    """Numbers between bounds, or without; those of a grid if there is a step."""
+
+    low: Any
+    high: Any
+    log: bool
+    step: Any
+
+    @cached_property
+    def grid(self) -> Grid | None:
+        """The values, if there is a step; without end where there is no bound."""
+        if self.step is None:
+            return None
+        if self.low is not None and self.high is not None:
+            return between(self.low, self.high, self.step)
+        anchor = self.low if self.low is not None else self.high
+        return Grid(written(anchor or 0.0), written(self.step), None)
+
+    def contains(self, value: Any) -> bool:
+        """Whether `value` may be proposed."""
+        if isinstance(value, bool) or not isinstance(value, int | float):
+            return False
+        if not abs(value) <= sys.float_info.max or (self.log and value <= 0):
+            return False
+        on_grid = self.grid is None or self.grid.contains(value)
+        return on_grid and self.snap(value) == self._rounded(value)
+
+    def size(self) -> int | None:
+        """How many values there are; None: infinitely many."""
+        if self.grid is None or self.grid.last is None:
+            return None
+        return self.grid.last + 1
+
+    def nth(self, index: int) -> float:
+        """The value `index` steps above `low`; a domain without a step has none but its least."""
+        return self.snap(-math.inf) if self.grid is None else self.grid.nth(index)
+
+    def snap(self, value: float) -> float:
+        """The value of the domain that is nearest to a number."""
+        low = -math.inf if self.low is None else self.low
+        high = math.inf if self.high is None else self.high
+        return min(max(self._rounded(value), low), high)
+
+    def _rounded(self, value: float) -> float:
+        return value if self.grid is None else self.grid.nth(self.grid.nearest(value))
+
+
 @dataclass(frozen=True)
-class _Range:
+class _Range(_Real):
     low: Any
     high: Any
     log: bool = False
     step: Any = None
     """Distance between neighbours; None: every number between the bounds."""
-
-    @cached_property
-    def grid(self) -> Grid | None:
-        """The values, if there is a step."""
-        return None if self.step is None else between(self.low, self.high, self.step)
 
     @property
     def edges(self) -> tuple[float, float]:
@@ -149,33 +191,11 @@ class Float(_Range):
         """Whether the logarithm is drawn evenly and then rounded to the grid."""
         return self.log and self.step is not None
 
-    def contains(self, value: Any) -> bool:
-        """Whether `value` may be proposed."""
-        if isinstance(value, bool) or not isinstance(value, int | float):
-            return False
-        if self.grid is None:
-            return self.low <= value <= self.high
-        return self.grid.contains(value)
-
-    def size(self) -> int | None:
-        """How many values there are; None: infinitely many."""
-        return None if self.grid is None else (self.grid.last or 0) + 1
-
-    def nth(self, index: int) -> float:
-        """The value `index` steps above `low`; a domain without a step has none but `low`."""
-        return self.low if self.grid is None else self.grid.nth(index)
-
     def at(self, quantile: float) -> float:
         """The value at `quantile`, 0 … 1."""
         if self.grid is not None and not self.log:
             return self.nth(_index(quantile, self.size() or 1))
         return self.snap(_between(*self.edges, quantile, self.log))
-
-    def snap(self, value: float) -> float:
-        """The value of the domain that is nearest to a number."""
-        if self.grid is not None:
-            return self.grid.nth(self.grid.nearest(value))
-        return min(max(value, self.low), self.high)
 
 
 @dataclass(frozen=True)
@@ -307,7 +327,7 @@ _STANDARD = NormalDist()
 
 
 @dataclass(frozen=True)
-class Normal:
+class Normal(_Real):
     """Real numbers around `mu`; with `log`, numbers whose natural logarithm is.
 
     Numbers out of the bounds are not drawn; the others are as likely, compared with each other, as
@@ -323,43 +343,11 @@ class Normal:
     step: float | None = None
     """Distance between neighbours, counted from `low`, else from `high`, else from 0."""
 
-    @cached_property
-    def grid(self) -> Grid | None:
-        """The values, if there is a step; without end where there is no bound."""
-        if self.step is None:
-            return None
-        if self.low is not None and self.high is not None:
-            return between(self.low, self.high, self.step)
-        anchor = self.low if self.low is not None else self.high
-        return Grid(written(anchor or 0.0), written(self.step), None)
-
     @property
     def mass(self) -> float:
         """The share of the distribution that lies within the bounds."""
         bottom, top = self._stretch
         return top - bottom
-
-    def contains(self, value: Any) -> bool:
-        """Whether `value` may be proposed."""
-        if isinstance(value, bool) or not isinstance(value, int | float):
-            return False
-        if not abs(value) <= sys.float_info.max or (self.log and value <= 0):
-            return False
-        if self.grid is not None:
-            return self.grid.contains(value) and self._within(
-                self.grid.nth(self.grid.nearest(value))
-            )
-        return self._within(value)
-
-    def size(self) -> int | None:
-        """How many values there are; None: infinitely many."""
-        if self.grid is None or self.grid.last is None:
-            return None
-        return self.grid.last + 1
-
-    def nth(self, index: int) -> float:
-        """The value `index` steps above `low`; only for a finite domain."""
-        return self.mu if self.grid is None else self.grid.nth(index)
 
     def at(self, quantile: float) -> float:
         """The value at `quantile`, 0 … 1."""
@@ -367,15 +355,6 @@ class Normal:
         inner = _STANDARD.inv_cdf(bottom + quantile * (top - bottom))
         value = self.mu + self.sigma * inner
         return self.snap(math.exp(value) if self.log else value)
-
-    def snap(self, value: float) -> float:
-        """The value of the domain that is nearest to a number."""
-        low = -math.inf if self.low is None else self.low
-        high = math.inf if self.high is None else self.high
-        if self.grid is None:
-            return min(max(value, low), high)
-        rounded = self.grid.nth(self.grid.nearest(value))
-        return min(max(rounded, low), high)
 
     def quantile(self, value: float) -> float:
         """The quantile of a value, 0 … 1."""
@@ -392,10 +371,6 @@ class Normal:
         if self.high is not None:
             text += f", at most {self.high!r}"
         return text if self.step is None else f"{text}, in steps of {self.step!r}"
-
-    def _within(self, value: float) -> bool:
-        above = self.low is None or value >= self.low
-        return above and (self.high is None or value <= self.high)
 
     @cached_property
     def _stretch(self) -> tuple[float, float]:

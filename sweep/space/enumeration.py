@@ -66,8 +66,12 @@ class Points:
                     "give it a step, or choose another searcher",
                 )
         self._root = _Node({})
-        self._layers = self._forward()
-        self._count()
+        layers = self._forward()
+        for node in layers[-1]:
+            node.count = 1
+        for layer in reversed(layers[:-1]):
+            for node in layer:
+                node.count = sum(edge.times * edge.node.count for edge in node.edges)
 
     @property
     def count(self) -> int:
@@ -165,13 +169,6 @@ class Points:
                 for name in clause.names:
                     last[name] = max(last.get(name, -1), position)
         return last
-
-    def _count(self) -> None:
-        for node in self._layers[-1]:
-            node.count = 1
-        for layer in reversed(self._layers[:-1]):
-            for node in layer:
-                node.count = sum(edge.times * edge.node.count for edge in node.edges)
 
 
 _ABSENT = object()

@@ -13,7 +13,6 @@ from typing import Any
 
 from sweep.errors import BadSpace, KeyPath, Source
 from sweep.space import Space
-from sweep.space.parameters import Derived, Fixed
 from trainables.errors import nearest, shorten
 
 #: Combinations of ``grid`` values of each of which it is checked that it is not all forbidden.
@@ -74,7 +73,7 @@ def _check_one(
 def _entries(
     space: Space, given: Mapping[str, Any], prefix: str = "", above: KeyPath = ()
 ) -> Iterator[tuple[KeyPath, str, Any]]:
-    """Place, name and value of each setting; those of a group may stand below its name."""
+    """Path, name and value of each setting; those of a group may stand below its name."""
     for part, value in given.items():
         name = f"{prefix}{part}"
         group = any(other.startswith(f"{name}.") for other in space.searched)
@@ -99,26 +98,13 @@ def _check_active(
     space: Space, name: str, given: Mapping[str, Any], path: KeyPath, where: Source
 ) -> None:
     """Whether a parameter is there must follow from what is given beside it."""
-    values = _settled(space, given)
+    values: dict[str, Any] = {}
+    for known in space.order:
+        if space.is_active(known, values) and (known in given or known not in space.searched):
+            values[known] = space.settle(known, values, lambda searched, _domain: given[searched])
     if name in values:
         return
     when = " and ".join(condition.describe() for condition in space.parameters[name].when)
     missing = [needed for needed in space.parameters[name].needs if needed not in values]
     hint = f"give {', '.join(missing)} too" if missing else "remove it"
     raise where.refuse(path, given[name], f"{name} only when {when}", hint)
-
-
-def _settled(space: Space, given: Mapping[str, Any]) -> dict[str, Any]:
-    """What is known of the point from what is given."""
-    values: dict[str, Any] = {}
-    for name in space.order:
-        if not space.is_active(name, values):
-            continue
-        match space.parameters[name].role:
-            case Fixed(value):
-                values[name] = value
-            case Derived() as derived:
-                values[name] = space.derive(name, derived, values)
-            case _ if name in given:
-                values[name] = given[name]
-    return values

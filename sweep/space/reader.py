@@ -36,7 +36,7 @@ from sweep.space.domains import (
 )
 from sweep.space.expressions import ALLOWED, LONGEST, Expression, ExpressionError
 from sweep.space.groups import Entry
-from sweep.space.parameters import Condition, Derived, Fixed, Parameter, read_conditions
+from sweep.space.parameters import Derived, Fixed, Parameter, read_conditions
 from trainables.errors import nearest, shorten
 
 #: Whole numbers up to here are exact as floating-point numbers, which samplers compute with.
@@ -61,7 +61,7 @@ class Reading:
     """Word → what stands beside it."""
     where: Source
     """The source, seen from the parameter."""
-    places: Mapping[KeyPath, KeyPath] = field(default_factory=dict)
+    paths: Mapping[KeyPath, KeyPath] = field(default_factory=dict)
     """Where it was written in other words: path in `raw` → path in the file."""
 
     @property
@@ -77,7 +77,7 @@ class Reading:
         self, path: KeyPath, value: object, allowed: str, hint: str = "", problem: str = ""
     ) -> Exception:
         """The error for a mistake at `path` in `raw`."""
-        return self.where.refuse(self.places.get(path, path), value, allowed, hint, problem)
+        return self.where.refuse(self.paths.get(path, path), value, allowed, hint, problem)
 
 
 def read(entry: Entry, space: Source) -> Parameter:
@@ -89,7 +89,7 @@ def read(entry: Entry, space: Source) -> Parameter:
         return Parameter(entry.name, role, tuple(found), path=entry.path)
     reading = _reading(entry.name, entry.raw, where)
     if "when" in reading.raw:
-        found += _when(reading.raw["when"], where)
+        found += read_conditions(plain(reading.raw["when"], ("when",), where), ("when",), where)
     return Parameter(
         entry.name,
         _KINDS[reading.kind](reading),
@@ -103,10 +103,6 @@ def _fixed(raw: Any, where: Source) -> Any:
     if isinstance(raw, str) and (remedy := aliases.remedy_for_call(raw)):
         raise where.refuse((), raw, "a value, or a mapping such as {uniform: [0, 1]}", remedy)
     return plain(raw, (), where)
-
-
-def _when(raw: Any, where: Source) -> tuple[Condition, ...]:
-    return read_conditions(plain(raw, ("when",), where), ("when",), where)
 
 
 def _reading(name: str, raw: Mapping[str, Any], where: Source) -> Reading:
@@ -292,7 +288,7 @@ def _values(reading: Reading) -> tuple[Any, ...]:
     seen: dict[str, int] = {}
     for index, value in enumerate(values):
         path = (reading.kind, index)
-        plain(value, reading.places.get(path, path), reading.where)
+        plain(value, reading.paths.get(path, path), reading.where)
         first = seen.setdefault(equality_key(value), index)
         if first != index:
             hint = f"it equals {shorten(values[first])}, value {first}; write each value once"

@@ -70,17 +70,17 @@ def translate(
             raise where.refuse((), dict(raw), f"{word} beside distribution {distribution}")
     kind, value = _kind_and_value(distribution, raw, where)
     ours: dict[str, Any] = {kind: value}
-    places: dict[KeyPath, KeyPath] = {}
+    paths: dict[KeyPath, KeyPath] = {}
     if kind == "choice":
-        places[kind,] = ("values",)
+        paths[kind,] = ("values",)
         count = len(value) if isinstance(value, list | tuple) else 0
-        places |= {(kind, index): ("values", index) for index in range(count)}
+        paths |= {(kind, index): ("values", index) for index in range(count)}
     elif kind != "constant":
-        places = {(kind, 0): (words[0],), (kind, 1): (words[1],), (kind,): ()}
+        paths = {(kind, 0): (words[0],), (kind, 1): (words[1],), (kind,): ()}
     if "q" in words:
-        ours["step"], places["step",] = raw.get("q", _OPTIONAL["q"]), ("q",)
+        ours["step"], paths["step",] = raw.get("q", _OPTIONAL["q"]), ("q",)
     ours |= {word: raw[word] for word in ("probabilities", "when") if word in raw}
-    return ours, places
+    return ours, paths
 
 
 def _distribution(raw: Mapping[str, Any], where: Source) -> str:

@@ -7,7 +7,7 @@ Paths into results use ``/``, paths into settings use dots. Times are seconds. A
 known is refused, never ignored.
 
 yaml_source  YAML text as plain data with the line of every key
-validation   plain data checked by models, each mistake with its place
+validation   plain data checked by models, each mistake with its key and line
 overrides    settings of the command line
 sections     small settings that stand under one key each; names of sweeps and results
 objective    the keys that say what trials are compared by
@@ -55,13 +55,12 @@ from sweep.spec.sections import (
     Resources,
     SpaceField,
     WarmStart,
+    check_budget,
     check_name,
-    check_number,
     check_result_path,
     read_plugin,
     source_of,
 )
-from sweep.spec.sections import check_budget as check_budget
 from sweep.spec.stopping import Stop, StopField
 from sweep.spec.validation import validate
 from trainables.core.settings import Settings
@@ -193,7 +192,10 @@ class SweepSpec(Settings):
                 ("objectives", self.metric), self.metric, "not the metric again"
             )
         initial.check(self.space, self.initial, self._source)
-        check_number(self.initial, self.trials, self._source)
+        if (given := len(self.initial)) > self.trials:
+            hint = f"raise trials to {given}, or leave some out"
+            allowed = f"at most trials: {self.trials} settings"
+            raise self._source.refuse(("initial",), f"a list of {given}", allowed, hint)
         check_budget(self.budget, self.stop, self._source)
         alone = not (self.objectives or self.constraints)
         sections.check_replication(self.replicas, self.aggregate, self.racing, alone, self._source)
@@ -297,5 +299,5 @@ def read(path: Path, spec: SweepSpec) -> Space:
     inner = raw.get("space")
     if isinstance(inner, Mapping) and ("trainable" in raw or len(raw) == 1):
         return Space.parse(inner, source, spec.forbid)
-    marks = {("space", *place): at for place, at in source.marks.items()}
+    marks = {("space", *path): at for path, at in source.marks.items()}
     return Space.parse(raw, Source(source.file, marks), spec.forbid)

@@ -1,7 +1,7 @@
 """The sections of a spec: small settings that stand under one key each. Times are seconds."""
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
 from pydantic import (
@@ -274,14 +274,6 @@ def source_of(context: Any) -> Source:
     """The source that a model is validated with."""
     source: Source = context["source"] if context else Source()
     return source
-
-
-def check_number(initial: Sequence[Any], trials: int, source: Source) -> None:
-    """Raise BadConfig if there are more first settings than trials, which they are counted in."""
-    if len(initial) > trials:
-        hint = f"raise trials to {len(initial)}, or leave some out"
-        allowed = f"at most trials: {trials} settings"
-        raise source.refuse(("initial",), f"a list of {len(initial)}", allowed, hint)
 
 
 SpaceField = Annotated[

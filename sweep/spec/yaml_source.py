@@ -178,11 +178,9 @@ class _Builder:
             return _WORDS[text]
         if _INT.fullmatch(text) or _BASED.fullmatch(text):
             return self._int(text, path)
-        if _FLOAT.fullmatch(text):
-            if math.isfinite(number := float(text)):
-                return number
-            raise self.refuse(path, text, "a finite number")
-        if _NOT_FINITE.fullmatch(text):
+        if _FLOAT.fullmatch(text) and math.isfinite(number := float(text)):
+            return number
+        if _FLOAT.fullmatch(text) or _NOT_FINITE.fullmatch(text):
             raise self.refuse(path, text, "a finite number")
         if _DATE.fullmatch(text):
             raise self.refuse(path, text, "a number or text", f"quote it: '{text}'")
@@ -207,7 +205,7 @@ class _Builder:
         return self._at_line(event.start_mark.line)
 
     def _at_line(self, line: int) -> At:
-        """A place in the text; `line` counts from 0. An option on the command line has no lines."""
+        """Where line `line`, from 0, stands; an option of the command line has no lines."""
         return self._start if self._start.line is None else At(self._start.file, line + 1)
 
     def _unreadable(self, error: MarkedYAMLError) -> BadConfig:

@@ -9,7 +9,6 @@ that run end at the same simulated times, so that outcomes arrive in the same or
 import hashlib
 import json
 import math
-import traceback
 from collections.abc import Mapping
 from concurrent.futures import Future
 from dataclasses import dataclass, field, replace
@@ -21,6 +20,7 @@ from sweep.history.events import End, Goal, Row, Saved
 from sweep.history.results import flatten, instead_of_number, number
 from sweep.slices import retention
 from sweep.slices.messages import SliceOutcome, SliceSpec
+from sweep.slices.slice import Stretch
 from sweep.slices.stopping import ending
 from sweep.testing.curves import SECONDS, Curve, CurvePoint
 from trainables.core.results import Counters
@@ -97,7 +97,7 @@ class Pool(pools.Pool):
         """Simulate the slice; its future is done when the clock reaches its end."""
         clock, played = self._clock, _Play(spec, self._clock)
         outcome = played.play()
-        replica, what = (spec.trial, spec.replica), (played.began, spec.goal)
+        replica, what = (spec.trial, spec.replica), (played.source, spec.goal)
         before = clock.running.get(replica)
         due = clock.now + played.seconds
         if before is not None and before.what == what:
@@ -113,22 +113,20 @@ class Pool(pools.Pool):
             one.future = None
 
 
-class _Play:
+class _Play(Stretch):
     """One simulated slice."""
 
+    exactness = "simulated"
+
     def __init__(self, spec: SliceSpec, clock: SimulatedClock) -> None:
-        self.spec = spec
         self.clock = clock
-        begin = self._begin()
-        self.began = begin.iteration
+        begin = self._begin(spec)
+        super().__init__(spec, begin.iteration)
         self.result = begin.result
         self.counters = Counters()
         self.counters.set_state(begin.counters)
-        self.rows: list[Row] = []
-        self.saved: list[Saved] = []
         self.seconds = 0.0
-        self.instead = ""
-        self.bounds = spec.bounds(self.began)
+        self.bounds = spec.bounds(self.source)
 
     def play(self) -> SliceOutcome | WorkerLost:
         """The outcome of the slice; sets `seconds`."""
@@ -140,14 +138,18 @@ class _Play:
         except UsageError:
             raise
         except Exception as error:  # noqa: BLE001 it is the simulated trial that crashed
-            return self._crashed(error)
+            return self.failed(error)
         if not self.clock.saves:
             state = _State(self.counters.iteration, self.result, self.counters.get_state())
             self.clock.live[self.spec.trial, self.spec.replica] = state
-        return self._outcome(end)
+        return self.outcome(end)
 
-    def _begin(self) -> _State:
-        spec, birth = self.spec, self.spec.birth
+    def why(self, end: End) -> str:
+        """The bound that was passed, in words, if one was."""
+        return self.bounds.why
+
+    def _begin(self, spec: SliceSpec) -> _State:
+        birth = spec.birth
         if spec.sources:
             return self.clock.disk[spec.sources[0].digest]
         live = self.clock.live.get((spec.trial, spec.replica))
@@ -183,27 +185,3 @@ class _Play:
         self.saved.append(Saved(iteration, digest, f"simulated-{iteration}", 0, finite))
         spare = retention.expendable(self.saved, spec.policy, spec.sign)
         self.saved = [saved for saved in self.saved if saved not in spare]
-
-    def _outcome(self, end: End, **more: Any) -> SliceOutcome:
-        spec = self.spec
-        return SliceOutcome(
-            spec.trial,
-            spec.replica,
-            spec.number,
-            end,
-            self.began,
-            tuple(self.rows),
-            tuple(self.saved),
-            exactness="simulated",
-            why=self.bounds.why,
-            instead=self.instead,
-            **more,
-        )
-
-    def _crashed(self, error: BaseException) -> SliceOutcome:
-        """The outcome of a crash; iterations after the last checkpoint will be simulated again."""
-        done = self.counters.iteration
-        upto = self.saved[-1].iteration if self.saved else self.began
-        self.rows = [row for row in self.rows if row.iteration <= upto]
-        text = "".join(traceback.format_exception(error))
-        return self._outcome(End.CRASHED, error=text, error_at=done + 1)

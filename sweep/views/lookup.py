@@ -64,11 +64,9 @@ class Sweep:
     created_at: float
 
     @property
-    def term_began_at(self) -> float | None:
-        """When the newest driver began, seconds since 1970."""
-        return next(
-            (r.at for r in reversed(self.records) if isinstance(r.event, _BEGINNINGS)), None
-        )
+    def term_began(self) -> Recorded | None:
+        """That the newest driver began."""
+        return next((r for r in reversed(self.records) if isinstance(r.event, _BEGINNINGS)), None)
 
     def opened_at(self, replica: Replica) -> float | None:
         """When the replica's newest slice was opened, seconds since 1970."""
@@ -81,9 +79,8 @@ class Sweep:
 
     def fraction_at_term(self) -> float:
         """How far the sweep, or its final evaluation, was when its newest driver began."""
-        past = History(self.history.objective)
-        started = max((r.k for r in self.records if isinstance(r.event, _BEGINNINGS)), default=0)
-        past.extend([record for record in self.records if record.k <= started])
+        past, began = History(self.history.objective), self.term_began
+        past.extend([record for record in self.records if began and record.k <= began.k])
         return newest_fraction(past, self.aim)
 
 

@@ -191,9 +191,9 @@ def status(sweep: Sweep, notes: Notes, now: float) -> Data:
     measure = progress.final_evaluation_fraction if testing else progress.fraction
     share = measure(sweep.history, sweep.aim, notes)
     running = sweep.state in (State.RUNNING, State.TESTING)
-    elapsed = max(0.0, now - sweep.term_began_at) if running and sweep.term_began_at else None
-    left = None
-    if elapsed is not None:
+    elapsed = left = None
+    if running and (began := sweep.term_began) is not None:
+        elapsed = max(0.0, now - began.at)
         left = progress.time_left(elapsed, share, sweep.fraction_at_term())
     run = (testing and sweep.history.final_evaluation) or sweep.history
     return {
@@ -424,10 +424,9 @@ def done(history: History) -> int:
 
 def best_so_far(history: History) -> Data | None:
     """Number, score and settings of the best trial, or None if no trial has a score."""
-    ranked = history.ranked()
-    if not ranked:
+    best = history.best
+    if best is None:
         return None
-    best = ranked[0]
     return {"trial": best.number, "score": finite(best.score), "settings": dict(best.searched)}
 
 

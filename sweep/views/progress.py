@@ -26,7 +26,7 @@ from sweep.schedulers import Scheduler
 from sweep.schedulers._shared.rungs import climbs
 from sweep.spec import SweepSpec
 from sweep.spec.stopping import COUNTERS
-from sweep.views.reading import SchedulerInfo
+from sweep.views.reading import Foreign
 
 #: Least share of the work after which an estimate of the rest is shown.
 _LEAST = 0.02
@@ -54,7 +54,7 @@ class Aim:
     """How many seeds a racing trial has at most; 0 without a race."""
 
     @classmethod
-    def of(cls, scheduler: Scheduler | SchedulerInfo, spec: SweepSpec) -> "Aim":
+    def of(cls, scheduler: Scheduler | Foreign, spec: SweepSpec) -> "Aim":
         """What a sweep of `spec` is measured against."""
         seeds = spec.replicas if spec.racing else 0
         return cls(scheduler.levels, spec.stop, scheduler.rest, scheduler.spares, seeds)

@@ -4,8 +4,7 @@ A ledger may come from anywhere, and an import runs code. A shipped scheduler is
 options; what another reported when the sweep was created is in the ledger.
 """
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from sweep import schedulers
 from sweep import spec as specs
@@ -19,26 +18,23 @@ from sweep.spec import SweepSpec
 from sweep.spec.objective import read_constraints
 
 
-@dataclass(frozen=True)
-class SchedulerInfo:
-    """A sweep's scheduler, as far as its ledger describes it."""
+class Foreign(NamedTuple):
+    """A scheduler that is not imported, as far as the ledger describes it."""
 
     time_attr: str
     levels: tuple[float, ...]
-    rest: Callable[[History], float | None] = lambda _history: None
-    """See `Scheduler.rest`; only of a shipped scheduler."""
-    spares: int | None = None
-    """See `Scheduler.spares`."""
+    spares: None = None
+
+    def rest(self, _history: History) -> None:
+        """Nothing is known of it."""
 
 
-def outline(ledger: Ledger) -> SchedulerInfo:
+def outline(ledger: Ledger) -> schedulers.Scheduler | Foreign:
     """A sweep's scheduler, without importing a foreign one."""
     spec = specs.from_json(ledger.spec)
-    if not schedulers.KIND.is_shipped(spec.scheduler.name):
-        recorded = ledger.provenance
-        return SchedulerInfo(recorded["time_attr"], recorded["levels"])
-    scheduler = racing.build(spec)
-    return SchedulerInfo(scheduler.time_attr, scheduler.levels, scheduler.rest, scheduler.spares)
+    if schedulers.KIND.is_shipped(spec.scheduler.name):
+        return racing.build(spec)
+    return Foreign(ledger.provenance["time_attr"], ledger.provenance["levels"])
 
 
 def spec_of(ledger: Ledger) -> SweepSpec:

@@ -92,15 +92,15 @@ def check_names(names: Sequence[str] | None, context: SchedulerContext) -> tuple
     if not open_:
         hint = f"a child goes on from a checkpoint that holds {', '.join(searched)}"
         raise BadConfig("space", searched, "a searched parameter that children can change", hint)
-    place = "scheduler.hyperparam_mutations"
+    key = "scheduler.hyperparam_mutations"
     for name in names or ():
         if name not in searched:
             allowed = f"searched parameters: {', '.join(searched)}"
-            raise BadConfig(place, name, allowed, nearest(name, searched))
+            raise BadConfig(key, name, allowed, nearest(name, searched))
         if name in context.fixed:
             allowed = f"parameters that a child can change: {', '.join(open_)}"
             hint = (
                 f"a child goes on from its parent's checkpoint, which holds {name}; it inherits it"
             )
-            raise BadConfig(place, name, allowed, hint)
+            raise BadConfig(key, name, allowed, hint)
     return tuple(open_ if names is None else names)

@@ -130,9 +130,9 @@ class Population(schedulers.Scheduler):
         self.options = options
         self.context = context
         self.mutated = check_names(options.hyperparam_mutations, context)
-        place, interval = "scheduler.perturbation_interval", options.perturbation_interval
-        check_first(place, interval, options.time_attr)
-        check_reached(place, self._after(0.0), options.time_attr, context)
+        key, interval = "scheduler.perturbation_interval", options.perturbation_interval
+        check_first(key, interval, options.time_attr)
+        check_reached(key, self._after(0.0), options.time_attr, context)
         if context.trials < 2:
             hint = "a population has worse members and better"
             raise BadConfig("trials", context.trials, "at least 2", hint)

@@ -135,13 +135,10 @@ def make(name: str, arguments: Mapping[str, Any]) -> BasePruner:
         return cls(**arguments)
 
 
-def make_asked(given: Mapping[str, Any], place: str, top: float | None) -> BasePruner:
-    """The pruner that a spec asks for: ``pruner``, its class's name, and its arguments.
+def make_asked(given: Mapping[str, Any], key: str, top: float | None) -> BasePruner:
+    """The pruner that a spec asks for at `key`: ``pruner``, its class's name, and its arguments.
 
-    Args:
-        given: the spec's value at `place`.
-        place: for messages.
-        top: where trials end, in units of ``time_attr``, if that is known.
+    Trials end at `top`, in units of ``time_attr``, if that is known.
 
     Raises:
         BadConfig: Optuna has no such pruner, or refuses the arguments.
@@ -150,18 +147,18 @@ def make_asked(given: Mapping[str, Any], place: str, top: float | None) -> BaseP
     known = [n for n in optuna.pruners.__all__ if n not in ("BasePruner", "PatientPruner")]
     if name not in known:
         hint = "use scheduler: patient" if name == "PatientPruner" else nearest(name, known)
-        raise BadConfig(f"{place}.pruner", name, f"one of {', '.join(sorted(known))}", hint)
-    arguments = {key: value for key, value in given.items() if key != "pruner"}
+        raise BadConfig(f"{key}.pruner", name, f"one of {', '.join(sorted(known))}", hint)
+    arguments = {word: value for word, value in given.items() if word != "pruner"}
     if name == "HyperbandPruner" and top is not None:
         arguments.setdefault("max_resource", int(top))
-    key, rung = _RESOURCES.get(name, ("", ""))
-    if key and not isinstance(arguments.get(key), int):
+    resource, rung = _RESOURCES.get(name, ("", ""))
+    if resource and not isinstance(arguments.get(resource), int):
         hint = f"the {rung} rung, in units of time_attr; it is not guessed from the first trials"
-        raise BadConfig(f"{place}.{key}", arguments.get(key), "a whole number", hint)
+        raise BadConfig(f"{key}.{resource}", arguments.get(resource), "a whole number", hint)
     try:
         return make(name, arguments)
     except (TypeError, ValueError) as error:
-        raise BadConfig(place, arguments, f"arguments of optuna's {name}", str(error)) from error
+        raise BadConfig(key, arguments, f"arguments of optuna's {name}", str(error)) from error
 
 
 #: Completed trials in the evidence of a decision, at most.
@@ -199,7 +196,8 @@ class Pruned(PerTrialStopping):
     def __init__(self, options: PrunerOptions, context: SchedulerContext) -> None:
         self.time_attr = options.time_attr
         self.interval = options.interval
-        self.spares = int(getattr(options, "n_startup_trials", 0))
+        self.spares = int(getattr(options, "n_startup_trials", self.spares))
+        self._top = context.stop.get(options.time_attr)
         self._arguments = options.model_dump(exclude=set(PrunerOptions.model_fields))
         check_reached("scheduler.interval", options.interval, options.time_attr, context)
 

@@ -49,27 +49,17 @@ def build(
 ) -> schedulers.Scheduler:
     """The scheduler that `spec` names, with its options checked; in a race if ``racing`` is set.
 
-    Args:
-        spec: of the sweep.
-        paths: folders in which the module of a user's own scheduler is looked for.
-        fixed: settings that no child of a trial may change (`Trainable.fixed_keys`).
+    No child of a trial may change the settings `fixed` (`Trainable.fixed_keys`).
     """
     cls = schedulers.find(spec.scheduler.name, paths)
-    _check_finishing(spec, cls)
+    key, name, given = "finish_best", spec.scheduler.name, spec.scheduler.options
+    if key in given and schedulers.KIND.is_shipped(name) and key not in cls.Options.model_fields:
+        allowed = f"no such key with {name}"
+        raise spec.source.refuse(("scheduler", key), given[key], allowed, schedulers.NOBODY_WAITS)
     options = specs.build(cls.Options, spec.scheduler, "scheduler", spec.source)
     context = schedulers.SchedulerContext(spec.stop, spec.trials, spec.space, spec.seed, fixed)
     scheduler = cls(options, context)
     return Scheduler(scheduler, spec.replicas) if spec.racing else scheduler
-
-
-def _check_finishing(spec: SweepSpec, cls: type[schedulers.Scheduler]) -> None:
-    """Refuse ``finish_best`` with the reason where one of our schedulers does not have it."""
-    key, name = "finish_best", spec.scheduler.name
-    given = spec.scheduler.options
-    if key in given and schedulers.KIND.is_shipped(name) and key not in cls.Options.model_fields:
-        allowed = f"no such key with {name}"
-        hint = schedulers.NOBODY_WAITS
-        raise spec.source.refuse(("scheduler", key), given[key], allowed, hint)
 
 
 def settled(spec: SweepSpec, paths: Sequence[str] = ()) -> SweepSpec:
@@ -80,12 +70,7 @@ def settled(spec: SweepSpec, paths: Sequence[str] = ()) -> SweepSpec:
 
 
 class Scheduler(schedulers.Scheduler):
-    """A scheduler whose trials race.
-
-    Args:
-        within: the wrapped scheduler, which sees the seeds that count.
-        seeds: how many a trial has at most.
-    """
+    """A scheduler whose trials race: the one `within` sees the seeds that count."""
 
     Options: ClassVar[type[BaseModel]] = BaseModel
 
@@ -106,7 +91,9 @@ class Scheduler(schedulers.Scheduler):
             return Plan(seeds=tuple(wanted))
         held = {trial.number for race in races if race.open for trial in race.at_rest}
         held |= {seed.trial for seed in wanted}  # a trial stays where it is until its seed counts
-        return replace(self._within.plan(_holding(history, held), left), seeds=tuple(wanted))
+        view = copy.copy(history)  # no decision about those that are held yet
+        view.trials = [_Held(**vars(t)) if t.number in held else t for t in history.trials]
+        return replace(self._within.plan(view, left), seeds=tuple(wanted))
 
     def rest(self, history: History) -> float | None:
         """The wrapped scheduler's estimate, without the further seeds."""
@@ -145,7 +132,10 @@ class _Race:
             return
         spread = stats.pooled_spread([self._scores(trial) for trial in self.members])
         for trial in self.members[1:]:
-            if _rests_at(trial, self.level) and _may_grow(trial, self.seeds):
+            may_grow = len(trial.replicas) < self.seeds and len(trial.counted) == len(
+                trial.replicas
+            )
+            if may_grow and _rests_at(trial, self.level):  # it trains no other seed already
                 yield from self._challenge(trial, incumbent, spread)
 
     def _challenge(
@@ -209,18 +199,6 @@ def _rests_at(trial: Trial, level: float) -> bool:
         return _standing(trial) is Status.COMPLETED
     waits = _standing(trial) is Status.PAUSED and trial.goal.at == level
     return waits and not any(replica.unfinished for replica in trial.counted)
-
-
-def _may_grow(trial: Trial, seeds: int) -> bool:
-    """Whether the trial can be given another seed and is not training one already."""
-    return len(trial.replicas) < seeds and len(trial.counted) == len(trial.replicas)
-
-
-def _holding(history: History, held: set[int]) -> History:
-    """The history for a scheduler that must not decide about the trials `held` yet."""
-    view = copy.copy(history)
-    view.trials = [_Held(**vars(t)) if t.number in held else t for t in history.trials]
-    return view
 
 
 class _Held(Trial):

@@ -10,7 +10,7 @@ from pydantic import Field
 from sweep.errors import BadConfig
 from sweep.history.events import Evidence, Status
 from sweep.history.history import History
-from sweep.history.order import AtLevel
+from sweep.history.order import at_level
 from sweep.history.trial import Trial, rank_key
 from sweep.schedulers import SchedulerContext
 from trainables.core.settings import Settings
@@ -53,26 +53,26 @@ def top_rung(options: RungOptions, context: SchedulerContext) -> float:
     if end is not None and top > end:
         hint = "trials end there; leave max_t out, or raise the stop"
         raise BadConfig("scheduler.max_t", top, f"at most stop.{attr}, {end:g}", hint)
-    place, grace = "scheduler.grace_period", options.grace_period
+    key, grace = "scheduler.grace_period", options.grace_period
     if grace > top:
-        raise BadConfig(place, grace, f"at most the top rung, {top:g}")
-    check_first(place, grace, attr)
+        raise BadConfig(key, grace, f"at most the top rung, {top:g}")
+    check_first(key, grace, attr)
     return top
 
 
-def check_first(place: str, level: float, time_attr: str) -> None:
+def check_first(key: str, level: float, time_attr: str) -> None:
     """Refuse a first level that lies before the end of the first iteration."""
     if time_attr == "training_iteration" and level < 1:
         hint = "a slice is at least one iteration; no trial stops earlier"
-        raise BadConfig(place, level, "at least 1", hint)
+        raise BadConfig(key, level, "at least 1", hint)
 
 
-def check_reached(place: str, level: float, time_attr: str, context: SchedulerContext) -> None:
+def check_reached(key: str, level: float, time_attr: str, context: SchedulerContext) -> None:
     """Refuse a first level that no trial reaches before a stopping criterion ends it."""
     end = context.stop.get(time_attr)
     if end is not None and level >= end:
         hint = "trials would end before the scheduler looks at them"
-        raise BadConfig(place, level, f"less than stop.{time_attr}, {end:g}", hint)
+        raise BadConfig(key, level, f"less than stop.{time_attr}, {end:g}", hint)
 
 
 def waits(trial: Trial) -> bool:
@@ -109,7 +109,7 @@ class Rung(Ranking):
     def __init__(self, history: History, level: float) -> None:
         self._trials = history.trials
         self._level = level
-        self._entries = history.order(AtLevel(level))
+        self._entries = history.order(at_level(level))
 
     def __len__(self) -> int:
         return len(self._entries)

@@ -67,13 +67,10 @@ class WithRungs:
 
 @dataclass(frozen=True)
 class AsComplete:
-    """A trial that has come to rest is complete with its score there, also while it goes on.
-
-    Args:
-        k: the event up to which the history is seen.
-    """
+    """A trial that has come to rest is complete with its score there, also while it goes on."""
 
     k: float = math.inf
+    """The event up to which the history is seen."""
 
     def __call__(self, trial: Trial) -> Seen:
         rest = next((rest for rest in reversed(trial.rests) if rest.k <= self.k), None)

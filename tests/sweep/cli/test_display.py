@@ -42,7 +42,7 @@ def run(view: PlainView | LiveView, root: Path, **changes: object) -> None:
 )
 def test_plain_text_reaches_a_pipe_as_what_is_rendered_does(text: str) -> None:
     told, shown = io.StringIO(), io.StringIO()
-    Terminal(told).tell(text)
+    Terminal(told).say(text)
     Terminal(shown).show(Text(text), soft_wrap=True)
     assert told.getvalue() == shown.getvalue()
 
@@ -133,7 +133,7 @@ def test_warnings_are_shown(tmp_path: Path) -> None:
 def told(*events: Opened | Closed | Moved, count: int = 12) -> list[tuple[Kind, str]]:
     past = trials.history([trials.trial(n, Status.PAUSED, [1.0]) for n in range(count)], count)
     records = [Recorded(k, 1, 0.0, event) for k, event in enumerate(events, start=1)]
-    return [(line.kind, str(line)) for line in Narrator(past).tell(records)]
+    return [(line.kind, str(line)) for line in Narrator(past).lines(records)]
 
 
 def closed(end: End, status: Status, reason: str = "why") -> Closed:

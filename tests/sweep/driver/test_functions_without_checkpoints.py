@@ -73,7 +73,7 @@ def test_what_cannot_be_seen_before_is_said_once_when_the_first_slice_ends(tmp_p
     folder = sweeps.make(tmp_path, trials=3, **named("hidden"))
     sweeps.run(folder)
     with opened(Launch(folder, 1, "inline")) as (parts, _):
-        lines = Narrator(parts.history).tell(parts.ledger.read())
+        lines = Narrator(parts.history).lines(parts.ledger.read())
     said = [line.text for line in lines if line.kind is Kind.NOTICE]
     assert len(said) == 1
     assert said[0].startswith("cannot be ended early: it ran past its rung at training_iteration 1")

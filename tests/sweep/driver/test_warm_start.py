@@ -190,7 +190,7 @@ def test_a_warm_start_that_cannot_work_is_refused(
 ) -> None:
     with pytest.raises(BadConfig) as caught:
         make(root, name="new", warm_start=start)
-    assert caught.value.place == place
+    assert caught.value.key == place
     assert allowed in caught.value.allowed
     assert not (root / "new").exists()
 

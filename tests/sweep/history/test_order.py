@@ -17,7 +17,7 @@ from sweep.driver.launch import Launch
 from sweep.history import order
 from sweep.history.events import Created, HoldChanged, Recorded, Status, UserHold
 from sweep.history.history import History
-from sweep.history.order import AtLevel, Having, Key, Standing
+from sweep.history.order import Key
 from sweep.testing import simulation
 from sweep.testing.curves import CurvePoint
 from sweep.testing.pool import Pool, SimulatedClock
@@ -25,9 +25,9 @@ from sweep.testing.simulation import Simulation
 from tests.support.trials import history, trial
 
 KEYS: tuple[Key, ...] = (
-    *map(Standing, Status),
-    *map(Having, Status),
-    *(AtLevel(level) for level in (1.0, 3.0, 9.0)),
+    *map(order.of_status, Status),
+    *map(order.having, Status),
+    *map(order.at_level, (1.0, 3.0, 9.0)),
     *(order.scored, order.counted, order.bred, order.held, order.living),
     *(order.torn, order.unfinished, order.reported, order.tested),
 )

@@ -159,7 +159,7 @@ def test_of_two_that_waited_one_takes_it(folder: Folder, elsewhere: Lease) -> No
 def test_the_progress_of_the_wait_is_told(
     folder: Folder, elsewhere: Lease, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for name, seconds in (("LOOK_S", 0.01), ("TELL_S", 0.0)):
+    for name, seconds in (("LOOK_S", 0.01), ("REMIND_S", 0.0)):
         monkeypatch.setattr(hold, name, seconds)
     said: list[str] = []
     with hold.hold(folder, said.append):

@@ -24,7 +24,7 @@ from tests.sweep.schedulers.test_pbt import SPEC, curve
 
 def warnings_of(tmp_path: Path, **changes: Any) -> list[str]:
     resolved, _text = prepare.prepare(str(tmp_path / write_spec(tmp_path, **changes)), [])
-    seen = validate.validation(resolved, 1, longest_s=60.0, tell=lambda _: None, every_s=5.0)
+    seen = validate.validation(resolved, 1, longest_s=60.0, show=lambda _: None, every_s=5.0)
     found: list[str] = seen["warnings"]
     return found
 
@@ -75,7 +75,7 @@ def test_validate_has_no_doubts_where_everything_is_there(tmp_path: Path) -> Non
 
 
 def tell(records: list[Recorded], history: Any) -> list[str]:
-    lines = Narrator(history).tell(records)
+    lines = Narrator(history).lines(records)
     return [line.text for line in lines if line.kind is Kind.NOTICE]
 
 
@@ -100,7 +100,7 @@ def test_a_look_after_which_a_trial_goes_on_is_no_news() -> None:
     told = []
     for record in course.records:
         history.extend([record])
-        told += narrator.tell([record])
+        told += narrator.lines([record])
     assert [line.kind for line in told] == [Kind.STARTED, Kind.FINISHED] * 3
 
 

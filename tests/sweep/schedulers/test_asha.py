@@ -371,4 +371,4 @@ def test_where_nobody_waits_at_the_end_it_is_refused_with_the_reason(
 ) -> None:
     with pytest.raises(BadConfig, match="trials that wait for a promotion") as refused:
         simulate({**SMALL, "scheduler": scheduler}, rising)
-    assert refused.value.place == "scheduler.finish_best"
+    assert refused.value.key == "scheduler.finish_best"

@@ -81,7 +81,7 @@ def test_how_long_a_curve_may_be_flat(
     watch = Flatness(Plateau.model_validate({"metric": "m", "mode": "max", **options}))
     ended = []
     for iteration, value in enumerate(values, start=1):
-        watch.tell(value)
+        watch.add(value)
         if watch.flat(iteration):
             ended.append(iteration)
     assert ended[:1] == ([] if end is None else [end])

@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sweep.errors import BadConfig, BadSpace, Source, SweepError
+from sweep.operations.validate import count_points
 from sweep.space import Choice, Domain, Float, Int, Settings, Space, choice_key, sample
 from sweep.space.domains import same
 
@@ -124,11 +125,11 @@ def test_dots_reach_into_nested_settings_and_the_base_is_not_changed() -> None:
     assert hidden == [64, 64]
 
 
-def test_the_size_is_the_number_of_points_or_none() -> None:
-    assert Space.parse(SPACE).size() is None
+def test_the_points_are_counted_if_they_are_not_infinitely_many() -> None:
+    assert count_points(Space.parse(SPACE)) is None
     space = {"n": {"randint": [1, 5]}, "x": {"uniform": [0, 1], "step": 0.25}, "c": {"choice": [1]}}
-    assert Space.parse(space).size() == 5 * 5 * 1
-    assert Space.parse({}).size() == 1
+    assert count_points(Space.parse(space)) == 5 * 5 * 1
+    assert count_points(Space.parse({})) == 1
 
 
 def test_the_description_has_one_line_for_each_parameter() -> None:
@@ -334,7 +335,7 @@ def test_a_space_that_cannot_work_is_refused(
         Space.parse(space)
     error = caught.value
     assert error.exit_code == 2
-    assert error.place == f"space.{place}".rstrip(".")
+    assert error.key == f"space.{place}".rstrip(".")
     assert value is ... or error.value == value
     assert allowed in error.allowed
     assert hint in error.hint
@@ -368,7 +369,7 @@ def test_a_long_chain_of_conditions_is_resolved() -> None:
 def test_a_setting_of_both_config_and_space_is_refused(config: dict[str, Any], place: str) -> None:
     with pytest.raises(BadConfig, match="remove one of the two") as caught:
         Space.parse(SPACE, Source("f.yaml")).check_against(config)
-    assert caught.value.place == place
+    assert caught.value.key == place
 
 
 def test_settings_beside_those_of_the_space_are_let_be() -> None:

@@ -113,7 +113,7 @@ def test_a_space_that_cannot_be_enumerated_is_refused(
 ) -> None:
     with pytest.raises(BadSpace, match=allowed) as caught:
         Points(Space.parse(raw))
-    assert caught.value.place == place
+    assert caught.value.key == place
 
 
 def test_an_index_that_no_point_has_is_an_index_error() -> None:

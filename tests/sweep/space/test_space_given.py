@@ -10,6 +10,7 @@ from sweep.errors import BadConfig, BadSpace, Source
 from sweep.history.events import Status
 from sweep.searchers import Request
 from sweep.space import Space, initial
+from sweep.space.enumeration import Points
 from sweep.spec import parse
 from tests.support import sweeps
 from tests.support import trials as made_by_hand
@@ -68,7 +69,7 @@ def test_the_settings_of_a_group_may_stand_below_its_name() -> None:
     assert found == [{"m.a": {"x": 2}, "m.b.c": 3}, {"m.a": {"x": 2}, "m.b.c": 2}]
     with pytest.raises(BadSpace, match="4 is not allowed") as caught:
         initial.check(space, [{"m": {"b": {"c": 4}}}], Source())
-    assert caught.value.place == "initial[0].m.b.c"
+    assert caught.value.key == "initial[0].m.b.c"
     with pytest.raises(BadSpace, match="each name once"):
         initial.check(space, [{"m.a": 1, "m": {"a": 1}}], Source())
 
@@ -98,7 +99,7 @@ def test_a_first_setting_that_cannot_work_is_refused(
 ) -> None:
     with pytest.raises(BadConfig) as caught:
         make(tmp_path, initial=given, forbid=["lr > 0.5"])
-    assert caught.value.place == place
+    assert caught.value.key == place
     assert value is ... or caught.value.value == value
     assert allowed in caught.value.allowed
     assert hint in caught.value.hint
@@ -127,7 +128,7 @@ def test_a_conditional_grid_parameter_is_left_out_where_it_is_not_there() -> Non
     assert [point["g"] for point in found] == [1, 2, 1, 2]
     assert space.cells == 2
     assert space.domains.keys() == {"a"}
-    assert space.size() == 2
+    assert Points(space).count == 2
     assert "each of 1, 2 in turn" in space.describe()[1]
 
 
@@ -188,7 +189,7 @@ def test_a_list_of_what_is_forbidden_that_cannot_work_is_refused(
 ) -> None:
     with pytest.raises(BadConfig) as caught:
         make(tmp_path, forbid=forbid)
-    assert caught.value.place == place
+    assert caught.value.key == place
     assert allowed in caught.value.allowed
     assert text in str(caught.value)
     assert caught.value.exit_code == 2

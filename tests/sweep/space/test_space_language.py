@@ -494,7 +494,7 @@ def test_a_mistake_is_answered_with_its_place_value_and_remedy(
     with pytest.raises(BadSpace) as caught:
         Space.parse({"x": written, "y": {"randint": [1, 5]}}, Source("f.yaml"))
     error = caught.value
-    assert error.place == f"space.{place}"
+    assert error.key == f"space.{place}"
     assert value is ... or error.value == value
     assert allowed in error.allowed
     assert hint in error.hint
@@ -505,7 +505,7 @@ def test_a_mistake_is_answered_with_its_place_value_and_remedy(
 def test_one_name_in_a_group_and_with_dots_is_refused() -> None:
     with pytest.raises(BadSpace, match="each name once") as caught:
         Space.parse({"m.h": {"choice": [1]}, "m": {"h": {"choice": [2]}, "g": {"choice": [1]}}})
-    assert caught.value.place == "space.m.h"
+    assert caught.value.key == "space.m.h"
 
 
 def test_the_parameters_of_all_groups_are_counted_together() -> None:

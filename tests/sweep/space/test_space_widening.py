@@ -89,7 +89,7 @@ def test_anything_else_is_refused_with_a_reason(
 ) -> None:
     with pytest.raises(BadSpace) as caught:
         check(**changes)
-    assert caught.value.place == place
+    assert caught.value.key == place
     assert why in str(caught.value)
 
 
@@ -158,7 +158,7 @@ def test_a_clone_may_have_values_of_the_wider_space(tmp_path: Path, wider: Path)
     with pytest.raises(UsageError, match=r"target: 3\.0 is not allowed"):
         ask(folder, Verb.CLONE, body, 0.0)
     sweeps.run(folder, space=wider)
-    assert ask(folder, Verb.CLONE, body, 0.0).answer is None
+    assert ask(folder, Verb.CLONE, body, 0.0)[0] is None
     sweeps.run(folder)
     assert sweeps.history(folder).trials[1].searched["target"] == 3.0
 

@@ -50,7 +50,7 @@ def refused(text: str, *overrides: str | Override) -> BadConfig:
     error = caught.value
     assert error.exit_code == 2
     assert str(error).isprintable()
-    assert f"{error.place}: " in str(error)
+    assert f"{error.key}: " in str(error)
     assert error.allowed in str(error)
     return error
 
@@ -252,13 +252,13 @@ def test_a_mistake_is_answered_with_its_place_value_and_remedy(
 ) -> None:
     assert change[0] in SPEC
     error = refused(SPEC.replace(*change, 1))
-    assert place is ... or error.place == place
+    assert place is ... or error.key == place
     assert (error.file, error.line) == ("spec.yaml", line)
-    assert str(error).startswith(f"spec.yaml:{line}: {error.place}: ")
+    assert str(error).startswith(f"spec.yaml:{line}: {error.key}: ")
     assert value is ... or error.value == value
     assert allowed in error.allowed
     assert hint in error.hint
-    assert isinstance(error, BadSpace) == error.place.startswith("space")
+    assert isinstance(error, BadSpace) == error.key.startswith("space")
 
 
 @pytest.mark.parametrize(
@@ -272,7 +272,7 @@ def test_a_mistake_is_answered_with_its_place_value_and_remedy(
 )
 def test_a_name_that_is_no_slug_is_refused(name: str) -> None:
     error = refused(SPEC, Override("name", name, "--name …"))
-    assert error.place == "name"
+    assert error.key == "name"
     assert error.value == name
     assert "lowercase letters" in error.allowed
     assert error.file == "--name …"
@@ -343,7 +343,7 @@ def test_yaml_that_is_no_plain_data_is_refused(
         read(text, "x.yaml")
     error = caught.value
     assert (error.file, error.line) == ("x.yaml", line)
-    assert place is ... or error.place == place
+    assert place is ... or error.key == place
     assert value is ... or error.value == value
     assert allowed in error.allowed
     assert hint in error.hint
@@ -373,7 +373,7 @@ def test_a_wrong_override_is_answered_with_what_was_typed(
     override: str, place: str, value: Any, allowed: str
 ) -> None:
     error = refused(SPEC, override)
-    assert (error.place, error.value) == (place, value)
+    assert (error.key, error.value) == (place, value)
     assert allowed in error.allowed
     if override != "scheduler.name=3":
         assert str(error).startswith(f"--set {override}: {place}: ")
@@ -417,7 +417,7 @@ def test_a_wrong_option_of_a_plugin_is_answered_with_its_line(
     with pytest.raises(BadConfig) as caught:
         build(Options, spec.scheduler, "scheduler", spec.source)
     error = caught.value
-    assert (error.place, error.value) == (f"scheduler.{place}", value)
+    assert (error.key, error.value) == (f"scheduler.{place}", value)
     assert (error.file, error.line) == ("spec.yaml", 16)
     assert allowed in error.allowed
     assert hint in error.hint
@@ -442,7 +442,7 @@ ERRORS: list[tuple[SweepError, type[SweepError], int, dict[str, Any], str]] = [
     (UnknownName("searcher", "tpee", ["random", "tpe"]), UsageError, 2, {"name": "tpee"}, "'tpe'?"),
     (UnknownName("sweep", "a", []), UsageError, 2, {"known": ()}, "known: none"),
     (BadConfig("a.b", 1, "2", "do it"), UsageError, 2, {"line": None}, "a.b: 1 is not allowed"),
-    (BadSpace("space.b", 1, "2"), BadConfig, 2, {"place": "space.b"}, "expected 2"),
+    (BadSpace("space.b", 1, "2"), BadConfig, 2, {"key": "space.b"}, "expected 2"),
     (WorkerLost(-9, 123), TrialError, 5, {"worker_exit": -9, "pid": 123}, "exit code -9"),
     (IllegalMove(3, "FAILED", "RUNNING"), LedgerError, 5, {"before": "FAILED"}, "trial 3: FAILED"),
     (
