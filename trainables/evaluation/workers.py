@@ -17,7 +17,7 @@ from trainables.errors import TrainableError, WorkerError
 from trainables.evaluation.config import EvaluationConfig
 from trainables.evaluation.play import Plan, Played, play
 from trainables.policies.inference import InferencePolicy
-from trainables.rollout.remote.recovery import MAX_WORKER_FAILURE_RETRIES
+from trainables.rollout.workers.remote.recovery import MAX_WORKER_FAILURE_RETRIES
 
 logger = logging.getLogger(__name__)
 #: Player, plan, the evaluation's seed, indices of episodes.

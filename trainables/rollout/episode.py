@@ -18,9 +18,9 @@ from numpy.typing import NDArray
 from trainables.checkpoint import state as state_
 from trainables.envs.vector.base import Step
 from trainables.policies.actor import Actor
-from trainables.rollout.access import DEFAULT_POLICY_ID
 from trainables.rollout.callbacks import Calls
 from trainables.rollout.metrics import EpisodesInFlight, checked_numbers, without_lost_lives
+from trainables.rollout.workers.access import DEFAULT_POLICY_ID
 
 Array = NDArray[Any]
 T = TypeVar("T")

@@ -25,10 +25,10 @@ from trainables.policies.filters import CONCURRENT_KINDS, FilterConfig
 from trainables.policies.torch_policy import OptimizerConfig
 from trainables.rollout.callbacks import CallbacksConfig
 from trainables.rollout.config import SamplingConfig
-from trainables.rollout.make import WorkersConfig
 from trainables.rollout.progress import MetricsConfig, PerfConfig
 from trainables.rollout.recording import RenderingConfig
-from trainables.rollout.remote.recovery import RecoveryConfig
+from trainables.rollout.workers.make import WorkersConfig
+from trainables.rollout.workers.remote.recovery import RecoveryConfig
 from trainables.trainer.reporting import RecordingConfig
 
 

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from trainables.learners.replay import ReplayBuffer, ReplayConfig
 from trainables.rollout.batch import Fragment, rows
-from trainables.rollout.ranks.group import RankGroup
+from trainables.rollout.workers.ranks.group import RankGroup
 from trainables.trainer.config import timed
 from trainables.trainer.trainer import Trainer
 

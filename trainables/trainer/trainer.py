@@ -38,14 +38,14 @@ from trainables.policies.filters import make_filters
 from trainables.policies.inference import InferencePolicy
 from trainables.policies.onnx import export
 from trainables.policies.torch_policy import TorchPolicy
-from trainables.rollout.access import DEFAULT_POLICY_ID, require_policy
 from trainables.rollout.batch import Sample, TrainBatch
-from trainables.rollout.make import make_workers
 from trainables.rollout.progress import Progress
-from trainables.rollout.ranks.group import RankGroup
 from trainables.rollout.recording import FOLDER, RecordingPlan
-from trainables.rollout.worker_set import WorkerSet
-from trainables.rollout.worker_spec import WorkerSpec
+from trainables.rollout.workers.access import DEFAULT_POLICY_ID, require_policy
+from trainables.rollout.workers.make import make_workers
+from trainables.rollout.workers.ranks.group import RankGroup
+from trainables.rollout.workers.worker_set import WorkerSet
+from trainables.rollout.workers.worker_spec import WorkerSpec
 from trainables.trainable import Trainable, TrialContext
 from trainables.trainer import agreement, config_checks, policy_files
 from trainables.trainer.config import TrainerConfig, timed

@@ -21,7 +21,7 @@ from trainables.learners.sgd import shuffled
 from trainables.policies.networks import replay_of
 from trainables.policies.onnx.export import check
 from trainables.rollout.batch import Fragment
-from trainables.rollout.worker_set import LocalWorkers
+from trainables.rollout.workers.worker_set import LocalWorkers
 
 MEMORY = "tests.support.memory"
 UNITS = 8

@@ -21,15 +21,15 @@ from trainables.learners.sgd import TorchLearner, shuffled
 from trainables.policies import filters as filters_
 from trainables.policies.filters import make_filters
 from trainables.rollout.batch import TrainBatch
-from trainables.rollout.ranks.group import RankGroup
-from trainables.rollout.ranks.process_group import (
+from trainables.rollout.workers.ranks.group import RankGroup
+from trainables.rollout.workers.ranks.process_group import (
     find_free_port,
     get_node_ip,
     leave_group,
     setup_torch_data_parallel,
 )
-from trainables.rollout.ranks.rank import Rank
-from trainables.rollout.worker import RolloutWorker
+from trainables.rollout.workers.ranks.rank import Rank
+from trainables.rollout.workers.worker import RolloutWorker
 from trainables.trainer.trainer import Trainer
 
 TWO: dict[str, Any] = {

@@ -13,8 +13,8 @@ from trainables.algorithms.ppo import PPO
 from trainables.core.child import ChildProcess
 from trainables.errors import EnvError, WorkerError
 from trainables.rollout.batch import Sample
-from trainables.rollout.remote.recovery import RecoveryConfig, checked
-from trainables.rollout.remote.worker_set import ChildWorkers
+from trainables.rollout.workers.remote.recovery import RecoveryConfig, checked
+from trainables.rollout.workers.remote.worker_set import ChildWorkers
 
 TWO: dict[str, Any] = {"num_workers": 2, "train_batch_size": None, "evaluation_interval": None}
 FAILING = "tests.support.failing_workers:Failing"

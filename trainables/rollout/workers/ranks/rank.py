@@ -15,10 +15,10 @@ from trainables.core import rng
 from trainables.core.logs import OneTimeLog
 from trainables.errors import WorkerError
 from trainables.rollout.batch import Sample, TrainBatch
-from trainables.rollout.ranks.process_group import leave_group, setup_torch_data_parallel
-from trainables.rollout.remote.server import WorkerServer
-from trainables.rollout.worker import RolloutWorker
-from trainables.rollout.worker_spec import WorkerSpec
+from trainables.rollout.workers.ranks.process_group import leave_group, setup_torch_data_parallel
+from trainables.rollout.workers.remote.server import WorkerServer
+from trainables.rollout.workers.worker import RolloutWorker
+from trainables.rollout.workers.worker_spec import WorkerSpec
 
 
 @dataclass(frozen=True)

@@ -23,7 +23,6 @@ from trainables.errors import ConfigError, WorkerError
 from trainables.policies import filters as filters_
 from trainables.policies.actor import Weights
 from trainables.policies.filters import Filter, make_filters
-from trainables.rollout.access import WorkerAccess
 from trainables.rollout.batch import Fragment, Sample, as_data, from_data
 from trainables.rollout.callbacks import Calls
 from trainables.rollout.episode import EpisodeTracker
@@ -34,7 +33,8 @@ from trainables.rollout.samplers.background import AsyncSampler, BlackHoleSample
 from trainables.rollout.samplers.episodes import EpisodeSampler
 from trainables.rollout.samplers.fragments import Sampler
 from trainables.rollout.samplers.polling import PollingSampler
-from trainables.rollout.worker_spec import WorkerSpec
+from trainables.rollout.workers.access import WorkerAccess
+from trainables.rollout.workers.worker_spec import WorkerSpec
 
 
 def sampler_class(spec: WorkerSpec) -> type[Sampler]:

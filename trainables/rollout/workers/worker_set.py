@@ -9,11 +9,11 @@ from typing import Any, TypeAlias, TypeVar
 from trainables.core.child import ChildProcess
 from trainables.errors import ConfigError
 from trainables.policies.actor import Actor, Weights
-from trainables.rollout import access
 from trainables.rollout.batch import Sample
-from trainables.rollout.remote.recovery import SupervisedWorker
-from trainables.rollout.worker import RolloutWorker
-from trainables.rollout.worker_spec import WorkerSpec
+from trainables.rollout.workers import access
+from trainables.rollout.workers.remote.recovery import SupervisedWorker
+from trainables.rollout.workers.worker import RolloutWorker
+from trainables.rollout.workers.worker_spec import WorkerSpec
 
 #: Index of a worker → the arguments that it is given.
 Arguments: TypeAlias = Callable[[int], tuple[Any, ...]]

@@ -16,11 +16,15 @@ from typing import Any
 from trainables.core.child import ChildProcess, Patience
 from trainables.errors import ExchangeError, TrainableError, WorkerError
 from trainables.rollout.batch import Sample
-from trainables.rollout.ranks.rank import Learnt, RankServer
-from trainables.rollout.remote.recovery import MAX_WORKER_FAILURE_RETRIES, RecoveryConfig, checked
-from trainables.rollout.remote.server import start_worker
-from trainables.rollout.worker_set import Arguments, WorkerSet, require_as_many, same
-from trainables.rollout.worker_spec import WorkerSpec
+from trainables.rollout.workers.ranks.rank import Learnt, RankServer
+from trainables.rollout.workers.remote.recovery import (
+    MAX_WORKER_FAILURE_RETRIES,
+    RecoveryConfig,
+    checked,
+)
+from trainables.rollout.workers.remote.server import start_worker
+from trainables.rollout.workers.worker_set import Arguments, WorkerSet, require_as_many, same
+from trainables.rollout.workers.worker_spec import WorkerSpec
 
 #: How long the cause is looked for when a rank reports that another one is gone.
 CAUSE_S = 1.0

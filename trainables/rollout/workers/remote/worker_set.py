@@ -9,9 +9,9 @@ from typing import Any
 from trainables.errors import TrainableError, WorkerError
 from trainables.rollout.batch import Sample
 from trainables.rollout.metrics import RolloutMetrics
-from trainables.rollout.remote.recovery import RecoveryConfig, SupervisedWorker
-from trainables.rollout.worker_set import Arguments, WorkerSet, require_as_many, same
-from trainables.rollout.worker_spec import WorkerSpec
+from trainables.rollout.workers.remote.recovery import RecoveryConfig, SupervisedWorker
+from trainables.rollout.workers.worker_set import Arguments, WorkerSet, require_as_many, same
+from trainables.rollout.workers.worker_spec import WorkerSpec
 
 logger = logging.getLogger(__name__)
 

@@ -17,11 +17,11 @@ from numpy.typing import NDArray
 from trainables.core import rng
 from trainables.core.child import ChildProcess, Patience
 from trainables.policies.actor import Weights
-from trainables.rollout import access
 from trainables.rollout.batch import Sample
 from trainables.rollout.metrics import RolloutMetrics
-from trainables.rollout.worker import RolloutWorker
-from trainables.rollout.worker_spec import WorkerSpec
+from trainables.rollout.workers import access
+from trainables.rollout.workers.worker import RolloutWorker
+from trainables.rollout.workers.worker_spec import WorkerSpec
 
 Array = NDArray[Any]
 

@@ -19,8 +19,8 @@ from trainables.envs.state.replay import steps_to_replay
 from trainables.errors import TrainableError, WorkerError
 from trainables.rollout.batch import Sample
 from trainables.rollout.metrics import RolloutMetrics
-from trainables.rollout.remote.server import as_data, start_worker, unpack
-from trainables.rollout.worker_spec import WorkerSpec
+from trainables.rollout.workers.remote.server import as_data, start_worker, unpack
+from trainables.rollout.workers.worker_spec import WorkerSpec
 
 #: Replacements for one request; a child that fails once more fails for a reason of its own.
 MAX_WORKER_FAILURE_RETRIES = 3

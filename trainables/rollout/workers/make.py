@@ -8,11 +8,11 @@ from trainables.core.resources import WorkerCount
 from trainables.core.settings import LONGEST_WAIT_S, Section
 from trainables.envs.make import for_children
 from trainables.rollout.progress import MetricsConfig
-from trainables.rollout.ranks.group import RankGroup
-from trainables.rollout.remote.recovery import RecoveryConfig
-from trainables.rollout.remote.worker_set import ChildWorkers
-from trainables.rollout.worker_set import LocalWorkers, WorkerSet
-from trainables.rollout.worker_spec import WorkerSpec
+from trainables.rollout.workers.ranks.group import RankGroup
+from trainables.rollout.workers.remote.recovery import RecoveryConfig
+from trainables.rollout.workers.remote.worker_set import ChildWorkers
+from trainables.rollout.workers.worker_set import LocalWorkers, WorkerSet
+from trainables.rollout.workers.worker_spec import WorkerSpec
 
 
 class WorkersConfig(Section):
