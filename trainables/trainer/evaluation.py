@@ -11,7 +11,7 @@ from trainables.envs.make import for_children, make_raw_env
 from trainables.envs.rendering import frames_per_second, picture, rendered
 from trainables.envs.vector.restarts import AnySlot
 from trainables.evaluation.config import evaluation_lanes, evaluation_settings
-from trainables.evaluation.play import Plan, play_watched
+from trainables.evaluation.play import Plan, play
 from trainables.evaluation.workers import Evaluators
 from trainables.policies.inference import InferencePolicy
 from trainables.rollout.callbacks import Calls, make_calls, of_episodes
@@ -54,11 +54,7 @@ def evaluation_plan(settings: TrainerConfig) -> Plan:
 class PeriodicEvaluation:
     """Evaluates a trainer's policy; training is not touched by it.
 
-    Args:
-        settings: of the trainer.
-        seed: of the trial.
-        inference: acts.
-        calls: the training's callbacks; the evaluation's own begin in the state that they have.
+    `calls` are the training's callbacks; the evaluation's own begin in the state that they have.
     """
 
     def __init__(
@@ -73,11 +69,7 @@ class PeriodicEvaluation:
         self.workers = Evaluators(settings.evaluation, seed, changed.resources, changed.logs)
 
     def evaluate(self, iteration: int, timesteps: int) -> dict[str, Any]:
-        """Play `evaluation_num_episodes` fresh episodes.
-
-        Args:
-            iteration: the one that is to come next; it decides the episodes.
-            timesteps: that were sampled so far.
+        """Play `evaluation_num_episodes` fresh episodes, which the coming `iteration` decides.
 
         Returns:
             ``episode_reward_{mean,min,max}``, ``episode_len_mean``, ``episodes`` and
@@ -98,13 +90,7 @@ class PeriodicEvaluation:
         }
 
     def record(self, iteration: int, timesteps: int, folder: str) -> None:
-        """Record the first episodes of an evaluation.
-
-        Args:
-            iteration: that it ended; 0: the one at the start.
-            timesteps: that were sampled so far.
-            folder: of the videos.
-        """
+        """Record the first episodes of the evaluation that ended `iteration`; 0: at the start."""
         of = self._settings
         plan = self._plan(timesteps)
         with closing(make_raw_env(plan.environment, learning=False)) as env:
@@ -117,7 +103,7 @@ class PeriodicEvaluation:
                 continue
             video = VideoFile(path, fps)
             try:
-                play_watched(self._inference, drawn, seed, i, partial(_film, video))
+                play(self._inference, drawn, seed, [i], partial(_film, video))
                 video.close()
             finally:
                 video.discard()

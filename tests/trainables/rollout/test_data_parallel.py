@@ -270,7 +270,7 @@ def test_B10_a_group_of_one_meets_at_a_free_port_of_this_machine(alone: Rank) ->
 
 def test_B10_a_policy_that_is_not_torch_s_is_refused() -> None:
     with pytest.raises(ValueError, match="needs a torch policy, but this one is a dict"):
-        setup_torch_data_parallel({}, "file:///nowhere", (0, 2), "gloo", 1.0)
+        setup_torch_data_parallel({}, "file:///nowhere", 0, 2, "gloo", 1.0)
 
 
 class LearnsAlone(Trainer):

@@ -175,7 +175,7 @@ def test_T9_no_request_is_made_for_the_sake_of_recovery(
     trainer.train()
     trainer.stop()
     sample = "sample_with_state" if recreate else "sample"
-    asked_of_each = ["set_global_vars", sample, "tell_metrics", "sync"]
+    asked_of_each = ["set_global_vars", sample, "take_metrics", "sync"]
     assert asked == [method for method in asked_of_each for _ in range(2)]
 
 
