@@ -1,23 +1,4 @@
-"""Errors of trainables, by what a person can do about them.
-
-TrainableError
-├── ConfigError             settings that cannot work: the place, the value, what is allowed
-├── NotImportable           a dotted path that leads nowhere; whoever has it says where it stands
-├── StateError              something that cannot stand in a checkpoint: its path and type
-├── CheckpointError         a checkpoint that cannot be used
-│   ├── MissingCheckpoint       the file is not there
-│   ├── CorruptCheckpoint       the bytes are not the ones that were written
-│   ├── WrongFormat             written by something else, or by a newer version
-│   ├── UnreadableCheckpoint    it may be good, but memory, rights or descriptors are short
-│   └── UntrustedCheckpoint     holds what may run code, and somebody else signed it
-├── SigningError            the key that signs checkpoints cannot be used
-├── EnvError                an environment that breaks its contract: what it returned
-├── CallbackError           a person's callback that raised, or wrote what is no number
-├── WorkerError             a rollout worker that died, hung or raised
-│   ├── WorkerDied              its process ended, which may be nobody's fault: retried as such
-│   └── ExchangeError           a rank of data-parallel learning that waited for another in vain
-└── NotFiniteError          NaN or infinity in observations, rewards, losses or gradients
-"""
+"""Errors of trainables, by what a person can do about them."""
 
 import difflib
 from collections.abc import Iterable
@@ -60,7 +41,7 @@ class ConfigError(TrainableError, ValueError):
 
 
 class NotImportable(TrainableError):
-    """What a dotted path stands for is not there; whoever has the path says where it stands.
+    """What a dotted path stands for is not there; its reader says where the path stands.
 
     Args:
         problem: what is wrong, in words.
@@ -77,7 +58,7 @@ class NotImportable(TrainableError):
 
 
 class StateError(TrainableError):
-    """Something that cannot stand in a checkpoint; ``path`` tells where it was found."""
+    """Something that cannot stand in a checkpoint; ``path`` is where it was found."""
 
     def __init__(self, path: str, found: str, remedy: str) -> None:
         self.path = path
@@ -106,11 +87,11 @@ class WrongFormat(CheckpointError):
 
 
 class UnreadableCheckpoint(CheckpointError):
-    """It may be good: the machine could not read it now."""
+    """It may be good: memory, rights or descriptors are short now."""
 
 
 class UntrustedCheckpoint(CheckpointError):
-    """Holds what may run code, and is not signed by the key of whoever reads it."""
+    """Holds what may run code, and is not signed by the key of its reader."""
 
 
 class SigningError(TrainableError):
@@ -121,7 +102,7 @@ class SigningError(TrainableError):
 
 
 class EnvError(TrainableError):
-    """An environment that breaks its contract."""
+    """An environment that breaks its contract: what it returned."""
 
 
 class CallbackError(TrainableError):
@@ -133,7 +114,7 @@ class WorkerError(TrainableError):
 
 
 class WorkerDied(WorkerError):
-    """A rollout worker whose process ended; a person, a full memory or the system may have."""
+    """A rollout worker whose process ended, which may be nobody's fault: retried as such."""
 
 
 class WorkerHangs(WorkerError):
@@ -149,7 +130,7 @@ class ExportError(TrainableError):
 
 
 class NotFiniteError(TrainableError):
-    """NaN or infinity where a number is needed."""
+    """NaN or infinity in observations, rewards, losses or gradients."""
 
 
 def nearest(word: object, known: Iterable[str]) -> str:

@@ -35,6 +35,7 @@ def export_model(
     with arriving(out) as draft, restored(folder, choice) as found:
         files = _export(found.trainable, formats, draft)
         trial, spec, loaded = found.trial, found.spec, found.loaded
+        describe = getattr(found.trainable, "describe_model", None)
         card = {
             "sweep": folder.name,
             "trainable": spec.trainable,
@@ -50,7 +51,7 @@ def export_model(
             "searched": dict(trial.searched),
             "config": trial.config,
             "files": files,
-            "model": _describe(found.trainable),
+            "model": dict(describe()) if callable(describe) else {},
             "versions": {**found.versions, "written_by": loaded.header["versions"]},
         }
         (draft / "card.json").write_text(json.dumps(card, indent=2) + "\n", encoding="utf-8")

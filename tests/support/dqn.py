@@ -26,7 +26,7 @@ from trainables.policies.layers import HIDDEN_GAIN, perceptron
 from trainables.policies.networks import Networks
 from trainables.policies.torch_policy import TorchPolicy
 from trainables.rollout.config import SamplingConfig
-from trainables.rollout.worker_spec import WorkerSpec
+from trainables.rollout.workers.worker_spec import WorkerSpec
 from trainables.trainer.config import TrainerConfig
 from trainables.trainer.steps import off_policy_step
 from trainables.trainer.trainer import Stateful, Trainer

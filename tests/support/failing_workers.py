@@ -11,7 +11,7 @@ from typing import Any
 
 from gymnasium.envs.classic_control.cartpole import CartPoleEnv
 
-from trainables.rollout.worker import RolloutWorker
+from trainables.rollout.workers.worker import RolloutWorker
 
 
 class Failing(CartPoleEnv):

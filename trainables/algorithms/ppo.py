@@ -29,8 +29,8 @@ from trainables.policies.torch_policy import ActorCriticPolicy, build_policy
 from trainables.rollout.batch import Fragment, TrainBatch, rows
 from trainables.rollout.callbacks import CallbacksConfig
 from trainables.rollout.config import SamplingConfig
-from trainables.rollout.ranks.group import RankGroup
-from trainables.rollout.worker_spec import LearnerSpec, WorkerSpec
+from trainables.rollout.workers.ranks.group import RankGroup
+from trainables.rollout.workers.worker_spec import LearnerSpec, WorkerSpec
 from trainables.trainer.config import TrainerConfig
 from trainables.trainer.steps import on_policy_step, step_in_ranks
 from trainables.trainer.trainer import Trainer

@@ -61,16 +61,11 @@ class TooMuch(Refused):
 
 
 def scan(pickled: bytes, arrays: int, most: int = MAX_MEMORY) -> int:
-    """What loading takes, in bytes, at most; none of it is the arrays'.
-
-    Args:
-        pickled: the bytes.
-        arrays: how many numbered arrays they mention.
-        most: bytes of memory that loading may take.
+    """What loading takes, in bytes, at most, without the arrays, of which there must be so many.
 
     Raises:
-        TooMuch: it would take more.
-        Refused: they are not plain data, or mention other arrays.
+        TooMuch: it would take more than `most`.
+        Refused: the bytes are not plain data, or mention other arrays.
     """
     if len(pickled) > MAX_BYTES:
         raise TooMuch(f"the pickle has {len(pickled)} bytes; at most {MAX_BYTES} are allowed")
@@ -132,12 +127,14 @@ class _Machine:
 
     # ---- the stack ----------------------------------------------------------------------------
 
-    def _pop(self) -> int:
-        if len(self.stack) <= self.marks[-1]:
+    def pop(self, count: int) -> list[int]:
+        if len(self.stack) < self.marks[-1] + count:
             raise Refused("takes from an empty stack")
-        return self.stack.pop()
+        values = self.stack[-count:]
+        del self.stack[-count:]
+        return values
 
-    def _pop_to_mark(self) -> list[int]:
+    def pop_to_mark(self) -> list[int]:
         if len(self.marks) == 1:
             raise Refused("no MARK to go back to")
         self._check_memory()
@@ -146,17 +143,17 @@ class _Machine:
         del self.stack[mark:]
         return values
 
-    def _put(self, kind: int, values: list[int]) -> None:
+    def put(self, kind: int, values: list[int]) -> None:
         depth = 1 + (max(values) >> _KIND_BITS) if values else 1
         if depth > MAX_DEPTH:
             raise Refused(f"nested deeper than {MAX_DEPTH}")
         self.stack.append((depth << _KIND_BITS) + kind)
 
-    def _grow(self, kind: int, values: list[int]) -> None:
-        container = self._pop()
+    def grow(self, kind: int, values: list[int]) -> None:
+        (container,) = self.pop(1)
         if container % _EMPTY != kind:
             raise Refused(f"adds items of a {_KINDS[kind]} to a {_kind(container)}")
-        self._put(kind, [container - _EMPTY, *values])
+        self.put(kind, [container - _EMPTY, *values])
 
     def _check_memory(self) -> None:
         if self.memory > self.most:
@@ -181,49 +178,24 @@ class _Machine:
         code, number = self.pickled[self.before], self.pickled[self.before + 1 : self.position]
         if code not in b"KMJ" or int.from_bytes(number, "little") != self.arrays:
             raise Refused(f"expected array number {self.arrays}")
-        self._pop()
+        self.pop(1)
         self.stack.append(_ARRAY)
         self.arrays += 1
 
-    def append(self) -> None:
-        self._grow(_LIST, [self._pop()])
-
-    def appends(self) -> None:
-        self._grow(_LIST, self._pop_to_mark())
-
-    def set_item(self) -> None:
-        value, key = self._pop(), self._pop()
-        self._set([key, value])
-
-    def set_items(self) -> None:
-        self._set(self._pop_to_mark())
-
-    def _set(self, pairs: list[int]) -> None:
+    def set_items(self, pairs: list[int]) -> None:
         if len(pairs) % 2:
             raise Refused("a key without a value")
         if wrong := max(pairs[::2], default=_KEY):
             raise Refused(f"a {_kind(wrong)} as a key")
         self.memory += _FILLED + len(pairs) // 2 * _PER_PAIR
-        self._grow(_DICT, pairs)
+        self.grow(_DICT, pairs)
 
-    def add_items(self) -> None:
-        self._grow(_SET, self._hashable_to_mark())
-
-    def frozen_set(self) -> None:
-        self._put(_FROZENSET, self._hashable_to_mark())
-
-    def _hashable_to_mark(self) -> list[int]:
-        items = self._pop_to_mark()
+    def hashables(self) -> list[int]:
+        items = self.pop_to_mark()
         if (wrong := max(items, default=_KEY)) > _ATOM:
             raise Refused(f"a {_kind(wrong)} in a set")
         self.memory += len(items) * _PER_ITEM
         return items
-
-    def tuple_of(self, length: int) -> None:
-        self._put(_TUPLE, [self._pop() for _ in range(length)])
-
-    def tuple_to_mark(self) -> None:
-        self._put(_TUPLE, self._pop_to_mark())
 
     def stop(self) -> bool:
         self._check_memory()
@@ -265,19 +237,19 @@ ALLOWED: Final[dict[str, Opcode]] = {
     "Q": Opcode(0, False, _VALUE, _Machine.array),  # BINPERSID
     "(": Opcode(0, False, 0, _Machine.mark),  # MARK
     "]": Opcode(0, False, _LIST_BYTES, _EMPTY + _LIST),  # EMPTY_LIST
-    "a": Opcode(0, False, 0, _Machine.append),  # APPEND
-    "e": Opcode(0, False, 0, _Machine.appends),  # APPENDS
+    "a": Opcode(0, False, 0, lambda m: m.grow(_LIST, m.pop(1))),  # APPEND
+    "e": Opcode(0, False, 0, lambda m: m.grow(_LIST, m.pop_to_mark())),  # APPENDS
     "}": Opcode(0, False, _DICT_BYTES, _EMPTY + _DICT),  # EMPTY_DICT
-    "s": Opcode(0, False, 0, _Machine.set_item),  # SETITEM
-    "u": Opcode(0, False, 0, _Machine.set_items),  # SETITEMS
+    "s": Opcode(0, False, 0, lambda m: m.set_items(m.pop(2))),  # SETITEM
+    "u": Opcode(0, False, 0, lambda m: m.set_items(m.pop_to_mark())),  # SETITEMS
     ")": Opcode(0, False, _TUPLE_BYTES, _EMPTY + _TUPLE),  # EMPTY_TUPLE
-    "\x85": Opcode(0, False, _TUPLE_BYTES, lambda machine: machine.tuple_of(1)),  # TUPLE1
-    "\x86": Opcode(0, False, _TUPLE_BYTES, lambda machine: machine.tuple_of(2)),  # TUPLE2
-    "\x87": Opcode(0, False, _TUPLE_BYTES, lambda machine: machine.tuple_of(3)),  # TUPLE3
-    "t": Opcode(0, False, _TUPLE_BYTES, _Machine.tuple_to_mark),  # TUPLE
+    "\x85": Opcode(0, False, _TUPLE_BYTES, lambda m: m.put(_TUPLE, m.pop(1))),  # TUPLE1
+    "\x86": Opcode(0, False, _TUPLE_BYTES, lambda m: m.put(_TUPLE, m.pop(2))),  # TUPLE2
+    "\x87": Opcode(0, False, _TUPLE_BYTES, lambda m: m.put(_TUPLE, m.pop(3))),  # TUPLE3
+    "t": Opcode(0, False, _TUPLE_BYTES, lambda m: m.put(_TUPLE, m.pop_to_mark())),  # TUPLE
     "\x8f": Opcode(0, False, _SET_BYTES, _EMPTY + _SET),  # EMPTY_SET
-    "\x90": Opcode(0, False, 0, _Machine.add_items),  # ADDITEMS
-    "\x91": Opcode(0, False, _SET_BYTES, _Machine.frozen_set),  # FROZENSET
+    "\x90": Opcode(0, False, 0, lambda m: m.grow(_SET, m.hashables())),  # ADDITEMS
+    "\x91": Opcode(0, False, _SET_BYTES, lambda m: m.put(_FROZENSET, m.hashables())),  # FROZENSET
 }
 
 

@@ -46,6 +46,15 @@ def import_object(path: str) -> object:
     return found
 
 
+def path_to(value: Any) -> str | None:
+    """``package.module:Name`` if that leads to `value` in any process."""
+    module, name = getattr(value, "__module__", None), getattr(value, "__qualname__", "")
+    if module in (None, "__main__") or "." in name or "<" in name:
+        return None
+    found = getattr(importlib.import_module(module), name, None)
+    return f"{module}:{name}" if found is value else None
+
+
 def _is_of(module: ModuleType, value: object) -> bool:
     return getattr(value, "__module__", "") == module.__name__
 

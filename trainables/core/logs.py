@@ -29,7 +29,7 @@ class LogConfig(Section):
 
     log_level: Literal["DEBUG", "INFO", "WARN", "ERROR"] = Field(
         default="INFO",
-        description="Level of the package's logger. INFO tells once what the data look like, DEBUG "
+        description="Level of the package's logger. INFO says once what the data look like, DEBUG "
         "again every 100 rounds.",
     )
     log_sys_usage: bool = Field(

@@ -249,7 +249,7 @@ class Mistake:
 
     @classmethod
     def of(cls, error: ValidationError, model: type[BaseModel], raw: object) -> "Mistake":
-        """The mistake that `error` tells of; `raw` is what `model` was to be made from."""
+        """The mistake that `error` reports; `raw` is what `model` was to be made from."""
         found = error.errors(include_url=False)
         first = next((one for one in found if one["type"] == "extra_forbidden"), found[0])
         path = _path(first, raw)

@@ -2,8 +2,8 @@
 
 A child's interpreter imports for seconds on a busy machine before `trainables.core.processes` can
 set anything in it. So it begins as a small program that asks the kernel to end it with its parent,
-and then becomes loky's. The processes that tidy up after killed ones are started here too, and told
-to be quiet: what they find is no news to whoever killed a process.
+and then becomes loky's. The processes that tidy up after killed ones are started here too, and are
+kept quiet: what they find is no news after a kill.
 """
 
 import contextlib
@@ -54,7 +54,7 @@ class _Process(process.LokyProcess):  # type: ignore[misc]  # loky has no types
 
     @staticmethod
     def _Popen(process_obj: Any) -> Any:  # noqa: N802 multiprocessing's name
-        start_trackers()  # not as children that are guarded: they outlive whoever was killed
+        start_trackers()  # not as children that are guarded: they outlive what was killed
         # The kernel's signal comes when the *thread* ends that has started the child.
         _guarding.on = threading.current_thread() is threading.main_thread()
         try:

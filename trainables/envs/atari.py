@@ -11,7 +11,7 @@ from typing import Any
 import gymnasium
 import numpy as np
 from gymnasium import spaces
-from gymnasium.wrappers import AtariPreprocessing, FrameStackObservation
+from gymnasium.wrappers import AtariPreprocessing, FrameStackObservation, TransformObservation
 
 from trainables.errors import ConfigError
 
@@ -106,19 +106,6 @@ class FireAtEachLife(gymnasium.Wrapper[Any, Any, Any, Any]):
         return self.env.step(action)
 
 
-class ChannelsLast(gymnasium.ObservationWrapper[Any, Any, Any]):
-    """Stacked frames (C, H, W) as an image (H, W, C)."""
-
-    def __init__(self, env: Env) -> None:
-        super().__init__(env)
-        frames, height, width = env.observation_space.shape or ()
-        self.observation_space = spaces.Box(0, 255, (height, width, frames), np.uint8)
-
-    def observation(self, observation: Any) -> Any:
-        """(H, W, C), copied."""
-        return np.ascontiguousarray(np.moveaxis(observation, 0, -1))
-
-
 def make_game(env_id: str, env_config: dict[str, Any], stack: bool, learning: bool) -> Env:
     """A game in DeepMind's wrappers.
 
@@ -150,7 +137,15 @@ def make_game(env_id: str, env_config: dict[str, Any], stack: bool, learning: bo
     meanings = env.unwrapped.get_action_meanings()  # type: ignore[attr-defined]  # ale-py's own
     if len(meanings) > FIRE and meanings[FIRE] == "FIRE":
         env = FireAtEachLife(env)
-    return ChannelsLast(FrameStackObservation(env, FRAMES)) if stack else env
+    if not stack:
+        return env
+    image = spaces.Box(0, 255, (SIZE, SIZE, FRAMES), np.uint8)
+    return TransformObservation(FrameStackObservation(env, FRAMES), _channels_last, image)
+
+
+def _channels_last(frames: Any) -> Any:
+    """Frames (C, H, W) as an image (H, W, C), copied."""
+    return np.ascontiguousarray(np.moveaxis(frames, 0, -1))
 
 
 def _not_installed(env_id: str) -> ConfigError:

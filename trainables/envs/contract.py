@@ -1,4 +1,4 @@
-"""What an environment may return from reset and step; the first breach is told in full.
+"""What an environment may return from reset and step; the first breach is an error with all of it.
 
 O is the shape of one observation. Whether numbers are finite is checked by the sampler, for all
 environments at once.
@@ -18,15 +18,11 @@ Outcome = tuple[Any, float, bool, bool, dict[str, Any]]
 
 
 class EnvContractError(Exception):
-    """What was returned and what had to be; whoever knows the place makes an EnvError of it."""
+    """What was returned and what had to be; an EnvError then names the environment, too."""
 
 
 class EnvChecker:
-    """Checks what one environment returns.
-
-    Args:
-        space: its observation space. Observations of spaces that are no array are let through.
-    """
+    """Checks what one environment returns; observations that are no arrays are let through."""
 
     def __init__(self, space: spaces.Space[Any]) -> None:
         self._space = space

@@ -16,6 +16,7 @@ import gymnasium
 import numpy as np
 from gymnasium import spaces
 from gymnasium.vector import AutoresetMode, VectorEnv
+from gymnasium.wrappers import TransformAction, TransformObservation
 from pydantic import BeforeValidator, Field
 
 from trainables.core.importing import entry_points, load, load_module
@@ -23,11 +24,11 @@ from trainables.core.settings import LONGEST_WAIT_S, Section
 from trainables.envs import atari, registry
 from trainables.envs.atari import is_atari
 from trainables.envs.registry import EnvContext
-from trainables.envs.spaces.actions import ActionLayout, FlatActions, Unflattened, layout_of
+from trainables.envs.spaces.actions import ActionLayout, FlatActions, layout_of, unflattener
 from trainables.envs.spaces.observations import (
     FlatObservations,
+    FlatteningPreprocessor,
     NoPreprocessor,
-    Preprocessed,
     is_image,
 )
 from trainables.errors import ConfigError, nearest
@@ -142,12 +143,17 @@ def make_env(
     """
     env = make_raw_env(config, context, learning)
     if isinstance(env.action_space, spaces.Tuple | spaces.Dict):
-        env = Unflattened(env)
+        env = TransformAction(env, unflattener(env.action_space), FlatActions(env.action_space))
     if isinstance(env.observation_space, spaces.Box):
         return env
     if config.preprocessor_pref is None:
         NoPreprocessor(env.observation_space)  # refuses it
-    return Preprocessed(env)
+    preprocessor = FlatteningPreprocessor(env.observation_space)
+
+    def flatten(observation: Any) -> Any:  # a function is none of the environment's state
+        return preprocessor(observation)
+
+    return TransformObservation(env, flatten, preprocessor.observation_space)
 
 
 def make_raw_env(

@@ -11,7 +11,6 @@ cfg)``. Any other one is given env_config as keyword arguments, as gymnasium doe
 parameter is a key of env_config, or is annotated as a number or a text.
 """
 
-import importlib
 import inspect
 import itertools
 from collections.abc import Callable, Mapping
@@ -19,7 +18,7 @@ from typing import Any
 
 import gymnasium
 
-from trainables.core.importing import path_of
+from trainables.core.importing import path_of, path_to
 from trainables.errors import ConfigError, NotImportable
 
 Creator = Callable[..., Any]
@@ -61,26 +60,11 @@ class EnvContext(dict[str, Any]):
         self.num_workers = num_workers
 
     def copy_with_overrides(
-        self,
-        env_config: Mapping[str, Any] | None = None,
-        worker_index: int | None = None,
-        vector_index: int | None = None,
-        remote: bool | None = None,
-        num_workers: int | None = None,
+        self, env_config: Mapping[str, Any] | None = None, **indices: Any
     ) -> "EnvContext":
-        """A copy of this context with the values that are given."""
-        return EnvContext(
-            self if env_config is None else env_config,
-            self.worker_index if worker_index is None else worker_index,
-            self.vector_index if vector_index is None else vector_index,
-            self.remote if remote is None else remote,
-            self.num_workers if num_workers is None else num_workers,
-        )
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        """Take the indices along to another process, too, where a dict would lose them."""
-        indices = (self.worker_index, self.vector_index, self.remote, self.num_workers)
-        return EnvContext, (dict(self), *indices)
+        """A copy of this context with the values that are given and not None."""
+        given = {name: value for name, value in indices.items() if value is not None}
+        return EnvContext(self if env_config is None else env_config, **{**vars(self), **given})
 
 
 def register_env(name: str, creator: Creator) -> None:
@@ -113,7 +97,7 @@ def named(env: Any) -> Any:
         return env if ":" in env or env in _creators else _installed(env)
     if not callable(env):
         raise ValueError("a class, a registered id, or package.module:Name")  # noqa: TRY004 for pydantic
-    path = _dotted(env)
+    path = path_to(env)
     if path is not None:
         return path
     name = env.__name__ if isinstance(env, type) else _own_name(env)
@@ -136,7 +120,7 @@ def portable(name: str) -> str:
     creator = find(name)
     if creator is None:
         return name
-    path = _dotted(creator)
+    path = path_to(creator)
     if path is None:
         where = f"{creator.__module__}.{getattr(creator, '__qualname__', creator)}"
         hint = (
@@ -188,12 +172,3 @@ def _own_name(creator: Creator) -> str:
     base = f"{creator.__module__}.{getattr(creator, '__qualname__', type(creator).__name__)}"
     numbered = (f"{base} {number}" for number in itertools.count(2))
     return next(name for name in itertools.chain([base], numbered) if name not in _creators)
-
-
-def _dotted(creator: Any) -> str | None:
-    """``package.module:Name`` if that leads to `creator` in any process."""
-    module, name = getattr(creator, "__module__", None), getattr(creator, "__qualname__", "")
-    if module in (None, "__main__") or "." in name or "<" in name:
-        return None
-    found = getattr(importlib.import_module(module), name, None)
-    return f"{module}:{name}" if found is creator else None

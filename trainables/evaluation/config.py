@@ -33,7 +33,7 @@ READ_BY_CHILDREN = (
 
 _WHOLE = "it plays whole episodes, as many as evaluation_num_episodes says"
 _FRESH = "its episodes are fresh ones"
-_AS_THEY_ARE = "it tells the environment's own rewards"
+_AS_THEY_ARE = "its results are sums of the environment's own rewards"
 _LEARNT_SO = "the policy sees what it has learnt to see, through the training's filter, frozen"
 _BESIDE = "it stands beside evaluation_config, not in it"
 _REPLACED = "a child that fails is replaced and plays the same episodes; see evaluation_timeout_s"
@@ -61,7 +61,7 @@ WHY_NOT: Mapping[str, str] = {
     "observation_filter": _LEARNT_SO,
     "observation_filter_clip": _LEARNT_SO,
     "synchronize_filters": _LEARNT_SO,
-    "gamma": "it tells sums of rewards, without a discount",
+    "gamma": "its results are sums of rewards, without a discount",
     "sampler_perf_stats_ema_coef": "it measures no times of its parts",
     "num_workers": "evaluation_num_workers says how many children evaluate",
     "ignore_worker_failures": _REPLACED,
@@ -175,16 +175,12 @@ def check_evaluation(
     config: EvaluationConfig,
     training: EnvSpaces,
 ) -> None:
-    """Raise ConfigError if the policy could not play so.
+    """Raise ConfigError if a policy that knows the spaces of `training` could not play so.
 
-    Args:
-        environments: of the evaluation, and of training.
-        envs: of the evaluation.
-        config: says what differs from training.
-        training: the spaces that the policy knows.
+    The `environments` are those of the evaluation and of training; `envs` are the evaluation's.
     """
     environment, trained_on = environments
-    with _told_under_place():
+    with _under_place():
         seen = measuring.look(environment)
         spaces = training if environment == trained_on else seen.spaces
         check_processes(envs)
@@ -202,14 +198,15 @@ def check_evaluation(
 def check_callbacks_of_evaluation(callbacks: CallbacksConfig, config: EvaluationConfig) -> None:
     """Raise ConfigError for callbacks that an evaluation cannot call, here or in children."""
     own = "callbacks" in config.evaluation_config
-    with _told_under_place() if own else nullcontext():
+    with _under_place() if own else nullcontext():
         calls = of_episodes(make_calls(callbacks))
         if calls and config.evaluation_num_workers:
             calls.portable()
 
 
 @contextmanager
-def _told_under_place() -> Iterator[None]:
+def _under_place() -> Iterator[None]:
+    """Errors name the setting as a part of `evaluation_config`."""
     try:
         yield
     except ConfigError as error:

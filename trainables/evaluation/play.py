@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -36,7 +36,7 @@ from trainables.envs.vector.slot import EnvSlot
 from trainables.errors import CallbackError, EnvError
 from trainables.policies.inference import InferencePolicy
 from trainables.rollout.callbacks import Calls
-from trainables.rollout.episode import EvaluationWatch, EvaluationWorker, OneLane
+from trainables.rollout.episode import EvaluationWatch, EvaluationWorker, OneEnv
 from trainables.rollout.metrics import RolloutMetrics, with_written
 
 logger = logging.getLogger(__name__)
@@ -72,51 +72,44 @@ class Played(NamedTuple):
     """How often its environment failed before."""
 
 
-def play(inference: InferencePolicy, plan: Plan, seed: int, indices: Sequence[int]) -> list[Played]:
-    """The episodes with these indices, in their order.
+#: Called at each observation with the environment and the steps so far; 0 steps also where the
+#: episode begins anew, because its environment failed.
+Look: TypeAlias = Callable[[AnySlot, int], object]
 
-    Args:
-        inference: acts.
-        plan: in which environment, and how.
-        seed: of this evaluation; same seed and weights, same episodes.
-        indices: which of the evaluation's episodes.
+
+def play(
+    inference: InferencePolicy,
+    plan: Plan,
+    seed: int,
+    indices: Sequence[int],
+    look: Look = lambda _slot, _steps: None,
+) -> list[Played]:
+    """The episodes with these indices, in their order; same seed and weights, same episodes.
 
     Raises:
         EnvError: an environment failed and may not be made anew, or failed again and again.
     """
     inference = inference.clipping(plan.clip_actions)
+    waiting = iter(indices)
+    finished: dict[int, Played] = {}
     with _made(plan, min(plan.width, len(indices)), seed) as slots:
-        finished = _play(inference, slots, iter(indices), (seed, plan))
+        pairs = zip(slots, waiting, strict=False)
+        running = [_Running(slot, index, inference, plan, seed) for slot, index in pairs]
+        while running:
+            for one in running:
+                look(one.slot, one.length)
+            _act(inference, running)
+            following: list[_Running] = []
+            for one in running:
+                if not one.step():
+                    following.append(one)
+                    continue
+                look(one.slot, one.length)
+                finished[one.index] = one.played
+                if (index := next(waiting, None)) is not None:
+                    following.append(_Running(one.slot, index, inference, plan, seed))
+            running = following
     return [finished[index] for index in indices]
-
-
-def play_watched(
-    inference: InferencePolicy,
-    plan: Plan,
-    seed: int,
-    index: int,
-    look: Callable[[AnySlot, int], object],
-) -> Played:
-    """One of these episodes once more, watched.
-
-    Args:
-        inference: acts.
-        plan: in which environment, and how.
-        seed: of this evaluation.
-        index: which of its episodes.
-        look: called at each observation with the environment and the steps so far; 0 steps also
-            where the episode begins anew, because its environment failed.
-    """
-    inference = inference.clipping(plan.clip_actions)
-    with _made(plan, 1, seed) as slots:
-        one = _Running(slots[0], index, inference, (seed, plan))
-        over = False
-        while not over:
-            look(one.slot, one.length)
-            _act(inference, [one])
-            over = one.step()
-        look(one.slot, one.length)
-        return one.played
 
 
 @contextmanager
@@ -171,9 +164,9 @@ class _Running:
     memory: NDArray[Any]
 
     def __init__(
-        self, slot: AnySlot, index: int, inference: InferencePolicy, rules: tuple[int, Plan]
+        self, slot: AnySlot, index: int, inference: InferencePolicy, plan: Plan, seed: int
     ) -> None:
-        self._seed, self._plan = rules
+        self._seed, self._plan = seed, plan
         self._player = inference
         self._watch: EvaluationWatch | None = None
         self.slot = slot
@@ -242,14 +235,14 @@ class _Running:
         if plan.calls is None:
             return None
         env = getattr(self.slot, "env", None)
-        env_index = OneLane([] if env is None else [env])
-        worker = EvaluationWorker(env_index, plan.is_recorded, self._player.actor, plan.global_vars)
+        envs = OneEnv([] if env is None else [env])
+        worker = EvaluationWorker(envs, plan.is_recorded, self._player.actor, plan.global_vars)
         restart = f"-{self.faults}" if self.faults else ""
         calls = plan.calls.another(plan.calls_state)
         return EvaluationWatch(calls, worker, f"evaluation-{self.index}{restart}")
 
     def _judged(self, method: str, error: Exception) -> Exception:
-        """The error, counted and told; raised in other words if the episode may not go on."""
+        """The error, counted and logged; EnvError if the episode may not go on."""
         name = self._name
         allowed = self._plan.envs.restart_failed_sub_environments
         advice = f"{self.length}; {SETTING} plays such an episode anew"
@@ -269,30 +262,6 @@ class _Running:
         if lost:
             lost.end(error)
         return error
-
-
-def _play(
-    inference: InferencePolicy,
-    slots: Sequence[AnySlot],
-    waiting: Iterator[int],
-    rules: tuple[int, Plan],
-) -> dict[int, Played]:
-    """Index → episode; an environment that is done takes the next that waits."""
-    pairs = zip(slots, waiting, strict=False)
-    running = [_Running(slot, index, inference, rules) for slot, index in pairs]
-    finished: dict[int, Played] = {}
-    while running:
-        _act(inference, running)
-        following: list[_Running] = []
-        for one in running:
-            if not one.step():
-                following.append(one)
-                continue
-            finished[one.index] = one.played
-            if (index := next(waiting, None)) is not None:
-                following.append(_Running(one.slot, index, inference, rules))
-        running = following
-    return finished
 
 
 def _act(inference: InferencePolicy, running: Sequence[_Running]) -> None:

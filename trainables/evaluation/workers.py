@@ -17,7 +17,7 @@ from trainables.errors import TrainableError, WorkerError
 from trainables.evaluation.config import EvaluationConfig
 from trainables.evaluation.play import Plan, Played, play
 from trainables.policies.inference import InferencePolicy
-from trainables.rollout.remote.recovery import MAX_WORKER_FAILURE_RETRIES
+from trainables.rollout.workers.remote.recovery import MAX_WORKER_FAILURE_RETRIES
 
 logger = logging.getLogger(__name__)
 #: Player, plan, the evaluation's seed, indices of episodes.
@@ -25,12 +25,7 @@ Request: TypeAlias = tuple[InferencePolicy, Plan, int, Sequence[int]]
 
 
 class EvaluationServer:
-    """All that an evaluating process can be asked for; it has no state.
-
-    Args:
-        seed: of the trial.
-        index: of the process.
-    """
+    """All that an evaluating process can be asked for; it has no state."""
 
     def __init__(self, seed: int, index: int) -> None:
         rng.seed_global(seed, "worker", index, "global")
@@ -46,14 +41,7 @@ class EvaluationServer:
 
 
 class Evaluators:
-    """The processes that evaluate; children are started by the first evaluation.
-
-    Args:
-        config: how many.
-        seed: of the trial.
-        resources: what each child is given.
-        logs: what it logs.
-    """
+    """The processes that evaluate; children are started by the first evaluation."""
 
     def __init__(
         self, config: EvaluationConfig, seed: int, resources: ResourcesConfig, logs: LogConfig

@@ -42,12 +42,7 @@ class ReplayConfig(Section):
 
 
 class ReplayBuffer:
-    """The latest transitions, drawn evenly and with replacement.
-
-    Args:
-        capacity: transitions that are kept, at most.
-        seed: of the trial.
-    """
+    """The latest `capacity` transitions, drawn evenly and with replacement."""
 
     def __init__(self, capacity: int, seed: int) -> None:
         self._capacity = capacity
@@ -70,9 +65,9 @@ class ReplayBuffer:
             self._allocate(kept)
         self._check(kept)
         count = len(next(iter(kept.values())))
-        places = (self._next + np.arange(count)) % self._capacity
+        chosen = (self._next + np.arange(count)) % self._capacity
         for name, column in kept.items():
-            self._columns[name][places] = column
+            self._columns[name][chosen] = column
         self._next = (self._next + count) % self._capacity
         self._size = min(self._capacity, self._size + count)
 

@@ -32,11 +32,7 @@ class SequenceBatch(TrainBatch):
         return self.replayed(np.arange(np.count_nonzero(self.begins)))
 
     def replayed(self, chosen: NDArray[np.int64]) -> dict[str, Array]:
-        """Columns of some sequences, with ``places`` and ``states`` as `networks.Replay` has them.
-
-        Args:
-            chosen: numbers of the sequences.
-        """
+        """Columns of these sequences, with ``positions`` and ``states`` as in `networks.Replay`."""
         lengths = self.seq_lens[chosen]
         firsts = np.flatnonzero(self.begins)[chosen]
         sequence = np.repeat(np.arange(len(chosen)), lengths)
@@ -45,7 +41,7 @@ class SequenceBatch(TrainBatch):
         plain = {n: c for n, c in vars(self).items() if n not in ("memory", "begins")}
         return {
             **{name: column[order] for name, column in plain.items()},
-            "places": step * len(chosen) + sequence,
+            "positions": step * len(chosen) + sequence,
             "states": self.memory[firsts],
         }
 
@@ -66,10 +62,7 @@ class SequenceBatch(TrainBatch):
 def in_sequences(fragment: Fragment, batch: TrainBatch, longest: int) -> SequenceBatch:
     """The valid rows of a fragment (T, N), environment after environment, cut into sequences.
 
-    Args:
-        fragment: as it was sampled.
-        batch: its T·N rows, step after step.
-        longest: steps of a sequence, at most.
+    `batch` is its T·N rows, step after step; a sequence has at most `longest` of them.
     """
     steps, envs = fragment.valid.shape
     order = np.arange(steps * envs).reshape(steps, envs).T.reshape(-1)

@@ -62,14 +62,7 @@ class Learner(Protocol):
 
 
 class TorchLearner:
-    """Minimises a loss by torch's gradients.
-
-    Args:
-        policy: learns.
-        loss: of a minibatch: the loss as a mean over rows, and (S,) statistics as means.
-        stats: names of the statistics.
-        grad_clip: bound on the norm of the whole gradient; None: none.
-    """
+    """Minimises a loss, a mean over rows, by torch's gradients; `grad_clip` bounds their norm."""
 
     def __init__(
         self, policy: TorchPolicy, loss: Loss, stats: tuple[str, ...], grad_clip: float | None

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from trainables.envs.spaces.actions import ActionLayout
 from trainables.envs.spaces.observations import PIXEL
 from trainables.policies.architecture import Activation, Architecture
-from trainables.policies.exploration import Exploration, StochasticSampling
+from trainables.policies.exploration import StochasticSampling
 
 if TYPE_CHECKING:
     from trainables.policies.layers import ActingTrunk
@@ -40,13 +40,7 @@ class Acted(NamedTuple):
 
 
 class Actor:
-    """Acts with weights that `load` was given.
-
-    Args:
-        layout: of the environment's actions.
-        architecture: of the networks.
-        exploration: what actions are drawn with; None: the policy's own distribution.
-    """
+    """Acts with weights that `load` was given; explores by its own distribution, if by no other."""
 
     columns: ClassVar[Mapping[str, Column]] = {"logp": REAL, "values": REAL}
     """What `act` gives of each row beside its action: name → shape and type, as it stands in
@@ -64,7 +58,7 @@ class Actor:
         self,
         layout: ActionLayout,
         architecture: Architecture,
-        exploration: Exploration | None = None,
+        exploration: StochasticSampling | None = None,
     ) -> None:
         self.exploration = exploration or StochasticSampling(layout)
         self.explore = True

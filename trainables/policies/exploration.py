@@ -5,7 +5,7 @@ action; a head is what `distributions` reads.
 """
 
 from collections.abc import Mapping
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 from pydantic import Field
@@ -23,32 +23,10 @@ from trainables.policies.distributions import (
 )
 
 
-class Exploration(Protocol):
-    """What an actor draws its actions with."""
-
-    def draw(
-        self, head: Array, log_std: Array, stream: np.random.Generator | None
-    ) -> tuple[Actions, Array]:
-        """Actions and the policy's log-probabilities (N,) of them; the best ones without a stream.
-
-        What is drawn for a row depends on that row, the stream and the state alone.
-        """
-
-    def at(self, timesteps: int) -> None:
-        """So many environment steps have been sampled, by all workers."""
-
-    def get_state(self) -> dict[str, Any]:
-        """What does not follow from settings and steps, as plain data; empty if nothing."""
-
-    def set_state(self, state: Mapping[str, Any]) -> None:
-        """Take back what `get_state` gave."""
-
-
 class StochasticSampling:
     """Draws from the policy's own distribution, which learns how much to explore.
 
-    Args:
-        layout: of the environment's actions.
+    Other ways to explore derive from it.
     """
 
     def __init__(self, layout: ActionLayout) -> None:
@@ -59,7 +37,10 @@ class StochasticSampling:
     def draw(
         self, head: Array, log_std: Array, stream: np.random.Generator | None
     ) -> tuple[Actions, Array]:
-        """Actions and their log-probabilities (N,); the most probable ones without a stream."""
+        """Actions and the policy's log-probabilities (N,) of them; the best ones without a stream.
+
+        What is drawn for a row depends on that row, the stream and the state alone.
+        """
         if self._layout.scalar:
             return choose(head, stream)
         if not self._choices:
@@ -84,14 +65,14 @@ class StochasticSampling:
         return rows, logp
 
     def at(self, timesteps: int) -> None:
-        """Nothing follows from the steps."""
+        """So many environment steps have been sampled, by all workers; here nothing follows."""
 
     def get_state(self) -> dict[str, Any]:
-        """Empty."""
+        """What does not follow from settings and steps, as plain data; here nothing."""
         return {}
 
     def set_state(self, state: Mapping[str, Any]) -> None:
-        """There is nothing to take back."""
+        """Take back what `get_state` gave."""
 
 
 class EpsilonGreedyConfig(Settings):
@@ -106,10 +87,6 @@ class EpsilonGreedyConfig(Settings):
 
 class EpsilonGreedy(StochasticSampling):
     """The choice with the highest value, or with probability ε any one of them.
-
-    Args:
-        layout: of the environment's actions: choices only.
-        config: ε over the steps sampled.
 
     Raises:
         ConfigError: actions with real numbers.

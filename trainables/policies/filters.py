@@ -260,10 +260,7 @@ def _plain(
 class RewardScaler:
     """Rewards by the running deviation of the discounted return (Engstrom et al. 2020), clipped.
 
-    Args:
-        num_envs: N.
-        gamma: discount of the return.
-        stat: counts the discounted returns; merged between workers like any filter.
+    `stat` counts the discounted returns and is merged between workers like any filter.
     """
 
     def __init__(self, num_envs: int, gamma: float, stat: MeanStdFilter) -> None:
@@ -285,12 +282,6 @@ class RewardScaler:
         scaled = self.stat.scale(rewards)
         self.returns[ended] = 0.0
         return scaled
-
-
-def make_reward_stat(concurrent: bool = False) -> MeanStdFilter:
-    """What counts discounted returns, and scales without subtracting a mean."""
-    kind = ConcurrentMeanStdFilter if concurrent else MeanStdFilter
-    return kind((), REWARD_CLIP, center=False)
 
 
 def get_state(filters: Mapping[str, Filter]) -> dict[str, Any]:
@@ -393,5 +384,6 @@ def make_filters(
     """
     filters: dict[str, Filter] = {"observation": make_filter(config, shape)}
     if config.normalize_rewards:
-        filters["reward"] = make_reward_stat(concurrent)
+        kind = ConcurrentMeanStdFilter if concurrent else MeanStdFilter
+        filters["reward"] = kind((), REWARD_CLIP, center=False)
     return filters

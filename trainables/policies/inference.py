@@ -4,7 +4,6 @@ Evaluation, `Trainer.compute_action` and the exported model all do the same: res
 update, act, map back. N rows, M numbers of memory.
 """
 
-import copy
 from collections.abc import Sequence
 from typing import Any, Self
 
@@ -23,31 +22,26 @@ Array = NDArray[Any]
 class InferencePolicy:
     """Plays with an actor's weights and a filter's statistics, both shared with their owner.
 
-    Args:
-        actor: holds the weights.
-        observation_filter: frozen here.
-        spaces_: of one environment.
-        clip_actions: to the action space's bounds.
+    The filter is frozen here; actions are clipped to the action space's bounds if so set.
     """
 
     def __init__(
-        self, actor: Actor, observation_filter: Filter, spaces_: EnvSpaces, clip_actions: bool
+        self, actor: Actor, observation_filter: Filter, spaces: EnvSpaces, clip_actions: bool
     ) -> None:
         self.actor = actor
-        self._filter = observation_filter
-        self._rows = Rows(spaces_.observation, "player")
-        self._spaces = spaces_
-        self._adapt = ActionAdapter(spaces_.action, clip_actions)
+        self.observation_filter = observation_filter
+        self.spaces = spaces
+        self.clip_actions = clip_actions
+        self._rows = Rows(spaces.observation, "player")
+        self._adapt = ActionAdapter(spaces.action, clip_actions)
 
     def clipping(self, clip_actions: bool) -> Self:
         """A copy whose actions are clipped to the action space's bounds, or are not."""
-        made = copy.copy(self)
-        made._adapt = ActionAdapter(self._spaces.action, clip_actions)
-        return made
+        return type(self)(self.actor, self.observation_filter, self.spaces, clip_actions)
 
     def prepare(self, observations: Array) -> Array:
         """(N, *O) as environments hand them over → rows as the networks want them."""
-        return self._filter(self._rows(observations), update=False)
+        return self.observation_filter(self._rows(observations), update=False)
 
     def initial_memory(self) -> Array:
         """(M,) with which an episode begins."""
@@ -80,12 +74,9 @@ class InferencePolicy:
     def decide(
         self, observations: Array, memory: Array, stream: np.random.Generator | None
     ) -> tuple[Array, Acted]:
-        """Actions (N, *A) for the environments, and how they were chosen.
+        """Actions (N, *A) for preprocessed observations (N, *O), and how they were chosen.
 
-        Args:
-            observations: (N, *O) preprocessed.
-            memory: (N, M).
-            stream: actions are drawn from it; the most probable ones without.
+        They are drawn from the stream; without one they are the most probable ones.
         """
         acted = self.actor.act(self.prepare(observations), memory, stream)
         return self._adapt(acted.actions), acted
@@ -99,10 +90,10 @@ class InferencePolicy:
             The action as the environment wants it, the memory for the next observation, and
             `Actor.fetches`.
         """
-        rows = make_preprocessor(self._spaces.raw)(obs)[None]
+        rows = make_preprocessor(self.spaces.raw)(obs)[None]
         sent, acted = self.decide(rows, memory[None], stream)
         fetches = {key: float(acted.columns[n][0]) for key, n in self.actor.fetches.items()}
-        return unflattener(self._spaces.action)(sent[0]), acted.memory[0], fetches
+        return unflattener(self.spaces.action)(sent[0]), acted.memory[0], fetches
 
     def act_each(
         self,

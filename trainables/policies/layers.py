@@ -68,9 +68,9 @@ class Trunk(nn.Module):
         return x
 
 
-def lstm(inputs: int, sub_envs: int, stream: torch.Generator) -> nn.LSTM:
+def lstm(inputs: int, units: int, stream: torch.Generator) -> nn.LSTM:
     """One LSTM layer; its four gates' weights are drawn as one orthogonal matrix."""
-    layer = nn.LSTM(inputs, sub_envs, device="meta").to_empty(device="cpu")
+    layer = nn.LSTM(inputs, units, device="meta").to_empty(device="cpu")
     for name, parameter in layer.named_parameters():
         if name.startswith("weight"):
             nn.init.orthogonal_(parameter, gain=LSTM_GAIN, generator=stream)

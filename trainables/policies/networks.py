@@ -39,15 +39,15 @@ class Evaluated(NamedTuple):
 class Replay(NamedTuple):
     """How rows make up S sequences."""
 
-    places: Tensor
+    positions: Tensor
     """(B,) int64: step of its sequence x S + number of its sequence."""
     states: Tensor
     """(S, 2U) the memory with which each sequence begins: outputs, then cells."""
 
 
 def replay_of(columns: Mapping[str, Tensor]) -> Replay | None:
-    """What columns ``places`` and ``states`` say, where there are sequences."""
-    return Replay(columns["places"], columns["states"]) if "places" in columns else None
+    """What columns ``positions`` and ``states`` say, where there are sequences."""
+    return Replay(columns["positions"], columns["states"]) if "positions" in columns else None
 
 
 class Networks(nn.Module):
@@ -92,12 +92,8 @@ class ActorCritic(Networks):
         self.register_buffer("_absent", torch.from_numpy(absent), persistent=False)
         self._uneven = bool(absent.any())
 
-    def head(self, observations: Tensor) -> Tensor:
-        """Logits and means of filtered observations: (B, D), or (B, H, W, C) for images."""
-        return self._run(self.actor, self._features(observations, None))
-
     def value(self, observations: Tensor) -> Tensor:
-        """(B,) values of filtered observations."""
+        """(B,) values of filtered observations: (B, D), or (B, H, W, C) for images."""
         return self._run(self.critic, self._features(observations, None)).squeeze(-1)
 
     def evaluate(
@@ -165,9 +161,9 @@ def _replayed(layer: nn.LSTM, features: Tensor, replay: Replay | None) -> Tensor
     # Padded: torch's fused loop over time takes no ragged sequences; its other one is 5 to 8 times
     # slower.
     count = len(replay.states)
-    longest = int(replay.places.max()) // count + 1
+    longest = int(replay.positions.max()) // count + 1
     grid = features.new_zeros(longest * count, features.shape[1])
-    grid = grid.index_copy(0, replay.places, features).view(longest, count, -1)
+    grid = grid.index_copy(0, replay.positions, features).view(longest, count, -1)
     outputs, cells = (one.contiguous()[None] for one in replay.states.chunk(2, dim=1))
     given: Tensor = layer(grid, (outputs, cells))[0]
-    return given.reshape(longest * count, -1)[replay.places]
+    return given.reshape(longest * count, -1)[replay.positions]

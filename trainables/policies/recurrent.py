@@ -30,7 +30,7 @@ class RecurrentActor(Actor):
     def __init__(self, layout: ActionLayout, architecture: Architecture) -> None:
         super().__init__(layout, architecture)
         self.memory_size = 2 * architecture.lstm
-        self._sub_envs = architecture.lstm
+        self._units = architecture.lstm
         self._depth = 0 if architecture.filters else len(architecture.hidden)
         self._gates: tuple[Array, Array] = (np.zeros(0, np.float32), np.zeros(0, np.float32))
 
@@ -42,8 +42,8 @@ class RecurrentActor(Actor):
             for name in (f"trunk.dense.{i}" for i in range(self._depth))
         ]
         stacked = np.concatenate([weights["lstm.weight_ih_l0"], weights["lstm.weight_hh_l0"]], 1)
-        scale = np.full(4 * self._sub_envs, HALF)
-        scale[2 * self._sub_envs : 3 * self._sub_envs] = 1.0
+        scale = np.full(4 * self._units, HALF)
+        scale[2 * self._units : 3 * self._units] = 1.0
         # Halving is exact, and makes all four gates one tanh: sigmoid(x) = (1 + tanh(x/2)) / 2.
         bias = weights["lstm.bias_ih_l0"] + weights["lstm.bias_hh_l0"]
         self._gates = np.ascontiguousarray(stacked.T) * scale, bias * scale
@@ -76,17 +76,17 @@ class RecurrentActor(Actor):
             x = np.matmul(x, weight)
             x += bias
             activate(x, self._activation)
-        sub_envs = self._sub_envs
+        units = self._units
         weight, bias = self._gates
-        gates = np.matmul(np.concatenate([x, memory[..., :sub_envs]], axis=-1), weight)
+        gates = np.matmul(np.concatenate([x, memory[..., :units]], axis=-1), weight)
         gates += bias
         np.tanh(gates, out=gates)
         admit, keep, new, show = (
-            gates[..., first : first + sub_envs] for first in range(0, 4 * sub_envs, sub_envs)
+            gates[..., first : first + units] for first in range(0, 4 * units, units)
         )
         following = np.empty(memory.shape, dtype=np.float32)
-        cells = following[..., sub_envs:]
-        np.multiply(HALF * keep + HALF, memory[..., sub_envs:], out=cells)
+        cells = following[..., units:]
+        np.multiply(HALF * keep + HALF, memory[..., units:], out=cells)
         cells += (HALF * admit + HALF) * new
-        np.multiply(HALF * show + HALF, np.tanh(cells), out=following[..., :sub_envs])
-        return following[..., :sub_envs], following
+        np.multiply(HALF * show + HALF, np.tanh(cells), out=following[..., :units])
+        return following[..., :units], following

@@ -28,7 +28,7 @@ REQUESTABLE: Mapping[str, Column | None] = {
 
 ``new_obs``: the next observation, at an episode's end its final one, filtered without being counted
 · ``t``: the step's number in its episode, from 0 · ``eps_id``: the episode's number, of which no
-two in a trial are alike · ``infos``: what the environment told with the step.
+two in a trial are alike · ``infos``: the step's info.
 """
 
 
@@ -106,7 +106,7 @@ class Fragment:
         num_envs: int,
         observation: Column,
         action: Column,
-        declared: Mapping[str, Column] | None = None,
+        declared: Mapping[str, Column],
     ) -> "Fragment":
         """Arrays for one fragment of such observations and actions, and of declared columns."""
         flag, real = ((), np.dtype(np.bool_)), ((), np.dtype(np.float32))
@@ -115,7 +115,7 @@ class Fragment:
             "actions": action,
             "rewards": real,
             **dict.fromkeys(("terminated", "truncated", "valid", "autoreset"), flag),
-            **(declared or {}),
+            **declared,
         }
         made = {
             name: np.zeros((1 if name.startswith("last_") else steps, num_envs, *shape), dtype)
@@ -212,10 +212,13 @@ class Sample:
     late: bool = False
     """Its episodes had not come in time; they come with a later one."""
 
+    steps: int = 0
+    """Environment steps of fragments that stayed where they were learnt from."""
+
     @property
     def count(self) -> int:
         """Environment steps."""
-        return sum(fragment.steps for fragment in self.fragments)
+        return self.steps + sum(fragment.steps for fragment in self.fragments)
 
 
 def as_data(sample: Sample | None) -> dict[str, Any] | None:

@@ -18,7 +18,7 @@ from typing import Any
 from pydantic import Field
 
 from trainables.checkpoint.normal_form import normalise
-from trainables.core.importing import load
+from trainables.core.importing import load, path_to
 from trainables.core.settings import Section
 from trainables.errors import CallbackError, ConfigError, nearest, shorten
 
@@ -205,13 +205,8 @@ def _callable(place: str, source: Any) -> Callable[..., Any]:
 def _dotted(source: Any) -> str:
     if isinstance(source, str):
         return source
-    path = _name(source)
-    module = str(getattr(source, "__module__", "__main__"))
-    try:
-        found = load("callbacks", path, "a class or callable") if module != "__main__" else None
-    except ConfigError:
-        found = None
-    if found is not source:
+    path = path_to(source)
+    if path is None:
         allowed = "something that a child process can import"
         hint = (
             "put it at the top of a module and write package.module:Name, or have no children "

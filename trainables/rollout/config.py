@@ -33,7 +33,7 @@ class SamplingConfig(Section):
     blackhole_outputs: bool = Field(
         default=False,
         description="With sample_async and fake_sampler: what is sampled after the first batch is "
-        "dropped and its episodes are told: how well the policy does that learns from that batch.",
+        "dropped, its episodes count: how well the policy does that learns from that batch.",
     )
     compress_observations: bool | Literal["bulk"] = Field(
         default=False,

@@ -18,9 +18,9 @@ from numpy.typing import NDArray
 from trainables.checkpoint import state as state_
 from trainables.envs.vector.base import Step
 from trainables.policies.actor import Actor
-from trainables.rollout.access import DEFAULT_POLICY_ID
 from trainables.rollout.callbacks import Calls
 from trainables.rollout.metrics import EpisodesInFlight, checked_numbers, without_lost_lives
+from trainables.rollout.workers.access import DEFAULT_POLICY_ID
 
 Array = NDArray[Any]
 T = TypeVar("T")
@@ -40,7 +40,7 @@ class Episode:
     evaluation-index, and the restart after which it is played."""
     worker_index: int
     env_index: int
-    """In an evaluation both are 0: they do not tell who plays."""
+    """In an evaluation both are 0: they do not say who plays."""
     length: int = 0
     """Environment steps so far."""
     total_reward: float = 0.0
@@ -48,11 +48,11 @@ class Episode:
     last_observation: Array | None = None
     """(*O) the latest raw observation; None before the first."""
     last_info: Mapping[str, Any] = field(default_factory=dict)
-    """What the environment told with the latest step; empty after a restore."""
+    """The info of the latest step; empty after a restore."""
     user_data: dict[str, Any] = field(default_factory=dict)
     """Scratch space; plain data, it stands in the checkpoint."""
     custom_metrics: dict[str, float] = field(default_factory=dict)
-    """Name → number; results tell mean, minimum and maximum over episodes."""
+    """Name → number; results have mean, minimum and maximum over episodes."""
     hist_data: dict[str, list[float]] = field(default_factory=dict)
     """Name → numbers; results hold those of all episodes that ended, under ``hist_stats``."""
 
@@ -67,18 +67,11 @@ class Trajectory(NamedTuple):
 
 
 class EpisodeTracker:
-    """Keeps an `Episode` per environment and calls the callbacks.
-
-    Args:
-        calls: whom to call.
-        worker: what they are given as the worker.
-        index: of the worker.
-        count: N.
-    """
+    """Keeps an `Episode` for each of `count` environments and calls the callbacks."""
 
     def __init__(self, calls: Calls, worker: Any, index: int, count: int) -> None:
         self._calls = calls
-        # A sampling thread holds this object, and must not hold whom it ends with.
+        # A sampling thread holds this object, and must not hold the worker that it ends with.
         self._worker = weakref.ref(worker)
         self._index = index
         self._wants_steps = calls.wants("on_episode_step")
@@ -115,9 +108,7 @@ class EpisodeTracker:
     def after_step(self, step: Step, row: int | NDArray[np.int64]) -> dict[int, Episode]:
         """The step is done, what ended has been reset; environment → episode that ended.
 
-        Args:
-            step: what it gave.
-            row: of the fragment that is being filled, or (N,) of each environment.
+        `row` is that of the fragment which is being filled, or (N,) of each environment.
         """
         if not self._counted:
             self._count(step)
@@ -211,7 +202,7 @@ class EpisodeTracker:
 
 
 @dataclass(frozen=True)
-class OneLane:
+class OneEnv:
     """The environment of one episode, found where a rollout worker has its environments."""
 
     sub_envs: Sequence[Any]
@@ -224,7 +215,7 @@ class EvaluationWorker:
     """What callbacks are given as the worker in an evaluation: what one episode is played with."""
 
     in_evaluation: ClassVar[bool] = True
-    envs: OneLane
+    envs: OneEnv
     is_recorded: bool
     """Whether the episode has been played before and is played once more for its video."""
     policy: Actor
@@ -239,18 +230,12 @@ class EvaluationWorker:
         return self.policy if policy_id == DEFAULT_POLICY_ID else None
 
     def get_global_vars(self) -> dict[str, Any]:
-        """What the trainer tells all workers; ``timestep`` is in it."""
+        """What the trainer gives to all workers; ``timestep`` is in it."""
         return dict(self.global_vars)
 
 
 class EvaluationWatch:
-    """One episode of an evaluation, with callbacks that are its own.
-
-    Args:
-        calls: are called.
-        worker: they are given as the worker.
-        episode_id: of the episode.
-    """
+    """One episode of an evaluation, with callbacks that are its own."""
 
     def __init__(self, calls: Calls, worker: EvaluationWorker, episode_id: str) -> None:
         self._calls = calls

@@ -1,4 +1,4 @@
-"""Episodes in flight, episodes finished, and what is told of many of them.
+"""Episodes in flight, episodes finished, and what results say of many of them.
 
 Returns are sums of the environment's own rewards, before any clipping or scaling. N environments.
 """
@@ -39,11 +39,7 @@ class Written(Protocol):
 
 
 class EpisodesInFlight:
-    """What the running episode of each environment has brought so far.
-
-    Args:
-        num_envs: N.
-    """
+    """What the running episode of each environment has brought so far."""
 
     def __init__(self, num_envs: int) -> None:
         self.rewards = np.zeros(num_envs)

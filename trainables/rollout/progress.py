@@ -93,7 +93,7 @@ class MetricsConfig(Section):
         default=180.0,
         gt=0,
         le=LONGEST_WAIT_S,
-        description="Seconds that child processes are waited for when they tell which episodes "
+        description="Seconds that child processes are waited for when they say which episodes "
         "ended; later ones count in the next iteration, are logged (num_late_metrics), and make "
         "the trial inexact to the bit.",
     )

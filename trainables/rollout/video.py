@@ -24,12 +24,7 @@ def is_installed() -> bool:
 
 
 class VideoFile:
-    """Writes one video.
-
-    Args:
-        path: of the finished file; until `close` another name beside it is written.
-        fps: frames per second.
-    """
+    """Writes one video; until `close` under another name beside `path`."""
 
     def __init__(self, path: Path, fps: float) -> None:
         self._path = path

@@ -25,10 +25,10 @@ from trainables.policies.filters import CONCURRENT_KINDS, FilterConfig
 from trainables.policies.torch_policy import OptimizerConfig
 from trainables.rollout.callbacks import CallbacksConfig
 from trainables.rollout.config import SamplingConfig
-from trainables.rollout.make import WorkersConfig
 from trainables.rollout.progress import MetricsConfig, PerfConfig
 from trainables.rollout.recording import RenderingConfig
-from trainables.rollout.remote.recovery import RecoveryConfig
+from trainables.rollout.workers.make import WorkersConfig
+from trainables.rollout.workers.remote.recovery import RecoveryConfig
 from trainables.trainer.reporting import RecordingConfig
 
 
@@ -60,7 +60,7 @@ def timed(timers: dict[str, float], name: str) -> Iterator[None]:
 # -------------------------------------------------------------------------------------------------
 # Settings of features that are not built: their neutral values are accepted, others refused.
 #
-# So a config that spells out every classic default works, and one that asks for more is told.
+# So a config that spells out every classic default works, and one that asks for more fails at once.
 
 ESTIMATORS = ("is", "wis", "simulation", "pdis")
 
@@ -69,12 +69,16 @@ def _only(*neutral: Any, needs: str) -> BeforeValidator:
     """Refuses every value but these."""
 
     def check(value: Any) -> Any:
-        if not any(type(value) is type(one) and value == one for one in neutral):
-            allowed = " or ".join(repr(one) for one in neutral)
-            raise ValueError(f"{allowed}: other values come with {needs}, which is not built yet")
+        _require_neutral(value, neutral, needs)
         return value
 
     return BeforeValidator(check)
+
+
+def _require_neutral(value: Any, neutral: Sequence[Any], needs: str, key: str = "") -> None:
+    if not any(type(value) is type(one) and value == one for one in neutral):
+        allowed = key + " or ".join(repr(one) for one in neutral)
+        raise ValueError(f"{allowed}: other values come with {needs}, which is not built yet")
 
 
 def _estimators(names: Any) -> Any:
@@ -105,12 +109,7 @@ def _one_agent(agents: Any) -> Any:
         if key not in _ONE_AGENT:
             known = nearest(key, _ONE_AGENT).removeprefix("; ") or ", ".join(_ONE_AGENT)
             raise ValueError(f"no {key}: {known}")
-        if not any(type(value) is type(one) and value == one for one in _ONE_AGENT[key]):
-            neutral = " or ".join(repr(one) for one in _ONE_AGENT[key])
-            raise ValueError(
-                f"{key}: {neutral}: other values come with multi-agent support, which is not "
-                f"built yet"
-            )
+        _require_neutral(value, _ONE_AGENT[key], "multi-agent support", f"{key}: ")
     return dict(agents)
 
 

@@ -1,11 +1,13 @@
 """The trainer's evaluations: how one is played, what it gives, and its videos."""
 
 import time
-from contextlib import closing
+from contextlib import ExitStack, closing
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
 
 from trainables.core import rng
 from trainables.envs.make import for_children, make_raw_env
@@ -13,7 +15,7 @@ from trainables.envs.rendering import frames_per_second, picture, rendered
 from trainables.envs.vector.restarts import AnySlot
 from trainables.errors import ConfigError
 from trainables.evaluation.config import evaluation_lanes, evaluation_settings
-from trainables.evaluation.play import Plan, Played, play, play_watched
+from trainables.evaluation.play import Plan, Played, play
 from trainables.evaluation.workers import Evaluators
 from trainables.policies.inference import InferencePolicy
 from trainables.rollout.callbacks import Calls, make_calls, of_episodes
@@ -28,14 +30,6 @@ from trainables.trainer.config import TrainerConfig
 # So nothing of an evaluation depends on whether it is recorded: an episode is decided by weights
 # and seed, and the environment that is drawn is another one. Callbacks, which may steer an
 # episode, are called in both. A file that is there is not made again.
-
-
-def _film(video: VideoFile, slot: AnySlot, length: int) -> None:
-    if length == 0:
-        video.discard()  # of an episode that a restart has ended
-    seen = picture(slot.render(), "record_env")
-    if seen is not None:
-        video.add(seen)
 
 
 def evaluation_plan(settings: TrainerConfig) -> Plan:
@@ -57,11 +51,7 @@ def evaluation_plan(settings: TrainerConfig) -> Plan:
 class PeriodicEvaluation:
     """Evaluates a trainer's policy; training is not touched by it.
 
-    Args:
-        settings: of the trainer.
-        seed: of the trial.
-        inference: acts.
-        calls: the training's callbacks; the evaluation's own begin in the state that they have.
+    `calls` are the training's callbacks; the evaluation's own begin in the state that they have.
     """
 
     def __init__(
@@ -76,11 +66,7 @@ class PeriodicEvaluation:
         self.workers = Evaluators(settings.evaluation, seed, changed.resources, changed.logs)
 
     def evaluate(self, iteration: int, timesteps: int) -> dict[str, Any]:
-        """Play `evaluation_num_episodes` fresh episodes.
-
-        Args:
-            iteration: the one that is to come next; it decides the episodes.
-            timesteps: that were sampled so far.
+        """Play `evaluation_num_episodes` fresh episodes, which the coming `iteration` decides.
 
         Returns:
             ``episode_reward_{mean,min,max}``, ``episode_len_mean``, ``episodes`` and
@@ -101,69 +87,74 @@ class PeriodicEvaluation:
         }
 
     def record(self, iteration: int, timesteps: int, folder: str) -> None:
-        """Record the first episodes of an evaluation.
-
-        Args:
-            iteration: that it ended; 0: the one at the start.
-            timesteps: that were sampled so far.
-            folder: of the videos.
-        """
+        """Record the first episodes of the evaluation that ended `iteration`; 0: at the start."""
         of = self._settings
-        plan = self._plan(timesteps)
-        with closing(make_raw_env(plan.environment, learning=False)) as env:
-            fps = frames_per_second(env)
-        drawn = replace(plan, environment=rendered(plan.environment), is_recorded=True)
+        drawn, fps = self._drawn(timesteps)
         seed = rng.integer(self._seed, "evaluation", max(1, iteration))
         for i in range(min(of.rendering.record_episodes, of.evaluation.evaluation_num_episodes)):
             path = Path(folder) / f"evaluation-{iteration:06d}-episode-{i + 1}{SUFFIX}"
-            if path.exists():
-                continue
-            video = VideoFile(path, fps)
-            try:
-                play_watched(self._inference, drawn, seed, i, partial(_film, video))
-                video.close()
-            finally:
-                video.discard()
+            if not path.exists():
+                self._watched(drawn, seed, i, VideoFile(path, fps))
 
-    def play(self, episodes: int, seed: int, video: Path | None, window: bool) -> list[Played]:
-        """Play so many fresh episodes, drawn where somebody wants to see them.
+    def play(self, episodes: int, seed: int, folder: Path | None, window: bool) -> list[Played]:
+        """Play so many fresh episodes; with videos in `folder`, in a window, or both.
 
         Raises:
             ConfigError: there is no screen for a window, or nothing to write videos with.
         """
-        plan = self._plan(0)
-        if video is None and not window:
-            return play(self._inference, plan, seed, range(episodes))
-        if video is not None and not is_installed():
-            raise ConfigError("--video", str(video), "pip install 'sweep-rl[video]' first")
+        if folder is None and not window:
+            return play(self._inference, self._plan(0), seed, range(episodes))
+        if folder is not None and not is_installed():
+            raise ConfigError("--video", str(folder), "pip install 'sweep-rl[video]' first")
         viewer = find_viewer(True) if window else None
         if window and viewer is None:
             raise ConfigError("--window", window, "a screen, and pygame; or --video FOLDER")
-        with closing(make_raw_env(plan.environment, learning=False)) as env:
-            fps = frames_per_second(env)
-        drawn = replace(plan, environment=rendered(plan.environment), is_recorded=True)
-        return [self._shown(drawn, seed, i, fps, video, viewer) for i in range(episodes)]
+        drawn, fps = self._drawn(0)
 
-    def _shown(
-        self, drawn: Plan, seed: int, i: int, fps: float, folder: Path | None, viewer: Viewer | None
-    ) -> Played:
-        """Episode `i`, written as a video or shown at the speed at which it is meant to be seen."""
-        video = None if folder is None else VideoFile(folder / f"episode-{i + 1}{SUFFIX}", fps)
-
-        def look(slot: AnySlot, length: int) -> None:
-            if video is not None:
-                _film(video, slot, length)
-            elif viewer is not None and (seen := picture(slot.render(), "render_env")) is not None:
+        def show(seen: NDArray[np.uint8]) -> None:
+            if viewer is not None:
                 viewer(seen)
                 time.sleep(1.0 / fps)
 
-        try:
-            played = play_watched(self._inference, drawn, seed, i, look)
+        played = []
+        for i in range(episodes):
+            path = None if folder is None else folder / f"episode-{i + 1}{SUFFIX}"
+            video = None if path is None else VideoFile(path, fps)
+            played.append(self._watched(drawn, seed, i, video, show))
+        return played
+
+    def _drawn(self, timesteps: int) -> tuple[Plan, float]:
+        """The plan with environments that draw, and their frames per second."""
+        plan = self._plan(timesteps)
+        with closing(make_raw_env(plan.environment, learning=False)) as env:
+            fps = frames_per_second(env)
+        return replace(plan, environment=rendered(plan.environment), is_recorded=True), fps
+
+    def _watched(
+        self,
+        drawn: Plan,
+        seed: int,
+        index: int,
+        video: VideoFile | None,
+        show: Viewer = lambda _seen: None,
+    ) -> Played:
+        """One episode whose pictures are shown, and written to `video`."""
+
+        def look(slot: AnySlot, length: int) -> None:
+            if video is not None and length == 0:
+                video.discard()  # of an episode that a restart has ended
+            if (seen := picture(slot.render(), "record_env")) is None:
+                return
+            show(seen)
+            if video is not None:
+                video.add(seen)
+
+        with ExitStack() as after:
+            if video is not None:
+                after.callback(video.discard)
+            (played,) = play(self._inference, drawn, seed, [index], look)
             if video is not None:
                 video.close()
-        finally:
-            if video is not None:
-                video.discard()
         return played
 
     def _plan(self, timesteps: int) -> Plan:

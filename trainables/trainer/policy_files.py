@@ -9,8 +9,9 @@ from safetensors.numpy import load_file, save_file
 
 from trainables.errors import CheckpointError, ConfigError
 from trainables.policies.actor import Weights
+from trainables.policies.inference import InferencePolicy
 from trainables.policies.onnx import export
-from trainables.policies.onnx.export import PolicyParts
+from trainables.policies.torch_policy import TorchPolicy
 
 SUFFIX = ".safetensors"
 
@@ -38,17 +39,21 @@ def read_weights(path: str | Path, expected: Weights) -> Weights:
 
 
 def export_formats(
-    parts: PolicyParts, recent: NDArray[np.generic], formats: Sequence[str], folder: Path
+    policy: TorchPolicy,
+    inference: InferencePolicy,
+    recent: NDArray[np.generic],
+    formats: Sequence[str],
+    folder: Path,
 ) -> dict[str, str]:
     """``onnx``: one file; ``model``: it in a folder of its own; ``checkpoint``: the weights."""
     written: dict[str, str] = {}
     for name in formats:
         if name == "onnx":
-            written[name] = str(export.export(parts, recent, folder))
+            written[name] = str(export.export(policy, inference, recent, folder))
         elif name == "model":
-            written[name] = str(export.export(parts, recent, folder / name).parent)
+            written[name] = str(export.export(policy, inference, recent, folder / name).parent)
         elif name == "checkpoint":
-            save_weights(parts.policy.model.weights(), folder / name / f"model{SUFFIX}")
+            save_weights(policy.model.weights(), folder / name / f"model{SUFFIX}")
             written[name] = str(folder / name)
         else:
             raise ConfigError("format", name, "onnx, model or checkpoint")

@@ -1,4 +1,4 @@
-"""What a trainer tells while it works: to a person's callbacks, and to the log.
+"""What a trainer reports while it works: to a person's callbacks, and to the log.
 
 T steps, N environments. A piece of a fragment is the rows of one episode in it.
 """
@@ -44,12 +44,7 @@ class RecordingConfig(Section):
 
 
 class EpisodeRecord:
-    """Appends to ``episodes.jsonl``; does nothing unless it is switched on.
-
-    Args:
-        config: whether.
-        folder: gives the trial's folder; called when there is something to write.
-    """
+    """Appends to ``episodes.jsonl``, where it is switched on, in the folder that `folder` gives."""
 
     def __init__(self, config: RecordingConfig, folder: Callable[[], str]) -> None:
         self._on = config.monitor
@@ -106,13 +101,7 @@ AGENT = "agent0"
 
 
 class Reporter:
-    """The callbacks, the log of the trainer's own process, and the record of episodes.
-
-    Args:
-        callbacks: what is called.
-        logs: what is logged.
-        record: of every finished episode.
-    """
+    """The callbacks, the log of the trainer's own process, and the record of episodes."""
 
     def __init__(self, callbacks: CallbacksConfig, logs: LogConfig, record: EpisodeRecord) -> None:
         set_level(logs)
@@ -132,10 +121,7 @@ class Reporter:
     ) -> None:
         """What is to be learnt from is there; what a callback writes into it is learnt.
 
-        Args:
-            policy: that is told.
-            fragments: all that were sampled in this round, in order.
-            batches: of each fragment, columns of all its T·N rows.
+        `fragments` are all of this round, in order; `batches` the columns of their T·N rows each.
         """
         if self.calls is None or not self.calls.wants("on_postprocess_traj"):
             return
@@ -183,7 +169,7 @@ def check_callbacks(config: CallbacksConfig, num_workers: int, fake_sampler: boo
             True,
             "false with a callback for on_postprocess_traj",
             "the batch that is given for ever stands in checkpoints without its episodes, of "
-            "which it is told; leave out one of the two",
+            "which the callback needs; leave out one of the two",
         )
     if calls and num_workers:
         calls.portable()

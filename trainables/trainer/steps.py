@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from trainables.learners.replay import ReplayBuffer, ReplayConfig
 from trainables.rollout.batch import Fragment, rows
-from trainables.rollout.ranks.group import RankGroup
+from trainables.rollout.workers.ranks.group import RankGroup
 from trainables.trainer.config import timed
 from trainables.trainer.trainer import Trainer
 
@@ -36,10 +36,7 @@ def on_policy_step(trainer: Trainer, learn: Learn) -> dict[str, float]:
 def step_in_ranks(trainer: Trainer, ranks: RankGroup, *request: object) -> dict[str, float]:
     """A round in which each worker learns from its own sample; the policy here becomes theirs.
 
-    Args:
-        trainer: keeps weights and optimiser, as it does where it learns itself.
-        ranks: its workers.
-        request: the arguments of this round's `Rank.sample_and_learn`, the same for all ranks.
+    `request` are the arguments of this round's `Rank.sample_and_learn`, the same for all ranks.
     """
     with timed(trainer.timers, "sample_and_learn_time_ms"):
         learnt = ranks.sample_and_learn(*request)

@@ -38,14 +38,14 @@ from trainables.policies.filters import make_filters
 from trainables.policies.inference import InferencePolicy
 from trainables.policies.onnx import export
 from trainables.policies.torch_policy import TorchPolicy
-from trainables.rollout.access import DEFAULT_POLICY_ID, require_policy
 from trainables.rollout.batch import Sample, TrainBatch
-from trainables.rollout.make import make_workers
 from trainables.rollout.progress import Progress
-from trainables.rollout.ranks.group import RankGroup
 from trainables.rollout.recording import FOLDER, RecordingPlan
-from trainables.rollout.worker_set import WorkerSet
-from trainables.rollout.worker_spec import WorkerSpec
+from trainables.rollout.workers.access import DEFAULT_POLICY_ID, by_policy, require_policy
+from trainables.rollout.workers.make import make_workers
+from trainables.rollout.workers.ranks.group import RankGroup
+from trainables.rollout.workers.worker_set import WorkerSet
+from trainables.rollout.workers.worker_spec import WorkerSpec
 from trainables.trainable import Trainable, TrialContext
 from trainables.trainer import agreement, config_checks, policy_files
 from trainables.trainer.config import TrainerConfig, timed
@@ -400,12 +400,12 @@ class Trainer(Trainable):
         """What the latest result says of episodes and steps: the same keys, the same numbers.
 
         Args:
-            selected_workers: only what workers with these indices told; totals are always of all.
+            selected_workers: only of workers with these indices; totals are always of all.
         """
         return self.progress.collect(selected_workers)
 
     def set_global_vars(self, global_vars: Mapping[str, Any]) -> None:
-        """Tell the policy and all workers, for example the ``timestep``."""
+        """Give variables to the policy and all workers, for example the ``timestep``."""
         self.policy.on_global_var_update(global_vars)
         self.workers.set_global_vars(global_vars)
 
@@ -482,7 +482,7 @@ class Trainer(Trainable):
             prev_reward: not read by this policy.
             info: not read by this policy.
             policy_id: ``default_policy``.
-            full_fetch: also tell how the action was chosen.
+            full_fetch: also return how the action was chosen.
             explore: draw it; otherwise it is the most probable one.
 
         Returns:
@@ -515,10 +515,7 @@ class Trainer(Trainable):
 
     def get_weights(self, policies: Sequence[str] | None = None) -> dict[str, Weights]:
         """Policy → weights, copied; of these policies or of all."""
-        for pid in policies or ():
-            require_policy(pid)
-        wanted = policies is None or DEFAULT_POLICY_ID in policies
-        return {DEFAULT_POLICY_ID: self.policy.model.weights()} if wanted else {}
+        return by_policy(policies, self.policy.model.weights())
 
     def set_weights(self, weights: Mapping[str, Weights]) -> None:
         """Adopt policy → weights, here and in every worker; the optimiser's moments stay.
@@ -588,20 +585,12 @@ class Trainer(Trainable):
 
     def describe_model(self) -> dict[str, Any]:
         """What the exported model takes and gives: plain data for its card."""
-        return export.describe(self._policy_parts())
+        return export.describe(self.policy, self.inference)
 
     def _export_model(self, export_formats: Sequence[str], export_dir: str) -> dict[str, str]:
         """``onnx``: one file; ``model``: it in a folder of its own; ``checkpoint``: the weights."""
-        parts = self._policy_parts()
-        return policy_files.export_formats(parts, self.recent, export_formats, Path(export_dir))
-
-    def _policy_parts(self) -> export.PolicyParts:
-        return export.PolicyParts(
-            policy=self.policy,
-            observation_filter=self.filters["observation"],
-            spaces=self.spaces,
-            clip_actions=self.settings.sampling.clip_actions,
-            inference=self.inference,
+        return policy_files.export_formats(
+            self.policy, self.inference, self.recent, export_formats, Path(export_dir)
         )
 
     def _tensors(self, batch: TrainBatch) -> dict[str, Tensor]:

@@ -18,8 +18,8 @@ from trainables.envs.registry import EnvContext, register_env
 from trainables.errors import ConfigError, EnvError
 from trainables.policies import filters
 from trainables.rollout.callbacks import PHASES
-from trainables.rollout.worker import RolloutWorker
-from trainables.rollout.worker_set import LocalWorkers
+from trainables.rollout.workers.worker import RolloutWorker
+from trainables.rollout.workers.worker_set import LocalWorkers
 from trainables.trainable import TrialContext
 from trainables.trainer.config import default_config
 

@@ -13,7 +13,7 @@ from trainables.core.results import VOLATILE_KEYS
 from trainables.errors import ConfigError
 from trainables.rollout.metrics import RolloutMetrics
 from trainables.rollout.progress import PARTS, MetricsConfig, PerfConfig, PerfStats, Progress
-from trainables.rollout.worker_set import LocalWorkers
+from trainables.rollout.workers.worker_set import LocalWorkers
 
 PERF_KEYS = {f"mean_{part}_ms" for part in PARTS}
 QUIET: dict[str, Any] = {"evaluation_interval": None}

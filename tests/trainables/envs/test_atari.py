@@ -41,7 +41,7 @@ def layers_of(env: gymnasium.Env[Any, Any]) -> list[str]:
 def test_W7_atari_games_get_deepminds_wrappers() -> None:
     env = make_env(EnvironmentConfig(env="ALE/Breakout-v5"))
     assert layers_of(env)[:5] == [
-        *("ChannelsLast", "FrameStackObservation", "FireAtEachLife", "EpisodicLife"),
+        *("TransformObservation", "FrameStackObservation", "FireAtEachLife", "EpisodicLife"),
         "AtariPreprocessing",
     ]
     observation, _ = env.reset(seed=1)

@@ -26,7 +26,7 @@ from trainables.envs.state.replay import Replayed
 from trainables.envs.vector.factory import make_vector_env
 from trainables.envs.vector.separate import InProcessVectorEnv
 from trainables.errors import ConfigError
-from trainables.rollout.remote.worker_set import ChildWorkers
+from trainables.rollout.workers.remote.worker_set import ChildWorkers
 
 ROOT = Path(__file__).parents[3]
 HERE = "tests.support.environments"

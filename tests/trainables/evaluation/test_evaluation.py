@@ -20,7 +20,7 @@ from trainables.core.settings import Section, known_keys
 from trainables.errors import CallbackError, ConfigError, EnvError, NotFiniteError, TrainableError
 from trainables.evaluation.config import ALWAYS, READ, READ_BY_CHILDREN, WHY_NOT
 from trainables.evaluation.play import play
-from trainables.rollout.worker_spec import WorkerSpec
+from trainables.rollout.workers.worker_spec import WorkerSpec
 from trainables.trainable import TrialContext
 from trainables.trainer.config import default_config
 from trainables.trainer.evaluation import evaluation_plan

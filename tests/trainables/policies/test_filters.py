@@ -18,7 +18,6 @@ from trainables.policies.filters import (
     NoFilter,
     RewardScaler,
     make_filter,
-    make_reward_stat,
     synchronise,
 )
 
@@ -62,7 +61,7 @@ def test_getting_the_state_flushes_nothing_and_setting_it_continues_exactly() ->
 
 
 def test_rewards_are_scaled_by_the_deviation_of_the_discounted_return_and_clipped() -> None:
-    scaler = RewardScaler(1, gamma=0.5, stat=make_reward_stat())
+    scaler = RewardScaler(1, gamma=0.5, stat=MeanStdFilter((), 10.0, center=False))
     returns: list[float] = []
     running = 0.0
     for t, reward in enumerate([1.0, 2.0, -3.0, 500.0]):

@@ -21,7 +21,7 @@ from trainables.learners.sgd import shuffled
 from trainables.policies.networks import replay_of
 from trainables.policies.onnx.export import check
 from trainables.rollout.batch import Fragment
-from trainables.rollout.worker_set import LocalWorkers
+from trainables.rollout.workers.worker_set import LocalWorkers
 
 MEMORY = "tests.support.memory"
 UNITS = 8
@@ -233,7 +233,7 @@ def test_minibatches_are_whole_sequences_of_about_as_many_rows_and_cover_the_bat
     assert all(5 <= len(one["logp"]) <= 45 for one in parts)
     for one in parts:
         count = len(one["states"])
-        for row, place in zip(one["logp"], one["places"], strict=True):
+        for row, place in zip(one["logp"], one["positions"], strict=True):
             assert row == one["states"][place % count, 0] + place // count
 
 
@@ -359,7 +359,7 @@ def test_a_file_whose_memory_disagrees_over_a_sequence_is_refused(tmp_path: Path
     # It forgets more slowly than the file, which first observations alone would not show.
     actor._gates[1][UNITS : 2 * UNITS] += 1e-2
     with pytest.raises(ExportError, match="differs from the trained one"):
-        check(trainer._policy_parts(), path, trainer.recent)
+        check(trainer.inference, path, trainer.recent)
     trainer.stop()
 
 

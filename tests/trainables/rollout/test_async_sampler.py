@@ -15,8 +15,8 @@ from tests.support.waiting import wait_until
 from trainables.algorithms.ppo import PPO
 from trainables.errors import ConfigError, EnvError, WorkerError
 from trainables.rollout.samplers.background import RESULTS, AsyncSampler
-from trainables.rollout.worker import RolloutWorker
-from trainables.rollout.worker_set import LocalWorkers
+from trainables.rollout.workers.worker import RolloutWorker
+from trainables.rollout.workers.worker_set import LocalWorkers
 
 HERE = "tests.support.environments"
 ASYNC: dict[str, Any] = {

@@ -14,7 +14,7 @@ from trainables import Callbacks
 from trainables.algorithms.ppo import PPO
 from trainables.envs.vector.base import Step
 from trainables.errors import CallbackError, ConfigError, StateError
-from trainables.rollout.worker_set import LocalWorkers
+from trainables.rollout.workers.worker_set import LocalWorkers
 
 HERE = "tests.support.callbacks"
 COUNTING: dict[str, Any] = {

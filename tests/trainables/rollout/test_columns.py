@@ -15,8 +15,8 @@ from trainables.algorithms.ppo import PPO
 from trainables.errors import WorkerError
 from trainables.policies.actor import Acted, Actor, Column
 from trainables.rollout.batch import REQUESTABLE, Fragment
-from trainables.rollout.worker import RolloutWorker
-from trainables.rollout.worker_spec import WorkerSpec
+from trainables.rollout.workers.worker import RolloutWorker
+from trainables.rollout.workers.worker_spec import WorkerSpec
 
 HERE = "tests.support.environments"
 COUNTING: dict[str, Any] = {**PLAIN, "env": f"{HERE}:Counting", "env_config": {"length": 5}}

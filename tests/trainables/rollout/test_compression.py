@@ -5,7 +5,7 @@ import pytest
 
 from tests.support.trainers import differences, final_state, make, run
 from trainables.core.child import ChildProcess, Patience
-from trainables.rollout.remote.server import PackedSample, pack, unpack
+from trainables.rollout.workers.remote.server import PackedSample, pack, unpack
 
 TWO: dict[str, Any] = {"num_workers": 2, "train_batch_size": None, "evaluation_interval": None}
 

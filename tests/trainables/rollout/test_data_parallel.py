@@ -21,15 +21,15 @@ from trainables.learners.sgd import TorchLearner, shuffled
 from trainables.policies import filters as filters_
 from trainables.policies.filters import make_filters
 from trainables.rollout.batch import TrainBatch
-from trainables.rollout.ranks.group import RankGroup
-from trainables.rollout.ranks.process_group import (
+from trainables.rollout.workers.ranks.group import RankGroup
+from trainables.rollout.workers.ranks.process_group import (
     find_free_port,
     get_node_ip,
     leave_group,
     setup_torch_data_parallel,
 )
-from trainables.rollout.ranks.rank import Rank
-from trainables.rollout.worker import RolloutWorker
+from trainables.rollout.workers.ranks.rank import Rank
+from trainables.rollout.workers.worker import RolloutWorker
 from trainables.trainer.trainer import Trainer
 
 TWO: dict[str, Any] = {
@@ -270,7 +270,7 @@ def test_B10_a_group_of_one_meets_at_a_free_port_of_this_machine(alone: Rank) ->
 
 def test_B10_a_policy_that_is_not_torch_s_is_refused() -> None:
     with pytest.raises(ValueError, match="needs a torch policy, but this one is a dict"):
-        setup_torch_data_parallel({}, "file:///nowhere", (0, 2), "gloo", 1.0)
+        setup_torch_data_parallel({}, "file:///nowhere", 0, 2, "gloo", 1.0)
 
 
 class LearnsAlone(Trainer):

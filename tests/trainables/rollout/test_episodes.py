@@ -17,10 +17,10 @@ from trainables.envs.vector.base import Step
 from trainables.errors import ConfigError, WorkerError
 from trainables.learners.returns import generalized_advantages, next_values
 from trainables.rollout.batch import Fragment, Sample
-from trainables.rollout.remote.recovery import checked
-from trainables.rollout.remote.worker_set import ChildWorkers
 from trainables.rollout.samplers.fragments import Sampler
-from trainables.rollout.worker_set import LocalWorkers
+from trainables.rollout.workers.remote.recovery import checked
+from trainables.rollout.workers.remote.worker_set import ChildWorkers
+from trainables.rollout.workers.worker_set import LocalWorkers
 
 HERE = "tests.support.environments"
 WHOLE: dict[str, Any] = {

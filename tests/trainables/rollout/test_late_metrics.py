@@ -9,7 +9,7 @@ import pytest
 from tests.support.trainers import SMALL, differences, make, run
 from trainables.algorithms.ppo import PPO
 from trainables.core.child import ChildProcess
-from trainables.rollout.remote.worker_set import ChildWorkers
+from trainables.rollout.workers.remote.worker_set import ChildWorkers
 
 TWO: dict[str, Any] = {
     **SMALL,
@@ -38,7 +38,7 @@ class Stopper:
         send = ChildProcess.send
 
         def sending(process: ChildProcess, method: str, *args: Any) -> None:
-            if self.active and method == "tell_metrics" and process.pid in self.workers.pids():
+            if self.active and method == "take_metrics" and process.pid in self.workers.pids():
                 os.kill(process.pid, signal.SIGSTOP)
                 self.stopped.add(process.pid)
             send(process, method, *args)
@@ -91,7 +91,7 @@ def test_K6_metrics_that_come_too_late_count_in_the_next_iteration_once(
     trainer = make(TWO)
     results = late_in_the_second(trainer, Stopper(trainer, monkeypatch))
     assert (results[1]["num_late_metrics"], results[1]["episodes_this_iter"]) == (2, 0)
-    assert "has not told its metrics in time (collect_metrics_timeout)" in caplog.text
+    assert "has not sent its metrics in time (collect_metrics_timeout)" in caplog.text
     assert trainer.exactness == "D not bit-exact"
     saved = trainer.get_state()
     results += run(trainer, ITERATIONS - 2)

@@ -12,8 +12,8 @@ from tests.support.waiting import wait_until
 from trainables.algorithms.ppo import PPO
 from trainables.envs.vector.remote import RemoteVectorEnv
 from trainables.errors import ConfigError, EnvError, TrainableError, WorkerError
-from trainables.rollout.remote.worker_set import ChildWorkers
-from trainables.rollout.worker_set import LocalWorkers
+from trainables.rollout.workers.remote.worker_set import ChildWorkers
+from trainables.rollout.workers.worker_set import LocalWorkers
 
 TWO: dict[str, Any] = {"num_workers": 2, "train_batch_size": None, "evaluation_interval": None}
 REMOTE: dict[str, Any] = {

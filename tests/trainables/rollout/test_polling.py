@@ -14,7 +14,7 @@ from tests.support.trainers import SMALL, make, run
 from trainables.algorithms.ppo import PPO
 from trainables.errors import ConfigError
 from trainables.rollout.batch import Fragment
-from trainables.rollout.worker_set import LocalWorkers
+from trainables.rollout.workers.worker_set import LocalWorkers
 
 HERE = "tests.support.environments"
 POLLS: dict[str, Any] = {

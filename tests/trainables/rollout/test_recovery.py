@@ -13,8 +13,8 @@ from trainables.algorithms.ppo import PPO
 from trainables.core.child import ChildProcess
 from trainables.errors import EnvError, WorkerError
 from trainables.rollout.batch import Sample
-from trainables.rollout.remote.recovery import RecoveryConfig, checked
-from trainables.rollout.remote.worker_set import ChildWorkers
+from trainables.rollout.workers.remote.recovery import RecoveryConfig, checked
+from trainables.rollout.workers.remote.worker_set import ChildWorkers
 
 TWO: dict[str, Any] = {"num_workers": 2, "train_batch_size": None, "evaluation_interval": None}
 FAILING = "tests.support.failing_workers:Failing"
@@ -175,7 +175,7 @@ def test_T9_no_request_is_made_for_the_sake_of_recovery(
     trainer.train()
     trainer.stop()
     sample = "sample_with_state" if recreate else "sample"
-    asked_of_each = ["set_global_vars", sample, "tell_metrics", "sync"]
+    asked_of_each = ["set_global_vars", sample, "take_metrics", "sync"]
     assert asked == [method for method in asked_of_each for _ in range(2)]
 
 

@@ -11,7 +11,7 @@ from trainables.algorithms.ppo import PPO
 from trainables.envs.vector.base import Step
 from trainables.rollout.batch import Fragment
 from trainables.rollout.metrics import RolloutMetrics
-from trainables.rollout.worker_set import LocalWorkers
+from trainables.rollout.workers.worker_set import LocalWorkers
 
 LENGTH = 12
 CONFIG: dict[str, Any] = {

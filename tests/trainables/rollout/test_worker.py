@@ -11,9 +11,9 @@ import pytest
 from tests.support.trainers import differences, final_state, make, run
 from trainables.errors import WorkerError
 from trainables.policies.actor import Acted, Actor
-from trainables.rollout.worker import RolloutWorker
-from trainables.rollout.worker_set import LocalWorkers
-from trainables.rollout.worker_spec import WorkerSpec
+from trainables.rollout.workers.worker import RolloutWorker
+from trainables.rollout.workers.worker_set import LocalWorkers
+from trainables.rollout.workers.worker_spec import WorkerSpec
 
 CONFIG: dict[str, Any] = {"train_batch_size": None, "evaluation_interval": None}
 FAKE: dict[str, Any] = {**CONFIG, "fake_sampler": True}

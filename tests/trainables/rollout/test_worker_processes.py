@@ -13,7 +13,7 @@ from joblib.externals.loky.process_executor import ProcessPoolExecutor as LokyEx
 from tests.support.trainers import differences, make, run
 from trainables.errors import EnvError, NotFiniteError, WorkerError
 from trainables.rollout.batch import Sample
-from trainables.rollout.remote.worker_set import ChildWorkers
+from trainables.rollout.workers.remote.worker_set import ChildWorkers
 
 HERE = "tests.support.environments"
 ROOT = Path(__file__).parents[3]
@@ -72,7 +72,7 @@ def test_children_end_at_the_same_time(tmp_path: Path) -> None:
 
 
 def test_children_need_no_torch() -> None:
-    code = "import sys, trainables.rollout.remote.server; sys.exit('torch' in sys.modules)"
+    code = "import sys, trainables.rollout.workers.remote.server; sys.exit('torch' in sys.modules)"
     subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=True)
 
 

@@ -10,9 +10,9 @@ from tests.support.trainers import SMALL, differences, make, run
 from trainables.algorithms.ppo import PPO, Config
 from trainables.core.settings import parse
 from trainables.errors import CheckpointError, ConfigError, TrainableError
-from trainables.rollout.access import DEFAULT_POLICY_ID
-from trainables.rollout.worker import RolloutWorker
-from trainables.rollout.worker_set import LocalWorkers, foreach_env, foreach_policy
+from trainables.rollout.workers.access import DEFAULT_POLICY_ID
+from trainables.rollout.workers.worker import RolloutWorker
+from trainables.rollout.workers.worker_set import LocalWorkers, foreach_env, foreach_policy
 from trainables.trainer.config import (
     TrainerConfig,
     default_config,

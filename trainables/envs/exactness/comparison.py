@@ -17,6 +17,7 @@ from trainables.envs import make
 from trainables.envs.exactness import traces
 from trainables.envs.exactness.watching import beat
 from trainables.envs.make import Env, EnvironmentConfig
+from trainables.envs.rendering import draw, rendered
 from trainables.envs.state.capture import seed_spaces
 from trainables.envs.state.plain import fingerprint
 from trainables.envs.state.replay import Replayed
@@ -187,13 +188,14 @@ class Episodes:
 # ---- drawing ---------------------------------------------------------------------------------
 
 
-def drawing_failure(
-    config: EnvironmentConfig, drawn: EnvironmentConfig, draw: Callable[[Env], object]
-) -> str:
+def drawing_failure(config: EnvironmentConfig) -> str:
     """Why an environment that is drawn does not do what it does unseen; chance is no reason."""
     try:
         unseen = _looked_at(config, lambda _: None)
-        if _looked_at(drawn, draw) == unseen or _looked_at(config, lambda _: None) != unseen:
+        if (
+            _looked_at(rendered(config), draw) == unseen
+            or _looked_at(config, lambda _: None) != unseen
+        ):
             return ""
     except Exception:  # noqa: BLE001 an environment may raise anything; training will say why
         return ""

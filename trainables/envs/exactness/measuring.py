@@ -47,7 +47,7 @@ logger = logging.getLogger(__name__)
 
 #: A measurement that took so long is logged as slow.
 SLOW_S = 20.0
-#: A child tells at most so often that it goes on; more often where it has less time.
+#: A child says at most so often that it goes on; more often where it has less time.
 BEAT_S = 1.0
 #: The longest file with a measurement that is read.
 MOST_BYTES = 2**20
@@ -76,7 +76,7 @@ _measured: dict[object, tuple[Measured, object]] = {}
 def look(config: EnvironmentConfig) -> Look:
     """What an environment of these settings says of itself; one is made and closed in a process.
 
-    Where it hangs, the process ends with a word.
+    Where it hangs, the process ends with a message.
 
     Raises:
         ConfigError: it cannot be made, or no policy can live in its spaces.
@@ -87,10 +87,7 @@ def look(config: EnvironmentConfig) -> Look:
 def once(config: EnvironmentConfig, what: str, find: Callable[[], T]) -> T:
     """What `find` returns, called once in a process for environments of these settings.
 
-    Args:
-        config: the environment.
-        what: name of what is found.
-        find: makes an environment. Where that hangs, the process ends with a word.
+    It makes an environment; where that hangs, the process ends with a message.
     """
     key, held = _here(config)
     if (key, what) not in _looks:
@@ -178,12 +175,13 @@ class Inquiry:
         Raises:
             ConfigError: it cannot be made, a call of it hangs, or no policy can live in its spaces.
         """
-        if self._child is None:
-            return look(self._config)
-        seen = self._seen()
+        try:
+            seen = self._answer(_Child.seen)
+        except _Died as error:
+            allowed = "an environment that can be made"
+            raise ConfigError("env", self._config.env, allowed, str(error)) from error
         if seen is None:  # it may be made in this process
-            self._child.process.kill()
-            self._child = None
+            self._kill_child()
             return look(self._config)
         _looks[_here(self._config)[0], "look"] = seen, self._held
         return seen
@@ -206,9 +204,13 @@ class Inquiry:
 
     def close(self) -> None:
         """End the child, if it still runs."""
+        self._kill_child()
+        self._page.close()
+
+    def _kill_child(self) -> None:
         if self._child is not None:
             self._child.process.kill()
-        self._page.close()
+            self._child = None
 
     def _warn_if_slow(self, level: Level) -> None:
         seconds = time.perf_counter() - self._began_at
@@ -237,13 +239,6 @@ class Inquiry:
         except BaseException:
             self._page.close()
             raise
-
-    def _seen(self) -> Look | None:
-        try:
-            return self._answer(_Child.seen)
-        except _Died as error:
-            allowed = "an environment that can be made"
-            raise ConfigError("env", self._config.env, allowed, str(error)) from error
 
     def _asked(self) -> Measured:
         try:
@@ -282,7 +277,7 @@ def _relevant(config: EnvironmentConfig) -> dict[str, Any]:
 
 
 def _name_of(config: EnvironmentConfig, restarts: bool) -> str | None:
-    """What these settings are called in every process; None: others could not tell them apart."""
+    """What these settings are called in every process; None: they have no name that others know."""
     try:
         text = json.dumps([_relevant(config), restarts], sort_keys=True)
     except (TypeError, ValueError):

@@ -27,7 +27,7 @@ def check_pictures(config: EnvironmentConfig, key: str, value: bool | str) -> fl
                 beat()
                 _check_picture(env, config, key, value)
                 fps = frames_per_second(env)
-            why = drawing_failure(config, rendered(config), draw)
+            why = drawing_failure(config)
     if why:
         raise ConfigError(key, value, "false for this environment", f"{config.env}: {why}")
     return fps

@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-import gymnasium
 import numpy as np
 from gymnasium import spaces
 from numpy.typing import NDArray
@@ -77,20 +76,6 @@ class FlatActions(spaces.Box):
         low, high = bounds(original)
         super().__init__(low.astype(dtype), high.astype(dtype), dtype=dtype)
         self.original = original
-
-
-class Unflattened(gymnasium.ActionWrapper[Any, Any, Any]):
-    """An environment with Tuple or Dict actions that takes rows instead."""
-
-    def __init__(self, env: gymnasium.Env[Any, Any]) -> None:
-        super().__init__(env)
-        self.action_space = FlatActions(env.action_space)
-        # A function, which is made anew with the environment and is none of its state.
-        self._unflatten = unflattener(env.action_space)
-
-    def action(self, action: Array) -> Any:
-        """A row (K,) as the environment wants it."""
-        return self._unflatten(action)
 
 
 class ActionAdapter:

@@ -9,7 +9,6 @@ by 255. N environments.
 from collections.abc import Callable, Mapping
 from typing import Any, cast
 
-import gymnasium
 import numpy as np
 from gymnasium import spaces
 from numpy.typing import NDArray
@@ -95,21 +94,6 @@ class FlatObservations(spaces.Box):
         self.original = original
 
 
-class Preprocessed(gymnasium.ObservationWrapper[Any, Any, Any]):
-    """An environment whose observations are preprocessed."""
-
-    def __init__(self, env: gymnasium.Env[Any, Any]) -> None:
-        super().__init__(env)
-        preprocessor = FlatteningPreprocessor(env.observation_space)
-        self.observation_space = preprocessor.observation_space
-        # A function, which is made anew with the environment and is none of its state.
-        self._preprocess: Callable[[Any], Array] = lambda given: preprocessor(given)  # noqa: PLW0108 a method is none
-
-    def observation(self, observation: Any) -> Array:
-        """(D,)."""
-        return self._preprocess(observation)
-
-
 def make_preprocessor(space: spaces.Space[Any]) -> NoPreprocessor | FlatteningPreprocessor:
     """The one that a space needs."""
     return NoPreprocessor(space) if isinstance(space, spaces.Box) else FlatteningPreprocessor(space)
@@ -118,9 +102,7 @@ def make_preprocessor(space: spaces.Space[Any]) -> NoPreprocessor | FlatteningPr
 class Rows:
     """Takes observations (N, *O): as new rows (N, D) of float32, or images as they are.
 
-    Args:
-        space: the policy's.
-        name: how errors call where observations come from.
+    Errors call where observations come from by `name`.
     """
 
     def __init__(self, space: spaces.Box, name: str) -> None:

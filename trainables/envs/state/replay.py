@@ -26,11 +26,7 @@ class Replayed(gymnasium.Wrapper[Any, Any, Any, Any], KeepsState):
     """Begins every episode in an environment made anew, and records its seed and actions.
 
     The seed of an episode is derived from the one last given to `reset` and from the number of
-    episodes since.
-
-    Args:
-        make: makes the environment.
-        limit: actions that are recorded; a longer episode has no state.
+    episodes since. An episode of more than `limit` actions has no state.
     """
 
     def __init__(self, make: Callable[[], Env], limit: int) -> None:

@@ -60,12 +60,9 @@ class Choices:
         return logp, np.add.reduce(self._entropies, axis=(0, 1))
 
     def gradient(self, by_logp: Array, by_entropy: float, out: Array) -> None:
-        """Write the loss's gradient by the logits, after `evaluate`.
+        """Write the loss's gradient by the logits to `out`, after `evaluate`.
 
-        Args:
-            by_logp: (B,) its gradient by each log-probability.
-            by_entropy: and by each row's entropy.
-            out: the logits' rows of a head's error.
+        `by_logp` (B,) is its gradient by each log-probability, `by_entropy` by each row's entropy.
         """
         error = (self._taken - self._probabilities) * by_logp
         if by_entropy:
@@ -80,10 +77,7 @@ class Choices:
 class Reals:
     """Independent Gaussian columns, whose deviations do not depend on the observation.
 
-    Args:
-        layout: of the actions.
-        log_std: (G,) weights.
-        gradient: (G,) where their gradient is written.
+    Their logarithms `log_std` (G,) are weights, whose gradient (G,) is written to `gradient`.
     """
 
     def __init__(self, layout: ActionLayout, log_std: Array, gradient: Array) -> None:

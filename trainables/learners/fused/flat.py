@@ -23,9 +23,7 @@ Array = NDArray[Any]
 class FlatAdam:
     """Adam (Kingma & Ba 2015) on one vector, in place; as `torch.optim.Adam` does it.
 
-    Args:
-        policy: whose parameters it moves.
-        order: names of all parameters, as they lie one after the other.
+    The parameters lie one after the other in the `order` of their names.
     """
 
     def __init__(self, policy: TorchPolicy, order: Sequence[str]) -> None:

@@ -39,13 +39,7 @@ class Buffers:
 
 
 class Perceptrons:
-    """Reads weights from and writes gradients to the vectors of `adam`.
-
-    Args:
-        adam: holds both.
-        architecture: of the networks, without a shared trunk.
-        head: A.
-    """
+    """Networks without a shared trunk: reads weights from `adam` and writes gradients to it."""
 
     def __init__(self, adam: FlatAdam, architecture: Architecture, head: int) -> None:
         self._activation: Activation = architecture.activation
@@ -87,13 +81,9 @@ class Perceptrons:
             np.add(out, bias[:, None], out=out)
 
     def backward(self, x: Array, head_error: Array, value_error: Array, buffers: Buffers) -> None:
-        """Write the gradient of a loss.
+        """Write the gradient of a loss, after `forward` of the same features (D, B).
 
-        Args:
-            x: features (D, B), as `forward` was given them.
-            head_error: (A, B) gradient of the loss by the heads.
-            value_error: (1, B) gradient of the loss by the values.
-            buffers: as `forward` left them.
+        `head_error` (A, B) and `value_error` (1, B) are its gradients by the heads and the values.
         """
         top = buffers.units[-1] if buffers.units else x
         errors = (head_error, value_error)
@@ -139,7 +129,7 @@ def _flat(stacked: Array) -> Array:
 
 
 def _slope(units: Array, activation: Activation, out: Array) -> Array:
-    """The activation's derivative, told from its values."""
+    """The activation's derivative, computed from its values."""
     if activation == "tanh":
         np.multiply(units, units, out=out)
         return np.subtract(1.0, out, out=out)

@@ -65,12 +65,8 @@ class Loss:
 class FusedLearner:
     """Takes the steps of PPO for a policy whose networks are perceptrons; a `sgd.Learner`.
 
-    Args:
-        policy: its weights and optimiser are used in place.
-        loss: options of the loss.
-        stats: names of the parts of the loss: of the policy, of the values, entropy, KL, share of
-            the ratios that are clipped.
-        threads: of a matrix product.
+    The policy's weights and optimiser are used in place. `stats` names the parts of the loss: of
+    the policy, of the values, entropy, KL, share of the ratios that are clipped.
     """
 
     def __init__(

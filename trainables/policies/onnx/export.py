@@ -12,7 +12,6 @@ real numbers of an action, U units of an LSTM.
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -37,23 +36,12 @@ STATES_IN = ("state_in_0", "state_in_1")
 STATES_OUT = ("state_out_0", "state_out_1")
 
 
-@dataclass(frozen=True)
-class PolicyParts:
-    """What an exported policy is made from."""
-
-    policy: TorchPolicy
-    observation_filter: Filter
-    spaces: EnvSpaces
-    clip_actions: bool
-    inference: InferencePolicy
-    """The trainer's own way of acting, which the file is compared with."""
-
-
-def export(parts: PolicyParts, recent: Array, folder: Path) -> Path:
+def export(policy: TorchPolicy, inference: InferencePolicy, recent: Array, folder: Path) -> Path:
     """Write ``policy.onnx`` into `folder`, checked and whole or not at all; returns its path.
 
     Args:
-        parts: of the trained policy.
+        policy: that was trained.
+        inference: the trainer's own way of acting, which the file is compared with.
         recent: (n, *S) preprocessed observations that the trial saw; one of zeros if there is none.
         folder: made if absent.
 
@@ -62,16 +50,16 @@ def export(parts: PolicyParts, recent: Array, folder: Path) -> Path:
         ExportError: the policy writes no graph, or onnxruntime gives other numbers or other greedy
             actions.
     """
-    _require_finite(parts)
+    _require_finite(policy, inference.observation_filter)
     folder.mkdir(parents=True, exist_ok=True)
     temporary = folder / f".tmp-{os.getpid()}-{FILE_NAME}"
     try:
-        graph = parts.policy.onnx_graph(parts.observation_filter, parts.spaces, parts.clip_actions)
+        seen = inference.spaces
+        graph = policy.onnx_graph(inference.observation_filter, seen, inference.clip_actions)
         temporary.write_bytes(graph)
         if not len(recent):
-            seen = parts.spaces
             recent = np.zeros((1, *seen.observation_shape), dtype=seen.observation_dtype)
-        check(parts, temporary, recent)
+        check(inference, temporary, recent)
         with temporary.open("rb") as written:
             os.fsync(written.fileno())
         temporary.replace(folder / FILE_NAME)
@@ -80,7 +68,7 @@ def export(parts: PolicyParts, recent: Array, folder: Path) -> Path:
     return folder / FILE_NAME
 
 
-def check(parts: PolicyParts, path: Path, observations: Array) -> None:
+def check(inference: InferencePolicy, path: Path, observations: Array) -> None:
     """Compare the file with the policy on observations (n, *S), also in batches of 1 and 64.
 
     What goes into the file is the raw observations that these were made from. A policy with a
@@ -91,32 +79,31 @@ def check(parts: PolicyParts, path: Path, observations: Array) -> None:
     session = onnxruntime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
     repeated = np.resize(observations, (64, *observations.shape[1:]))
     for batch in (observations, observations[:1], repeated):
-        _compare_sequence(parts, session, [batch])
-    if parts.inference.actor.memory_size:
-        _compare_sequence(parts, session, list(observations[:, None]))
+        _compare_sequence(inference, session, [batch])
+    if inference.actor.memory_size:
+        _compare_sequence(inference, session, list(observations[:, None]))
 
 
-def _compare_sequence(parts: PolicyParts, session: Any, batches: list[Array]) -> None:
+def _compare_sequence(inference: InferencePolicy, session: Any, batches: list[Array]) -> None:
     """Compare step after step; the file and the policy each take their own state along."""
-    actor = parts.inference.actor
-    memory = actor.initial_memory(len(batches[0]))
+    memory = inference.actor.initial_memory(len(batches[0]))
     states = dict(zip(STATES_IN, np.split(memory, 2, axis=1), strict=True)) if memory.size else {}
     names = [one.name for one in session.get_outputs()]
     for batch in batches:
-        given = session.run(None, {**_inputs(parts.spaces, batch), **states})
+        given = session.run(None, {**_inputs(inference.spaces, batch), **states})
         outputs = dict(zip(names, given, strict=True))
-        memory = _compare(parts, batch, memory, outputs)
+        memory = _compare(inference, batch, memory, outputs)
         states = {i: outputs[o] for i, o in zip(STATES_IN, STATES_OUT, strict=True) if i in states}
 
 
-def describe(parts: PolicyParts) -> dict[str, Any]:
+def describe(policy: TorchPolicy, inference: InferencePolicy) -> dict[str, Any]:
     """Inputs, outputs, action space, filter and size of the exported model, as plain data."""
     from trainables.policies.onnx import graph
 
-    taken, layout = parts.spaces.action, parts.spaces.layout
-    units = parts.inference.actor.memory_size // 2
+    taken, layout = inference.spaces.action, inference.spaces.layout
+    units = inference.actor.memory_size // 2
     state = {"shape": ["batch", units], "dtype": "float32"}
-    given = named_leaves(parts.spaces.raw, "observation").items()
+    given = named_leaves(inference.spaces.raw, "observation").items()
     return {
         "inputs": {
             **{name: _describe_leaf(leaf, graph.input_type(leaf)) for name, leaf in given},
@@ -135,8 +122,8 @@ def describe(parts: PolicyParts) -> dict[str, Any]:
             **{name: state for name in STATES_OUT if units},
         },
         "action_space": _describe_space(taken),
-        "observation_filter": _describe_filter(parts.observation_filter),
-        "parameters": sum(p.numel() for p in parts.policy.model.parameters()),
+        "observation_filter": _describe_filter(inference.observation_filter),
+        "parameters": sum(p.numel() for p in policy.model.parameters()),
     }
 
 
@@ -158,14 +145,14 @@ def _inputs(spaces_: EnvSpaces, batch: Array) -> dict[str, Array]:
 
 
 def _compare(
-    parts: PolicyParts, batch: Array, memory: Array, outputs: Mapping[str, Array]
+    inference: InferencePolicy, batch: Array, memory: Array, outputs: Mapping[str, Array]
 ) -> Array:
     """The policy's memory for the next step."""
     from trainables.policies.onnx.graph import heads
 
-    actor = parts.inference.actor
-    head, value, following = actor.advance(parts.inference.prepare(batch), memory)
-    expected = {name: head[:, columns] for name, columns in heads(parts.spaces.layout).items()}
+    head, value, following = inference.actor.advance(inference.prepare(batch), memory)
+    layout = inference.spaces.layout
+    expected = {name: head[:, columns] for name, columns in heads(layout).items()}
     if following.size:
         expected.update(zip(STATES_OUT, np.split(following, 2, axis=1), strict=True))
     for name, numbers in (*expected.items(), ("value", value)):
@@ -177,8 +164,8 @@ def _compare(
                 f"{name} of the exported policy differs from the trained one by {difference}; "
                 f"at most {bound} is allowed for a batch of {len(batch)}"
             )
-    sent, _ = parts.inference.decide(batch, memory, None)
-    _compare_actions(parts, sent, outputs, _clear(parts.spaces.layout, head))
+    sent, _ = inference.decide(batch, memory, None)
+    _compare_actions(inference.spaces.action, sent, outputs, _clear(layout, head))
     return following
 
 
@@ -193,9 +180,11 @@ def _clear(layout: ActionLayout, head: Array) -> NDArray[np.bool_]:
 
 
 def _compare_actions(
-    parts: PolicyParts, sent: Array, outputs: Mapping[str, Array], clear: NDArray[np.bool_]
+    taken: spaces.Space[Any],
+    sent: Array,
+    outputs: Mapping[str, Array],
+    clear: NDArray[np.bool_],
 ) -> None:
-    taken = parts.spaces.action
     unflatten = unflattener(taken)
     rows = [leaf_values(taken, unflatten(row)) for row in sent]
     for i, name in enumerate(named_leaves(taken, "action")):
@@ -208,11 +197,10 @@ def _compare_actions(
             )
 
 
-def _require_finite(parts: PolicyParts) -> None:
-    arrays: Mapping[str, Array] = parts.policy.model.weights()
-    if isinstance(parts.observation_filter, MeanStdFilter):
-        mean, std = parts.observation_filter.mean, parts.observation_filter.std
-        arrays = {**arrays, "filter mean": mean, "filter deviation": std}
+def _require_finite(policy: TorchPolicy, one: Filter) -> None:
+    arrays = policy.model.weights()
+    if isinstance(one, MeanStdFilter):
+        arrays |= {"filter mean": one.mean, "filter deviation": one.std}
     for name, values in arrays.items():
         if not np.isfinite(values).all():
             raise NotFiniteError(

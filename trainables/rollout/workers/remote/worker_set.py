@@ -6,12 +6,13 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+from trainables.core.child import ChildProcess
 from trainables.errors import TrainableError, WorkerError
 from trainables.rollout.batch import Sample
 from trainables.rollout.metrics import RolloutMetrics
-from trainables.rollout.remote.recovery import RecoveryConfig, SupervisedWorker
-from trainables.rollout.worker_set import Arguments, WorkerSet, require_as_many, same
-from trainables.rollout.worker_spec import WorkerSpec
+from trainables.rollout.workers.remote.recovery import RecoveryConfig, SupervisedWorker
+from trainables.rollout.workers.worker_set import Arguments, WorkerSet, require_as_many, same
+from trainables.rollout.workers.worker_spec import WorkerSpec
 
 logger = logging.getLogger(__name__)
 
@@ -19,22 +20,15 @@ logger = logging.getLogger(__name__)
 class ChildWorkers(WorkerSet):
     """Workers in child processes, indices 0 … k-1.
 
-    Those that failed and were left out have no answers and no state (None in `get_state`).
-
-    Args:
-        specs: one per worker, by index.
-        recovery: what happens when one fails.
-        metrics_timeout_s: how long all together are waited for when they tell their metrics.
+    Those that failed and were left out have no answers and no state (None in `get_state`). All
+    together are waited for at most `metrics_timeout_s` for the episodes that have ended.
     """
 
     def __init__(
-        self,
-        specs: Sequence[WorkerSpec],
-        recovery: RecoveryConfig | None = None,
-        metrics_timeout_s: float = 180.0,
+        self, specs: Sequence[WorkerSpec], recovery: RecoveryConfig, metrics_timeout_s: float
     ) -> None:
         self._metrics_timeout_s = metrics_timeout_s
-        self._recovery = recovery or RecoveryConfig()
+        self._recovery = recovery
         self._specs = specs
         self._children: list[SupervisedWorker] = []
         try:
@@ -43,18 +37,22 @@ class ChildWorkers(WorkerSet):
             self.close()
             raise
 
+    @property
+    def _processes(self) -> Sequence[ChildProcess]:  # type: ignore[override]  # as they are now
+        return [child.process for child in self._children]
+
     def sample(self) -> list[Sample]:
         """One sample of each, collected at the same time.
 
-        Its episodes are told after it, so that a child that is slow to tell them holds up nobody;
-        late ones come with the next sample.
+        Its episodes come after it, so that a child that is slow to send them holds up nobody; late
+        ones come with the next sample.
         """
         samples: dict[int, Sample] = self._ask("sample", same())
         for child in self._children:
-            child.send("tell_metrics")
+            child.send("take_metrics")
         until = time.monotonic() + self._metrics_timeout_s
-        told = self._answers(lambda child: child.metrics(max(0.0, until - time.monotonic())))
-        return [_with_metrics(one, told.get(index, [])) for index, one in samples.items()]
+        ended = self._answers(lambda child: child.metrics(max(0.0, until - time.monotonic())))
+        return [_with_metrics(one, ended.get(index, [])) for index, one in samples.items()]
 
     def get_state(self) -> list[Any]:
         """The state of each worker; None for one that was left out."""
@@ -108,7 +106,8 @@ class ChildWorkers(WorkerSet):
         for child in [c for c in self._children if c.spec.index in failed]:
             logger.warning(
                 "rollout worker %d (pid %d) failed; training goes on without it, %d of %d are left",
-                *(child.spec.index, child.pid, len(self._children) - 1, len(self._specs)),
+                *(child.spec.index, child.process.pid),
+                *(len(self._children) - 1, len(self._specs)),
                 exc_info=failed[child.spec.index],
             )
             self._leave_out(child)
@@ -116,7 +115,7 @@ class ChildWorkers(WorkerSet):
             raise self._none_left(first)
 
     def _leave_out(self, child: SupervisedWorker) -> None:
-        child.kill()
+        child.process.kill()
         self._children.remove(child)
 
     def _none_left(self, first: Exception | None) -> WorkerError:

@@ -5,13 +5,10 @@ The same object serves in the trainer's own process and in a child. It needs num
 
 import logging
 import weakref
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import fields, replace
-from typing import Any, ClassVar
-
-import numpy as np
-from numpy.typing import NDArray
+from typing import Any, ClassVar, TypeVar
 
 from trainables.core import rng
 from trainables.core.logs import OneTimeLog
@@ -21,9 +18,8 @@ from trainables.envs.vector.base import Step, VectorEnv, WorkerContext
 from trainables.envs.vector.factory import make_vector_env
 from trainables.errors import ConfigError, WorkerError
 from trainables.policies import filters as filters_
-from trainables.policies.actor import Weights
+from trainables.policies.actor import Actor, Weights
 from trainables.policies.filters import Filter, make_filters
-from trainables.rollout.access import WorkerAccess
 from trainables.rollout.batch import Fragment, Sample, as_data, from_data
 from trainables.rollout.callbacks import Calls
 from trainables.rollout.episode import EpisodeTracker
@@ -34,7 +30,8 @@ from trainables.rollout.samplers.background import AsyncSampler, BlackHoleSample
 from trainables.rollout.samplers.episodes import EpisodeSampler
 from trainables.rollout.samplers.fragments import Sampler
 from trainables.rollout.samplers.polling import PollingSampler
-from trainables.rollout.worker_spec import WorkerSpec
+from trainables.rollout.workers.access import DEFAULT_POLICY_ID, by_policy, require_policy
+from trainables.rollout.workers.worker_spec import WorkerSpec
 
 
 def sampler_class(spec: WorkerSpec) -> type[Sampler]:
@@ -44,21 +41,11 @@ def sampler_class(spec: WorkerSpec) -> type[Sampler]:
     return EpisodeSampler if spec.sampling.batch_mode == "complete_episodes" else Sampler
 
 
-def in_thread(
-    spec: WorkerSpec, sampler: Sampler, stream: np.random.Generator
-) -> AsyncSampler | None:
-    """The thread that `sampler` collects in; None: the caller's own."""
-    if not spec.sampling.sample_async:
-        return None
-    make = BlackHoleSampler if spec.sampling.blackhole_outputs else AsyncSampler
-    return make(sampler, stream)
-
-
-Array = NDArray[Any]
 logger = logging.getLogger(__name__)
+T = TypeVar("T")
 
 
-class RolloutWorker(WorkerAccess):
+class RolloutWorker:
     """Collects fragments with the weights it was last given; an endless iterator of samples."""
 
     #: Callbacks are given another worker while an evaluation plays.
@@ -70,9 +57,9 @@ class RolloutWorker(WorkerAccess):
         self.spec = spec
         self._first: Sample | None = None  # what a fake sampler gives for ever
         film = spec.filming.film() if spec.filming and spec.index == 0 else None
-        place = WorkerContext(spec.seed, spec.index, spec.num_workers, is_drawn=film is not None)
+        context = WorkerContext(spec.seed, spec.index, spec.num_workers, is_drawn=film is not None)
         self.envs = make_vector_env(
-            spec.environment, spec.sampling.num_envs_per_worker, spec.envs, place
+            spec.environment, spec.sampling.num_envs_per_worker, spec.envs, context
         )
         self._last_resort = _at_the_end_of(self, self.envs, film, None)
         of_envs = (self.envs.observation_space, self.envs.action_space)
@@ -106,7 +93,10 @@ class RolloutWorker(WorkerAccess):
         self._sampler.film = film
         if film:
             film.attach(self.envs)
-        self._async = in_thread(spec, self._sampler, self._stream)
+        self._async: AsyncSampler | None = None
+        if spec.sampling.sample_async:
+            in_thread = BlackHoleSampler if spec.sampling.blackhole_outputs else AsyncSampler
+            self._async = in_thread(self._sampler, self._stream)
         self._last_resort.detach()
         self._last_resort = _at_the_end_of(self, self.envs, film, self._async)
         sub_envs = range(self.envs.sub_env_count)
@@ -137,7 +127,7 @@ class RolloutWorker(WorkerAccess):
         )
         if self.spec.calls:
             self.spec.calls("on_sample_end", worker=self, samples=sample)
-        self._tell(sample.fragments)
+        self._log_sample(sample.fragments)
         self._first = sample if self.spec.sampling.fake_sampler else None
         return sample
 
@@ -171,7 +161,7 @@ class RolloutWorker(WorkerAccess):
         self._episodes = live.live_episodes() if isinstance(live, BlackHoleSampler) else []
         return replace(first, episodes=self._episodes, deltas=self.get_filters(flush_after=True))
 
-    def _tell(self, fragments: Sequence[Fragment]) -> None:
+    def _log_sample(self, fragments: Sequence[Fragment]) -> None:
         """Log what the data look like, where that has not been done."""
         sampling = self.spec.sampling
         asked = ("batch_mode", "rollout_fragment_length", "num_envs_per_worker")
@@ -187,15 +177,15 @@ class RolloutWorker(WorkerAccess):
     def _watch(self, calls: Calls | None) -> None:
         if calls:
             if self.envs.restarts_unasked:
-                hint = "this environment begins its next episodes before a callback could be told"
+                hint = "this environment begins its next episodes before a callback can be called"
                 raise ConfigError("native_vector_env", True, "false with callbacks", hint)
             watch = EpisodeTracker(calls, self, self.spec.index, self.envs.count)
             self._sampler.watch = watch
-            told = weakref.WeakMethod(watch.before_restart)
+            tracking = weakref.WeakMethod(watch.before_restart)
 
             def before_restart(step: Step) -> None:
                 # The last resort holds the environments; its callbacks must not hold the worker.
-                if (method := told()) is not None:
+                if (method := tracking()) is not None:
                     method(step)
 
             self.envs.before_restart = before_restart
@@ -291,6 +281,69 @@ class RolloutWorker(WorkerAccess):
         if self._async:
             self._async.close()
         _let_go(self.envs, self._sampler.film)
+
+    # ---- for callers from outside, here or through `WorkerSet.foreach_worker` --------------------
+
+    def apply(self, function: Callable[[Any], T]) -> T:
+        """``function(worker)``."""
+        return function(self)
+
+    def foreach_env(self, function: Callable[[Any], T]) -> list[T]:
+        """``function`` of each unwrapped environment, or of the vector where it has none."""
+        sub_envs = getattr(self.envs, "sub_envs", None) or [self.envs]
+        return [function(getattr(sub_env, "unwrapped", sub_env)) for sub_env in sub_envs]
+
+    def get_policy(self, policy_id: str = DEFAULT_POLICY_ID) -> Actor | None:
+        """The policy with this name, which acts and does not learn; None if there is none."""
+        return self._actor if policy_id == DEFAULT_POLICY_ID else None
+
+    def for_policy(self, function: Callable[[Actor], T], policy_id: str = DEFAULT_POLICY_ID) -> T:
+        """``function(policy)`` of one policy."""
+        require_policy(policy_id)
+        return function(self._actor)
+
+    def foreach_policy(self, function: Callable[[Actor, str], T]) -> list[T]:
+        """``function(policy, name)`` of each policy."""
+        return [function(self._actor, DEFAULT_POLICY_ID)]
+
+    def foreach_trainable_policy(self, function: Callable[[Actor, str], T]) -> list[T]:
+        """``function(policy, name)`` of each policy that learns, which all do."""
+        return self.foreach_policy(function)
+
+    def get_weights(self, policies: Sequence[str] | None = None) -> dict[str, Weights]:
+        """Policy → weights, of these policies or of all."""
+        return by_policy(policies, dict(self._weights))
+
+    def set_weights(
+        self, weights: Mapping[str, Weights], global_vars: Mapping[str, Any] | None = None
+    ) -> None:
+        """Adopt policy → weights, and the global variables if given."""
+        for pid, one in weights.items():
+            require_policy(pid)
+            self._weights = one
+            self._actor.load(one)
+        if global_vars is not None:
+            self.set_global_vars(global_vars)
+
+    def set_global_vars(self, global_vars: Mapping[str, Any]) -> None:
+        """Adopt the trainer's variables, such as ``timestep``, and pass them on to the policy."""
+        self._global_vars = dict(global_vars)
+        self._actor.on_global_var_update(self._global_vars)
+
+    def get_global_vars(self) -> dict[str, Any]:
+        """What `set_global_vars` was last given."""
+        return dict(self._global_vars)
+
+    def save(self) -> dict[str, Any]:
+        """Entries ``filters`` and ``state`` (policy → weights), as plain data; flushes nothing."""
+        return {"filters": filters_.get_state(self._filters), "state": self.get_weights()}
+
+    def restore(self, saved: Mapping[str, Any]) -> None:
+        """Take back what `save` gave: filters and policies."""
+        filters_.set_state(self._filters, saved["filters"])
+        self.set_weights(saved["state"])
+
+    # ---- inside ----------------------------------------------------------------------------------
 
     def _at_rest(self) -> AbstractContextManager[None]:
         """Nothing is stepped meanwhile."""

@@ -19,13 +19,13 @@ from trainables.envs.state.replay import steps_to_replay
 from trainables.errors import TrainableError, WorkerError
 from trainables.rollout.batch import Sample
 from trainables.rollout.metrics import RolloutMetrics
-from trainables.rollout.remote.server import as_data, start_worker, unpack
-from trainables.rollout.worker_spec import WorkerSpec
+from trainables.rollout.workers.remote.server import as_data, start_worker, unpack
+from trainables.rollout.workers.worker_spec import WorkerSpec
 
 #: Replacements for one request; a child that fails once more fails for a reason of its own.
 MAX_WORKER_FAILURE_RETRIES = 3
 
-#: What a replacement is told again: weights, filters and global variables are no state of a child.
+#: What a replacement is given again: weights, filters and global variables are no state of a child.
 RESTORING = ("set_state", "sync", "set_global_vars")
 
 logger = logging.getLogger(__name__)
@@ -58,27 +58,18 @@ class RecoveryConfig(Section):
 
 
 class SupervisedWorker:
-    """The child with one index; a replacement takes its place without the caller's doing.
-
-    Args:
-        spec: what the child and its replacements are made from.
-        config: whether and how often it is replaced.
-    """
+    """The child with one index; a replacement takes its place without the caller's doing."""
 
     def __init__(self, spec: WorkerSpec, config: RecoveryConfig) -> None:
         self.spec = spec
         self.config = config
         self.restarts = 0
-        self._process = self._started()
+        self.process = self._started()
+        """The child that is there now."""
         self._request: tuple[str, tuple[Any, ...]] = ("", ())
-        self._told: dict[str, tuple[Any, ...]] = {}
+        self._given: dict[str, tuple[Any, ...]] = {}
         self._late: list[RolloutMetrics] = []  # heard of too late and not given yet
         self._owes = False  # its metrics have not come in time
-
-    @property
-    def pid(self) -> int:
-        """Of the child that is there now."""
-        return self._process.pid
 
     def send(self, method: str, *args: Any) -> None:
         """Ask for ``worker.method(*args)``; a child that is gone is noticed by `receive`."""
@@ -104,17 +95,17 @@ class SupervisedWorker:
             return self._answer_of_replacement(error)
 
     def metrics(self, timeout_s: float) -> list[RolloutMetrics] | None:
-        """The answer to ``tell_metrics``, after what came too late before; None: not in time.
+        """The answer to ``take_metrics``, after what came too late before; None: not in time.
 
         Raises:
             TrainableError: as `receive`.
         """
-        if not connection.wait(self._process.ends, timeout_s):
+        if not connection.wait(self.process.ends, timeout_s):
             logger.warning(
-                "rollout worker %d (pid %d) has not told its metrics in time "
+                "rollout worker %d (pid %d) has not sent its metrics in time "
                 "(collect_metrics_timeout); they count in a later iteration, and the trial is not "
                 "bit-exact",
-                *(self.spec.index, self.pid),
+                *(self.spec.index, self.process.pid),
             )
             self._owes = True
             return None
@@ -122,25 +113,18 @@ class SupervisedWorker:
         late, self._late = self._late, []
         return late + now
 
-    def ask_to_end(self) -> None:
-        """Let the child begin to end; `close` waits for it."""
-        self._process.ask_to_end()
-
-    def close(self) -> None:
-        """End the child, gently if it is listening."""
-        self._process.close()
-
-    def kill(self) -> None:
-        """End the child at once: it failed."""
-        self._process.kill()
-
     def _answer_of_replacement(self, first: TrainableError) -> Any:
         error, before = first, self.restarts
         while self.config.allows(self.restarts - before, self.restarts):
             self.restarts += 1
             logger.warning(
                 "rollout worker %d (pid %d) failed and is replaced, %d of at most %d times",
-                *(self.spec.index, self.pid, self.restarts, self.config.max_worker_restarts),
+                *(
+                    self.spec.index,
+                    self.process.pid,
+                    self.restarts,
+                    self.config.max_worker_restarts,
+                ),
                 exc_info=error,
             )
             try:
@@ -156,13 +140,13 @@ class SupervisedWorker:
 
     def _replace(self) -> None:
         """A new child in the state from before the request, which is asked of it again."""
-        self._process.kill()
-        self._process = self._started()
+        self.process.kill()
+        self.process = self._started()
         method, _ = self._request
-        for told in RESTORING:
-            if told in self._told and method not in ("set_state", told):
-                self._process.send(told, *self._told[told])
-                self._process.receive(self._patience(told, *self._told[told]))
+        for again in RESTORING:
+            if again in self._given and method not in ("set_state", again):
+                self.process.send(again, *self._given[again])
+                self.process.receive(self._patience(again, *self._given[again]))
         self._ask()
 
     def _started(self) -> ChildProcess:
@@ -171,11 +155,11 @@ class SupervisedWorker:
     def _ask(self) -> None:
         method, args = self._request
         keeps = method == "sample" and self.config.recreate_failed_workers
-        self._process.send("sample_with_state" if keeps else method, *args)
+        self.process.send("sample_with_state" if keeps else method, *args)
 
     def _answer(self) -> Any:
         method, args = self._request
-        answer = self._process.receive(self._patience(method, *args))
+        answer = self.process.receive(self._patience(method, *args))
         if method == "get_state":
             return {**answer, "untold": [*as_data(self._late), *answer["untold"]]}
         if method == "set_state":
@@ -195,11 +179,11 @@ class SupervisedWorker:
         """The answer; what a replacement would have to know of it is kept."""
         if method == "sample":
             sample, state = answer
-            answer, self._told["set_state"] = checked(unpack(sample), self.spec), (state,)
-        elif method == "tell_metrics" and "set_state" in self._told:
-            self._told["set_state"] = ({**self._told["set_state"][0], "untold": []},)
+            answer, self._given["set_state"] = checked(unpack(sample), self.spec), (state,)
+        elif method == "take_metrics" and "set_state" in self._given:
+            self._given["set_state"] = ({**self._given["set_state"][0], "untold": []},)
         elif method in RESTORING:
-            self._told[method] = args
+            self._given[method] = args
         return answer
 
 
@@ -210,7 +194,6 @@ def checked(sample: Any, spec: WorkerSpec) -> Sample:
         raise WorkerError(f"{where}: a {type(sample).__name__}")
     steps = sum(fragment.valid.size for fragment in sample.fragments)
     complete = spec.sampling.batch_mode == "complete_episodes"
-    fixed = (spec.sampling.rollout_fragment_length, spec.sampling.num_envs_per_worker)
     if steps < spec.steps or (steps > spec.steps and not complete):
         least = "at least " if complete else ""
         raise WorkerError(

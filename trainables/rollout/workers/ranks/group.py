@@ -16,18 +16,22 @@ from typing import Any
 from trainables.core.child import ChildProcess, Patience
 from trainables.errors import ExchangeError, TrainableError, WorkerError
 from trainables.rollout.batch import Sample
-from trainables.rollout.ranks.rank import Learnt, RankServer
-from trainables.rollout.remote.recovery import MAX_WORKER_FAILURE_RETRIES, RecoveryConfig, checked
-from trainables.rollout.remote.server import start_worker
-from trainables.rollout.worker_set import Arguments, WorkerSet, require_as_many, same
-from trainables.rollout.worker_spec import WorkerSpec
+from trainables.rollout.workers.ranks.rank import Learnt, RankServer
+from trainables.rollout.workers.remote.recovery import (
+    MAX_WORKER_FAILURE_RETRIES,
+    RecoveryConfig,
+    checked,
+)
+from trainables.rollout.workers.remote.server import start_worker
+from trainables.rollout.workers.worker_set import Arguments, WorkerSet, require_as_many, same
+from trainables.rollout.workers.worker_spec import WorkerSpec
 
 #: How long the cause is looked for when a rank reports that another one is gone.
 CAUSE_S = 1.0
-#: Requests that only tell something, which is done at once.
-TOLD = ("load_policy", "sync", "set_global_vars")
-#: What a new group is told again.
-RESTORING = ("set_state", *TOLD)
+#: Requests that only bring something, which is done at once.
+QUICK = ("load_policy", "sync", "set_global_vars")
+#: What a new group is given again.
+RESTORING = ("set_state", *QUICK)
 #: What is answered to some requests.
 KINDS: Mapping[str, type] = {"iterate": Learnt, "iterate_with_state": tuple}
 
@@ -35,13 +39,7 @@ logger = logging.getLogger(__name__)
 
 
 class RankGroup(WorkerSet):
-    """Workers that learn, ranks 0 … k-1, by index.
-
-    Args:
-        specs: one per rank; each holds a learner.
-        recovery: whether the group is restarted when a rank fails.
-        timeout_s: seconds that a rank waits for the others in one exchange.
-    """
+    """Workers that learn, ranks 0 … k-1, by index; each waits `timeout_s` in one exchange."""
 
     def __init__(
         self, specs: Sequence[WorkerSpec], recovery: RecoveryConfig, timeout_s: float
@@ -50,8 +48,8 @@ class RankGroup(WorkerSet):
         self._recovery = recovery
         self._timeout_s = timeout_s
         self.restarts = 0
-        self._children: list[ChildProcess] = []
-        self._told: dict[str, Arguments] = {}
+        self._processes: list[ChildProcess] = []
+        self._given: dict[str, Arguments] = {}
         try:
             self._start()
         except BaseException:
@@ -70,7 +68,7 @@ class RankGroup(WorkerSet):
             answers = self._ask("iterate_with_state", same(*request)).values()
             learnt = [one for one, _ in answers]
             states = [state for _, state in answers]
-            self._told["set_state"] = lambda index: (states[index],)
+            self._given["set_state"] = lambda index: (states[index],)
         if len({one.digest for one in learnt}) > 1:
             self._kill()
             raise WorkerError(
@@ -78,7 +76,7 @@ class RankGroup(WorkerSet):
                 + ", ".join(f"rank {i}: {one.digest[:12]}" for i, one in enumerate(learnt))
                 + "); the trial has to go on from its last checkpoint"
             )
-        self._told["load_policy"] = same(learnt[0].policy)
+        self._given["load_policy"] = same(learnt[0].policy)
         return learnt
 
     def load_policy(self, state: Mapping[str, Any]) -> None:
@@ -93,7 +91,7 @@ class RankGroup(WorkerSet):
     def set_state(self, states: Sequence[Any]) -> None:
         """Take back what `get_state` gave; a group that has ended begins anew."""
         require_as_many(states, len(self._specs))
-        if not self._children:
+        if not self._processes:
             self._start()
         super().set_state(states)
 
@@ -124,17 +122,17 @@ class RankGroup(WorkerSet):
                 raise
             else:
                 if method in RESTORING:
-                    self._told[method] = args
+                    self._given[method] = args
                 return answers
         assert first is not None  # noqa: S101 for mypy
         raise self._advised(first)
 
     def _ask_once(self, method: str, args: Arguments) -> dict[int, Any]:
-        if not self._children:
+        if not self._processes:
             raise WorkerError("the group of ranks has ended; restore the trainer to go on")
-        for index, rank in enumerate(self._children):
+        for index, rank in enumerate(self._processes):
             rank.send(method, *args(index))
-        waiting = dict(enumerate(self._children))
+        waiting = dict(enumerate(self._processes))
         answers: dict[int, Any] = {}
         patience = self._patience(method)
         while waiting:
@@ -152,23 +150,22 @@ class RankGroup(WorkerSet):
         return dict(sorted(answers.items()))
 
     def _patience(self, method: str) -> Patience:
-        """A rank that is only told something has no reason to take long, whatever it samples."""
-        if self._recovery.sample_timeout_s is None and method in TOLD:
+        """A rank that is only given something has no reason to take long, whatever it samples."""
+        if self._recovery.sample_timeout_s is None and method in QUICK:
             return Patience(self._timeout_s, "data_parallel_timeout_s")
         return Patience(self._recovery.sample_timeout_s, "sample_timeout_s")
 
     def _start(self) -> None:
         """Fresh children, which meet over a file: no port can be lost to another process."""
-        self._children = []
+        self._processes = []
         for spec in self._specs:
-            self._children.append(start_worker(spec, self._patience(TOLD[0]), RankServer))
+            self._processes.append(start_worker(spec, self._patience(QUICK[0]), RankServer))
         self._ask_once("get_state", same())  # all have imported before any waits for another
         folder = tempfile.mkdtemp(prefix="ranks-")
         try:
             url = (Path(folder) / "meeting").as_uri()
-            count = len(self._specs)
-            place = (count, "gloo", self._timeout_s)
-            self._ask_once("setup_torch_data_parallel", lambda index: (url, index, *place))
+            group = (len(self._specs), "gloo", self._timeout_s)
+            self._ask_once("setup_torch_data_parallel", lambda index: (url, index, *group))
         finally:
             shutil.rmtree(folder, ignore_errors=True)
 
@@ -176,13 +173,13 @@ class RankGroup(WorkerSet):
         """A new group in the state from before the request."""
         self._start()
         for method in RESTORING:
-            if method in self._told:
-                self._ask_once(method, self._told[method])
+            if method in self._given:
+                self._ask_once(method, self._given[method])
 
     def _kill(self) -> None:
-        for rank in self._children:
+        for rank in self._processes:
             rank.kill()
-        self._children = []
+        self._processes = []
 
     def _advised(self, error: TrainableError) -> TrainableError:
         if not isinstance(error, WorkerError):

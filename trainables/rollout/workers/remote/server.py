@@ -1,9 +1,9 @@
 """What the process of a rollout worker answers, and how its samples travel.
 
-Their episodes are told apart from them: a child that is slow to tell them holds up nobody. The
-child keeps them until it is asked for them, also in its state, so that they are told once whatever
-becomes of it. Observations may be compressed with LZ4; what is expanded equals what was compressed,
-to the bit.
+Their episodes travel after them: a child that is slow to send them holds up nobody. The child keeps
+them until it is asked for them, also in its state, so that they are sent once whatever becomes of
+it. Observations may be compressed with LZ4; what is expanded equals what was compressed, to the
+bit.
 """
 
 from collections.abc import Mapping
@@ -17,21 +17,17 @@ from numpy.typing import NDArray
 from trainables.core import rng
 from trainables.core.child import ChildProcess, Patience
 from trainables.policies.actor import Weights
-from trainables.rollout import access
 from trainables.rollout.batch import Sample
 from trainables.rollout.metrics import RolloutMetrics
-from trainables.rollout.worker import RolloutWorker
-from trainables.rollout.worker_spec import WorkerSpec
+from trainables.rollout.workers import access
+from trainables.rollout.workers.worker import RolloutWorker
+from trainables.rollout.workers.worker_spec import WorkerSpec
 
 Array = NDArray[Any]
 
 
 class WorkerServer:
-    """All that a rollout worker's process can be asked for.
-
-    Args:
-        spec: what the worker is made from.
-    """
+    """All that a rollout worker's process can be asked for."""
 
     worker_class: ClassVar[type[RolloutWorker]] = RolloutWorker
 
@@ -40,7 +36,7 @@ class WorkerServer:
         rng.seed_global(spec.seed, "worker", spec.index, "global")
         self.worker = self.worker_class(spec)
         self._compress = spec.sampling.compress_observations
-        self._untold: list[RolloutMetrics] = []
+        self._ended: list[RolloutMetrics] = []
 
     def sample(self) -> Any:
         """A sample without episodes; anything else as it is, for the parent to refuse.
@@ -51,7 +47,7 @@ class WorkerServer:
         if not isinstance(sample, Sample):
             return sample
         if not any(sample.trajectories):
-            self._untold += sample.episodes
+            self._ended += sample.episodes
             sample = replace(sample, episodes=[])
         return pack(sample, self._compress == "bulk") if self._compress else sample
 
@@ -59,17 +55,17 @@ class WorkerServer:
         """A sample, and the state after it."""
         return self.sample(), self.get_state()
 
-    def tell_metrics(self) -> list[RolloutMetrics]:
-        """The episodes that have not been told yet, in the order of their end."""
-        told, self._untold = self._untold, []
-        return told
+    def take_metrics(self) -> list[RolloutMetrics]:
+        """The episodes that have not been sent yet, in the order of their end."""
+        ended, self._ended = self._ended, []
+        return ended
 
     def sync(self, weights: Weights, filters: Mapping[str, Any]) -> None:
         """Give the learner's weights and the merged filters to the worker."""
         self.worker.sync(weights, filters)
 
     def set_global_vars(self, global_vars: Mapping[str, Any]) -> None:
-        """Tell the worker and its policy."""
+        """Give variables to the worker and its policy."""
         self.worker.set_global_vars(global_vars)
 
     def apply_packed(self, packed: bytes) -> bytes:
@@ -77,14 +73,13 @@ class WorkerServer:
         return access.apply_packed(self.worker, packed)
 
     def get_state(self) -> dict[str, Any]:
-        """The worker's state; ``untold``, the episodes not told yet; ``global_streams``."""
-        untold = as_data(self._untold)
-        state = {**self.worker.get_state(), "untold": untold}
+        """The worker's state; ``untold``, the episodes not sent yet; ``global_streams``."""
+        state = {**self.worker.get_state(), "untold": as_data(self._ended)}
         return {**state, "global_streams": rng.capture_global()}
 
     def set_state(self, state: Mapping[str, Any]) -> None:
         """Take back what `get_state` gave."""
-        self._untold = [RolloutMetrics(**one) for one in state["untold"]]
+        self._ended = [RolloutMetrics(**one) for one in state["untold"]]
         self.worker.set_state(state)
         rng.restore_global(state["global_streams"])
 
@@ -124,19 +119,17 @@ class Packed(NamedTuple):
 
 @dataclass(frozen=True)
 class PackedSample:
-    """A sample whose observations stand beside it."""
+    """A sample, and the observations of each fragment in place of its own."""
 
     sample: Sample
-    """Its fragments hold no observations."""
     observations: list[Packed]
-    """Of each fragment."""
 
 
 def pack(sample: Sample, bulk: bool) -> PackedSample:
     """Compress the observations of every fragment, each as a whole (`bulk`) or row by row."""
-    packed = [_packed(fragment.observations, bulk) for fragment in sample.fragments]
     none = np.zeros((0, 0, 0), dtype=np.float32)
     emptied = [replace(fragment, observations=none) for fragment in sample.fragments]
+    packed = [_packed(fragment.observations, bulk) for fragment in sample.fragments]
     return PackedSample(replace(sample, fragments=emptied), packed)
 
 

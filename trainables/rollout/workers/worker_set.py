@@ -9,11 +9,10 @@ from typing import Any, TypeAlias, TypeVar
 from trainables.core.child import ChildProcess
 from trainables.errors import ConfigError
 from trainables.policies.actor import Actor, Weights
-from trainables.rollout import access
 from trainables.rollout.batch import Sample
-from trainables.rollout.remote.recovery import SupervisedWorker
-from trainables.rollout.worker import RolloutWorker
-from trainables.rollout.worker_spec import WorkerSpec
+from trainables.rollout.workers import access
+from trainables.rollout.workers.worker import RolloutWorker
+from trainables.rollout.workers.worker_spec import WorkerSpec
 
 #: Index of a worker → the arguments that it is given.
 Arguments: TypeAlias = Callable[[int], tuple[Any, ...]]
@@ -28,7 +27,7 @@ def same(*args: Any) -> Arguments:
 class WorkerSet:
     """What a trainer asks of its workers; here they are in child processes."""
 
-    _children: Sequence[SupervisedWorker | ChildProcess] = ()
+    _processes: Sequence[ChildProcess] = ()
 
     def sample(self) -> list[Sample]:
         """One sample of each worker."""
@@ -48,10 +47,10 @@ class WorkerSet:
 
     def healthy(self) -> int:
         """Child processes that answered last: no result depends on the instant of a death."""
-        return len(self._children)
+        return len(self._processes)
 
     def set_global_vars(self, global_vars: Mapping[str, Any]) -> None:
-        """Tell each worker and its policy, for example the ``timestep``."""
+        """Give each worker and its policy variables, for example the ``timestep``."""
         self._ask("set_global_vars", same(global_vars))
 
     def foreach_worker(self, function: Callable[[RolloutWorker], T]) -> list[T]:
@@ -65,14 +64,14 @@ class WorkerSet:
 
     def pids(self) -> list[int]:
         """Of the child processes, by index."""
-        return [child.pid for child in self._children]
+        return [process.pid for process in self._processes]
 
     def close(self) -> None:
         """End them all, at the same time."""
-        for child in self._children:
-            child.ask_to_end()
-        for child in self._children:
-            child.close()
+        for process in self._processes:
+            process.ask_to_end()
+        for process in self._processes:
+            process.close()
 
     def _ask(self, method: str, args: Arguments) -> dict[int, Any]:
         """Index → what ``worker.method`` of the arguments for this index gave, in worker order."""
@@ -118,14 +117,9 @@ class LocalWorkers(WorkerSet):
 
 
 def require_as_many(states: Sequence[Any], workers: int) -> None:
-    """Refuse states of more or fewer workers than there are: some would be lost or begin anew.
+    """ConfigError for states of more or fewer than `workers` child processes.
 
-    Args:
-        states: of the workers of a checkpoint.
-        workers: child processes; 0: there is the trainer's own worker.
-
-    Raises:
-        ConfigError: the setting is not that of the checkpoint.
+    Some would be lost or begin anew. 0: there is the trainer's own worker.
     """
     if len(states) != max(1, workers):
         hint = "each worker goes on where it was"

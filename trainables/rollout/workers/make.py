@@ -8,11 +8,11 @@ from trainables.core.resources import WorkerCount
 from trainables.core.settings import LONGEST_WAIT_S, Section
 from trainables.envs.make import for_children
 from trainables.rollout.progress import MetricsConfig
-from trainables.rollout.ranks.group import RankGroup
-from trainables.rollout.remote.recovery import RecoveryConfig
-from trainables.rollout.remote.worker_set import ChildWorkers
-from trainables.rollout.worker_set import LocalWorkers, WorkerSet
-from trainables.rollout.worker_spec import WorkerSpec
+from trainables.rollout.workers.ranks.group import RankGroup
+from trainables.rollout.workers.remote.recovery import RecoveryConfig
+from trainables.rollout.workers.remote.worker_set import ChildWorkers
+from trainables.rollout.workers.worker_set import LocalWorkers, WorkerSet
+from trainables.rollout.workers.worker_spec import WorkerSpec
 
 
 class WorkersConfig(Section):
@@ -31,15 +31,12 @@ class WorkersConfig(Section):
         gt=0,
         le=LONGEST_WAIT_S,
         description="Seconds that a child waits for the others in one exchange of gradients, and "
-        "that the trainer waits for a child that it only tells something.",
+        "that the trainer waits for a child that it only gives something.",
     )
 
 
 def make_workers(
-    spec: WorkerSpec,
-    config: WorkersConfig,
-    recovery: RecoveryConfig,
-    metrics: MetricsConfig | None = None,
+    spec: WorkerSpec, config: WorkersConfig, recovery: RecoveryConfig, metrics: MetricsConfig
 ) -> WorkerSet:
     """The workers that the settings ask for, made from `spec` but for their index."""
     if config.num_workers == 0:
@@ -48,5 +45,4 @@ def make_workers(
     specs = [replace(spec, index=i) for i in range(config.num_workers)]
     if config.data_parallel:
         return RankGroup(specs, recovery, config.data_parallel_timeout_s)
-    timeout_s = (metrics or MetricsConfig()).collect_metrics_timeout
-    return ChildWorkers(specs, recovery, timeout_s)
+    return ChildWorkers(specs, recovery, metrics.collect_metrics_timeout)

@@ -6,7 +6,7 @@ Every rank draws its own minibatches from its own sample; all take each gradient
 
 import hashlib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -15,29 +15,18 @@ from trainables.core import rng
 from trainables.core.logs import OneTimeLog
 from trainables.errors import WorkerError
 from trainables.rollout.batch import Sample, TrainBatch
-from trainables.rollout.ranks.process_group import leave_group, setup_torch_data_parallel
-from trainables.rollout.remote.server import WorkerServer
-from trainables.rollout.worker import RolloutWorker
-from trainables.rollout.worker_spec import WorkerSpec
-
-
-@dataclass(frozen=True)
-class LearntSample(Sample):
-    """A sample without its fragments, which stay where they were learnt from."""
-
-    steps: int = 0
-
-    @property
-    def count(self) -> int:
-        """Environment steps."""
-        return self.steps
+from trainables.rollout.workers.ranks.process_group import leave_group, setup_torch_data_parallel
+from trainables.rollout.workers.remote.server import WorkerServer
+from trainables.rollout.workers.worker import RolloutWorker
+from trainables.rollout.workers.worker_spec import WorkerSpec
 
 
 @dataclass(frozen=True)
 class Learnt:
     """What one rank did in one round."""
 
-    sample: LearntSample
+    sample: Sample
+    """Without its fragments, which stay where they were learnt from."""
     info: dict[str, float]
     """The learner's statistics; equal on all ranks."""
     digest: str
@@ -47,11 +36,7 @@ class Learnt:
 
 
 class Rank(RolloutWorker):
-    """Samples and learns; exists in children only.
-
-    Args:
-        spec: what it is made from; it holds a learner.
-    """
+    """Samples and learns; exists in children only."""
 
     def __init__(self, spec: WorkerSpec) -> None:
         assert spec.learner is not None  # noqa: S101 as a group of ranks makes it
@@ -61,7 +46,7 @@ class Rank(RolloutWorker):
         self.learner = spec.learner.make_learner()
         self.policy = self.learner.policy
         self.stream = rng.generator(spec.seed, "minibatch", spec.index)
-        self.latest: Sample | None = None
+        self.latest: Sample
         """What it learnt from last."""
         self._learning = OneTimeLog(f"worker {spec.index}", on=spec.index == 0)
 
@@ -69,7 +54,7 @@ class Rank(RolloutWorker):
         self, url: str, rank: int, world_size: int, backend: str, timeout_s: float
     ) -> None:
         """Join the group of all ranks, which meets at `url`."""
-        setup_torch_data_parallel(self.policy, url, (rank, world_size), backend, timeout_s)
+        setup_torch_data_parallel(self.policy, url, rank, world_size, backend, timeout_s)
 
     def sample_and_learn(
         self,
@@ -119,7 +104,7 @@ class Rank(RolloutWorker):
         return info, sample.count
 
     def set_global_vars(self, global_vars: Mapping[str, Any]) -> None:
-        """Tell the worker, and the policy that learns."""
+        """Give variables to the worker, and to the policy that learns."""
         super().set_global_vars(global_vars)
         self.policy.on_global_var_update(global_vars)
 
@@ -151,10 +136,9 @@ class RankServer(WorkerServer):
     def iterate(self, *request: Any) -> Learnt:
         """`Rank.sample_and_learn`, and all that the trainer needs to know of it."""
         info, count = self.worker.sample_and_learn(*request)
-        rest = {**vars(self.worker.latest), "fragments": [], "trajectories": ()}
         state = self.worker.policy.get_state()
         return Learnt(
-            sample=LearntSample(**rest, steps=count),
+            sample=replace(self.worker.latest, fragments=[], trajectories=(), steps=count),
             info=info,
             digest=digest(state),
             policy=state if self.worker.spec.index == 0 else None,

@@ -31,14 +31,15 @@ def find_free_port() -> int:
 
 
 def setup_torch_data_parallel(
-    policy: object, url: str, place: tuple[int, int], backend: str, timeout_s: float
+    policy: object, url: str, rank: int, world_size: int, backend: str, timeout_s: float
 ) -> None:
     """Make this process a rank of the group that meets at `url`.
 
     Args:
         policy: its steps are taken together from now on.
         url: ``file://`` or ``tcp://``, the same for all ranks.
-        place: this process's rank, and the number of ranks.
+        rank: this process's.
+        world_size: the number of ranks.
         backend: of torch.distributed, for example ``gloo``.
         timeout_s: seconds that a rank waits for the others in one exchange.
 
@@ -52,7 +53,6 @@ def setup_torch_data_parallel(
             f"{type(policy).__name__}; use a TorchPolicy or switch data_parallel off"
         )
     os.environ["GLOO_SOCKET_IFNAME"] = "lo"
-    rank, world_size = place
     with _exchanging(timeout_s):
         dist.init_process_group(
             backend,

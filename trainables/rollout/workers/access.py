@@ -1,0 +1,71 @@
+"""Functions of a worker that travel to a child and back; the name of the one policy."""
+
+import traceback
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import cloudpickle
+
+from trainables.errors import ConfigError, TrainableError
+from trainables.policies.actor import Weights
+
+DEFAULT_POLICY_ID = "default_policy"
+"""The name that multi-agent trainers give a single policy."""
+
+
+def require_policy(pid: str) -> None:
+    """ConfigError for a policy that does not exist."""
+    if pid != DEFAULT_POLICY_ID:
+        raise ConfigError("policy_id", pid, DEFAULT_POLICY_ID, "there is one policy")
+
+
+def by_policy(policies: Sequence[str] | None, weights: Weights) -> dict[str, Weights]:
+    """Policy → weights, of these policies or of all."""
+    for pid in policies or ():
+        require_policy(pid)
+    wanted = policies is None or DEFAULT_POLICY_ID in policies
+    return {DEFAULT_POLICY_ID: weights} if wanted else {}
+
+
+def pack(function: Callable[..., Any]) -> bytes:
+    """A function, nested or not, as bytes for a child."""
+    try:
+        packed: bytes = cloudpickle.dumps(function)
+    except Exception as error:
+        raise TrainableError(
+            f"{function!r} cannot be sent to a child process: {error}; pass a function that holds "
+            f"no open files, locks, processes or trainers"
+        ) from error
+    return packed
+
+
+def apply_packed(worker: Any, packed: bytes) -> bytes:
+    """In the child: the function's answer or what it raised, as bytes for the parent.
+
+    Its error is no failure of the worker, which is neither replaced nor left out for it.
+    """
+    try:
+        answer = cloudpickle.loads(packed)(worker)
+    except Exception as error:  # noqa: BLE001 whatever it is, the caller gets it
+        raised = f"{type(error).__name__}: {error}\n\n{traceback.format_exc()}"
+        return _as_bytes(f"the function raised {raised}", False)
+    try:
+        return _as_bytes(answer, True)
+    except Exception as error:  # noqa: BLE001 likewise
+        text = (
+            f"the function returned a {type(answer).__name__}, which cannot be sent back: {error}"
+        )
+        return _as_bytes(f"{text}; return plain values", False)
+
+
+def unpack(index: int, returned: bytes) -> Any:
+    """The answer of the child with this index; TrainableError for its error."""
+    succeeded, answer = cloudpickle.loads(returned)
+    if not succeeded:
+        raise TrainableError(f"in rollout worker {index}: {answer}")
+    return answer
+
+
+def _as_bytes(answer: Any, succeeded: bool) -> bytes:
+    packed: bytes = cloudpickle.dumps((succeeded, answer))
+    return packed
