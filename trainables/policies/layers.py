@@ -6,7 +6,7 @@ B rows, H x W pixels, C channels, F features. Gains are √2 in hidden layers, 1
 
 import math
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
@@ -15,6 +15,8 @@ from torch import Tensor, nn
 
 from trainables.envs.spaces.observations import PIXEL
 from trainables.policies.architecture import Architecture
+
+Layer = TypeVar("Layer", bound=nn.Module)
 
 HIDDEN_GAIN = math.sqrt(2.0)
 LSTM_GAIN = 1.0
@@ -70,7 +72,7 @@ class Trunk(nn.Module):
 
 def lstm(inputs: int, units: int, stream: torch.Generator) -> nn.LSTM:
     """One LSTM layer; its four gates' weights are drawn as one orthogonal matrix."""
-    layer = nn.LSTM(inputs, units, device="meta").to_empty(device="cpu")
+    layer = _without_numbers(nn.LSTM(inputs, units, device="meta"))
     for name, parameter in layer.named_parameters():
         if name.startswith("weight"):
             nn.init.orthogonal_(parameter, gain=LSTM_GAIN, generator=stream)
@@ -120,9 +122,16 @@ def unit_pixels(observations: Tensor) -> Tensor:
 def _drawn(
     layer: nn.Linear | nn.Conv2d, gain: float, stream: torch.Generator | None
 ) -> nn.Linear | nn.Conv2d:
-    layer = layer.to_empty(device="cpu")
+    layer = _without_numbers(layer)
     if stream is not None:
         nn.init.orthogonal_(layer.weight, gain=gain, generator=stream)
     if layer.bias is not None:
         nn.init.zeros_(layer.bias)
+    return layer
+
+
+def _without_numbers(layer: Layer) -> Layer:
+    """Memory for a layer that has none; `nn.Module.to_empty` would import sympy for it: a second."""
+    for name, parameter in list(layer.named_parameters()):
+        setattr(layer, name, nn.Parameter(torch.empty(parameter.shape)))
     return layer

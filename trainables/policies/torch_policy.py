@@ -65,18 +65,15 @@ class TorchPolicy:
         self.distributed_world_size = 1
         self.reduce: Callable[[Sequence[Tensor]], None] = lambda _: None  # alone: the sum itself
         self._parameters = dict(model.named_parameters())
+        self._configs = {"": config} if isinstance(config, OptimizerConfig) else dict(config)
         self._groups: dict[str, dict[str, nn.Parameter]] = {}
-        self._optimizers: dict[str, torch.optim.Optimizer] = {}
-        self._owners: dict[str, torch.optim.Optimizer] = {}
-        for part, one in ({"": config} if isinstance(config, OptimizerConfig) else config).items():
+        self._moments: dict[str, dict[str, Tensor]] = {}
+        for part in self._configs:
             group = {name: p for name, p in self._parameters.items() if name.startswith(part)}
-            if twice := sorted(group.keys() & self._owners.keys()):
+            if twice := sorted(group.keys() & self._moments.keys()):
                 raise ValueError(f"two optimisers move {', '.join(twice)}; each weight has one")
             self._groups[part] = group
-            self._optimizers[part] = torch.optim.Adam(
-                group.values(), **one.model_dump(), fused=True
-            )
-            self._owners.update(dict.fromkeys(group, self._optimizers[part]))
+            self._moments.update((name, {}) for name in group)
 
     def onnx_graph(
         self, observation_filter: Filter, spaces: EnvSpaces, clip_actions: bool
@@ -145,8 +142,7 @@ class TorchPolicy:
 
         The optimiser goes on with those that are put there.
         """
-        owner = self._owners.get(name)
-        return owner.state[self._parameters[name]] if owner else {}
+        return self._moments.get(name, {})
 
     def _descend(self, learning_rate: float, grad_clip: float | None, part: str) -> float:
         gradients = [p.grad for p in self._groups[part].values() if p.grad is not None]
@@ -156,15 +152,43 @@ class TorchPolicy:
             raise NotFiniteError(f"the gradient's norm is {norm}")
         if grad_clip is not None:
             torch._foreach_mul_(gradients, torch.clamp(grad_clip / (total + 1e-6), max=1.0))
-        optimizer = self._optimizers[part]
-        optimizer.param_groups[0]["lr"] = learning_rate
-        optimizer.step()
+        self._step(part, learning_rate)
         return norm
 
-    def get_hyperparameters(self, part: str = "") -> dict[str, Any]:
+    @torch.no_grad()
+    def _step(self, part: str, learning_rate: float) -> None:
+        """Adam as `torch.optim.Adam` makes it, whose class imports torch's compiler: a second."""
+        moved = {name: p for name, p in self._groups[part].items() if p.grad is not None}
+        for name, parameter in moved.items():
+            if not self._moments[name]:
+                self._moments[name].update(
+                    step=torch.zeros((), device=self.device),
+                    exp_avg=torch.zeros_like(parameter),
+                    exp_avg_sq=torch.zeros_like(parameter),
+                )
+        kept = [self._moments[name] for name in moved]
+        steps = [moments["step"] for moments in kept]
+        beta1, beta2 = self._configs[part].betas
+        torch._foreach_add_(steps, 1)
+        torch._fused_adam_(
+            list(moved.values()),
+            [p.grad for p in moved.values() if p.grad is not None],
+            [moments["exp_avg"] for moments in kept],
+            [moments["exp_avg_sq"] for moments in kept],
+            [],
+            steps,
+            lr=learning_rate,
+            beta1=beta1,
+            beta2=beta2,
+            weight_decay=self._configs[part].weight_decay,
+            eps=self._configs[part].eps,
+            amsgrad=False,
+            maximize=False,
+        )
+
+    def get_hyperparameters(self, part: str = "") -> OptimizerConfig:
         """One optimiser's settings as they are in force."""
-        group = self._optimizers[part].param_groups[0]
-        return {name: value for name, value in group.items() if name != "params"}
+        return self._configs[part]
 
     def gradients(self) -> dict[str, Tensor]:
         """Of the latest step, as applied, by parameter; empty before the first."""
@@ -188,13 +212,11 @@ class TorchPolicy:
         self._check_fits(state)
         self.model.load_weights(state["weights"])
         for name, moments in state["optimizer"].items():
-            if moments:
-                self._owners[name].state[self._parameters[name]] = {
+            if moments or name in self._moments:
+                self._moments[name] = {
                     moment: torch.tensor(value, device=self.device)
                     for moment, value in moments.items()
                 }
-            elif name in self._owners:
-                self._owners[name].state.pop(self._parameters[name], None)
 
     def _check_fits(self, state: Mapping[str, Any]) -> None:
         """Nothing is filled up, left out or converted: the state of another policy is no state."""

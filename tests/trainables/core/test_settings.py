@@ -156,7 +156,7 @@ def test_T4_numbers_of_numpy_are_numbers() -> None:
 def test_K2_the_optimizers_settings_reach_it() -> None:
     trainer = make({"optimizer": {"betas": [0.5, 0.75], "eps": 0.25, "weight_decay": 0.125}})
     group = trainer.policy.get_hyperparameters()
-    assert (group["betas"], group["eps"], group["weight_decay"]) == ((0.5, 0.75), 0.25, 0.125)
+    assert (group.betas, group.eps, group.weight_decay) == ((0.5, 0.75), 0.25, 0.125)
     trainer.stop()
 
 

@@ -48,7 +48,7 @@ class FlatAdam:
     def adopt(self) -> None:
         """Take over what the policy holds, where it is not in these vectors already."""
         known = self._policy.get_hyperparameters()
-        self._known = known["betas"], known["eps"], known["weight_decay"]
+        self._known = known.betas, known.eps, known.weight_decay
         for name, parameter in self._parameters.items():
             weight, shared = self._shared[name]
             if parameter.data_ptr() != weight.data_ptr():
