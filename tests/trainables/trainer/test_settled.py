@@ -142,7 +142,7 @@ def test_an_environment_with_wrappers_or_another_time_limit_than_its_vector_form
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     entry = "gymnasium.envs.classic_control.cartpole:"
-    both = {
+    both: dict[str, Any] = {
         "entry_point": f"{entry}CartPoleEnv",
         "vector_entry_point": f"{entry}CartPoleVectorEnv",
     }
