@@ -89,7 +89,7 @@ class PPO(Trainer):
 
     config_class: ClassVar[type[TrainerConfig]] = Config
     learns_in_ranks: ClassVar[bool] = True
-    before_auto: ClassVar[Mapping[str, Any]] = {"learner": "torch"}
+    before_auto: ClassVar[Mapping[str, Any]] = {**Trainer.before_auto, "learner": "torch"}
     settings: Config
     policy: ActorCriticPolicy
 

@@ -36,14 +36,10 @@ class EnvChecker:
             observation, reward, terminated, truncated, info = given
         except (TypeError, ValueError):
             raise _wrong_step(given) from None
-        if self.plain and not (
-            observation.__class__ is np.ndarray
-            and observation.shape == self._shape
-            and observation.dtype == self._dtype
-        ):
+        if self.plain and not self._fits(observation):
             observation = self._converted(observation, "step")
         if reward.__class__ is not float:
-            reward = _real(reward)
+            reward = float(reward) if isinstance(reward, np.floating) else _real(reward)
         if terminated.__class__ is not bool:
             terminated = _flag(terminated, "terminated")
         if truncated.__class__ is not bool:
@@ -64,7 +60,17 @@ class EnvChecker:
                 f"reset() returned {shorten(given)}, expected (observation, info) with a dict as "
                 "info, as gymnasium has it; an observation alone is the older gym interface"
             )
-        return self._converted(given[0], "reset") if self.plain else given[0]
+        if not self.plain or self._fits(given[0]):
+            return given[0]
+        return self._converted(given[0], "reset")
+
+    def _fits(self, observation: Any) -> bool:
+        """Whether it is an array just as the space promises."""
+        return (
+            observation.__class__ is np.ndarray
+            and observation.shape == self._shape
+            and observation.dtype == self._dtype
+        )
 
     def _converted(self, observation: Any, method: str) -> Array:
         """The observation as an array of the space's shape, of a kind that its dtype holds."""

@@ -24,7 +24,13 @@ from trainables.core.settings import LONGEST_WAIT_S, Section
 from trainables.envs import atari, registry
 from trainables.envs.atari import is_atari
 from trainables.envs.registry import EnvContext
-from trainables.envs.spaces.actions import ActionLayout, FlatActions, layout_of, unflattener
+from trainables.envs.spaces.actions import (
+    ActionLayout,
+    FlatActions,
+    layout_of,
+    quicken,
+    unflattener,
+)
 from trainables.envs.spaces.observations import (
     FlatObservations,
     FlatteningPreprocessor,
@@ -51,6 +57,18 @@ PACKAGES: Mapping[str, str] = {
 }
 
 
+#: From so many environments on, gymnasium's vector form is faster than as many separate ones.
+MANY_ENVS = 6
+CARTPOLE = "gymnasium.envs.classic_control.cartpole:"
+#: Entry points of an environment and of its vector form that are one and the same, to the state
+#: that a checkpoint holds → the arguments that both take.
+SAME_NATIVELY: Mapping[tuple[Any, Any], frozenset[str]] = {
+    (f"{CARTPOLE}CartPoleEnv", f"{CARTPOLE}CartPoleVectorEnv"): frozenset(
+        {"sutton_barto_reward", "max_episode_steps"}
+    )
+}
+
+
 class EnvironmentConfig(Section):
     """Which environment is trained on."""
 
@@ -63,10 +81,12 @@ class EnvironmentConfig(Section):
         description="Keyword arguments for making the environment; a class or function that needs "
         "one positional argument, such as `cfg`, is given all of it as a dict.",
     )
-    native_vector_env: bool = Field(
-        default=False,
+    native_vector_env: bool | Literal["auto"] = Field(
+        default="auto",
         description="Step all environments of a worker as one vector environment, where there is a "
-        "native one (CartPole-v1): faster, and another stream of chance than separate ones.",
+        "native one (CartPole-v1): faster, and another stream of chance than separate ones. auto: "
+        f"with at least {MANY_ENVS} of them, where nothing is asked for that only separate ones "
+        "can do.",
     )
     preprocessor_pref: Literal["deepmind", "rllib"] | None = Field(
         default="deepmind",
@@ -96,6 +116,11 @@ class EnvironmentConfig(Section):
         "while it is measured, in a process of its own; one that takes longer hangs, and the trial "
         "ends with an error that names it.",
     )
+
+    @property
+    def is_native(self) -> bool:
+        """Whether all environments of a worker are one object; ``auto`` is not until decided."""
+        return self.native_vector_env is True
 
 
 @dataclass(frozen=True)
@@ -142,6 +167,7 @@ def make_env(
             in its spaces.
     """
     env = make_raw_env(config, context, learning)
+    quicken(env.unwrapped)
     if isinstance(env.action_space, spaces.Tuple | spaces.Dict):
         env = TransformAction(env, unflattener(env.action_space), FlatActions(env.action_space))
     if isinstance(env.observation_space, spaces.Box):
@@ -161,7 +187,7 @@ def make_raw_env(
 ) -> Env:
     """One environment with its own spaces, which may be ones that no policy reads."""
     spec = gymnasium.registry.get(config.env)
-    if config.native_vector_env and (spec is None or spec.entry_point is None):
+    if config.is_native and (spec is None or spec.entry_point is None):
         return Single(make_vector(config, 1))
     if context is None:
         context = EnvContext(config.env_config)
@@ -200,7 +226,21 @@ def make_vector(config: EnvironmentConfig, num_envs: int) -> VectorEnv[Any, Any,
     if not isinstance(vector, VectorEnv) or vector.num_envs != num_envs:
         hint = f"{config.env} made {vector!r}, no gymnasium.vector.VectorEnv of {num_envs}"
         raise ConfigError("native_vector_env", True, allowed, hint)
+    quicken(vector.unwrapped)
     return vector
+
+
+def natively_same(config: EnvironmentConfig) -> bool:
+    """Whether these settings name an environment whose vector form does the same, to the state."""
+    spec = gymnasium.registry.get(config.env)
+    if spec is None or registry.find(config.env) is not None or spec.additional_wrappers:
+        return False
+    given = {**spec.kwargs, **config.env_config}
+    limit = given.get("max_episode_steps", spec.max_episode_steps)
+    if not isinstance(limit, int) or limit < 1:  # one of them has its own idea of none
+        return False
+    taken = SAME_NATIVELY.get((spec.entry_point, spec.vector_entry_point))
+    return taken is not None and taken >= given.keys()
 
 
 def _made(

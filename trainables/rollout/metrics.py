@@ -47,6 +47,11 @@ class EpisodesInFlight:
         self.counts = np.zeros(num_envs, dtype=np.int64)
         """(N,) episodes begun in each environment before the running one."""
 
+    def count(self, rewards: NDArray[Any]) -> None:
+        """Count one step (N,) of each environment, none of which ended its episode."""
+        self.rewards += rewards
+        self.lengths += 1
+
     def step(
         self,
         rewards: NDArray[Any],

@@ -145,7 +145,7 @@ def check_rendering(environment: EnvironmentConfig, config: RenderingConfig) -> 
     value = getattr(config, key)
     if not value or value == "evaluation":
         return 0.0
-    if environment.native_vector_env:
+    if environment.is_native:
         hint = "a native vector environment begins its next episode before its last picture"
         raise ConfigError(key, value, "false or evaluation with native_vector_env: true", hint)
     return check_pictures(environment, key, value)

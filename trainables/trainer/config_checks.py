@@ -7,6 +7,7 @@ import torch
 from trainables.core.resources import EnvironmentVariables, ResourcesConfig
 from trainables.envs.exactness import measuring
 from trainables.envs.exactness.rendering import check_pictures
+from trainables.envs.vector import config as vector_config
 from trainables.envs.vector.config import check_vector_env
 from trainables.envs.vector.factory import make_vector_env
 from trainables.errors import ConfigError
@@ -16,7 +17,7 @@ from trainables.evaluation.config import (
     evaluation_settings,
 )
 from trainables.policies.architecture import architecture
-from trainables.rollout.callbacks import make_calls
+from trainables.rollout.callbacks import make_calls, of_episodes
 from trainables.rollout.recording import check_rendering
 from trainables.trainer.config import TrainerConfig, validate_config
 from trainables.trainer.evaluation import evaluation_plan
@@ -78,7 +79,7 @@ def check_by_trying(settings: TrainerConfig) -> None:
         environments = (plan.environment, settings.environment)
         check_evaluation(environments, plan.envs, settings.evaluation, seen.spaces)
     check_vector_env(settings.environment, settings.envs, seen.limit)
-    if settings.environment.native_vector_env:
+    if settings.environment.is_native:
         measuring.once(
             settings.environment,
             f"native {settings.envs!r}",
@@ -89,6 +90,16 @@ def check_by_trying(settings: TrainerConfig) -> None:
         check_pictures_of(settings)
     finally:
         environs.undo()
+
+
+def why_separate(settings: TrainerConfig) -> str:
+    """Why environments had better be separate than one native object; empty: that one is faster."""
+    count = settings.sampling.num_envs_per_worker
+    if why := vector_config.why_separate(settings.environment, settings.envs, count):
+        return why
+    if settings.rendering.records_rollout or settings.rendering.render_env:
+        return "pictures are taken of one of them"
+    return "callbacks see each of them" if of_episodes(make_calls(settings.callbacks)) else ""
 
 
 def check_pictures_of(settings: TrainerConfig) -> float:

@@ -25,7 +25,7 @@ from trainables.core.resources import EnvironmentVariables, check_quota
 from trainables.core.results import LoggerCreator
 from trainables.core.settings import SettingsView, flatten, override, parse
 from trainables.envs.exactness import measuring
-from trainables.envs.exactness.levels import LEVELS, Measured
+from trainables.envs.exactness.levels import LEVELS
 from trainables.envs.exactness.measuring import Inquiry, Look, known_by, resolve
 from trainables.envs.vector.config import check_vector_env
 from trainables.errors import ConfigError, TrainableError, shorten
@@ -84,7 +84,7 @@ class Trainer(Trainable):
     learns_in_ranks: ClassVar[bool] = False
     #: Setting that may be ``auto`` → what it was before there was a choice: trials and checkpoints
     #: from then go on with it.
-    before_auto: ClassVar[Mapping[str, Any]] = {}
+    before_auto: ClassVar[Mapping[str, Any]] = {"native_vector_env": False}
 
     def __init__(
         self,
@@ -133,10 +133,23 @@ class Trainer(Trainable):
     def choose(cls, settings: TrainerConfig, seen: Look) -> dict[str, Any]:
         """The best value for each setting of `before_auto`, in this environment.
 
+        How environments are stepped is settled in `settings` already.
+
         Raises:
             ConfigError: one of them is set to what cannot be there.
         """
-        return {}
+        return {"native_vector_env": settings.environment.is_native}
+
+    @classmethod
+    def _with_stepping(cls, settings: TrainerConfig, chosen: bool = True) -> TrainerConfig:
+        """The settings that say whether environments are stepped as one object.
+
+        That is settled before `choose` is asked, as the environment is measured meanwhile.
+        """
+        if settings.environment.native_vector_env != AUTO:
+            return settings
+        native = chosen and not config_checks.why_separate(settings)
+        return override(settings, {"native_vector_env": native}, "config")
 
     @property
     def learning_rate(self) -> float:
@@ -165,7 +178,7 @@ class Trainer(Trainable):
     @classmethod
     def check_config(cls, config: Mapping[str, Any]) -> None:
         """Raise ConfigError for settings that cannot work, here and with this environment."""
-        settings = parse(cls.config_class, config)
+        settings = cls._with_stepping(parse(cls.config_class, config))
         cls.validate_config(settings)
         config_checks.check_by_trying(settings)
         cls.choose(settings, measuring.look(settings.environment))
@@ -184,8 +197,10 @@ class Trainer(Trainable):
     def settle_config(cls, config: Mapping[str, Any]) -> dict[str, Any]:
         """What `choose` makes of the settings that are ``auto``."""
         settings = parse(cls.config_class, config)
-        undecided = cls.undecided(settings)
-        chosen = cls.choose(settings, measuring.look(settings.environment)) if undecided else {}
+        if not (undecided := cls.undecided(settings)):
+            return {}
+        settings = cls._with_stepping(settings)
+        chosen = cls.choose(settings, measuring.look(settings.environment))
         return {key: chosen[key] for key in undecided}
 
     @classmethod
@@ -217,10 +232,11 @@ class Trainer(Trainable):
 
     def setup(self, config: dict[str, Any]) -> None:
         """Build policy, filters and workers from the settings."""
-        self.settings = parse(self.config_class, config)
+        settings = parse(self.config_class, config)
+        self._undecided = self.undecided(settings)
+        self.settings = self._with_stepping(settings, chosen=not self.context.settled)
         self.validate_config(self.settings)
         self._given = self.config
-        self._undecided = self.undecided(self.settings)
         with ExitStack() as undo:
             undo.callback(EnvironmentVariables(self.settings.resources.environs).undo)
             restarts = self.settings.envs.restart_failed_sub_environments
@@ -645,14 +661,17 @@ class Trainer(Trainable):
         return completed
 
     def _take_level(self) -> None:
-        """Promise what the checkpoint's trainer had measured, should it be something else."""
-        of, remembered = self.settings, self.context.remembered
+        """Step and promise as the checkpoint's trainer did, should that be something else."""
+        of, context = self.settings, self.context
         restarts = of.envs.restart_failed_sub_environments
-        known: Measured | None = known_by(of.environment, restarts, remembered)
-        if known is None or of.environment.env_level == "C":
+        known = known_by(of.environment, restarts, context.remembered)
+        if known is None and of.environment.is_native == self.environment.is_native:
             return
-        made, level = resolve(of.environment, bool(of.by_clock), lambda _: known)
-        self._remembered = {name: remembered[name] for name in self._remembered}
+        inquired = Inquiry(of.environment, restarts, context.remembered, context.shared)
+        with closing(inquired) as inquiry:
+            by_clock = bool(of.by_clock)
+            made, level = resolve(of.environment, by_clock, lambda _: inquiry.measured())
+            self._remembered = inquiry.as_data()
         if made == self.environment and level == self.level:
             return
         self.workers.close()

@@ -1,14 +1,18 @@
 """What is ``auto`` is chosen once; checkpoints and trials of before go on as they began."""
 
+import copy
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
+import gymnasium
 import pytest
 
-from tests.support.trainers import PLAIN
+from tests.support.trainers import PLAIN, differences, final_state
 from trainables.algorithms import ppo
+from trainables.envs import registry
 from trainables.envs.exactness.measuring import Look
+from trainables.envs.make import MANY_ENVS
 from trainables.trainable import TrialContext
 from trainables.trainer.config import TrainerConfig
 
@@ -75,3 +79,125 @@ def test_a_checkpoint_of_before_goes_on_as_it_began(
     again.set_state(state)
     assert again.config["pace"] == "slow"
     assert again.get_state()["trainable"]["data"]["settled"]["pace"] == "slow"
+
+
+# -------------------------------------------------------------------------------------------------
+# How environments are stepped: native_vector_env: auto.
+
+MANY: dict[str, Any] = {**PLAIN, "num_envs_per_worker": 8, "train_batch_size": 96}
+STEPPED = "native_vector_env"
+
+
+def watched(facts: Any) -> None:
+    """A callback."""
+
+
+def own_cartpole() -> gymnasium.Env[Any, Any]:
+    """An environment with a wrapper of one's own."""
+    return gymnasium.wrappers.RecordEpisodeStatistics(gymnasium.make("CartPole-v1"))
+
+
+def settled(**more: Any) -> Any:
+    """What auto means with these settings."""
+    return ppo.PPO.settle_config({**MANY, **more})[STEPPED]
+
+
+@pytest.mark.parametrize(
+    "alike",
+    [
+        {},
+        {"env_config": {"sutton_barto_reward": True, "max_episode_steps": 30}},
+        {"observation_filter": "MeanStdFilter"},
+        {"horizon": 20, "soft_horizon": True},
+        {"batch_mode": "complete_episodes"},
+        {"callbacks": {"on_train_result": watched}},
+        {"num_envs_per_worker": MANY_ENVS},
+    ],
+)
+def test_many_environments_are_one_object_where_gymnasium_has_one(alike: dict[str, Any]) -> None:
+    assert settled(**alike) is True
+
+
+@pytest.mark.parametrize(
+    "reason",
+    [
+        {"num_envs_per_worker": MANY_ENVS - 1},
+        {"env": "Pendulum-v1"},
+        {"env": f"{__name__}:own_cartpole"},
+        {"env_config": {"render_mode": "rgb_array"}},
+        {"env_config": {"max_episode_steps": -1}},
+        {"env_level": "B"},
+        {"restart_failed_sub_environments": True},
+        {"remote_worker_envs": True},
+        {"callbacks": {"on_episode_step": watched}},
+        {"render_env": f"{__name__}:watched"},
+        {"record_env": "rollout"},
+    ],
+)
+def test_environments_are_separate_where_something_asks_for_it(reason: dict[str, Any]) -> None:
+    assert settled(**reason) is False
+
+
+def test_an_environment_with_wrappers_or_another_time_limit_than_its_vector_form_is_separate(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    entry = "gymnasium.envs.classic_control.cartpole:"
+    both: dict[str, Any] = {
+        "entry_point": f"{entry}CartPoleEnv",
+        "vector_entry_point": f"{entry}CartPoleVectorEnv",
+    }
+    wrapped = (gymnasium.wrappers.TransformReward.wrapper_spec(func=float),)
+    made: dict[str, dict[str, Any]] = {
+        "Alike-v7": {"max_episode_steps": 40},
+        "Endless-v7": {},
+        "Wrapped-v7": {"max_episode_steps": 40, "additional_wrappers": wrapped},
+    }
+    for env_id, more in made.items():
+        spec = gymnasium.envs.registration.EnvSpec(env_id, **both, **more)
+        monkeypatch.setitem(gymnasium.registry, env_id, spec)
+    assert {env_id: settled(env=env_id) for env_id in made} == {
+        "Alike-v7": True,
+        "Endless-v7": False,
+        "Wrapped-v7": False,
+    }
+    monkeypatch.setitem(registry._creators, "Alike-v7", lambda _: own_cartpole())
+    assert settled(env="Alike-v7") is False
+
+
+def test_a_trainer_steps_as_it_chose_and_says_so() -> None:
+    trainer = ppo.PPO(MANY)
+    assert trainer.config[STEPPED] is trainer.environment.native_vector_env is True
+    assert trainer.exactness == "A exact state"
+    old = ppo.PPO(MANY, TrialContext(settled=True))
+    assert old.config[STEPPED] is old.environment.native_vector_env is False
+
+
+@pytest.mark.parametrize("level", ["auto", "C"])
+def test_a_checkpoint_from_before_there_was_a_choice_goes_on_with_separate_environments(
+    level: str,
+) -> None:
+    config = {**MANY, "env_level": level}
+    before = ppo.PPO({**config, STEPPED: False}, TrialContext(seed=7))
+    before.train()
+    state = copy.deepcopy(before.get_state())
+    del state["trainable"]["data"]["settled"][STEPPED]
+    again = ppo.PPO(config, TrialContext(seed=7))
+    assert again.config[STEPPED] is True
+    again.set_state(copy.deepcopy(state))
+    assert again.config[STEPPED] is False
+    assert again.exactness == before.exactness
+    begun = ppo.PPO({**config, STEPPED: False}, TrialContext(seed=7))
+    begun.set_state(state)
+    begun.train(), again.train()
+    assert differences(final_state(begun), final_state(again)) == []
+
+
+def test_a_checkpoint_of_one_object_goes_on_to_the_bit() -> None:
+    straight = ppo.PPO(MANY, TrialContext(seed=7))
+    straight.train()
+    state = copy.deepcopy(straight.get_state())
+    straight.train()
+    again = ppo.PPO({**MANY, STEPPED: "auto"}, TrialContext(seed=7))
+    again.set_state(state)
+    again.train()
+    assert differences(final_state(straight), final_state(again)) == []

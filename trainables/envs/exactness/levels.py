@@ -157,7 +157,7 @@ def _measure(config: EnvironmentConfig, restarts: bool) -> Measured:
         if not why_not:
             return Measured("A")
         reasons.append(f"not A: {why_not}")
-    if config.env_level == "A" or config.native_vector_env:
+    if config.env_level == "A" or config.is_native:
         return Measured("C", tuple(reasons or ["not B: it is a native vector"]), tuple(left_out))
     level, why_not = _measure_episodes(config)
     if why_not:

@@ -78,6 +78,43 @@ class FlatActions(spaces.Box):
         self.original = original
 
 
+class _QuickDiscrete(spaces.Discrete):
+    """Knows its own choices at once: gymnasium's way costs as much as a small environment."""
+
+    def contains(self, x: Any) -> bool:
+        """Whether `x` is one of the choices."""
+        if x.__class__ is np.int64 and self.dtype == np.int64:
+            return int(self.start) <= int(x) < int(self.start) + int(self.n)
+        return super().contains(x)
+
+
+class _QuickMultiDiscrete(spaces.MultiDiscrete):
+    """Knows its own rows of choices at once."""
+
+    def contains(self, x: Any) -> bool:
+        """Whether `x` is a row of choices."""
+        if x.__class__ is np.ndarray and x.dtype == self.dtype and x.shape == self.shape:
+            inside = (self.start <= x) & (x <= self.start + (self.nvec - 1))
+            return bool(np.logical_and.reduce(inside, axis=None))
+        return super().contains(x)
+
+
+_QUICK: dict[type, type] = {
+    spaces.Discrete: _QuickDiscrete,
+    spaces.MultiDiscrete: _QuickMultiDiscrete,
+}
+
+
+def quicken(env: Any) -> None:
+    """Let an environment of gymnasium's own check its actions, which it does in every step, fast.
+
+    What its space holds, and what it draws, stays the same.
+    """
+    space = getattr(env, "action_space", None)
+    if type(env).__module__.startswith("gymnasium.") and type(space) in _QUICK:
+        space.__class__ = _QUICK[type(space)]
+
+
 class ActionAdapter:
     """From the policy's action rows to the environments' actions; `clip` bounds real numbers."""
 

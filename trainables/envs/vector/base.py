@@ -64,6 +64,8 @@ class Step(NamedTuple):
     waiting: NDArray[np.bool_] | None = None
     """(N,) True where no step was made, since the environment had not answered yet. None: all
     did."""
+    is_calm: bool = False
+    """Whether it is known that no episode ended and none failed: every flag is False."""
 
 
 class VectorEnv(Protocol):

@@ -5,10 +5,12 @@ import logging
 from pydantic import Field
 
 from trainables.core.settings import LONGEST_WAIT_S, Section
-from trainables.envs.make import EnvironmentConfig
+from trainables.envs.make import MANY_ENVS, EnvironmentConfig, natively_same
 from trainables.errors import ConfigError
 
 logger = logging.getLogger(__name__)
+#: What no native vector environment can do.
+ONLY_SEPARATE = ("restart_failed_sub_environments", "remote_worker_envs")
 
 
 class VectorConfig(Section):
@@ -73,7 +75,7 @@ def check_vector_env(
         limit: steps after which the environment ends an episode by itself.
     """
     check_processes(config)
-    if environment.native_vector_env:
+    if environment.is_native:
         _check_native(config)
     if config.horizon is not None or config.soft_horizon:
         check_horizon(environment, config, limit)
@@ -99,8 +101,22 @@ def check_processes(config: VectorConfig) -> None:
         )
 
 
+def why_separate(environment: EnvironmentConfig, config: VectorConfig, count: int) -> str:
+    """Why so many environments had better not be one native object; empty: they had."""
+    if not natively_same(environment):
+        return f"{environment.env} has no vector form that is known to do the same"
+    if count < MANY_ENVS:
+        return f"{count} environment(s) are faster one by one"
+    if environment.env_level == "B":
+        return "env_level: B replays episodes in environments of their own"
+    for name in ONLY_SEPARATE:
+        if getattr(config, name):
+            return f"{name} is true"
+    return ""
+
+
 def _check_native(config: VectorConfig) -> None:
-    for name in ("restart_failed_sub_environments", "remote_worker_envs"):
+    for name in ONLY_SEPARATE:
         if getattr(config, name):
             raise ConfigError(
                 name,

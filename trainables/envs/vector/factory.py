@@ -27,7 +27,7 @@ def make_vector_env(
     """
     config = config or VectorConfig()
     place = place or WorkerContext()
-    if environment.native_vector_env:
+    if environment.is_native:
         return make_native(environment, num_envs, config, place)
     if config.remote_worker_envs:
         return RemoteVectorEnv(environment, num_envs, config, place)

@@ -28,6 +28,8 @@ class TimeLimit:
         self._hard = config.hard_horizon
         self._soft = config.horizon if config.soft_horizon else None
         self._no_done = config.no_done_at_end
+        self.is_set = config.horizon is not None
+        """Whether an episode may end though its environment does not say so."""
 
     def count(self, envs: Sequence[int] | None = None) -> None:
         """One more step in these environments; None: in every one."""

@@ -91,7 +91,8 @@ class NativeVectorEnv:
         """One step of every environment."""
         self._ends.count()
         given = self._called("step", 5, "five: observations … infos", actions)
-        return self._ends.settle(self._taken(given))
+        step = self._taken(given)
+        return step if step.is_calm else self._ends.settle(step)
 
     def seed_spaces(self, seeds: Sequence[int]) -> None:
         """Give the spaces streams of their own, from the one seed."""
@@ -211,9 +212,13 @@ class DisabledVectorEnv(NativeVectorEnv):
         if cut is not None:
             truncated = truncated | (cut & ~terminated)
         ended = terminated | truncated
-        flags = (terminated, truncated)
-        step = Step(observations, rewards, *flags, observations, _per_env(infos, self.count))
-        if not np.count_nonzero(ended):
+        none_ended = not ended.any()
+        step = Step(
+            *(observations, rewards, terminated, truncated, observations),
+            _per_env(infos, self.count),
+            is_calm=none_ended and not self._ends.is_set,
+        )
+        if none_ended:
             return step
         final = np.array(observations)
         if self.before_restart is not None:

@@ -17,7 +17,7 @@ from trainables.envs.make import EnvironmentConfig
 from trainables.envs.registry import EnvContext
 from trainables.envs.rendering import rendered
 from trainables.envs.state.replay import make_sub_env
-from trainables.envs.vector.base import Step, WorkerContext
+from trainables.envs.vector.base import NONE, Step, WorkerContext
 from trainables.envs.vector.config import VectorConfig
 from trainables.envs.vector.horizon import TimeLimit
 from trainables.envs.vector.restarts import AnySlot, Restarts
@@ -250,6 +250,8 @@ class InProcessVectorEnv(SeparateVectorEnv):
         ]
         env_spaces = [(one.env.observation_space, one.env.action_space) for one in self._local]
         super().__init__(self._local, env_spaces, config, place)
+        self._no_flags = np.zeros(num_envs, dtype=np.bool_)
+        self._no_flags.flags.writeable = False
 
     @property
     def sub_envs(self) -> list[Any]:
@@ -259,13 +261,26 @@ class InProcessVectorEnv(SeparateVectorEnv):
     def step(self, actions: Any) -> Step:
         """One step of every environment."""
         self._ends.count()
-        outcomes: list[Outcome | Exception] = []
+        is_calm, put = not self._ends.is_set, self._rows.put
+        outcomes: list[Any] = []
+        infos: dict[int, Mapping[str, Any]] = {}
         for slot, action in zip(self._local, actions, strict=True):
             try:
-                outcome = slot.contract.step(slot.env.step(action))
+                outcome = slot.check(slot.env.step(action))
             except Exception as error:  # noqa: BLE001 an environment may raise anything
                 outcomes.append(error)
-            else:  # at once: some environments give the same array again, with other numbers in it
-                self._rows.put(len(outcomes), outcome[0])
-                outcomes.append(outcome)
-        return self._stepped(range(self.count), outcomes)
+                is_calm = False
+                continue
+            # At once: some environments give the same array again, with other numbers in it.
+            put(len(outcomes), outcome[0])
+            if outcome[4]:
+                infos[len(outcomes)] = outcome[4]
+            if outcome[2] or outcome[3]:
+                is_calm = False
+            outcomes.append(outcome)
+        if not is_calm:
+            return self._stepped(range(self.count), outcomes)
+        rewards = np.array([outcome[1] for outcome in outcomes])
+        flags = self._no_flags
+        rows = self._rows.together()
+        return Step(rows, rewards, flags, flags, NONE, infos, None, NONE, None, None, True)

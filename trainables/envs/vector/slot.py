@@ -20,6 +20,7 @@ class EnvSlot:
         self._make = make
         self.env = make()
         self.contract = EnvChecker(self.env.observation_space)
+        self.check = self.contract.step
         self._action: Any = None
 
     def step(self, action: Any) -> Outcome:

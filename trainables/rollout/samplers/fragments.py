@@ -152,6 +152,7 @@ class Sampler:
     def _blank(self, rows: Fragment, first: int = 0) -> None:
         """Fill what few steps write, from this row on."""
         rows.valid[first:], rows.autoreset[first:] = True, False
+        rows.terminated[first:] = rows.truncated[first:] = False
         for name in self.actor.judged:
             rows.declared[f"final_{name}"][first:] = 0.0
 
@@ -253,6 +254,8 @@ class Sampler:
         step = self.envs.step(sent)
         self.perf.add(began - self._observing, processed, decided, adapted, clock())
         skipped = self._autoreset_rows
+        if step.is_calm and skipped is None and not self._looks_at_all:
+            return self._take_calm(rows, t, step, acted.memory)
         if skipped is not None:
             rows.autoreset[t], rows.valid[t] = skipped, ~skipped
         ended = self._write_step(rows, t, step, acted.memory, skipped)
@@ -262,6 +265,26 @@ class Sampler:
         if not self.latest:
             self.latest = {"infos": step.infos, "policy inputs": filtered, "policy outputs": acted}
         return self._count(step, t, ended, skipped)
+
+    @property
+    def _looks_at_all(self) -> bool:
+        """Whether a step concerns more than its rows, whatever happened in it."""
+        return bool(self._requested or self.watch or self.film or not self.latest)
+
+    def _take_calm(
+        self, rows: Fragment, t: int, step: Step, memory: Array
+    ) -> tuple[list[RolloutMetrics], None, dict[int, Episode]]:
+        """Write and count a step in which no episode ended; the flags are blank."""
+        rewards = step.rewards
+        if self._alters_rewards:
+            rewards = self._learnt_rewards(step, step.terminated, None)
+        self._arrays["rewards"][t] = rewards
+        if step.infos:
+            self._exclude(rows, t, step)
+        self.memory = memory
+        self.observe(step.observations)
+        self.episodes.count(step.rewards)
+        return [], None, {}
 
     def _count(
         self, step: Step, row: int | Array, ended: NDArray[np.bool_], idle: NDArray[np.bool_] | None
