@@ -2,10 +2,12 @@
 
 The study has the sweep's name and its trials have the sweep's numbers. A trial is RUNNING until it
 is finished, paused or not; its intermediate values are the metric over ``time_attr``, and the last
-one is the value of a pruned trial, as in Optuna. Choices that Optuna cannot store or distinguish
-are canonical JSON (`sweep.history.optuna_terms`); the attribute ``settings`` always holds the real
-values. No decision depends on this copy. A study of an earlier release is written again with the
-next events. Optuna is imported with the first events.
+one is the value of a pruned trial, as in Optuna. One that was pruned or stopped with a value is
+COMPLETE there, and its attribute ``status`` says what it is: Optuna's plots of history, slices,
+EDF, ranks and importances leave out all others, which in a sweep are most. Choices that Optuna
+cannot store or distinguish are canonical JSON (`sweep.history.optuna_terms`); the attribute
+``settings`` always holds the real values. No decision depends on this copy. A study of an earlier
+release is written again with the next events. Optuna is imported with the first events.
 """
 
 from collections.abc import Sequence

@@ -23,8 +23,10 @@ from sweep.trackers import TrackerContext
 from sweep.trackers._shared.groups import together
 from sweep.trackers._shared.optuna_storage import DRAFT, Storage, unfinished
 
-#: States in which a trial has values in Optuna.
-WITH_VALUES = frozenset({TrialState.COMPLETE, TrialState.PRUNED})
+#: An attribute of the study: in which state its trials are that were pruned or stopped with a
+#: value. Optuna's plots and importances leave out all but complete ones; a study of an earlier
+#: release has none.
+PRUNED_AS = "pruned_as"
 
 
 class Copy:
@@ -69,6 +71,7 @@ class Copy:
             "metric": spec.metric,
             "trainable": spec.trainable,
             "note": "a copy: written by sweep, read by you",
+            PRUNED_AS: TrialState.COMPLETE.name,
         }
         study = self._storage.create(name, directions(self._where.objective), attributes)
         self._storage.name_metrics(study, metrics(self._where))
@@ -77,6 +80,8 @@ class Copy:
     def _can_become(self, wanted: Iterable[FrozenTrial]) -> bool:
         known = self._trials
         if self._storage.attribute(self._study, "metric") != self._where.spec.metric:
+            return False
+        if self._storage.attribute(self._study, PRUNED_AS) is None:
             return False
         return len(known) <= len(self.history.trials) and all(
             _may_become(known[trial.number], trial) for trial in wanted if trial.number < len(known)
@@ -112,23 +117,27 @@ def metrics(where: TrackerContext) -> list[str]:
     return [where.spec.metric, *where.spec.objectives]
 
 
-def frozen(where: TrackerContext, trial: Trial) -> FrozenTrial:
-    """`trial` as a trial of the study."""
+def frozen(
+    where: TrackerContext, trial: Trial, pruned: TrialState = TrialState.COMPLETE
+) -> FrozenTrial:
+    """`trial` as a trial of the study, in the state `pruned` if it was pruned with a value."""
     space = where.spec.space
     domains = {name: space.role(name) for name in space.searched}
     searched = {name: value for name, value in trial.searched.items() if name in domains}
     state = STATES[trial.status]
     curve = _curve(trial)
     values = [score for score in ranking.values(trial) if score is not None]
-    if state is TrialState.PRUNED:
+    if state is TrialState.PRUNED and len(where.objective.signs) == 1:
         values = _last(curve)
     if len(values) < len(where.objective.signs):
         values = []
         if state is TrialState.COMPLETE:
             state = TrialState.FAIL  # Optuna has no complete trial without its values
+    elif state is TrialState.PRUNED:
+        state = pruned
     made = create_trial(
         state=state,
-        values=values if values and state in WITH_VALUES else None,
+        values=values if values and state in (TrialState.COMPLETE, TrialState.PRUNED) else None,
         params={name: encode(domains[name], value, "shown") for name, value in searched.items()},
         distributions={name: distribution(domains[name], "shown") for name in searched},
         user_attrs=_attributes(trial),
@@ -217,7 +226,7 @@ def differences(where: TrackerContext) -> Iterator[str]:
     if found is None:
         yield f"has no study {where.name}"
         return
-    named, metric, trials = found
+    named, metric, pruned, trials = found
     if named != (due := metrics(where)):
         yield f"its metrics are called {named}, should be {due}"
     if metric != where.spec.metric:
@@ -225,20 +234,24 @@ def differences(where: TrackerContext) -> Iterator[str]:
     if len(trials) != len(history.trials):
         yield f"has {len(trials)} trials, the ledger has {len(history.trials)}"
     for old, trial in zip(trials, history.trials, strict=False):
-        if problem := _compare(old, frozen(where, trial)):
+        if problem := _compare(old, frozen(where, trial, pruned)):
             yield f"trial {trial.number}: {problem}"
 
 
-def _read(where: TrackerContext) -> tuple[list[str] | None, object, list[FrozenTrial]] | None:
-    """The names of the study's values, its metric and its trials, if there is a study."""
+def _read(
+    where: TrackerContext,
+) -> tuple[list[str] | None, object, TrialState, list[FrozenTrial]] | None:
+    """What the study's values are called, its metric, `PRUNED_AS` and trials, if there is one."""
     if not tables.has(where.folder.optuna, "studies"):
         return None
     with closing(Storage(where.folder.optuna.absolute(), only_read=True)) as storage:
         study = storage.find(where.name)
         if study is None:
             return None
+        is_new = storage.attribute(study, PRUNED_AS) is not None
+        pruned = TrialState.COMPLETE if is_new else TrialState.PRUNED
         metric = storage.attribute(study, "metric")
-        return storage.metrics(study), metric, storage.trials(study)
+        return storage.metrics(study), metric, pruned, storage.trials(study)
 
 
 def _compare(old: FrozenTrial, new: FrozenTrial) -> str:

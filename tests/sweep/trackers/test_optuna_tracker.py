@@ -77,7 +77,8 @@ def assert_whole(story: Story) -> None:
             int(r.metrics["timesteps_total"]): float(r.metrics["info/score"]) for r in results
         }
         assert values_of(copy) == expected
-        assert copy.state is STATES[trial.status]
+        pruned = copy.values is not None and STATES[trial.status] is TrialState.PRUNED
+        assert copy.state is (TrialState.COMPLETE if pruned else STATES[trial.status])
         assert copy.user_attrs["status"] == trial.status
         assert copy.user_attrs["settings"] == trial.searched
         assert copy.user_attrs["reason"] == trial.reason
@@ -103,6 +104,7 @@ def test_the_study_says_whose_copy_it_is(told: Story) -> None:
         "metric": "info/score",
         "trainable": "tests.support.quadratic:Quadratic",
         "note": "a copy: written by sweep, read by you",
+        "pruned_as": "COMPLETE",
     }
 
 
@@ -113,8 +115,30 @@ def test_a_completed_trial_has_its_score_as_its_value_and_a_pruned_one_its_last_
     trials = load(told).get_trials()
     score = told.history.trials[0].score
     assert [trial.value for trial in trials] == [score, pytest.approx(2 - 1 / 3), None, 3.0, None]
-    assert [trial.state.name for trial in trials][1::2] == ["PRUNED", "PRUNED"]
-    assert load(told).best_trial.number == 0
+    assert [trial.state.name for trial in trials][1::2] == ["COMPLETE", "COMPLETE"]
+    assert [trial.user_attrs["status"] for trial in trials][1::2] == ["PRUNED", "STOPPED"]
+    assert load(told).best_trial.number == 3
+
+
+def test_optunas_plots_show_every_trial_that_ended_with_a_value(story: Story) -> None:
+    """Their data, as each backend of plots gets it; of importances, that they tell apart."""
+    from optuna.importance import get_param_importances
+    from optuna.visualization import _edf, _optimization_history, _rank, _slice
+
+    story.begin(trials=8)
+    for number in range(8):
+        story.start(number, lr=10.0 ** -(number / 4 + 1), layers=1 + number % 4)
+        ends = Status.COMPLETED if number == 7 else Status.PRUNED
+        story.close(number, ends, rows(number, 1, 1 + number % 2))
+    publish(story)
+    study, values = load(story), [trial.score for trial in story.history.trials]
+    (history,) = _optimization_history._get_optimization_history_info_list([study], None, "", False)
+    assert history.values_info.values == values
+    assert all(len(s.x) == 8 for s in _slice._get_slice_plot_info(study, None, None, "").subplots)
+    (edf,) = _edf._get_edf_info([study], None, "").lines
+    assert {round(8 * y) for y in edf.y_values} == set(range(1, 9))
+    assert len(_rank._get_rank_info(study, None, None, "").zs) == 8
+    assert len(set(get_param_importances(study).values())) > 1
 
 
 def test_a_pruned_trial_has_the_value_that_optuna_itself_would_give_it(story: Story) -> None:
@@ -305,6 +329,20 @@ def test_a_study_of_an_earlier_release_is_written_anew_with_the_next_events(gold
     assert differences(golden) == []
 
 
+def test_a_study_whose_pruned_trials_are_pruned_is_right_and_written_anew_with_the_next_events(
+    told: Story,
+) -> None:
+    count = len(told.records)
+    publish(told)
+    with closing(sqlite3.connect(told.where.folder.optuna)) as database, database:
+        database.execute("DELETE FROM study_user_attributes WHERE key = 'pruned_as'")
+        database.execute("UPDATE trials SET state = 'PRUNED' WHERE number IN (1, 3)")
+    assert Tracker(told.where).differences() == []
+    publish(told, count, count)
+    assert_whole(told)
+    assert Tracker(told.where).differences() == []
+
+
 # ---- while it is written ------------------------------------------------------------------------
 
 
@@ -340,7 +378,7 @@ def test_a_revived_trial_runs_again_and_no_reader_ever_misses_the_study(
     story.end()
     tracker = Tracker(story.where)
     tracker.publish(story.records)
-    assert [t.state.name for t in load(story).get_trials()] == ["PRUNED"] * 3
+    assert [t.user_attrs["status"] for t in load(story).get_trials()] == ["PRUNED"] * 3
     seen = len(story.records)
     story.begin(trials=6)
     for trial in range(3):
