@@ -22,6 +22,7 @@ from sweep.history.replica import Point
 from sweep.history.trial import Trial
 from sweep.ledger.folder import Folder
 from sweep.operations import export
+from sweep.operations.trained import Choice
 from sweep.spec.objective import Constraint, Score, read_constraints
 from sweep.views import lookup, overview
 from tests.support import sweeps
@@ -190,7 +191,7 @@ def drawn(renderable: Any) -> str:
 def test_a_model_of_a_front_is_exported_by_its_trials_number(swept: Folder, tmp_path: Path) -> None:
     front = ", ".join(map(str, numbers(sweeps.history(swept).front())))
     with pytest.raises(BadConfig, match=f"the front: {front}"):
-        export.export_model(swept, export.Choice(), tmp_path / "out")
+        export.export_model(swept, Choice(), ["onnx"], tmp_path / "out")
 
 
 def test_the_copy_in_optunas_tables_has_all_objectives(swept: Folder) -> None:

@@ -47,8 +47,8 @@ def test_an_optimiser_moves_the_weights_of_its_part_alone() -> None:
     np.testing.assert_array_equal(weights["actor.weight"], 1.0)
     np.testing.assert_array_equal(weights["fixed.weight"], 1.0)
     assert (weights["critic.weight"] < 1.0).all()
-    assert policy.get_hyperparameters("critic.")["betas"] == (0.5, 0.5)
-    assert policy.get_hyperparameters("actor.")["betas"] == (0.9, 0.999)
+    assert policy.get_hyperparameters("critic.").betas == (0.5, 0.5)
+    assert policy.get_hyperparameters("actor.").betas == (0.9, 0.999)
 
 
 def test_each_goes_on_to_the_bit() -> None:
