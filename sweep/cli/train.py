@@ -51,7 +51,12 @@ def init(folder: Path, kind: str) -> None:
 @options.pool_option
 @options.timeout_option
 @click.option("--dry-run", is_flag=True, help="Show what would be run; write nothing.")
-@click.option("--tracking-uri", metavar="URI", help="MLflow server instead of ROOT/mlflow.db.")
+@click.option(
+    "--tracking-uri",
+    metavar="URI",
+    envvar="SWEEP_TRACKING_URI",
+    help="MLflow server instead of ROOT/mlflow.db; also as SWEEP_TRACKING_URI in the environment.",
+)
 @options.json_option
 def run(space: str, **given: Any) -> int:
     """Start a sweep. SPACE is a YAML file, or the name of a shipped one such as quickstart."""
