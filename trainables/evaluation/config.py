@@ -147,7 +147,7 @@ def evaluation_settings(settings: S, config: EvaluationConfig) -> tuple[S, bool]
     return override(settings, changes, PLACE), explore
 
 
-def evaluation_lanes(envs: VectorConfig) -> VectorConfig:
+def evaluation_envs(envs: VectorConfig) -> VectorConfig:
     """How an evaluation steps its environments: with the values of `ALWAYS`."""
     always = {key: value for key, (value, _) in ALWAYS.items() if key in VectorConfig.model_fields}
     return envs.model_copy(update=always)
@@ -186,7 +186,7 @@ def check_evaluation(
         check_processes(envs)
         if config.evaluation_config.get("horizon") is not None:
             check_horizon(environment, envs, seen.limit)
-    if _lived_in(spaces) != _lived_in(training):
+    if _essentials(spaces) != _essentials(training):
         raise ConfigError(
             f"{PLACE}.env_config",
             environment.env_config,
@@ -214,7 +214,7 @@ def _under_place() -> Iterator[None]:
         raise ConfigError(place, error.value, error.allowed, error.hint) from error
 
 
-def _lived_in(spaces: EnvSpaces) -> tuple[Any, ...]:
+def _essentials(spaces: EnvSpaces) -> tuple[Any, ...]:
     return spaces.observation.shape, spaces.observation_dtype, spaces.action
 
 

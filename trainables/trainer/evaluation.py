@@ -14,7 +14,7 @@ from trainables.envs.make import for_children, make_raw_env
 from trainables.envs.rendering import frames_per_second, picture, rendered
 from trainables.envs.vector.restarts import AnySlot
 from trainables.errors import ConfigError
-from trainables.evaluation.config import evaluation_lanes, evaluation_settings
+from trainables.evaluation.config import evaluation_envs, evaluation_settings
 from trainables.evaluation.play import Plan, Played, play
 from trainables.evaluation.workers import Evaluators
 from trainables.policies.inference import InferencePolicy
@@ -43,7 +43,7 @@ def evaluation_plan(settings: TrainerConfig) -> Plan:
         environment,
         explore,
         sampling.num_envs_per_worker,
-        evaluation_lanes(changed.envs),
+        evaluation_envs(changed.envs),
         sampling.clip_actions,
     )
 

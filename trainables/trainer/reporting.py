@@ -185,8 +185,8 @@ def _columns(fragment: Fragment, piece: Trajectory) -> dict[str, Any]:
 
 def _learnt_columns(fragment: Fragment, batch: Columns, piece: Trajectory) -> dict[str, Any]:
     """Column → (rows, …), views into what is learnt from."""
-    shape = fragment.valid.shape
-    whole = {name: column.reshape(*shape, *column.shape[1:]) for name, column in batch.items()}
+    shape, rows = fragment.valid.shape, slice(piece.start, piece.stop)
     return {
-        name: column[piece.start : piece.stop, piece.env_index] for name, column in whole.items()
+        name: column.reshape(*shape, *column.shape[1:])[rows, piece.env_index]
+        for name, column in batch.items()
     }

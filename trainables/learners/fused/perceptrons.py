@@ -28,9 +28,9 @@ class Buffers:
     """What a pass over B rows computes; written anew by each."""
 
     def __init__(self, hidden: tuple[int, ...], head: int, rows: int, kind: np.dtype[Any]) -> None:
-        self.units = [np.empty((2, size, rows), dtype=kind) for size in hidden]
-        self.errors = [np.empty((2, size, rows), dtype=kind) for size in hidden]
-        self.slopes = [np.empty((2, size, rows), dtype=kind) for size in hidden]
+        self.units, self.errors, self.slopes = (
+            [np.empty((2, size, rows), dtype=kind) for size in hidden] for _ in range(3)
+        )
         self.head = np.empty((head, rows), dtype=kind)
         self.head_error = np.empty((head, rows), dtype=kind)
         self.values = np.empty((1, rows), dtype=kind)
@@ -45,12 +45,10 @@ class Perceptrons:
         self._activation: Activation = architecture.activation
         sizes = (architecture.features, *architecture.hidden)
         last = len(architecture.hidden)
-        self._layers = [
-            _stacked(adam, adam.weights, i, (sizes[i + 1], sizes[i])) for i in range(last)
-        ]
-        self._gradients = [
-            _stacked(adam, adam.gradient, i, (sizes[i + 1], sizes[i])) for i in range(last)
-        ]
+        self._layers, self._gradients = (
+            [_stacked(adam, vector, i, (sizes[i + 1], sizes[i])) for i in range(last)]
+            for vector in (adam.weights, adam.gradient)
+        )
         shapes = ((head, sizes[-1]), (1, sizes[-1]))
         self._heads, self._head_gradients = (
             [

@@ -33,16 +33,15 @@ from trainables.rollout.samplers.polling import PollingSampler
 from trainables.rollout.workers.access import DEFAULT_POLICY_ID, by_policy, require_policy
 from trainables.rollout.workers.worker_spec import WorkerSpec
 
+logger = logging.getLogger(__name__)
+T = TypeVar("T")
+
 
 def sampler_class(spec: WorkerSpec) -> type[Sampler]:
     """The class that collects fragments."""
     if spec.envs.remote_env_batch_wait_ms > 0:
         return PollingSampler
     return EpisodeSampler if spec.sampling.batch_mode == "complete_episodes" else Sampler
-
-
-logger = logging.getLogger(__name__)
-T = TypeVar("T")
 
 
 class RolloutWorker:
