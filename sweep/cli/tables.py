@@ -106,22 +106,18 @@ def exhausted_line(data: Data) -> list[Text]:
 
 def standing(data: Data) -> str:
     """How far the sweep is, on one line."""
+    jobs = ""
+    if data["jobs"] is not None:
+        jobs = f"{formatting.plural(data['jobs'], 'job')} ({printable(data['pool'] or '?')})"
     parts = [
         formatting.started(data["trials"], data["bred"], data["wanted"]),
         in_words(data["counts"]),
         f"{data['fraction']:.0%} of the work" if data["state"] != "finished" else "",
-        _run_with(data),
+        jobs,
     ]
     if data["left_s"] is not None:
         parts.append(f"about {formatting.duration(data['left_s'])} left")
     return " · ".join(part for part in parts if part)
-
-
-def _run_with(data: Data) -> str:
-    """``2 jobs (loky)``; empty if it was not recorded."""
-    if data["jobs"] is None:
-        return ""
-    return f"{formatting.plural(data['jobs'], 'job')} ({printable(data['pool'] or '?')})"
 
 
 def in_words(counts: Mapping[str, int]) -> str:

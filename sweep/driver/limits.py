@@ -7,7 +7,6 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
-from pathlib import Path
 
 import psutil
 
@@ -254,7 +253,10 @@ class Guard:
                     f"iteration did not end within {GRACE_S:g} s"
                 )
         if limits.no_progress_s is not None:
-            self._note(seen, self._context.folder.trial(replica.trial, replica.index), now)
+            note = self._context.folder.trial(replica.trial, replica.index) / "progress.json"
+            with contextlib.suppress(OSError):
+                if seen.note != (written := note.stat().st_mtime_ns):
+                    seen.note, seen.moved = written, now
             if now - seen.moved > limits.no_progress_s:
                 yield WorkerLost(None, pid, f"no progress for {limits.no_progress_s:g} s")
         if limits.trial_memory is not None and measures:
@@ -263,15 +265,6 @@ class Guard:
                 allowed = in_words(limits.trial_memory)
                 why = f"limits.trial_memory: {in_words(used)} used, {allowed} allowed"
                 yield WorkerLost(None, pid, why)
-
-    @staticmethod
-    def _note(seen: _Seen, folder: Path, now: float) -> None:
-        try:
-            note = (folder / "progress.json").stat().st_mtime_ns
-        except OSError:
-            return
-        if note != seen.note:
-            seen.note, seen.moved = note, now
 
 
 def _kept_seconds(replica: Replica) -> float:

@@ -4,7 +4,7 @@ import contextlib
 import dataclasses
 import math
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import pairwise
 from typing import Any
 
@@ -90,19 +90,15 @@ def space_warnings(space: Space, trials: int) -> list[str]:
     if number is not None and number < trials:
         found.append(f"{trials} trials are asked for, but the space has only {number} points")
     if number is not None and number <= MOST:
-        everything = list(_all(space, number))
+        points, everything = Points(space), []
+        for index in range(number):
+            with contextlib.suppress(BadSpace):  # an expression has no value there
+                everything.append(points.nth(index))
         return [*found, *_never(space, everything, "at any point"), *_twice(everything)]
     if not any(parameter.needs for parameter in space.parameters.values()):
         return found
     drawn = [space.draw(rng.integer(0, "doubts", index)) for index in range(MOST)]
     return [*found, *_never(space, drawn, f"at any of {MOST} points drawn by chance")]
-
-
-def _all(space: Space, number: int) -> Iterator[Settings]:
-    points = Points(space)
-    for index in range(number):
-        with contextlib.suppress(BadSpace):  # an expression has no value: there is no such point
-            yield points.nth(index)
 
 
 def _never(space: Space, points: list[Settings], where: str) -> list[str]:
