@@ -14,7 +14,7 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from gymnasium import spaces
@@ -28,7 +28,9 @@ from trainables.errors import ExportError, NotFiniteError
 from trainables.policies.distributions import NO_CHOICE, choice_grid
 from trainables.policies.filters import Filter, MeanStdFilter
 from trainables.policies.inference import InferencePolicy
-from trainables.policies.torch_policy import TorchPolicy
+
+if TYPE_CHECKING:
+    from trainables.policies.torch_policy import TorchPolicy
 
 Array = NDArray[Any]
 FILE_NAME = "policy.onnx"
@@ -41,7 +43,7 @@ STATES_OUT = ("state_out_0", "state_out_1")
 class PolicyParts:
     """What an exported policy is made from."""
 
-    policy: TorchPolicy
+    policy: "TorchPolicy"
     observation_filter: Filter
     spaces: EnvSpaces
     clip_actions: bool
