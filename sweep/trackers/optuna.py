@@ -17,6 +17,7 @@ from sweep import trackers
 from sweep.history.events import Recorded
 from sweep.ledger import tables
 from sweep.trackers import TrackerContext
+from trainables.core.importing import large_import
 
 if TYPE_CHECKING:
     from sweep.trackers._shared.optuna_copy import Copy
@@ -31,7 +32,8 @@ class Tracker(trackers.Tracker):
 
     def publish(self, records: Sequence[Recorded]) -> None:
         """Copy events; after a failure the study is read again."""
-        from sweep.trackers._shared.optuna_copy import Copy
+        with large_import():
+            from sweep.trackers._shared.optuna_copy import Copy
 
         if self._copy is not None and self._copy.history.k != records[0].k - 1:
             self.close()

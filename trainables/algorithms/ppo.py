@@ -8,11 +8,9 @@ import logging
 from collections.abc import Mapping
 from dataclasses import replace
 from functools import cached_property, partial
-from typing import Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
-import torch
 from pydantic import Field
-from torch import Tensor
 
 from trainables.envs.exactness.measuring import Look
 from trainables.envs.make import EnvSpaces, for_children
@@ -22,10 +20,7 @@ from trainables.learners.fused import ppo as fused
 from trainables.learners.fused.ppo import FusedLearner, not_covered
 from trainables.learners.returns import generalized_advantages, next_values
 from trainables.learners.sequences import SequenceBatch, in_sequences
-from trainables.learners.sgd import Learner, TorchLearner, learn
 from trainables.policies.architecture import Architecture, architecture
-from trainables.policies.networks import ActorCritic, replay_of
-from trainables.policies.torch_policy import ActorCriticPolicy, build_policy
 from trainables.rollout.batch import Fragment, TrainBatch, rows
 from trainables.rollout.callbacks import CallbacksConfig
 from trainables.rollout.config import SamplingConfig
@@ -34,6 +29,14 @@ from trainables.rollout.workers.worker_spec import LearnerSpec, WorkerSpec
 from trainables.trainer.config import TrainerConfig
 from trainables.trainer.steps import on_policy_step, step_in_ranks
 from trainables.trainer.trainer import Trainer
+
+if TYPE_CHECKING:
+    import torch
+    from torch import Tensor
+
+    from trainables.learners.sgd import Learner, TorchLearner
+    from trainables.policies.networks import ActorCritic
+    from trainables.policies.torch_policy import ActorCriticPolicy
 
 logger = logging.getLogger(__name__)
 STATS = ("policy_loss", "vf_loss", "entropy", "kl", "clip_fraction")
@@ -91,10 +94,12 @@ class PPO(Trainer):
     learns_in_ranks: ClassVar[bool] = True
     before_auto: ClassVar[Mapping[str, Any]] = {**Trainer.before_auto, "learner": "torch"}
     settings: Config
-    policy: ActorCriticPolicy
+    policy: "ActorCriticPolicy"
 
-    def make_policy(self, device: torch.device) -> ActorCriticPolicy:
+    def make_policy(self, device: "torch.device") -> "ActorCriticPolicy":
         """Actor and critic."""
+        from trainables.policies.torch_policy import build_policy
+
         networks = (self.spaces.layout, self.architecture)
         return build_policy(networks, self.settings.optimizer, self.seed, device)
 
@@ -155,7 +160,7 @@ class PPO(Trainer):
         valid = [rows(fragment.valid) for fragment in fragments]
         return TrainBatch.join([b.only(v) for b, v in zip(batches, valid, strict=True)])
 
-    def loss(self, batch: Mapping[str, Tensor]) -> tuple[Tensor, dict[str, float]]:
+    def loss(self, batch: "Mapping[str, Tensor]") -> "tuple[Tensor, dict[str, float]]":
         """The clipped objective with the value loss and the entropy bonus."""
         loss, parts = ppo_loss(self.policy.model, batch, self.settings)
         return loss, dict(zip(STATS, parts.tolist(), strict=True))
@@ -171,6 +176,8 @@ class PPO(Trainer):
 
     def learner_spec(self) -> LearnerSpec:
         """What ranks learn with: this loss, with advantages normalised over the rows of all."""
+        from trainables.learners.sgd import learn
+
         settings = self.settings
         networks = (self.spaces.layout, self.architecture)
         # As they travel, without functions of a person.
@@ -198,7 +205,7 @@ class PPO(Trainer):
         )
 
     @property
-    def learner(self) -> Learner:
+    def learner(self) -> "Learner":
         """What takes the gradient steps."""
         fused = self._fused_learner if self.settings.learner == "fused" else None
         return fused or self._torch_learner
@@ -210,7 +217,7 @@ class PPO(Trainer):
         return make_fused_learner(self.policy, self.settings)
 
     @cached_property
-    def _torch_learner(self) -> TorchLearner:
+    def _torch_learner(self) -> "TorchLearner":
         if "learner" in self._undecided:
             why = self._not_fused(self.settings, self.spaces) or "its training began with it"
             logger.info("learner: auto is torch, as %s", why)
@@ -218,6 +225,8 @@ class PPO(Trainer):
 
     def learn(self, fragments: list[Fragment]) -> dict[str, float]:
         """One iteration of learning; returns the means of the losses over all minibatches."""
+        from trainables.learners.sgd import learn
+
         settings = self.settings
         batch = self.learning_rows(fragments)
         if len(batch) == 0:
@@ -235,12 +244,14 @@ class PPO(Trainer):
         )
 
 
-def make_learner(policy: ActorCriticPolicy, settings: Config) -> TorchLearner:
+def make_learner(policy: "ActorCriticPolicy", settings: Config) -> "TorchLearner":
     """The policy with the loss that these settings ask for."""
+    from trainables.learners.sgd import TorchLearner
+
     return TorchLearner(policy, partial(ppo_loss, settings=settings), STATS, settings.grad_clip)
 
 
-def make_fused_learner(policy: ActorCriticPolicy, settings: Config) -> FusedLearner:
+def make_fused_learner(policy: "ActorCriticPolicy", settings: Config) -> FusedLearner:
     """The policy with this loss in numpy, where `not_covered` says nothing."""
     loss = fused.Loss(
         clip_param=settings.clip_param,
@@ -255,8 +266,10 @@ def make_fused_learner(policy: ActorCriticPolicy, settings: Config) -> FusedLear
 
 def rank_learner(
     networks: tuple[ActionLayout, Architecture], settings: Config, seed: int
-) -> Learner:
+) -> "Learner":
     """A policy of its own with this loss, for a rank."""
+    from trainables.policies.torch_policy import build_policy
+
     return make_learner(build_policy(networks, settings.optimizer, seed), settings)
 
 
@@ -285,9 +298,13 @@ def valid_rows(fragment: Fragment, gamma: float, lambda_: float) -> TrainBatch:
 
 
 def ppo_loss(
-    model: ActorCritic, minibatch: Mapping[str, Tensor], settings: Config
-) -> tuple[Tensor, Tensor]:
+    model: "ActorCritic", minibatch: "Mapping[str, Tensor]", settings: Config
+) -> "tuple[Tensor, Tensor]":
     """The loss of one minibatch, and its parts in the order of `STATS`."""
+    import torch
+
+    from trainables.policies.networks import replay_of
+
     replay = replay_of(minibatch)
     evaluated = model.evaluate(minibatch["observations"], minibatch["actions"], replay)
     logp = evaluated.logp
@@ -309,17 +326,15 @@ def ppo_loss(
     return loss, stats
 
 
-def normalized(advantages: Tensor) -> Tensor:
+def normalized(advantages: "Tensor") -> "Tensor":
     """(B,) with mean 0 and deviation 1."""
     return (advantages - advantages.mean()) / (advantages.std(correction=0) + 1e-8)
 
 
-def vf_loss(values: Tensor, minibatch: Mapping[str, Tensor], clip: float | None) -> Tensor:
+def vf_loss(values: "Tensor", minibatch: "Mapping[str, Tensor]", clip: float | None) -> "Tensor":
     """Half the mean squared error of the values; clipped ones count where they are worse."""
     errors = (values - minibatch["returns"]).square()
     if clip is not None:
         moved = (values - minibatch["values"]).clamp(-clip, clip)
-        errors = torch.maximum(
-            errors, (minibatch["values"] + moved - minibatch["returns"]).square()
-        )
+        errors = errors.maximum((minibatch["values"] + moved - minibatch["returns"]).square())
     return 0.5 * errors.mean()

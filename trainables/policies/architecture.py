@@ -1,4 +1,4 @@
-"""What the networks look like: the key ``model`` of the settings, and what it means for a shape.
+"""What the networks look like, and what moves their weights: the keys ``model`` and ``optimizer``.
 
 Vectors (D,) go through perceptrons, images (H, W, C) first through convolutions without padding.
 """
@@ -14,6 +14,7 @@ from trainables.errors import ConfigError
 
 Activation = Literal["tanh", "relu"]
 Size = Annotated[int, Field(gt=0, strict=True)]
+Decay = Annotated[float, Field(ge=0, lt=1)]
 Convolution = tuple[int, int, int]
 
 #: Mnih et al. 2015, for sides of 84; they fit all sides from 36 on.
@@ -56,6 +57,18 @@ class ModelConfig(Settings):
         default=None,
         description="Steps through which the LSTM learns at a time, at most; null: "
         "rollout_fragment_length.",
+    )
+
+
+class OptimizerConfig(Settings):
+    """Adam (Kingma & Ba 2015), but for its learning rate; the key ``optimizer`` of the settings."""
+
+    betas: tuple[Decay, Decay] = Field(
+        default=(0.9, 0.999), strict=False, description="Decay of the two moments, per step."
+    )
+    eps: float = Field(default=1e-5, gt=0, description="Added to the root of the second moment.")
+    weight_decay: float = Field(
+        default=0.0, ge=0, description="Share of each weight that is added to its gradient."
     )
 
 

@@ -131,7 +131,7 @@ def _drawn(
 
 
 def _without_numbers(layer: Layer) -> Layer:
-    """Memory for a layer that has none; `nn.Module.to_empty` would import sympy, for a second."""
+    """Give a layer on ``meta`` memory; `nn.Module.to_empty` would import sympy: half a second."""
     for name, parameter in list(layer.named_parameters()):
         setattr(layer, name, nn.Parameter(torch.empty(parameter.shape)))
     return layer

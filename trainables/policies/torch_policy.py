@@ -6,38 +6,22 @@ The learning rate is no state: it comes from the settings at every step.
 import math
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import Annotated, Any
+from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from pydantic import Field
 from torch import Tensor, nn
 
 from trainables.core import rng
-from trainables.core.settings import Settings
 from trainables.envs.make import EnvSpaces
 from trainables.envs.spaces.actions import ActionLayout
 from trainables.errors import ExportError, NotFiniteError
 from trainables.policies.actor import Actor
-from trainables.policies.architecture import Architecture
+from trainables.policies.architecture import Architecture, OptimizerConfig
 from trainables.policies.filters import Filter
 from trainables.policies.networks import ActorCritic, Networks
 from trainables.policies.recurrent import make_actor
-
-Decay = Annotated[float, Field(ge=0, lt=1)]
-
-
-class OptimizerConfig(Settings):
-    """Adam (Kingma & Ba 2015), but for its learning rate; the key ``optimizer`` of the settings."""
-
-    betas: tuple[Decay, Decay] = Field(
-        default=(0.9, 0.999), strict=False, description="Decay of the two moments, per step."
-    )
-    eps: float = Field(default=1e-5, gt=0, description="Added to the root of the second moment.")
-    weight_decay: float = Field(
-        default=0.0, ge=0, description="Share of each weight that is added to its gradient."
-    )
 
 
 class TorchPolicy:

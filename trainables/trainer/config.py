@@ -20,9 +20,8 @@ from trainables.envs.vector.config import VectorConfig
 from trainables.errors import ConfigError, nearest
 from trainables.evaluation.config import EvaluationConfig
 from trainables.learners.schedules import ScheduleConfig
-from trainables.policies.architecture import ModelConfig
+from trainables.policies.architecture import ModelConfig, OptimizerConfig
 from trainables.policies.filters import CONCURRENT_KINDS, FilterConfig
-from trainables.policies.torch_policy import OptimizerConfig
 from trainables.rollout.callbacks import CallbacksConfig
 from trainables.rollout.config import SamplingConfig
 from trainables.rollout.progress import MetricsConfig, PerfConfig

@@ -1,9 +1,8 @@
 """What can be said of settings before a trainer is made: whether they work, what they need."""
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import torch
-
+from trainables.core.importing import large_import
 from trainables.core.resources import EnvironmentVariables, ResourcesConfig
 from trainables.envs.exactness import measuring
 from trainables.envs.exactness.rendering import check_pictures
@@ -22,6 +21,9 @@ from trainables.rollout.recording import check_rendering
 from trainables.trainer.config import TrainerConfig, validate_config
 from trainables.trainer.evaluation import evaluation_plan
 from trainables.trainer.reporting import check_callbacks
+
+if TYPE_CHECKING:
+    import torch
 
 #: Key → the only value that it may have with data_parallel, and why.
 NEEDED_BY_RANKS: dict[str, tuple[Any, str]] = {
@@ -71,7 +73,7 @@ def check_by_trying(settings: TrainerConfig) -> None:
 
     One environment is made and closed for all settings of this process that make the same.
     """
-    learning_device(settings.resources)
+    check_gpus(settings.resources)
     seen = measuring.look(settings.environment)
     architecture(settings.model, seen.spaces.observation_shape)
     if settings.evaluation.evaluation_config:
@@ -133,21 +135,27 @@ def resource_request(settings: TrainerConfig) -> dict[str, float]:
 # Where a policy learns: the device, and the threads of the trainer's own process.
 
 
-def learning_device(resources: ResourcesConfig) -> torch.device:
-    """The CPU, or with ``num_gpus`` the first GPU that torch sees.
+def learning_device(resources: ResourcesConfig) -> "torch.device":
+    """The CPU, or with ``num_gpus`` the first GPU that torch sees; raises as `check_gpus`."""
+    import torch
 
-    Raises:
-        ConfigError: GPUs are asked for and torch sees none.
-    """
+    check_gpus(resources)
+    return torch.device("cuda" if resources.num_gpus else "cpu")
+
+
+def check_gpus(resources: ResourcesConfig) -> None:
+    """Raise ConfigError if GPUs are asked for and torch, imported only then, sees none."""
     for key in ("num_gpus", "num_gpus_per_worker"):
-        asked = getattr(resources, key)
-        if asked and not torch.cuda.is_available():
+        if not (asked := getattr(resources, key)):
+            continue
+        import torch
+
+        if not torch.cuda.is_available():
             hint = (
                 f"check the CUDA installation: nvidia-smi must list a GPU, and torch must be built "
                 f"for CUDA (torch.version.cuda is {torch.version.cuda})"
             )
             raise ConfigError(key, asked, "0 on this machine, where torch sees no GPU", hint)
-    return torch.device("cuda" if resources.num_gpus else "cpu")
 
 
 def set_threads(resources: ResourcesConfig) -> None:
@@ -156,6 +164,9 @@ def set_threads(resources: ResourcesConfig) -> None:
     Raises:
         ConfigError: torch has begun to work in this process with another inter-op number.
     """
+    with large_import():  # the first in most processes
+        import torch
+
     intra, inter = resources.threads
     torch.set_num_threads(intra)
     if inter is None or inter == torch.get_num_interop_threads():

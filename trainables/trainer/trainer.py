@@ -12,12 +12,10 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, ClassVar, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
-from torch import Tensor
 
 from trainables.core import rng
 from trainables.core.logs import system_usage
@@ -37,7 +35,6 @@ from trainables.policies.architecture import architecture
 from trainables.policies.filters import make_filters
 from trainables.policies.inference import InferencePolicy
 from trainables.policies.onnx import export
-from trainables.policies.torch_policy import TorchPolicy
 from trainables.rollout.batch import Sample, TrainBatch
 from trainables.rollout.progress import Progress
 from trainables.rollout.recording import FOLDER, RecordingPlan
@@ -51,6 +48,12 @@ from trainables.trainer import agreement, config_checks, policy_files
 from trainables.trainer.config import TrainerConfig, timed
 from trainables.trainer.evaluation import PeriodicEvaluation
 from trainables.trainer.reporting import EpisodeRecord, Reporter
+
+if TYPE_CHECKING:
+    import torch
+    from torch import Tensor
+
+    from trainables.policies.torch_policy import TorchPolicy
 
 logger = logging.getLogger(__name__)
 AUTO = "auto"
@@ -107,7 +110,7 @@ class Trainer(Trainable):
 
     # ---- what an algorithm writes ------------------------------------------------------------
 
-    def make_policy(self, device: torch.device) -> TorchPolicy:
+    def make_policy(self, device: "torch.device") -> "TorchPolicy":
         """The policy that learns on this device, and knows what plays with its weights."""
         raise NotImplementedError
 
@@ -119,7 +122,7 @@ class Trainer(Trainable):
         """One round of sampling and learning (`trainer.steps`); returns statistics of learning."""
         raise NotImplementedError
 
-    def loss(self, batch: Mapping[str, Tensor]) -> tuple[Tensor, dict[str, float]]:
+    def loss(self, batch: "Mapping[str, Tensor]") -> "tuple[Tensor, dict[str, float]]":
         """The loss () of the columns of a `TrainBatch`, and its parts; for single gradients."""
         raise NotImplementedError(
             f"{type(self).__name__} defines no loss(batch), so it has no gradients to give"
@@ -525,7 +528,7 @@ class Trainer(Trainable):
 
     # ---- weights and gradients -----------------------------------------------------------------
 
-    def get_policy(self, policy_id: str = DEFAULT_POLICY_ID) -> TorchPolicy | None:
+    def get_policy(self, policy_id: str = DEFAULT_POLICY_ID) -> "TorchPolicy | None":
         """The policy with this name; None if there is none."""
         return self.policy if policy_id == DEFAULT_POLICY_ID else None
 
@@ -609,7 +612,9 @@ class Trainer(Trainable):
             self.policy, self.inference, self.recent, export_formats, Path(export_dir)
         )
 
-    def _tensors(self, batch: TrainBatch) -> dict[str, Tensor]:
+    def _tensors(self, batch: TrainBatch) -> "dict[str, Tensor]":
+        import torch
+
         device = self.policy.device
         return {name: torch.from_numpy(c).to(device) for name, c in batch.columns().items()}
 

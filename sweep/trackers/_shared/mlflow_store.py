@@ -11,11 +11,13 @@ import sqlite3
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from http import HTTPStatus
+from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from sweep.ledger.folder import Folder, plain
 from sweep.trackers import TrackerContext
+from trainables.core.importing import large_import
 
 if TYPE_CHECKING:
     import sqlalchemy as sa
@@ -23,6 +25,8 @@ if TYPE_CHECKING:
     from mlflow.entities import Run
 
 RUNS_PER_PAGE = 1000
+#: MLflow's empty tables, and in the first line of which release.
+TABLES = Path(__file__).with_name("mlflow_tables.sql")
 #: MLflow's settings, unless a person has set them. The outbox retries, not the client, which would
 #: create a second run after a lost answer.
 ENVIRONMENT = {
@@ -73,11 +77,12 @@ def connect(where: TrackerContext) -> "tuple[MlflowClient, str]":
 
 def open_client(where: TrackerContext) -> "MlflowClient":
     """A client; it makes the tables if the file has none."""
-    _prepare()
-    from mlflow import MlflowClient
+    with large_import():
+        _prepare()
+        from mlflow import MlflowClient
 
-    url = store_url(where.folder) if where.tracking_uri is None else where.tracking_uri
-    return MlflowClient(url, url)
+        url = store_url(where.folder) if where.tracking_uri is None else where.tracking_uri
+        return MlflowClient(url, url)  # it imports more
 
 
 def _prepare() -> None:
@@ -146,21 +151,32 @@ def name_of(run: "Run") -> str:
 def _make(database: Path) -> None:
     """Make the tables in another file, and rename it when they are complete.
 
-    MLflow's migrations are no transaction: after a kill they cannot continue.
+    They are those that the migrations of MLflow make, written down for the release that we ship
+    with. Those of another release are run, for seconds; they are no transaction: after a kill they
+    cannot continue.
     """
+    draft = database.with_name(f"{database.name}.new")
+    for left in (draft, draft.with_name(f"{draft.name}-journal")):
+        left.unlink(missing_ok=True)
+    release, _, tables = TABLES.read_text(encoding="utf-8").partition("\n")
+    if release == f"-- MLflow {metadata.version('mlflow')}":
+        with closing(sqlite3.connect(draft)) as connection:
+            connection.executescript(tables)
+    else:
+        _migrate(draft)
+    draft.replace(database)
+
+
+def _migrate(draft: Path) -> None:
     _prepare()
     import sqlalchemy as sa
     from mlflow.store.db import utils
 
-    draft = database.with_name(f"{database.name}.new")
-    for left in (draft, draft.with_name(f"{draft.name}-journal")):
-        left.unlink(missing_ok=True)
     engine = sa.create_engine(_url(draft))
     try:
         utils._initialize_tables(engine)
     finally:
         engine.dispose()
-    draft.replace(database)
 
 
 @contextmanager

@@ -11,7 +11,10 @@ from tests.support.command_line import environment
 
 #: Searches with each searcher in turn, then makes and asks each scheduler; says who imported torch.
 PROGRAM = """
+import json
 import sys
+from sweep import spec as specs
+from sweep.driver import launch
 from sweep.testing import simulate
 
 def simulated(**keys):
@@ -28,15 +31,50 @@ NEEDED = {
     "threshold": {"lower": 0.5},
 }
 
+PPO = {"name": "x", "trainable": "ppo", "config": {"env": "CartPole-v1"}, "trackers": [],
+       "metric": "episode_reward_mean", "mode": "max"}
+
+def prepared(**keys):
+    # what a driver asks a trainer for, before and after its first trial
+    with_grid = keys.get("searcher") in ("grid", "brute_force")
+    space = {"lr": {"choice": [0.1, 0.2]} if with_grid else {"uniform": [0.1, 0.2]}}
+    spec = {"trials": 4, "stop": {"training_iteration": 9}, "space": space, **PPO, **keys}
+    found = launch.resolve(specs.parse(json.dumps(spec), "spec"), (), new=True)
+    config = found.trainable.complete_config(found.spec.config, found.spec.stop)
+    assert found.trainable.settle_config(config)["learner"] == "fused"
+    assert found.trainable.default_resource_request(config)["cpu"] == 1
+
 for word in sys.argv[1:]:
     kind, _, name = word.partition(":")
     if kind == "searcher":
         simulated(searcher=name, scheduler="fifo")
+        prepared(searcher=name)
     else:
         simulated(scheduler={"name": name, **NEEDED.get(name, {})})
+        prepared(scheduler={"name": name, **NEEDED.get(name, {})})
     if "torch" in sys.modules:
         print(word)
         break
+"""
+
+#: A whole sweep of PPO in worker processes; says what its driver imported.
+SWEEP = """
+import sys
+from sweep.cli.main import main
+
+code = main(["run", "ppo.yaml", "--jobs", "1"])
+print(code, *{"torch", "mlflow"} & set(sys.modules))
+"""
+SPEC = """
+name: ppo
+trainable: ppo
+config: {env: CartPole-v1, rollout_fragment_length: 64}
+metric: episode_reward_mean
+mode: max
+trials: 1
+trackers: [mlflow]
+space: {lr: {uniform: [0.001, 0.002]}}
+stop: {training_iteration: 1}
 """
 
 
@@ -67,3 +105,21 @@ def test_no_scheduler_and_no_searcher_but_gp_makes_a_driver_import_torch(tmp_pat
 @pytest.mark.slow
 def test_gp_is_what_imports_torch(tmp_path: Path) -> None:
     assert imports_torch(["searcher:gp"], tmp_path) == "searcher:gp"
+
+
+@pytest.mark.slow
+def test_a_driver_of_ppo_needs_no_torch(tmp_path: Path) -> None:
+    (tmp_path / "ppo.yaml").write_text(SPEC)
+    done = subprocess.run(
+        [sys.executable, "-c", SWEEP],
+        cwd=tmp_path,
+        env=environment(),
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.stdout.splitlines()[-1] == "0 mlflow", done.stdout + done.stderr
+
+
+def test_an_algorithm_is_found_and_asked_about_without_torch(tmp_path: Path) -> None:
+    assert imports_torch(["scheduler:fifo"], tmp_path) == ""

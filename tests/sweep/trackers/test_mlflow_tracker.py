@@ -34,6 +34,7 @@ from sweep.trackers._shared.mlflow_store import PARENT, connect, store_url
 from sweep.trackers.mlflow import Tracker
 from tests.support.events import STARTED, Story, publish_with, row, rows, tell_everything
 from tests.support.mlflow_server import await_health, free_port, serving
+from tests.support.mlflow_tables import migrated
 
 # MLflow 3.17 uses a loader that SQLAlchemy 2.1 deprecates; it says so when its tables are imported.
 pytestmark = pytest.mark.filterwarnings(
@@ -76,11 +77,39 @@ def tables(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 CONNECT = """
-import sys, pathlib
-from sweep.trackers._shared.mlflow_store import connect
+import os, sys, pathlib
+from sweep.trackers._shared import mlflow_store
 from tests.support.events import Story
-connect(Story.create(pathlib.Path(sys.argv[1]), "killed").where)
+mlflow_store.TABLES = pathlib.Path(os.devnull)
+mlflow_store.connect(Story.create(pathlib.Path(sys.argv[1]), "killed").where)
 """
+
+
+def test_a_new_file_has_the_tables_that_mlflows_migrations_make(tmp_path: Path) -> None:
+    story = Story.create(tmp_path, "first")
+    connect(story.where)
+    shipped = mlflow_store.TABLES.read_text()
+    assert _lines(shipped) == _lines(migrated()), "python -m tests.support.mlflow_tables"
+    with closing(sqlite3.connect(story.where.folder.mlflow)) as database:
+        assert database.execute("SELECT name FROM experiments").fetchall() == [
+            ("Default",),
+            ("first",),
+        ]
+
+
+def test_the_tables_of_another_release_are_made_by_its_migrations(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(mlflow_store, "TABLES", Path(os.devnull))
+    mlflow_store._make(tmp_path / "mlflow.db")
+    with closing(sqlite3.connect(tmp_path / "mlflow.db")) as database:
+        made = "\n".join(database.iterdump())
+    assert _lines(made) == _lines(migrated().partition("\n")[2])
+
+
+def _lines(script: str) -> list[str]:
+    """Sorted: MLflow makes some indexes and checks in no fixed order."""
+    return sorted(line.strip(" \t,;") for line in script.splitlines())
 
 
 @pytest.mark.slow

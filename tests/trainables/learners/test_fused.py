@@ -16,8 +16,8 @@ from trainables.errors import NotFiniteError
 from trainables.learners import sgd
 from trainables.learners.fused.ppo import FusedLearner
 from trainables.learners.sgd import Learner, TorchLearner
-from trainables.policies.architecture import Activation, Architecture
-from trainables.policies.torch_policy import ActorCriticPolicy, OptimizerConfig, build_policy
+from trainables.policies.architecture import Activation, Architecture, OptimizerConfig
+from trainables.policies.torch_policy import ActorCriticPolicy, build_policy
 from trainables.rollout.batch import TrainBatch
 
 #: What actions may be, by the sizes of their columns; 0 is a real number.

@@ -1,5 +1,7 @@
 """Several optimisers of one policy: each moves weights of its own, with settings of its own."""
 
+import subprocess
+import sys
 from typing import Any
 
 import numpy as np
@@ -8,8 +10,9 @@ import torch
 
 from tests.support.trainers import differences
 from trainables.policies.actor import Actor
+from trainables.policies.architecture import OptimizerConfig
 from trainables.policies.networks import Networks
-from trainables.policies.torch_policy import OptimizerConfig, TorchPolicy
+from trainables.policies.torch_policy import TorchPolicy
 
 
 class Two(Networks):
@@ -68,3 +71,39 @@ def test_each_goes_on_to_the_bit() -> None:
 def test_a_weight_has_one_optimiser() -> None:
     with pytest.raises(ValueError, match=r"two optimisers move critic\.bias, critic\.weight"):
         two(crit=OptimizerConfig())
+
+
+def test_the_first_policy_of_a_process_imports_no_compiler_of_torchs() -> None:
+    code = (
+        "import sys\n"
+        "from trainables.algorithms.ppo import PPO\n"
+        "assert 'torch' not in sys.modules\n"
+        "config = {'env': 'CartPole-v1', 'rollout_fragment_length': 8, 'num_sgd_iter': 1}\n"
+        "for more in ({}, {'learner': 'torch'}, {'model': {'use_lstm': True}}):\n"
+        "    trainer = PPO({**config, **more})\n"
+        "    trainer.train()\n"
+        "    trainer.stop()\n"
+        "sys.exit(', '.join({'torch._dynamo', 'sympy'} & set(sys.modules)) or 0)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+
+
+def test_a_step_is_that_of_torchs_own_adam() -> None:
+    policy = TorchPolicy(Two(), no_actor, OptimizerConfig(weight_decay=0.1))
+    model: Any = policy.model
+    theirs = Two()
+    adam = torch.optim.Adam(
+        theirs.parameters(), lr=0.1, weight_decay=0.1, eps=1e-5, betas=(0.9, 0.999), fused=True
+    )
+    for i in range(3):
+        seen = torch.tensor([[1.0, i]])
+        policy.minimise(model.actor(seen).square().sum(), 0.1, None)
+        adam.zero_grad()
+        theirs.actor(seen).square().sum().backward()
+        adam.step()
+    for name, parameter in theirs.named_parameters():
+        np.testing.assert_array_equal(policy.model.weights()[name], parameter.detach().numpy())
+        kept = adam.state[parameter]
+        assert policy.moments(name).keys() == kept.keys()
+        assert all(torch.equal(kept[moment], policy.moments(name)[moment]) for moment in kept)

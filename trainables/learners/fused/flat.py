@@ -8,14 +8,17 @@ steps), and the other way round. P parameters.
 import itertools
 import math
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 
 from trainables.errors import NotFiniteError
-from trainables.policies.torch_policy import TorchPolicy
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from trainables.policies.torch_policy import TorchPolicy
 
 Array = NDArray[Any]
 
@@ -26,7 +29,7 @@ class FlatAdam:
     The parameters lie one after the other in the `order` of their names.
     """
 
-    def __init__(self, policy: TorchPolicy, order: Sequence[str]) -> None:
+    def __init__(self, policy: "TorchPolicy", order: Sequence[str]) -> None:
         self._policy = policy
         self._parameters = {name: policy.parameters[name] for name in order}
         sizes = [parameter.numel() for parameter in self._parameters.values()]
@@ -62,6 +65,8 @@ class FlatAdam:
 
     def show_gradients(self) -> None:
         """Let the policy's gradients be those of the latest step."""
+        import torch
+
         for name, parameter in self._parameters.items():
             part = self.span(self.gradient, name)
             parameter.grad = torch.from_numpy(part.reshape(tuple(parameter.shape)))
@@ -110,8 +115,10 @@ class FlatAdam:
             return root, rate
         return root.astype(self.weights.dtype), rate.astype(self.weights.dtype)
 
-    def _tensors(self, name: str, index: int) -> tuple[torch.Tensor, dict[str, torch.Tensor]]:
+    def _tensors(self, name: str, index: int) -> "tuple[Tensor, dict[str, Tensor]]":
         """The weight and Adam's moments of one parameter, as torch has them."""
+        import torch
+
         shape = tuple(self._parameters[name].shape)
         weight, first, second = (
             torch.from_numpy(self.span(vector, name).reshape(shape))

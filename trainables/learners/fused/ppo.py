@@ -9,13 +9,11 @@ import math
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 from threadpoolctl import ThreadpoolController
-from torch import Tensor
 
 from trainables.envs.spaces.actions import ActionLayout
 from trainables.envs.spaces.observations import PIXEL
@@ -24,8 +22,12 @@ from trainables.learners.fused.distributions import Choices, Reals
 from trainables.learners.fused.flat import FlatAdam
 from trainables.learners.fused.perceptrons import Buffers, Perceptrons, parameter_order
 from trainables.policies.architecture import Architecture
-from trainables.policies.torch_policy import ActorCriticPolicy
 from trainables.rollout.batch import TrainBatch
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from trainables.policies.torch_policy import ActorCriticPolicy
 
 Array = NDArray[Any]
 #: Rows of a minibatch's columns between its features and its actions.
@@ -70,7 +72,7 @@ class FusedLearner:
     """
 
     def __init__(
-        self, policy: ActorCriticPolicy, loss: Loss, stats: tuple[str, ...], threads: int = 1
+        self, policy: "ActorCriticPolicy", loss: Loss, stats: tuple[str, ...], threads: int = 1
     ) -> None:
         layout, architecture = policy.model.layout, policy.model.architecture
         self.policy, self.stats = policy, stats
@@ -116,12 +118,14 @@ class FusedLearner:
         ends = [i * small + min(i, more) for i in range(parts + 1)]
         return [drawn[:, first:last] for first, last in itertools.pairwise(ends)]
 
-    def step(self, minibatch: Array, rate: float, share: float = 1.0) -> tuple[Tensor, float]:
+    def step(self, minibatch: Array, rate: float, share: float = 1.0) -> "tuple[Tensor, float]":
         """One gradient step, of this process alone; see `sgd.Learner`.
 
         Raises:
             NotFiniteError: NaN or infinity in the loss or the gradient; the weights are untouched.
         """
+        import torch
+
         measured = self.gradient(minibatch)
         return torch.from_numpy(measured), self.adam.step(rate, self._loss.grad_clip)
 

@@ -13,7 +13,7 @@ real numbers of an action, U units of an LSTM.
 import os
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from gymnasium import spaces
@@ -27,7 +27,9 @@ from trainables.errors import ExportError, NotFiniteError
 from trainables.policies.distributions import NO_CHOICE, choice_grid
 from trainables.policies.filters import Filter, MeanStdFilter
 from trainables.policies.inference import InferencePolicy
-from trainables.policies.torch_policy import TorchPolicy
+
+if TYPE_CHECKING:
+    from trainables.policies.torch_policy import TorchPolicy
 
 Array = NDArray[Any]
 FILE_NAME = "policy.onnx"
@@ -36,7 +38,7 @@ STATES_IN = ("state_in_0", "state_in_1")
 STATES_OUT = ("state_out_0", "state_out_1")
 
 
-def export(policy: TorchPolicy, inference: InferencePolicy, recent: Array, folder: Path) -> Path:
+def export(policy: "TorchPolicy", inference: InferencePolicy, recent: Array, folder: Path) -> Path:
     """Write ``policy.onnx`` into `folder`, checked and whole or not at all; returns its path.
 
     Args:

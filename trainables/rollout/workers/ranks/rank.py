@@ -9,13 +9,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-import torch
-
 from trainables.core import rng
 from trainables.core.logs import OneTimeLog
 from trainables.errors import WorkerError
 from trainables.rollout.batch import Sample, TrainBatch
-from trainables.rollout.workers.ranks.process_group import leave_group, setup_torch_data_parallel
 from trainables.rollout.workers.remote.server import WorkerServer
 from trainables.rollout.workers.worker import RolloutWorker
 from trainables.rollout.workers.worker_spec import WorkerSpec
@@ -40,6 +37,8 @@ class Rank(RolloutWorker):
 
     def __init__(self, spec: WorkerSpec) -> None:
         assert spec.learner is not None  # noqa: S101 as a group of ranks makes it
+        import torch
+
         super().__init__(spec)
         torch.set_num_threads(1)
         self._spec = spec.learner
@@ -54,6 +53,8 @@ class Rank(RolloutWorker):
         self, url: str, rank: int, world_size: int, backend: str, timeout_s: float
     ) -> None:
         """Join the group of all ranks, which meets at `url`."""
+        from trainables.rollout.workers.ranks.process_group import setup_torch_data_parallel
+
         setup_torch_data_parallel(self.policy, url, rank, world_size, backend, timeout_s)
 
     def sample_and_learn(
@@ -120,6 +121,8 @@ class Rank(RolloutWorker):
     def close(self) -> None:
         """Let go of the environments and of the other ranks."""
         super().close()
+        from trainables.rollout.workers.ranks.process_group import leave_group
+
         leave_group()
 
 
