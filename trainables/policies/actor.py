@@ -131,6 +131,13 @@ class Actor:
         actions, logp = self.exploration.draw(head, self._log_std, stream if self.explore else None)
         return Acted(actions, {"logp": logp, "values": values}, following)
 
+    def ahead(self, steps: int, rows: int, stream: np.random.Generator) -> np.random.Generator:
+        """The stream for so many calls of `act`; what they will draw may be drawn already."""
+        drawn = self.explore and type(self).act is Actor.act
+        if drawn and isinstance(self.exploration, StochasticSampling):
+            return self.exploration.ahead(steps, rows, stream)
+        return stream
+
     def act_each(
         self,
         observations: NDArray[Any],

@@ -6,6 +6,7 @@ observation. Columns are independent: their log-probabilities add up. N rows, K 
 of a column at most.
 """
 
+from collections.abc import Callable
 from functools import lru_cache
 
 import numpy as np
@@ -17,6 +18,7 @@ Array = NDArray[np.float32]
 Actions = NDArray[np.int64] | NDArray[np.float32]
 LOG_2PI = float(np.log(2.0 * np.pi))
 SMALLEST = np.finfo(np.float32).tiny
+ZERO, ONE = np.float32(0.0), np.float32(1.0)
 #: From so many rows on, two choices are drawn column by column.
 MANY_ROWS = 32
 #: The logit of a choice that does not exist, where columns differ in size; finite: 0 · ∞ is NaN.
@@ -48,8 +50,11 @@ def _counting(count: int) -> NDArray[np.int64]:
 
 def choose(logits: Array, stream: np.random.Generator | None) -> tuple[NDArray[np.int64], Array]:
     """Choices (…,) and the log-probability of each, for logits (…, M)."""
-    if logits.ndim == 2 and logits.shape[1] == 2 and len(logits) >= MANY_ROWS:
-        return _choose_of_two(logits, stream)
+    if logits.ndim == 2 and logits.shape[1] == 2:
+        if len(logits) == 1 and stream is not None:
+            return _choose_of_two_alone(logits[0], stream)
+        if len(logits) >= MANY_ROWS:
+            return _choose_of_two(logits, stream)
     logp_all = log_softmax(logits)
     scores = logp_all if stream is None else _race(logp_all, stream)
     chosen = scores.argmax(axis=-1)
@@ -61,10 +66,55 @@ def choose(logits: Array, stream: np.random.Generator | None) -> tuple[NDArray[n
 def _race(logp: Array, stream: np.random.Generator) -> Array:
     """Scores, of which the highest along the last axis is a draw: log p - log E, E exponential."""
     # The Gumbel-max trick: the argmax of an exponential race.
-    race = stream.standard_exponential(logp.shape, dtype=np.float32)
-    np.maximum(race, SMALLEST, out=race)
-    np.log(race, out=race)
+    if isinstance(stream, DrawnAhead):
+        return logp - stream.next()
+    race = _race_times(logp.shape, stream)
     return np.subtract(logp, race, out=race)
+
+
+def _race_times(shape: tuple[int, ...], stream: np.random.Generator) -> Array:
+    """Logarithms of exponential draws."""
+    race = stream.standard_exponential(shape, dtype=np.float32)
+    np.maximum(race, SMALLEST, out=race)
+    return np.log(race, out=race)
+
+
+class DrawnAhead(np.random.Generator):
+    """A stream from which what so many steps will take is drawn at once: the same numbers.
+
+    Args:
+        stream: is drawn from.
+        steps: that are to come.
+        shape: of what a step takes.
+        chooses: whether steps `choose`; otherwise they `measure`.
+    """
+
+    def __init__(
+        self, stream: np.random.Generator, steps: int, shape: tuple[int, ...], chooses: bool
+    ) -> None:
+        super().__init__(stream.bit_generator)
+        whole = (steps, *shape)
+        drawn = (
+            _race_times(whole, stream)
+            if chooses
+            else stream.standard_normal(whole, dtype=np.float32)
+        )
+        self.next: Callable[[], Array] = iter(drawn).__next__
+        """What the next step takes."""
+
+
+def _choose_of_two_alone(
+    logits: Array, stream: np.random.Generator
+) -> tuple[NDArray[np.int64], Array]:
+    """`choose` of one row (2,), equal to the bit; faster, as arrays of one row cost most."""
+    race = stream.next() if isinstance(stream, DrawnAhead) else _race_times((1, 2), stream)
+    best = int(logits[0] < logits[1])
+    behind = logits[1 - best] - logits[best]
+    log_sum = np.log(ONE + np.exp(behind))
+    logp = [behind - log_sum] * 2
+    logp[best] = ZERO - log_sum
+    choice = int(logp[1] - race[0, 1] > logp[0] - race[0, 0])
+    return np.array([choice]), np.array([logp[choice]])
 
 
 def _choose_of_two(
@@ -86,7 +136,11 @@ def measure(
     if stream is None:
         highest = (-log_std - np.float32(0.5 * LOG_2PI)).sum()
         return means, np.full(len(means), highest, dtype=np.float32)
-    noise = stream.standard_normal(means.shape, dtype=np.float32)
+    noise = (
+        stream.next()
+        if isinstance(stream, DrawnAhead)
+        else stream.standard_normal(means.shape, dtype=np.float32)
+    )
     vectors = np.asarray(means + np.exp(log_std) * noise, dtype=np.float32)
-    logp: Array = (-0.5 * np.square(noise) - log_std - np.float32(0.5 * LOG_2PI)).sum(axis=1)
-    return vectors, logp
+    each = -0.5 * np.square(noise) - log_std - np.float32(0.5 * LOG_2PI)
+    return vectors, np.add.reduce(each, axis=1)

@@ -38,19 +38,33 @@ class Written(Protocol):
     hist_data: dict[str, list[float]]
 
 
+#: Arrays of `EpisodesInFlight` that stand in checkpoints.
+STATE = ("rewards", "lengths", "counts")
+
+
 class EpisodesInFlight:
     """What the running episode of each environment has brought so far."""
 
     def __init__(self, num_envs: int) -> None:
         self.rewards = np.zeros(num_envs)
-        self.lengths = np.zeros(num_envs, dtype=np.int64)
+        self._lengths = np.zeros(num_envs, dtype=np.int64)
+        self._more = 0
+        """Steps of every environment that are not in its length yet."""
         self.counts = np.zeros(num_envs, dtype=np.int64)
         """(N,) episodes begun in each environment before the running one."""
 
+    @property
+    def lengths(self) -> NDArray[np.int64]:
+        """(N,) steps of each running episode; may be written into."""
+        if self._more:
+            self._lengths += self._more
+            self._more = 0
+        return self._lengths
+
     def count(self, rewards: NDArray[Any]) -> None:
         """Count one step (N,) of each environment, none of which ended its episode."""
-        self.rewards += rewards
-        self.lengths += 1
+        self.rewards = self.rewards + rewards  # in place it takes three times as long for one
+        self._more += 1
 
     def step(
         self,
@@ -69,13 +83,15 @@ class EpisodesInFlight:
             idle: (N,) environments that made no step; None: every one made one.
             written: environment → what callbacks wrote into the episode that ended there.
         """
-        self.rewards += rewards
-        self.lengths += 1 if idle is None else ~idle
-        if not np.count_nonzero(ended):
+        self.count(rewards)
+        if idle is not None:
+            self.lengths[idle] -= 1
+        which = ended.nonzero()[0]
+        if not len(which):
             return []
-        which = np.flatnonzero(ended)
-        totals, lengths = self.rewards[which].tolist(), self.lengths[which].tolist()
-        self.rewards[which], self.lengths[which] = 0.0, 0
+        every = self.lengths
+        totals, lengths = self.rewards[which].tolist(), every[which].tolist()
+        self.rewards[which], every[which] = 0.0, 0
         self.counts[which] += 1
         done = list(map(RolloutMetrics, totals, lengths))
         if not faulty and not written:
@@ -93,12 +109,12 @@ class EpisodesInFlight:
 
     def get_state(self) -> dict[str, Any]:
         """Entries ``rewards``, ``lengths``, ``counts``."""
-        return {name: array.copy() for name, array in vars(self).items()}
+        return {name: getattr(self, name).copy() for name in STATE}
 
     def set_state(self, state: Mapping[str, Any]) -> None:
         """Take back what `get_state` gave."""
-        for name, array in vars(self).items():
-            array[:] = state[name]
+        for name in STATE:
+            getattr(self, name)[:] = state[name]
 
 
 def with_written(

@@ -134,7 +134,7 @@ class ActionAdapter:
         if self._layout.scalar:
             return rows
         if self._bounds is not None:
-            rows = np.clip(rows, self._bounds[0], self._bounds[1])
+            rows = rows.clip(*self._bounds)
         if not isinstance(self._space, ActionLeaf):
             return np.asarray(rows, dtype=_sent_type(self._layout))
         shape = (len(rows), *(self._space.shape or ()))

@@ -23,18 +23,27 @@ class TimeLimit:
     """
 
     def __init__(self, config: VectorConfig, count: int) -> None:
-        self.lengths = np.zeros(count, dtype=np.int64)
-        """(N,) steps of each running episode, to its hard or soft end."""
+        self._lengths = np.zeros(count, dtype=np.int64)
+        self._more = 0
+        """Steps of every environment that are not in its length yet."""
         self._hard = config.hard_horizon
         self._soft = config.horizon if config.soft_horizon else None
         self._no_done = config.no_done_at_end
         self.is_set = config.horizon is not None
         """Whether an episode may end though its environment does not say so."""
 
+    @property
+    def lengths(self) -> NDArray[np.int64]:
+        """(N,) steps of each running episode, to its hard or soft end; may be written into."""
+        if self._more:
+            self._lengths += self._more
+            self._more = 0
+        return self._lengths
+
     def count(self, envs: Sequence[int] | None = None) -> None:
         """One more step in these environments; None: in every one."""
         if envs is None:
-            self.lengths += 1
+            self._more += 1
         else:
             self.lengths[envs] += 1
 
@@ -47,8 +56,8 @@ class TimeLimit:
         ended = step.terminated | step.truncated
         if self._no_done:
             step = step._replace(terminated=np.zeros_like(ended), truncated=ended)
-        if np.count_nonzero(ended):
-            self.lengths[ended] = 0
+        if len(which := ended.nonzero()[0]):
+            self.lengths[which] = 0
         for env_index in step.faults:
             self.lengths[env_index] = 0
         if self._soft is not None:

@@ -212,25 +212,22 @@ class DisabledVectorEnv(NativeVectorEnv):
         if cut is not None:
             truncated = truncated | (cut & ~terminated)
         ended = terminated | truncated
-        none_ended = not ended.any()
-        step = Step(
-            *(observations, rewards, terminated, truncated, observations),
-            _per_env(infos, self.count),
-            is_calm=none_ended and not self._ends.is_set,
-        )
-        if none_ended:
-            return step
+        which = ended.nonzero()[0]
+        rest = rewards, terminated, truncated
+        each = _per_env(infos, self.count)
+        if not len(which):
+            return Step(observations, *rest, observations, each, is_calm=not self._ends.is_set)
         final = np.array(observations)
         if self.before_restart is not None:
-            self.before_restart(step._replace(observations=final, final_observations=final))
-        return step._replace(
-            observations=self._begun(ended, observations, final), final_observations=final
-        )
+            self.before_restart(Step(final, *rest, final, each))
+        return Step(self._begun(ended, which, observations, final), *rest, final, each)
 
-    def _begun(self, ended: Flags, observations: Array, final: Array) -> Array:
+    def _begun(
+        self, ended: Flags, which: NDArray[np.int64], observations: Array, final: Array
+    ) -> Array:
         """Begin the next episode of those that ended; the observations (N, *O) after it.
 
-        `final` holds the observations too, and nobody writes into it.
+        `which` are their indices. `final` holds the observations too, and nobody writes into it.
         """
         fresh = self._reset(options={"reset_mask": ended})
         return np.where(ended.reshape(-1, *[1] * (fresh.ndim - 1)), fresh, final)
@@ -243,13 +240,15 @@ class CartPoleNative(DisabledVectorEnv):
     written into its state at once, drawn from its own stream as it would have drawn it.
     """
 
-    def _begun(self, ended: Flags, observations: Array, final: Array) -> Array:
-        vector, envs = self._vector, np.flatnonzero(ended)
-        starts = vector.np_random.uniform(vector.low, vector.high, size=(4, len(envs)))
-        vector.state[:, envs] = starts
-        vector.steps[envs] = 0
-        vector.prev_done[envs] = False
-        observations[envs] = starts.T
+    def _begun(
+        self, ended: Flags, which: NDArray[np.int64], observations: Array, final: Array
+    ) -> Array:
+        vector = self._vector
+        starts = vector.np_random.uniform(vector.low, vector.high, size=(4, len(which)))
+        vector.state[:, which] = starts
+        vector.steps[which] = 0
+        vector.prev_done[which] = False
+        observations[which] = starts.T
         return observations
 
 

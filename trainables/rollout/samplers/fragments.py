@@ -139,10 +139,13 @@ class Sampler:
         trajectories: list[list[Trajectory]] = []
         for fragment in self._fragments:
             self._blank(fragment)
-            t = 0
+            t, steps = 0, len(fragment.valid)
+            draws = stream
+            if self.between_ticks is None:  # nobody looks at the stream before the end
+                draws = self.actor.ahead(steps, self.envs.count, stream)
             try:
-                for t in range(len(fragment.valid)):
-                    episodes += self._tick(fragment, t, stream)[0]
+                for t in range(steps):
+                    episodes += self._tick(fragment, t, draws)[0]
             except (EnvError, NotFiniteError):
                 self._check(fragment, slice(t + 1))  # an earlier row that is wrong is the cause
                 raise
@@ -361,10 +364,11 @@ class Sampler:
         ended = step.terminated | step.truncated
         if step.faults:
             ended[list(step.faults)] = True
-        columns = {"terminated": step.terminated, "truncated": ended, "rewards": step.rewards}
+        columns = {"rewards": step.rewards}
         if self._alters_rewards:
             columns["rewards"] = self._learnt_rewards(step, ended, idle)
-        if np.count_nonzero(ended):
+        if len(ended.nonzero()[0]):
+            columns["terminated"] = step.terminated
             columns["truncated"] = ended & ~step.terminated
             columns |= self._final_columns(step, memory)
         if self._requested:
@@ -402,7 +406,7 @@ class Sampler:
 
         Empty where no episode was truncated.
         """
-        if not self.actor.judged or not np.count_nonzero(step.truncated):
+        if not self.actor.judged or not step.truncated.any():
             return {}
         rows = self._put_final(self.observations.copy(), step, step.truncated)
         judged = self.actor.judge(self._filter(rows, update=False), memory)
