@@ -9,11 +9,11 @@ import contextlib
 import json
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from sweep import plugins
+from sweep.driver import launch
 from sweep.errors import BadConfig, UsageError
 from sweep.history.events import Saved
 from sweep.history.history import History
@@ -22,6 +22,7 @@ from sweep.history.seeds import seed_of
 from sweep.history.trial import Trial
 from sweep.ledger.folder import Folder, arriving
 from sweep.ledger.ledger import Ledger
+from sweep.spec import SweepSpec
 from sweep.views import formatting, overview, reading
 from trainables.checkpoint import file as checkpoint_file
 from trainables.errors import TrainableError
@@ -53,22 +54,15 @@ def export_model(folder: Folder, choice: Choice, out: Path) -> dict[str, Any]:
         provenance = ledger.provenance
     trial = _find_trial(history, folder.name, choice.trial)
     replica = trial.leader
-    saved = _find_checkpoint(replica, choice.checkpoint)
-    cls = plugins.find_trainable(spec.trainable, provenance["paths"])
-    lies = folder.trial(trial.number, replica.index)
-    loaded = checkpoint_file.read(lies / saved.file, saved.digest)
-    seed = seed_of(spec.seed, trial.number, replica.index)
-    context = TrialContext(
-        seed, replica.name, replica.name, remembered=loaded.state.get("remembered", {})
-    )
-    with arriving(out) as draft, _restored(cls, trial, context, loaded.state) as trainable:
+    saved = find_checkpoint(replica, choice.checkpoint)
+    with arriving(out) as draft, _restored(folder, spec, trial, saved) as (trainable, header):
         files = _export(trainable, choice.formats, draft)
         card = {
             "sweep": folder.name,
             "trainable": spec.trainable,
             "trial": trial.number,
             "replica": replica.index,
-            "seed": seed,
+            "seed": seed_of(spec.seed, trial.number, replica.index),
             "seeds": len(trial.replicas),
             "metric": spec.metric,
             "mode": spec.mode,
@@ -79,7 +73,7 @@ def export_model(folder: Folder, choice: Choice, out: Path) -> dict[str, Any]:
             "config": trial.config,
             "files": files,
             "model": _describe(trainable),
-            "versions": {**provenance["versions"], "written_by": loaded.header["versions"]},
+            "versions": {**provenance["versions"], "written_by": header["versions"]},
         }
         (draft / "card.json").write_text(json.dumps(card, indent=2) + "\n", encoding="utf-8")
         (draft / "card.md").write_text("\n".join(_page(card)) + "\n", encoding="utf-8")
@@ -98,11 +92,12 @@ def _find_trial(history: History, name: str, wanted: str) -> Trial:
     return trial
 
 
-def _find_checkpoint(replica: Replica, wanted: str) -> Saved:
+def find_checkpoint(replica: Replica, wanted: str) -> Saved:
+    """The checkpoint that ``--checkpoint`` asks for; see `Choice`."""
     kept = {saved.iteration: saved for saved in replica.checkpoints.values()}
     newest, best = replica.newest, replica.best_checkpoint
     if newest is None or best is None:
-        raise UsageError(f"trial {replica.trial}: has no checkpoint to export from")
+        raise UsageError(f"trial {replica.trial}: has no checkpoint")
     if wanted in ("best", "last"):
         return best if wanted == "best" else newest
     if wanted.isdecimal() and int(wanted) in kept:
@@ -115,15 +110,38 @@ def _find_checkpoint(replica: Replica, wanted: str) -> Saved:
 
 @contextlib.contextmanager
 def _restored(
-    cls: type[Trainable], trial: Trial, context: TrialContext, state: Mapping[str, Any]
-) -> Iterator[Trainable]:
+    folder: Folder, spec: SweepSpec, trial: Trial, saved: Saved
+) -> Iterator[tuple[Trainable, Mapping[str, Any]]]:
     with tempfile.TemporaryDirectory(prefix="sweep-export-") as scratch:
-        trainable = cls(trial.config, replace(context, logdir=Path(scratch)))
+        trainable, header = restore(folder, spec, trial, saved, Path(scratch))
         try:
-            trainable.set_state(state)
-            yield trainable
+            yield trainable, header
         finally:
             trainable.stop()
+
+
+def restore(
+    folder: Folder, spec: SweepSpec, trial: Trial, saved: Saved, logdir: Path | None = None
+) -> tuple[Trainable, Mapping[str, Any]]:
+    """A trial's trainable as it stood at a checkpoint of its leader, and the checkpoint's header.
+
+    Raises:
+        TrainableError: the checkpoint cannot be used.
+    """
+    replica = trial.leader
+    cls = launch.trainable_of(folder)
+    lies = folder.trial(trial.number, replica.index)
+    loaded = checkpoint_file.read(lies / saved.file, saved.digest)
+    seed = seed_of(spec.seed, trial.number, replica.index)
+    remembered = loaded.state.get("remembered", {})
+    context = TrialContext(seed, replica.name, replica.name, logdir, remembered=remembered)
+    trainable = cls(trial.config, context)
+    try:
+        trainable.set_state(loaded.state)
+    except BaseException:
+        trainable.stop()
+        raise
+    return trainable, loaded.header
 
 
 def _export(trainable: Trainable, formats: Sequence[str], draft: Path) -> dict[str, str]:
