@@ -11,6 +11,7 @@ with. What a sweep is asked is read from its ledger each time, so it is always w
 
 import contextlib
 import math
+import os
 import signal
 import sys
 import threading
@@ -220,11 +221,14 @@ def load(name: str, *, root: str | Path = ROOT) -> "Sweep":
 def _driven(launch: Launch, timeout: float | None, progress: bool) -> "Sweep":
     """Run the driver; a signal that ended it goes on to whom it was meant for."""
     with contextlib.ExitStack() as until:
-        stream = sys.stdout
-        if not progress:
-            stream = until.enter_context(Path("/dev/null").open("w", encoding="utf-8"))
-        console = Terminal(stream)
-        ended = session.run_driver(launch, live.make_view(console), timeout)
+        if progress:
+            console = Terminal(sys.stdout)
+            view = live.make_view(console)
+        else:
+            opened = until.enter_context(Path(os.devnull).open("w", encoding="utf-8"))
+            console = Terminal(opened)
+            view = live.PlainView(console)
+        ended = session.run_driver(launch, view, timeout)
         console.show(tables.summary(train.summary(ended, launch.folder)))
     if ended.signal is not None and ended.how != "finished":
         signal.raise_signal(ended.signal)
@@ -261,7 +265,7 @@ def _prepared(trainable: Given | str | None, spec: SpecKeys) -> tuple[Resolved, 
     del keys["space"]
     over = [Override(key, value, f"{key}={value}") for key, value in keys.items()]
     places = [str(path.resolve().parent), *paths]
-    return prepare.checked(specs.text_of(path), str(path), places, over, cls)
+    return prepare.checked(specs.text_of(path), str(path), places, over, cls, "from Python")
 
 
 def _own_paths() -> Iterator[str]:

@@ -46,13 +46,21 @@ def checked(
     paths: Sequence[str],
     overrides: Sequence[Override] = (),
     trainable: type[Trainable] | None = None,
+    where: str = "on the command line",
 ) -> tuple[Resolved, str]:
-    """`prepare` for the text of a spec; `trainable` is the one that it names, if it is at hand."""
+    """`prepare` for the text of a spec.
+
+    Args:
+        text: YAML.
+        file: its name in messages.
+        paths: folders in which modules are looked for after everything installed.
+        overrides: settings that are put over those of the text.
+        trainable: the one that the spec names, if it is at hand.
+        where: the overrides were given.
+    """
     spec = specs.parse(text, file, overrides)
     resolved = launch.resolve(spec, tuple(dict.fromkeys(paths)), new=True, trainable=trainable)
-    changed = "".join(
-        f"# given on the command line: {printable(override.said)}\n" for override in overrides
-    )
+    changed = "".join(f"# given {where}: {printable(override.said)}\n" for override in overrides)
     return resolved, changed + text
 
 

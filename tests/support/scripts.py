@@ -3,8 +3,8 @@
 import os
 import subprocess
 import sys
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 from sweep.ledger.folder import Folder
 from tests.support.command_line import environment
@@ -78,21 +78,22 @@ def run(
     counter = script.parent / "count"
     counter.unlink(missing_ok=True)
     points = {"SWEEP_FAILPOINT": failpoint, "SWEEP_FAILPOINT_FILE": str(counter)}
-    return _call(
+    return python(
         [str(script), *arguments], script.parent, {**more, **(points if failpoint else {})}
     )
 
 
 def command(at: Path, *arguments: str, **more: str) -> subprocess.CompletedProcess[str]:
     """A command of a shell in the folder `at`."""
-    return _call(["-m", "sweep.cli.main", *arguments], at, more)
+    return python(["-m", "sweep.cli.main", *arguments], at, more)
 
 
-def _call(
-    arguments: list[str], at: Path, variables: dict[str, Any]
+def python(
+    arguments: list[str], at: Path, variables: Mapping[str, str] | None = None
 ) -> subprocess.CompletedProcess[str]:
+    """Run Python with these arguments in the folder `at`."""
     words = [sys.executable, *arguments]
-    env = {**os.environ, **environment(), **variables}
+    env = {**os.environ, **environment(), **(variables or {})}
     return subprocess.run(
         words, cwd=at, env=env, capture_output=True, text=True, timeout=240, check=False
     )

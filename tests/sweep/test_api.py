@@ -516,3 +516,43 @@ def test_logs_and_errors_are_told(root: Path) -> None:
     assert "no good" in trial.error
     assert "it begins" in trial.log()
     assert "ValueError" in trial.reason
+
+
+class Kernel:
+    """Stands for IPython in a notebook's kernel: what a cell shows, and what takes its place."""
+
+    kernel = object()
+
+    def __init__(self) -> None:
+        self.shown: list[str] = []
+
+    def get_ipython(self) -> "Kernel":
+        return self
+
+    def display(self, data: dict[str, str], *, raw: bool, display_id: bool) -> "Kernel":
+        assert (raw, display_id, self.shown) == (True, True, [])
+        self.update(data, raw=raw)
+        return self
+
+    def update(self, data: dict[str, str], *, raw: bool) -> None:
+        self.shown.append(data["text/plain"])
+
+
+def test_a_notebook_shows_one_picture_that_is_redrawn(
+    root: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    kernel = Kernel()
+    monkeypatch.setitem(sys.modules, "IPython", kernel)
+    monkeypatch.setitem(sys.modules, "IPython.display", kernel)
+    monkeypatch.setattr("sweep.cli.live.REDRAW_S", 0.0)
+    sweep.run(local(), root=root, pool="inline", **QUICK)
+    assert len(kernel.shown) > 4
+    assert kernel.shown[-1] == "", "the picture goes when the sweep has ended"
+    pictures = kernel.shown[1:-1]
+    assert all("demo  random · fifo · min loss" in text for text in pictures)
+    assert any("best" in text for text in pictures)
+    assert "4 of 4 trials" in pictures[-1]
+    assert max(len(line) for text in pictures for line in text.splitlines()) <= 100
+    out = capsys.readouterr().out
+    assert out.count("demo finished: 4 of 4 trials") == 1
+    assert "trial 0 starts" not in out
