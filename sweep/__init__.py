@@ -1,8 +1,17 @@
 """Searches, schedules and resumes trials of reinforcement-learning trainers.
 
+    import sweep
+
+    found = sweep.run(train, space={"lr": {"loguniform": [1e-4, 1e-1]}}, metric="loss", mode="min")
+    found.best().settings
+
+
 errors      every error of a sweep, by who can act on it; where a setting was written
 plugins     a name, a dotted path or an entry point → a class
 stats       what a few noisy scores say
+version     which one this is
+pickled     the trainable of a script or a notebook, as a signed file
+api         the same from Python: run, resume, load
 cli         arguments in, text out; the only place that prints
 operations  what is done with a sweep beside driving it: validate, verify, repair, export
 testing     a simulated pool and clock, for people who write a scheduler
@@ -19,4 +28,22 @@ spec        the YAML file as typed data
 space       the language of search spaces
 """
 
-__version__ = "0.1.0"
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from sweep.version import __version__
+
+if TYPE_CHECKING:
+    from sweep.api import Sweep, Trial, load, resume, run
+
+_OF_PYTHON = ("Sweep", "Trial", "load", "resume", "run")
+
+
+def __getattr__(name: str) -> Any:
+    """Imported when it is first asked for: the command line needs none of it."""
+    if name not in _OF_PYTHON:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module("sweep.api"), name)
+
+
+__all__ = ["Sweep", "Trial", "__version__", "load", "resume", "run"]

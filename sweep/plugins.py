@@ -20,6 +20,7 @@ from trainables.core import importing
 from trainables.errors import NotImportable, printable
 
 if TYPE_CHECKING:
+    from sweep.pickled import Kept
     from trainables.trainable import Trainable
 
 
@@ -133,14 +134,22 @@ def trainables() -> "Kind[Trainable]":
     return Kind("trainable", "trainables.algorithms", Trainable)
 
 
-def find_trainable(name: str, paths: Iterable[str]) -> "type[Trainable]":
+def find_trainable(
+    name: str, paths: Iterable[str], kept: "Kept | None" = None
+) -> "type[Trainable]":
     """The trainable that a spec names; from then on what its settings name is found there too.
 
-    See `Kind.find`; a path or an entry point may lead to a plain function, too.
+    Args:
+        name: as for `Kind.find`; a path or an entry point may lead to a plain function, too.
+        paths: folders in which modules are looked for after everything installed.
+        kept: where the one of a script lies (``__main__:name``).
     """
+    from sweep import pickled
     from trainables.function import wrap
 
     add_paths(paths)
+    if pickled.is_of_script(name):
+        return pickled.load(name, kept)
     kind = trainables()
     if kind.is_shipped(name):
         return kind.find(name)

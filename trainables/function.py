@@ -250,10 +250,13 @@ def get_context() -> TrialContext:
     return current().context
 
 
-def wrap(function: TrainingFunction) -> type[Trainable]:
-    """A Trainable class whose iterations are the reports of `function`."""
+def wrap(function: TrainingFunction, saves: bool | None = None) -> type[Trainable]:
+    """A Trainable class whose iterations are the reports of `function`.
+
+    `saves` is whether they have checkpoints, where that is known; None: as its source shows.
+    """
     name = getattr(function, "__name__", type(function).__name__)
-    own = {"__doc__": function.__doc__, "__module__": function.__module__}
+    own = {"__doc__": function.__doc__, "__module__": function.__module__, "saves": saves}
     return type(name, (FunctionTrainable,), {"function": staticmethod(function), **own})
 
 
@@ -262,12 +265,14 @@ class FunctionTrainable(Trainable):
 
     #: The function.
     function: ClassVar[TrainingFunction]
+    #: Whether its reports have checkpoints; None: as its source shows.
+    saves: ClassVar[bool | None] = None
     exactness: ClassVar[str] = "as the function saves"
 
     @classmethod
     def can_save(cls) -> bool:
         """Whether its reports have checkpoints, as far as that can be seen before it runs."""
-        return not never_saves(cls.function)
+        return cls.saves if cls.saves is not None else not never_saves(cls.function)
 
     def setup(self, config: dict[str, Any]) -> None:
         """Nothing runs before the first `step`, so that a checkpoint can be restored first."""
@@ -396,7 +401,7 @@ def _may_save(call: ast.Call) -> bool:
 
 def _named(part: Any, function: FunctionType) -> dict[str, Any]:
     """The functions and classes of the function's module that `part` names."""
-    found = {name: function.__globals__.get(name) for name in _names(part)}
+    found = {name: function.__globals__.get(name) for name in names_in(part)}
     return {
         name: value
         for name, value in found.items()
@@ -404,11 +409,11 @@ def _named(part: Any, function: FunctionType) -> dict[str, Any]:
     }
 
 
-def _names(part: Any) -> set[str]:
+def names_in(part: Any) -> set[str]:
     """The global names in a function, or in the methods of a class."""
     if isinstance(part, type):
         methods = [m for m in vars(part).values() if isinstance(m, FunctionType)]
-        return set().union(*(_names(method) for method in methods))
+        return set().union(*(names_in(method) for method in methods))
     names, waiting = set[str](), [part.__code__]
     while waiting:
         code: CodeType = waiting.pop()

@@ -6,13 +6,14 @@ view.say("…")                  # from any thread
 view.end()
 """
 
+import sys
 import time
 from collections import deque
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from rich.console import Group, RenderableType
 from rich.live import Live
@@ -220,6 +221,9 @@ WATCH_S = 1.0
 #: Lines of a picture that are not running trials.
 _OTHER_LINES = LOG_LINES + 9
 
+#: Columns of a picture below a cell of a notebook.
+NOTEBOOK_WIDTH = 100
+
 _STYLES = {
     Kind.PROMOTED: "cyan",
     Kind.FINISHED: "green",
@@ -231,7 +235,15 @@ _STYLES = {
 
 def make_view(console: Terminal) -> "View":
     """A table where lines can be redrawn, plain text elsewhere."""
+    if in_notebook() and not console.live:
+        return NotebookView(Terminal(sys.stdout, width=NOTEBOOK_WIDTH))
     return LiveView(console) if console.live else PlainView(console)
+
+
+def in_notebook() -> bool:
+    """Whether this process is the kernel of a notebook."""
+    shell = getattr(sys.modules.get("IPython"), "get_ipython", lambda: None)()
+    return getattr(shell, "kernel", None) is not None
 
 
 class PlainView:
@@ -277,7 +289,7 @@ class LiveView:
         self._log: deque[Line] = deque(maxlen=LOG_LINES)
         self._opened_at: dict[tuple[int, int], float] = {}
         self._drawn_at = 0.0
-        self._live: Live | None = None
+        self._live: Live | _Output | None = None
 
     def begin(self, context: "DriverContext", warnings: Sequence[str]) -> None:
         """Draw the first picture."""
@@ -288,9 +300,12 @@ class LiveView:
         self._began_with = progress.newest_fraction(context.history, self._aim)
         for warning in warnings:
             self.say(f"warning: {warning}")
-        self._live = Live(console=self._console, auto_refresh=False, transient=True)
+        self._live = self._screen()
         self._live.start()
         self._draw()
+
+    def _screen(self) -> "Live | _Output":
+        return Live(console=self._console, auto_refresh=False, transient=True)
 
     def update(self, records: Sequence[Recorded]) -> None:
         """Log the records; draw if the last picture is old enough."""
@@ -366,6 +381,34 @@ class LiveView:
             Text(str(line), style=_STYLES.get(line.kind, ""), no_wrap=True, overflow="ellipsis")
             for line in self._log
         ]
+
+
+class NotebookView(LiveView):
+    """The same below the cell of a notebook that runs the sweep."""
+
+    def _screen(self) -> "_Output":
+        return _Output(self._console)
+
+
+class _Output:
+    """One output of a cell, as text that is replaced."""
+
+    def __init__(self, console: Terminal) -> None:
+        self._console = console
+        self._handle: Any = None
+
+    def start(self) -> None:
+        from IPython.display import display
+
+        self._handle = display({"text/plain": ""}, raw=True, display_id=True)
+
+    def update(self, picture: RenderableType, *, refresh: bool = False) -> None:
+        with self._console.capture() as captured:
+            self._console.print(picture)
+        self._handle.update({"text/plain": captured.get()}, raw=True)
+
+    def stop(self) -> None:
+        self._handle.update({"text/plain": ""}, raw=True)
 
 
 def title(context: "DriverContext") -> Text:

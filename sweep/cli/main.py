@@ -15,8 +15,8 @@ from collections.abc import Iterator, Sequence
 
 import click
 
-from sweep import __version__
 from sweep.cli import check, completion, control, disk, export, results, train
+from sweep.version import __version__
 
 MISTAKE, OUTSIDE, OWN_ERROR, INTERRUPTED = 2, 4, 5, 130
 

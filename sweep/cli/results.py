@@ -1,5 +1,6 @@
 """The commands that show what was found and decided: ls, status, results, show, best, explain."""
 
+import functools
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -146,17 +147,18 @@ def _test(
     from sweep import pools
     from sweep.cli.live import make_view
     from sweep.cli.terminal import terminal
-    from sweep.driver import prepare, session
-    from sweep.driver.launch import Launch
+    from sweep.driver import launch, prepare, session
     from sweep.history.events import Status
     from sweep.views import lookup
 
     spec, paths = lookup.read_spec(folder)
     jobs = given["jobs"] or (past.jobs if past.jobs_given else None)
-    slots = prepare.slots(jobs, spec, paths, final_evaluation.seeds * final_evaluation.top)
+    tests = final_evaluation.seeds * final_evaluation.top
+    find = functools.partial(launch.trainable_of, folder)
+    slots = prepare.slots(jobs, spec, paths, tests, find)
     pool = pools.again(given["pool"], past.pool)
-    launch = Launch(folder, slots, pool, final_evaluation=final_evaluation, say=options.say)
-    ended = session.run_driver(launch, make_view(terminal()), given["timeout"])
+    begun = launch.Launch(folder, slots, pool, final_evaluation=final_evaluation, say=options.say)
+    ended = session.run_driver(begun, make_view(terminal()), given["timeout"])
     if ended.signal is not None and ended.how != "finished":
         return 128 + ended.signal
     return 1 if ended.history.tests(Status.FAILED) else 0

@@ -36,6 +36,7 @@ class Terminal(Console):
             "markup": False,
             "emoji": False,
             "highlight": False,
+            "force_jupyter": False,  # there it would show everything twice, as HTML too
         }
         super().__init__(**{**chosen, **options})
 

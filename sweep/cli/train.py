@@ -60,12 +60,9 @@ def init(folder: Path, kind: str) -> None:
 @options.json_option
 def run(space: str, **given: Any) -> int:
     """Start a sweep. SPACE is a YAML file, or the name of a shipped one such as quickstart."""
-    from sweep import pools
     from sweep.cli.live import make_view
     from sweep.cli.terminal import terminal
-    from sweep.driver import prepare, session, sync
-    from sweep.driver.launch import Launch
-    from sweep.ledger.folder import Folder
+    from sweep.driver import prepare, session
 
     with options.answering(given["as_json"]) as answer:
         resolved, text = prepare.prepare(space, options.overrides(given))
@@ -79,24 +76,17 @@ def run(space: str, **given: Any) -> int:
             data["warm_start"] = prepare.taken_over(resolved, given["root"])
             answer(data, check_tables.preview)
             return 0
-        spec = resolved.spec
-        folder = Folder(given["root"], spec.name)
-        slots = prepare.slots(given["jobs"], spec, resolved.paths, spec.trials)
-        if given["tracking_uri"] is not None:
-            sync.check(given["tracking_uri"], spec)
-        pool = pools.again(given["pool"])
-        for said in prepare.create(resolved, text, folder, pool, given["tracking_uri"]):
-            options.say(said)
-        launch = Launch(
-            folder,
-            slots,
-            pool,
-            jobs_given=given["jobs"] is not None,
-            say=options.say,
-            resolved=resolved,
+        launch = prepare.start(
+            resolved,
+            text,
+            given["root"],
+            given["jobs"],
+            given["pool"],
+            given["tracking_uri"],
+            options.say,
         )
         ended = session.run_driver(launch, make_view(terminal()), given["timeout"])
-        return _report(ended, folder, answer)
+        return _report(ended, launch.folder, answer)
 
 
 @click.command()
@@ -124,31 +114,22 @@ def run(space: str, **given: Any) -> int:
 @options.json_option
 def resume(name: str, **given: Any) -> int:
     """Go on with a sweep, however it ended, or widen it."""
-    from sweep import pools
     from sweep.cli.live import make_view
     from sweep.cli.terminal import terminal
     from sweep.driver import prepare, session
-    from sweep.driver.launch import Launch
-    from sweep.ledger import hold
-    from sweep.views import lookup
 
     with options.answering(given["as_json"]) as answer:
         folder = options.find_sweep(given["root"], name)
-        hold.upgrade(folder, options.say)
-        spec, paths = lookup.read_spec(folder)
-        past = lookup.read_history(folder)
-        slots, jobs_given = prepare.slots_again(given["jobs"], past, spec, paths, given["trials"])
-        launch = Launch(
+        launch = prepare.again(
             folder,
-            slots,
-            pools.again(given["pool"], past.pool),
+            given["jobs"],
+            given["pool"],
             given["trials"],
-            given["retry_failed"],
-            given["strict"],
-            given["space"],
-            given["metric"],
-            jobs_given=jobs_given,
-            say=options.say,
+            options.say,
+            retry_failed=given["retry_failed"],
+            strict=given["strict"],
+            space=given["space"],
+            metric=given["metric"],
             **options.read_budget(given),
         )
         ended = session.run_driver(launch, make_view(terminal()), given["timeout"])
@@ -157,22 +138,26 @@ def resume(name: str, **given: Any) -> int:
 
 def _report(ended: "RunResult", folder: "Folder", answer: options.Answer) -> int:
     """Answer how it ended; returns the exit code."""
-    from sweep import plugins
     from sweep.cli import tables
     from sweep.history.events import Status
+
+    answer(summary(ended, folder), tables.summary)
+    if ended.signal is not None and ended.how != "finished":
+        return 128 + ended.signal
+    return 1 if ended.history.of(Status.FAILED) else 0
+
+
+def summary(ended: "RunResult", folder: "Folder") -> dict[str, Any]:
+    """How a driver ended, as `sweep.cli.tables.summary` shows it."""
+    from sweep.driver import launch
     from sweep.views import lookup, overview
 
-    spec, paths = lookup.read_spec(folder)
-    data = {
+    return {
         **overview.summary(ended.history, folder.name),
         "root": str(folder.root),
         "how": ended.how,
         "seconds": ended.seconds,
         "unsent": list(ended.unsent),
-        "trackers": list(spec.trackers),
-        "exports": plugins.find_trainable(spec.trainable, paths).can_export(),
+        "trackers": list(lookup.read_spec(folder)[0].trackers),
+        "exports": launch.trainable_of(folder).can_export(),
     }
-    answer(data, tables.summary)
-    if ended.signal is not None and ended.how != "finished":
-        return 128 + ended.signal
-    return 1 if ended.history.of(Status.FAILED) else 0

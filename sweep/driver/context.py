@@ -2,7 +2,7 @@
 
 import itertools
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from sweep.history.events import Opened
@@ -12,6 +12,7 @@ from sweep.history.results import number
 from sweep.history.seeds import seed_of
 from sweep.ledger.folder import Folder
 from sweep.ledger.ledger import Ledger
+from sweep.pickled import Kept
 from sweep.pools import Pool
 from sweep.schedulers import Scheduler
 from sweep.searchers import Searcher
@@ -44,6 +45,8 @@ class DriverContext:
     """Raises SweepLocked when somebody else has taken the sweep."""
     fixed: Collection[str] = ()
     """Settings that no child of a trial may change."""
+    kept: Kept | None = None
+    """Where the trainable of a script lies."""
 
     def slice(self, opened: Opened) -> SliceSpec:
         """All that a worker needs to know for a slice that was opened."""
@@ -51,7 +54,7 @@ class DriverContext:
         trial = self.history.trials[opened.trial]
         replica = self.history.replica(opened.trial, opened.replica)
         kept = sorted(replica.checkpoints.values(), key=lambda saved: -saved.iteration)
-        birth, limits = replica.birth, spec.limits
+        birth, limits, trust = replica.birth, spec.limits, signing.local_if_possible()
         timed = [] if limits.trial_s is None else replica.curve
         return SliceSpec(
             sweep_id=self.ledger.sweep_id,
@@ -82,8 +85,9 @@ class DriverContext:
             watched=self._watched(replica),
             remembered=dict(itertools.islice(self.history.remembered.items(), MOST_REMEMBERED)),
             shared_folder=str(folder.shared),
-            trust=signing.local_if_possible(),
+            trust=trust,
             own_stop_file=str(folder.stop_file(self.history.term, trial.number)),
+            kept=None if self.kept is None else replace(self.kept, trust=trust),
         )
 
     def _watched(self, replica: Replica) -> tuple[tuple[int, float | None], ...]:

@@ -16,20 +16,21 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
-from sweep import __version__, plugins, pools, searchers, trackers
+from sweep import pickled, plugins, pools, searchers, trackers
 from sweep import spec as space_file
 from sweep import spec as specs
 from sweep.driver import capacity, control, decisions, sync, warm_start
 from sweep.driver.context import DriverContext
 from sweep.driver.final_evaluation import FinalEvaluation
 from sweep.errors import BadConfig, Source, UnknownName, UsageError
-from sweep.history.events import Changed, Event, Measured, Status, TermBegan, Widened
+from sweep.history.events import Changed, Event, Measured, Recoded, Status, TermBegan, Widened
 from sweep.history.history import History
 from sweep.history.objective import Objective
 from sweep.ledger import hold
 from sweep.ledger.folder import Folder
 from sweep.ledger.ledger import Ledger
 from sweep.ledger.requests import Answer, Requests, answering
+from sweep.pickled import Kept
 from sweep.pools import Pool
 from sweep.schedulers import Scheduler
 from sweep.schedulers._shared import racing
@@ -37,11 +38,15 @@ from sweep.searchers import Searcher
 from sweep.slices import retention
 from sweep.space import Settings, Space, initial, widening
 from sweep.spec import Override, SweepSpec
+from sweep.version import __version__
 from sweep.views import reading
 from trainables.core import rng
 from trainables.errors import ConfigError, nearest, printable, shorten
 from trainables.function import FunctionTrainable
 from trainables.trainable import Trainable
+
+#: What is different from the spec of a sweep from now on.
+Respecified = Widened | Measured | Recoded
 
 
 @dataclass(frozen=True)
@@ -61,16 +66,25 @@ class Resolved:
         return reading.objective_of(self.spec, self.scheduler.time_attr)
 
 
-def resolve(spec: SweepSpec, paths: Sequence[str], new: bool = False) -> Resolved:
+def resolve(
+    spec: SweepSpec,
+    paths: Sequence[str],
+    new: bool = False,
+    trainable: type[Trainable] | None = None,
+    kept: Kept | None = None,
+) -> Resolved:
     """Find the plugins of `spec` and check all settings; every mistake is a UsageError.
 
     Args:
         spec: as it is given, or as a ledger keeps it.
         paths: folders in which modules are looked for after everything installed.
         new: whether a sweep is to be created: its spec gets the defaults that its ledger must name.
+        trainable: the one that the spec names, if it is at hand.
+        kept: where it lies, if it is one of a script.
     """
-    with _written_at(spec, "trainable"):
-        trainable = plugins.find_trainable(spec.trainable, paths)
+    if trainable is None:
+        with _written_at(spec, "trainable"):
+            trainable = plugins.find_trainable(spec.trainable, paths, kept)
     with _written_at(spec, "scheduler"):
         scheduler = racing.build(spec, paths, trainable.fixed_keys)
         if new:
@@ -142,24 +156,45 @@ def create(
         if tracking_uri is not None:
             sync.keep(draft.tracking_uri, tracking_uri)
         draft.spec.write_text(source, encoding="utf-8")
+        of_script = pickled.is_of_script(resolved.spec.trainable)
+        digest = pickled.digest_of(resolved.trainable) if of_script else None
         recorded = {
-            **provenance_of(resolved.trainable),
+            **provenance_of(resolved.trainable, digest),
             "paths": list(resolved.paths),
             "time_attr": resolved.scheduler.time_attr,
             "levels": list(resolved.scheduler.levels),
         }
         text = specs.canonical_json(resolved.spec)
         with contextlib.closing(Ledger.create(draft.ledger, folder.name, text, recorded)) as ledger:
+            if of_script:
+                pickled.write(draft.trainable, resolved.trainable, ledger.sweep_id)
             if warmed is not None:
                 ledger.append(None, [warmed])
     return warm_start.describe(warmed)
+
+
+def kept_of(folder: Folder, ledger: Ledger, spec: SweepSpec) -> Kept | None:
+    """Where the trainable of the sweep is kept, if it is one of a script."""
+    of_script = pickled.is_of_script(spec.trainable)
+    return pickled.newest(folder.trainable, ledger.sweep_id) if of_script else None
+
+
+def trainable_of(folder: Folder) -> type[Trainable]:
+    """The trainable of the sweep in `folder`: whatever it is, its code is run."""
+    with contextlib.closing(Ledger(folder.ledger)) as ledger:
+        spec = reading.spec_of(ledger)
+        kept = kept_of(folder, ledger, spec)
+        return plugins.find_trainable(spec.trainable, ledger.provenance["paths"], kept)
 
 
 def _widen(launch: "Launch", spec: SweepSpec) -> SweepSpec:
     """The spec with the wider space of `--space`."""
     if launch.space is None:
         return spec
-    space = space_file.read(launch.space, spec)
+    if isinstance(launch.space, Path):
+        space = space_file.read(launch.space, spec)
+    else:
+        space = Space.parse(launch.space, Source(), spec.forbid)
     if space.raw == spec.space.raw:
         return spec
     widening.check(spec.space, space)
@@ -186,8 +221,8 @@ class Launch:
     """The total of searched settings; None: as before."""
     retry_failed: bool = False
     strict: bool = False
-    space: Path | None = None
-    """A file with a wider space; None: as before."""
+    space: Path | Mapping[str, Any] | None = None
+    """A wider space, or a file with one; None: as before."""
     metric: str | None = None
     """What trials are compared by from now on; None: as before."""
     budget: Mapping[str, float | None] = field(default_factory=dict)
@@ -201,6 +236,8 @@ class Launch:
     """Shows a person what happens before the driver begins."""
     resolved: Resolved | None = None
     """What was resolved when the sweep was created a moment ago; None: that is still to be done."""
+    trainable: type[Trainable] | None = None
+    """What stands for the one that is kept from now on; None: as before."""
 
     @property
     def changes(self) -> bool:
@@ -226,15 +263,26 @@ def opened(
         spec = _measured(launch, ledger, _widen(launch, before))
         paths = tuple(ledger.provenance["paths"])
         make_pool = make_pool or pools.find(launch.pool, paths)
-        resolved = launch.resolved
+        kept, resolved = kept_of(launch.folder, ledger, spec), launch.resolved
         if resolved is None or resolved.spec != spec:
-            resolved = resolve(spec, paths)
-        changes = provenance_changes(ledger.provenance, provenance_of(resolved.trainable))
+            resolved = resolve(spec, paths, trainable=launch.trainable, kept=kept)
+        source = None
+        if kept is not None:
+            given = launch.trainable
+            source = pickled.source_of(kept) if given is None else pickled.digest_of(given)
+        now = provenance_of(resolved.trainable, source)
+        known, what = _provenance(ledger), "source file" if kept is None else "code"
+        changes = provenance_changes(known, now, what)
         if changes and launch.strict:
             raise UsageError(f"--strict: {'; '.join(changes)}")
         warnings = [f"{change}; resumed trials may not be exact" for change in changes]
+        if kept is not None and launch.trainable and not pickled.is_usable(kept, str(source)):
+            kept = pickled.write(launch.folder.trainable, resolved.trainable, ledger.sweep_id)
         history = reading.history(ledger, resolved.objective)
-        _take_over(ledger, held.term, history, launch, _respecified(history, before, spec))
+        events = _respecified(history, before, spec)
+        if source not in (None, known["source"]):
+            events.append(Recoded(source))
+        _take_over(ledger, held.term, history, launch, events)
         _tidy(launch.folder, history)
         with contextlib.closing(make_pool(launch.slots)) as pool:
             capacity.check_pool(spec, pool.blocks)
@@ -253,6 +301,7 @@ def opened(
                     resolved.trainable.can_save(),
                     held.check,
                     resolved.trainable.fixed_keys,
+                    kept,
                 ),
                 warnings,
             )
@@ -279,7 +328,7 @@ def _take_over(
     term: int,
     history: History,
     launch: Launch,
-    respecified: Sequence[Widened | Measured],
+    respecified: Sequence[Respecified],
 ) -> None:
     """Begin the new term and put every trial where the new driver can go on with it."""
     running = [*history.replicas(Status.RUNNING), *history.tests(Status.RUNNING)]
@@ -309,9 +358,9 @@ def _take_over(
     history.extend(ledger.append(term, [began, *events], answering(answers)))
 
 
-def _respecified(history: History, before: SweepSpec, spec: SweepSpec) -> list[Widened | Measured]:
+def _respecified(history: History, before: SweepSpec, spec: SweepSpec) -> list[Respecified]:
     """The events by which the spec of `before` becomes `spec`."""
-    events: list[Widened | Measured] = []
+    events: list[Respecified] = []
     if spec.space is not before.space:
         events.append(Widened(spec.space.raw, len(history.trials)))
     if spec.metric != before.metric:
@@ -380,14 +429,14 @@ RECORDED = ("torch", "numpy", "gymnasium", "optuna")
 _PROCESSORS = Path("/proc/cpuinfo")
 
 
-def provenance_of(trainable: type[Trainable]) -> dict[str, Any]:
-    """Entries ``versions``, ``source`` (a digest), and ``processor``."""
+def provenance_of(trainable: type[Trainable], source: str | None = None) -> dict[str, Any]:
+    """Entries ``versions``, ``source`` (a digest; None: of the file), and ``processor``."""
     versions = {"python": platform.python_version()}
     versions |= {name: importlib.metadata.version(name) for name in RECORDED}
     versions["sweep"] = __version__
     return {
         "versions": versions,
-        "source": _source_digest(trainable),
+        "source": _source_digest(trainable) if source is None else source,
         "processor": _processor(),
     }
 
@@ -407,15 +456,24 @@ def _source_digest(trainable: type[Trainable]) -> str:
     return sha256(Path(file).read_bytes()).hexdigest() if file else ""
 
 
-def provenance_changes(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
-    """What differs between two answers of `of`, in words."""
+def _provenance(ledger: Ledger) -> dict[str, Any]:
+    """What results depend on, as it was when it was last recorded."""
+    newest = ledger.newest(Recoded.kind)
+    recoded = {"source": newest.source} if isinstance(newest, Recoded) else {}
+    return {**ledger.provenance, **recoded}
+
+
+def provenance_changes(
+    before: Mapping[str, Any], now: Mapping[str, Any], what: str = "source file"
+) -> list[str]:
+    """What differs between two answers of `provenance_of`, in words; `what` the digest is of."""
     changed = [
         f"{name} was {before['versions'].get(name)}, is {version}"
         for name, version in now["versions"].items()
         if before["versions"].get(name) != version
     ]
     if before["source"] != now["source"]:
-        changed.append("the trainable's source file has changed")
+        changed.append(f"the trainable's {what} has changed")
     if before["processor"] not in ("", now["processor"]):
         changed.append(f"the processor was {printable(before['processor'])}, is {now['processor']}")
     return changed

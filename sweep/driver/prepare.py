@@ -1,22 +1,27 @@
-"""From what a person typed to a checked spec, before anything is written."""
+"""From what a person typed or called to a checked spec, and to what a driver is launched with."""
 
-from collections.abc import Sequence
+import functools
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 import joblib
 
 from sweep import plugins, pools
 from sweep import spec as specs
-from sweep.driver import capacity, launch, warm_start
-from sweep.driver.launch import Resolved
+from sweep.driver import capacity, launch, sync, warm_start
+from sweep.driver.launch import Launch, Resolved
 from sweep.errors import NameTaken, SweepLocked
 from sweep.history.history import History
-from sweep.ledger import lease
+from sweep.ledger import hold, lease
 from sweep.ledger.folder import Folder
 from sweep.spec import Override, SweepSpec
+from sweep.views import lookup
 from trainables.errors import printable
 from trainables.function import FunctionTrainable
 from trainables.trainable import Trainable
+
+FindTrainable = Callable[[], type[Trainable]]
 
 
 def prepare(space: str, overrides: Sequence[Override]) -> tuple[Resolved, str]:
@@ -27,12 +32,31 @@ def prepare(space: str, overrides: Sequence[Override]) -> tuple[Resolved, str]:
     """
     path = specs.find(space)
     text = specs.text_of(path)  # read once: what is kept is what was checked
-    spec = specs.parse(text, str(path), overrides)
-    paths = tuple(dict.fromkeys((str(path.resolve().parent), str(Path.cwd()))))
-    resolved = launch.resolve(spec, paths, new=True)
-    changed = "".join(
-        f"# given on the command line: {printable(override.said)}\n" for override in overrides
-    )
+    paths = (str(path.resolve().parent), str(Path.cwd()))
+    return checked(text, str(path), paths, overrides)
+
+
+def checked(
+    text: str,
+    file: str,
+    paths: Sequence[str],
+    overrides: Sequence[Override] = (),
+    trainable: type[Trainable] | None = None,
+    where: str = "on the command line",
+) -> tuple[Resolved, str]:
+    """`prepare` for the text of a spec.
+
+    Args:
+        text: YAML.
+        file: its name in messages.
+        paths: folders in which modules are looked for after everything installed.
+        overrides: settings that are put over those of the text.
+        trainable: the one that the spec names, if it is at hand.
+        where: the overrides were given.
+    """
+    spec = specs.parse(text, file, overrides)
+    resolved = launch.resolve(spec, tuple(dict.fromkeys(paths)), new=True, trainable=trainable)
+    changed = "".join(f"# given {where}: {printable(override.said)}\n" for override in overrides)
     return resolved, changed + text
 
 
@@ -52,6 +76,52 @@ def create(
         if found.lives:
             raise SweepLocked(folder.name, found.describe()) from None
         raise
+
+
+def start(
+    resolved: Resolved,
+    text: str,
+    root: Path,
+    jobs: int | None,
+    pool: str | None,
+    tracking_uri: str | None,
+    say: Callable[[str], None],
+) -> Launch:
+    """`create` a sweep; returns what its first driver is launched with."""
+    spec = resolved.spec
+    folder = Folder(root, spec.name)
+    at_once = slots(jobs, spec, resolved.paths, spec.trials, lambda: resolved.trainable)
+    if tracking_uri is not None:
+        sync.check(tracking_uri, spec)
+    chosen = pools.again(pool)
+    for said in create(resolved, text, folder, chosen, tracking_uri):
+        say(said)
+    return Launch(folder, at_once, chosen, jobs_given=jobs is not None, say=say, resolved=resolved)
+
+
+def again(
+    folder: Folder,
+    jobs: int | None,
+    pool: str | None,
+    trials: int | None,
+    say: Callable[[str], None],
+    trainable: type[Trainable] | None = None,
+    **more: Any,
+) -> Launch:
+    """What the next driver of a sweep is launched with; `more` are further fields of `Launch`."""
+    hold.upgrade(folder, say)
+    spec, paths = lookup.read_spec(folder)
+    past = lookup.read_history(folder)
+    found = functools.partial(_trainable, folder, trainable)
+    at_once, given = slots_again(jobs, past, spec, paths, trials, found)
+    chosen = pools.again(pool, past.pool)
+    return Launch(
+        folder, at_once, chosen, trials, jobs_given=given, say=say, trainable=trainable, **more
+    )
+
+
+def _trainable(folder: Folder, given: type[Trainable] | None) -> type[Trainable]:
+    return given or launch.trainable_of(folder)
 
 
 def taken_over(resolved: Resolved, root: Path) -> list[str]:
@@ -77,8 +147,16 @@ def _endless(resolved: Resolved) -> list[str]:
     ]
 
 
-def slots(asked: int | None, spec: SweepSpec, paths: Sequence[str], trials: int) -> int:
+def slots(
+    asked: int | None,
+    spec: SweepSpec,
+    paths: Sequence[str],
+    trials: int,
+    trainable: FindTrainable | None = None,
+) -> int:
     """How many trials run at once: as many as asked, else as the processor cores can take.
+
+    `trainable` finds the trainable; None: it is looked for by its name.
 
     Raises:
         BadConfig: not even one trial fits into what there is.
@@ -86,13 +164,19 @@ def slots(asked: int | None, spec: SweepSpec, paths: Sequence[str], trials: int)
     most = capacity.most_at_once(spec)
     if asked is not None:
         return min(asked, most)
-    per_trial = cores_per_trial(spec, plugins.find_trainable(spec.trainable, paths))
+    found = plugins.find_trainable(spec.trainable, paths) if trainable is None else trainable()
+    per_trial = cores_per_trial(spec, found)
     cores = spec.machine.cpu or joblib.cpu_count()
     return max(1, min(int(cores // per_trial), trials, most))
 
 
 def slots_again(
-    asked: int | None, history: History, spec: SweepSpec, paths: Sequence[str], trials: int | None
+    asked: int | None,
+    history: History,
+    spec: SweepSpec,
+    paths: Sequence[str],
+    trials: int | None,
+    trainable: FindTrainable | None = None,
 ) -> tuple[int, bool]:
     """How many run at once when a sweep goes on, and whether a person has said so.
 
@@ -103,7 +187,8 @@ def slots_again(
     more = not given and trials is not None and trials > history.wanted
     if asked is None and not more:
         asked = history.jobs
-    return slots(asked, spec, paths, trials or history.wanted or spec.trials), given
+    total = trials or history.wanted or spec.trials
+    return slots(asked, spec, paths, total, trainable), given
 
 
 def cores_per_trial(spec: SweepSpec, trainable: type[Trainable]) -> float:

@@ -27,6 +27,7 @@ from sweep.history.events import Recorded
 from sweep.history.history import History
 from sweep.ledger.folder import Folder
 from trainables.checkpoint import disk
+from trainables.errors import CheckpointError, SigningError
 
 #: Signals that ask a driver to stop.
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
@@ -165,6 +166,8 @@ class _Signals:
         return self.received[0] if self.received else None
 
     def __enter__(self) -> "_Signals":
+        if threading.current_thread() is not threading.main_thread():
+            return self  # Python lets no other thread have them
         for number in SIGNALS:
             if signal.getsignal(number) is not signal.SIG_IGN:  # as under nohup
                 self._before[number] = signal.signal(number, self._handle)
@@ -187,7 +190,7 @@ def _own_errors(folder: Folder) -> Iterator[None]:
     """Puts the traceback of a mistake of this program into a file of the sweep's folder."""
     try:
         yield
-    except (SweepError, OSError):
+    except (SweepError, OSError, CheckpointError, SigningError):
         raise
     except Exception as error:
         path = folder.path / "error.txt"

@@ -81,7 +81,16 @@ class Measured:
     metric: str
 
 
-UserCommand = HoldChanged | Suspended | Changed | Dropped | Measured
+@dataclass(frozen=True)
+class Recoded:
+    """The trainable of a script is another one from now on; its file lies beside the older ones."""
+
+    kind: ClassVar[str] = "code"
+    source: str
+    """The digest of what it does."""
+
+
+UserCommand = HoldChanged | Suspended | Changed | Dropped | Measured | Recoded
 
 
 Scalar = bool | int | float | str

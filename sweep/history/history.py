@@ -26,6 +26,7 @@ from sweep.history.events import (
     Measured,
     Moved,
     Opened,
+    Recoded,
     Recorded,
     SpaceExhausted,
     Status,
@@ -237,6 +238,8 @@ class History:
                 self._wish(event)
             case Measured():
                 self._value_anew()
+            case Recoded():
+                pass  # results say which code they are of by standing after it
             case _:
                 self._apply(event, record)
                 self.touch(event.trial)

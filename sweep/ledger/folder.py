@@ -5,6 +5,7 @@ ROOT/NAME/sweep.yaml                the spec as it was given
           sweep.db  optuna.db       the ledger, and its copy in Optuna's tables
           tracking-uri              where its runs are tracked, if not in mlflow.db
           run.lock                  held by the one driver
+          trainable/ckpt-*          the trainable of a script or notebook (`sweep.pickled`)
           shared/                   what trials that run at once find out together; not needed again
           trials/N/{ckpt-*, log.txt, progress.json}
 """
@@ -46,6 +47,8 @@ class Folder:
         """The MLflow database of all sweeps of this root."""
         self.spec = self.path / "sweep.yaml"
         """The spec as it was given."""
+        self.trainable = self.path / "trainable"
+        """Where the trainable of a script or a notebook is kept."""
         self.tracking_uri = self.path / "tracking-uri"
         """Where the sweep's runs are tracked, if not in `mlflow`."""
         self.shared = self.path / "shared"

@@ -53,10 +53,11 @@ def _check(folder: Folder, request: Request) -> None:
         history = reading.history(ledger)
         spec = reading.spec_of(ledger)
         paths = tuple(ledger.provenance["paths"])
+        kept = launch.kept_of(folder, ledger, spec)
     driven = lookup.state(folder, history) in lookup.DRIVEN
     handler = RequestHandler(history, driven=driven)
     if request.verb in (Verb.CLONE, Verb.PAUSE):  # what else is asked needs no trainable
-        found = launch.resolve(spec, paths)
+        found = launch.resolve(spec, paths, kept=kept)
         proposer = Proposer(
             spec, found.searcher, found.scheduler.levels, dict, found.trainable.fixed_keys
         )

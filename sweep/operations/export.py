@@ -34,25 +34,25 @@ def export_model(
     _check_free(out)
     with arriving(out) as draft, restored(folder, choice) as found:
         files = _export(found.trainable, formats, draft)
-        trial, spec, loaded = found.trial, found.spec, found.loaded
+        trial, spec = found.trial, found.spec
         describe = getattr(found.trainable, "describe_model", None)
         card = {
             "sweep": folder.name,
             "trainable": spec.trainable,
             "trial": trial.number,
-            "replica": found.replica.index,
+            "replica": trial.leader.index,
             "seed": found.seed,
             "seeds": len(trial.replicas),
             "metric": spec.metric,
             "mode": spec.mode,
             "score": formatting.finite(trial.score),
             "status": trial.status.value,
-            "checkpoint": overview.checkpoint(found.replica, found.saved),
+            "checkpoint": overview.checkpoint(trial.leader, found.saved),
             "searched": dict(trial.searched),
             "config": trial.config,
             "files": files,
             "model": dict(describe()) if callable(describe) else {},
-            "versions": {**found.versions, "written_by": loaded.header["versions"]},
+            "versions": {**found.versions, "written_by": found.header["versions"]},
         }
         (draft / "card.json").write_text(json.dumps(card, indent=2) + "\n", encoding="utf-8")
         (draft / "card.md").write_text("\n".join(_page(card)) + "\n", encoding="utf-8")

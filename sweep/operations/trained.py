@@ -3,11 +3,12 @@
 import contextlib
 import tempfile
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from sweep import plugins, stats
+from sweep import stats
+from sweep.driver import launch
 from sweep.errors import BadConfig, UsageError
 from sweep.history.events import Saved
 from sweep.history.history import History
@@ -39,9 +40,9 @@ class Restored:
     trainable: Trainable
     spec: SweepSpec
     trial: Trial
-    replica: Replica
     saved: Saved
-    loaded: checkpoint_file.Loaded
+    header: Mapping[str, Any]
+    """Of the checkpoint's file."""
     seed: int
     versions: Mapping[str, Any]
     """Of the libraries with which the sweep was made."""
@@ -58,24 +59,40 @@ def restored(folder: Folder, choice: Choice) -> Iterator[Restored]:
     with contextlib.closing(Ledger(folder.ledger)) as ledger:
         history = reading.history(ledger)
         spec = reading.spec_of(ledger)
-        provenance = ledger.provenance
+        versions = ledger.provenance["versions"]
     trial = _find_trial(history, folder.name, choice.trial)
+    saved = find_checkpoint(trial.leader, choice.checkpoint)
+    with tempfile.TemporaryDirectory(prefix="sweep-") as scratch:
+        trainable, header = restore(folder, spec, trial, saved, Path(scratch))
+        try:
+            seed = seed_of(spec.seed, trial.number, trial.leader.index)
+            yield Restored(trainable, spec, trial, saved, header, seed, versions)
+        finally:
+            trainable.stop()
+
+
+def restore(
+    folder: Folder, spec: SweepSpec, trial: Trial, saved: Saved, logdir: Path | None = None
+) -> tuple[Trainable, Mapping[str, Any]]:
+    """A trial's trainable as it stood at a checkpoint of its leader, and the checkpoint's header.
+
+    Raises:
+        TrainableError: the checkpoint cannot be used.
+    """
     replica = trial.leader
-    saved = _find_checkpoint(replica, choice.checkpoint)
-    cls = plugins.find_trainable(spec.trainable, provenance["paths"])
+    cls = launch.trainable_of(folder)
     lies = folder.trial(trial.number, replica.index)
     loaded = checkpoint_file.read(lies / saved.file, saved.digest)
     seed = seed_of(spec.seed, trial.number, replica.index)
     remembered = loaded.state.get("remembered", {})
-    context = TrialContext(seed, replica.name, replica.name, remembered=remembered)
-    with tempfile.TemporaryDirectory(prefix="sweep-") as scratch:
-        trainable = cls(trial.config, replace(context, logdir=Path(scratch)))
-        try:
-            trainable.set_state(loaded.state)
-            found = (spec, trial, replica, saved, loaded, seed, provenance["versions"])
-            yield Restored(trainable, *found)
-        finally:
-            trainable.stop()
+    context = TrialContext(seed, replica.name, replica.name, logdir, remembered=remembered)
+    trainable = cls(trial.config, context)
+    try:
+        trainable.set_state(loaded.state)
+    except BaseException:
+        trainable.stop()
+        raise
+    return trainable, loaded.header
 
 
 def _find_trial(history: History, name: str, wanted: str) -> Trial:
@@ -87,7 +104,8 @@ def _find_trial(history: History, name: str, wanted: str) -> Trial:
     return trial
 
 
-def _find_checkpoint(replica: Replica, wanted: str) -> Saved:
+def find_checkpoint(replica: Replica, wanted: str) -> Saved:
+    """The checkpoint that ``--checkpoint`` asks for; see `Choice`."""
     kept = {saved.iteration: saved for saved in replica.checkpoints.values()}
     newest, best = replica.newest, replica.best_checkpoint
     if newest is None or best is None:

@@ -4,20 +4,24 @@ The ledger comes first, since everything else is compared with it: one that is d
 look. Beside a driver that writes, copies and files are not compared, as they change meanwhile.
 """
 
+import contextlib
 from collections.abc import Iterator
 from dataclasses import dataclass
+from pathlib import Path
 
+from sweep import pickled
 from sweep.driver import sync
 from sweep.errors import StorageError, without_password
 from sweep.history.events import Saved
 from sweep.history.history import History
 from sweep.history.replica import Replica
 from sweep.ledger.folder import Folder
+from sweep.ledger.ledger import Ledger
 from sweep.operations import ledger_check
 from sweep.operations.ledger_check import Damage, Remedy
 from sweep.slices import retention as checkpoints
 from sweep.trackers import Comparable, Tracker, TrackerContext
-from sweep.views import lookup
+from sweep.views import lookup, reading
 from trainables.checkpoint import file
 from trainables.errors import CheckpointError, CorruptCheckpoint, MissingCheckpoint, printable
 
@@ -45,10 +49,10 @@ def look_at(folder: Folder, driven: bool) -> Found:
         if any(damage.part == part for damage in damages):
             return Found(tuple(damages), (f"nothing else was compared with {what}",), 0)
     history = lookup.read_history(folder)
-    lost = _checkpoints(folder, history)
+    lost = [*_trainable(folder), *_checkpoints(folder, history)]
     if driven:
         named = _named(lookup.read_history(folder))
-        lost = [d for d in lost if (d.trial, d.replica, d.digest) in named]
+        lost = [d for d in lost if d.trial < 0 or (d.trial, d.replica, d.digest) in named]
         note = "a driver runs: its copies and the files of its slices were not compared"
         return Found((*damages, *lost), (note,), len(_named(history)))
     differ, notes = _copies(sync.where(folder))
@@ -61,6 +65,22 @@ def look_at(folder: Folder, driven: bool) -> Found:
 
 def _named(history: History) -> set[tuple[int, int, str]]:
     return {(r.trial, r.index, digest) for r in history.everyone for digest in r.checkpoints}
+
+
+def _trainable(folder: Folder) -> Iterator[Damage]:
+    """What is wrong with the trainable of a script, which is hashed and not loaded."""
+    with contextlib.closing(Ledger(folder.ledger)) as ledger:
+        spec = reading.spec_of(ledger)
+        kept = pickled.newest(folder.trainable, ledger.sweep_id)
+    if not pickled.is_of_script(spec.trainable):
+        return
+    if kept is None:
+        yield Damage("files", "trainable", "the trainable of a script, is missing")
+        return
+    try:
+        file.verify(Path(kept.file))
+    except CheckpointError as error:
+        yield Damage("files", f"trainable/{Path(kept.file).name}", error.reason)
 
 
 def _checkpoints(folder: Folder, history: History) -> list[Damage]:

@@ -6,6 +6,7 @@ from typing import Any
 
 from sweep import stats
 from sweep.history.events import End, Goal, ParentCheckpoint, Row, Saved
+from sweep.pickled import Kept
 from sweep.slices.stopping import Bounds, Flatness
 from sweep.spec import CheckpointPolicy, Stop
 from trainables.checkpoint.signing import Trust
@@ -61,6 +62,8 @@ class SliceSpec:
     """Where trials that run at once find something out together; empty: nowhere."""
     trust: Trust | None = None
     """Signs checkpoints that may run code, and says whose are accepted; None: there is no key."""
+    kept: Kept | None = None
+    """Where the trainable of a script lies."""
 
     def bounds(self, source: int) -> Bounds:
         """What ends it by its trial's past, where it goes on from iteration `source`.

@@ -136,7 +136,7 @@ class _Slice(Stretch):
         loaded = checkpoints.load(self.spec)
         self.source = loaded.iteration
         self.skipped += loaded.skipped
-        cls = plugins.find_trainable(self.spec.trainable, self.spec.paths)
+        cls = plugins.find_trainable(self.spec.trainable, self.spec.paths, self.spec.kept)
         trainable = cls(self.spec.config, self._context(loaded.state or {}))
         if loaded.state is not None:
             trainable.continue_from(loaded.state, f"the checkpoint of iteration {self.source}")

@@ -110,10 +110,16 @@ def yaml_lines(values: Mapping[str, Any], indent: int = 0) -> list[str]:
         if isinstance(value, Mapping) and value:
             lines += [f"{' ' * indent}{_key(key)}:", *yaml_lines(value, indent + 2)]
         else:
-            lines.append(f"{' ' * indent}{_key(key)}: {json.dumps(value)}")
+            lines.append(f"{' ' * indent}{_key(key)}: {_flow(value)}")
     return lines
+
+
+def _flow(value: Any) -> str:
+    """JSON that is YAML too, whose escapes know no pairs of surrogates."""
+    text = json.dumps(value, ensure_ascii=False)
+    return "".join(c if c.isprintable() else f"\\U{ord(c):08x}" for c in text)
 
 
 def _key(name: str) -> str:
     plain = name.replace("_", "").replace(".", "").isalnum() and not name[0].isdigit()
-    return name if plain and name.isascii() else json.dumps(name)
+    return name if plain and name.isascii() else _flow(name)

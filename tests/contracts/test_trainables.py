@@ -1,5 +1,6 @@
 """What every trainable promises; a new algorithm is tested unasked."""
 
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -12,9 +13,13 @@ from trainables.trainable import Trainable, TrialContext
 
 #: Settings with which every algorithm can take an iteration within seconds.
 SMALL: dict[str, Any] = {"env": "CartPole-v1", "num_envs_per_worker": 2}
-ALGORITHMS = plugins.names("trainables.algorithms")
+PROGRAM = str(Path(__file__).parents[1] / "support" / "program.py")
+#: Settings of those that are none of our trainers.
+OTHERS: dict[str, Any] = {"command": {"command": [sys.executable, PROGRAM, "data"], "lr": 0.1}}
+SHIPPED = plugins.names("trainables.algorithms")
+ALGORITHMS = [name for name in SHIPPED if name not in OTHERS]
 NAMES = [
-    *ALGORITHMS,
+    *SHIPPED,
     "tests.support.quadratic:Quadratic",
     "tests.support.quadratic:RayStyle",
     "tests.support.quadratic:quadratic_function",
@@ -22,7 +27,7 @@ NAMES = [
 
 
 def test_the_algorithms_that_people_look_for_are_found() -> None:
-    assert {"ppo"} <= set(ALGORITHMS)
+    assert {"ppo", "command"} <= set(SHIPPED)
 
 
 @pytest.fixture(params=NAMES)
@@ -31,7 +36,10 @@ def cls(request: pytest.FixtureRequest) -> type[Trainable]:
 
 
 def build(cls: type[Trainable], folder: Path, seed: int = 5) -> Trainable:
-    config = SMALL if cls.__module__.startswith("trainables.algorithms") else {"noise": 0.5}
+    package, _, name = cls.__module__.rpartition(".")
+    config = {"noise": 0.5}
+    if package == "trainables.algorithms":
+        config = OTHERS.get(name, SMALL)
     return cls(config, TrialContext(seed, "7", "trial 7", folder))
 
 

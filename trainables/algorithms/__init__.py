@@ -1,1 +1,1 @@
-"""Training algorithms, one file each; the file's name is the algorithm's name."""
+"""Training algorithms, one file each whose name is theirs; and `command`, a program of any kind."""

@@ -32,6 +32,11 @@ _GUARD: Final = (
 _QUIET: Final = "ignore:resource_tracker:UserWarning"
 
 
+def guarded(command: Sequence[str]) -> list[str]:
+    """A command, by its path, that the kernel ends with the *thread* that starts it."""
+    return [sys.executable, "-I", "-S", "-c", _GUARD, str(os.getpid()), *command]
+
+
 _guarding = threading.local()  # whether it is on, in this thread
 _unguarded = fork_exec.fork_exec
 
@@ -41,8 +46,7 @@ def _fork_exec(
 ) -> int:
     """What loky starts processes with; those that are ours begin as the small program."""
     if getattr(_guarding, "on", False):
-        guard = [sys.executable, "-I", "-S", "-c", _GUARD, str(os.getpid())]
-        command = [*guard, *command]
+        command = guarded(command)
     return int(_unguarded(command, keep, env))
 
 

@@ -98,7 +98,7 @@ def _compare_sequence(inference: InferencePolicy, session: Any, batches: list[Ar
         states = {i: outputs[o] for i, o in zip(STATES_IN, STATES_OUT, strict=True) if i in states}
 
 
-def describe(policy: TorchPolicy, inference: InferencePolicy) -> dict[str, Any]:
+def describe(policy: "TorchPolicy", inference: InferencePolicy) -> dict[str, Any]:
     """Inputs, outputs, action space, filter and size of the exported model, as plain data."""
     from trainables.policies.onnx import graph
 

@@ -1,0 +1,568 @@
+"""Sweeps from Python: a script or a notebook starts them, looks at them and goes on with them.
+
+    found = sweep.run(train, space={...}, metric="loss", mode="min", trials=20, name="first")
+    found.results()                          # a pandas DataFrame, one row per trial, best first
+    found.best().settings
+    sweep.load("first").resume(trials=30)
+
+The same files, checks and driver as the command line's: what one has started the other goes on
+with. What a sweep is asked is read from its ledger each time, so it is always what stands there.
+"""
+
+import contextlib
+import math
+import os
+import signal
+import sys
+import threading
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol, TypedDict, Unpack
+
+from sweep import pickled
+from sweep import spec as specs
+from sweep.cli import live, options, tables, train
+from sweep.cli.terminal import Terminal
+from sweep.driver import launch as launching
+from sweep.driver import prepare, session
+from sweep.driver.launch import Launch, Resolved
+from sweep.errors import BadConfig, NameTaken, Source, UsageError
+from sweep.history.events import Saved
+from sweep.history.replica import Replica
+from sweep.history.trial import Trial as TrialOfHistory
+from sweep.ledger import folder as folders
+from sweep.ledger.folder import Folder
+from sweep.ledger.ledger import Ledger
+from sweep.operations import trained
+from sweep.pickled import Given
+from sweep.spec import Budget, CheckpointPolicy, Mode, Override, SweepSpec
+from sweep.spec.validation import validate
+from sweep.views import formatting, lookup, overview
+from trainables.checkpoint import file as checkpoint_file
+from trainables.checkpoint.opaque import write_files
+from trainables.errors import StateError
+from trainables.function import FunctionTrainable
+from trainables.trainable import Trainable
+
+if TYPE_CHECKING:
+    from pandas import DataFrame
+
+#: Folder of all sweeps, as for the command line.
+ROOT = "sweeps"
+#: Lists and mappings in each other, in an argument.
+_DEEPEST = 32
+
+
+class SpecKeys(TypedDict, total=False):
+    """The keys of a spec as arguments; `sweep.spec.SweepSpec` says what each one means."""
+
+    name: str
+    trials: int
+    metric: str
+    mode: Mode
+    score: str | Mapping[str, Any]
+    objectives: Mapping[str, Mode]
+    constraints: Mapping[str, str]
+    config: Mapping[str, Any]
+    forbid: Sequence[Any]
+    space: Mapping[str, Any] | str | Path
+    initial: Sequence[Mapping[str, Any]]
+    warm_start: Mapping[str, Any]
+    stop: Mapping[str, Any]
+    budget: Mapping[str, Any]
+    searcher: str | Mapping[str, Any]
+    scheduler: str | Mapping[str, Any]
+    replicas: int
+    aggregate: str | Mapping[str, Any]
+    racing: bool
+    checkpoint: Mapping[str, Any]
+    resources: Mapping[str, Any]
+    machine: Mapping[str, Any]
+    limits: Mapping[str, Any]
+    deterministic: Mapping[str, Any] | None
+    trackers: Sequence[str]
+    seed: int
+
+
+class Policy(Protocol):
+    """What plays: a trained policy with its filters."""
+
+    def compute_action(self, obs: Any, *, explore: bool = False) -> Any:
+        """The action for one observation, both as the environment knows them."""
+
+    def stop(self) -> None:
+        """End what it needs; it cannot be used afterwards."""
+
+
+# ---- starting and going on ----------------------------------------------------------------------
+
+
+def run(
+    trainable: Given | str | None = None,
+    *,
+    root: str | Path = ROOT,
+    jobs: int | None = None,
+    pool: str | None = None,
+    timeout: float | None = None,
+    strict: bool = False,
+    tracking_uri: str | None = None,
+    progress: bool = True,
+    **spec: Unpack[SpecKeys],
+) -> "Sweep":
+    """Run a sweep to its end, or go on with the one of this name if all its settings are the same.
+
+    Args:
+        trainable: a function, a subclass of `trainables.Trainable`, or a name such as ``ppo``.
+            What no other process can import, as from a script or a notebook, is kept in the
+            sweep's folder, signed with your key.
+        root: folder of all sweeps.
+        jobs: trials at once; None: as many as the processor cores can take.
+        pool: ``loky`` (processes), ``inline`` (this process) or one of your own.
+        timeout: seconds after which it saves and stops.
+        strict: refuse to go on with a sweep whose code or libraries have changed.
+        tracking_uri: MLflow server instead of ``ROOT/mlflow.db``.
+        progress: show what happens.
+        spec: the keys of a spec. Without `name` it is the trainable's, with the time. A `space`
+            may be a file, or the name of a shipped one: a whole spec, over which the others go.
+
+    Raises:
+        UsageError: an argument cannot work; nothing was written.
+        KeyboardInterrupt: Ctrl-C; the sweep is saved.
+    """
+    _check_numbers(jobs, timeout)
+    resolved, text = _prepared(trainable, spec)
+    folder = Folder(Path(root), resolved.spec.name)
+    if folder.ledger.exists():
+        _refuse_another(folder, resolved)
+        more = _total(folder, resolved.spec.trials)
+        own = resolved.trainable if _is_of_script(folder) else None
+        launch = prepare.again(folder, jobs, pool, more, options.say, own, strict=strict)
+        return _driven(launch, timeout, progress)
+    for remark in prepare.remarks(resolved):
+        options.say(remark)
+    launch = prepare.start(resolved, text, folder.root, jobs, pool, tracking_uri, options.say)
+    return _driven(launch, timeout, progress)
+
+
+def resume(
+    name: str,
+    *,
+    root: str | Path = ROOT,
+    trials: int | None = None,
+    trainable: Given | None = None,
+    jobs: int | None = None,
+    pool: str | None = None,
+    timeout: float | None = None,
+    retry_failed: bool = False,
+    strict: bool = False,
+    space: Mapping[str, Any] | str | Path | None = None,
+    metric: str | None = None,
+    budget: Mapping[str, float | None] | None = None,
+    max_disk: int | str | None = None,
+    progress: bool = True,
+) -> "Sweep":
+    """Go on with a sweep, however it ended; see `run` and `sweep resume --help`.
+
+    Args:
+        name: of the sweep.
+        root: folder of all sweeps.
+        trials: the new total.
+        trainable: what a script or a notebook defines now, in place of what is kept. That it has
+            changed is recorded, and refused with `strict`.
+        jobs: trials at once; None: as before.
+        pool: None: as before.
+        timeout: seconds after which it saves and stops.
+        retry_failed: try failed trials again.
+        strict: refuse if code or library versions have changed.
+        space: a wider one from now on, or a file with it.
+        metric: what trials are compared by from now on.
+        budget: keys of the spec's budget that get another value.
+        max_disk: another size for all checkpoints, such as ``40GB``.
+        progress: show what happens.
+
+    Raises:
+        UnknownName: there is no such sweep.
+        UsageError: an argument cannot work; nothing was written.
+    """
+    _check_numbers(jobs, timeout, trials)
+    folder = folders.find(Path(root), name)
+    given = None if trainable is None else pickled.class_of(trainable)
+    if given is not None and not _is_of_script(folder):
+        named = lookup.read_spec(folder)[0].trainable
+        problem = f"{name} trains {named}, which is found by its name"
+        raise BadConfig("trainable", trainable, "no argument", problem=problem)
+    changed = dict(budget or {})
+    Budget().changed(changed, Source())
+    size = validate(CheckpointPolicy, {"max_disk": max_disk}, Source().below("checkpoint"))
+    launch = prepare.again(
+        folder,
+        jobs,
+        pool,
+        trials,
+        options.say,
+        given,
+        retry_failed=retry_failed,
+        strict=strict,
+        space=Path(space) if isinstance(space, str) else _plain(space, "space"),
+        metric=metric,
+        budget=changed,
+        max_disk=size.max_disk,
+    )
+    return _driven(launch, timeout, progress)
+
+
+def load(name: str, *, root: str | Path = ROOT) -> "Sweep":
+    """A sweep that exists; UnknownName otherwise. Nothing of it is run."""
+    return Sweep(folders.find(Path(root), name))
+
+
+def _driven(launch: Launch, timeout: float | None, progress: bool) -> "Sweep":
+    """Run the driver; a signal that ended it goes on to whom it was meant for."""
+    with contextlib.ExitStack() as until:
+        if progress:
+            console = Terminal(sys.stdout)
+            view = live.make_view(console)
+        else:
+            opened = until.enter_context(Path(os.devnull).open("w", encoding="utf-8"))
+            console = Terminal(opened)
+            view = live.PlainView(console)
+        ended = session.run_driver(launch, view, timeout)
+        console.show(tables.summary(train.summary(ended, launch.folder)))
+    if ended.signal is not None and ended.how != "finished":
+        signal.raise_signal(ended.signal)
+    return Sweep(launch.folder)
+
+
+def _check_numbers(jobs: int | None, timeout: float | None, trials: int | None = None) -> None:
+    for place, number in (("jobs", jobs), ("trials", trials)):
+        if number is not None and not (type(number) is int and number >= 1):
+            raise BadConfig(place, number, "a whole number from 1 on")
+    if timeout is not None and not 0 < timeout <= threading.TIMEOUT_MAX:
+        longest = f"seconds, more than 0 and at most {threading.TIMEOUT_MAX:.0f}"
+        raise BadConfig("timeout", timeout, longest)
+
+
+def _prepared(trainable: Given | str | None, spec: SpecKeys) -> tuple[Resolved, str]:
+    """The spec of the arguments, checked, and its text."""
+    keys: dict[str, Any] = {key: _plain(value, key) for key, value in spec.items()}
+    cls: type[Trainable] | None = None
+    if trainable is not None:
+        named = trainable if isinstance(trainable, str) else pickled.name_of(trainable)
+        keys["trainable"] = named
+        if not isinstance(trainable, str):
+            cls = pickled.class_of(trainable)
+        if "name" not in keys and not isinstance(keys.get("space"), str):
+            stamp = time.strftime("%Y%m%d-%H%M%S")
+            keys["name"] = f"{named.rpartition(':')[2]}-{stamp}"
+    paths = [*_own_paths(), str(Path.cwd())]
+    space = keys.get("space")
+    if not isinstance(space, str):
+        text = "\n".join(formatting.yaml_lines(keys))
+        return prepare.checked(f"{text}\n", "", paths, (), cls)
+    path = specs.find(space)
+    del keys["space"]
+    over = [Override(key, value, f"{key}={value}") for key, value in keys.items()]
+    places = [str(path.resolve().parent), *paths]
+    return prepare.checked(specs.text_of(path), str(path), places, over, cls, "from Python")
+
+
+def _own_paths() -> Iterator[str]:
+    """The folders from which this process imports and others might not."""
+    installed = [Path(prefix).resolve() for prefix in (sys.prefix, sys.base_prefix)]
+    for place in sys.path:
+        path = Path(place).resolve()
+        if path.is_dir() and not any(path.is_relative_to(prefix) for prefix in installed):
+            yield str(path)
+
+
+def _plain(value: Any, place: str, depth: int = 0) -> Any:
+    """An argument as YAML can hold it; BadConfig for what it cannot."""
+    if hasattr(value, "item") and not getattr(value, "shape", ()):  # a number of numpy's
+        value = value.item()
+    if value is None or isinstance(value, bool | int):
+        return value
+    if isinstance(value, float) and math.isfinite(value):
+        return value
+    if isinstance(value, str | Path):
+        return str(value)
+    if depth < _DEEPEST and isinstance(value, Mapping) and all(isinstance(k, str) for k in value):
+        return {str(k): _plain(inner, f"{place}.{k}", depth + 1) for k, inner in value.items()}
+    if depth < _DEEPEST and isinstance(value, Sequence) and not isinstance(value, bytes):
+        return [_plain(inner, f"{place}[{n}]", depth + 1) for n, inner in enumerate(value)]
+    allowed = "finite numbers, text, true, false, none, lists, and mappings with text as keys"
+    raise BadConfig(place, value, allowed)
+
+
+def _is_of_script(folder: Folder) -> bool:
+    return pickled.is_of_script(lookup.read_spec(folder)[0].trainable)
+
+
+def _refuse_another(folder: Folder, resolved: Resolved) -> None:
+    """Raises NameTaken where the sweep of this name has other settings than are asked for."""
+    with contextlib.closing(Ledger(folder.ledger)) as ledger:
+        first = specs.from_json(ledger.spec)
+    asked, now = resolved.spec, lookup.read_spec(folder)[0]
+    keys = [key for key in SweepSpec.model_fields if key != "trials"]
+    other = [
+        key
+        for key in keys
+        if _written(asked, key) not in (_written(first, key), _written(now, key))
+    ]
+    if other:
+        raise NameTaken(
+            f"name: the sweep '{folder.name}' exists already in {folder.root}, with another "
+            f"{', '.join(other)}; give another name, or look at it with sweep.load"
+            f"({folder.name!r})"
+        )
+
+
+def _written(spec: SweepSpec, key: str) -> Any:
+    return spec.model_dump(include={key})[key]
+
+
+def _total(folder: Folder, trials: int) -> int | None:
+    """The new total of trials where more are wanted than before."""
+    return trials if trials > lookup.read_history(folder).wanted > 0 else None
+
+
+# ---- looking ------------------------------------------------------------------------------------
+
+
+class Sweep:
+    """A sweep in its folder: what `load`, `run` and `resume` return."""
+
+    def __init__(self, folder: Folder) -> None:
+        self._folder = folder
+
+    def __repr__(self) -> str:
+        row = overview.overview(self._now(), time.time())
+        return f"<sweep {self.name}: {row['state']}, {row['done']} of {row['wanted']} trials done>"
+
+    def _repr_html_(self) -> str:
+        shown: str = self.results().to_html()
+        return shown
+
+    def _now(self) -> lookup.Sweep:
+        return lookup.read(self._folder)
+
+    @property
+    def name(self) -> str:
+        """Its name."""
+        return self._folder.name
+
+    @property
+    def path(self) -> Path:
+        """Its folder."""
+        return self._folder.path
+
+    @property
+    def spec(self) -> SweepSpec:
+        """Its spec, with the space and the metric that hold now."""
+        return lookup.read_spec(self._folder)[0]
+
+    @property
+    def status(self) -> str:
+        """What it does now: ``running``, ``finished``, ``stopped``, ``interrupted``, ``paused``."""
+        return lookup.state(self._folder, lookup.read_history(self._folder)).value
+
+    @property
+    def trials(self) -> list["Trial"]:
+        """All trials, by number."""
+        now = self._now()
+        return [Trial(now, trial) for trial in now.history.trials]
+
+    def trial(self, number: int) -> "Trial":
+        """One trial; UsageError if there is none of this number."""
+        now = self._now()
+        return Trial(now, overview.find_trial(now.history, self.name, number))
+
+    def best(self) -> "Trial":
+        """The trial with the best score; UsageError while none has one."""
+        now = self._now()
+        return Trial(now, overview.best_trial(now.history, self.name))
+
+    def results(self) -> "DataFrame":
+        """One row per trial, best first, those without a score last.
+
+        Columns ``trial``, ``status``, ``score``, ``iterations``, ``steps``, ``config.NAME`` for
+        each searched setting, the further objectives, ``parent`` and ``reason``.
+        """
+        from pandas import DataFrame
+
+        rows = overview.results(self._now())["trials"]
+        first, last = ("trial", "status", "score", "iterations", "steps"), ("parent", "reason")
+        return DataFrame(
+            [
+                {key: row[key] for key in first}
+                | {f"config.{name}": value for name, value in row["settings"].items()}
+                | dict(row.get("objectives", {}))
+                | {key: row[key] for key in last}
+                for row in rows
+            ],
+            columns=None if rows else [*first, *last],
+        )
+
+    def curves(self) -> "DataFrame":
+        """The metric of every trial at each iteration: one row per trial, seed and iteration."""
+        from pandas import DataFrame
+
+        now = self._now()
+        time_attr, metric = now.history.objective.time_attr, now.spec.metric
+        columns = list(dict.fromkeys(("trial", "replica", "iteration", time_attr, metric)))
+        rows = [
+            {
+                metric: point.value,
+                time_attr: point.time,
+                "trial": replica.trial,
+                "replica": replica.index,
+                "iteration": point.iteration,
+            }
+            for trial in now.history.trials
+            for replica in trial.replicas
+            for point in replica.curve
+        ]
+        return DataFrame(rows, columns=columns)
+
+    def resume(self, **options: Any) -> "Sweep":
+        """Go on with it, with the arguments of `sweep.resume`."""
+        return resume(self.name, root=self._folder.root, **options)
+
+
+class Trial:
+    """One trial as it was when its sweep was asked for it."""
+
+    def __init__(self, sweep: lookup.Sweep, trial: TrialOfHistory) -> None:
+        self._sweep = sweep
+        self._trial = trial
+
+    def __repr__(self) -> str:
+        said = formatting.settings(self.settings)
+        return f"<trial {self.number}: {self.status}, score {self.score}, {said}>"
+
+    @property
+    def number(self) -> int:
+        """Its number in the sweep."""
+        return self._trial.number
+
+    @property
+    def status(self) -> str:
+        """``COMPLETED``, ``PRUNED``, ``FAILED``, ``RUNNING`` and so on."""
+        return self._trial.status.value
+
+    @property
+    def score(self) -> float | None:
+        """What it is compared by; None: it has reported nothing that counts."""
+        return self._trial.score
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """The searched settings, by name."""
+        return dict(self._trial.searched)
+
+    @property
+    def config(self) -> dict[str, Any]:
+        """All settings that the trainable was given."""
+        return dict(self._trial.config)
+
+    @property
+    def iterations(self) -> int:
+        """How many it has done."""
+        return self._trial.iteration
+
+    @property
+    def reason(self) -> str:
+        """Why it has its status."""
+        return self._trial.reason
+
+    @property
+    def error(self) -> str:
+        """The newest traceback; empty: nothing was raised."""
+        return self._trial.deciding.error
+
+    def results(self) -> "DataFrame":
+        """Everything it reported, one row per iteration; of several seeds, the best one's."""
+        from pandas import DataFrame
+
+        rows = lookup.read_results(self._sweep.folder, self._leader)
+        return DataFrame([{"iteration": row.iteration, **row.metrics} for row in rows])
+
+    def log(self) -> str:
+        """The end of what it printed."""
+        return lookup.read_log(self._sweep.folder, self._trial)
+
+    def checkpoint(self, which: str | int = "best") -> "Checkpoint":
+        """One of its checkpoints; UsageError if it has none such.
+
+        Args:
+            which: ``best`` by the metric, ``last``, or the iteration that it was saved at.
+        """
+        saved = trained.find_checkpoint(self._leader, str(which))
+        lies = self._sweep.folder.trial(self.number, self._leader.index)
+        return Checkpoint(self._sweep.folder, lies / saved.file, saved)
+
+    def load(self, checkpoint: str | int = "best") -> Trainable:
+        """Its trainable as it stood at a checkpoint; `stop()` it when it is of no use any more.
+
+        Raises:
+            TrainableError: the checkpoint cannot be used.
+        """
+        now, saved = self._sweep, self.checkpoint(checkpoint).saved
+        return trained.restore(now.folder, now.spec, self._trial, saved)[0]
+
+    def load_policy(self, checkpoint: str | int = "best") -> Policy:
+        """The policy that it had at a checkpoint, with its filters: ``compute_action(obs)``.
+
+        Raises:
+            UsageError: its trainable has no `compute_action`.
+        """
+        found: Any = self.load(checkpoint)
+        if not callable(getattr(found, "compute_action", None)):
+            found.stop()
+            name = self._sweep.spec.trainable
+            raise UsageError(f"{name} has no compute_action(); load() gives the trainable itself")
+        policy: Policy = found
+        return policy
+
+    @property
+    def _leader(self) -> Replica:
+        return self._trial.leader
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """A checkpoint of a trial."""
+
+    _folder: Folder = field(repr=False)
+    path: Path
+    """Its file."""
+    saved: Saved
+    """What the ledger says of it: iteration, digest, size, and the metric there (``value``)."""
+
+    @property
+    def iteration(self) -> int:
+        """The iteration that it was saved at."""
+        return self.saved.iteration
+
+    @property
+    def value(self) -> float | None:
+        """The metric at that iteration."""
+        return self.saved.value
+
+    def load(self, folder: str | Path | None = None) -> Any:
+        """What the trainable saved: its data, or `folder`, into which its files are written.
+
+        Raises:
+            CheckpointError: it cannot be used, or somebody else signed it.
+            StateError: it holds files, and no folder is given.
+        """
+        kept = checkpoint_file.read(self.path, self.saved.digest).state["trainable"]
+        if issubclass(launching.trainable_of(self._folder), FunctionTrainable):
+            kept = kept["data"]
+        if not kept["files"]:
+            return kept["data"]
+        if folder is None:
+            raise StateError("checkpoint", "files", "give the folder that they are to be put in")
+        write_files(Path(folder), kept["files"])
+        return Path(folder)

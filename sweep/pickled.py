@@ -1,0 +1,293 @@
+"""The trainable of a script or a notebook, which no other process can import: a signed file.
+
+    ROOT/NAME/trainable/ckpt-….swck     cloudpickle's bytes, signed with the key of who ran it
+
+A spec calls it ``__main__:name``. The file is a checkpoint whose bytes are opaque, so it is read
+like one: who did not sign it is told of ``sweep trust FILE`` before anything in it is loaded. Its
+header names the sweep, the libraries it was made with and the script that made it; commands that
+only look at a sweep read no more than that. A trainable that was changed is a further file, with
+the next number; the newest counts.
+"""
+
+import copyreg
+import importlib.metadata
+import platform
+import re
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from hashlib import sha256
+from pathlib import Path
+from types import BuiltinFunctionType, CodeType, FunctionType, ModuleType
+from typing import Any
+
+from sweep.errors import BadConfig, UsageError
+from sweep.version import __version__
+from trainables.checkpoint import file, signing
+from trainables.checkpoint.signing import Opaque, Trust
+from trainables.errors import CorruptCheckpoint, printable
+from trainables.function import FunctionTrainable, names_in, wrap
+from trainables.trainable import Trainable
+
+SCRIPT = "__main__"
+#: Distributions that must be the same where the bytes are loaded.
+LIBRARIES = ("cloudpickle", "torch", "numpy", "gymnasium")
+#: What a person hands over: a function, or a class of trainables.
+Given = Callable[[dict[str, Any]], Mapping[str, Any] | None] | type[Trainable]
+
+
+@dataclass(frozen=True)
+class Kept:
+    """Where the trainable of a sweep lies."""
+
+    file: str
+    sweep_id: str
+    """Of the sweep that it must belong to."""
+    trust: Trust | None = None
+    """Whose signatures are accepted; None: those of the person who runs this."""
+
+
+def is_of_script(name: str) -> bool:
+    """Whether a spec names what only its script can make."""
+    return name.startswith(f"{SCRIPT}:")
+
+
+def name_of(given: object) -> str:
+    """What a spec calls it: its path, or ``__main__:name`` where no other process can import it."""
+    name = getattr(given, "__name__", type(given).__name__)
+    if importable(given) and re.fullmatch(r"[A-Za-z_]\w*", name) and name == _qualname(given):
+        return f"{getattr(given, '__module__')}:{name}"  # noqa: B009 any object
+    word = re.sub(r"\W", "", name)
+    return f"{SCRIPT}:{word if re.match('[A-Za-z_]', word) else 'trainable'}"
+
+
+def class_of(given: object, saves: bool | None = None) -> type[Trainable]:
+    """The class of a function, or `given` itself; BadConfig where it is neither.
+
+    `saves` is whether a function's reports have checkpoints, where that was found out before.
+    """
+    if isinstance(given, type):
+        if issubclass(given, Trainable) and given is not Trainable:
+            return given
+    elif callable(given):
+        return wrap(given, saves)
+    allowed = "a function of one argument, a subclass of trainables.Trainable, or a name"
+    raise BadConfig("trainable", given, allowed)
+
+
+def importable(given: object) -> bool:
+    """Whether other processes find it by its module and name."""
+    module, found = getattr(given, "__module__", None), None
+    if isinstance(module, str) and module != SCRIPT:
+        found = sys.modules.get(module)
+        for part in _qualname(given).split("."):
+            found = getattr(found, part, None)
+    return found is not None and found is given
+
+
+def _qualname(given: object) -> str:
+    return str(getattr(given, "__qualname__", ""))
+
+
+# ---- the file -----------------------------------------------------------------------------------
+
+
+def newest(folder: Path, sweep_id: str) -> Kept | None:
+    """The newest trainable that is kept in `folder`, or None."""
+    files = [path for path in folder.glob("ckpt-*") if file.parse_name(path.name)]
+    return Kept(str(max(files)), sweep_id) if files else None
+
+
+def write(folder: Path, trainable: type[Trainable], sweep_id: str) -> Kept:
+    """Keep a trainable in `folder`, beside those before it.
+
+    Raises:
+        UsageError: it cannot be pickled.
+        SigningError: there is no key to sign it with.
+    """
+    import cloudpickle
+
+    before, held = newest(folder, sweep_id), held_by(trainable)
+    try:
+        data = cloudpickle.dumps(held)
+    except Exception as error:  # what it names has a __reduce__ of its own, which fails in any way
+        raise UsageError(
+            f"trainable: {trainable.__name__} cannot be sent to another process "
+            f"({type(error).__name__}: {error}); make what it needs inside the function"
+        ) from error
+    header = {
+        "sweep": sweep_id,
+        "trainable": trainable.__name__,
+        "source": digest(held),
+        "saves": trainable.can_save(),
+        "libraries": _libraries(),
+        "script": _script(),
+    }
+    step = _step(before) + 1 if before else 0
+    saved = file.write(folder, step, header, {"pickle": Opaque(data)})
+    return Kept(str(saved.path), sweep_id)
+
+
+def _step(kept: Kept) -> int:
+    parsed = file.parse_name(Path(kept.file).name)
+    return parsed[0] if parsed else 0
+
+
+def source_of(kept: Kept) -> str:
+    """The digest of a trainable that is kept; nothing of it is loaded."""
+    return str(file.identify(Path(kept.file))[1].get("source", ""))
+
+
+def is_usable(kept: Kept, source: str) -> bool:
+    """Whether it is the trainable with this digest, of these libraries and of one's own key."""
+    header = file.identify(Path(kept.file))[1]
+    own = {"source": source, "libraries": _libraries(), "key": signing.local().name}
+    return all(header.get(key) == value for key, value in own.items())
+
+
+def load(name: str, kept: Kept | None) -> type[Trainable]:
+    """The trainable that a spec calls `name`.
+
+    Raises:
+        UsageError: it is not kept, or was made with other libraries.
+        CheckpointError: its file cannot be used; UntrustedCheckpoint where somebody else signed it.
+    """
+    if kept is None:
+        raise UsageError(
+            f"trainable: '{printable(name)}' is a function or class of a script or notebook; run "
+            f"it there, with sweep.run(), or write the path package.module:Name"
+        )
+    path = Path(kept.file)
+    loaded = file.read(path, trust=kept.trust)
+    header = loaded.header
+    if header.get("sweep") != kept.sweep_id:
+        raise CorruptCheckpoint(path, "belongs elsewhere: it is the trainable of another sweep")
+    made, now = dict(header["libraries"]), _libraries()
+    if changed := [key for key, version in now.items() if made.get(key) != version]:
+        others = ", ".join(f"{key} {made.get(key)}, here it is {now[key]}" for key in changed)
+        raise UsageError(_elsewhere(kept, header, f"was made with {others}"))
+    import cloudpickle
+
+    try:
+        held = cloudpickle.loads(loaded.state["pickle"].data)
+    except Exception as error:  # modules that are gone, and whatever code of theirs raises
+        problem = f"cannot be loaded ({type(error).__name__}: {error})"
+        raise UsageError(_elsewhere(kept, header, problem)) from error
+    return class_of(held, bool(header["saves"]))
+
+
+def _elsewhere(kept: Kept, header: Mapping[str, Any], problem: str) -> str:
+    name, script = header.get("trainable"), header.get("script")
+    where = f"the script {script}" if script else "the notebook"
+    call = f"sweep.resume({Path(kept.file).parents[1].name!r}, trainable={name})"
+    return printable(f"trainable: {name} {problem}; go on from {where} that defines it: {call}")
+
+
+def held_by(trainable: type[Trainable]) -> object:
+    """What is pickled of a trainable: the function, or the class."""
+    return trainable.function if issubclass(trainable, FunctionTrainable) else trainable
+
+
+def _libraries() -> dict[str, str]:
+    found = {name: importlib.metadata.version(name) for name in LIBRARIES}
+    return {"python": platform.python_version(), **found, "sweep": __version__}
+
+
+def _script() -> str:
+    """The file that a person ran; empty in a notebook."""
+    path = getattr(sys.modules.get(SCRIPT), "__file__", None)
+    return "" if path is None else str(Path(path).resolve())
+
+
+# ---- whether two are the same -------------------------------------------------------------------
+
+
+def digest(held: object) -> str:
+    """SHA-256 of what a function or class does: its code, and the values that it names.
+
+    Where it stands in its file counts for nothing. Of what can be imported the name counts alone.
+    """
+    return sha256("\n".join(_Walk().of(held)).encode("utf-8", "surrogatepass")).hexdigest()
+
+
+def digest_of(trainable: type[Trainable]) -> str:
+    """The `digest` of a trainable that is at hand."""
+    return digest(held_by(trainable))
+
+
+class _Walk:
+    """Everything that decides what a value does, as lines of text; each object once."""
+
+    def __init__(self) -> None:
+        self._seen: dict[int, tuple[int, object]] = {}  # holds on to them: an id is not used again
+
+    def of(self, value: object) -> Iterator[str]:
+        """The lines of `value`."""
+        if value is None or isinstance(value, bool | int | float | complex | str | bytes):
+            yield f"{type(value).__name__} {value!r}"
+            return
+        if id(value) in self._seen:
+            yield f"again {self._seen[id(value)][0]}"
+            return
+        self._seen[id(value)] = len(self._seen), value
+        yield type(value).__name__
+        if isinstance(value, ModuleType):
+            yield value.__name__
+        elif isinstance(value, type | FunctionType | BuiltinFunctionType) and importable(value):
+            yield f"{value.__module__}:{_qualname(value)}"
+        elif isinstance(value, set | frozenset):
+            yield from sorted("\n".join(_Walk().of(item)) for item in value)
+        else:
+            for part in _parts(value):
+                yield from self.of(part)
+        yield "end"
+
+
+#: What Python itself adds to a class.
+_OF_PYTHON = frozenset({"__dict__", "__weakref__", "__module__", "__doc__", "__firstlineno__"})
+
+
+def _parts(value: Any) -> list[Any]:
+    """What a value is made of, in a fixed order."""
+    match value:
+        case CodeType():
+            sizes = (value.co_argcount, value.co_posonlyargcount, value.co_kwonlyargcount)
+            names = (value.co_names, value.co_varnames, value.co_freevars, value.co_cellvars)
+            flow = (value.co_flags, value.co_code, value.co_exceptiontable)
+            return [*sizes, *map(list, names), *flow, *value.co_consts]
+        case FunctionType():
+            cells = [_content(cell) for cell in value.__closure__ or ()]
+            known = sorted(names_in(value) & value.__globals__.keys())
+            named = [part for name in known for part in (name, value.__globals__[name])]
+            return [value.__code__, value.__defaults__, value.__kwdefaults__, *cells, *named]
+        case type():
+            own = sorted(vars(value).keys() - _OF_PYTHON)
+            return [*value.__bases__, *(part for name in own for part in (name, vars(value)[name]))]
+        case staticmethod() | classmethod():
+            return [value.__func__]
+        case property():
+            return [value.fget, value.fset, value.fdel]
+        case dict():
+            return [part for item in value.items() for part in item]
+        case list() | tuple():
+            return list(value)
+    return _reduced(value)
+
+
+def _content(cell: Any) -> object:
+    try:
+        return cell.cell_contents
+    except ValueError:  # nothing is in it yet
+        return None
+
+
+def _reduced(value: Any) -> list[Any]:
+    """What pickle would write for a value; nothing for what it refuses."""
+    reduce = copyreg.dispatch_table.get(type(value))
+    try:
+        reduced: Any = value.__reduce_ex__(4) if reduce is None else reduce(value)
+    except Exception:  # noqa: BLE001 a class's own method; cloudpickle has a way with some
+        return []
+    if isinstance(reduced, str):
+        return [reduced, getattr(value, "__wrapped__", None)]  # as functools.cache leaves it
+    return [list(part) if isinstance(part, Iterator) else part for part in reduced]

@@ -1,0 +1,89 @@
+"""What docs/recipes.md shows is true: each recipe is run, paused and continued."""
+
+import importlib.util
+import re
+from pathlib import Path
+
+import pytest
+
+import sweep
+from tests.support import scripts
+
+HERE = Path(__file__).parents[1]
+PAGE = (HERE / "docs/recipes.md").read_text(encoding="utf-8")
+FILES = dict(re.findall(r"^```\w+\n# (\S+)\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL))
+#: Lines of a recipe's code that are not blank, at most.
+LONGEST = 29
+
+HAS_SB3 = importlib.util.find_spec("stable_baselines3") is not None
+
+
+@pytest.fixture
+def desk(tmp_path: Path) -> Path:
+    """A folder with the files of the page."""
+    for name, body in FILES.items():
+        (tmp_path / name).write_text(body)
+    return tmp_path
+
+
+def run(desk: Path, spec: str) -> "sweep.Sweep":
+    """Run the page's spec, killed once after some slices; its trackers are left out."""
+    words = ["-m", "sweep.cli.main", "run", spec, "--jobs", "1", "--set", "trackers=[]"]
+    points = {"SWEEP_FAILPOINT": "recorded:4:self", "SWEEP_FAILPOINT_FILE": str(desk / "count")}
+    assert scripts.python(words, desk, points).returncode == -9
+    name = spec.removesuffix(".yaml")
+    done = scripts.command(desk, "resume", name)
+    assert done.returncode == 0, done.stderr + done.stdout
+    found = sweep.load(name, root=desk / "sweeps")
+    assert found.status == "finished"
+    assert {trial.status for trial in found.trials} <= {"COMPLETED", "PRUNED"}
+    return found
+
+
+def test_recipes_are_short() -> None:
+    assert len(FILES) == 7
+    lines = {name: len(list(filter(str.strip, body.splitlines()))) for name, body in FILES.items()}
+    assert max(lines.values()) <= LONGEST, lines
+
+
+@pytest.mark.slow
+def test_the_loop_in_torch(desk: Path) -> None:
+    done = scripts.python(["sine.py"], desk)
+    assert done.returncode == 0, done.stderr
+    assert "0.weight" in done.stdout
+    found = sweep.load("sine", root=desk / "sweeps")
+    best = found.best()
+    assert best.score is not None
+    assert best.score < 0.1
+    assert best.iterations == 27
+    assert "PRUNED" in {trial.status for trial in found.trials}
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not HAS_SB3, reason="stable_baselines3 is not installed")
+def test_stable_baselines3(desk: Path) -> None:
+    best = run(desk, "sb3.yaml").best()
+    assert best.score is not None
+    assert best.score > 9
+    assert (best.checkpoint().load(desk / "model") / "model.zip").is_file()
+
+
+@pytest.mark.slow
+def test_the_shell_script(desk: Path) -> None:
+    found = run(desk, "shell.yaml")
+    best = found.best()
+    assert best.iterations == 9
+    expected = 4 * (1 - 2 * best.settings["lr"]) ** 18
+    assert best.score == pytest.approx(expected, rel=1e-2, abs=1e-6)
+    assert "PRUNED" in {trial.status for trial in found.trials}
+
+
+@pytest.mark.slow
+def test_the_environment(desk: Path) -> None:
+    best = run(desk, "corridor.yaml").best()
+    assert best.iterations == 5
+    policy = best.load_policy()
+    try:
+        assert policy.compute_action([0.5]) in (0, 1)
+    finally:
+        policy.stop()

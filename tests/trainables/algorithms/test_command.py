@@ -1,0 +1,146 @@
+"""A program in any language is trained, paused, continued and ended like everything else."""
+
+import json
+import signal
+import sys
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from sweep.history.events import Status
+from sweep.history.seeds import seed_of
+from tests.support import scripts, sweeps
+from tests.support.waiting import wait_until
+from trainables.algorithms.command import Command
+from trainables.errors import ConfigError, TrainableError
+from trainables.trainable import TrialContext
+
+PROGRAM = str(Path(__file__).parents[2] / "support" / "program.py")
+
+
+def config(how: str = "data", settings: str = "arguments", **own: Any) -> dict[str, Any]:
+    command = [sys.executable, PROGRAM, how]
+    return {"command": command, "settings": settings, "lr": 0.1, **own}
+
+
+def made(folder: Path, **changes: Any) -> Command:
+    return Command(config(**changes), TrialContext(5, "7", "trial 7", folder))
+
+
+def losses(trainable: Command, iterations: int) -> list[float]:
+    return [trainable.train()["loss"] for _ in range(iterations)]
+
+
+@pytest.mark.parametrize("settings", ["arguments", "environment", "stdin"])
+def test_settings_reach_it_in_every_way(
+    settings: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    trainable = made(tmp_path, settings=settings, a={"b": [1, 2]}, text="x y")
+    assert trainable.train()["loss"] > 0
+    trainable.stop()
+    out = capfd.readouterr().out
+    told = json.loads(next(line for line in out.splitlines() if "settings" in line)[8:])
+    if settings == "stdin":
+        assert told == {"lr": 0.1, "a": {"b": [1, 2]}, "text": "x y"}
+    elif settings == "arguments":
+        assert told == {"lr": "0.1", "a.b": "[1, 2]", "text": "x y"}
+    else:
+        assert told == {"lr": "0.1", "a_b": "[1, 2]"}
+
+
+@pytest.mark.parametrize("how", ["data", "files"])
+def test_it_goes_on_from_its_checkpoint_exactly(how: str, tmp_path: Path) -> None:
+    straight = made(tmp_path, how=how)
+    whole = losses(straight, 9)
+    last = straight.train()
+    assert last["done"] is True
+    assert last["loss"] == whole[-1]
+    straight.stop()
+    first = made(tmp_path, how=how)
+    begun = losses(first, 4)
+    path = first.save(tmp_path)
+    first.stop()
+    second = made(tmp_path, how=how)
+    second.restore(path)
+    assert begun + losses(second, 5) == whole
+    second.stop()
+
+
+def test_without_checkpoints_it_stands_at_none(tmp_path: Path) -> None:
+    trainable = made(tmp_path, how="never")
+    trainable.train()
+    assert not trainable.at_checkpoint
+    trainable.stop()
+
+
+def test_it_ends_when_its_trainable_does(tmp_path: Path) -> None:
+    trainable = made(tmp_path, how="files")
+    trainable.train()
+    (process,) = [p for p in psutil.Process().children() if PROGRAM in p.cmdline()]
+    trainable.stop()
+    assert not trainable.lingers
+    wait_until(lambda: not process.is_running())
+
+
+def test_it_ends_with_a_process_that_is_killed(tmp_path: Path) -> None:
+    code = (
+        "import os, psutil\n"
+        "from trainables.algorithms.command import Command\n"
+        f"Command({config('files')!r}).train()\n"
+        "print(psutil.Process().children()[0].pid, flush=True)\n"
+        "os.kill(os.getpid(), 9)"
+    )
+    killed = scripts.python(["-c", code], tmp_path)
+    assert killed.returncode == -signal.SIGKILL, killed.stderr
+    pid = int(killed.stdout.splitlines()[-1])
+    wait_until(lambda: not psutil.pid_exists(pid))
+
+
+@pytest.mark.parametrize(
+    ("how", "last", "words"),
+    [("fails", 2, "ended with exit code 3"), ("data", 0, "ended without a result")],
+)
+def test_how_it_ends_is_said(how: str, last: int, words: str, tmp_path: Path) -> None:
+    trainable = made(tmp_path, how=how, last=last)
+    losses(trainable, last)
+    with pytest.raises(TrainableError, match=words):
+        trainable.train()
+    trainable.stop()
+
+
+MISTAKES: list[tuple[dict[str, Any], str]] = [
+    ({"lr": 0.1}, "command: None is not allowed; expected a program"),
+    ({"command": []}, r"command: \(\) is not allowed"),
+    ({"command": "no-such-program --x"}, "command: 'no-such-program' is not allowed"),
+    ({"command": [3]}, "command"),
+    ({"command": "true", "settings": "stdn"}, "settings: 'stdn' .*did you mean 'stdin'"),
+]
+
+
+@pytest.mark.parametrize(("given", "words"), MISTAKES)
+def test_a_mistake_is_told(given: dict[str, Any], words: str) -> None:
+    with pytest.raises(ConfigError, match=words):
+        Command.check_config(given)
+
+
+def test_a_command_in_one_text_is_split_as_in_a_shell(tmp_path: Path) -> None:
+    given = {"command": f"'{sys.executable}' {PROGRAM} data", "lr": 0.1}
+    trainable = Command(given, TrialContext(5, "7", "trial 7", tmp_path))
+    assert trainable.train()["loss"] > 0
+    trainable.stop()
+
+
+def test_a_sweep_pauses_and_promotes_programs(tmp_path: Path) -> None:
+    own = {key: value for key, value in config("files").items() if key != "lr"}
+    folder = sweeps.make(tmp_path, trainable="command", config=own, trackers=[])
+    assert sweeps.run(folder) == "finished"
+    past = sweeps.history(folder)
+    assert past.of(Status.FAILED) == []
+    assert len(past.of(Status.PRUNED)) >= 4
+    best = past.ranked()[0]
+    context = TrialContext(seed_of(7, best.number, 0), "7", "7", tmp_path)
+    alone = Command(config("files", lr=best.config["lr"]), context)
+    assert losses(alone, 9) == [row.metrics["loss"] for row in sweeps.curve(folder, best.number)]
+    alone.stop()
