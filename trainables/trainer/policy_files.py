@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,7 +12,9 @@ from trainables.errors import CheckpointError, ConfigError
 from trainables.policies.actor import Weights
 from trainables.policies.inference import InferencePolicy
 from trainables.policies.onnx import export
-from trainables.policies.torch_policy import TorchPolicy
+
+if TYPE_CHECKING:
+    from trainables.policies.torch_policy import TorchPolicy
 
 SUFFIX = ".safetensors"
 
@@ -39,7 +42,7 @@ def read_weights(path: str | Path, expected: Weights) -> Weights:
 
 
 def export_formats(
-    policy: TorchPolicy,
+    policy: "TorchPolicy",
     inference: InferencePolicy,
     recent: NDArray[np.generic],
     formats: Sequence[str],

@@ -199,7 +199,7 @@ def _compare_actions(
             )
 
 
-def _require_finite(policy: TorchPolicy, one: Filter) -> None:
+def _require_finite(policy: "TorchPolicy", one: Filter) -> None:
     arrays = policy.model.weights()
     if isinstance(one, MeanStdFilter):
         arrays |= {"filter mean": one.mean, "filter deviation": one.std}
