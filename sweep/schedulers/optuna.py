@@ -5,13 +5,15 @@
 Its steps are values of ``time_attr``; it is asked at every multiple of `interval`.
 """
 
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
-from optuna.pruners import BasePruner
 from pydantic import BaseModel, ConfigDict, Field
 
 from sweep.schedulers import SchedulerContext
-from sweep.schedulers._shared.pruners import Pruned, PrunerOptions, make_asked
+from sweep.schedulers._shared.pruners import Pruned, PrunerOptions
+
+if TYPE_CHECKING:
+    from optuna.pruners import BasePruner
 
 
 class Options(PrunerOptions):
@@ -31,6 +33,8 @@ class Scheduler(Pruned):
         super().__init__(options, context)
         self.make_pruner()
 
-    def make_pruner(self) -> BasePruner:
+    def make_pruner(self) -> "BasePruner":
         """The one that the spec names."""
+        from sweep.schedulers._shared.pruner_study import make_asked
+
         return make_asked(self._arguments, "scheduler", self._top)

@@ -3,13 +3,15 @@
 With `wrapped`, another of Optuna's pruners is asked then, and a trial ends if that one says so too.
 """
 
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
-from optuna.pruners import BasePruner
 from pydantic import BaseModel, Field
 
 from sweep.schedulers import SchedulerContext
-from sweep.schedulers._shared.pruners import Pruned, PrunerOptions, make, make_asked
+from sweep.schedulers._shared.pruners import Pruned, PrunerOptions
+
+if TYPE_CHECKING:
+    from optuna.pruners import BasePruner
 
 
 class Options(PrunerOptions):
@@ -32,8 +34,10 @@ class Scheduler(Pruned):
         self._wrapped = self._arguments.pop("wrapped")
         self.make_pruner()
 
-    def make_pruner(self) -> BasePruner:
+    def make_pruner(self) -> "BasePruner":
         """Optuna's, around the wrapped one if there is one."""
+        from sweep.schedulers._shared.pruner_study import make, make_asked
+
         inner = None
         if self._wrapped is not None:
             asked = {"pruner": "", **self._wrapped}

@@ -3,6 +3,7 @@
 Bergstra et al., Algorithms for Hyper-Parameter Optimization, 2011, section 4.
 """
 
+from dataclasses import replace
 from typing import ClassVar
 
 import optuna
@@ -36,6 +37,12 @@ class Options(SearcherOptions):
         True,
         description="Whether running settings count as bad, so that none is tried again.",
     )
+    window: int | None = Field(
+        None,
+        ge=50,
+        description="How many of the newest trials are modelled, and up to a quarter more; null: "
+        "all, and a proposal takes the longer the more there are (1,000: 15 ms, 3,000: 46 ms).",
+    )
 
 
 class Searcher(searchers.Searcher):
@@ -65,8 +72,20 @@ class Searcher(searchers.Searcher):
         """Settings from the history's good ones."""
         several = len(request.objective.signs) > 1  # then Optuna compares complete trials only
         view = AsComplete() if several else WithRungs(request.levels)
-        known = self._cache.bring_up(request, view)
-        settings = self.options.model_dump(exclude={"duplicates"})
+        known = self._cache.bring_up(self._newest(request), view)
+        settings = self.options.model_dump(exclude={"duplicates", "window"})
         with study.quiet():
             sampler = optuna.samplers.TPESampler(seed=request.seed % 2**32, **settings)
         return study.suggest(request, sampler, known)
+
+    def _newest(self, request: Request) -> Request:
+        """The request with the trials that are modelled; which these are follows from its number.
+
+        The window moves by quarters: all that it holds is converted anew then.
+        """
+        window = self.options.window
+        if window is None or len(request.trials) <= window:
+            return request
+        quarter = window // 4
+        first = (len(request.trials) - window) // quarter * quarter
+        return replace(request, trials=request.trials[first:])

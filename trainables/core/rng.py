@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     import torch
 
 Name = str | int
+#: The 625 words of Python's own stream.
+_WORDS = "<u4"
 
 
 def derive(seed: int, *path: Name) -> "np.random.SeedSequence":
@@ -91,7 +93,7 @@ def capture_global() -> dict[str, Any]:
     version, internal, gauss = random.getstate()
     torch = sys.modules.get("torch")
     return {
-        "python": [version, list(internal), gauss],
+        "python": [version, np.array(internal, dtype=_WORDS).tobytes(), gauss],
         "numpy": dict(np.random.get_state(legacy=False)),  # noqa: NPY002
         "torch": {"state": torch.get_rng_state().numpy().copy()} if torch else dict(_pending),
     }
@@ -102,6 +104,8 @@ def restore_global(state: Mapping[str, Any]) -> None:
     import numpy as np
 
     version, internal, gauss = state["python"]
+    if isinstance(internal, bytes):  # checkpoints once held a list, which takes longer to check
+        internal = np.frombuffer(internal, dtype=_WORDS).tolist()
     random.setstate((version, tuple(internal), gauss))
     np.random.set_state(dict(state["numpy"]))  # noqa: NPY002
     torch_state = state["torch"]

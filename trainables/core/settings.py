@@ -63,9 +63,9 @@ def parse(model: type[C], flat: Mapping[str, Any]) -> C:
 def flatten(settings: Settings) -> dict[str, Any]:
     """The flat dict from which `parse` makes equal settings; every key is in it."""
     sections = _sections(type(settings))
-    flat = {key: value for key, value in settings if key not in sections}
+    flat = {key: value for key, value in vars(settings).items() if key not in sections}
     for name in sections:
-        flat.update(dict(getattr(settings, name)))
+        flat.update(vars(getattr(settings, name)))
     return flat
 
 

@@ -623,6 +623,8 @@ class Trainer(Trainable):
     def _settle(self, chosen: Mapping[str, Any]) -> None:
         """Give each setting that was left ``auto`` a value: the chosen one, or what it once was."""
         values = {key: chosen.get(key, self.before_auto[key]) for key in self._undecided}
+        if isinstance(self.config, SettingsView) and values.items() <= self.config.items():
+            return  # as nearly always: it was chosen the same way
         if values:
             self.settings = override(self.settings, values, "config")
         self.config = SettingsView(flatten(self.settings))

@@ -1,11 +1,12 @@
 """What several schedulers share.
 
-rungs       options, the top rung, the numbers of a ranking
-brackets    Hyperband's brackets
-stopping    schedulers that end bad trials at their levels
-pruners     schedulers that ask one of Optuna's pruners
-population  children of the best trials replace the worst
-mutation    settings perturbed or drawn anew
-bandit      the Gaussian process of PB2
-racing      seeds only for trials that could still be the best
+rungs         options, the top rung, the numbers of a ranking
+brackets      Hyperband's brackets
+stopping      schedulers that end bad trials at their levels
+pruners       schedulers that ask one of Optuna's pruners
+pruner_study  the history as these are shown it; they by name
+population    children of the best trials replace the worst
+mutation      settings perturbed or drawn anew
+bandit        the Gaussian process of PB2
+racing        seeds only for trials that could still be the best
 """

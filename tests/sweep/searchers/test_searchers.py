@@ -294,6 +294,36 @@ def test_a_searcher_that_cannot_search_is_refused_with_place_and_remedy(
     assert "\n" not in str(caught.value)
 
 
+def test_tpe_with_a_window_models_the_newest_trials_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    modelled: dict[int, tuple[Any, ...]] = {}
+    suggest = study.suggest
+
+    def noted(request: Request, sampler: Any, known: Sequence[FrozenTrial]) -> Any:
+        modelled[request.number] = tuple(dict(one.params) for one in known)
+        return suggest(request, sampler, known)
+
+    monkeypatch.setattr(study, "suggest", noted)
+    made = Search("tpe", MIXED, slots=3, options={"window": 50}).run(130)
+    searched = [trial.searched for trial in made.history.trials]
+    for number, known in modelled.items():
+        first = 0 if number <= 50 else (number - 50) // 12 * 12
+        assert [set(one) for one in known] == [set(one) for one in searched[first:number]]
+    assert max(map(len, modelled.values())) < 50 + 12
+
+
+def test_tpe_with_a_window_proposes_the_same_after_every_resume() -> None:
+    straight = Search("tpe", MIXED, slots=3, options={"window": 50}).run(100)
+    made = Search("tpe", MIXED, slots=3, options={"window": 50})
+    for end in (40, 55, 70, 73, 100):
+        made.run(end, finish=end == 100)
+        if end < 100:
+            made = Search("tpe", MIXED, slots=3, options={"window": 50}, records=made.records)
+    assert keys(made.proposals) == keys(straight.proposals)
+    everything = Search("tpe", MIXED, slots=3).run(100)
+    assert keys(everything.proposals)[:51] == keys(straight.proposals)[:51]
+    assert keys(everything.proposals) != keys(straight.proposals)
+
+
 def test_tpe_is_handed_its_options() -> None:
     options = tpe.Options(n_startup_trials=3, group=True)
     assert isinstance(tpe.Searcher(options).options, tpe.Options)

@@ -1,4 +1,4 @@
-"""What a driver imports: torch, which takes seconds and 200 MB, only where something needs it."""
+"""What a driver imports: torch, which takes a second and 200 MB, only where something needs it."""
 
 import subprocess
 import sys
@@ -119,6 +119,20 @@ def test_a_driver_of_ppo_needs_no_torch(tmp_path: Path) -> None:
         check=False,
     )
     assert done.stdout.splitlines()[-1] == "0 mlflow", done.stdout + done.stderr
+
+
+def test_a_scheduler_is_made_to_be_looked_at_without_optuna() -> None:
+    code = (
+        "import sys\n"
+        "from sweep import plugins, schedulers\n"
+        "from sweep.schedulers import SchedulerContext\n"
+        "found = {name: schedulers.find(name) for name in plugins.names(schedulers.PACKAGE)}\n"
+        "context = SchedulerContext(stop={'training_iteration': 9})\n"
+        "found['median'](found['median'].Options(), context)\n"
+        "sys.exit(', '.join({'optuna', 'scipy', 'torch', 'mlflow'} & set(sys.modules)) or 0)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
 
 
 def test_an_algorithm_is_found_and_asked_about_without_torch(tmp_path: Path) -> None:

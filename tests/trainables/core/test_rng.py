@@ -76,6 +76,22 @@ def test_the_global_streams_continue_from_where_they_were_captured(drawn_before:
     assert [_draws() for _ in range(3)] == expected
 
 
+def test_pythons_stream_goes_on_from_a_checkpoint_that_lists_its_words() -> None:
+    rng.seed_global(5)
+    _draws()
+    version, internal, gauss = random.getstate()
+    state = {**rng.capture_global(), "python": [version, list(internal), gauss]}
+    expected = _draws()
+    rng.restore_global(state)
+    assert _draws() == expected
+
+
+def test_the_global_streams_are_few_values_to_a_checkpoint() -> None:
+    version, words, gauss = rng.capture_global()["python"]
+    assert (version, type(words), gauss) == (3, bytes, None)
+    assert np.frombuffer(words, dtype="<u4").tolist() == list(random.getstate()[1])
+
+
 def test_capturing_draws_nothing_and_is_no_view() -> None:
     rng.seed_global(5)
     expected = _draws()

@@ -57,6 +57,15 @@ def test_a_trial_that_was_made_before_there_was_a_choice_has_what_there_was() ->
     assert paced(old, pace="fast").config["pace"] == "fast"
 
 
+def test_a_restore_that_changes_no_choice_reads_no_settings_again(tmp_path: Path) -> None:
+    trainer = paced()
+    trainer.train()
+    before = trainer.settings
+    trainer.restore(trainer.save(tmp_path))
+    assert trainer.settings is before
+    trainer.stop()
+
+
 def test_a_checkpoint_goes_on_with_its_choice(tmp_path: Path) -> None:
     first = paced(pace="slow")
     first.train()
