@@ -9,5 +9,5 @@ repair          mends what can be worked out from what is left
 export          a trial's model in a folder that runs without this program
 control_client  asks the driver of a running sweep for something
 mlflow_ui       the MLflow page of a root's sweeps
-page_server     a server that ends with the process that wanted it
+page_server     the page's server, which ends with the process that wanted it
 """
