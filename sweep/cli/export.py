@@ -66,21 +66,28 @@ def play(name: str, root: Path, **given: Any) -> None:
 @click.command()
 @click.argument("name", required=False, shell_complete=completion.names)
 @click.option("--port", type=click.IntRange(1, 65535), default=5000, help="Default: 5000.")
+@click.option("--host", default="127.0.0.1", help="Address to serve at; default: this machine's.")
+@click.option(
+    "--open/--no-open",
+    "show",
+    default=None,
+    help="Open it in a browser; default: where a screen is.",
+)
 @options.root_option
-def ui(name: str | None, port: int, root: Path) -> int:
-    """Open the MLflow page of all sweeps, or of one."""
+def ui(name: str | None, port: int, host: str, show: bool | None, root: Path) -> int:
+    """Serve the MLflow page of all sweeps, or of one."""
     from sweep.driver import sync
     from sweep.errors import without_password
-    from sweep.operations.mlflow_ui import Page
+    from sweep.operations.mlflow_ui import Page, may_show
     from trainables.errors import printable
 
     folder = None if name is None else options.find_sweep(root, name)
     if folder is not None and (kept := sync.recall(folder)):
         click.echo(printable(f"{name} is recorded at {without_password(kept.uri)}"))
         return 0
-    page = Page(root, name, port)
+    page = Page(root, name, port, host)
     click.echo(f"{page.url}  (Ctrl-C ends it)")
-    return page.serve()
+    return page.serve(may_show() if show is None else show)
 
 
 @click.command()

@@ -140,6 +140,7 @@ def where(folder: Folder) -> TrackerContext:
             tracking_uri=None if tracked is None else tracked.uri,
             uri_is_own=tracked is None or tracked.own,
             paths=tuple(ledger.provenance["paths"]),
+            versions=ledger.provenance["versions"],
         )
 
 

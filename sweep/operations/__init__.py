@@ -11,5 +11,5 @@ cleaning        deletes a sweep, or what nobody needs of it
 export          a trial's model in a folder that runs without this program
 control_client  asks the driver of a running sweep for something
 mlflow_ui       the MLflow page of a root's sweeps
-page_server     a server that ends with the process that wanted it
+page_server     the page's server, which ends with the process that wanted it
 """

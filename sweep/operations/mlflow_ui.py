@@ -7,81 +7,127 @@ import socket
 import sqlite3
 import subprocess
 import sys
+import time
+import webbrowser
+from collections.abc import Iterator
 from pathlib import Path
 from types import FrameType
 from urllib.parse import quote, urlencode
+from urllib.request import urlopen
 
 from sweep.errors import BadConfig, UsageError
 from sweep.ledger import tables
 from sweep.ledger.folder import Folder
 from sweep.trackers._shared.mlflow_content import key
 from sweep.trackers._shared.mlflow_store import ENVIRONMENT, PARENT, store_url
+from sweep.trackers._shared.mlflow_view import MODE, TAG, address
 
 HOST = "127.0.0.1"
-#: The page needs none of the server's background jobs, which are ten processes, and a person none
-#: of its libraries' warnings.
+#: Addresses that mean every one of the machine; a browser on it asks for the first one.
+EVERYWHERE = {"0.0.0.0": HOST, "::": "[::1]"}  # noqa: S104 compared with, not bound to
+#: A person needs none of the server's libraries' warnings.
 SERVER_ENVIRONMENT = {"MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false", "PYTHONWARNINGS": "ignore"}
-#: Of the page's two modes the one that is about runs.
-MODE = {"workflowType": "machine_learning"}
-
-_QUIET = ("--uvicorn-opts", "--log-level warning")
 
 
 class Page:
     """The page of all sweeps in `root`, or of `name`; UsageError if nothing is recorded there."""
 
-    def __init__(self, root: Path, name: str | None, port: int) -> None:
+    def __init__(self, root: Path, name: str | None, port: int, host: str = HOST) -> None:
         self._folder = Folder(root, name or "")
         self._name = name
-        self._port = port
+        self._host, self._port = host, port
         if not self._folder.mlflow.is_file():
             raise UsageError(
                 f"ui: no runs are recorded in {root} yet; start a sweep with `sweep run quickstart`"
             )
-        _check_free(port)
+        _check_free(host, port)
+
+    @property
+    def server(self) -> str:
+        """Where this machine's browser finds the server."""
+        host = f"[{self._host}]" if ":" in self._host else self._host
+        return f"http://{EVERYWHERE.get(self._host, host)}:{self._port}"
 
     @property
     def url(self) -> str:
         """Of the sweep's trials, compared, best first; without a name, of all experiments.
 
-        MLflow's page begins in a mode for language models unless its address says otherwise. It
-        hides runs below their parent while it sorts by date.
+        MLflow's page begins in a mode for language models unless its address says otherwise.
         """
-        page = f"http://{HOST}:{self._port}/#/experiments"
-        # The file itself is read, since MLflow takes seconds to import.
-        with (
-            contextlib.suppress(sqlite3.Error),
-            contextlib.closing(tables.reading(self._folder.mlflow)) as database,
-        ):
-            query = "SELECT experiment_id FROM experiments WHERE name = ?"
-            for (number,) in database.execute(query, (self._name,)).fetchmany(1):
-                wanted = {**MODE, "compareRunsMode": "CHART", **_trials_of(database, number)}
-                return f"{page}/{number}/runs?{urlencode(wanted, quote_via=quote)}"
-        return f"{page}?{urlencode(MODE)}"
+        with contextlib.suppress(sqlite3.Error), self._database() as database:
+            if (number := self._experiment(database)) is not None:
+                newest = database.execute(_VIEWED, (number,)).fetchone()
+                if newest is not None:
+                    return address(self.server, number, newest[0])
+                more = _trials_of(database, number)
+                asked = f"&{urlencode(more, quote_via=quote)}" if more else ""
+                return f"{address(self.server, number, None)}{asked}"
+        return f"{self.server}/#/experiments?{urlencode(MODE)}"
 
-    def serve(self) -> int:
-        """Run the server until it ends, or until Ctrl-C; returns the exit code."""
-        guarded = [sys.executable, "-m", "sweep.operations.page_server", str(os.getpid())]
-        where = ["--backend-store-uri", store_url(self._folder)]
-        address = ["--host", HOST, "--port", str(self._port), "--workers", "1", *_QUIET]
-        command = [*guarded, sys.executable, "-m", "mlflow", "server", *where, *address]
+    def serve(self, show: bool = False) -> int:
+        """Run the server until it ends, or until Ctrl-C; returns the exit code.
+
+        Args:
+            show: open the page in the person's browser as soon as it is there.
+        """
+        where = [str(os.getpid()), store_url(self._folder), self._host, str(self._port)]
+        command = [sys.executable, "-m", "sweep.operations.page_server", *where]
         environment = {**ENVIRONMENT, **SERVER_ENVIRONMENT, **os.environ}
         for number in (signal.SIGTERM, signal.SIGHUP):
             signal.signal(number, _leave)
         # A group of its own: Ctrl-C reaches this process alone, which ends the server quietly.
         server = subprocess.Popen(command, env=environment, start_new_session=True)  # noqa: S603 ours
         try:
+            if show and self._answers(server):
+                webbrowser.open(self.url)
             return server.wait()
         except KeyboardInterrupt:
             return 0
         finally:
             _end(server)
 
+    def _answers(self, server: "subprocess.Popen[bytes]") -> bool:
+        """Wait until the server answers; whether it did before it ended."""
+        while server.poll() is None:
+            with contextlib.suppress(OSError), urlopen(f"{self.server}/health", timeout=5):  # noqa: S310 http
+                return True
+            time.sleep(0.1)
+        return False
+
+    def _experiment(self, database: sqlite3.Connection) -> int | None:
+        query = "SELECT experiment_id FROM experiments WHERE name = ?"
+        found = database.execute(query, (self._name,)).fetchone()
+        return int(found[0]) if found else None
+
+    @contextlib.contextmanager
+    def _database(self) -> Iterator[sqlite3.Connection]:
+        """The file itself, since MLflow takes seconds to import."""
+        with contextlib.closing(tables.reading(self._folder.mlflow)) as database:
+            yield database
+
+
+def may_show() -> bool:
+    """Whether a person is there who can be shown a page."""
+    has_display = sys.platform == "darwin" or {"DISPLAY", "WAYLAND_DISPLAY"} & os.environ.keys()
+    return bool(has_display) and sys.stdout.isatty()
+
+
+#: The newest sweep of an experiment, if it has a view.
+_VIEWED = f"""
+SELECT sweep.value FROM tags AS sweep
+JOIN runs ON runs.run_uuid = sweep.run_uuid
+JOIN tags AS mode ON mode.run_uuid = sweep.run_uuid AND mode.key = 'sweep.mode'
+JOIN experiment_tags AS view ON view.experiment_id = runs.experiment_id
+  AND view.key = '{TAG}' || sweep.value
+WHERE sweep.key = 'sweep.id' AND runs.experiment_id = ? AND runs.lifecycle_stage = 'active'
+ORDER BY runs.start_time DESC LIMIT 1
+"""  # noqa: S608 ours
+
 
 def _trials_of(database: sqlite3.Connection, experiment: int) -> dict[str, str]:
-    """What makes the page show the trials of the newest sweep of an experiment, best first.
+    """What makes the page show the trials of a sweep without a view, best first.
 
-    Nothing while it has no run.
+    Nothing while it has no run. MLflow hides runs below their parent while it sorts by date.
     """
     newest = database.execute(_SWEEPS_RUN, (experiment,)).fetchone()
     if newest is None:
@@ -104,11 +150,16 @@ ORDER BY runs.start_time DESC LIMIT 1
 """
 
 
-def _check_free(port: int) -> None:
-    with socket.socket() as probe:
+def _check_free(host: str, port: int) -> None:
+    try:
+        family, kind, _, _, at = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+    except OSError as error:
+        allowed = "an address of this machine, or 0.0.0.0 for all"
+        raise BadConfig("--host", host, allowed, problem=f"'{host}': {error.strerror}") from error
+    with socket.socket(family, kind) as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
-            probe.bind((HOST, port))
+            probe.bind(at)
         except OSError as error:
             problem = f"{port}: {error.strerror}"
             raise BadConfig("--port", port, "a free port", problem=problem) from error

@@ -1,26 +1,57 @@
-"""Runs a server as a group of its own that ends with the process that wanted it.
+"""Serves MLflow's page of a store, until the process ends that wanted it, however it ends.
 
-python -m sweep.operations.page_server PARENT COMMAND…
+python -m sweep.operations.page_server PARENT STORE_URL HOST PORT
 
-A server forks workers that know nothing of who wanted it. This process leads their group; it ends
-the whole group as soon as PARENT is gone, however that ended.
+It is MLflow's own server, but for one line in the page: MLflow opens its assistant, a chat with a
+language model, over a third of the page of everybody who comes for the first time, and has no
+setting against it but what the browser remembers. Whoever wants it opens it with its button.
 """
 
 import os
 import select
 import signal
-import subprocess
 import sys
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+#: MLflow's names of what its command hands to its server.
+STORES = ("_MLFLOW_SERVER_FILE_STORE", "_MLFLOW_SERVER_REGISTRY_STORE")
+ARTIFACTS = {"_MLFLOW_SERVER_ARTIFACT_ROOT": "mlflow-artifacts:/", "_MLFLOW_SGI_NAME": "uvicorn"}
+#: Has the browser remember that the assistant was open once; what a person opened later stays.
+ASSISTANT_CLOSED = """<script>
+if (!localStorage.getItem("sweep.assistantClosed")) {
+  localStorage.setItem("sweep.assistantClosed", "true");
+  localStorage.setItem("mlflow.assistant.fab.autoOpenedOnFirstLoad_v1", "true");
+  localStorage.removeItem("mlflow.assistant.panelOpen_v1");
+}
+</script>"""
 
 
-def main(arguments: Sequence[str]) -> int:
-    """Run the command; returns its exit code."""
-    parent, *command = arguments
-    signal.signal(signal.SIGTERM, lambda _number, _frame: None)  # it waits for the server's end
+def main(arguments: Sequence[str]) -> None:
+    """Serve until a signal, or until the parent is gone."""
+    parent, store, host, port = arguments
     threading.Thread(target=_watch, args=(int(parent),), daemon=True).start()
-    return subprocess.call(command)  # noqa: S603 ours
+    os.environ.update(dict.fromkeys(STORES, store) | ARTIFACTS)
+    import uvicorn  # MLflow finds out by its being there that it is a server
+    from mlflow.server import app, fastapi_app
+
+    app.view_functions["serve"] = page(app.view_functions["serve"])
+    uvicorn.run(fastapi_app.app, host=host, port=int(port), log_level="warning")
+
+
+def page(serve: Callable[[], object]) -> Callable[[], object]:
+    """MLflow's page with `ASSISTANT_CLOSED`; as it is where it is not found."""
+
+    def served() -> object:
+        import mlflow.server
+
+        file = Path(mlflow.server.__file__).parent / "js" / "build" / "index.html"
+        if not file.is_file():
+            return serve()
+        return file.read_text(encoding="utf-8").replace("<head>", f"<head>{ASSISTANT_CLOSED}", 1)
+
+    return served
 
 
 def _watch(parent: int) -> None:
@@ -30,8 +61,8 @@ def _watch(parent: int) -> None:
             select.select([descriptor], [], [])
     except ProcessLookupError:
         pass
-    os.killpg(os.getpgrp(), signal.SIGKILL)
+    os.kill(os.getpid(), signal.SIGKILL)
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    main(sys.argv[1:])

@@ -13,9 +13,9 @@ again: it makes no row twice and leaves none out. What it keeps in memory can be
 copy and the ledger.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol, runtime_checkable
 
 from sweep import plugins
@@ -47,6 +47,8 @@ class TrackerContext:
     """Whether this user has set the URI, see `sweep.driver.sync`."""
     paths: tuple[str, ...] = ()
     """Folders in which the modules that the sweep names are looked for."""
+    versions: Mapping[str, str] = field(default_factory=dict)
+    """Package → version with which the sweep was created."""
 
     def earlier(self, k: float) -> Iterator[list[Recorded]]:
         """Events 1 to `k` (infinite: all) from the ledger, in order, in batches."""

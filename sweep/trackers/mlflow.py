@@ -3,22 +3,26 @@
 Where trials have several seeds, a trial's run has their aggregate as its curve and its score at
 every event, and each seed a run below it; so has each test of a final evaluation.
 
-The rows come from `sweep.trackers._shared.mlflow_content`; this module writes them, in batches,
-through the client alone: no active run, no global tracking URI. A run is identified by its tags
-``sweep.id``, ``sweep.history.trial`` and ``sweep.run``, so one that was created just before a crash
-is found again. A run that a person has deleted is left alone.
+The rows come from `sweep.trackers._shared.mlflow_content`; this module writes them, in batches, to
+the store (`sweep.trackers._shared.mlflow_store`). A run is identified by its tags ``sweep.id``,
+``sweep.history.trial`` and ``sweep.run``, so one that was created just before a crash is found
+again. A run that a person has deleted is left alone. Who ran it, from which commit, is what holds
+when a run is made.
 
 Rows in MLflow cannot be changed. If iterations are run again after a crash, the first rows stay; an
 exact trainable gives the same ones. When a trial goes on after it had ended (a top-up, a retry),
 its run is RUNNING again, and its old end time stays until the next one. Rows that an earlier
-release dated differently stay, until `sweep verify --repair` replaces their run. When the sweep's
-metric changes, everything is sent again; a run with rows of the old one is deleted and made again.
+release dated differently stay, until `sweep verify --repair` replaces their run. A copy with the
+layout of an earlier release gets what it lacks with the next events. When the sweep's metric
+changes, everything is sent again; a run with rows of the old one is deleted and made again.
 """
 
+import getpass
 import math
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, TypeVar
+import subprocess
+from collections.abc import Mapping, Sequence
+from contextlib import closing
+from dataclasses import dataclass
 
 from sweep import trackers
 from sweep.errors import StorageError
@@ -28,7 +32,10 @@ from sweep.history.seeds import is_test
 from sweep.history.trial import Trial
 from sweep.ledger import tables
 from sweep.trackers import TrackerContext
+from sweep.trackers._shared import mlflow_view
+from sweep.trackers._shared.mlflow_check import Check
 from sweep.trackers._shared.mlflow_content import (
+    LAYOUT,
     STATUS,
     SWEEP_STATUS,
     WHOLE,
@@ -37,18 +44,10 @@ from sweep.trackers._shared.mlflow_content import (
     milliseconds,
     parameters,
     run_name,
+    score_key,
+    title,
 )
-from sweep.trackers._shared.mlflow_store import PARENT, connect, name_of, search
-
-if TYPE_CHECKING:
-    from mlflow.entities import Run
-
-T = TypeVar("T")
-
-#: Rows in one request, the most that MLflow takes; with the longest keys they stay below its 1 MB.
-ROWS_AT_ONCE = 1000
-#: Settings in one request; 20 of the longest values stay below 1 MB.
-PARAMETERS_AT_ONCE = 20
+from sweep.trackers._shared.mlflow_store import PARENT, StoredRun, connect
 
 
 class Tracker(trackers.Tracker):
@@ -62,26 +61,41 @@ class Tracker(trackers.Tracker):
         """Copy events; after a failure the state of the store is read again."""
         copy, self._copy = self._copy, None
         first = records[0].k
+        if copy is not None and copy.k != first - 1:
+            copy.close()
+            copy = None
         if first > 1 and any(isinstance(record.event, Measured) for record in records):
+            if copy is not None:
+                copy.close()
+            with closing(Check(self._where, only_read=False)) as check:
+                check.set_aside()  # what is there is by an earlier metric
             copy = self._anew(first - 1)
-        elif copy is None or copy.k != first - 1:
+        elif copy is None:
             copy = _Copy(self._where, first - 1)
-        copy.publish(records)
+            if first > 1 and copy.is_of_an_earlier_layout:
+                copy.close()
+                copy = self._anew(first - 1)
+        try:
+            copy.publish(records)
+        except BaseException:
+            copy.close()
+            raise
         self._copy = copy
 
     def _anew(self, k: int) -> "_Copy":
-        """The copy up to event `k` by the present metric, in place of that by an earlier one."""
-        from sweep.trackers._shared.mlflow_check import Check
-
-        Check(self._where).set_aside()
+        """The copy up to event `k`, sent from the first on; what is there stays."""
         copy = _Copy(self._where, 0)
+        copy.is_whole = False
         for records in self._where.earlier(k):
             copy.publish(records)
+        copy.is_whole = True
         return copy
 
     def close(self) -> None:
-        """Forget the store."""
-        self._copy = None
+        """Close the store."""
+        copy, self._copy = self._copy, None
+        if copy is not None:
+            copy.close()
 
     def unreadable(self) -> str:
         """Why the file of all sweeps cannot be read; empty if it can, or if there is a server."""
@@ -94,19 +108,16 @@ class Tracker(trackers.Tracker):
 
         A server that somebody else has named would get this user's credentials: StorageError.
         """
-        from sweep.trackers._shared.mlflow_check import Check
-
         where = self._where
         if not where.uri_is_own:
             raise StorageError("somebody else has set its server (tracking-uri); see `sweep sync`")
         if where.tracking_uri is None and not tables.has(where.folder.mlflow, "experiments"):
             return [f"has no experiment {where.name}"]
-        return [text for text, _ in Check(self._where).differences()]
+        with closing(Check(where)) as check:
+            return [text for text, _ in check.differences()]
 
     def set_aside(self) -> None:
         """Remove what sending would not repair; StorageError if the file of all is damaged."""
-        from sweep.trackers._shared.mlflow_check import Check
-
         file = self._where.folder.mlflow
         problem = self.unreadable()
         if problem and file.exists():
@@ -115,20 +126,18 @@ class Tracker(trackers.Tracker):
                 f"then `sweep verify --repair` fills a new one, for each sweep"
             )
         if not problem:
-            Check(self._where).set_aside()
+            with closing(Check(self._where, only_read=False)) as check:
+                check.set_aside()
 
 
 @dataclass
 class _Run:
-    """A run in the store."""
+    """A run, and up to where the store may have rows of it already."""
 
-    id: str
-    status: str
-    tags: dict[str, str]
-    parameters: set[str] = field(default_factory=set)
-    deleted: bool = False
-    newest: float = 0
-    """Rows up to this iteration, or event, may be there already."""
+    stored: StoredRun
+    iteration: float = 0
+    scored: bool = False
+    """Whether its scores were looked up, so that those of later events are new."""
 
 
 class _Copy:
@@ -141,66 +150,82 @@ class _Copy:
         self._content = Content(where)
         for records in where.earlier(k):
             self._content.extend(records)
-        self._client, self._experiment = connect(where)
+        self.is_whole = True
+        """Whether nothing of an earlier layout is left after the next events."""
+        self._store = connect(where)
+        self._origin: dict[str, str] = {}
+        self._is_shown = False
         self._runs: dict[str, _Run] = {}
         """Name (`run_name`; empty for the sweep's own) → run."""
-        found = search(self._client, self._experiment, where.sweep_id)
-        for run in sorted(found, key=lambda run: -len(run.data.metrics)):
-            self._remember(run)
+        for run in sorted(self._store.runs(), key=lambda run: -len(run.metrics)):
+            if run.name not in self._runs:
+                self._runs[run.name] = _known(run)
+            elif not run.deleted:  # another one of its name, by a request that timed out
+                self._store.delete(run)
+
+    def close(self) -> None:
+        """Close the store."""
+        self._store.close()
 
     @property
     def k(self) -> int:
         """The number of the newest event in the copy."""
         return self._content.history.k
 
+    @property
+    def is_of_an_earlier_layout(self) -> bool:
+        """Whether the store has runs that lack what this release sends."""
+        parent = self._runs.get("")
+        return parent is not None and parent.stored.tags.get("sweep.layout") != LAYOUT
+
     def publish(self, records: Sequence[Recorded]) -> None:
         """Write what `records` change: of each trial its rows first, then its status."""
         changes = self._content.extend(records)
-        tags = self._content.sweep_tags()
-        parent = self._run("", self._where.name, tags, self._where.created_at)
-        for (number, replica), rows in sorted(changes.runs.items()):
-            trial = self._content.history.trials[number]
-            run = self._write_trial(parent, trial, rows if replica == WHOLE else ())
-            if replica != WHOLE:
-                self._write_replica(run, self._content.history.replica(number, replica), rows)
-        self._write(parent, changes.sweep, tags, {})
-        parent.newest = self.k
-        ended = self._content.history.ended
-        self._set_status(parent, SWEEP_STATUS[ended], self._content.ended_at if ended else None)
+        tags = {**self._content.sweep_tags(), **({"sweep.layout": LAYOUT} if self.is_whole else {})}
+        with self._store.writing():
+            parent = self._run("", self._where.name, tags, self._where.created_at)
+            for (number, replica), rows in sorted(changes.runs.items()):
+                trial = self._content.history.trials[number]
+                run = self._write_trial(parent, trial, rows if replica == WHOLE else ())
+                if replica != WHOLE:
+                    self._write_replica(run, self._content.history.replica(number, replica), rows)
+            self._write(parent, changes.sweep, tags, {})
+            parent.iteration = self.k
+            ended = self._content.history.ended
+            ended_at = self._content.ended_at if ended else None
+            self._set_status(parent, SWEEP_STATUS[ended], ended_at, self._where.name)
+            if not self._is_shown:
+                view = mlflow_view.view(self._where, parent.stored.id)
+                self._store.tag_experiment(mlflow_view.tag(self._where), view)
+                self._is_shown = True
 
     def _write_trial(self, parent: _Run, trial: Trial, rows: Sequence[Value]) -> _Run:
-        tags = {PARENT: parent.id, **self._content.trial_tags(trial)}
+        tags = {PARENT: parent.stored.id, **self._content.trial_tags(trial)}
         created = self._content.created_at[trial.number]
-        run = self._run(run_name(trial.number, WHOLE), f"trial {trial.number}", tags, created)
+        name = title(trial.status, f"trial {trial.number}")
+        run = self._run(run_name(trial.number, WHOLE), name, tags, created)
         self._write(run, rows, tags, parameters(trial))
-        self._set_status(run, STATUS[trial.status], trial.ended_at)
+        self._set_status(run, STATUS[trial.status], trial.ended_at, name)
         if rows and self._content.grouped:  # its rows come once; earlier ones have been looked up
-            run.newest = 0
+            run.iteration = 0
         return run
 
     def _write_replica(self, trial: _Run, replica: Replica, rows: Sequence[Value]) -> None:
-        tags = {PARENT: trial.id, **self._content.replica_tags(replica)}
+        tags = {PARENT: trial.stored.id, **self._content.replica_tags(replica)}
         started = replica.started_at or self._where.created_at
         kind = "test" if is_test(replica.index) else "seed"
-        title = f"trial {replica.trial}, {kind} {tags['sweep.history.replica']}"
-        run = self._run(run_name(replica.trial, replica.index), title, tags, started)
+        which = f"trial {replica.trial}, {kind} {tags['sweep.history.replica']}"
+        name = title(replica.status, which)
+        run = self._run(run_name(replica.trial, replica.index), name, tags, started)
         self._write(run, rows, tags, {})
-        self._set_status(run, STATUS[replica.status], replica.ended_at)
-
-    def _remember(self, run: "Run") -> None:
-        """Remember a run; another one of its name, by a request that timed out, is deleted."""
-        name = name_of(run)
-        if name not in self._runs:
-            self._runs[name] = _known(run)
-        elif run.info.lifecycle_stage == "active":
-            self._client.delete_run(run.info.run_id)
+        self._set_status(run, STATUS[replica.status], replica.ended_at, name)
 
     def _run(self, name: str, title: str, tags: Mapping[str, str], started: float) -> _Run:
         if name not in self._runs:
-            made = self._client.create_run(
-                self._experiment, milliseconds(started), dict(tags), title
-            )
-            self._runs[name] = _known(made)
+            self._origin = self._origin or _origin(self._where)
+            given = {**self._origin, **tags}
+            made = self._store.create(title, milliseconds(started), given)
+            self._runs[name] = _Run(made, scored=True)
         return self._runs[name]
 
     def _write(
@@ -211,60 +236,67 @@ class _Copy:
         parameters: Mapping[str, str],
     ) -> None:
         """Send the given rows, tags and parameters that the run does not have yet."""
-        from mlflow.entities import Metric, Param, RunTag
-
-        if run.deleted:
+        stored = run.stored
+        if stored.deleted:
             return
-        missing = [name for name in parameters if name not in run.parameters]
-        for names in _batches(missing, PARAMETERS_AT_ONCE):
-            params = [Param(name, parameters[name]) for name in names]
-            self._client.log_batch(run.id, params=params, synchronous=True)
-            run.parameters.update(names)
-        for batch in _batches(self._new(run, rows), ROWS_AT_ONCE):
-            # newest first, since a store looks for the newest row of each key
-            newest_first = [Metric(r.key, r.value, r.time, r.step) for r in reversed(batch)]
-            self._client.log_batch(run.id, metrics=newest_first, synchronous=True)
-        run.newest = max([run.newest, *(row.number for row in rows)])
-        changed = {name: text for name, text in tags.items() if run.tags.get(name) != text}
-        if changed:
-            run_tags = [RunTag(name, text) for name, text in changed.items()]
-            self._client.log_batch(run.id, tags=run_tags, synchronous=True)
-            run.tags.update(changed)
+        changed = {name: text for name, text in tags.items() if stored.tags.get(name) != text}
+        missing = {n: text for n, text in parameters.items() if n not in stored.parameters}
+        new = self._new(run, rows)
+        if new or changed or missing:
+            self._store.log(stored, new, changed, missing)
+        if rows:
+            score = score_key(self._where.spec.metric)
+            counted = [row.number for row in rows if row.key != score]
+            run.iteration, run.scored = max([run.iteration, *counted]), True
 
     def _new(self, run: _Run, rows: Sequence[Value]) -> list[Value]:
         """Those of `rows` that are not in the store, each once."""
-        known: set[tuple[str, int]] = set()
-        outdated: set[tuple[str, int, int]] = set()
-        for name in sorted({row.key for row in rows if row.number <= run.newest}):
-            for row in self._client.get_metric_history(run.id, name):
-                known.add((name, row.timestamp))
-                outdated.add((name, row.timestamp - self._created_ms, row.step))
+        score = score_key(self._where.spec.metric)
+        again = {
+            row.key
+            for row in rows
+            if (not run.scored if row.key == score else row.number <= run.iteration)
+        }
         new: dict[tuple[str, int], Value] = {}
-        for value in rows:
-            is_outdated = (value.key, value.number, value.step) in outdated
-            if (value.key, value.time) not in known and not is_outdated:
+        if not again:
+            for value in rows:
                 new.setdefault((value.key, value.number), value)
+            return list(new.values())
+        known = {(row.key, row.time): row for row in self._store.rows(run.stored, again)}
+        outdated = {(r.key, r.time - self._created_ms, r.step) for r in known.values()}
+        for value in rows:
+            number = (value.key, value.number)
+            is_outdated = (*number, value.step) in outdated or (*number, value.number) in outdated
+            if (value.key, value.time) not in known and not is_outdated:
+                new.setdefault(number, value)
         return list(new.values())
 
-    def _set_status(self, run: _Run, status: str, ended: float | None) -> None:
-        if run.deleted or run.status == status:
+    def _set_status(self, run: _Run, status: str, ended: float | None, title: str) -> None:
+        stored = run.stored
+        if stored.deleted or (stored.status, stored.title) == (status, title):
             return
-        if ended is None:
-            self._client.update_run(run.id, status)
-        else:
-            self._client.set_terminated(run.id, status, milliseconds(ended))
-        run.status = status
+        at = None if ended is None else milliseconds(ended)
+        self._store.set_status(stored, status, at, title)
 
 
-def _known(run: "Run") -> _Run:
-    """A run as the store describes it; which rows it has is only known of one with a seed."""
-    data = run.data
-    newest = data.metrics.get("training_iteration", 0) if "sweep.seed" in data.tags else math.inf
-    deleted = run.info.lifecycle_stage == "deleted"
-    tags = dict(data.tags)
-    return _Run(run.info.run_id, run.info.status, tags, set(data.params), deleted, newest)
+def _known(run: StoredRun) -> _Run:
+    """A run that was there; which rows it has is only known of one with a seed."""
+    newest = run.metrics.get("training_iteration", 0) if "sweep.seed" in run.tags else math.inf
+    return _Run(run, newest)
 
 
-def _batches(items: Sequence[T], size: int) -> Iterator[Sequence[T]]:
-    for start in range(0, len(items), size):
-        yield items[start : start + size]
+def _origin(where: TrackerContext) -> dict[str, str]:
+    """MLflow's tags of who makes a run, of what, and from which commit."""
+    tags = {"mlflow.source.name": where.spec.trainable, "mlflow.source.type": "LOCAL"}
+    try:
+        tags["mlflow.user"] = getpass.getuser()
+    except (KeyError, OSError):  # a number without a name
+        tags["mlflow.user"] = "unknown"
+    for folder in where.paths[:1]:
+        ask = ["git", "-C", folder, "rev-parse", "--verify", "HEAD"]
+        try:
+            said = subprocess.run(ask, capture_output=True, text=True, timeout=10, check=True)  # noqa: S603 reads only
+        except (OSError, subprocess.SubprocessError):
+            continue
+        tags["mlflow.source.git.commit"] = said.stdout.strip()
+    return tags

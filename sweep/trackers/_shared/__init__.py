@@ -1,7 +1,8 @@
 """What the trackers share, apart from their plugins.
 
-mlflow_store    the MLflow store, its experiment and runs
+mlflow_store    the MLflow store, its experiment and runs: a file, or a server
 mlflow_content  the rows, tags and parameters in MLflow, as functions of the history
+mlflow_view     how MLflow's page shows a sweep: columns, order and charts
 mlflow_check    where MLflow's copy differs from the ledger
 optuna_storage  the file with Optuna's tables
 optuna_copy     the study in it, kept equal to the history

@@ -8,11 +8,11 @@ repaired; it is set aside (deleted, no longer this sweep's) and sent again.
 import math
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING
 
-from sweep.history.events import Closed, End, Recorded
+from sweep.history.events import Closed, End, Recorded, Status
 from sweep.trackers import TrackerContext
 from sweep.trackers._shared.mlflow_content import (
+    LAYOUT,
     STATUS,
     SWEEP_STATUS,
     WHOLE,
@@ -21,11 +21,9 @@ from sweep.trackers._shared.mlflow_content import (
     Value,
     parameters,
     run_name,
+    score_key,
 )
-from sweep.trackers._shared.mlflow_store import name_of, open_client, search
-
-if TYPE_CHECKING:
-    from mlflow.entities import Run
+from sweep.trackers._shared.mlflow_store import StoredRun, look
 
 #: Ends of slices with a checkpoint at the end; after others iterations may be run again.
 SAVED_AT_ITS_END = frozenset({End.GOAL, End.TIME, End.DONE, End.ASKED})
@@ -36,7 +34,7 @@ Place = tuple[str, int]
 class Check:
     """Compares the sweep's runs with what should be there."""
 
-    def __init__(self, where: TrackerContext) -> None:
+    def __init__(self, where: TrackerContext, only_read: bool = True) -> None:
         self._where = where
         self._content = Content(where)
         self._keys: dict[str, RunKey] = {}
@@ -47,20 +45,21 @@ class Check:
         """Name → the last iteration that was run once; absent if all were."""
         for records in where.earlier(math.inf):
             self._take(records)
-        self._client = open_client(where)
-        self._runs: dict[str, list[Run]] = {}
-        experiment = self._client.get_experiment_by_name(where.name)
-        found = search(self._client, experiment.experiment_id, where.sweep_id) if experiment else ()
-        for run in found:
-            self._runs.setdefault(name_of(run), []).append(run)
+        self._store = look(where, only_read)
+        self._runs: dict[str, list[StoredRun]] = {}
+        for run in self._store.runs() if self._store else ():
+            self._runs.setdefault(run.name, []).append(run)
+        parents = self._runs.get("", [])
+        self._is_earlier = all(run.tags.get("sweep.layout") != LAYOUT for run in parents)
+        """Whether the copy has the layout of an earlier release."""
 
-    def differences(self) -> Iterator[tuple[str, str]]:
-        """Each difference, and its run's id if sending everything again does not repair it."""
+    def differences(self) -> Iterator[tuple[str, StoredRun | None]]:
+        """Each difference, and its run if sending everything again does not repair it."""
         names = ["", *self._keys]
         for name in sorted(self._runs.keys() - set(names)):
             unknown = f"the run of trial {name}, which is not in the ledger"
             for run in _active(self._runs[name]):
-                yield unknown, run.info.run_id
+                yield unknown, run
         for name in names:
             title = f"trial {name}" if name else "the sweep's run"
             for problem, wrong in self._compare(name):
@@ -68,9 +67,17 @@ class Check:
 
     def set_aside(self) -> None:
         """Delete the runs that are wrong."""
-        for run in sorted({run for _, run in self.differences() if run}):
-            self._client.set_tag(run, "sweep.id", f"{self._where.sweep_id} (set aside)")
-            self._client.delete_run(run)
+        wrong = {run.id: run for _, run in self.differences() if run is not None}
+        aside = {"sweep.id": f"{self._where.sweep_id} (set aside)"}
+        for _, run in sorted(wrong.items()):
+            if self._store is not None:
+                self._store.log(run, (), aside, {})
+                self._store.delete(run)
+
+    def close(self) -> None:
+        """Close the store."""
+        if self._store is not None:
+            self._store.close()
 
     def _take(self, records: Sequence[Recorded]) -> None:
         changes = self._content.extend(records)
@@ -87,36 +94,49 @@ class Check:
                 self._sure[name] = min(self._sure.get(name, math.inf), since)
             self._sure[""] = 0
 
-    def _compare(self, name: str) -> Iterator[tuple[str, str]]:
+    def _compare(self, name: str) -> Iterator[tuple[str, StoredRun | None]]:
         """What is wrong with a trial's run, or the sweep's, and which run cannot be repaired."""
         runs = self._runs.get(name, [])
         if not runs:
-            yield "has no run", ""
+            yield "has no run", None
         active = _active(runs)
         for extra in active[1:]:
-            yield f"has a second run {extra.info.run_id}", extra.info.run_id
+            yield f"has a second run {extra.id}", extra
         for run in active[:1]:
-            due, standing = self._due[name], self._standing(run)
+            due, standing = self._due_rows(name), self._standing(run)
             for problem in (*self._wrong_rows(name, due, standing), *self._settings(name, run)):
-                yield problem, run.info.run_id
-            if lacking := len(self._parameters(name).keys() - run.data.params.keys()):
-                yield f"{lacking} settings are missing", ""
+                yield problem, run
+            if lacking := len(self._parameters(name).keys() - run.parameters.keys()):
+                yield f"{lacking} settings are missing", None
             if missing := len(due.keys() - standing.keys()):
-                yield f"{missing} rows are missing", ""
-            if run.info.status != (status := self._status(name)):
-                yield f"is {run.info.status}, should be {status}", ""
+                yield f"{missing} rows are missing", None
+            if run.status not in (statuses := self._statuses(name)):
+                yield f"is {run.status}, should be {statuses[0]}", None
 
-    def _status(self, name: str) -> str:
+    def _due_rows(self, name: str) -> Mapping[Place, Value]:
+        """The rows that should be there: in a copy of an earlier release no scores, no load."""
+        if not self._is_earlier:
+            return self._due[name]
+        score = score_key(self._where.spec.metric)
+        return {
+            place: row
+            for place, row in self._due[name].items()
+            if row.key != score and not row.key.startswith("system/")
+        }
+
+    def _statuses(self, name: str) -> list[str]:
+        """The statuses that a run may have, the right one first."""
         history = self._content.history
         if not name:
-            return SWEEP_STATUS[history.ended]
+            return [SWEEP_STATUS[history.ended]]
         trial, replica = self._keys[name]
         its = history.trials[trial] if replica == WHOLE else history.replica(trial, replica)
-        return STATUS[its.status]
+        ended_early = its.status in (Status.PRUNED, Status.STOPPED)
+        return [STATUS[its.status], *(["KILLED"] if self._is_earlier and ended_early else [])]
 
-    def _settings(self, name: str, run: "Run") -> Iterator[str]:
+    def _settings(self, name: str, run: StoredRun) -> Iterator[str]:
         due = self._parameters(name)
-        for setting, seen in sorted(run.data.params.items()):
+        for setting, seen in sorted(run.parameters.items()):
             if due.get(setting) != seen:
                 yield f"the setting {setting} is {seen}"
 
@@ -145,16 +165,16 @@ class Check:
             first = f"{wrong[0].key} at step {wrong[0].step}"
             yield f"{len(wrong)} rows have another value, the first is {first}"
 
-    def _standing(self, run: "Run") -> dict[Place, list[float]]:
+    def _standing(self, run: StoredRun) -> dict[Place, list[float]]:
         standing: dict[Place, list[float]] = {}
-        for metric in sorted(run.data.metrics):
-            for row in self._client.get_metric_history(run.info.run_id, metric):
-                standing.setdefault((metric, row.timestamp), []).append(row.value)
+        rows = self._store.rows(run, run.metrics.keys()) if self._store else ()
+        for row in rows:
+            standing.setdefault((row.key, row.time), []).append(row.value)
         return standing
 
 
-def _active(runs: Sequence["Run"]) -> list["Run"]:
-    return [run for run in runs if run.info.lifecycle_stage == "active"]
+def _active(runs: Sequence[StoredRun]) -> list[StoredRun]:
+    return [run for run in runs if not run.deleted]
 
 
 def _same(due: float, seen: float) -> bool:

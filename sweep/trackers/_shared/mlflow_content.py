@@ -1,9 +1,13 @@
 """The rows, tags and parameters of a sweep in MLflow, as functions of its history.
 
-A row's step is ``timesteps_total`` if the result has it, else the iteration. Its time comes from
-the ledger, so that a row that is sent again is the same row; an iteration that was run again keeps
-its first time. NaN stays NaN; ±infinity becomes the largest finite number of that sign, since SQL
-has no infinity.
+A row's step is ``timesteps_total`` if the result has it, else the iteration; in the sweep's own
+run, the sum of all trials' steps. Its time comes from the ledger, so that a row that is sent again
+is the same row; an iteration that was run again keeps its first time. NaN stays NaN; ±infinity
+becomes the largest finite number of that sign, since SQL has no infinity.
+
+A trial's curves are its results without counts that never change or are every row's step, and
+``score``: what it was worth each time that it came to rest, at a rung or at its end. A pruned or
+stopped trial is FINISHED and its run's name says so: MLflow draws KILLED like a failure.
 """
 
 import hashlib
@@ -17,7 +21,7 @@ from collections import defaultdict
 from collections.abc import Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import Any
+from typing import Any, NamedTuple
 
 from sweep.history.events import (
     Closed,
@@ -34,6 +38,7 @@ from sweep.history.events import (
 )
 from sweep.history.history import History
 from sweep.history.replica import Replica
+from sweep.history.results import number
 from sweep.history.seeds import FIRST_TEST, is_test, replica_name, seed_of
 from sweep.history.trial import Trial
 from sweep.space import choice_key
@@ -42,17 +47,36 @@ from sweep.trackers._shared.groups import Curve
 from trainables.core.results import VOLATILE_KEYS
 
 #: First parts of result keys that are no curves.
-NOT_CURVES = VOLATILE_KEYS - {"time_total_s"} | {"done"}
+NOT_CURVES = VOLATILE_KEYS - {"time_total_s"} | {"done", "evaluation_at_start"}
+#: Results that seldom change or are the step of every row: no curves, unless they are compared.
+COUNTS = frozenset(
+    {
+        *("timesteps_total", "timesteps_this_iter", "episodes_total", "episodes_this_iter"),
+        *("num_healthy_workers", "evaluation/episodes"),
+    }
+)
+#: The score of a trial; a metric of this name leaves it the second one, another result moves away.
+SCORE, OTHER_SCORE, RESULT_SCORE = "score", "sweep/score", "results/score"
+#: Results of a trainer about its machine → MLflow's names; in the sweep's own run.
+SYSTEM = {
+    "perf/cpu_util_percent": "system/cpu_utilization_percentage",
+    "perf/ram_util_percent": "system/system_memory_usage_percentage",
+}
+#: What of the rows and statuses a copy has; the tag ``sweep.layout`` of the sweep's own run. A copy
+#: without the tag has no scores, and pruned trials are KILLED there.
+LAYOUT = "2"
 
 STATUS: Mapping[Status, str] = {
     Status.WAITING: "SCHEDULED",
     Status.RUNNING: "RUNNING",
     Status.PAUSED: "RUNNING",
     Status.COMPLETED: "FINISHED",
-    Status.PRUNED: "KILLED",
-    Status.STOPPED: "KILLED",
+    Status.PRUNED: "FINISHED",
+    Status.STOPPED: "FINISHED",
     Status.FAILED: "FAILED",
 }
+#: What stands before the name of a run.
+PREFIX = {Status.PRUNED: "pruned ", Status.STOPPED: "stopped "}
 #: How a term ended (empty while it runs) → the status of the sweep's run.
 SWEEP_STATUS = {"": "RUNNING", "finished": "FINISHED", "stopped": "KILLED", "failed": "FAILED"}
 
@@ -63,8 +87,7 @@ _LARGEST_STEP = 2**63 - 1
 _KEY = re.compile(r"[\w.\-/ :]+", re.ASCII)
 
 
-@dataclass(frozen=True)
-class Value:
+class Value(NamedTuple):
     """One row of a curve."""
 
     key: str
@@ -126,6 +149,14 @@ class Content:
         self.created_at: dict[int, float] = {}
         """Trial → when it was created, in seconds since 1970."""
         self._where = where
+        objective = where.objective
+        self._compared = frozenset({objective.metric, *objective.other_results})
+        self._steps = self._iterations = 0
+        """Of all trials, so far."""
+        self._standing: dict[int, int] = {}
+        """Trial → its steps so far."""
+        self._scored: dict[int, int] = {}
+        """Trial → its steps when it came to rest last."""
         self._curves: dict[int, Curve] = {}
         """Trial → its curve, where trials have several seeds."""
         self._began: dict[tuple[int, int], float] = {}
@@ -153,15 +184,22 @@ class Content:
             elif isinstance(event, Opened):
                 self._began[event.trial, event.replica] = record.at
             elif isinstance(event, Closed):
-                run = self._about(event)[-1]
-                changes.runs[run] += self._rows(run, event, record.at)
-                if not is_test(event.replica):
-                    changes.sweep += self._best(record)
-                    changes.runs[event.trial, WHOLE] += self._group(event, record)
+                self._close(changes, event, record)
+            if isinstance(event, Closed | Moved) and not is_test(event.replica):
+                changes.runs[event.trial, WHOLE] += self._score(event.trial, record)
             elif isinstance(event, TermEnded):
                 self.ended_at = record.at
                 changes.sweep += self._counts(record)
         return changes
+
+    def _close(self, changes: Changes, event: Closed, record: Recorded) -> None:
+        """Add the rows of a slice that ended, and what they change in its trial and the sweep."""
+        run = self._about(event)[-1]
+        changes.runs[run] += self._rows(run, event, record.at)
+        if event.rows and not is_test(event.replica):
+            changes.sweep += self._progress(event, record)
+            changes.runs[event.trial, WHOLE] += self._group(event)
+            self._standing[event.trial] = _step(event.rows[-1])
 
     def _rows(self, run: RunKey, event: Closed, ended: float) -> Iterator[Value]:
         replica = self.history.replica(event.trial, event.replica)
@@ -169,12 +207,15 @@ class Content:
         began = max(self._began.get((event.trial, event.replica), ended), earliest)
         for row in event.rows:
             made = milliseconds(made_at(row, began, ended))
-            yield from values(row, self._results[run].add(row.iteration, made))
+            yield from values(row, self._results[run].add(row.iteration, made), self._compared)
 
-    def _of_event(self, name: str, value: float, record: Recorded, run: RunKey | None) -> Value:
-        """A row about an event; its step is the event's number."""
+    def _of_event(
+        self, name: str, value: float, record: Recorded, run: RunKey | None = None, step: int = 0
+    ) -> Value:
+        """A row about an event, by default of the sweep's own run."""
         time = self._events[run].add(record.k, milliseconds(record.at))
-        return Value(name, record.k, finite(value), record.k, time)
+        step = step if run else self._steps or self._iterations
+        return Value(name, record.k, finite(value), step, time)
 
     def _about(self, event: Event) -> list[RunKey]:
         """The runs that an event changes, the one that has its results last."""
@@ -185,8 +226,8 @@ class Content:
         own = [(event.trial, event.replica)] if self.grouped or is_test(event.replica) else []
         return [(event.trial, WHOLE), *own]
 
-    def _group(self, event: Closed, record: Recorded) -> Iterator[Value]:
-        """The aggregate of a trial's seeds by iteration, dated by the last of them; its score."""
+    def _group(self, event: Closed) -> Iterator[Value]:
+        """The aggregate of a trial's seeds by iteration, dated by the last of them."""
         if not self.grouped:
             return
         trial = self.history.trials[event.trial]
@@ -195,22 +236,40 @@ class Content:
         for row in curve.extend(trial, event):
             seeds = (self._results[trial.number, r.index].of(row.iteration) for r in trial.replicas)
             made = max(time for time in seeds if time is not None)
-            yield from values(row, self._results[whole].add(row.iteration, made))
-        if trial.score is not None:
-            yield self._of_event("sweep/score", trial.score, record, whole)
+            time = self._results[whole].add(row.iteration, made)
+            yield from values(row, time, self._compared)
 
-    def _best(self, record: Recorded) -> Iterator[Value]:
-        """The best score so far, one row for each slice that ended."""
+    def _score(self, number: int, record: Recorded) -> Iterator[Value]:
+        """What a trial is worth that has come to rest, unless that was said of these steps."""
+        trial, step = self.history.trials[number], self._standing.get(number)
+        rest = trial.rests[-1] if trial.rests else None
+        if rest is None or rest.k != record.k or rest.score is None or step is None:
+            return
+        if self._scored.get(number) != step:
+            self._scored[number] = step
+            name = score_key(self._where.spec.metric)
+            yield self._of_event(name, rest.score, record, (number, WHOLE), step)
+
+    def _progress(self, event: Closed, record: Recorded) -> Iterator[Value]:
+        """The best score so far, and the machine's load: one row for each slice that ended."""
+        steps = (number(row.metrics.get("timesteps_this_iter")) for row in event.rows)
+        self._steps += int(sum(n for n in steps if n is not None and math.isfinite(n)))
+        self._iterations += len(event.rows)
         best = self.history.best
         score = None if best is None else best.score
         if score is not None:
-            yield self._of_event(key(f"best/{self._where.spec.metric}"), score, record, None)
+            yield self._of_event(key(f"best/{self._where.spec.metric}"), score, record)
+        for result, name in SYSTEM.items():
+            seen = [number(row.metrics.get(result)) for row in event.rows]
+            finite_ones = [n for n in seen if n is not None and math.isfinite(n)]
+            if finite_ones:
+                yield self._of_event(name, sum(finite_ones) / len(finite_ones), record)
 
     def _counts(self, record: Recorded) -> Iterator[Value]:
         """How many trials have each status, when a driver leaves."""
         for status in Status:
             count = self.history.count(status)
-            yield self._of_event(f"trials/{status.lower()}", count, record, None)
+            yield self._of_event(f"trials/{status.lower()}", count, record)
 
     def sweep_tags(self) -> dict[str, str]:
         """Tags of the sweep's own run."""
@@ -224,6 +283,8 @@ class Content:
             "sweep.mode": spec.mode,
             "sweep.trials": str(len(self.history.trials)),
             "sweep.best_trial": "" if best is None else str(best.number),
+            "sweep.searched": cut(", ".join(spec.space.searched), LONGEST_TAG),
+            **{f"sweep.version.{name}": version for name, version in where.versions.items()},
             "mlflow.note.content": _note(where),
         }
 
@@ -266,16 +327,40 @@ def run_name(trial: int, replica: int) -> str:
     return replica_name(trial, replica) if replica else f"{trial}.0"
 
 
-def values(row: Row, time: int) -> Iterator[Value]:
+def score_key(metric: str) -> str:
+    """The key of a trial's score in a sweep by this metric."""
+    return OTHER_SCORE if metric == SCORE else SCORE
+
+
+def title(status: Status, name: str) -> str:
+    """What a run is called."""
+    return f"{PREFIX.get(status, '')}{name}"
+
+
+def values(row: Row, time: int, compared: Container[str]) -> Iterator[Value]:
     """The numbers of a result that was made at `time` as rows.
 
     The iteration comes first: if a store lacks it, it lacks the others too.
     """
-    step = _step(row)
-    names = sorted(row.metrics, key=lambda name: name != "training_iteration")
-    for name, value in ((name, row.metrics[name]) for name in names):
-        if name.split("/")[0] not in NOT_CURVES and not isinstance(value, str):
-            yield Value(key(name), row.iteration, finite(value), step, time)
+    step, metrics = _step(row), row.metrics
+    first = metrics.get("training_iteration")
+    if first is not None and not isinstance(first, str):
+        yield Value("training_iteration", row.iteration, finite(first), step, time)
+    for name, value in metrics.items():
+        if not isinstance(value, str) and name != "training_iteration":
+            called = _curve(name, name in compared)
+            if called:
+                yield Value(called, row.iteration, finite(value), step, time)
+
+
+@lru_cache(maxsize=10_000)
+def _curve(name: str, is_compared: bool) -> str:
+    """What a result is called in MLflow; empty if it is no curve."""
+    if is_compared:
+        return key(name)
+    if name in COUNTS or name.split("/")[0] in NOT_CURVES:
+        return ""
+    return RESULT_SCORE if name == SCORE else key(name)
 
 
 def made_at(row: Row, began: float, ended: float) -> float:

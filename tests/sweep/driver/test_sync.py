@@ -15,7 +15,7 @@ from sweep.history.events import Recorded
 from sweep.ledger.folder import Folder
 from sweep.ledger.ledger import Ledger
 from sweep.trackers import Comparable
-from sweep.trackers._shared.mlflow_store import open_client, search, store_url
+from sweep.trackers._shared.mlflow_store import ServerStore, store_url
 from tests.support import sweeps
 from tests.support.command_line import Here
 from tests.support.faulty_proxy import Fault, FaultyProxy
@@ -105,11 +105,11 @@ def test_an_answer_that_was_cut_to_nothing_is_not_taken_for_an_empty_one(
     tmp_path: Path, proxy: FaultyProxy
 ) -> None:
     folder = make(tmp_path, proxy)
-    client = open_client(sync.where(folder))
-    assert list(search(client, "0", "nobody")) == []
+    store = ServerStore(sync.where(folder), "0")
+    assert store.runs() == []
     proxy.fault = Fault.CUT
     with pytest.raises(Exception, match="cut off"):
-        list(search(client, "0", "nobody"))
+        store.runs()
 
 
 # ---- the command --------------------------------------------------------------------------------

@@ -2,7 +2,6 @@
 
 import shutil
 import sqlite3
-from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,7 +14,7 @@ from sweep import spec as specs
 from sweep.driver import launch
 from sweep.driver.final_evaluation import FinalEvaluation, FinalEvaluator
 from sweep.driver.launch import Launch
-from sweep.history.events import Closed, Recorded, Status, TermEnded
+from sweep.history.events import Closed, Moved, Recorded, Status, TermEnded
 from sweep.history.history import History
 from sweep.history.seeds import FIRST_TEST, is_test, seed_of
 from sweep.ledger.folder import Folder
@@ -97,7 +96,7 @@ def publish(tracker: type[Tracker], folder: Folder, size: int) -> None:
 def tables(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """MLflow's tables without a run: making them takes seconds."""
     folder = sweeps.make(tmp_path_factory.mktemp("tables"))
-    connect(where(folder))
+    connect(where(folder)).close()
     with closing(sqlite3.connect(folder.mlflow)) as database:
         database.execute("PRAGMA wal_checkpoint(TRUNCATE)")
     return folder.mlflow
@@ -149,16 +148,18 @@ def ledgers(folder: Folder, trial: int, replica: int) -> dict[int, Any]:
     return {10 * row.iteration: row.metrics["loss"] for row in rows}
 
 
-def scores_as_they_came(folder: Folder) -> Iterator[tuple[int, int, float]]:
-    """(trial, event, score) after each slice of the search."""
+def scores_as_they_came(folder: Folder) -> dict[tuple[str, int], float]:
+    """(trial, steps) → score, whenever a trial came to rest."""
     past = History(where(folder).objective)
+    found: dict[tuple[str, int], float] = {}
     for record in records(folder):
         past.extend([record])
         event = record.event
-        if isinstance(event, Closed) and not is_test(event.replica):
-            score = past.trials[event.trial].score
-            if score is not None:
-                yield event.trial, record.k, score
+        if isinstance(event, Closed | Moved) and not is_test(event.replica):
+            trial = past.trials[event.trial]
+            if trial.rests and trial.rests[-1].k == record.k and trial.score is not None:
+                found.setdefault((str(event.trial), 10 * trial.iteration), trial.score)
+    return found
 
 
 def assert_whole(folder: Folder, found: dict[str, Run]) -> None:
@@ -182,10 +183,10 @@ def assert_whole(folder: Folder, found: dict[str, Run]) -> None:
             (number, step): value
             for number in (str(t.number) for t in past.trials)
             for (key, step), value in found[number].rows.items()
-            if key == "sweep/score"
+            if key == "score"
         }
     assert set(found) == expected
-    assert scores == {(str(t), k): score for t, k, score in scores_as_they_came(folder)}
+    assert scores == scores_as_they_came(folder)
 
 
 @pytest.mark.slow
@@ -203,7 +204,8 @@ def test_each_seed_has_a_run_below_its_trials_which_has_their_aggregate(
         assert run.tags["sweep.replicas"] == "3"
         assert "sweep.seed" not in run.tags
         assert run.params["lr"] == str(trial.searched["lr"])
-        assert run.status == ("FINISHED" if trial.status is Status.COMPLETED else "KILLED")
+        assert run.status == "FINISHED"
+        assert run.name.startswith("pruned ") is (trial.status is Status.PRUNED)
 
 
 def test_an_iteration_of_a_trial_is_as_late_as_the_last_of_its_seeds(

@@ -1,0 +1,132 @@
+"""How MLflow's page shows a sweep: its trials best first, what was searched, the charts that count.
+
+MLflow keeps a *view* of an experiment's runs as a tag of the experiment; the page offers it under
+"Views", and an address that names it opens it. Without one MLflow makes a chart of every metric, in
+the order of their names, and a table without settings.
+"""
+
+import json
+from collections.abc import Sequence
+from typing import Any
+from urllib.parse import quote, urlencode
+
+from sweep.trackers import TrackerContext
+from sweep.trackers._shared.mlflow_content import key, score_key
+from sweep.trackers._shared.mlflow_store import PARENT
+
+#: What the tags of views begin with.
+TAG = "mlflow.sharedViewState."
+#: Of the page's two modes the one that is about runs; and of its views of runs the one with charts.
+MODE = {"workflowType": "machine_learning"}
+CHARTS = {"compareRunsMode": "CHART"}
+#: MLflow takes longer tags of experiments than this.
+LONGEST = 16_000
+
+
+def tag(where: TrackerContext) -> str:
+    """The tag of the sweep's view."""
+    return f"{TAG}{where.sweep_id}"
+
+
+def address(page: str, experiment: int, sweep_id: str | None) -> str:
+    """Of an experiment's runs on the server `page`, as a sweep's view shows them if it has one."""
+    wanted = {**MODE, **CHARTS, **({"viewStateShareKey": sweep_id} if sweep_id else {})}
+    return f"{page}/#/experiments/{experiment}/runs?{urlencode(wanted, quote_via=quote)}"
+
+
+def view(where: TrackerContext, parent: str) -> str:
+    """The value of the tag; `parent` is the id of the sweep's own run.
+
+    Of so many searched settings that the tag would be too long the first ones are shown.
+    """
+    searched = [name for name in where.spec.space.searched if not name.startswith("_")]
+    names = searched or list(where.spec.space.searched)
+    while len(made := _view(where, parent, names)) > LONGEST:
+        names = names[: len(names) // 2]
+    return made
+
+
+def _view(where: TrackerContext, parent: str, names: Sequence[str]) -> str:
+    spec = where.spec
+    score, metric, params = score_key(spec.metric), key(spec.metric), [key(name) for name in names]
+    section = f"{where.sweep_id[:12]}-section"
+    line, parallel = (_chart(section, number, name) for number, name in enumerate((metric, "")))
+    state = {
+        "searchFilter": f"tags.`{PARENT}` = '{parent}'",
+        "orderByKey": f"metrics.`{score}`",
+        "orderByAsc": spec.mode == "min",
+        "startTime": "ALL",
+        "lifecycleFilter": "Active",
+        "datasetsFilter": [],
+        "modelVersionFilter": "All Runs",
+        "selectedColumns": [
+            *(f"metrics.`{name}`" for name in (score, metric)),
+            *(f"params.`{name}`" for name in params),
+        ],
+        "columnOrder": [],
+        "columnWidths": {},
+        "runsHiddenMode": "SHOW_ALL",
+        "compareRunCharts": [
+            {
+                **line,
+                "type": "LINE",
+                "metricKey": metric,
+                "selectedMetricKeys": [metric],
+                "lineSmoothness": 0,
+                "xAxisScaleType": "linear",
+                "scaleType": "linear",
+                "range": {},
+                "xAxisKey": "step",
+                "selectedXAxisMetricKey": "",
+                "yAxisKey": "metric",
+                "yAxisExpressions": [],
+                "ignoreOutliers": False,
+                "useGlobalXaxisKey": True,
+                "useGlobalLineSmoothing": True,
+            },
+            {
+                **parallel,
+                "type": "PARALLEL",
+                "selectedParams": params,
+                "selectedMetrics": [score],
+                "showAllRuns": True,
+            },
+        ],
+        "compareRunSections": [
+            {
+                "uuid": section,
+                "name": where.name,
+                "display": True,
+                "isReordered": False,
+                "deleted": False,
+                "isGenerated": False,
+            }
+        ],
+        "viewMaximized": False,
+        "runListHidden": False,
+        "isAccordionReordered": True,
+        "useGroupedValuesInCharts": True,
+        "hideEmptyCharts": True,
+        "groupBy": None,
+        "groupsExpanded": {},
+        "autoRefreshEnabled": True,
+        "globalLineChartConfig": {
+            "xAxisKey": "step",
+            "lineSmoothness": 0,
+            "selectedXAxisMetricKey": "",
+        },
+    }
+    made = int(where.created_at * 1000)
+    named = {"name": f"trials of {where.name}", "createdAt": made, "updatedAt": made}
+    return json.dumps({**named, "state": json.dumps(state)})
+
+
+def _chart(section: str, number: int, name: str) -> dict[str, Any]:
+    return {
+        "uuid": f"{section}-{number}",
+        "runsCountToCompare": 100,
+        "metricSectionId": section,
+        "deleted": False,
+        "isGenerated": False,
+        **({"displayName": name} if name else {}),
+    }

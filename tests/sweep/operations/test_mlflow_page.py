@@ -1,0 +1,84 @@
+"""What a person sees who opens `sweep ui` for the first time, in a browser."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from sweep.operations.mlflow_ui import Page
+from sweep.trackers.mlflow import Tracker
+from tests.support import browser
+from tests.support.command_line import environment
+from tests.support.events import Story, publish_with, tell_everything
+from tests.support.mlflow_server import await_health, free_port
+
+CHROMIUM = browser.path()
+
+
+@contextmanager
+def page(root: Path, *options: str) -> Iterator[str]:
+    """`sweep ui demo`; yields the address that it prints."""
+    port = free_port()
+    words = ["ui", "demo", "--root", str(root), "--port", str(port), "--no-open", *options]
+    process = subprocess.Popen(
+        [sys.executable, "-m", "sweep.cli.main", *words],
+        env=environment(),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        process_group=0,
+    )
+    try:
+        await_health(process, port)
+        assert process.stdout is not None
+        yield process.stdout.readline().decode().split()[0]
+    finally:
+        os.killpg(process.pid, signal.SIGINT)
+        process.communicate()
+
+
+@pytest.fixture(scope="module")
+def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    story = Story.create(tmp_path_factory.mktemp("page"))
+    tell_everything(story)
+    publish_with(Tracker, story)
+    return story.where.folder.root
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(CHROMIUM is None, reason="Chromium is not installed (apt-get install chromium)")
+def test_the_page_opens_at_the_trials_with_their_charts_and_without_the_assistant(
+    root: Path,
+) -> None:
+    assert CHROMIUM is not None
+    with page(root) as url, browser.opened(CHROMIUM) as seen:
+        seen.go(url)
+        names = ("stopped trial 3", "pruned trial 1", "\ntrial 0", "\ntrial 4")
+        for word in (*names, "info/loss"):
+            seen.until(f"document.body.innerText.includes({json.dumps(word)})")
+        text = seen.text()
+        assert sorted(names[:3], key=text.index) == list(names[:3])  # best first
+        assert "Sort: score" in " ".join(text.split())
+        seen.until("[...document.querySelectorAll('.dimension')].length == 4")
+        dimensions = "[...document.querySelectorAll('.dimension')].map(d => d.textContent).join()"
+        shown = seen.evaluate(dimensions)
+        assert all(name in shown for name in ("lr", "layers", "net", "score"))
+        assert text.index("info/score") < text.index("Parallel Coordinates")
+        assert text.index("Parallel Coordinates") < text.index("info/loss")
+        assert "Ask questions about" not in text
+        seen.go(url.replace("CHART", "TABLE"))
+        seen.until("document.body.innerText.includes('5 matching runs')")
+        seen.until("document.body.innerText.includes('[64,64]')")
+
+
+@pytest.mark.slow
+def test_the_page_is_served_at_the_address_that_is_asked_for(root: Path) -> None:
+    with page(root, "--host", "localhost") as url:
+        assert url.startswith("http://localhost:")
+    assert Page(root, "demo", 5001, "0.0.0.0").server == "http://127.0.0.1:5001"  # noqa: S104
+    assert Page(root, "demo", 5001, "::1").server == "http://[::1]:5001"
