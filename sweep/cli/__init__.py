@@ -7,6 +7,7 @@ results       ls, status, results, show, best, explain
 control       stop, pause, unpause, clone, set
 check         validate, check-env, verify, sync
 export        export-model, ui, trust
+report        report, curves
 tables        a sweep as tables
 trial_tables  one trial as text
 check_tables  what the commands of `check` print

@@ -15,7 +15,7 @@ from collections.abc import Iterator, Sequence
 import click
 
 from sweep import __version__
-from sweep.cli import check, control, export, results, train
+from sweep.cli import check, control, export, report, results, train
 
 MISTAKE, OUTSIDE, OWN_ERROR, INTERRUPTED = 2, 4, 5, 130
 
@@ -52,6 +52,8 @@ for command in (
     results.show,
     results.explain,
     results.export_schedule,
+    report.report,
+    report.curves,
     control.stop,
     control.pause,
     control.unpause,
