@@ -22,7 +22,7 @@
 
   const axis = (title, more) => ({
     title: { text: title, font: { size: 12 }, standoff: 8 }, gridcolor: color("grid"), linecolor: color("line"),
-    zeroline: false, automargin: true, tickfont: { size: 11 }, fixedrange: phone(), ...more,
+    zeroline: false, automargin: true, tickangle: 0, tickfont: { size: 11 }, fixedrange: phone(), ...more,
   });
   // Room below the axis for so many names in the legend.
   const below = (count) => ({ showlegend: true, margin: { l: 8, r: 8, t: 8, b: 50 + 19 * Math.ceil((count * 112) / Math.min(1000, window.innerWidth - 60)) } });
@@ -152,7 +152,7 @@
         },
         ...one.ticks.map(([at, label]) => ({
           text: label, showarrow: false, font: { size: 10.5, color: color("muted") },
-          ...(down ? { x: at, y: index, yanchor: "top", yshift: -3 } : { x: index, y: at, xanchor: "left", xshift: 4, bgcolor: color("card"), opacity: 0.85 }),
+          ...(down ? { x: at, y: index, yanchor: "top", yshift: -3, xanchor: at < 0.08 ? "left" : at > 0.92 ? "right" : "center", xshift: at < 0.08 ? -6 : at > 0.92 ? 6 : 0 } : { x: index, y: at, xanchor: "left", xshift: 4, bgcolor: color("card"), opacity: 0.85 }),
         })),
       ]);
       const hidden = { visible: false, fixedrange: true };
@@ -210,7 +210,7 @@
     contour(data, page) {
       const [one, other] = data.axes;
       const along = (its) => its.labels
-        ? { tickvals: its.values, ticktext: its.labels.map(safe), showgrid: false }
+        ? { tickangle: "auto", tickvals: its.values, ticktext: its.labels.map(safe), showgrid: false }
         : its.log ? { type: "log", range: [its.values[0], its.values[its.values.length - 1]].map(Math.log10), ...powers(its.values[0], its.values[its.values.length - 1]) }
           : { range: [its.values[0], its.values[its.values.length - 1]] };
       const listed = Boolean(one.labels || other.labels);
@@ -271,8 +271,8 @@
         bar("went on, or done", data.rungs.map((rung) => rung.on), color("accent")), ...(data.rungs.some((rung) => rung.waiting) ? [bar("wait", data.rungs.map((rung) => rung.waiting), color("warn"))] : []),
         bar("ended there", data.rungs.map((rung) => rung.reached - rung.on - rung.waiting), color("faded")),
       ], layout({
-        ...below(3), barmode: "stack", bargap: 0.4, xaxis: axis("rung", { type: "category", fixedrange: true }),
-        yaxis: axis("trials", { rangemode: "tozero" }),
+        ...below(3), barmode: "stack", bargap: 0.4, xaxis: axis("rung", { type: "category", fixedrange: true, automargin: false }),
+        yaxis: axis("trials", { rangemode: "tozero", nticks: 6 }),
       })];
     },
 
@@ -352,7 +352,7 @@
         name: one.name, at: one.values.map((value) => (value === null ? 0 : at(value))), raw: (row) => one.values[row],
         ticks: [...one.labels.map((label, index) => [at(index), safe(label)]), ...(absent ? [[0, "absent"]] : [])],
         label: (row) => (one.values[row] === null ? "absent" : safe(one.labels[one.values[row]])),
-        axis: { tickvals: range(lanes), ticktext: one.labels.map(safe), range: [-0.6, lanes - 0.4] },
+        axis: { tickangle: "auto", tickvals: range(lanes), ticktext: one.labels.map(safe), range: [-0.6, lanes - 0.4] },
       };
     }
     const turn = one.log ? Math.log10 : (value) => value, low = turn(one.low), high = turn(one.high);

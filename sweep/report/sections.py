@@ -20,8 +20,8 @@ from sweep.views.lookup import Sweep
 TOP, TOLD = 10, 12
 #: Failures that are shown with their tracebacks.
 FAILED = 20
-#: Settings with a column of their own in the table of the best.
-_COLUMNS = 8
+#: Settings with a column of their own in the table of the best, and characters of a value there.
+_COLUMNS, _LONGEST = 8, 32
 
 
 @dataclass(frozen=True)
@@ -135,7 +135,7 @@ def _best_row(
     row += [formatting.number(value) for value in data.get("objectives", {}).values()]
     if columns:
         row += [
-            formatting.setting(trial.searched[name])
+            _cut(formatting.setting(trial.searched[name]))
             if name in trial.searched
             else formatting.ABSENT
             for name in columns
@@ -143,6 +143,10 @@ def _best_row(
     else:
         row.append(formatting.settings(trial.searched))
     return [*row, str(trial.iteration), formatting.count(data["steps"])]
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= _LONGEST else f"{text[: _LONGEST - 1]}…"
 
 
 def _status(status: Status) -> Markup:

@@ -46,9 +46,8 @@ class Tab:
 
     def _note(self, event: dict[str, Any]) -> None:
         method, params = event["method"], event.get("params", {})
-        if method in _TROUBLE or (
-            method == "Runtime.consoleAPICalled" and params["type"] in ("error", "assert")
-        ):
+        said = params["type"] if method == "Runtime.consoleAPICalled" else "log"
+        if method in _TROUBLE or said not in ("log", "info", "debug"):
             self.trouble.append(json.dumps(params)[:1000])
         if method == "Network.requestWillBeSent":
             url = params["request"]["url"]
