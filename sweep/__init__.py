@@ -14,6 +14,7 @@ pickled     the trainable of a script or a notebook, as a signed file
 api         the same from Python: run, resume, load
 cli         arguments in, text out; the only place that prints
 operations  what is done with a sweep beside driving it: validate, verify, repair, export
+report      a sweep as a page to look at and to send
 testing     a simulated pool and clock, for people who write a scheduler
 driver      history → plan → slices → history
 views       what a sweep says, as plain data

@@ -9,6 +9,7 @@ check         validate, check-env, verify, sync
 export        play, export-model, ui, trust
 disk          gc, rm
 completion    completion, and what is offered for each argument
+report        report, curves
 tables        a sweep as tables
 trial_tables  one trial as text
 check_tables  what the commands of `check` print

@@ -9,6 +9,8 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from sweep.report import braille
+from sweep.report.curves import Curves
 from sweep.views import formatting
 from trainables.errors import printable
 
@@ -242,6 +244,45 @@ def _next_steps(data: Data) -> list[str]:
         lines.append(f"go on       sweep resume {name}{where}")
     if data["top"] and "mlflow" in data["trackers"]:
         lines.append(f"compare     sweep ui {name}{where}")
+    if data["top"]:
+        lines.append(f"report      sweep report {name}{where}")
     if data["top"] and data["exports"]:
         lines.append(f"take away   sweep export-model {name}{where} --out exported-{name}")
     return lines
+
+
+#: The colours of the best, in their order; the others are dim.
+_PAINTS = ("bold bright_blue", "yellow", "green", "magenta", "red", "cyan")
+
+
+def curves(data: Data, found: Curves, size: tuple[int, int]) -> RenderableType:
+    """`sweep curves`, on so many columns and lines."""
+    title = Text(f"{printable(data['name'])}: {printable(data['metric'])}", style="bold")
+    if not found.drawn:
+        return Group(title, Text("no trial has reported it yet"))
+    columns, lines = size
+    picture = braille.draw(found.drawn, max(20, columns - 12), max(6, lines - 6))
+    (first, last), (low, high) = picture.times, picture.values
+    labels = {0: high, len(picture.rows) - 1: low}
+    shown = [title]
+    for place, row in enumerate(picture.rows):
+        label = formatting.number(labels[place]) if place in labels else ""
+        line = Text.assemble((f"{label:>10} ", "dim"))
+        for character, owner in row:
+            line.append(character, style="dim" if owner is None else _paint(found, owner))
+        shown.append(line)
+    ends = formatting.count(first), formatting.count(last)
+    room = len(picture.rows[0]) - len(ends[0])
+    under = f"{'':11}{ends[0]}{formatting.last_part(data['time_attr']):^{room - len(ends[1])}}"
+    shown.append(Text(f"{under}{ends[1]}", style="dim"))
+    best = sorted((c.place, place, c) for place, c in enumerate(found.drawn) if c.place is not None)
+    names = [
+        (f"━ {curve.trial}: {formatting.number(curve.points[-1][1])}  ", _paint(found, place))
+        for _, place, curve in best
+    ]
+    return Group(*shown, Text.assemble(f"{'trial':>10} ", *names))
+
+
+def _paint(found: Curves, place: int) -> str:
+    rank = found.drawn[place].place
+    return "dim" if rank is None else _PAINTS[rank % len(_PAINTS)]

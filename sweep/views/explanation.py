@@ -44,13 +44,13 @@ def explain(sweep: Sweep, number: int) -> Data:
         "time_attr": sweep.history.objective.time_attr,
         "parent": trial.parent,
         "children": [child.number for child in sweep.history.children(number)],
-        "decisions": list(_steps(sweep, trial)),
+        "decisions": list(steps(sweep, trial)),
         "stands": _stands(sweep, trial),
     }
 
 
-def _steps(sweep: Sweep, trial: Trial) -> Iterator[Data]:
-    """What happened to it; a decision about several seeds is one step."""
+def steps(sweep: Sweep, trial: Trial) -> Iterator[Data]:
+    """What happened to a trial; a decision about several seeds is one step."""
     goals: dict[int, Goal] = {}
     before: tuple[str, str] | None = None
     for record in sweep.records:

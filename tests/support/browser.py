@@ -30,10 +30,19 @@ def path() -> str | None:
     return next(filter(None, map(shutil.which, ("chromium", "chromium-browser"))), None)
 
 
+#: Events of a page that tell of an error.
+_TROUBLE = {"Runtime.exceptionThrown", "Log.entryAdded"}
+
+
 class Browser:
-    """One page; `evaluate` runs JavaScript in it."""
+    """One page; `evaluate` runs JavaScript in it.
+
+    `trouble` is what its console complained of, `requests` what it asked of a network.
+    """
 
     def __init__(self, write: int, read: int) -> None:
+        self.trouble: list[str] = []
+        self.requests: list[str] = []
         self._write, self._read = write, read
         self._buffer = b""
         self._number = 0
@@ -41,15 +50,29 @@ class Browser:
         target = self._call("Target.createTarget", url="about:blank")["targetId"]
         attached = self._call("Target.attachToTarget", targetId=target, flatten=True)
         self._session = attached["sessionId"]
-        self._call("Page.enable")
+        for domain in ("Page", "Runtime", "Log", "Network"):
+            self._call(f"{domain}.enable")
 
     def go(self, url: str) -> None:
         """Open an address."""
         self._call("Page.navigate", url=url)
 
+    def open_drawn(self, page: Path, width: int = 1280, dark: bool = False) -> None:
+        """Open a report with all its pictures, and wait until they are drawn."""
+        phone = width < 600
+        size = {"width": width, "height": 900, "deviceScaleFactor": 1, "mobile": phone}
+        self._call("Emulation.setDeviceMetricsOverride", **size)
+        scheme = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
+        self._call("Emulation.setEmulatedMedia", features=[scheme])
+        self.go("about:blank")
+        self.go(f"{page.resolve().as_uri()}#all")
+        trouble = "document.querySelector('#trouble')?.textContent"
+        self.until(f"document.documentElement?.dataset.drawn || {trouble} || 0")
+
     def evaluate(self, script: str) -> Any:
-        """The value of an expression in the page."""
-        answer = self._call("Runtime.evaluate", expression=script, returnByValue=True)
+        """The value of an expression in the page, a promise's when it is kept."""
+        options = {"returnByValue": True, "awaitPromise": True}
+        answer = self._call("Runtime.evaluate", expression=script, **options)
         return answer["result"].get("value")
 
     def text(self) -> str:
@@ -88,10 +111,21 @@ class Browser:
                     raise RuntimeError(f"{method}: {answer['error']['message']}")
                 result: dict[str, Any] = answer["result"]
                 return result
+            if "method" in answer:
+                self._note(answer["method"], answer.get("params", {}))
+
+    def _note(self, event: str, params: dict[str, Any]) -> None:
+        said = params["type"] if event == "Runtime.consoleAPICalled" else "log"
+        if event in _TROUBLE or said not in ("log", "info", "debug"):
+            self.trouble.append(json.dumps(params)[:1000])
+        if event == "Network.requestWillBeSent":
+            url = params["request"]["url"]
+            if not url.startswith(("file:", "data:", "blob:", "about:")):
+                self.requests.append(url)
 
 
 @contextmanager
-def opened(program: str, size: tuple[int, int] = (1600, 1000)) -> Iterator[Browser]:
+def opened(program: str, *flags: str, size: tuple[int, int] = (1600, 1000)) -> Iterator[Browser]:
     """A browser with a profile of its own, as a person has who opens a page for the first time."""
     read_here, write_there = os.pipe()
     read_there, write_here = os.pipe()
@@ -101,6 +135,7 @@ def opened(program: str, size: tuple[int, int] = (1600, 1000)) -> Iterator[Brows
             *("--no-first-run", "--disable-dev-shm-usage", "--disable-background-networking"),
             f"--window-size={size[0]},{size[1]}",
             f"--user-data-dir={profile}",
+            *flags,
         ]
         process = subprocess.Popen(
             [sys.executable, "-c", START, str(read_there), str(write_there), program, *options],

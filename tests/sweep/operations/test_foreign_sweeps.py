@@ -82,6 +82,8 @@ def has_sung(folder: Folder) -> bool:
         ("best", "demo"),
         ("show", "demo", "0"),
         ("explain", "demo", "0"),
+        ("report", "demo", "-o", "/dev/null"),
+        ("curves", "demo"),
         ("export-schedule", "demo"),
         ("verify", "demo"),
         ("verify", "demo", "--repair"),

@@ -1,0 +1,290 @@
+"""The pictures of a sweep as plain data for the page: axes, points and lines, nothing of a library.
+
+A picture that would show nothing is None. Numbers have six digits.
+"""
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+from sweep.history.events import Closed, Status, TermBegan
+from sweep.history.seeds import is_test
+from sweep.history.trial import Trial
+from sweep.report import timeline
+from sweep.report.curves import Curve, curves, is_finite
+from sweep.report.importance import Importance, Model
+from sweep.space import Choice, Domain, Float, Int, Normal, Ordinal, choice_key
+from sweep.views import formatting
+from sweep.views.explanation import schedule
+from sweep.views.lookup import Sweep
+
+Data = dict[str, Any]
+
+#: Settings with a picture of their own, and axes of the parallel coordinates, at most.
+MOST_SETTINGS = 12
+#: Trials that are drawn as points, at most: the best, and others evenly.
+MOST_TRIALS = 1000
+
+
+def short(value: float | None) -> float | None:
+    """A number as it is written into the page."""
+    return float(f"{value:.6g}") if value is not None and math.isfinite(value) else None
+
+
+def learning(sweep: Sweep) -> Data | None:
+    """Learning curves."""
+    found = curves(sweep)
+    if not found.drawn:
+        return None
+    return {
+        "time": sweep.history.objective.time_attr,
+        "curves": [_curve(curve) for curve in found.drawn],
+        "trials": found.trials,
+        "points": found.points,
+        "shown": found.shown,
+    }
+
+
+def _curve(curve: Curve) -> Data:
+    data: Data = {
+        "trial": curve.trial,
+        "x": [short(time) for time, _ in curve.points],
+        "y": [short(value) for _, value in curve.points],
+        "place": curve.place,
+        "early": curve.ended_early,
+    }
+    if curve.low:
+        low, high = [short(v) for v in curve.low], [short(v) for v in curve.high]
+        data |= {"low": low, "high": high, "seeds": curve.seeds}
+    return data
+
+
+def search(sweep: Sweep, clock: timeline.Clock) -> Data | None:
+    """The score of each trial when it last reported, and the best so far."""
+    reported = {
+        record.event.trial: record.at
+        for record in sweep.records
+        if isinstance(record.event, Closed) and record.event.rows
+        if not is_test(record.event.replica)
+    }
+    rows = [
+        (clock.at(reported[trial.number]), trial)
+        for trial in sweep.history.trials
+        if trial.number in reported and is_finite(trial.score)
+    ]
+    if len(rows) < 2:
+        return None
+    rows.sort(key=lambda row: row[0])
+    sign, best, steps = sweep.history.objective.sign, -math.inf, []
+    for at, trial in rows:
+        score = sign * (trial.score or 0.0)
+        if score > best and trial.feasible:
+            best = score
+            steps.append((at, trial))
+    return {
+        "x": [short(at) for at, _ in _even(rows, MOST_TRIALS)],
+        "y": [short(trial.score) for _, trial in _even(rows, MOST_TRIALS)],
+        "trials": [trial.number for _, trial in _even(rows, MOST_TRIALS)],
+        "early": [trial.status is not Status.COMPLETED for _, trial in _even(rows, MOST_TRIALS)],
+        "best": {
+            "x": [short(at) for at, _ in steps],
+            "y": [short(trial.score) for _, trial in steps],
+            "trials": [trial.number for _, trial in steps],
+        },
+        "end": short(clock.total),
+    }
+
+
+def _even(rows: Sequence[Any], most: int) -> list[Any]:
+    """At most so many, evenly chosen."""
+    if len(rows) <= most:
+        return list(rows)
+    return [rows[place * len(rows) // most] for place in range(most)]
+
+
+def points(sweep: Sweep, names: Sequence[str]) -> Data | None:
+    """Trials with a score, worst first, and the axes of their settings, in the order of `names`."""
+    ranked = [trial for trial in sweep.history.ranked() if is_finite(trial.score)]
+    if len(ranked) < 2 or not names:
+        return None
+    chosen = [*ranked[:100], *_even(ranked[100:], MOST_TRIALS - 100)]
+    chosen.reverse()
+    space = sweep.spec.space
+    axes = [_axis(name, space.role(name), chosen) for name in names[:MOST_SETTINGS]]
+    levels = sweep.aim.levels
+    place = {trial.number: place for place, trial in enumerate(ranked)}
+    return {
+        "trials": [trial.number for trial in chosen],
+        "scores": [short(trial.score) for trial in chosen],
+        "better": [short(1 - place[t.number] / max(1, len(ranked) - 1)) for t in chosen],
+        "rung": [_rung(trial, levels) for trial in chosen],
+        "axes": axes,
+        "scored": len(ranked),
+        "left_out": len(names) - len(axes),
+    }
+
+
+def _rung(trial: Trial, levels: Sequence[float]) -> int:
+    """How many levels it reached; a completed trial all; without levels 1 if it was completed."""
+    if not levels or trial.status is Status.COMPLETED:
+        return max(1, len(levels)) if trial.status is Status.COMPLETED else 0
+    return sum(trial.reached(level) for level in levels)
+
+
+def _axis(name: str, domain: Domain, trials: Sequence[Trial]) -> Data:
+    """A setting: its values as numbers, or as indices of its labels; null where it is absent."""
+    found = [trial.searched.get(name) for trial in trials]
+    listed = isinstance(domain, Choice | Ordinal)
+    if listed or not all(v is None or _is_number(v) for v in found):
+        keys = dict.fromkeys(domain.by_key) if isinstance(domain, Choice | Ordinal) else {}
+        keys |= dict.fromkeys(choice_key(value) for value in found if value is not None)
+        labels = list(keys)
+        index = {key: place for place, key in enumerate(labels)}
+        values: list[Any] = [None if v is None else index[choice_key(v)] for v in found]
+        return {"name": name, "labels": [_label(key) for key in labels], "values": values}
+    numbers = [short(float(value)) for value in found if value is not None]
+    low, high = _ends(domain, [n for n in numbers if n is not None])
+    return {
+        "name": name,
+        "log": bool(isinstance(domain, Float | Int | Normal) and domain.log and low > 0),
+        "low": low,
+        "high": high,
+        "values": [None if v is None else short(float(v)) for v in found],
+    }
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def _ends(domain: Domain, found: Sequence[float]) -> tuple[float, float]:
+    low, high = min(found, default=0.0), max(found, default=1.0)
+    if isinstance(domain, Float | Int):
+        low, high = min(low, domain.low), max(high, domain.high)
+    return float(low), float(high)
+
+
+def _label(key: str) -> str:
+    text = key[1:-1] if key.startswith('"') else key
+    return text if len(text) <= 24 else f"{text[:23]}…"
+
+
+def importance(found: Importance) -> Data | None:
+    """What decides: settings and pairs, together and by level."""
+    shares = {names: share for names, share in found.shares.items() if share >= 0.005}
+    if not shares:
+        return None
+    top = list(shares)[:10]
+    return {
+        "names": [list(names) for names in top],
+        "shares": [short(shares[names]) for names in top],
+        "unexplained": short(found.unexplained),
+        "gained": found.gained,
+        "levels": [
+            {
+                "at": "end" if math.isinf(level.at) else formatting.count(level.at),
+                "trials": level.trials,
+                "shares": [short(level.shares.get(names, 0.0)) for names in top],
+            }
+            for level in found.levels
+        ],
+    }
+
+
+def contour(model: Model, one: str, other: str) -> Data:
+    """What two settings do together."""
+    surface = model.surface(one, other)
+    axes: list[Data] = []
+    for name, values in zip(surface.names, surface.values, strict=True):
+        domain = model.space.role(name)
+        if isinstance(domain, Choice | Ordinal):
+            labels = [_label(choice_key(value)) for value in values]
+            axes.append({"name": name, "labels": labels, "values": list(range(len(labels)))})
+        else:
+            log = bool(domain.log and min(values) > 0)
+            axes.append({"name": name, "log": log, "values": [short(float(v)) for v in values]})
+    return {"axes": axes, "z": [[short(v) for v in row] for row in surface.better_than.tolist()]}
+
+
+def timing(sweep: Sweep, clock: timeline.Clock) -> Data | None:
+    """Slices in lanes, rungs, and where time went."""
+    found = timeline.bars(sweep, clock)
+    if not found:
+        return None
+    shown = timeline.joined(found)
+    levels = [formatting.count(level) for level in sweep.aim.levels]
+    return {
+        "lanes": timeline.lanes(found),
+        "bars": [[short(b.start), short(b.end), b.lane, b.rung, b.who, b.why] for b in shown],
+        "slices": len(found),
+        "levels": levels,
+        "terms": [short(clock.at(r.at)) for r in sweep.records if isinstance(r.event, TermBegan)][
+            1:
+        ],
+        "end": short(clock.total),
+        "rungs": timeline.rungs(sweep),
+        "spent": timeline.spent(sweep, found, clock),
+    }
+
+
+def lineage(sweep: Sweep) -> Data | None:
+    """Who was bred from whom: a line for each trial, families side by side."""
+    trials = sweep.history.trials
+    if all(trial.parent is None for trial in trials):
+        return None
+    row: dict[int, int] = {}
+    for root in (trial for trial in trials if trial.parent is None):
+        todo = [root.number]
+        while todo:
+            number = todo.pop()
+            row[number] = len(row)
+            children = sweep.history.children(number)
+            todo += sorted((child.number for child in children), reverse=True)
+    path = (
+        {step["trial"] for step in schedule(sweep, "best")["schedule"]}
+        if sweep.history.best
+        else set()
+    )
+    lines = []
+    for trial in trials:
+        birth = trial.replicas[0].birth
+        lines.append(
+            {
+                "trial": trial.number,
+                "row": row[trial.number],
+                "from": short(birth.time) if birth else 0.0,
+                "to": short(trial.time),
+                "score": short(trial.score),
+                "parent": trial.parent,
+                "best": trial.number in path,
+                "settings": formatting.settings(trial.searched),
+            }
+        )
+    return {"time": sweep.history.objective.time_attr, "trials": lines, "rows": len(row)}
+
+
+def fronts(sweep: Sweep) -> list[Data]:
+    """The metric against each further objective, with the trials that none is better than."""
+    objective = sweep.history.objective
+    on_front = {trial.number for trial in sweep.history.front()} if objective.objectives else set()
+    shown = []
+    for place, (path, mode) in enumerate(objective.objectives):
+        rows = [
+            (trial, trial.others[place])
+            for trial in sweep.history.trials
+            if is_finite(trial.score) and is_finite(trial.others[place])
+        ]
+        if rows:
+            shown.append(
+                {
+                    "name": path,
+                    "mode": mode,
+                    "trials": [trial.number for trial, _ in rows],
+                    "x": [short(other) for _, other in rows],
+                    "y": [short(trial.score) for trial, _ in rows],
+                    "front": [trial.number in on_front for trial, _ in rows],
+                    "breaks": [not trial.feasible for trial, _ in rows],
+                    "settings": [formatting.settings(trial.searched) for trial, _ in rows],
+                }
+            )
+    return shown

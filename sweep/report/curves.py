@@ -1,0 +1,118 @@
+"""Learning curves, thinned to what a picture can show, with intervals over seeds."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from sweep import stats
+from sweep.history.events import FINISHED, Status
+from sweep.history.replica import Replica
+from sweep.history.trial import Trial
+from sweep.views.lookup import Sweep
+
+#: Trials whose curves are drawn in full colour: the best.
+BEST = 6
+#: Curves that are drawn, at most, and points of them all together.
+MOST_CURVES, MOST_POINTS = 800, 60_000
+#: Points of a curve of one of the best trials.
+_FINE = 400
+
+Point = tuple[float, float]
+
+
+@dataclass(frozen=True)
+class Curve:
+    """One trial's curve; the mean where it has several seeds."""
+
+    trial: int
+    points: list[Point]
+    """Time in units of ``time_attr``, and value."""
+    low: list[float] = field(default_factory=list)
+    """The lower ends of the interval over seeds; empty with one seed."""
+    high: list[float] = field(default_factory=list)
+    seeds: int = 1
+    place: int | None = None
+    """Among the best, from 0; None: it is none of them."""
+    ended_early: bool = False
+    """Whether it was ended, or waits, before its end."""
+
+
+@dataclass(frozen=True)
+class Curves:
+    """What is drawn of a sweep, the best last, and what is left out."""
+
+    drawn: list[Curve]
+    trials: int
+    """How many trials have a curve."""
+    points: int
+    """How many points they have in all."""
+    shown: int
+    """How many of them are drawn."""
+
+
+def curves(sweep: Sweep, best: int = BEST) -> Curves:
+    """The curves of a sweep: the best, and as many others as a picture takes, evenly drawn."""
+    history = sweep.history
+    places = {trial.number: place for place, trial in enumerate(history.ranked()[:best])}
+    with_curve = [trial for trial in history.trials if any(_values(r) for r in trial.replicas)]
+    others = [trial for trial in with_curve if trial.number not in places]
+    room = MOST_CURVES - len(places)
+    if len(others) > room:
+        others = [others[place * len(others) // room] for place in range(room)]
+    most = max(12, MOST_POINTS // max(1, len(others)))
+    leading = [history.trials[number] for number in reversed(places)]
+    drawn = [_of(trial, None, min(most, _FINE)) for trial in others]
+    drawn += [_of(trial, places[trial.number], _FINE) for trial in leading]
+    points = sum(len(_values(r)) for trial in with_curve for r in trial.replicas)
+    shown = sum(len(curve.points) * curve.seeds for curve in drawn)
+    return Curves([curve for curve in drawn if curve.points], len(with_curve), points, shown)
+
+
+def _of(trial: Trial, place: int | None, most: int) -> Curve:
+    early = trial.status in (FINISHED | {Status.PAUSED}) - {Status.COMPLETED}
+    seeds = [replica for replica in trial.counted if _values(replica)]
+    if len(seeds) < 2:
+        points = thinned(_values(seeds[0]) if seeds else [], most)
+        return Curve(trial.number, points, place=place, ended_early=early)
+    both = _together(seeds)
+    means = thinned([(time, stats.mean(values)) for time, values in both], most)
+    kept = {time for time, _ in means}
+    intervals = [stats.mean_interval(values) for time, values in both if time in kept]
+    low, high = [i.low for i in intervals], [i.high for i in intervals]
+    return Curve(trial.number, means, low, high, len(seeds), place, early)
+
+
+def _together(seeds: Sequence[Replica]) -> list[tuple[float, list[float]]]:
+    """Time and values of the iterations at which all seeds have one, ascending."""
+    found = [{p.iteration: p for p in replica.curve if is_finite(p.value)} for replica in seeds]
+    common = sorted(set.intersection(*(set(points) for points in found)))
+    rows = []
+    for iteration in common:
+        points = [its[iteration] for its in found]
+        values = [p.value for p in points if p.value is not None]
+        rows.append((stats.mean([p.time for p in points]), values))
+    return rows
+
+
+def _values(replica: Replica) -> list[Point]:
+    return [(p.time, p.value) for p in replica.curve if p.value is not None and is_finite(p.value)]
+
+
+def is_finite(value: float | None) -> bool:
+    """Whether it is a number that can be drawn."""
+    return value is not None and math.isfinite(value)
+
+
+def thinned(points: Sequence[Point], most: int) -> list[Point]:
+    """At most about `most` points: of each stretch the least and the greatest, and both ends."""
+    if len(points) <= most:
+        return list(points)
+    stretches = max(1, (most - 2) // 2)
+    inner = len(points) - 2
+    kept = {0, len(points) - 1}
+    for stretch in range(stretches):
+        places = range(1 + stretch * inner // stretches, 1 + (stretch + 1) * inner // stretches)
+        if places:
+            kept.add(min(places, key=lambda place: points[place][1]))
+            kept.add(max(places, key=lambda place: points[place][1]))
+    return [points[place] for place in sorted(kept)]

@@ -1,0 +1,203 @@
+"""A random forest over the unit cube, and the functional analysis of variance of what it says.
+
+Hutter, Hoos and Leyton-Brown, An Efficient Approach for Assessing Hyperparameter Importance, 2014:
+a tree is constant on boxes, so what a setting does on the average over all others, and how much of
+the variance that is, follow exactly. n rows, d columns, L leaves.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import combinations
+
+import numpy as np
+from numpy.typing import NDArray
+
+Array = NDArray[np.float64]
+
+TREES = 32
+#: Rows that each tree is grown from, at most.
+MOST_ROWS = 800
+
+
+@dataclass(frozen=True)
+class Tree:
+    """A partition of the unit cube into boxes, with one value each."""
+
+    low: Array
+    """(L, d)"""
+    high: Array
+    """(L, d)"""
+    value: Array
+    """(L,), with a mean of 0 over the cube."""
+
+    @property
+    def volume(self) -> Array:
+        """The share of the cube that each box takes, (L,)."""
+        volume: Array = np.prod(self.high - self.low, axis=1)
+        return volume
+
+    @property
+    def variance(self) -> float:
+        """The variance over the cube."""
+        return float(self.volume @ self.value**2)
+
+    def marginal(self, columns: Sequence[int]) -> tuple[list[Array], Array]:
+        """The mean over all other columns: the edges of its cells, and the values between them."""
+        edges = [np.unique([*self.low[:, c], *self.high[:, c]]) for c in columns]
+        sums = np.zeros([len(edge) for edge in edges])
+        width = np.prod(self.high[:, columns] - self.low[:, columns], axis=1)
+        weight = self.volume / width * self.value
+        corners = [
+            [np.searchsorted(edge, side[:, c]) for side in (self.low, self.high)]
+            for c, edge in zip(columns, edges, strict=True)
+        ]
+        for corner in np.ndindex(*(2,) * len(columns)):
+            place = tuple(corners[axis][end] for axis, end in enumerate(corner))
+            np.add.at(sums, place, weight * (-1.0) ** sum(corner))
+        for axis in range(len(columns)):
+            sums = np.cumsum(sums, axis=axis)
+        return edges, sums[(slice(-1),) * len(columns)]
+
+    def explained(self, columns: Sequence[int]) -> float:
+        """The variance of a marginal over the cube."""
+        edges, values = self.marginal(columns)
+        cells = np.diff(edges[0])
+        for edge in edges[1:]:
+            cells = np.multiply.outer(cells, np.diff(edge))
+        return float(np.sum(cells * values**2))
+
+
+@dataclass(frozen=True)
+class Forest:
+    """Trees, and how well they predict rows that they have not seen."""
+
+    trees: list[Tree]
+    skill: float
+    """The share of the variance of unseen rows that is predicted (R²), at least 0."""
+
+    @property
+    def variance(self) -> float:
+        """The mean of the trees' variances."""
+        return float(np.mean([tree.variance for tree in self.trees]))
+
+    def shares(self, width: int) -> dict[tuple[int, ...], float]:
+        """The share of the variance of `width` columns alone, and of their pairs beyond that."""
+        whole = self.variance
+        if whole <= 0:
+            return {}
+
+        def share(*columns: int) -> float:
+            return float(np.mean([tree.explained(columns) for tree in self.trees])) / whole
+
+        found: dict[tuple[int, ...], float] = {(c,): share(c) for c in range(width)}
+        main = sorted(range(width), key=lambda c: -found[c,])[:_PAIRED]
+        for one, other in combinations(sorted(main), 2):
+            found[one, other] = max(0.0, share(one, other) - found[one,] - found[other,])
+        return found
+
+    def surface(self, columns: Sequence[int], points: Array) -> Array:
+        """The marginal of some columns at all combinations of `points`, a value between 0 and 1."""
+        total = np.zeros([len(points)] * len(columns))
+        for tree in self.trees:
+            edges, values = tree.marginal(columns)
+            cells = [
+                np.clip(np.searchsorted(edge, points, side="right") - 1, 0, len(edge) - 2)
+                for edge in edges
+            ]
+            total += values[np.ix_(*cells)]
+        return total / len(self.trees)
+
+
+#: Columns of which pairs are looked at: those that do most alone.
+_PAIRED = 6
+
+
+def grow(x: Array, y: Array, stream: np.random.Generator, trees: int = TREES) -> Forest:
+    """A forest of regression trees (Breiman, Random Forests, 2001) on rows of the unit cube.
+
+    Args:
+        x: (n, d), each from 0 to 1.
+        y: (n,).
+        stream: draws the rows of each tree and the columns of each split.
+        trees: how many.
+    """
+    count = len(y)
+    sums, seen = np.zeros(count), np.zeros(count)
+    grown = []
+    for _ in range(trees):
+        drawn = stream.integers(count, size=min(count, MOST_ROWS))
+        unseen = np.setdiff1d(np.arange(count), drawn)
+        leaves = list(_leaves(x, y, drawn, unseen, stream))
+        value = np.array([leaf.value for leaf in leaves])
+        tree = Tree(
+            np.array([leaf.low for leaf in leaves]), np.array([leaf.high for leaf in leaves]), value
+        )
+        grown.append(Tree(tree.low, tree.high, value - tree.volume @ value))
+        for leaf in leaves:
+            sums[leaf.unseen] += leaf.value
+            seen[leaf.unseen] += 1
+    known = seen > 0
+    error = y[known] - sums[known] / seen[known]
+    spread = float(np.var(y[known])) if known.any() else 0.0
+    skill = 1.0 - float(np.mean(error**2)) / spread if spread > 0 else 0.0
+    return Forest(grown, max(0.0, skill))
+
+
+@dataclass
+class _Leaf:
+    rows: NDArray[np.intp]
+    unseen: NDArray[np.intp]
+    low: Array
+    high: Array
+    value: float = 0.0
+
+
+def _leaves(
+    x: Array,
+    y: Array,
+    drawn: NDArray[np.intp],
+    unseen: NDArray[np.intp],
+    stream: np.random.Generator,
+) -> Iterator[_Leaf]:
+    width = x.shape[1]
+    least = max(2, len(drawn) // 100)
+    todo = [_Leaf(drawn, unseen, np.zeros(width), np.ones(width))]
+    while todo:
+        box = todo.pop()
+        found = _split(x, y, box.rows, least, stream)
+        if found is None:
+            box.value = float(np.mean(y[box.rows]))
+            yield box
+            continue
+        column, at = found
+        for below in (True, False):
+            low, high = box.low.copy(), box.high.copy()
+            (high if below else low)[column] = at
+            rows, others = (
+                part[(x[part, column] <= at) == below] for part in (box.rows, box.unseen)
+            )
+            todo.append(_Leaf(rows, others, low, high))
+
+
+def _split(
+    x: Array, y: Array, rows: NDArray[np.intp], least: int, stream: np.random.Generator
+) -> tuple[int, float] | None:
+    """The column and the place that leave the least variance on both sides; None: it is a leaf."""
+    count, width = len(rows), x.shape[1]
+    if count < 2 * least:
+        return None
+    columns = stream.permutation(width)[: max(1, -(-width * 5 // 6))]
+    values = x[np.ix_(rows, columns)]
+    order = np.argsort(values, axis=0, kind="stable")
+    values = np.take_along_axis(values, order, axis=0)
+    targets = y[rows] - np.mean(y[rows])
+    sums = np.cumsum(targets[order], axis=0)[least - 1 : count - least]
+    left = np.arange(least, count - least + 1)[:, None]
+    gain = sums**2 / left + sums**2 / (count - left)
+    gain[values[least - 1 : count - least] >= values[least : count - least + 1]] = -1.0
+    best = int(np.argmax(gain))
+    place, column = divmod(best, gain.shape[1])
+    if gain[place, column] <= 1e-12:
+        return None
+    at = (values[place + least - 1, column] + values[place + least, column]) / 2
+    return int(columns[column]), float(at)

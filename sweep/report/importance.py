@@ -1,0 +1,313 @@
+"""How much each setting decides, where trials are compared at the rungs that they have reached.
+
+A trial that was stopped early has a poor score because it was trained less, not because its
+settings are poor. So scores are compared level by level, as schedulers compare them:
+
+1. At each level all trials that have reached it are ranked by their score there; a trial that was
+   completed before it keeps its score. In a population a child begins with what its parent has
+   learnt, so there it is what was gained since the level before that is ranked.
+2. Ranks become normal scores (van der Waerden, 1952): the median 0, whatever the metric's unit.
+3. A forest predicts them from the settings, and its variance is divided among settings and pairs
+   (`sweep.report.forest`). What it does not predict of unseen trials is `unexplained`.
+4. The shares of all levels are averaged, weighted by the number of trials compared there.
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from statistics import NormalDist
+from typing import Any
+
+import numpy as np
+
+from sweep.history.events import Status
+from sweep.history.history import History
+from sweep.history.trial import Trial
+from sweep.report import forest
+from sweep.report.forest import Array, Forest
+from sweep.searchers._shared.points import quantile
+from sweep.space import Choice, Space, choice_key
+from sweep.views.lookup import Sweep
+from trainables.core import rng
+
+#: Trials that a level must have to be looked at.
+LEAST = 10
+#: Levels of a scheduler without rungs whose trials end at different times.
+_LEVELS = 6
+
+
+@dataclass(frozen=True)
+class Compared:
+    """The trials at one level, and their normal scores; more is better."""
+
+    level: float
+    """In units of ``time_attr``; infinite: where each trial ended."""
+    trials: list[Trial]
+    scores: Array
+    """(n,)"""
+
+
+@dataclass(frozen=True)
+class Level:
+    """What decides at one level."""
+
+    at: float
+    trials: int
+    explained: float
+    """The share of the differences that the settings predict."""
+    shares: Mapping[tuple[str, ...], float]
+    """A setting, or a pair beyond what the two do alone → its share of the differences."""
+
+
+@dataclass(frozen=True)
+class Importance:
+    """What decides in the whole sweep."""
+
+    levels: list[Level]
+    shares: Mapping[tuple[str, ...], float]
+    """Greatest first; with `unexplained` and what more than two do together they add up to 1."""
+    unexplained: float
+    gained: bool
+    """Whether what was compared is what was gained between two levels."""
+
+    @property
+    def settings(self) -> list[str]:
+        """The names of the settings, those first that decide most, alone and with others."""
+        total: dict[str, float] = {}
+        for names, share in self.shares.items():
+            for name in names:
+                total[name] = total.get(name, 0.0) + share / len(names)
+        return sorted(total, key=lambda name: -total[name])
+
+
+@dataclass(frozen=True)
+class Surface:
+    """What two settings do together on the average over the others, at points of their ranges."""
+
+    names: tuple[str, str]
+    values: tuple[list[Any], list[Any]]
+    """Along each axis."""
+    better_than: Array
+    """Which share of the trials of the same rung such settings beat, by the first, the second."""
+
+
+@dataclass(frozen=True)
+class Model:
+    """The forests of all levels."""
+
+    space: Space
+    columns: list[str]
+    compared: list[Compared]
+    forests: list[Forest]
+    encoded: "list[_Encoding]"
+    gained: bool
+
+    @classmethod
+    def of(cls, sweep: Sweep) -> "Model | None":
+        """The model of a sweep; None: it has too few trials, or settings that do not differ."""
+        return cls.fit(sweep.spec.space, compare(sweep), sweep.spec.seed, _is_population(sweep))
+
+    @classmethod
+    def fit(
+        cls, space: Space, compared: list[Compared], seed: int, gained: bool = False
+    ) -> "Model | None":
+        """A forest for each level with enough trials."""
+        used = [one for one in compared if len(one.trials) >= LEAST and np.ptp(one.scores) > 0]
+        columns = [name for name in space.searched if _differs(name, used)]
+        if not used or not columns:
+            return None
+        forests, encoded = [], []
+        for place, one in enumerate(used):
+            encoding = _Encoding.of(space, columns, one)
+            rows = np.array([encoding.row(trial.searched) for trial in one.trials])
+            forests.append(forest.grow(rows, one.scores, rng.generator(seed, "importance", place)))
+            encoded.append(encoding)
+        return cls(space, columns, used, forests, encoded, gained)
+
+    @property
+    def _weights(self) -> Array:
+        counts = np.array([len(one.trials) for one in self.compared], dtype=float)
+        shares: Array = counts / counts.sum()
+        return shares
+
+    def importance(self) -> Importance:
+        """Shares by level and together."""
+        levels = []
+        for one, trees in zip(self.compared, self.forests, strict=True):
+            shares = {
+                tuple(self.columns[c] for c in columns): share * trees.skill
+                for columns, share in trees.shares(len(self.columns)).items()
+            }
+            levels.append(Level(one.level, len(one.trials), trees.skill, shares))
+        together: dict[tuple[str, ...], float] = {}
+        for weight, level in zip(self._weights, levels, strict=True):
+            for names, share in level.shares.items():
+                together[names] = together.get(names, 0.0) + float(weight) * share
+        ordered = dict(sorted(together.items(), key=lambda item: -item[1]))
+        explained = float(self._weights @ [level.explained for level in levels])
+        return Importance(levels, ordered, 1.0 - explained, self.gained)
+
+    def surface(self, one: str, other: str, points: int = 24) -> Surface:
+        """What two settings do together, averaged over the levels."""
+        values = (self._points(one, points), self._points(other, points))
+        columns = [self.columns.index(name) for name in (one, other)]
+        total = np.zeros([len(values[0]), len(values[1])])
+        for weight, trees, encoding in zip(self._weights, self.forests, self.encoded, strict=True):
+            places = [
+                np.array([encoding.place(name, value) for value in its])
+                for name, its in zip((one, other), values, strict=True)
+            ]
+            every = np.unique(np.concatenate(places))
+            found = trees.surface(columns, every)
+            at = [np.searchsorted(every, its) for its in places]
+            total += weight * found[np.ix_(*at)]
+        normal = NormalDist()
+        return Surface((one, other), values, np.vectorize(normal.cdf)(total))
+
+    def _points(self, name: str, count: int) -> list[Any]:
+        domain = self.space.role(name)
+        size = domain.size()
+        if size is not None and size <= count:
+            return [domain.nth(index) for index in range(size)]
+        return list(dict.fromkeys(domain.at(i / (count - 1)) for i in range(count)))
+
+
+@dataclass(frozen=True)
+class _Encoding:
+    """Settings as numbers from 0 to 1, of which each has as much room as it is likely.
+
+    Choices stand in the order of what they achieve: of all splits of a choice the best is one of
+    that order (Breiman et al., Classification and Regression Trees, 1984, 4.2). An absent setting
+    is below all values, with as much room as there are trials without it.
+    """
+
+    space: Space
+    columns: list[str]
+    absent: dict[str, float]
+    orders: dict[str, dict[str, int]]
+
+    @classmethod
+    def of(cls, space: Space, columns: list[str], compared: Compared) -> "_Encoding":
+        absent, orders = {}, {}
+        for name in columns:
+            without = sum(name not in trial.searched for trial in compared.trials)
+            absent[name] = without / len(compared.trials)
+            domain = space.role(name)
+            if isinstance(domain, Choice):
+                orders[name] = _order(name, domain, compared)
+        return cls(space, columns, absent, orders)
+
+    def row(self, searched: Mapping[str, Any]) -> list[float]:
+        """One point of the space."""
+        return [
+            self.place(name, searched[name]) if name in searched else self.absent[name] / 2
+            for name in self.columns
+        ]
+
+    def place(self, name: str, value: Any) -> float:
+        """Where a value of a setting lies."""
+        domain = self.space.role(name)
+        if isinstance(domain, Choice):
+            order = self.orders[name]
+            inside = (order.get(choice_key(value), 0) + 0.5) / len(order)
+        else:
+            try:
+                inside = quantile(domain, value)
+            except (TypeError, LookupError, ValueError, ArithmeticError):
+                inside = 0.5  # no value of the space as it is now
+        return self.absent[name] + (1.0 - self.absent[name]) * inside
+
+
+def _order(name: str, domain: Choice, compared: Compared) -> dict[str, int]:
+    reached: dict[str, list[float]] = {key: [] for key in domain.by_key}
+    for trial, score in zip(compared.trials, compared.scores, strict=True):
+        if name in trial.searched:
+            reached.setdefault(choice_key(trial.searched[name]), []).append(score)
+    means = {key: math.fsum(found) / max(1, len(found)) for key, found in reached.items()}
+    return {key: place for place, key in enumerate(sorted(means, key=lambda key: means[key]))}
+
+
+def _differs(name: str, compared: Sequence[Compared]) -> bool:
+    found = {choice_key(trial.searched.get(name)) for one in compared for trial in one.trials}
+    return len(found) > 1
+
+
+def _is_population(sweep: Sweep) -> bool:
+    return any(trial.parent is not None for trial in sweep.history.trials)
+
+
+def compare(sweep: Sweep) -> list[Compared]:
+    """The trials of a sweep at each of its levels."""
+    history, gains = sweep.history, _is_population(sweep)
+    levels = compared_at(history, sweep.aim.levels)
+    found: list[list[tuple[Trial, float]]] = [[] for _ in levels]
+    for trial in history.trials:
+        if trial.status is Status.FAILED or trial.score is None:
+            continue
+        scores = list(enumerate(trial.scores_at(levels)))
+        before = _inherited(trial, history) if gains else 0.0
+        for place, score in scores:
+            if score is None or not _has(trial, levels[place], gains):
+                continue
+            if before is not None:
+                found[place].append((trial, score - before))
+            before = score if gains else 0.0
+    sign = history.objective.sign
+    compared = [
+        standardised(level, its, sign) for level, its in zip(levels, found, strict=True) if its
+    ]
+    return [_pooled(compared)] if gains and compared else compared
+
+
+def _pooled(compared: Sequence[Compared]) -> Compared:
+    """All levels of a population as one: each has only as many trials as there are members."""
+    trials = [trial for one in compared for trial in one.trials]
+    scores = np.concatenate([one.scores for one in compared])
+    return Compared(math.inf, trials, scores)
+
+
+def compared_at(history: History, rungs: Sequence[float]) -> list[float]:
+    """The levels at which trials are compared: rungs, or, without, times of ``time_attr``."""
+    if rungs:
+        return list(rungs)
+    scored = [trial for trial in history.trials if trial.score is not None]
+    if any(trial.parent is not None for trial in scored):
+        return sorted({trial.time for trial in scored})
+    ended = sorted(trial.time for trial in scored if trial.status is not Status.COMPLETED)
+    if not ended:
+        return [math.inf]
+    steps = {ended[len(ended) * place // _LEVELS] for place in range(_LEVELS)}
+    whole = [max(trial.time for trial in scored)]
+    return sorted({step for step in steps if step > 0} | set(whole))
+
+
+def standardised(level: float, found: Sequence[tuple[Trial, float]], sign: float) -> Compared:
+    """Trials with the normal scores of their ranks; equal scores share a rank, NaN is worst."""
+    values = np.array([sign * score for _, score in found])
+    values[np.isnan(values)] = -np.inf
+    _, place, counts = np.unique(values, return_inverse=True, return_counts=True)
+    ends = np.cumsum(counts)
+    ranks = (ends - (counts - 1) / 2)[place]
+    normal = NormalDist()
+    scores = [normal.inv_cdf((rank - 0.5) / len(values)) for rank in ranks.tolist()]
+    return Compared(level, [trial for trial, _ in found], np.array(scores))
+
+
+def _has(trial: Trial, level: float, gains: bool) -> bool:
+    """Whether the trial has a score at `level`: it was there, or was completed before."""
+    if gains:
+        return _began(trial) < level and trial.reached(level)
+    return trial.status is Status.COMPLETED or math.isinf(level) or trial.reached(level)
+
+
+def _began(trial: Trial) -> float:
+    birth = trial.replicas[0].birth
+    return 0.0 if birth is None else birth.time
+
+
+def _inherited(trial: Trial, history: History) -> float | None:
+    """The score that a bred trial began with; the first score of one that was not bred."""
+    birth = trial.replicas[0].birth
+    if birth is None:
+        return next((p.value for p in trial.leader.curve if p.value is not None), None)
+    return history.trials[birth.trial].score_at(birth.time)

@@ -1,0 +1,66 @@
+"""HTML from text: every word is escaped unless this module made it, so that none becomes markup."""
+
+import html
+from collections.abc import Iterable, Sequence
+
+from trainables.errors import printable
+
+
+class Markup(str):
+    """Text that is HTML already; only `tag` and `plain` make it."""
+
+    __slots__ = ()
+
+
+Child = Markup | str | None
+
+
+def plain(text: object) -> Markup:
+    """Any text as HTML that shows it: control characters escaped, nothing in it is markup."""
+    if isinstance(text, Markup):
+        return text
+    return Markup(html.escape(printable(str(text)), quote=True))
+
+
+def tag(name: str, *children: Child | Iterable[Child], **attributes: object) -> Markup:
+    """An element; ``class_`` and ``data_x`` become ``class`` and ``data-x``, None is left out."""
+    inner = "".join(plain(child) for child in _flat(children) if child is not None)
+    written = "".join(
+        f' {key.rstrip("_").replace("_", "-")}="{plain(value)}"'
+        for key, value in attributes.items()
+        if value is not None
+    )
+    return Markup(f"<{name}{written}>{inner}</{name}>")
+
+
+def preformatted(text: str) -> Markup:
+    """Lines of text as they stand."""
+    return tag("pre", Markup("\n".join(plain(line) for line in text.splitlines())))
+
+
+def table(head: Sequence[str], rows: Iterable[Sequence[Child]], kinds: str) -> Markup:
+    """A table that scrolls sideways where it has to.
+
+    Args:
+        head: the titles.
+        rows: as many cells each.
+        kinds: a letter for each column: ``n`` a number, ``w`` never wrapped, ``t`` text.
+    """
+
+    def row(name: str, cells: Sequence[Child]) -> Markup:
+        return tag("tr", (tag(name, cell, class_=k) for cell, k in zip(cells, kinds, strict=True)))
+
+    body = [row("td", cells) for cells in rows]
+    return tag(
+        "div",
+        tag("table", tag("thead", row("th", head)), tag("tbody", body)),
+        class_="scroll",
+    )
+
+
+def _flat(children: Iterable[Child | Iterable[Child]]) -> Iterable[Child]:
+    for child in children:
+        if child is None or isinstance(child, str):
+            yield child
+        else:
+            yield from child

@@ -1,0 +1,324 @@
+"""The report as one file: its sections, their data, and the library that draws them.
+
+Nothing is loaded when it is opened. The page's own policy forbids it, and runs the two scripts
+alone whose hashes stand in it: what a name or a message smuggles in is not run even if it became
+markup. Library and data are compressed, which makes the file a third of its size.
+"""
+
+import base64
+import gzip
+import hashlib
+import importlib.util
+import json
+import os
+import tempfile
+import time
+from functools import cache
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+from sweep.errors import StorageError
+from sweep.ledger.ledger import Ledger
+from sweep.report import charts, sections, timeline
+from sweep.report.importance import Model
+from sweep.report.markup import Markup, tag
+from sweep.report.sections import Section
+from sweep.version import __version__
+from sweep.views import formatting
+from sweep.views.lookup import DRIVEN, Sweep
+
+Data = dict[str, Any]
+
+#: Contours and slices are drawn of so many settings, those that decide most.
+_SLICES = 8
+
+
+def build(sweep: Sweep, now: float, reload_s: float = 0.0) -> str:
+    """The page of a sweep.
+
+    Args:
+        sweep: as it is now.
+        now: seconds since 1970.
+        reload_s: after how many seconds the page opens itself anew; 0: never.
+    """
+    clock = timeline.Clock.of(sweep.records)
+    provenance = _provenance(sweep)
+    data, parts = _content(sweep, clock)
+    parts.append(sections.searched(sweep, provenance))
+    written = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(now))
+    foot = f"Written {written} by sweep {__version__} from event {sweep.history.k} of its ledger."
+    body = [
+        sections.head(sweep, clock, now),
+        sections.navigation(parts),
+        tag("main", (sections.shown(part) for part in parts)),
+        tag("footer", tag("p", foot)),
+    ]
+    return _document(sweep.folder.name, body, data, reload_s)
+
+
+def _provenance(sweep: Sweep) -> Data:
+    ledger = Ledger(sweep.folder.ledger)
+    try:
+        return dict(ledger.provenance)
+    finally:
+        ledger.close()
+
+
+def _content(sweep: Sweep, clock: timeline.Clock) -> tuple[Data, list[Section]]:
+    """What the pictures are drawn from, and all sections that have something to show."""
+    model = Model.of(sweep)
+    found = model.importance() if model else None
+    names = list(found.settings) if found else []
+    names += [name for name in sweep.spec.space.searched if name not in names]
+    data: Data = {
+        "metric": sweep.spec.metric,
+        "mode": sweep.spec.mode,
+        "learning": charts.learning(sweep),
+        "search": charts.search(sweep, clock),
+        "points": charts.points(sweep, names),
+        "importance": charts.importance(found) if found else None,
+        "contour": charts.contour(model, *names[:2]) if model and len(model.columns) > 1 else None,
+        "timing": charts.timing(sweep, clock),
+        "lineage": charts.lineage(sweep),
+        "front": charts.fronts(sweep),
+    }
+    spent = data["timing"].pop("spent") if data["timing"] else None
+    if data["importance"] is None:
+        data["contour"] = None  # where no setting decides anything there are no heights to draw
+    parts = [
+        _learning(data),
+        sections.best(sweep),
+        sections.tested(sweep),
+        _front(data),
+        _importance(data),
+        _contour(data),
+        _parallel(data),
+        _slices(data),
+        _search(data),
+        _lineage(data),
+        _timeline(data),
+        _rungs(data),
+        sections.spent(spent),
+        sections.failures(sweep),
+        sections.decisions(sweep),
+    ]
+    return data, [part for part in parts if part is not None]
+
+
+def _chart(kind: str, **more: object) -> Markup:
+    return tag("div", class_="chart", data_chart=kind, **more)
+
+
+def _learning(data: Data) -> Section | None:
+    its = data["learning"]
+    if its is None:
+        return None
+    drawn, said = len(its["curves"]), []
+    if drawn < its["trials"]:
+        said.append(f"{drawn:,} of {its['trials']:,} curves are drawn: the best and evenly others.")
+    if its["shown"] < its["points"]:
+        said.append(
+            f"They are thinned to {its['shown']:,} of {its['points']:,} values: of each stretch "
+            "the least and the greatest."
+        )
+    if any("low" in curve for curve in its["curves"]):
+        said.append("Of several seeds it is the mean, of the best two with its 95% interval.")
+    note = " ".join(["The best trials in colour, those that were stopped early faded.", *said])
+    return Section("learning", "Learning curves", note, [_chart("learning")], "Curves")
+
+
+def _front(data: Data) -> Section | None:
+    if not data["front"]:
+        return None
+    note = "Trials that none is better than in every objective are joined by a line."
+    body = [_chart("front", data_index=index) for index, _ in enumerate(data["front"])]
+    return Section("front", "The front", note, body)
+
+
+def _importance(data: Data) -> Section | None:
+    its = data["importance"]
+    if its is None:
+        return None
+    how = (
+        "Compared is what trials gained over the same stretch of training, since a child begins "
+        "with what its parent has learnt."
+        if its["gained"]
+        else "Only scores after the same length of training are compared, so a trial that was "
+        "stopped early is no bad value."
+    )
+    note = (
+        f"Shares of the differences between trials. {how} A pair is what two settings do beyond "
+        "what each does alone; what is unexplained is chance, or needs more trials."
+    )
+    body = [_chart("importance")]
+    if len(its["levels"]) > 1:
+        body += [tag("h3", "At each rung"), _chart("levels")]
+    return Section("importance", "What decides", note, body)
+
+
+def _contour(data: Data) -> Section | None:
+    if data["contour"] is None:
+        return None
+    one, other = (axis["name"] for axis in data["contour"]["axes"])
+    note = (
+        f"{one} and {other}: which share of the trials of the same rung such settings beat, on the "
+        "average over all other settings. The dots are the trials."
+    )
+    return Section("contour", "Two settings together", note, [_chart("contour")], "Contour")
+
+
+def _parallel(data: Data) -> Section | None:
+    its = data["points"]
+    if its is None:
+        return None
+    shares = [("all", 1.0), ("best half", 0.5), ("best tenth", 0.1)]
+    buttons = [
+        tag("button", name, data_share=share, type="button", aria_pressed=str(share == 1).lower())
+        for name, share in shares
+    ]
+    note = "A line for each trial, the better the stronger; settings that decide most come first."
+    if its["left_out"]:
+        note += f" {formatting.plural(its['left_out'], 'further setting')} are left out."
+    body = [tag("div", buttons, class_="buttons"), _chart("parallel")]
+    return Section("parallel", "All settings together", note + _drawn(its), body, "Parallel")
+
+
+def _slices(data: Data) -> Section | None:
+    its = data["points"]
+    if its is None:
+        return None
+    note = "The score of each trial against each setting; the further it came, the stronger."
+    charts_of = [_chart("slice", data_index=index) for index in range(len(its["axes"][:_SLICES]))]
+    body = [tag("div", charts_of, class_="pictures")]
+    return Section("slices", "Each setting alone", note + _drawn(its), body, "Slices")
+
+
+def _drawn(its: Data) -> str:
+    drawn = len(its["trials"])
+    if drawn == its["scored"]:
+        return ""
+    return f" {drawn:,} of {its['scored']:,} trials are drawn: the best and evenly others."
+
+
+def _search(data: Data) -> Section | None:
+    if data["search"] is None:
+        return None
+    note = "The score of each trial when it last reported, and the best so far."
+    return Section("search", "The search", note, [_chart("search")])
+
+
+def _lineage(data: Data) -> Section | None:
+    if data["lineage"] is None:
+        return None
+    note = "Each line is a trial, beginning where it was bred; in colour the ancestors of the best."
+    return Section("lineage", "Who was bred from whom", note, [_chart("lineage")], "Lineage")
+
+
+def _timeline(data: Data) -> Section | None:
+    its = data["timing"]
+    if its is None:
+        return None
+    note = "What ran in each slot, by the rung that it was to reach. Time without a driver is cut."
+    if len(its["bars"]) < its["slices"]:
+        note += (
+            f" Slices of one trial that follow each other are one: {len(its['bars']):,} bars of "
+            f"{its['slices']:,} slices."
+        )
+    return Section("timeline", "What ran when", note, [_chart("timeline")], "Timeline")
+
+
+def _rungs(data: Data) -> Section | None:
+    if data["timing"] is None or not data["timing"]["rungs"]:
+        return None
+    note = "How many trials came to each rung, and what became of them there."
+    return Section("rungs", "Rungs and promotions", note, [_chart("rungs")], "Rungs")
+
+
+# ---- the file -----------------------------------------------------------------------------------
+
+
+def _document(title: str, body: list[Markup], data: Data, reload_s: float) -> str:
+    script, style = _asset("page.js"), _asset("page.css")
+    library = _library()
+    policy = (
+        "default-src 'none'; img-src data: blob:; style-src 'unsafe-inline'; "
+        f"script-src '{_hash(script)}' '{_hash(library)}'; base-uri 'none'; form-action 'none'"
+    )
+    packed = _packed(json.dumps(data, allow_nan=False, separators=(",", ":")))
+    head = [
+        '<meta charset="utf-8">',
+        f'<meta http-equiv="Content-Security-Policy" content="{policy}">',
+        '<meta name="viewport" content="width=device-width, initial-scale=1">',
+        '<meta name="generator" content="sweep">',
+        tag("title", f"{title} | sweep"),
+        f"<style>{style}</style>",
+    ]
+    tail = [
+        f'<script type="text/plain" id="data">{packed}</script>',
+        f'<script type="text/plain" id="library">{_packed_library()}</script>',
+        f"<script>{script}</script>",
+    ]
+    again = f' data-reload="{reload_s:g}"' if reload_s else ""
+    opening = f'<!doctype html>\n<html lang="en"{again}>\n<head>'
+    return "\n".join([opening, *head, "</head>\n<body>", *body, *tail, "</body>\n</html>\n"])
+
+
+@cache
+def _asset(name: str) -> str:
+    return resources.files("sweep.report").joinpath(name).read_text(encoding="utf-8")
+
+
+@cache
+def _library() -> str:
+    """Plotly's script, found without importing the package around it, which takes a while."""
+    found = importlib.util.find_spec("plotly")
+    if found is None or not found.submodule_search_locations:
+        raise StorageError("plotly is not installed; `pip install plotly` brings it")
+    path = Path(found.submodule_search_locations[0]) / "package_data" / "plotly.min.js"
+    try:
+        return path.read_text(encoding="utf-8")
+    except OSError as error:
+        raise StorageError(f"{path}: {error.strerror}; install plotly again") from error
+
+
+@cache
+def _packed_library() -> str:
+    return _packed(_library())
+
+
+def _packed(text: str) -> str:
+    return base64.b64encode(gzip.compress(text.encode(), 6, mtime=0)).decode()
+
+
+def _hash(script: str) -> str:
+    return "sha256-" + base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+
+
+def write(path: Path, text: str) -> None:
+    """Put a page in its place at once; who reads it meanwhile has the old one.
+
+    Raises:
+        StorageError: the disk does not let it be written.
+    """
+    try:
+        with tempfile.NamedTemporaryFile(
+            "w", encoding="utf-8", dir=path.parent, prefix=f".{path.name}.", delete=False
+        ) as file:
+            draft = Path(file.name)
+            file.write(text)
+        draft.chmod(0o666 & ~_umask())
+        draft.replace(path)
+    except OSError as error:
+        raise StorageError(f"{path}: {error.strerror or error}") from error
+
+
+def _umask() -> int:
+    mask = os.umask(0)
+    os.umask(mask)
+    return mask
+
+
+def runs(sweep: Sweep) -> bool:
+    """Whether a driver may still add to the sweep."""
+    return sweep.state in DRIVEN

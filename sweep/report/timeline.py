@@ -1,0 +1,270 @@
+"""When what ran: slices in lanes over the time in which a driver ran, rungs, and where time went.
+
+Gaps in which nobody drove the sweep are left out. Times are seconds since the sweep began.
+"""
+
+import itertools
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from sweep.history.events import (
+    Changed,
+    Closed,
+    FinalEvaluationBegan,
+    Opened,
+    Recorded,
+    Status,
+    TermBegan,
+)
+from sweep.history.results import number
+from sweep.history.seeds import is_test, replica_name
+from sweep.history.trial import Trial
+from sweep.schedulers._shared.rungs import waits
+from sweep.views.lookup import Sweep
+
+Data = dict[str, Any]
+
+#: Bars that are drawn, at most; shorter ones beside each other become one.
+MOST_BARS = 6000
+#: What timers of a trainer are called in its results, and in words.
+_TIMERS = {
+    "timers/sample_time_ms": "sampling",
+    "timers/learn_time_ms": "learning",
+    "timers/sample_and_learn_time_ms": "sampling and learning",
+    "timers/synch_time_ms": "synchronising",
+    "timers/evaluation_time_ms": "evaluation",
+}
+
+
+@dataclass(frozen=True)
+class Clock:
+    """Date → seconds since the sweep began, without the gaps between its drivers."""
+
+    spans: Sequence[tuple[int, float, float]]
+    """Term, first and last date of each driver."""
+
+    @classmethod
+    def of(cls, records: Sequence[Recorded]) -> "Clock":
+        """The clock of a sweep with these records."""
+        spans: dict[int, tuple[float, float]] = {}
+        for record in records:
+            first, _ = spans.get(record.term, (record.at, record.at))
+            spans[record.term] = (first, record.at)
+        return cls([(term, *span) for term, span in sorted(spans.items()) if term])
+
+    @property
+    def total(self) -> float:
+        """How long drivers ran."""
+        return sum(max(0.0, last - first) for _, first, last in self.spans)
+
+    def at(self, date: float) -> float:
+        """The seconds since the sweep began at a date."""
+        return sum(
+            min(max(0.0, date - first), max(0.0, last - first)) for _, first, last in self.spans
+        )
+
+
+@dataclass(frozen=True)
+class Bar:
+    """A slice as it is drawn."""
+
+    start: float
+    end: float
+    who: str
+    """The replica's name."""
+    rung: int
+    """The index of the level that it was to reach; -1: none, -2: a test."""
+    why: str
+    lane: int = 0
+
+
+def bars(sweep: Sweep, clock: Clock) -> list[Bar]:
+    """All slices, each in a slot; one that runs now, or was cut off, ends with its driver."""
+    slots, before = _Slots(), 0.0
+    for record in sweep.records:
+        event = record.event
+        match event:
+            case TermBegan() | FinalEvaluationBegan():
+                slots.clear(before)
+                slots.count = event.jobs
+            case Changed() if event.jobs is not None:
+                slots.count = event.jobs
+            case Opened():
+                slots.open(event, record.at)
+            case Closed():
+                slots.close((event.trial, event.replica), record.at)
+        before = record.at
+    slots.clear(before)
+    return [
+        Bar(clock.at(start), clock.at(end), *_named(event, sweep), event.why, lane)
+        for event, start, end, lane in slots.done
+    ]
+
+
+def _named(event: Opened, sweep: Sweep) -> tuple[str, int]:
+    rung = -1
+    if is_test(event.replica):
+        rung = -2
+    elif event.goal.at in sweep.aim.levels:
+        rung = sweep.aim.levels.index(event.goal.at)
+    return replica_name(event.trial, event.replica), rung
+
+
+_Key = tuple[int, int]
+
+
+@dataclass
+class _Slots:
+    """Which slice is in which slot.
+
+    More may be open than there are slots: the seeds of one trial are opened together, and the pool
+    starts them one after the other.
+    """
+
+    count: int | None = None
+    """None: it was not recorded, so there is always one more."""
+    done: list[tuple[Opened, float, float, int]] = field(default_factory=list)
+    """Slice, start, end, slot."""
+    _running: dict[_Key, tuple[Opened, float, int]] = field(default_factory=dict)
+    _queue: dict[_Key, Opened] = field(default_factory=dict)
+
+    def open(self, event: Opened, at: float) -> None:
+        self._queue[event.trial, event.replica] = event
+        self._fill(at)
+
+    def close(self, key: _Key, at: float) -> None:
+        if key in self._queue and self._running:  # it ran before one that was opened earlier
+            other = max(self._running, key=lambda one: self._running[one][1])
+            event, start, lane = self._running.pop(other)
+            self._running[key] = (self._queue.pop(key), start, lane)
+            self._queue = {other: event, **self._queue}
+        if key in self._running:
+            event, start, lane = self._running.pop(key)
+            self.done.append((event, start, at, lane))
+        self._fill(at)
+
+    def clear(self, at: float) -> None:
+        """The driver is gone."""
+        self._queue.clear()
+        for key in list(self._running):
+            self.close(key, at)
+
+    def _fill(self, at: float) -> None:
+        while self._queue and (self.count is None or len(self._running) < self.count):
+            key, event = next(iter(self._queue.items()))
+            del self._queue[key]
+            taken = {lane for _, _, lane in self._running.values()}
+            lane = next(lane for lane in itertools.count() if lane not in taken)
+            self._running[key] = (event, at, lane)
+
+
+def lanes(found: Iterable[Bar]) -> int:
+    """How many slots were ever used."""
+    return 1 + max((bar.lane for bar in found), default=-1)
+
+
+def joined(found: Sequence[Bar], most: int = MOST_BARS) -> list[Bar]:
+    """Neighbours in a lane as one bar: those of one trial and goal, then, if need be, the shortest.
+
+    A bar of several trials is called after the first and says of how many it is.
+    """
+    merged = _merged(found, 0.0)
+    span = max((bar.end for bar in found), default=0.0)
+    grain = span / (4 * most)
+    while len(merged) > most:
+        grain *= 2
+        merged = _merged(merged, grain)
+    return merged
+
+
+def _merged(found: Sequence[Bar], grain: float) -> list[Bar]:
+    lanes: dict[int, list[Bar]] = defaultdict(list)
+    for bar in found:
+        row = lanes[bar.lane]
+        last = row[-1] if row else None
+        if last is not None and _belong(last, bar, grain):
+            who = last.who if last.who == bar.who else f"{last.who.removesuffix(' …')} …"
+            row[-1] = Bar(last.start, bar.end, who, last.rung, last.why, bar.lane)
+        else:
+            row.append(bar)
+    return [bar for row in lanes.values() for bar in row]
+
+
+def _belong(last: Bar, bar: Bar, grain: float) -> bool:
+    if bar.end - last.start < grain:
+        return True
+    same = last.who == bar.who and last.rung == bar.rung
+    return same and bar.start - last.end < max(0.5, grain)
+
+
+def rungs(sweep: Sweep) -> list[Data]:
+    """How many trials came to each level that one came to, went on, or wait there."""
+    levels, trials = sweep.aim.levels, sweep.history.trials
+    rows = []
+    for level in levels:
+        there = [trial for trial in trials if trial.reached(level)]
+        done = sum(trial.status is Status.COMPLETED or _beyond(trial, level) for trial in there)
+        waiting = sum(waits(trial) and not _beyond(trial, level) for trial in there)
+        if there:
+            rows.append({"reached": len(there), "on": done, "waiting": waiting})
+    return rows
+
+
+def _beyond(trial: Trial, level: float) -> bool:
+    goal = trial.goal.at
+    return goal is None or goal > level
+
+
+def spent(sweep: Sweep, found: Sequence[Bar], clock: Clock) -> Data:
+    """Where the slots' time went: in seconds, by activity and by what became of the trials."""
+    busy = sum(bar.end - bar.start for bar in found)
+    training = _training(sweep)
+    trained = sum(training.values())
+    parts = {**training, "start, restore, save": max(0.0, busy - trained)}
+    parts["free slots"] = max(0.0, _offered(sweep, clock, lanes(found)) - busy)
+    fates: dict[str, float] = defaultdict(float)
+    for trial in sweep.history.trials:
+        fates[trial.status.value] += sum(replica.seconds for replica in trial.replicas)
+        tests = sum(test.seconds for test in trial.tests)
+        if tests:
+            fates["TESTS"] += tests
+    ordered = {status.value: fates[status.value] for status in Status} | {"TESTS": fates["TESTS"]}
+    return {
+        "parts": {name: value for name, value in parts.items() if value > 0},
+        "fates": {name: value for name, value in ordered.items() if value > 0},
+    }
+
+
+def _offered(sweep: Sweep, clock: Clock, used: int) -> float:
+    """The time of all slots that there were; `used` of them where that was not recorded."""
+    total, count, since = 0.0, used, 0.0
+    for record in sweep.records:
+        jobs = getattr(record.event, "jobs", None)
+        if jobs is not None:
+            at = clock.at(record.at)
+            total, count, since = total + count * (at - since), jobs, at
+    return total + count * (clock.total - since)
+
+
+def _training(sweep: Sweep) -> dict[str, float]:
+    """Activity → seconds, by the timers of all results; without timers all is ``training``."""
+    parts: dict[str, float] = defaultdict(float)
+    whole = 0.0
+    for record in sweep.records:
+        if isinstance(record.event, Closed):
+            for row in record.event.rows:
+                whole += _amount(row.metrics, "time_this_iter_s")
+                if "timers/sample_time_ms" in row.metrics:
+                    for key, name in _TIMERS.items():
+                        parts[name] += _amount(row.metrics, key) / 1000
+    named = {name: parts[name] for name in _TIMERS.values() if parts[name] > 0}
+    rest = whole - sum(named.values())
+    other = "other training" if named else "training"
+    return {**named, other: rest} if rest > 0 else named
+
+
+def _amount(metrics: Mapping[str, Any], key: str) -> float:
+    value = number(metrics.get(key))
+    return value if value is not None and 0 < value < 1e12 else 0.0

@@ -1,0 +1,106 @@
+"""The report in a real browser without a network, on a desk and on a phone, by day and by night."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from sweep.report import page
+from sweep.views import lookup
+from tests.support import browser, sweeps
+from tests.support.browser import Browser
+from tests.support.hostile_trainer import EVIL
+from tests.sweep.report.test_page import HOSTILE
+
+#: Two objectives, failures and hostile words; a population; rungs and seeds.
+BRED = {
+    "name": "bred",
+    "searcher": "random",
+    "trials": 4,
+    "scheduler": {"name": "pbt", "perturbation_interval": 3},
+    "trackers": (),
+}
+RUNGS = {"name": "rungs", "searcher": "random", "trials": 40, "trackers": (), "replicas": 2}
+
+CHROMIUM = browser.path()
+OFFLINE = "--host-resolver-rules=MAP * ~NOTFOUND"
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(CHROMIUM is None, reason="there is no Chromium on this machine"),
+]
+
+
+@pytest.fixture(scope="module")
+def tab() -> Iterator[Browser]:
+    assert CHROMIUM is not None
+    with browser.opened(CHROMIUM, OFFLINE) as opened:
+        yield opened
+
+
+@pytest.fixture(scope="module")
+def pages(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
+    root = tmp_path_factory.mktemp("pages")
+    made = []
+    for changes in (HOSTILE, BRED, RUNGS):
+        folder = sweeps.make(root, **changes)
+        sweeps.run(folder)
+        made.append(root / f"{folder.name}.html")
+        page.write(made[-1], page.build(lookup.read(folder), 0.0))
+    return made
+
+
+@pytest.mark.parametrize("width", [1280, 390])
+@pytest.mark.parametrize("dark", [False, True])
+def test_every_picture_is_drawn_without_an_error_and_without_a_network(
+    tab: Browser, pages: list[Path], width: int, dark: bool
+) -> None:
+    for path in pages:
+        tab.trouble.clear()
+        tab.open_drawn(path, width, dark)
+        charts = tab.evaluate("document.querySelectorAll('[data-chart]').length")
+        assert tab.evaluate("document.querySelectorAll('.js-plotly-plot svg.main-svg').length")
+        assert tab.evaluate("Number(document.documentElement.dataset.drawn)") == charts >= 6
+        assert tab.trouble == []
+        assert tab.requests == []
+        assert tab.evaluate("document.documentElement.scrollWidth") <= width
+
+
+def test_words_of_users_are_neither_run_nor_links(tab: Browser, pages: list[Path]) -> None:
+    tab.open_drawn(pages[0])
+    assert tab.evaluate("typeof window.evil") == "undefined"
+    assert tab.evaluate("document.querySelectorAll('main img').length") == 0
+    links = "[...document.querySelectorAll('a')].map(a => a.getAttribute('href') ?? '#')"
+    assert tab.evaluate(f"{links}.every(href => href.startsWith('#'))")
+    drawn = "[...document.querySelectorAll('svg text')].map(t => t.textContent).join('|')"
+    assert EVIL.rsplit("/", 1)[1] in tab.evaluate(drawn)
+
+
+def test_a_script_that_got_into_the_page_would_not_be_run(
+    tab: Browser, pages: list[Path], tmp_path: Path
+) -> None:
+    """The page's own policy is what stops it: the words here are put in unescaped."""
+    text = pages[0].read_text()
+    path = tmp_path / "attacked.html"
+    attack = "<script>window.evil=1</script><img src=x onerror=window.evil=1>"
+    path.write_text(text.replace("<main>", f"<main>{attack}", 1))
+    tab.open_drawn(path)
+    assert tab.evaluate("typeof window.evil") == "undefined"
+    assert any("Content Security Policy" in line for line in tab.trouble)
+
+
+def test_no_button_sends_a_picture_anywhere(tab: Browser, pages: list[Path]) -> None:
+    tab.open_drawn(pages[0])
+    titles = "[...document.querySelectorAll('.modebar-btn')].map(b => b.dataset.title)"
+    found = tab.evaluate(f"{titles}.join('|')")
+    assert "Download plot" in found
+    assert "loud" not in found
+    assert "hare" not in found
+
+
+def test_the_colours_follow_the_system(tab: Browser, pages: list[Path]) -> None:
+    ink = "getComputedStyle(document.querySelector('.legendtext, .xtick text')).fill"
+    tab.open_drawn(pages[2])
+    light = tab.evaluate(ink)
+    tab.open_drawn(pages[2], dark=True)
+    assert light != tab.evaluate(ink)

@@ -1,0 +1,104 @@
+"""Learning curves: thinned without losing their ends and spikes, intervals over seeds, in dots."""
+
+import math
+from pathlib import Path
+
+import pytest
+
+from sweep import stats
+from sweep.history.events import Status
+from sweep.report import braille, curves
+from sweep.report.curves import Curve, thinned
+from sweep.views import lookup
+from tests.support import large, sweeps
+from tests.support.command_line import Here
+
+
+@pytest.fixture
+def here(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> Here:
+    return Here(capsys, tmp_path)
+
+
+def test_a_thinned_curve_keeps_its_ends_and_its_spikes() -> None:
+    points = [(float(i), math.sin(i / 50)) for i in range(5000)]
+    points[1234] = (1234.0, 99.0)
+    points[4321] = (4321.0, -99.0)
+    found = thinned(points, 100)
+    assert 50 <= len(found) <= 100
+    assert {points[0], points[-1], points[1234], points[4321]} <= set(found)
+    assert found == sorted(found)
+    assert thinned(points[:100], 100) == points[:100]
+
+
+def test_the_best_have_a_place_and_those_that_ended_early_are_marked(tmp_path: Path) -> None:
+    folder = sweeps.make(tmp_path, trackers=())
+    sweeps.run(folder)
+    sweep = lookup.read(folder)
+    drawn = {curve.trial: curve for curve in curves.curves(sweep, best=3).drawn}
+    assert len(drawn) == 9
+    ranked = [trial.number for trial in sweep.history.ranked()]
+    assert [drawn[number].place for number in ranked[:4]] == [0, 1, 2, None]
+    early = {number for number, curve in drawn.items() if curve.ended_early}
+    assert early == {t.number for t in sweep.history.trials if t.status is not Status.COMPLETED}
+    assert early
+
+
+def test_several_seeds_are_their_mean_with_students_interval(tmp_path: Path) -> None:
+    folder = sweeps.make(tmp_path, trackers=(), trials=3, replicas=3, scheduler="fifo")
+    sweeps.run(folder)
+    sweep = lookup.read(folder)
+    for curve in curves.curves(sweep).drawn:
+        replicas = sweep.history.trials[curve.trial].replicas
+        values = [replica.curve[4].value or 0.0 for replica in replicas]
+        expected = stats.mean_interval(values)
+        assert curve.seeds == 3
+        assert curve.points[4] == (5.0, expected.value)
+        assert (curve.low[4], curve.high[4]) == (expected.low, expected.high)
+
+
+def test_many_trials_are_thinned_and_that_is_counted(tmp_path: Path) -> None:
+    folder = large.write(tmp_path, trials=1000, results=90_000)
+    found = curves.curves(lookup.read(folder))
+    assert (found.trials, found.points) == (1000, 90_000)
+    assert len(found.drawn) == curves.MOST_CURVES
+    assert found.shown == sum(len(curve.points) for curve in found.drawn) < 65_000
+
+
+def test_a_rising_line_is_drawn_from_the_lower_left_to_the_upper_right() -> None:
+    picture = braille.draw([Curve(0, [(0.0, 0.0), (9.0, 9.0)])], 4, 2)
+    text = ["".join(character for character, _ in row) for row in picture.rows]
+    assert text == ["  ⡠⠊", "⡠⠊  "]
+    assert (picture.times, picture.values) == ((0.0, 9.0), (0.0, 9.0))
+
+
+def test_later_curves_lie_on_top_and_a_level_one_is_in_the_middle() -> None:
+    level = [(0.0, 1.0), (1.0, 1.0)]
+    picture = braille.draw([Curve(0, level), Curve(1, level)], 3, 3)
+    owners = [[owner for _, owner in row] for row in picture.rows]
+    assert owners == [[None] * 3, [1] * 3, [None] * 3]
+
+
+def test_numbers_of_any_size_are_drawn() -> None:
+    widest = [(0.0, -1.7e308), (1.0, 1.7e308)]
+    picture = braille.draw([Curve(0, widest)], 4, 2)
+    assert picture.rows[1][0][0] != " "
+    assert picture.rows[0][3][0] != " "
+
+
+def test_the_terminal_shows_the_ends_of_both_axes_and_the_best(here: Here) -> None:
+    folder = sweeps.make(here.root, trackers=())
+    sweeps.run(folder)
+    code, out, err = here("curves", "demo")
+    assert (code, err) == (0, "")
+    best = lookup.read(folder).history.ranked()[0]
+    assert f"━ {best.number}: " in out
+    assert out.startswith("demo: loss\n")
+    assert "training_iteration" in out
+    assert here.json("curves", "demo")["drawn"][-1]["trial"] == best.number
+
+
+def test_a_sweep_without_a_result_has_no_curves(here: Here) -> None:
+    sweeps.make(here.root, trackers=())
+    code, out, _ = here("curves", "demo")
+    assert code == 0
+    assert "no trial has reported it yet" in out
