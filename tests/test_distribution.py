@@ -69,3 +69,14 @@ def test_the_packages_say_that_they_have_types(package: str) -> None:
     assert (resources.files(package) / "py.typed").is_file()
     setuptools = tomllib.loads((HERE / "pyproject.toml").read_text())["tool"]["setuptools"]
     assert "py.typed" in setuptools["package-data"][package]
+
+
+def test_every_file_of_the_packages_that_is_no_code_is_shipped() -> None:
+    setuptools = tomllib.loads((HERE / "pyproject.toml").read_text())["tool"]["setuptools"]
+    for package, patterns in setuptools["package-data"].items():
+        root = HERE / package
+        shipped = {path for pattern in patterns for path in root.glob(pattern)}
+        there = {
+            path for path in root.rglob("*") if path.is_file() and "__pycache__" not in str(path)
+        }
+        assert {path for path in there if path.suffix != ".py"} == shipped

@@ -1,6 +1,6 @@
 """Measures what the engine itself costs, and prints a table.
 
-    python -m benchmarks.engine [--trials 200] [--lengths 100 1000 5000] [--rounds 5]
+    python -m benchmarks.engine [--trials 200] [--lengths 100 1000 5000] [--rounds 5] [--shown 5000]
 
 Times of the start stand beside those of ``import torch``, measured in turns on the same machine, so
 that their ratio can be compared between machines. Everything is made in a temporary folder.
@@ -62,20 +62,25 @@ def main() -> None:
     parser.add_argument("--trials", type=int, default=200, help="of the sweep of trivial trials")
     parser.add_argument("--lengths", type=int, nargs="+", default=[100, 1_000, 5_000])
     parser.add_argument("--rounds", type=int, default=5, help="of everything about the start")
+    parser.add_argument("--shown", type=int, default=5_000, help="trials of 100 results to look at")
     given = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="sweep-engine-") as place:
-        for what, told in measure(Path(place), given.trials, given.lengths, given.rounds):
+        lines = measure(Path(place), given.trials, given.lengths, given.rounds, given.shown)
+        for what, told in lines:
             sys.stdout.write(f"| {what:58} | {told:32} |\n")
             sys.stdout.flush()
 
 
-def measure(place: Path, trials: int, lengths: Sequence[int], rounds: int) -> Iterator[Line]:
+def measure(
+    place: Path, trials: int, lengths: Sequence[int], rounds: int, shown: int
+) -> Iterator[Line]:
     """What was measured, with its number."""
     for length in lengths:
         wall, cpu = per_trial(place / "lengths", length)
         yield f"ms per trial at number {length:,}: driver and ledger", f"{wall:.2f}, CPU {cpu:.2f}"
     yield from throughput(place, trials)
     yield from start(place, rounds)
+    yield from looks(place, rounds, shown)
 
 
 def per_trial(place: Path, length: int) -> tuple[float, float]:
@@ -153,6 +158,25 @@ def start(place: Path, rounds: int) -> Iterator[Line]:
         what = f"{name}, one trivial trial" if name == "sweep run" else name
         middle = statistics.median(its)
         yield what, f"{middle:.2f} s, {middle / torch:.2f} of import torch"
+
+
+def looks(place: Path, rounds: int, trials: int) -> Iterator[Line]:
+    """Commands that only look, on a long sweep: from the shell to their end."""
+    large.make(place / "shown", trials, iterations=100, name="shown")
+    for name in ("status", "results", "best"):
+        seconds = []
+        for _ in range(rounds):
+            began = time.perf_counter()
+            subprocess.run(  # noqa: S603 our own command
+                [*SWEEP, name, "shown", "--root", str(place / "shown"), "--json"],
+                env=_environment(),
+                stdout=subprocess.DEVNULL,
+                check=True,
+                timeout=600,
+            )
+            seconds.append(time.perf_counter() - began)
+        what = f"sweep {name}, {trials:,} trials, {100 * trials:,} results"
+        yield what, f"{statistics.median(seconds):.2f} s"
 
 
 def _spec(place: Path, name: str, trials: int) -> Path:

@@ -29,6 +29,7 @@ def test_what_a_trial_costs_is_measured_over_new_trials(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_every_line_of_the_table_has_a_number(tmp_path: Path) -> None:
-    lines = dict(engine.measure(tmp_path, trials=3, lengths=[5], rounds=1))
-    assert len(lines) == 9
+    lines = dict(engine.measure(tmp_path, trials=3, lengths=[5], rounds=1, shown=3))
+    assert len(lines) == 12
+    assert "sweep status, 3 trials, 300 results" in lines
     assert all(any(sign.isdigit() for sign in told) for told in lines.values())
