@@ -324,7 +324,8 @@ def _written(spec: SweepSpec, key: str) -> Any:
 
 def _total(folder: Folder, trials: int) -> int | None:
     """The new total of trials where more are wanted than before."""
-    return trials if trials > lookup.read_history(folder).wanted > 0 else None
+    before = lookup.read_history(folder).wanted or lookup.read_spec(folder)[0].trials
+    return trials if trials > before else None
 
 
 # ---- looking ------------------------------------------------------------------------------------

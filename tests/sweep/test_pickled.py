@@ -21,6 +21,7 @@ from sweep.pickled import Kept
 from tests.support import quadratic, scripts, sweeps
 from tests.support.command_line import environment
 from trainables import report
+from trainables.checkpoint import file as checkpoint_file
 from trainables.checkpoint import signing
 from trainables.errors import CorruptCheckpoint, UntrustedCheckpoint
 from trainables.trainable import Trainable
@@ -42,7 +43,7 @@ def at(straight: Path, tmp_path: Path) -> Path:
     """A copy of it, in which nothing was loaded yet."""
     copy = tmp_path / "copy"
     shutil.copytree(straight, copy)
-    (copy / "LOADED").unlink()
+    (copy / "LOADED").rmdir()
     return copy
 
 
@@ -118,7 +119,7 @@ def test_a_damaged_or_missing_one_is_found_by_verify(at: Path) -> None:
 
 def test_one_of_another_sweep_is_refused(tmp_path: Path) -> None:
     kept = pickled.write(tmp_path, pickled.class_of(make()), ID)
-    with pytest.raises(CorruptCheckpoint, match="of another sweep"):
+    with pytest.raises(CorruptCheckpoint, match="not the trainable of this sweep"):
         pickled.load("__main__:train", Kept(kept.file, "another"))
 
 
@@ -348,3 +349,60 @@ def test_a_script_that_says_the_same_elsewhere_is_no_event(at: Path) -> None:
     assert "has changed" not in done.stdout
     assert not recoded(folder)
     assert len(list(folder.trainable.iterdir())) == 1
+
+
+DAMAGES: list[Callable[[Path], object]] = [Path.unlink, lambda path: path.write_bytes(b"torn")]
+
+
+@pytest.mark.parametrize("damage", DAMAGES, ids=["missing", "damaged"])
+def test_a_lost_one_is_kept_anew_when_its_script_is_run(
+    at: Path, damage: Callable[[Path], object]
+) -> None:
+    folder = scripts.folder_of(at)
+    (file,) = folder.trainable.iterdir()
+    damage(file)
+    lost = scripts.command(at, "resume", "demo")
+    assert lost.returncode == 2
+    assert lost.stderr.count("\n") == 1
+    script = scripts.write(at, call=scripts.CALL.replace("trials=9", "trials=10"))
+    done = scripts.run(script, "strict", "trap")
+    assert done.returncode == 0, done.stderr
+    assert not recoded(folder)
+    assert scripts.command(at, "resume", "demo", "--trials", "11").returncode == 0
+
+
+def test_one_that_somebody_else_signed_is_kept_anew_under_ones_own_key(at: Path) -> None:
+    other = {"XDG_CONFIG_HOME": str(at / "other")}
+    script = scripts.write(at, call=scripts.CALL.replace("trials=9", "trials=10"))
+    done = scripts.run(script, "strict", "trap", **other)
+    assert done.returncode == 0, done.stderr
+    assert len(list(scripts.folder_of(at).trainable.iterdir())) == 2
+    assert scripts.command(at, "resume", "demo", "--trials", "11", **other).returncode == 0
+
+
+@pytest.mark.parametrize(
+    "state", [{}, {"pickle": b"no signature"}, {"pickle": signing.Opaque(b"no pickle")}]
+)
+def test_what_is_no_trainable_is_refused_in_one_line(state: dict[str, Any], tmp_path: Path) -> None:
+    saved = checkpoint_file.write(tmp_path, 0, {"sweep": ID, "libraries": {}}, state)
+    with pytest.raises((UsageError, CorruptCheckpoint)) as caught:
+        pickled.load("__main__:train", Kept(str(saved.path), ID))
+    assert "\n" not in str(caught.value)
+
+
+def test_the_newest_is_the_one_with_the_greatest_number(tmp_path: Path) -> None:
+    for step in (9999999999, 10000000000, 3):
+        checkpoint_file.write(tmp_path, step, {"sweep": ID}, {})
+    kept = pickled.newest(tmp_path, ID)
+    assert kept is not None
+    assert "-10000000000-" in kept.file
+
+
+def test_other_commands_that_run_it_find_it(at: Path) -> None:
+    cloned = scripts.command(at, "clone", "demo", "0", "--set", "lr=0.3")
+    assert cloned.returncode == 0, cloned.stderr
+    tested = scripts.command(at, "best", "demo", "--test-seeds", "2", "--top", "1")
+    assert tested.returncode == 0, tested.stderr
+    exported = scripts.command(at, "export-model", "demo", "--out", "model")
+    assert exported.returncode == 2
+    assert "train cannot export onnx" in exported.stderr
