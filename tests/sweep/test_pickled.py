@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+import sweep
 from sweep import pickled
 from sweep.cli.main import main
 from sweep.driver import launch
@@ -63,19 +64,39 @@ LOOKS = [
     ("best", "demo"),
     ("show", "demo", "0"),
     ("explain", "demo", "0"),
+    ("export-schedule", "demo"),
     ("verify", "demo"),
+    ("verify", "demo", "--repair"),
+    ("sync", "demo"),
+    ("set", "demo", "--trials", "12"),
 ]
 
 
-@pytest.mark.parametrize("command", LOOKS, ids=lambda words: words[0])
+@pytest.mark.parametrize("command", LOOKS, ids=" ".join)
 def test_a_command_that_looks_loads_nothing(
-    straight: Path, command: tuple[str, ...], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    at: Path, command: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.chdir(tmp_path)  # the trap leaves its trace in the current folder
-    assert main([*command, "--root", str(straight / "sweeps")]) == 0
-    assert not (tmp_path / "LOADED").exists()
-    launch.trainable_of(scripts.folder_of(straight))
-    assert (tmp_path / "LOADED").exists(), "the trap works"
+    monkeypatch.chdir(at)  # the trap leaves its trace in the current folder
+    assert main([*command]) == 0
+    assert not (at / "LOADED").exists()
+    launch.trainable_of(scripts.folder_of(at))
+    assert (at / "LOADED").exists(), "the trap works"
+
+
+def test_looking_from_python_loads_nothing(at: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(at)
+    found = sweep.load("demo")
+    best = found.best()
+    assert best.checkpoint().load()["i"] == 9
+    assert len(found.results()) == len(found.trials) == 9
+    assert (found.status, best.status) == ("finished", "COMPLETED")
+    assert not found.curves().empty
+    assert not best.results().empty
+    assert repr(found)
+    assert best.log() == ""
+    assert not (at / "LOADED").exists()
+    best.load().stop()
+    assert (at / "LOADED").exists(), "the trap works"
 
 
 def test_resuming_loads_it_and_goes_on(at: Path) -> None:
