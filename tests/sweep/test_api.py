@@ -544,6 +544,7 @@ def test_a_notebook_shows_one_picture_that_is_redrawn(
     kernel = Kernel()
     monkeypatch.setitem(sys.modules, "IPython", kernel)
     monkeypatch.setitem(sys.modules, "IPython.display", kernel)
+    monkeypatch.setattr("rich.console._is_jupyter", lambda: True)
     monkeypatch.setattr("sweep.cli.live.REDRAW_S", 0.0)
     sweep.run(local(), root=root, pool="inline", **QUICK)
     assert len(kernel.shown) > 4
