@@ -204,7 +204,7 @@ def resume(
         given,
         retry_failed=retry_failed,
         strict=strict,
-        space=Path(space) if isinstance(space, str) else _plain(space, "space"),
+        space=Path(space) if isinstance(space, str | Path) else _plain(space, "space"),
         metric=metric,
         budget=changed,
         max_disk=size.max_disk,

@@ -233,6 +233,11 @@ def test_resume_takes_what_the_command_takes(root: Path) -> None:
     again = found.resume(trials=6, space=wider, budget={"patience": 50}, max_disk="1GB", **HERE)
     assert len(again.trials) == 6
     assert again.spec.space.raw == wider
+    widest = root / "space.yaml"
+    widest.write_text("lr: {loguniform: [1e-5, 0.9]}")
+    for given in (widest, str(widest)):
+        sweep.resume("demo", root=root, space=given, trials=6, **HERE)
+        assert found.spec.space.raw == {"lr": {"loguniform": [1e-5, 0.9]}}
     sweep.resume("demo", root=root, metric="loss", trials=7, **HERE)
     assert len(found.trials) == 7
     with pytest.raises(BadConfig, match=r"^budget\.patience: -1"):

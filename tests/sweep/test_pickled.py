@@ -427,3 +427,18 @@ def test_other_commands_that_run_it_find_it(at: Path) -> None:
     exported = scripts.command(at, "export-model", "demo", "--out", "model")
     assert exported.returncode == 2
     assert "train cannot export onnx" in exported.stderr
+
+
+def test_a_kill_between_the_new_file_and_its_event_loses_neither(at: Path) -> None:
+    folder = scripts.folder_of(at)
+    changed = scripts.FUNCTION.replace("SHARE = 0.5", "SHARE = 0.6")
+    script = scripts.write(at, changed, scripts.CALL.replace("trials=9", "trials=11"))
+    killed = scripts.run(script, failpoint="checkpoint whole:1:self")
+    assert killed.returncode == -9
+    assert (len(list(folder.trainable.iterdir())), recoded(folder)) == (2, [])
+    resumed = scripts.command(at, "resume", "demo", "--trials", "11")
+    assert resumed.returncode == 0, resumed.stderr
+    assert resumed.stdout.count("the trainable's code has changed") == 1
+    kept = pickled.newest(folder.trainable, Ledger(folder.ledger).sweep_id)
+    assert kept is not None
+    assert recoded(folder) == [pickled.source_of(kept)]
