@@ -285,6 +285,7 @@ def straight(tmp_path_factory: pytest.TempPathFactory) -> Folder:
     return scripts.folder_of(at)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("again", ["shell", "script"])
 @pytest.mark.parametrize("point", ["submitted:1:self", "recorded:5:self", "stepping:9:parent"])
 def test_a_killed_script_goes_on_to_the_same_results(
@@ -352,6 +353,7 @@ def running(tmp_path: Path, *arguments: str) -> Iterator["subprocess.Popen[str]"
             process.kill()
 
 
+@pytest.mark.slow
 def test_ctrl_c_saves_and_is_an_interrupt_of_the_script(tmp_path: Path) -> None:
     with running(tmp_path) as process:
         process.send_signal(signal.SIGINT)
@@ -369,6 +371,7 @@ def test_ctrl_c_saves_and_is_an_interrupt_of_the_script(tmp_path: Path) -> None:
     assert [trial.status for trial in found.trials] == ["COMPLETED"] * 2
 
 
+@pytest.mark.slow
 def test_another_signal_is_handed_on_to_the_scripts_own_handler(tmp_path: Path) -> None:
     with running(tmp_path, "mine") as process:
         process.send_signal(signal.SIGTERM)
@@ -378,6 +381,7 @@ def test_another_signal_is_handed_on_to_the_scripts_own_handler(tmp_path: Path) 
     assert sweep.load("demo", root=tmp_path / "sweeps").status == "stopped"
 
 
+@pytest.mark.slow
 def test_a_signal_without_a_handler_ends_the_script_as_it_would(tmp_path: Path) -> None:
     with running(tmp_path) as process:
         process.send_signal(signal.SIGTERM)

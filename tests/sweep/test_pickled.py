@@ -106,6 +106,7 @@ def test_resuming_loads_it_and_goes_on(at: Path) -> None:
     assert len(sweeps.history(scripts.folder_of(at)).trials) == 10
 
 
+@pytest.mark.slow
 def test_somebody_elses_is_refused_unloaded_until_it_is_trusted(at: Path) -> None:
     other = {"XDG_CONFIG_HOME": str(at / "other")}
     refused = scripts.command(at, "resume", "demo", "--trials", "10", **other)
@@ -124,6 +125,7 @@ def test_somebody_elses_is_refused_unloaded_until_it_is_trusted(at: Path) -> Non
     assert (at / "LOADED").exists()
 
 
+@pytest.mark.slow
 def test_a_damaged_or_missing_one_is_found_by_verify(at: Path) -> None:
     (file,) = (at / "sweeps" / "demo" / "trainable").iterdir()
     content = bytearray(file.read_bytes())
@@ -168,6 +170,7 @@ def test_other_libraries_are_named_with_the_script_to_run(
         assert "sweep.resume('demo', trainable=train)" in said
 
 
+@pytest.mark.slow
 def test_a_module_that_is_gone_is_named(tmp_path: Path) -> None:
     (tmp_path / "gone_helper.py").write_text("def shift():\n    return 1.0\n")
     script = scripts.write(
@@ -339,6 +342,7 @@ def recoded(folder: Folder) -> list[str]:
     return [r.event.source for r in Ledger(folder.ledger).read() if isinstance(r.event, Recoded)]
 
 
+@pytest.mark.slow
 def test_a_changed_function_is_an_event_said_once_and_refused_with_strict(at: Path) -> None:
     folder = scripts.folder_of(at)
     changed = scripts.FUNCTION.replace("SHARE = 0.5", "SHARE = 0.6")
@@ -362,6 +366,7 @@ def test_a_changed_function_is_an_event_said_once_and_refused_with_strict(at: Pa
     assert len(recoded(folder)) == 1
 
 
+@pytest.mark.slow
 def test_a_script_that_says_the_same_elsewhere_is_no_event(at: Path) -> None:
     folder = scripts.folder_of(at)
     script = scripts.write(at, "\n\n# moved\n" + scripts.FUNCTION)
@@ -375,6 +380,7 @@ def test_a_script_that_says_the_same_elsewhere_is_no_event(at: Path) -> None:
 DAMAGES: list[Callable[[Path], object]] = [Path.unlink, lambda path: path.write_bytes(b"torn")]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("damage", DAMAGES, ids=["missing", "damaged"])
 def test_a_lost_one_is_kept_anew_when_its_script_is_run(
     at: Path, damage: Callable[[Path], object]
@@ -392,6 +398,7 @@ def test_a_lost_one_is_kept_anew_when_its_script_is_run(
     assert scripts.command(at, "resume", "demo", "--trials", "11").returncode == 0
 
 
+@pytest.mark.slow
 def test_one_that_somebody_else_signed_is_kept_anew_under_ones_own_key(at: Path) -> None:
     other = {"XDG_CONFIG_HOME": str(at / "other")}
     script = scripts.write(at, call=scripts.CALL.replace("trials=9", "trials=10"))
@@ -419,6 +426,7 @@ def test_the_newest_is_the_one_with_the_greatest_number(tmp_path: Path) -> None:
     assert "-10000000000-" in kept.file
 
 
+@pytest.mark.slow
 def test_other_commands_that_run_it_find_it(at: Path) -> None:
     cloned = scripts.command(at, "clone", "demo", "0", "--set", "lr=0.3")
     assert cloned.returncode == 0, cloned.stderr
@@ -429,6 +437,7 @@ def test_other_commands_that_run_it_find_it(at: Path) -> None:
     assert "train cannot export onnx" in exported.stderr
 
 
+@pytest.mark.slow
 def test_a_kill_between_the_new_file_and_its_event_loses_neither(at: Path) -> None:
     folder = scripts.folder_of(at)
     changed = scripts.FUNCTION.replace("SHARE = 0.5", "SHARE = 0.6")
