@@ -17,7 +17,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, TypedDict, Unpack
 
@@ -25,7 +25,6 @@ from sweep import pickled
 from sweep import spec as specs
 from sweep.cli import live, options, tables, train
 from sweep.cli.terminal import Terminal
-from sweep.driver import launch as launching
 from sweep.driver import prepare, session
 from sweep.driver.launch import Launch, Resolved
 from sweep.errors import BadConfig, NameTaken, Source, UsageError
@@ -43,7 +42,7 @@ from sweep.views import formatting, lookup, overview
 from trainables.checkpoint import file as checkpoint_file
 from trainables.checkpoint.opaque import write_files
 from trainables.errors import StateError
-from trainables.function import FunctionTrainable
+from trainables.function import saved_by_function
 from trainables.trainable import Trainable
 
 if TYPE_CHECKING:
@@ -205,7 +204,7 @@ def resume(
         given,
         retry_failed=retry_failed,
         strict=strict,
-        space=Path(space) if isinstance(space, str) else _plain(space, "space"),
+        space=Path(space) if isinstance(space, str | Path) else _plain(space, "space"),
         metric=metric,
         budget=changed,
         max_disk=size.max_disk,
@@ -324,7 +323,8 @@ def _written(spec: SweepSpec, key: str) -> Any:
 
 def _total(folder: Folder, trials: int) -> int | None:
     """The new total of trials where more are wanted than before."""
-    return trials if trials > lookup.read_history(folder).wanted > 0 else None
+    before = lookup.read_history(folder).wanted or lookup.read_spec(folder)[0].trials
+    return trials if trials > before else None
 
 
 # ---- looking ------------------------------------------------------------------------------------
@@ -500,7 +500,7 @@ class Trial:
         """
         saved = trained.find_checkpoint(self._leader, str(which))
         lies = self._sweep.folder.trial(self.number, self._leader.index)
-        return Checkpoint(self._sweep.folder, lies / saved.file, saved)
+        return Checkpoint(lies / saved.file, saved)
 
     def load(self, checkpoint: str | int = "best") -> Trainable:
         """Its trainable as it stood at a checkpoint; `stop()` it when it is of no use any more.
@@ -534,7 +534,6 @@ class Trial:
 class Checkpoint:
     """A checkpoint of a trial."""
 
-    _folder: Folder = field(repr=False)
     path: Path
     """Its file."""
     saved: Saved
@@ -557,9 +556,8 @@ class Checkpoint:
             CheckpointError: it cannot be used, or somebody else signed it.
             StateError: it holds files, and no folder is given.
         """
-        kept = checkpoint_file.read(self.path, self.saved.digest).state["trainable"]
-        if issubclass(launching.trainable_of(self._folder), FunctionTrainable):
-            kept = kept["data"]
+        loaded = checkpoint_file.read(self.path, self.saved.digest)
+        kept = saved_by_function(loaded.state["trainable"])
         if not kept["files"]:
             return kept["data"]
         if folder is None:

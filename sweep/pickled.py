@@ -25,7 +25,7 @@ from sweep.errors import BadConfig, UsageError
 from sweep.version import __version__
 from trainables.checkpoint import file, signing
 from trainables.checkpoint.signing import Opaque, Trust
-from trainables.errors import CorruptCheckpoint, printable
+from trainables.errors import CheckpointError, CorruptCheckpoint, printable
 from trainables.function import FunctionTrainable, names_in, wrap
 from trainables.trainable import Trainable
 
@@ -95,7 +95,12 @@ def _qualname(given: object) -> str:
 def newest(folder: Path, sweep_id: str) -> Kept | None:
     """The newest trainable that is kept in `folder`, or None."""
     files = [path for path in folder.glob("ckpt-*") if file.parse_name(path.name)]
-    return Kept(str(max(files)), sweep_id) if files else None
+    return Kept(str(max(files, key=_step)), sweep_id) if files else None
+
+
+def _step(path: Path) -> int:
+    parsed = file.parse_name(path.name)
+    return parsed[0] if parsed else 0
 
 
 def write(folder: Path, trainable: type[Trainable], sweep_id: str) -> Kept:
@@ -123,14 +128,9 @@ def write(folder: Path, trainable: type[Trainable], sweep_id: str) -> Kept:
         "libraries": _libraries(),
         "script": _script(),
     }
-    step = _step(before) + 1 if before else 0
+    step = _step(Path(before.file)) + 1 if before else 0
     saved = file.write(folder, step, header, {"pickle": Opaque(data)})
     return Kept(str(saved.path), sweep_id)
-
-
-def _step(kept: Kept) -> int:
-    parsed = file.parse_name(Path(kept.file).name)
-    return parsed[0] if parsed else 0
 
 
 def source_of(kept: Kept) -> str:
@@ -138,9 +138,14 @@ def source_of(kept: Kept) -> str:
     return str(file.identify(Path(kept.file))[1].get("source", ""))
 
 
-def is_usable(kept: Kept, source: str) -> bool:
+def is_usable(kept: Kept | None, source: str) -> bool:
     """Whether it is the trainable with this digest, of these libraries and of one's own key."""
-    header = file.identify(Path(kept.file))[1]
+    if kept is None:
+        return False
+    try:
+        header = file.identify(Path(kept.file))[1]
+    except CheckpointError:  # it is damaged
+        return False
     own = {"source": source, "libraries": _libraries(), "key": signing.local().name}
     return all(header.get(key) == value for key, value in own.items())
 
@@ -154,22 +159,23 @@ def load(name: str, kept: Kept | None) -> type[Trainable]:
     """
     if kept is None:
         raise UsageError(
-            f"trainable: '{printable(name)}' is a function or class of a script or notebook; run "
-            f"it there, with sweep.run(), or write the path package.module:Name"
+            f"trainable: '{printable(name)}' is a function or class of a script or notebook, and "
+            f"is not kept here; call sweep.run() or sweep.resume(…, trainable=…) there, or write "
+            f"the path package.module:Name"
         )
     path = Path(kept.file)
     loaded = file.read(path, trust=kept.trust)
-    header = loaded.header
-    if header.get("sweep") != kept.sweep_id:
-        raise CorruptCheckpoint(path, "belongs elsewhere: it is the trainable of another sweep")
-    made, now = dict(header["libraries"]), _libraries()
+    header, pickle = loaded.header, loaded.state.get("pickle")
+    if not isinstance(pickle, Opaque) or header.get("sweep") != kept.sweep_id:
+        raise CorruptCheckpoint(path, "belongs elsewhere: it is not the trainable of this sweep")
+    made, now = dict(header.get("libraries", {})), _libraries()
     if changed := [key for key, version in now.items() if made.get(key) != version]:
         others = ", ".join(f"{key} {made.get(key)}, here it is {now[key]}" for key in changed)
         raise UsageError(_elsewhere(kept, header, f"was made with {others}"))
     import cloudpickle
 
     try:
-        held = cloudpickle.loads(loaded.state["pickle"].data)
+        held = cloudpickle.loads(pickle.data)
     except Exception as error:  # modules that are gone, and whatever code of theirs raises
         problem = f"cannot be loaded ({type(error).__name__}: {error})"
         raise UsageError(_elsewhere(kept, header, problem)) from error

@@ -43,6 +43,7 @@ def test_every_attribute_that_the_page_lists_is_there() -> None:
         assert [name for name in named if not hasattr(kind, name)] == []
 
 
+@pytest.mark.slow
 def test_the_notebook_runs_and_shows_what_is_committed(tmp_path: Path) -> None:
     code = f"from tests.support import notebook; notebook.run({str(NOTEBOOK)!r})"
     done = scripts.python(["-c", code], tmp_path)

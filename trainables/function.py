@@ -250,6 +250,16 @@ def get_context() -> TrialContext:
     return current().context
 
 
+def saved_by_function(saved: Mapping[str, Any]) -> Mapping[str, Any]:
+    """What a function gave to `report`, out of the entry ``trainable`` of a state.
+
+    Entries ``data`` and ``files``. What another trainable saved is given back as it is.
+    """
+    data = saved["data"]
+    ours = isinstance(data, Mapping) and data.keys() == {"data", "files", "metrics"}
+    return data if ours else saved
+
+
 def wrap(function: TrainingFunction, saves: bool | None = None) -> type[Trainable]:
     """A Trainable class whose iterations are the reports of `function`.
 

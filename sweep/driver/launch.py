@@ -179,6 +179,15 @@ def kept_of(folder: Folder, ledger: Ledger, spec: SweepSpec) -> Kept | None:
     return pickled.newest(folder.trainable, ledger.sweep_id) if of_script else None
 
 
+def _source(spec: SweepSpec, given: type[Trainable] | None, kept: Kept | None) -> str | None:
+    """The digest of the trainable of a script; None: it is none."""
+    if not pickled.is_of_script(spec.trainable):
+        return None
+    if given is not None:
+        return pickled.digest_of(given)
+    return "" if kept is None else pickled.source_of(kept)
+
+
 def trainable_of(folder: Folder) -> type[Trainable]:
     """The trainable of the sweep in `folder`: whatever it is, its code is run."""
     with contextlib.closing(Ledger(folder.ledger)) as ledger:
@@ -266,18 +275,14 @@ def opened(
         kept, resolved = kept_of(launch.folder, ledger, spec), launch.resolved
         if resolved is None or resolved.spec != spec:
             resolved = resolve(spec, paths, trainable=launch.trainable, kept=kept)
-        source = None
-        if kept is not None:
-            given = launch.trainable
-            source = pickled.source_of(kept) if given is None else pickled.digest_of(given)
-        now = provenance_of(resolved.trainable, source)
-        known, what = _provenance(ledger), "source file" if kept is None else "code"
-        changes = provenance_changes(known, now, what)
+        source, given = _source(spec, launch.trainable, kept), launch.trainable
+        now, known = provenance_of(resolved.trainable, source), _provenance(ledger)
+        changes = provenance_changes(known, now, "source file" if source is None else "code")
         if changes and launch.strict:
             raise UsageError(f"--strict: {'; '.join(changes)}")
         warnings = [f"{change}; resumed trials may not be exact" for change in changes]
-        if kept is not None and launch.trainable and not pickled.is_usable(kept, str(source)):
-            kept = pickled.write(launch.folder.trainable, resolved.trainable, ledger.sweep_id)
+        if source is not None and given and not pickled.is_usable(kept, source):
+            kept = pickled.write(launch.folder.trainable, given, ledger.sweep_id)
         history = reading.history(ledger, resolved.objective)
         events = _respecified(history, before, spec)
         if source not in (None, known["source"]):

@@ -10,6 +10,7 @@ from sweep.ledger.folder import Folder
 from tests.support.command_line import environment
 
 BEGINNING = '''
+import os
 import random
 import sys
 
@@ -21,7 +22,7 @@ class Trap:
     """Leaves a trace where it is loaded."""
 
     def __reduce__(self):
-        return open, ("LOADED", "a")
+        return os.makedirs, ("LOADED", 0o777, True)
 
 
 TRAP = Trap() if "trap" in sys.argv else None

@@ -233,6 +233,11 @@ def test_resume_takes_what_the_command_takes(root: Path) -> None:
     again = found.resume(trials=6, space=wider, budget={"patience": 50}, max_disk="1GB", **HERE)
     assert len(again.trials) == 6
     assert again.spec.space.raw == wider
+    widest = root / "space.yaml"
+    widest.write_text("lr: {loguniform: [1e-5, 0.9]}")
+    for given in (widest, str(widest)):
+        sweep.resume("demo", root=root, space=given, trials=6, **HERE)
+        assert found.spec.space.raw == {"lr": {"loguniform": [1e-5, 0.9]}}
     sweep.resume("demo", root=root, metric="loss", trials=7, **HERE)
     assert len(found.trials) == 7
     with pytest.raises(BadConfig, match=r"^budget\.patience: -1"):
@@ -280,6 +285,7 @@ def straight(tmp_path_factory: pytest.TempPathFactory) -> Folder:
     return scripts.folder_of(at)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("again", ["shell", "script"])
 @pytest.mark.parametrize("point", ["submitted:1:self", "recorded:5:self", "stepping:9:parent"])
 def test_a_killed_script_goes_on_to_the_same_results(
@@ -347,6 +353,7 @@ def running(tmp_path: Path, *arguments: str) -> Iterator["subprocess.Popen[str]"
             process.kill()
 
 
+@pytest.mark.slow
 def test_ctrl_c_saves_and_is_an_interrupt_of_the_script(tmp_path: Path) -> None:
     with running(tmp_path) as process:
         process.send_signal(signal.SIGINT)
@@ -364,6 +371,7 @@ def test_ctrl_c_saves_and_is_an_interrupt_of_the_script(tmp_path: Path) -> None:
     assert [trial.status for trial in found.trials] == ["COMPLETED"] * 2
 
 
+@pytest.mark.slow
 def test_another_signal_is_handed_on_to_the_scripts_own_handler(tmp_path: Path) -> None:
     with running(tmp_path, "mine") as process:
         process.send_signal(signal.SIGTERM)
@@ -373,6 +381,7 @@ def test_another_signal_is_handed_on_to_the_scripts_own_handler(tmp_path: Path) 
     assert sweep.load("demo", root=tmp_path / "sweeps").status == "stopped"
 
 
+@pytest.mark.slow
 def test_a_signal_without_a_handler_ends_the_script_as_it_would(tmp_path: Path) -> None:
     with running(tmp_path) as process:
         process.send_signal(signal.SIGTERM)
@@ -544,6 +553,7 @@ def test_a_notebook_shows_one_picture_that_is_redrawn(
     kernel = Kernel()
     monkeypatch.setitem(sys.modules, "IPython", kernel)
     monkeypatch.setitem(sys.modules, "IPython.display", kernel)
+    monkeypatch.setattr("rich.console._is_jupyter", lambda: True)
     monkeypatch.setattr("sweep.cli.live.REDRAW_S", 0.0)
     sweep.run(local(), root=root, pool="inline", **QUICK)
     assert len(kernel.shown) > 4

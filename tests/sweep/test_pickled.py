@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+import sweep
 from sweep import pickled
 from sweep.cli.main import main
 from sweep.driver import launch
@@ -21,6 +22,7 @@ from sweep.pickled import Kept
 from tests.support import quadratic, scripts, sweeps
 from tests.support.command_line import environment
 from trainables import report
+from trainables.checkpoint import file as checkpoint_file
 from trainables.checkpoint import signing
 from trainables.errors import CorruptCheckpoint, UntrustedCheckpoint
 from trainables.trainable import Trainable
@@ -42,7 +44,7 @@ def at(straight: Path, tmp_path: Path) -> Path:
     """A copy of it, in which nothing was loaded yet."""
     copy = tmp_path / "copy"
     shutil.copytree(straight, copy)
-    (copy / "LOADED").unlink()
+    (copy / "LOADED").rmdir()
     return copy
 
 
@@ -62,19 +64,39 @@ LOOKS = [
     ("best", "demo"),
     ("show", "demo", "0"),
     ("explain", "demo", "0"),
+    ("export-schedule", "demo"),
     ("verify", "demo"),
+    ("verify", "demo", "--repair"),
+    ("sync", "demo"),
+    ("set", "demo", "--trials", "12"),
 ]
 
 
-@pytest.mark.parametrize("command", LOOKS, ids=lambda words: words[0])
+@pytest.mark.parametrize("command", LOOKS, ids=" ".join)
 def test_a_command_that_looks_loads_nothing(
-    straight: Path, command: tuple[str, ...], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    at: Path, command: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.chdir(tmp_path)  # the trap leaves its trace in the current folder
-    assert main([*command, "--root", str(straight / "sweeps")]) == 0
-    assert not (tmp_path / "LOADED").exists()
-    launch.trainable_of(scripts.folder_of(straight))
-    assert (tmp_path / "LOADED").exists(), "the trap works"
+    monkeypatch.chdir(at)  # the trap leaves its trace in the current folder
+    assert main([*command]) == 0
+    assert not (at / "LOADED").exists()
+    launch.trainable_of(scripts.folder_of(at))
+    assert (at / "LOADED").exists(), "the trap works"
+
+
+def test_looking_from_python_loads_nothing(at: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(at)
+    found = sweep.load("demo")
+    best = found.best()
+    assert best.checkpoint().load()["i"] == 9
+    assert len(found.results()) == len(found.trials) == 9
+    assert (found.status, best.status) == ("finished", "COMPLETED")
+    assert not found.curves().empty
+    assert not best.results().empty
+    assert repr(found)
+    assert best.log() == ""
+    assert not (at / "LOADED").exists()
+    best.load().stop()
+    assert (at / "LOADED").exists(), "the trap works"
 
 
 def test_resuming_loads_it_and_goes_on(at: Path) -> None:
@@ -84,6 +106,7 @@ def test_resuming_loads_it_and_goes_on(at: Path) -> None:
     assert len(sweeps.history(scripts.folder_of(at)).trials) == 10
 
 
+@pytest.mark.slow
 def test_somebody_elses_is_refused_unloaded_until_it_is_trusted(at: Path) -> None:
     other = {"XDG_CONFIG_HOME": str(at / "other")}
     refused = scripts.command(at, "resume", "demo", "--trials", "10", **other)
@@ -102,6 +125,7 @@ def test_somebody_elses_is_refused_unloaded_until_it_is_trusted(at: Path) -> Non
     assert (at / "LOADED").exists()
 
 
+@pytest.mark.slow
 def test_a_damaged_or_missing_one_is_found_by_verify(at: Path) -> None:
     (file,) = (at / "sweeps" / "demo" / "trainable").iterdir()
     content = bytearray(file.read_bytes())
@@ -118,7 +142,7 @@ def test_a_damaged_or_missing_one_is_found_by_verify(at: Path) -> None:
 
 def test_one_of_another_sweep_is_refused(tmp_path: Path) -> None:
     kept = pickled.write(tmp_path, pickled.class_of(make()), ID)
-    with pytest.raises(CorruptCheckpoint, match="of another sweep"):
+    with pytest.raises(CorruptCheckpoint, match="not the trainable of this sweep"):
         pickled.load("__main__:train", Kept(kept.file, "another"))
 
 
@@ -146,6 +170,7 @@ def test_other_libraries_are_named_with_the_script_to_run(
         assert "sweep.resume('demo', trainable=train)" in said
 
 
+@pytest.mark.slow
 def test_a_module_that_is_gone_is_named(tmp_path: Path) -> None:
     (tmp_path / "gone_helper.py").write_text("def shift():\n    return 1.0\n")
     script = scripts.write(
@@ -317,6 +342,7 @@ def recoded(folder: Folder) -> list[str]:
     return [r.event.source for r in Ledger(folder.ledger).read() if isinstance(r.event, Recoded)]
 
 
+@pytest.mark.slow
 def test_a_changed_function_is_an_event_said_once_and_refused_with_strict(at: Path) -> None:
     folder = scripts.folder_of(at)
     changed = scripts.FUNCTION.replace("SHARE = 0.5", "SHARE = 0.6")
@@ -340,6 +366,7 @@ def test_a_changed_function_is_an_event_said_once_and_refused_with_strict(at: Pa
     assert len(recoded(folder)) == 1
 
 
+@pytest.mark.slow
 def test_a_script_that_says_the_same_elsewhere_is_no_event(at: Path) -> None:
     folder = scripts.folder_of(at)
     script = scripts.write(at, "\n\n# moved\n" + scripts.FUNCTION)
@@ -348,3 +375,79 @@ def test_a_script_that_says_the_same_elsewhere_is_no_event(at: Path) -> None:
     assert "has changed" not in done.stdout
     assert not recoded(folder)
     assert len(list(folder.trainable.iterdir())) == 1
+
+
+DAMAGES: list[Callable[[Path], object]] = [Path.unlink, lambda path: path.write_bytes(b"torn")]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("damage", DAMAGES, ids=["missing", "damaged"])
+def test_a_lost_one_is_kept_anew_when_its_script_is_run(
+    at: Path, damage: Callable[[Path], object]
+) -> None:
+    folder = scripts.folder_of(at)
+    (file,) = folder.trainable.iterdir()
+    damage(file)
+    lost = scripts.command(at, "resume", "demo")
+    assert lost.returncode == 2
+    assert lost.stderr.count("\n") == 1
+    script = scripts.write(at, call=scripts.CALL.replace("trials=9", "trials=10"))
+    done = scripts.run(script, "strict", "trap")
+    assert done.returncode == 0, done.stderr
+    assert not recoded(folder)
+    assert scripts.command(at, "resume", "demo", "--trials", "11").returncode == 0
+
+
+@pytest.mark.slow
+def test_one_that_somebody_else_signed_is_kept_anew_under_ones_own_key(at: Path) -> None:
+    other = {"XDG_CONFIG_HOME": str(at / "other")}
+    script = scripts.write(at, call=scripts.CALL.replace("trials=9", "trials=10"))
+    done = scripts.run(script, "strict", "trap", **other)
+    assert done.returncode == 0, done.stderr
+    assert len(list(scripts.folder_of(at).trainable.iterdir())) == 2
+    assert scripts.command(at, "resume", "demo", "--trials", "11", **other).returncode == 0
+
+
+@pytest.mark.parametrize(
+    "state", [{}, {"pickle": b"no signature"}, {"pickle": signing.Opaque(b"no pickle")}]
+)
+def test_what_is_no_trainable_is_refused_in_one_line(state: dict[str, Any], tmp_path: Path) -> None:
+    saved = checkpoint_file.write(tmp_path, 0, {"sweep": ID, "libraries": {}}, state)
+    with pytest.raises((UsageError, CorruptCheckpoint)) as caught:
+        pickled.load("__main__:train", Kept(str(saved.path), ID))
+    assert "\n" not in str(caught.value)
+
+
+def test_the_newest_is_the_one_with_the_greatest_number(tmp_path: Path) -> None:
+    for step in (9999999999, 10000000000, 3):
+        checkpoint_file.write(tmp_path, step, {"sweep": ID}, {})
+    kept = pickled.newest(tmp_path, ID)
+    assert kept is not None
+    assert "-10000000000-" in kept.file
+
+
+@pytest.mark.slow
+def test_other_commands_that_run_it_find_it(at: Path) -> None:
+    cloned = scripts.command(at, "clone", "demo", "0", "--set", "lr=0.3")
+    assert cloned.returncode == 0, cloned.stderr
+    tested = scripts.command(at, "best", "demo", "--test-seeds", "2", "--top", "1")
+    assert tested.returncode == 0, tested.stderr
+    exported = scripts.command(at, "export-model", "demo", "--out", "model")
+    assert exported.returncode == 2
+    assert "train cannot export onnx" in exported.stderr
+
+
+@pytest.mark.slow
+def test_a_kill_between_the_new_file_and_its_event_loses_neither(at: Path) -> None:
+    folder = scripts.folder_of(at)
+    changed = scripts.FUNCTION.replace("SHARE = 0.5", "SHARE = 0.6")
+    script = scripts.write(at, changed, scripts.CALL.replace("trials=9", "trials=11"))
+    killed = scripts.run(script, failpoint="checkpoint whole:1:self")
+    assert killed.returncode == -9
+    assert (len(list(folder.trainable.iterdir())), recoded(folder)) == (2, [])
+    resumed = scripts.command(at, "resume", "demo", "--trials", "11")
+    assert resumed.returncode == 0, resumed.stderr
+    assert resumed.stdout.count("the trainable's code has changed") == 1
+    kept = pickled.newest(folder.trainable, Ledger(folder.ledger).sweep_id)
+    assert kept is not None
+    assert recoded(folder) == [pickled.source_of(kept)]

@@ -1,7 +1,7 @@
 """A program in any language is trained, paused, continued and ended like everything else."""
 
 import json
-import signal
+import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -11,7 +11,8 @@ import pytest
 
 from sweep.history.events import Status
 from sweep.history.seeds import seed_of
-from tests.support import scripts, sweeps
+from tests.support import sweeps
+from tests.support.command_line import environment
 from tests.support.waiting import wait_until
 from trainables.algorithms.command import Command
 from trainables.errors import ConfigError, TrainableError
@@ -75,27 +76,42 @@ def test_without_checkpoints_it_stands_at_none(tmp_path: Path) -> None:
     trainable.stop()
 
 
+#: Reports once and then neither reads nor writes, so that nothing but a signal ends it.
+SLEEPS: dict[str, Any] = {"command": ["sh", "-c", """echo '{"loss": 1}'; exec sleep 600"""]}
+
+
+def has_ended(process: psutil.Process) -> bool:
+    try:
+        return not process.is_running() or process.status() == psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return True
+
+
 def test_it_ends_when_its_trainable_does(tmp_path: Path) -> None:
-    trainable = made(tmp_path, how="files")
-    trainable.train()
-    (process,) = [p for p in psutil.Process().children() if PROGRAM in p.cmdline()]
+    trainable = Command(SLEEPS, TrialContext(5, "7", "trial 7", tmp_path))
+    assert trainable.train()["loss"] == 1
+    (process,) = [p for p in psutil.Process().children() if "sleep 600" in " ".join(p.cmdline())]
     trainable.stop()
     assert not trainable.lingers
-    wait_until(lambda: not process.is_running())
+    assert has_ended(process)
 
 
 def test_it_ends_with_a_process_that_is_killed(tmp_path: Path) -> None:
     code = (
         "import os, psutil\n"
         "from trainables.algorithms.command import Command\n"
-        f"Command({config('files')!r}).train()\n"
+        f"Command({SLEEPS!r}).train()\n"
         "print(psutil.Process().children()[0].pid, flush=True)\n"
-        "os.kill(os.getpid(), 9)"
+        "os.read(0, 1)"
     )
-    killed = scripts.python(["-c", code], tmp_path)
-    assert killed.returncode == -signal.SIGKILL, killed.stderr
-    pid = int(killed.stdout.splitlines()[-1])
-    wait_until(lambda: not psutil.pid_exists(pid))
+    words, pipe = [sys.executable, "-c", code], subprocess.PIPE
+    options: dict[str, Any] = {"cwd": tmp_path, "env": environment(), "stdin": pipe, "stdout": pipe}
+    with subprocess.Popen(words, **options) as parent:
+        assert parent.stdout is not None
+        program = psutil.Process(int(parent.stdout.readline()))
+        assert program.is_running()
+        parent.kill()
+    wait_until(lambda: has_ended(program))
 
 
 @pytest.mark.parametrize(
