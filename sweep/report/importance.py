@@ -233,7 +233,12 @@ def _differs(name: str, compared: Sequence[Compared]) -> bool:
 
 
 def _is_population(sweep: Sweep) -> bool:
-    return any(trial.parent is not None for trial in sweep.history.trials)
+    return any(_is_bred(trial) for trial in sweep.history.trials)
+
+
+def _is_bred(trial: Trial) -> bool:
+    """Whether a scheduler bred it; what a person cloned is no population."""
+    return trial.parent is not None and trial.clone_of is None
 
 
 def compare(sweep: Sweep) -> list[Compared]:
@@ -242,8 +247,9 @@ def compare(sweep: Sweep) -> list[Compared]:
     levels = compared_at(history, sweep.aim.levels)
     found: list[list[tuple[Trial, float]]] = [[] for _ in levels]
     for trial in history.trials:
-        if trial.status is Status.FAILED or trial.score is None:
-            continue
+        ahead = trial.parent is not None and not gains
+        if trial.status is Status.FAILED or trial.score is None or ahead:
+            continue  # a clone of a person's has learnt before it began
         scores = list(enumerate(trial.scores_at(levels)))
         before = _inherited(trial, history) if gains else 0.0
         for place, score in scores:
@@ -271,7 +277,7 @@ def compared_at(history: History, rungs: Sequence[float]) -> list[float]:
     if rungs:
         return list(rungs)
     scored = [trial for trial in history.trials if trial.score is not None]
-    if any(trial.parent is not None for trial in scored):
+    if any(_is_bred(trial) for trial in scored):
         return sorted({trial.time for trial in scored})
     ended = sorted(trial.time for trial in scored if trial.status is not Status.COMPLETED)
     if not ended:

@@ -5,7 +5,10 @@ from typing import Any
 
 from trainables import get_checkpoint, report
 
-EVIL = "</script><img src=x onerror=window.evil=1><a href='javascript:window.evil=1'>x</a>%{x}"
+#: What ends a script, loads, links, is bold, and is a template to the library that draws.
+EVIL = (
+    "</script><img src=x onerror=window.evil=1><a href='javascript:window.evil=1'>x</a><b>bold%{x}"
+)
 
 
 def train(config: Mapping[str, Any]) -> None:

@@ -5,12 +5,13 @@ from pathlib import Path
 
 import pytest
 
+from benchmarks.engine import large
 from sweep import stats
 from sweep.history.events import Status
 from sweep.report import braille, curves
 from sweep.report.curves import Curve, thinned
 from sweep.views import lookup
-from tests.support import large, sweeps
+from tests.support import sweeps
 from tests.support.command_line import Here
 
 
@@ -57,7 +58,7 @@ def test_several_seeds_are_their_mean_with_students_interval(tmp_path: Path) -> 
 
 
 def test_many_trials_are_thinned_and_that_is_counted(tmp_path: Path) -> None:
-    folder = large.write(tmp_path, trials=1000, results=90_000)
+    folder = large.make(tmp_path, trials=1000, iterations=90)
     found = curves.curves(lookup.read(folder))
     assert (found.trials, found.points) == (1000, 90_000)
     assert len(found.drawn) == curves.MOST_CURVES

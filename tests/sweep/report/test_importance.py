@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from sweep.history.events import Status
+from sweep.history.events import ParentCheckpoint, Saved, Status
 from sweep.history.trial import Trial
 from sweep.report import forest, importance
 from sweep.report.importance import Importance, Model, standardised
@@ -174,6 +174,16 @@ def test_in_a_population_what_was_gained_since_the_birth_is_compared(tmp_path: P
     model = Model.of(sweep)
     assert model is not None
     assert model.importance().gained
+
+
+def test_a_trial_that_a_person_cloned_makes_no_population() -> None:
+    made = [trials.trial(n, Status.COMPLETED, [1.0, 2.0]) for n in range(3)]
+    saved = Saved(1, "d", "f", 1)
+    made[2].replicas[0].birth = ParentCheckpoint(0, 0, 1.0, saved)
+    past = trials.history(made, wanted=3)
+    assert importance.compared_at(past, ()) == [2.0], "each was bred by a scheduler"
+    made[2].clone_of = 0
+    assert importance.compared_at(past, ()) == [math.inf]
 
 
 def test_few_trials_or_settings_that_do_not_differ_say_nothing() -> None:
