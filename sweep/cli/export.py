@@ -1,12 +1,16 @@
 """The commands that hand something over or accept it: export-model, ui, trust."""
 
+import tempfile
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from sweep.cli import options
+
+if TYPE_CHECKING:
+    from sweep.ledger.folder import Folder
 
 
 @click.command("export-model")
@@ -16,20 +20,47 @@ from sweep.cli import options
     "--checkpoint", default="best", metavar="best|last|STEP", help="Which one of it; default: best."
 )
 @click.option("--format", "form", type=click.Choice(["onnx"]), default="onnx", help="The format.")
+@click.option("--out", type=click.Path(path_type=Path), metavar="DIR", help="Where to.")
 @click.option(
-    "--out", required=True, type=click.Path(path_type=Path), metavar="DIR", help="Where to."
+    "--register", metavar="MODEL", help="Add it to the trial's MLflow run, as MODEL's next version."
 )
 @options.root_option
 @options.json_option
 def export_model(name: str, root: Path, **given: Any) -> None:
-    """Write a trial's model and a card that says what it is into a folder of its own."""
+    """Write a trial's model and a card that says what it is into a folder of its own.
+
+    With --register it is added to the trial's run in MLflow, and --out may be left out.
+    """
     from sweep.cli import trial_tables
-    from sweep.operations import export
 
     with options.answering(given["as_json"]) as answer:
-        choice = export.Choice(given["trial"], given["checkpoint"], (given["form"],))
-        card = export.export_model(options.find_sweep(root, name), choice, given["out"])
-        answer({**card, "out": str(given["out"])}, trial_tables.card)
+        answer(_exported(options.find_sweep(root, name), **given), trial_tables.card)
+
+
+def _exported(
+    folder: "Folder",
+    trial: str,
+    checkpoint: str,
+    form: str,
+    out: Path | None,
+    register: str | None,
+    **_: Any,
+) -> dict[str, Any]:
+    from sweep.driver import sync
+    from sweep.operations import export
+    from sweep.operations import register as registering
+
+    if out is None and register is None:
+        raise click.UsageError("Missing option '--out' or '--register'.")
+    choice = export.Choice(trial, checkpoint, (form,))
+    with tempfile.TemporaryDirectory(prefix="sweep-export-") as scratch:
+        where = out or Path(scratch) / "model"
+        card = export.export_model(folder, choice, where)
+        said = {"out": None if out is None else str(out)}
+        if register is None:
+            return {**card, **said}
+        uri = registering.register(sync.where(folder), card, where, register)
+        return {**card, **said, "registered": uri}
 
 
 @click.command()

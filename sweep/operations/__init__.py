@@ -7,6 +7,7 @@ verify          whether ledger, checkpoints and copies are whole
 ledger_check    whether a ledger agrees with itself
 repair          mends what can be worked out from what is left
 export          a trial's model in a folder that runs without this program
+register        an exported model in MLflow, by a name
 control_client  asks the driver of a running sweep for something
 mlflow_ui       the MLflow page of a root's sweeps
 page_server     the page's server, which ends with the process that wanted it
