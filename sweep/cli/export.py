@@ -1,8 +1,9 @@
 """The commands that show a policy, hand one over or accept one: play, export-model, ui, trust."""
 
+import tempfile
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -12,27 +13,56 @@ checkpoint_option = click.option(
     "--checkpoint", default="best", metavar="best|last|STEP", help="Which one of it; default: best."
 )
 
+if TYPE_CHECKING:
+    from sweep.ledger.folder import Folder
+
 
 @click.command("export-model")
 @completion.name_argument
 @completion.trial_option
 @checkpoint_option
 @click.option("--format", "form", type=click.Choice(["onnx"]), default="onnx", help="The format.")
+@click.option("--out", type=click.Path(path_type=Path), metavar="DIR", help="Where to.")
 @click.option(
-    "--out", required=True, type=click.Path(path_type=Path), metavar="DIR", help="Where to."
+    "--register", metavar="MODEL", help="Add it to the trial's MLflow run, as MODEL's next version."
 )
 @options.sweep_options
 def export_model(name: str, root: Path, **given: Any) -> None:
-    """Write a trial's model and a card into a folder."""
+    """Write a trial's model and a card into a folder.
+
+    With --register it is added to the trial's run in MLflow, and --out may be left out.
+    """
     from sweep.cli import trial_tables
-    from sweep.operations import export
-    from sweep.operations.trained import Choice
 
     with options.answering(given["as_json"]) as answer:
-        choice = Choice(given["trial"], given["checkpoint"])
-        folder = options.find_sweep(root, name)
-        card = export.export_model(folder, choice, (given["form"],), given["out"])
-        answer({**card, "out": str(given["out"])}, trial_tables.card)
+        answer(_exported(options.find_sweep(root, name), **given), trial_tables.card)
+
+
+def _exported(
+    folder: "Folder",
+    trial: str,
+    checkpoint: str,
+    form: str,
+    out: Path | None,
+    register: str | None,
+    **_: Any,
+) -> dict[str, Any]:
+    from sweep.driver import sync
+    from sweep.operations import export
+    from sweep.operations import register as registering
+    from sweep.operations.trained import Choice
+
+    if out is None and register is None:
+        raise click.UsageError("Missing option '--out' or '--register'.")
+    choice = Choice(trial, checkpoint)
+    with tempfile.TemporaryDirectory(prefix="sweep-export-") as scratch:
+        where = out or Path(scratch) / "model"
+        card = export.export_model(folder, choice, (form,), where)
+        said = {"out": None if out is None else str(out)}
+        if register is None:
+            return {**card, **said}
+        uri = registering.register(sync.where(folder), card, where, register)
+        return {**card, **said, "registered": uri}
 
 
 @click.command()

@@ -27,7 +27,7 @@ WATCH_S = 10.0
 @click.option("--watch", is_flag=True, help="Write it anew until the sweep stops.")
 @options.root_option
 def report(name: str, out: Path | None, watch: bool, root: Path) -> None:
-    """Write one HTML file: curves, importance, timeline, reasons."""
+    """Write one HTML file: curves, importance, reasons."""
     import contextlib
 
     from sweep.report import page

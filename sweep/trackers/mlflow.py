@@ -197,6 +197,8 @@ class _Copy:
             if not self._is_shown:
                 view = mlflow_view.view(self._where, parent.stored.id)
                 self._store.tag_experiment(mlflow_view.tag(self._where), view)
+                if self._where.folder.spec.is_file():
+                    self._store.attach(parent.stored, self._where.folder.spec)
                 self._is_shown = True
 
     def _write_trial(self, parent: _Run, trial: Trial, rows: Sequence[Value]) -> _Run:

@@ -294,7 +294,7 @@ def assert_left_clean(folder: Folder) -> None:
 
 def assert_optuna_agrees(folder: Folder) -> None:
     study = optuna.load_study(study_name="demo", storage=f"sqlite:///{folder.optuna}")
-    words = {Status.COMPLETED: "COMPLETE", Status.PRUNED: "PRUNED", Status.FAILED: "FAIL"}
+    words = {Status.COMPLETED: "COMPLETE", Status.PRUNED: "COMPLETE", Status.FAILED: "FAIL"}
     copied = [(t.number, t.state.name, t.params) for t in study.trials]
     expected = [(t.number, words[t.status], t.searched) for t in sweeps.history(folder).trials]
     assert copied == expected
@@ -308,7 +308,7 @@ def assert_mlflow_agrees(folder: Folder) -> None:
         for run in client.search_runs([experiment.experiment_id])
         if "sweep.history.trial" in run.data.tags
     }
-    words: Mapping[Status, str] = {Status.COMPLETED: "FINISHED", Status.PRUNED: "KILLED"}
+    words: Mapping[Status, str] = {Status.COMPLETED: "FINISHED", Status.PRUNED: "FINISHED"}
     trials = sweeps.history(folder).trials
     assert sorted(runs) == [trial.number for trial in trials]
     for trial in trials:

@@ -26,8 +26,11 @@ os.execv(sys.argv[3], sys.argv[3:])
 
 
 def path() -> str | None:
-    """Where Chromium lies, if it is installed."""
-    return next(filter(None, map(shutil.which, ("chromium", "chromium-browser"))), None)
+    """Where Chromium lies, if it is installed; RuntimeError where the tests must have it."""
+    found = next(filter(None, map(shutil.which, ("chromium", "chromium-browser"))), None)
+    if found is None and "SWEEP_TESTS_NEED_A_BROWSER" in os.environ:
+        raise RuntimeError("Chromium is not installed (apt-get install chromium)")
+    return found
 
 
 #: Events of a page that tell of an error.

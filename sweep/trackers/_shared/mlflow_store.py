@@ -11,6 +11,7 @@ import fcntl
 import logging
 import math
 import os
+import shutil
 import sqlite3
 import subprocess
 import sys
@@ -24,6 +25,7 @@ from importlib import metadata
 from operator import itemgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
+from urllib.parse import unquote, urlsplit
 
 from sweep.errors import StorageError
 from sweep.ledger import tables
@@ -132,6 +134,10 @@ class Store(Protocol):
 
     def tag_experiment(self, key: str, value: str) -> None:
         """Set a tag of the sweep's experiment."""
+        ...
+
+    def attach(self, run: StoredRun, file: Path) -> None:
+        """Add a file to a run's artifacts, where the store takes any."""
         ...
 
     def close(self) -> None:
@@ -388,6 +394,15 @@ class FileStore:
                 (self._experiment, key, value),
             )
 
+    def attach(self, run: StoredRun, file: Path) -> None:
+        """Add a file to a run's artifacts, unless they lie elsewhere than in a folder."""
+        place = "SELECT artifact_uri FROM runs WHERE run_uuid = ?"
+        parts = urlsplit(self._database.execute(place, (run.id,)).fetchone()[0])
+        if parts.scheme == "file":
+            folder = Path(unquote(parts.path))
+            folder.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(file, folder / file.name)
+
 
 #: Makes MLflow's tables in the file of a URL.
 _TABLES = """
@@ -534,6 +549,11 @@ class ServerStore:
     def tag_experiment(self, key: str, value: str) -> None:
         """Set a tag of the sweep's experiment."""
         self._client.set_experiment_tag(self._experiment, key, value)
+
+    def attach(self, run: StoredRun, file: Path) -> None:
+        """Add a file to a run's artifacts; many servers take rows alone, which is no failure."""
+        with suppress(Exception):
+            self._client.log_artifact(run.id, str(file))
 
 
 def _stored(run: "Run") -> StoredRun:

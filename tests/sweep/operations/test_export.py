@@ -2,15 +2,30 @@
 
 import json
 import re
+import sqlite3
 import subprocess
 import sys
+from contextlib import closing
 from pathlib import Path
 
+import numpy as np
 import pytest
 
+from sweep.driver import sync
+from sweep.errors import UsageError
 from sweep.ledger.folder import Folder
+from sweep.operations import register
+from sweep.trackers._shared.mlflow_store import store_url
 from sweep.views import lookup
-from tests.support.command_line import Here, write_spec
+from tests.support.command_line import Here, environment, write_spec
+from trainables.algorithms import ppo
+from trainables.checkpoint import file as checkpoint_file
+from trainables.trainable import TrialContext
+
+# MLflow 3.17 uses a loader that SQLAlchemy 2.1 deprecates; it says so when its tables are imported.
+pytestmark = pytest.mark.filterwarnings(
+    "ignore:The ``noload`` loader strategy:sqlalchemy.exc.SADeprecationWarning"
+)
 
 PPO = {
     "trainable": "ppo",
@@ -161,3 +176,68 @@ def test_a_folder_that_cannot_be_made_is_one_line_and_what_was_killed_is_swept_a
     killed.mkdir()
     here("export-model", "demo", "--out", tmp_path / "out")
     assert not killed.exists()
+
+
+#: Loads a registered model with nothing of this project, and prints what it answers.
+SERVED = """
+import json, sys
+sys.modules.update(torch=None, sweep=None, trainables=None)
+import mlflow, numpy
+mlflow.set_tracking_uri(sys.argv[1])
+rows = numpy.array(json.load(sys.stdin), dtype="float32")
+for uri in sys.argv[2:]:
+    model = mlflow.pyfunc.load_model(uri)
+    names = model.metadata.signature.inputs.input_names()
+    assert names == ["observation"], names
+    assert model.input_example["observation"].shape == (1, 4)
+    print(json.dumps(model.predict({"observation": rows})["action"].tolist()))
+"""
+
+
+@pytest.mark.slow
+def test_a_registered_model_answers_with_the_policys_own_actions(
+    here: Here, tmp_path: Path
+) -> None:
+    spec = write_spec(tmp_path, **PPO | {"trials": 1, "trackers": ["mlflow"]})
+    assert here("run", spec, "--pool", "inline")[0] == 0
+    words = ["export-model", "demo", "--register", "cartpole", "--root", str(here.root)]
+    for version in ("1", "2"):
+        done = subprocess.run(
+            [sys.executable, "-m", "sweep.cli.main", *words],
+            env=environment(), cwd=tmp_path, capture_output=True, text=True, check=False,
+        )  # fmt: skip
+        assert done.returncode == 0, done.stderr
+        assert done.stdout.splitlines()[-1] == f"model models:/cartpole/{version}"
+    folder = Folder(here.root, "demo")
+    trial = lookup.read(folder).history.trials[0]
+    saved = trial.replicas[0].best_checkpoint
+    assert saved is not None
+    state = checkpoint_file.read(folder.trial(0) / saved.file, saved.digest).state
+    rows = np.random.default_rng(7).uniform(-1, 1, (50, 4)).astype("float32")
+    policy = ppo.PPO(trial.config, TrialContext(seed=0, logdir=tmp_path))
+    try:
+        policy.set_state(state)
+        actions = [int(policy.compute_action(row, explore=False)) for row in rows]
+    finally:
+        policy.stop()
+    with closing(sqlite3.connect(folder.mlflow)) as database:
+        found = "SELECT run_uuid FROM tags WHERE key = 'sweep.history.trial'"
+        (run,) = database.execute(found).fetchone()
+    uris = [f"runs:/{run}/model", "models:/cartpole/1"]
+    done = subprocess.run(
+        [sys.executable, "-c", SERVED, store_url(folder), *uris],
+        input=json.dumps(rows.tolist()), cwd=tmp_path, capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    assert [json.loads(line) for line in done.stdout.splitlines()] == [actions, actions]
+    artifacts = folder.root / "mlartifacts" / run / "artifacts"
+    assert {path.name for path in artifacts.iterdir()} >= {"card.md", "card.json"}
+    assert here("verify", "demo")[0] == 0
+
+
+def test_a_model_is_registered_only_where_mlflow_has_its_trial(here: Here, tmp_path: Path) -> None:
+    here("run", write_spec(tmp_path, trials=1), "--pool", "inline")
+    where = sync.where(Folder(here.root, "demo"))
+    with pytest.raises(UsageError, match="no run of trial 0; `sweep sync demo`"):
+        register.register(where, {"trial": 0, "files": {"onnx": "x"}}, tmp_path, "model")
+    code, _, err = here("export-model", "demo")
+    assert (code, "--out" in err) == (2, True)

@@ -1,4 +1,5 @@
 import fcntl
+import getpass
 import json
 import math
 import os
@@ -35,6 +36,7 @@ from sweep.trackers._shared.mlflow_content import (
     finite,
     key,
     parameter,
+    values,
 )
 from sweep.trackers._shared.mlflow_store import (
     PARENT,
@@ -297,6 +299,63 @@ def test_one_experiment_holds_the_sweep_and_below_it_its_trials(told: Story) -> 
     assert tags == {"searcher": "random", "scheduler": "asha", "mode": "max"}
     assert parent.tags["sweep.metric"] == "info/score"
     assert parent.tags["sweep.best_trial"] == "3"
+
+
+@pytest.mark.parametrize("served", [False, True])
+def test_the_sweeps_run_has_its_spec_its_searched_settings_and_its_versions(
+    told: Story, served: bool
+) -> None:
+    told.where.folder.spec.write_text("name: demo\n")
+    told.where = replace(told.where, versions={"torch": "2.13.0"})
+    publish(through_the_client(told) if served else told)
+    client, _experiment = client_of(told)
+    parent = runs(told)[""]
+    if not served:
+        assert [file.path for file in client.list_artifacts(parent.id)] == ["sweep.yaml"]
+    assert parent.tags["sweep.searched"] == "lr, layers, net"
+    assert parent.tags["sweep.version.torch"] == "2.13.0"
+
+
+def test_a_run_says_who_made_it_of_what_and_from_which_commit(told: Story, tmp_path: Path) -> None:
+    git = ["git", "-C", str(tmp_path), "-c", "user.name=x", "-c", "user.email=x@y"]
+    subprocess.run([*git, "init", "--quiet"], check=True)
+    subprocess.run([*git, "commit", "--quiet", "--allow-empty", "-m", "x"], check=True)
+    head = subprocess.run([*git, "rev-parse", "HEAD"], check=True, capture_output=True, text=True)
+    told.where = replace(told.where, paths=(str(tmp_path),))
+    publish(told)
+    for run in runs(told).values():
+        assert run.tags["mlflow.user"] == getpass.getuser()
+        assert run.tags["mlflow.source.name"] == "tests.support.quadratic:Quadratic"
+        assert run.tags["mlflow.source.git.commit"] == head.stdout.strip()
+
+
+def test_the_sweeps_run_has_the_load_of_the_machine_while_it_ran(story: Story) -> None:
+    story.begin()
+    story.start(0)
+    loads = {"perf/cpu_util_percent": 40.0, "perf/ram_util_percent": 7.0}
+    steps = {"timesteps_this_iter": 100}
+    told = [row(0, i, **loads | steps | {"perf/cpu_util_percent": 20.0 * i}) for i in (1, 2, 3)]
+    story.close(0, Status.PAUSED, told)
+    publish(story)
+    curves = runs(story)[""].curves
+    assert curves["system/cpu_utilization_percentage", 300] == 40.0
+    assert curves["system/system_memory_usage_percentage", 300] == 7.0
+    assert not any("system/" in name for name, _ in runs(story)["0"].curves)
+
+
+def test_counts_that_say_nothing_are_no_curves_unless_the_sweep_compares_by_them(
+    story: Story,
+) -> None:
+    story.begin()
+    story.start(0)
+    counts = {"evaluation/episodes": 10, "num_healthy_workers": 0, "score": 5.0}
+    story.close(0, Status.PAUSED, [row(0, 1, **counts)])
+    publish(story)
+    names = {name for name, _ in runs(story)["0"].curves}
+    expected = {"training_iteration", "time_total_s", "info/score", "info/loss", "results/score"}
+    assert names == expected
+    compared = list(values(row(0, 1, **counts), 1, {"evaluation/episodes"}))
+    assert "evaluation/episodes" in {value.key for value in compared}
 
 
 def test_searched_settings_are_parameters_and_lists_are_json(told: Story) -> None:

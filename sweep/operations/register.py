@@ -1,0 +1,126 @@
+"""An exported model in MLflow: the ``model`` of its trial's run, and a version of a name.
+
+MLflow's onnx flavour, with the signature and an input example, so that `mlflow.pyfunc.load_model`
+and `mlflow models serve` take and give what the policy does. The card lies beside the model in the
+run's artifacts. MLflow's client is used, without its global experiment and active run.
+"""
+
+import importlib.metadata
+import tempfile
+from collections.abc import Mapping
+from contextlib import closing, nullcontext
+from pathlib import Path
+from typing import Any
+
+from sweep.errors import StorageError, UsageError, without_password
+from sweep.trackers import TrackerContext
+from sweep.trackers._shared.mlflow_content import WHOLE, run_name
+from sweep.trackers._shared.mlflow_store import look, open_client
+
+#: What a model needs where it is loaded.
+NEEDED = ("mlflow", "numpy", "onnx", "onnxruntime")
+
+
+def register(where: TrackerContext, card: Mapping[str, Any], out: Path, name: str) -> str:
+    """Add the model in the folder `out` to its trial's run, as the next version of `name`.
+
+    Returns:
+        The URI of the version.
+
+    Raises:
+        UsageError: MLflow has no run of the trial, or the model is no ONNX file.
+        StorageError: MLflow refused, or somebody else has named its server.
+    """
+    if "onnx" not in card["files"]:
+        raise UsageError("export-model: --register takes a model in the format onnx")
+    run = find_run(where, card["trial"])
+    try:
+        return _registered(where, card, out, name, run)
+    except Exception as error:  # a store may fail in any way
+        why = without_password(str(error)).splitlines() or [type(error).__name__]
+        raise StorageError(f"export-model: {name} was not registered: {why[0]}") from error
+
+
+def find_run(where: TrackerContext, trial: int) -> str:
+    """The id of a trial's run in MLflow; raises as `register`."""
+    if not where.uri_is_own:
+        raise StorageError("somebody else has set its server (tracking-uri); see `sweep sync`")
+    is_there = where.tracking_uri is not None or where.folder.mlflow.is_file()
+    store = look(where, only_read=True) if is_there else None
+    with closing(store) if store is not None else nullcontext():
+        runs = store.runs() if store is not None else []
+    wanted = run_name(trial, WHOLE)
+    found = [run.id for run in runs if run.name == wanted and not run.deleted]
+    if not found:
+        raise UsageError(
+            f"export-model: MLflow has no run of trial {trial}; `sweep sync {where.name}` sends "
+            f"what it misses, where the sweep's trackers have mlflow"
+        )
+    return found[0]
+
+
+def _registered(
+    where: TrackerContext, card: Mapping[str, Any], out: Path, name: str, run: str
+) -> str:
+    client = open_client(where)
+    import mlflow
+    import mlflow.onnx
+    import onnx
+    from mlflow.entities import LoggedModelOutput
+    from mlflow.exceptions import MlflowException
+    from mlflow.models import Model
+
+    experiment = client.get_run(run).info.experiment_id
+    logged = client.create_logged_model(experiment, "model", source_run_id=run)
+    ports = card["model"]["inputs"]
+    with tempfile.TemporaryDirectory(prefix="sweep-register-") as scratch:
+        folder = Path(scratch) / "model"
+        mlflow.onnx.save_model(
+            onnx.load(out / card["files"]["onnx"]),
+            folder,
+            mlflow_model=Model(run_id=run, model_id=logged.model_id),
+            signature=_signature(card["model"]),
+            input_example={port: _example(what) for port, what in ports.items()},
+            pip_requirements=[f"{one}=={importlib.metadata.version(one)}" for one in NEEDED],
+            onnx_execution_providers=["CPUExecutionProvider"],
+            save_as_external_data=False,
+        )
+        client.log_model_artifacts(logged.model_id, str(folder))
+    client.finalize_logged_model(logged.model_id, "READY")
+    client.log_outputs(run, [LoggedModelOutput(logged.model_id, card["checkpoint"]["iteration"])])
+    for file in ("card.md", "card.json"):
+        client.log_artifact(run, str(out / file))
+    try:
+        client.create_registered_model(name)
+    except MlflowException as error:
+        if error.error_code != "RESOURCE_ALREADY_EXISTS":
+            raise
+    source = f"models:/{logged.model_id}"
+    mlflow.set_tracking_uri(client.tracking_uri)  # where it looks for `source`
+    try:
+        made = client.create_model_version(name, source, run, model_id=logged.model_id)
+    finally:
+        mlflow.set_tracking_uri("")
+    return f"models:/{made.name}/{made.version}"
+
+
+def _shape(port: Mapping[str, Any], free: int) -> tuple[int, ...]:
+    return tuple(free if isinstance(size, str) else size for size in port["shape"])
+
+
+def _example(port: Mapping[str, Any]) -> Any:
+    import numpy as np
+
+    return np.zeros(_shape(port, 1), port["dtype"])
+
+
+def _signature(model: Mapping[str, Any]) -> Any:
+    import numpy as np
+    from mlflow.models import ModelSignature
+    from mlflow.types.schema import Schema, TensorSpec
+
+    inputs, outputs = (
+        Schema([TensorSpec(np.dtype(p["dtype"]), _shape(p, -1), n) for n, p in ports.items()])
+        for ports in (model["inputs"], model["outputs"])
+    )
+    return ModelSignature(inputs, outputs)
