@@ -3,13 +3,12 @@
 main          the program: commands, exit codes, messages
 options       options and ways of answering that several commands share
 train         init, run, resume
-results       ls, status, results, show, best, explain
+results       ls, status, results, show, best, explain, report, curves
 control       stop, pause, unpause, clone, set
 check         validate, check-env, verify, sync
 export        play, export-model, ui, trust
 disk          gc, rm
 completion    completion, and what is offered for each argument
-report        report, curves
 tables        a sweep as tables
 trial_tables  one trial as text
 check_tables  what the commands of `check` print

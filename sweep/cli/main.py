@@ -15,7 +15,7 @@ from collections.abc import Iterator, Sequence
 
 import click
 
-from sweep.cli import check, completion, control, disk, export, report, results, train
+from sweep.cli import check, completion, control, disk, export, results, train
 from sweep.version import __version__
 
 MISTAKE, OUTSIDE, OWN_ERROR, INTERRUPTED = 2, 4, 5, 130
@@ -26,7 +26,7 @@ _BY_PURPOSE = {
     "Train": (train.init, train.run, train.resume, check.validate, check.check_env),
     "Look": (
         *(results.ls, results.status, results.results, results.best, results.show),
-        *(results.explain, report.report, report.curves, export.play, export.ui),
+        *(results.explain, results.report, results.curves, export.play, export.ui),
     ),
     "Steer a running sweep": (
         *(control.stop, control.pause, control.unpause, control.clone, control.set_),
