@@ -17,7 +17,7 @@ class Altered:
 
     def step(self, actions: Any) -> Step:
         self.steps += 1
-        return self.alter(self.steps, self.envs.step(actions))
+        return self.alter(self.steps, self.envs.step(actions))._replace(is_calm=False)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self.envs, name)
