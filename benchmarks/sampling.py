@@ -134,6 +134,24 @@ def alone(filters: bool) -> Collect:
     return collect
 
 
+def environments_alone(env: str, envs: int) -> Collect:
+    """So many environments, stepped in turn with one action by nobody."""
+    made = [gymnasium.make(env) for _ in range(envs)]
+    action = made[0].action_space.sample()
+    for one in made:
+        one.reset(seed=0)
+
+    def collect() -> int:
+        for _ in range(STEPS):
+            for one in made:
+                _, _, over, cut, _ = one.step(action)
+                if over or cut:
+                    one.reset()
+        return STEPS * envs
+
+    return collect
+
+
 def ours(envs: int, kind: str, config: Mapping[str, Any]) -> Collect:
     """A rollout worker with default settings."""
     settings = {

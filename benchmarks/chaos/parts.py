@@ -109,7 +109,7 @@ PARTS = (
         drivers.run,
         200,
         "two drivers at once, on one machine and on two",
-        "{cases} races; one ran, the other was told who does and ended with code 3",
+        "{cases} races; one ran, the other named the one that ran and ended with code 3",
     ),
     Part(
         "full_disk",

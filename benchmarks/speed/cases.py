@@ -73,6 +73,20 @@ def _start(name: str, title: str, goal: float) -> Case:
     )
 
 
+def _sampling(envs: int, kind: str, goal: float, env: str = "CartPole-v1") -> Case:
+    limit = "the shortest loop by hand" if env == "CartPole-v1" else "the environments alone"
+    of = (env, str(envs), kind)
+    return Case(
+        f"sampling-{env}-{envs}-{kind}",
+        f"sampling {env} x {envs}, {kind}, against {limit}",
+        "steps per CPU second",
+        Side("sweep", "sampling", ("ours", *of)),
+        Side(limit, "sampling", ("limit", *of)),
+        goal,
+        against_peer=False,
+    )
+
+
 CASES = (
     Case(
         "ppo-sb3",
@@ -106,4 +120,16 @@ CASES = (
     _checkpoint("save", 10_000_000, 1.15),
     _checkpoint("restore", 9_155, 5.0),
     _checkpoint("restore", 10_000_000, 1.2),
+    *(
+        _sampling(envs, kind, goal)
+        for kind, goals in (
+            ("NoFilter", (0.5, 0.8, 0.8, 0.8)),
+            ("MeanStdFilter", (0.4, 0.65, 0.7, 0.7)),
+        )
+        for envs, goal in zip((1, 8, 64, 256), goals, strict=True)
+    ),
+    *(
+        _sampling(8, "NoFilter", 0.7, env)
+        for env in ("LunarLander-v3", "Acrobot-v1", "Pendulum-v1", "HalfCheetah-v5")
+    ),
 )

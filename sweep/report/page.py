@@ -298,10 +298,15 @@ def _hash(script: str) -> str:
 def write(path: Path, text: str) -> None:
     """Put a page in its place at once; who reads it meanwhile has the old one.
 
+    What is there and no file, such as a pipe or ``/dev/null``, stays and is written into.
+
     Raises:
         StorageError: the disk does not let it be written.
     """
     try:
+        if path.exists() and not path.is_file():
+            path.write_text(text, encoding="utf-8")
+            return
         with tempfile.NamedTemporaryFile(
             "w", encoding="utf-8", dir=path.parent, prefix=f".{path.name}.", delete=False
         ) as file:

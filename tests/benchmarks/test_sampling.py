@@ -29,6 +29,10 @@ def test_both_loops_say_how_many_steps_they_made(envs: int) -> None:
     assert sampling.ours(envs, "MeanStdFilter", {})() == steps
 
 
+def test_environments_alone_make_as_many_steps_as_they_say() -> None:
+    assert sampling.environments_alone("CartPole-v1", 2)() == 2 * sampling.STEPS
+
+
 def test_a_rate_counts_the_steps_of_every_call() -> None:
     calls: list[int] = []
 

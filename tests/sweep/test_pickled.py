@@ -156,7 +156,8 @@ def test_one_that_nobody_signed_is_refused(tmp_path: Path) -> None:
 def test_other_libraries_are_named_with_the_script_to_run(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    folder = tmp_path / "demo" / "trainable"
+    folder, script = tmp_path / "demo" / "trainable", str(tmp_path / "train.py")
+    monkeypatch.setattr(sys.modules["__main__"], "__file__", script, raising=False)
     kept = pickled.write(folder, pickled.class_of(make()), ID)
     now = pickled._libraries()
     assert set(now) == {"python", "cloudpickle", "torch", "numpy", "gymnasium", "sweep"}
@@ -166,7 +167,7 @@ def test_other_libraries_are_named_with_the_script_to_run(
             pickled.load("__main__:train", kept)
         said = str(caught.value)
         assert f"{name} {now[name]}, here it is 99.1" in said
-        assert "the script " in said
+        assert f"the script {script}" in said
         assert "sweep.resume('demo', trainable=train)" in said
 
 

@@ -67,7 +67,11 @@ class Actor:
         self._flat = len(architecture.shape) == 1
         self._trunk = _make_trunk(architecture)
         self._layers: list[tuple[Array, Array]] = []
+        self._wide: tuple[int, list[tuple[Array, Array]]] = (-1, [])
+        """The layers for so many rows: adding as many biases costs a third of adding one to all."""
         self._heads: dict[str, Array] = {}
+        self._head_bias: Array = np.zeros((1, 0), dtype=np.float32)
+        """(1, head): as wide as one row, to which numpy adds it at once."""
         self._log_std: Array = np.zeros(0, dtype=np.float32)
         self.global_timestep = 0
 
@@ -87,11 +91,13 @@ class Actor:
             )
             for i in range(hidden)
         ]
+        self._wide = (-1, [])
         self._heads = {
             f"{net}.{part}": np.array(weights[f"{net}.{hidden}.{part}"].T, order="C")
             for net in nets
             for part in ("weight", "bias")
         }
+        self._head_bias = self._heads["actor.bias"][None, :]
         self._log_std = np.array(weights.get("log_std", self._log_std))
         if self._trunk is not None:
             self._trunk.load(weights)
@@ -103,17 +109,15 @@ class Actor:
     def forward(self, observations: NDArray[Any]) -> tuple[Array, Array]:
         """Heads and values (N,) of filtered observations: (N, D), or (N, H, W, C) for images."""
         x: Array = observations if self._flat else self._features(observations)
-        for weight, bias in self._layers:
+        for weight, bias in self._wide[1] if len(x) == self._wide[0] else self._layers:
             x = np.matmul(x, weight)
             x += bias
             activate(x, self._activation)
         to_actor, to_critic = (x[0], x[1]) if self._layers else (x, x)
         heads = self._heads
         head: Array = to_actor.dot(heads["actor.weight"])
-        head += heads["actor.bias"]
-        values: Array = to_critic.dot(heads["critic.weight"])[:, 0]
-        values += heads["critic.bias"]
-        return head, values
+        head += self._head_bias
+        return head, to_critic.dot(heads["critic.weight"])[:, 0] + heads["critic.bias"]
 
     def initial_memory(self, count: int) -> Array:
         """(count, M) with which episodes begin."""
@@ -132,10 +136,17 @@ class Actor:
         return Acted(actions, {"logp": logp, "values": values}, following)
 
     def ahead(self, steps: int, rows: int, stream: np.random.Generator) -> np.random.Generator:
-        """The stream for so many calls of `act`; what they will draw may be drawn already."""
-        drawn = self.explore and type(self).act is Actor.act
-        if drawn and isinstance(self.exploration, StochasticSampling):
-            return self.exploration.ahead(steps, rows, stream)
+        """Prepare for so many calls of `act` with these weights.
+
+        Returns:
+            The stream to give them: what they will draw may be drawn already.
+        """
+        if type(self).act is not Actor.act:
+            return stream
+        if type(self).advance is Actor.advance:
+            self._wide = rows, [(weight, bias.repeat(rows, 1)) for weight, bias in self._layers]
+        if self.explore and isinstance(self.exploration, StochasticSampling):
+            return self.exploration.ahead(steps, rows, self._log_std, stream)
         return stream
 
     def act_each(

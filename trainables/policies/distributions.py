@@ -66,10 +66,12 @@ def choose(logits: Array, stream: np.random.Generator | None) -> tuple[NDArray[n
 def _race(logp: Array, stream: np.random.Generator) -> Array:
     """Scores, of which the highest along the last axis is a draw: log p - log E, E exponential."""
     # The Gumbel-max trick: the argmax of an exponential race.
-    if isinstance(stream, DrawnAhead):
-        return logp - stream.next()
-    race = _race_times(logp.shape, stream)
-    return np.subtract(logp, race, out=race)
+    return logp - _race_drawn(logp.shape, stream)
+
+
+def _race_drawn(shape: tuple[int, ...], stream: np.random.Generator) -> Array:
+    """Logarithms of exponential draws."""
+    return stream.next() if isinstance(stream, ChosenAhead) else _race_times(shape, stream)
 
 
 def _race_times(shape: tuple[int, ...], stream: np.random.Generator) -> Array:
@@ -79,35 +81,41 @@ def _race_times(shape: tuple[int, ...], stream: np.random.Generator) -> Array:
     return np.log(race, out=race)
 
 
-class DrawnAhead(np.random.Generator):
-    """A stream from which what so many steps will take is drawn at once: the same numbers.
+class ChosenAhead(np.random.Generator):
+    """A stream from which all is drawn at once that so many calls of `choose` take.
 
     Args:
         stream: is drawn from.
-        steps: that are to come.
-        shape: of what a step takes.
-        chooses: whether steps `choose`; otherwise they `measure`.
+        shape: (calls, N, …) of the logits.
+    """
+
+    def __init__(self, stream: np.random.Generator, shape: tuple[int, ...]) -> None:
+        super().__init__(stream.bit_generator)
+        self.next: Callable[[], Array] = iter(_race_times(shape, stream)).__next__
+
+
+class MeasuredAhead(np.random.Generator):
+    """A stream from which all is drawn at once that so many calls of `measure` take.
+
+    Args:
+        stream: is drawn from.
+        shape: (calls, N, G) of the means.
+        log_std: (G,) of every call.
     """
 
     def __init__(
-        self, stream: np.random.Generator, steps: int, shape: tuple[int, ...], chooses: bool
+        self, stream: np.random.Generator, shape: tuple[int, int, int], log_std: Array
     ) -> None:
         super().__init__(stream.bit_generator)
-        whole = (steps, *shape)
-        drawn = (
-            _race_times(whole, stream)
-            if chooses
-            else stream.standard_normal(whole, dtype=np.float32)
-        )
-        self.next: Callable[[], Array] = iter(drawn).__next__
-        """What the next step takes."""
+        drawn = _deviations(stream.standard_normal(shape, dtype=np.float32), log_std)
+        self.next: Callable[[], tuple[Array, Array]] = zip(*drawn, strict=True).__next__
 
 
 def _choose_of_two_alone(
     logits: Array, stream: np.random.Generator
 ) -> tuple[NDArray[np.int64], Array]:
-    """`choose` of one row (2,), equal to the bit; faster, as arrays of one row cost most."""
-    race = stream.next() if isinstance(stream, DrawnAhead) else _race_times((1, 2), stream)
+    """`choose` of one finite row (2,), equal to the bit; arrays of one row cost the most."""
+    race = _race_drawn((1, 2), stream)
     best = int(logits[0] < logits[1])
     behind = logits[1 - best] - logits[best]
     log_sum = np.log(ONE + np.exp(behind))
@@ -136,11 +144,14 @@ def measure(
     if stream is None:
         highest = (-log_std - np.float32(0.5 * LOG_2PI)).sum()
         return means, np.full(len(means), highest, dtype=np.float32)
-    noise = (
-        stream.next()
-        if isinstance(stream, DrawnAhead)
-        else stream.standard_normal(means.shape, dtype=np.float32)
-    )
-    vectors = np.asarray(means + np.exp(log_std) * noise, dtype=np.float32)
+    if isinstance(stream, MeasuredAhead):
+        away, logp = stream.next()
+    else:
+        away, logp = _deviations(stream.standard_normal(means.shape, dtype=np.float32), log_std)
+    return means + away, logp
+
+
+def _deviations(noise: Array, log_std: Array) -> tuple[Array, Array]:
+    """How far from their means vectors (…, G) of this noise are, and log-probabilities (…,)."""
     each = -0.5 * np.square(noise) - log_std - np.float32(0.5 * LOG_2PI)
-    return vectors, np.add.reduce(each, axis=1)
+    return np.exp(log_std) * noise, np.add.reduce(each, axis=-1)

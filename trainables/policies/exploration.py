@@ -17,7 +17,8 @@ from trainables.policies.distributions import (
     NO_CHOICE,
     Actions,
     Array,
-    DrawnAhead,
+    ChosenAhead,
+    MeasuredAhead,
     choice_grid,
     choose,
     measure,
@@ -48,13 +49,16 @@ class StochasticSampling:
             return measure(head, log_std, stream)
         return self._draw_mixed(head, log_std, stream)
 
-    def ahead(self, steps: int, rows: int, stream: np.random.Generator) -> np.random.Generator:
+    def ahead(
+        self, steps: int, rows: int, log_std: Array, stream: np.random.Generator
+    ) -> np.random.Generator:
         """The stream for so many draws of so many rows, which may be made already."""
         if type(self).draw is not StochasticSampling.draw or (self._choices and self._reals):
             return stream
-        shape = self._grid.shape[1:] if self._layout.scalar else self._grid.shape
-        shape = (rows, *shape) if self._choices else (rows, len(self._reals))
-        return DrawnAhead(stream, steps, shape, chooses=bool(self._choices))
+        if not self._choices:
+            return MeasuredAhead(stream, (steps, rows, len(self._reals)), log_std)
+        choices = self._grid.shape[1:] if self._layout.scalar else self._grid.shape
+        return ChosenAhead(stream, (steps, rows, *choices))
 
     def _draw_mixed(
         self, head: Array, log_std: Array, stream: np.random.Generator | None

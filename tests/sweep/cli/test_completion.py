@@ -47,7 +47,7 @@ def offered(begun: Path, *words: str) -> list[str]:
 
 
 def test_a_shell_offers_commands_sweeps_and_trials(begun: Path) -> None:
-    assert offered(begun, "resu") == ["resume", "results"]
+    assert sorted(offered(begun, "resu")) == ["results", "resume"]
     assert offered(begun, "show", "d") == ["demo"]
     assert offered(begun, "show", "demo", "1") == ["1", "10"]
     assert offered(begun, "show", "--root", "elsewhere", "") == []

@@ -278,3 +278,15 @@ def test_help_does_not_wait_for_the_report() -> None:
         check=True,
     )
     assert done.stdout.splitlines()[-1] == "[]"
+
+
+def test_a_page_written_to_a_pipe_leaves_the_pipe(tmp_path: Path) -> None:
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    reading = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
+    try:
+        page.write(pipe, "a page")
+        assert os.read(reading, 100) == b"a page"
+    finally:
+        os.close(reading)
+    assert pipe.is_fifo()

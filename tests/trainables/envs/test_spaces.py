@@ -15,6 +15,7 @@ from tests.support.spaces import actions, observations
 from tests.support.trainers import PLAIN, differences, final_state, make, run
 from trainables.algorithms.ppo import PPO, to_rows
 from trainables.envs import check
+from trainables.envs.make import EnvironmentConfig, make_env, make_vector
 from trainables.envs.spaces.actions import ActionLayout, layout_of
 from trainables.envs.spaces.leaves import leaf_values, named_leaves
 from trainables.envs.spaces.observations import FlatteningPreprocessor, NoPreprocessor
@@ -463,3 +464,28 @@ def test_T19_a_policy_that_is_not_there_is_named() -> None:
     ):
         trainer.compute_action(observations()["box"].sample(), policy_id="other")
     trainer.stop()
+
+
+def test_gymnasiums_own_environments_check_their_actions_fast_and_as_strictly() -> None:
+    one = make_env(EnvironmentConfig(env="CartPole-v1"))
+    many = make_vector(EnvironmentConfig(env="CartPole-v1"), 3)
+    plain: list[tuple[Any, spaces.Space[Any]]] = [
+        (one.unwrapped.action_space, spaces.Discrete(2)),
+        (many.unwrapped.action_space, spaces.MultiDiscrete([2, 2, 2])),
+    ]
+    given: list[Any] = [0, 1, 2, -1, 1.0, "1", None, True, [0, 1, 1], [0, 1, 2]]
+    given += [np.int64(0), np.int64(-1), np.int64(2), np.int32(1), np.uint64(1), np.array(1)]
+    given += [np.array(row) for row in ([0, 1, 1], [0, 1, 2], [0, -1, 1], [0, 1], [0.0, 1.0, 1.0])]
+    given += [np.array([0, 1, 1], np.int8), np.array([[0, 1, 1]]), np.array([2**62, 0, 0])]
+    for quick, known in plain:
+        assert type(quick) is not type(known)
+        assert isinstance(quick, type(known))
+        assert quick == known
+        assert [quick.contains(x) for x in given] == [known.contains(x) for x in given]
+    one.close()
+    many.close()
+
+
+def test_spaces_of_environments_of_ones_own_are_left_alone() -> None:
+    env = make_env(EnvironmentConfig(env="tests.support.environments:Counting"))
+    assert type(env.unwrapped.action_space) in (spaces.Discrete, spaces.Box)

@@ -83,7 +83,7 @@ class _QuickDiscrete(spaces.Discrete):
 
     def contains(self, x: Any) -> bool:
         """Whether `x` is one of the choices."""
-        if x.__class__ is np.int64 and self.dtype == np.int64:
+        if x.__class__ is np.int64:
             return int(self.start) <= int(x) < int(self.start) + int(self.n)
         return super().contains(x)
 
@@ -93,9 +93,9 @@ class _QuickMultiDiscrete(spaces.MultiDiscrete):
 
     def contains(self, x: Any) -> bool:
         """Whether `x` is a row of choices."""
-        if x.__class__ is np.ndarray and x.dtype == self.dtype and x.shape == self.shape:
-            inside = (self.start <= x) & (x <= self.start + (self.nvec - 1))
-            return bool(np.logical_and.reduce(inside, axis=None))
+        if x.__class__ is np.ndarray and x.dtype == np.int64 and x.shape == self.shape:
+            chosen = (x - self.start).view(np.uint64)  # one below the first is a very large one
+            return 0 not in (chosen < self.nvec.view(np.uint64)).tobytes()
         return super().contains(x)
 
 
@@ -111,7 +111,8 @@ def quicken(env: Any) -> None:
     What its space holds, and what it draws, stays the same.
     """
     space = getattr(env, "action_space", None)
-    if type(env).__module__.startswith("gymnasium.") and type(space) in _QUICK:
+    whole = getattr(space, "dtype", None) == np.int64
+    if type(env).__module__.startswith("gymnasium.") and whole and type(space) in _QUICK:
         space.__class__ = _QUICK[type(space)]
 
 
@@ -126,6 +127,8 @@ class ActionAdapter:
         starts = np.zeros(len(self._layout.sizes), dtype=self._layout.dtype)
         starts[choices] = low[choices]
         self._starts: Array = starts if starts.any() else np.zeros(0)
+        if isinstance(space, spaces.Box) and space.dtype == np.float32:  # the bounds fit, too
+            low, high = low.astype(np.float32), high.astype(np.float32)
         self._bounds = (low, high) if clip and self._layout.real_columns else None
 
     def __call__(self, actions: Array) -> Array:
@@ -134,7 +137,7 @@ class ActionAdapter:
         if self._layout.scalar:
             return rows
         if self._bounds is not None:
-            rows = rows.clip(*self._bounds)
+            rows = np.minimum(np.maximum(rows, self._bounds[0]), self._bounds[1])
         if not isinstance(self._space, ActionLeaf):
             return np.asarray(rows, dtype=_sent_type(self._layout))
         shape = (len(rows), *(self._space.shape or ()))

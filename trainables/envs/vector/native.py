@@ -135,7 +135,7 @@ class NativeVectorEnv:
     ) -> tuple[Any, ...]:
         """What the method returned, which is so many parts."""
         try:
-            given = getattr(self._vector, method)(*args, **kwargs)
+            given: Any = getattr(self._vector, method)(*args, **kwargs)
         except Exception as error:
             raise EnvError(
                 f"worker {self._place.worker}, native vector environment: {method}() raised "

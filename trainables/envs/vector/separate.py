@@ -262,25 +262,26 @@ class InProcessVectorEnv(SeparateVectorEnv):
         """One step of every environment."""
         self._ends.count()
         is_calm, put = not self._ends.is_set, self._rows.put
-        outcomes: list[Any] = []
+        outcomes: list[Outcome | Exception] = []
+        rewards: list[float] = []
         infos: dict[int, Mapping[str, Any]] = {}
-        for slot, action in zip(self._local, actions, strict=True):
+        for env_index, (slot, action) in enumerate(zip(self._local, actions, strict=True)):
             try:
                 outcome = slot.check(slot.env.step(action))
             except Exception as error:  # noqa: BLE001 an environment may raise anything
                 outcomes.append(error)
                 is_calm = False
                 continue
+            observation, reward, terminated, truncated, info = outcome
             # At once: some environments give the same array again, with other numbers in it.
-            put(len(outcomes), outcome[0])
-            if outcome[4]:
-                infos[len(outcomes)] = outcome[4]
-            if outcome[2] or outcome[3]:
+            put(env_index, observation)
+            if terminated or truncated:
                 is_calm = False
+            if info:
+                infos[env_index] = info
+            rewards.append(reward)
             outcomes.append(outcome)
         if not is_calm:
             return self._stepped(range(self.count), outcomes)
-        rewards = np.array([outcome[1] for outcome in outcomes])
-        flags = self._no_flags
-        rows = self._rows.together()
-        return Step(rows, rewards, flags, flags, NONE, infos, None, NONE, None, None, True)
+        rows, none = self._rows.together(), self._no_flags
+        return Step(rows, np.array(rewards), none, none, NONE, infos, is_calm=True)
