@@ -176,7 +176,8 @@ class SweepSpec(Settings):
     trackers: Annotated[tuple[str, ...], Field(strict=False), AfterValidator(_check_trackers)] = (
         Field(
             ("mlflow", "optuna"),
-            description="Where copies of the history go: mlflow, optuna, or one of your own.",
+            description="Where copies of the history go: mlflow, optuna, csv, json, tensorboard, "
+            "or one of your own (docs/trackers.md).",
         )
     )
     seed: int = Field(0, ge=0, lt=2**63, description="What every stream of chance is made from.")

@@ -5,5 +5,6 @@ mlflow_content  the rows, tags and parameters in MLflow, as functions of the his
 mlflow_check    where MLflow's copy differs from the ledger
 optuna_storage  the file with Optuna's tables
 optuna_copy     the study in it, kept equal to the history
+trial_files     one file of results for each seed of a trial, kept equal to the history
 groups          the curve of a trial with several seeds
 """
