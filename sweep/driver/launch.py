@@ -37,6 +37,7 @@ from sweep.searchers import Searcher
 from sweep.slices import retention
 from sweep.space import Settings, Space, initial, widening
 from sweep.spec import Override, SweepSpec
+from sweep.trackers._shared import callbacks
 from sweep.views import reading
 from trainables.core import rng
 from trainables.errors import ConfigError, nearest, printable, shorten
@@ -82,6 +83,9 @@ def resolve(spec: SweepSpec, paths: Sequence[str], new: bool = False) -> Resolve
     for index, tracker in enumerate(spec.trackers):
         with _written_at(spec, "trackers", index):
             trackers.find(tracker, paths)
+    for index, name in enumerate(spec.callbacks):
+        with _written_at(spec, "callbacks", index):
+            callbacks.find(name, paths)
     if scheduler.pauses and not trainable.can_save():
         lacks = "has no save_checkpoint(); add it"
         if issubclass(trainable, FunctionTrainable):

@@ -16,7 +16,7 @@ from sweep.trackers._shared.trial_files import IDENTITY, FileTracker, Standing, 
 
 
 class Tracker(FileTracker):
-    """Copies a sweep's history to CSV files."""
+    """A CSV file for each seed of a trial, a row for each iteration."""
 
     file = "progress.csv"
 

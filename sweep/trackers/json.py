@@ -13,7 +13,7 @@ from sweep.trackers._shared.trial_files import IDENTITY, FileTracker, Standing, 
 
 
 class Tracker(FileTracker):
-    """Copies a sweep's history to files of JSON lines."""
+    """A file of JSON lines for each seed of a trial, a line for each iteration."""
 
     file = "result.json"
 

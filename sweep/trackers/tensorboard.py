@@ -32,7 +32,7 @@ _FIRST = bytes([_BYTES | 1 << 3, len(IDENTITY)]) + IDENTITY.encode() + bytes([_F
 
 
 class Tracker(FileTracker):
-    """Copies a sweep's history to event files of TensorBoard."""
+    """An event file of TensorBoard for each seed of a trial, and its settings."""
 
     file = "events.out.tfevents.sweep"
 
