@@ -37,11 +37,13 @@ class Tracker(FileTracker):
         """The names of the columns."""
         return _line(columns)
 
-    def encode(self, row: Row, columns: list[str], at: float) -> bytes:
+    def columns(self, row: Row) -> Iterable[str]:
+        """A column for each result."""
+        return map(_plain, identified(row))
+
+    def encode(self, row: Row, columns: Sequence[str], at: float) -> bytes:
         """A row with a cell for each column."""
         result = {_plain(name): value for name, value in identified(row).items()}
-        known = set(columns)
-        columns += [name for name in result if name not in known]
         return _line([result.get(name, "") for name in columns])
 
     def widen(self, content: bytes, columns: Sequence[str], before: int) -> bytes:

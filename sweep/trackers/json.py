@@ -36,6 +36,6 @@ class Tracker(FileTracker):
         """Nothing: every line names its values."""
         return b""
 
-    def encode(self, row: Row, columns: list[str], at: float) -> bytes:
+    def encode(self, row: Row, columns: Sequence[str], at: float) -> bytes:
         """A result as one line."""
         return json.dumps(identified(row)).encode() + b"\n"

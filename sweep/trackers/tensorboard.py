@@ -53,7 +53,7 @@ class Tracker(FileTracker):
         version = _record(_double(1, at) + _bytes(3, VERSION.encode()))
         return version + _record(_double(1, at) + _bytes(5, _settings(created.searched, at)))
 
-    def encode(self, row: Row, columns: list[str], at: float) -> bytes:
+    def encode(self, row: Row, columns: Sequence[str], at: float) -> bytes:
         """A result as one record: all its numbers at one step."""
         said = number(row.metrics.get("timestamp"))
         made = said if said is not None and 0 < said <= at else at

@@ -14,7 +14,7 @@ import os
 from abc import abstractmethod
 from array import array
 from bisect import bisect_right
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -88,8 +88,12 @@ class FileTracker(trackers.Tracker):
         """What comes before the first row of a trial that was created at `at`."""
 
     @abstractmethod
-    def encode(self, row: Row, columns: list[str], at: float) -> bytes:
-        """A row whose slice ended at `at`; the columns that it adds are appended to `columns`."""
+    def encode(self, row: Row, columns: Sequence[str], at: float) -> bytes:
+        """A row whose slice ended at `at`."""
+
+    def columns(self, row: Row) -> Iterable[str]:
+        """The columns that a row needs; none, where every row names its values."""
+        return ()
 
     def widen(self, content: bytes, columns: Sequence[str], before: int) -> bytes:
         """`content`, which had the first `before` columns, with all of them."""
@@ -144,8 +148,7 @@ class FileTracker(trackers.Tracker):
     def _with_columns(self, parent: int, standing: Standing, rows: Sequence[Row]) -> Standing:
         """Write the file anew, whole or not at all, if the rows have columns that it lacks."""
         known = len(standing.columns)
-        for row in rows:
-            self.encode(row, standing.columns, 0.0)
+        self._add_columns(standing.columns, rows)
         if len(standing.columns) == known or not known:
             return standing
         content = _content(parent, self.file)[: standing.end]
@@ -161,6 +164,12 @@ class FileTracker(trackers.Tracker):
             if temporary and int(temporary["pid"]) != os.getpid():
                 os.unlink(name, dir_fd=parent)
         return self.read(_content(parent, self.file))
+
+    def _add_columns(self, columns: list[str], rows: Iterable[Row]) -> None:
+        known = set(columns)
+        for row in rows:
+            columns += [name for name in self.columns(row) if name not in known]
+            known.update(columns)
 
     def _write_parameters(self, event: Opened, k: int) -> None:
         content = parameters(self._of(event.trial, k)[0])
