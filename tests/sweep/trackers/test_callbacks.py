@@ -195,6 +195,7 @@ def test_what_is_raised_is_said_once_for_each_method_and_counted(
     assert [method for method, *_ in read(noted)] == ["on_sweep_end"]
 
 
+@pytest.mark.slow
 def test_one_that_hangs_holds_up_no_trial_and_ends_with_the_sweep(
     here: Here, tmp_path: Path, noted: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -251,6 +252,7 @@ def test_one_that_always_dies_is_called_no_more(name: str, tmp_path: Path, noted
     assert name == "Dying" or "RuntimeError: no token" in said[0]
 
 
+@pytest.mark.slow
 def test_a_driver_that_is_killed_takes_a_callback_with_it(tmp_path: Path, noted: Path) -> None:
     spec = write_spec(tmp_path, callbacks=[f"{MODULE}:Hanging"], config={"step_s": 0.05})
     driver = start("run", spec, "--jobs", 1, "--root", tmp_path / "sweeps", cwd=tmp_path)
