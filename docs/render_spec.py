@@ -15,7 +15,7 @@ from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 from pydantic_core import PydanticUndefined
 
-from sweep import plugins, schedulers, searchers
+from sweep import plugins, schedulers, searchers, trackers
 from sweep.spec import SweepSpec
 from trainables.algorithms.ppo import Config
 from trainables.core.settings import Section
@@ -66,6 +66,7 @@ HERE = Path(__file__).parent
 #: How the tables begin that have a row for each plugin.
 SCHEDULERS = "| scheduler | what it does |"
 SEARCHERS = "| searcher | proposes |"
+TRACKERS = "| tracker | what it does |"
 
 
 def main() -> None:
@@ -77,8 +78,9 @@ def main() -> None:
 def pages() -> Mapping[Path, str]:
     """Each page as it should be."""
     tables = {
-        HERE / "schedulers.md": (SCHEDULERS, [_of_scheduler(n) for n in _names(schedulers)]),
+        HERE / "schedulers.md": (SCHEDULERS, [_of(schedulers, n) for n in _names(schedulers)]),
         HERE / "searchers.md": (SEARCHERS, [_of_searcher(n) for n in _names(searchers)]),
+        HERE / "trackers.md": (TRACKERS, [_of(trackers, n) for n in _names(trackers)]),
     }
     filled = {path: _filled(path.read_text(), *table) for path, table in tables.items()}
     return {HERE / "spec.md": render(), **filled}
@@ -96,8 +98,8 @@ def _filled(page: str, header: str, rows: list[str]) -> str:
     return "\n".join([before, header + head, rule, *rows, *old[after:]])
 
 
-def _of_scheduler(name: str) -> str:
-    told = inspect.getdoc(schedulers.find(name)) or ""
+def _of(package: types.ModuleType, name: str) -> str:
+    told = inspect.getdoc(package.find(name)) or ""
     opening = " ".join(told.split("\n\n")[0].split())
     return f"| `{name}` | {opening} |"
 

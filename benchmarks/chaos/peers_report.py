@@ -182,8 +182,8 @@ The folders of runs in which something was wrong were opened. What was found the
 - *Processes left* (Optuna + joblib): loky's workers outlive a driver that is killed alone. They
   train what they had been given, beside the run that has begun again, and then wait.
 - `sem.loky-#` in `/dev/shm` (Optuna with joblib): names of semaphores, a few bytes each. What
-  removes them, loky's resource tracker, was killed with the group. The process that takes a sweep over
-  removes those of the driver before.
+  removes them, loky's resource tracker, was killed with the group. The process that takes a
+  sweep over removes those of the driver before.
 - Not looked into: the `KeyError` of *two kept* and the `UpdateFinishedTrialError` of Optuna with
   which they ended when they were begun again, and the processes that Ray Tune left.
 - A `joblib_memmapping_folder` beside Ray Tune is of something else that ran on the machine.

@@ -38,6 +38,7 @@ from sweep.searchers import Searcher
 from sweep.slices import retention
 from sweep.space import Settings, Space, initial, widening
 from sweep.spec import Override, SweepSpec
+from sweep.trackers._shared import callbacks
 from sweep.version import __version__
 from sweep.views import reading
 from trainables.core import rng
@@ -96,6 +97,9 @@ def resolve(
     for index, tracker in enumerate(spec.trackers):
         with _written_at(spec, "trackers", index):
             trackers.find(tracker, paths)
+    for index, name in enumerate(spec.callbacks):
+        with _written_at(spec, "callbacks", index):
+            callbacks.find(name, paths)
     if scheduler.pauses and not trainable.can_save():
         lacks = "has no save_checkpoint(); add it"
         if issubclass(trainable, FunctionTrainable):

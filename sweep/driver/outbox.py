@@ -130,6 +130,8 @@ class _Sender(threading.Thread):
             except SweepLocked:
                 break  # its new holder sends the rest
             except Exception as error:  # noqa: BLE001 a tracker may fail in any way; training goes on
+                if self._given_up.is_set():
+                    break
                 failures += 1
                 if failures == 1:
                     self._report(error)

@@ -26,6 +26,7 @@ from sweep.errors import SweepError, UnknownMetric
 from sweep.history.events import Recorded
 from sweep.history.history import History
 from sweep.ledger.folder import Folder
+from sweep.trackers._shared.callbacks import Caller
 from trainables.checkpoint import disk
 from trainables.errors import CheckpointError, SigningError
 
@@ -35,6 +36,9 @@ SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 PATIENCE_S = 60.0
 #: The same after one that was asked to stop.
 SHORT_PATIENCE_S = 5.0
+
+#: The same for callbacks.
+CALLBACKS_PATIENCE_S = 10.0
 
 _NOTICE = "stopping: slices save and end; the same signal again (Ctrl-C) ends at once"
 
@@ -104,8 +108,12 @@ class _Session:
         self.timed = timeout_s is not None
         self.driver = driver(context, self.watch)
         self.signals = _Signals(self.driver.ask_to_stop)
-        made = sync.made(sync.where(context.folder))
-        self.outbox = Outbox(context.folder.ledger, made, view.say, context.history.term)
+        where, term = sync.where(context.folder), context.history.term
+        self.outbox = Outbox(context.folder.ledger, sync.made(where), view.say, term)
+        self.callers = {
+            f"callback {name}": Caller(where, name, view.say) for name in where.spec.callbacks
+        }
+        self.calls = Outbox(context.folder.ledger, self.callers, view.say, term)
         self.noticed = False
 
     @contextlib.contextmanager
@@ -121,6 +129,7 @@ class _Session:
                 self.view.end()
         except BaseException as error:
             self.outbox.close(SHORT_PATIENCE_S if isinstance(error, UnknownMetric) else 0.0)
+            self._end_callbacks(0.0)
             raise
         finally:
             self.timer.cancel()
@@ -135,6 +144,7 @@ class _Session:
         """The driver's ticks."""
         if records:
             self.outbox.notify()
+            self.calls.notify()
         if self.signals.received and not self.noticed:
             self.noticed = True
             self.view.say(_NOTICE)
@@ -147,10 +157,20 @@ class _Session:
             what = "sweep" if self.context.history.final_evaluation is None else "final evaluation"
             self.view.say(f"the {what} is {how}; the last results go to {' and '.join(names)}")
             self.view.update(())
+        hurried = len(self.signals.received) > 1
         try:
-            return tuple(self.outbox.close(0.0 if len(self.signals.received) > 1 else patience))
+            unsent = tuple(self.outbox.close(0.0 if hurried else patience))
+            self._end_callbacks(0.0 if hurried else CALLBACKS_PATIENCE_S)
         except KeyboardInterrupt:
-            return tuple(self.outbox.close(0.0))
+            unsent = tuple(self.outbox.close(0.0))
+            self._end_callbacks(0.0)
+        return unsent
+
+    def _end_callbacks(self, patience_s: float) -> None:
+        """Wait for callbacks so long; what they were not told they hear if the sweep goes on."""
+        for name in self.calls.close(patience_s):
+            self.callers[name].give_up()
+            self.view.say(f"{name} was not told everything: it is slow; no more is waited for")
 
 
 class _Signals:

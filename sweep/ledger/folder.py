@@ -8,6 +8,7 @@ ROOT/NAME/sweep.yaml                the spec as it was given
           trainable/ckpt-*          the trainable of a script or notebook (`sweep.pickled`)
           shared/                   what trials that run at once find out together; not needed again
           trials/N/{ckpt-*, log.txt, progress.json}
+          logs/trial-N/{params.json, progress.csv, …}   what file trackers write
 """
 
 import contextlib
@@ -53,6 +54,8 @@ class Folder:
         """Where the sweep's runs are tracked, if not in `mlflow`."""
         self.shared = self.path / "shared"
         """Where trials that run at once find something out together."""
+        self.logs = self.path / "logs"
+        """Where trackers write that keep files."""
 
     def require_plain(self) -> None:
         """Refuse a folder in which something else lies than a sweep puts there; see `plain`."""

@@ -104,6 +104,13 @@ def _check_trackers(names: tuple[str, ...]) -> tuple[str, ...]:
     return names
 
 
+def _check_callbacks(names: tuple[str, ...]) -> tuple[str, ...]:
+    for name in names:
+        if ":" not in name or not _TRAINABLE.fullmatch(name) or names.count(name) > 1:
+            raise ValueError("a list of package.module:Class, each once")
+    return names
+
+
 ResultPath = Annotated[str, AfterValidator(check_result_path)]
 PluginField = Annotated[Plugin, BeforeValidator(read_plugin), PlainSerializer(Plugin.written)]
 
@@ -176,8 +183,12 @@ class SweepSpec(Settings):
     trackers: Annotated[tuple[str, ...], Field(strict=False), AfterValidator(_check_trackers)] = (
         Field(
             ("mlflow", "optuna"),
-            description="Where copies of the history go: mlflow, optuna, or one of your own.",
+            description="Where copies of the history go: mlflow, optuna, csv, json, tensorboard, "
+            "or one of your own (docs/trackers.md).",
         )
+    )
+    callbacks: Annotated[tuple[str, ...], Field(strict=False), AfterValidator(_check_callbacks)] = (
+        Field((), description="Classes of your own that are called (docs/trackers.md#callbacks).")
     )
     seed: int = Field(0, ge=0, lt=2**63, description="What every stream of chance is made from.")
 

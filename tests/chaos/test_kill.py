@@ -15,9 +15,11 @@ import optuna
 import psutil
 import pytest
 
+from sweep.driver import sync
 from sweep.history.events import Closed, End, Status
 from sweep.ledger.folder import Folder
 from sweep.ledger.ledger import Ledger
+from sweep.trackers import Comparable
 from tests.support import sweeps
 from tests.support.quadratic import expected_loss
 from tests.support.waiting import wait_until
@@ -252,6 +254,23 @@ def test_mlflow_misses_nothing_and_has_nothing_twice(runner: Runner, count: int)
     assert runner.resume() == 0
     assert_mlflow_agrees(runner.folder)
     assert_optuna_agrees(runner.folder)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("place", ["published:1:self", "published:4:self", "recorded:9:self"])
+def test_files_of_results_have_each_row_once_after_a_kill(runner: Runner, place: str) -> None:
+    names = ("csv", "json", "tensorboard")
+    spec = SPEC.format(trackers=", ".join(names), more="")
+    assert runner.run(spec, place) == -signal.SIGKILL
+    wait_until(lambda: not processes_of(runner.root), seconds=10)
+    assert runner.resume() == 0
+    made = sync.made(sync.where(runner.folder))
+    assert set(made) == set(names)
+    for tracker in made.values():
+        assert isinstance(tracker, Comparable)
+        assert tracker.differences() == []
+    lines = [*runner.folder.logs.glob("*/result.json")]
+    assert len(lines) == len(sweeps.history(runner.folder).trials)
 
 
 @pytest.mark.slow

@@ -6,5 +6,7 @@ mlflow_view     how MLflow's page shows a sweep: columns, order and charts
 mlflow_check    where MLflow's copy differs from the ledger
 optuna_storage  the file with Optuna's tables
 optuna_copy     the study in it, kept equal to the history
+trial_files     one file of results for each seed of a trial, kept equal to the history
+callbacks       a person's own code, called as a sweep goes on
 groups          the curve of a trial with several seeds
 """

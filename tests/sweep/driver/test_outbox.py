@@ -186,6 +186,23 @@ def test_a_tracker_that_always_fails_is_named_when_patience_ends(told: Story) ->
     assert box.close(0.5) == ["broken"]
 
 
+def test_one_that_fails_after_it_was_given_up_is_not_said_to_be_tried_again(told: Story) -> None:
+    left = threading.Event()
+
+    class Late(Hanging):
+        def close(self) -> None:
+            left.set()
+
+    late, said = Late(), list[str]()
+    late._failures = 1
+    box = open_box(told, said.append, late=late)
+    assert late.entered.wait(PATIENCE_S)
+    assert box.close(0.0) == ["late"]
+    late.let_go.set()
+    assert left.wait(PATIENCE_S)
+    assert (said, late.received) == ([], [])
+
+
 def test_whoever_waits_for_a_retry_tries_at_once_when_the_outbox_closes(
     told: Story, monkeypatch: pytest.MonkeyPatch
 ) -> None:

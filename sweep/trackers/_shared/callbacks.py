@@ -1,0 +1,256 @@
+"""A person's own code, called as a sweep goes on: the classes under the key ``callbacks``.
+
+    class Notify:
+        def on_trial_complete(self, trial): ...
+
+A class has any of the methods of `METHODS`; docs/trackers.md says what they are given. Each has a
+process of its own, beside those that train and after them in line for the processors, and gets
+the events of the ledger from the outbox: at least once, in their order. So nothing that it does,
+raises, waits for or dies of holds up the sweep.
+"""
+
+import contextlib
+import inspect
+import os
+import signal
+import threading
+import traceback
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+from sweep import plugins, trackers
+from sweep.errors import StorageError, UsageError, brief, without_password
+from sweep.history.events import (
+    FINISHED,
+    Closed,
+    Moved,
+    Opened,
+    Recorded,
+    Status,
+    TermEnded,
+)
+from sweep.history.history import History
+from sweep.history.seeds import FIRST_TEST, is_test, seed_of
+from sweep.trackers import TrackerContext
+from trainables.core.child import ChildProcess, Patience
+from trainables.errors import TrainableError, nearest, printable
+
+#: Method → the names of what it is given; all plain data.
+METHODS: Mapping[str, tuple[str, ...]] = {
+    "on_trial_start": ("trial",),
+    "on_trial_result": ("trial", "result"),
+    "on_checkpoint": ("trial", "checkpoint"),
+    "on_trial_complete": ("trial",),
+    "on_trial_error": ("trial", "error"),
+    "on_sweep_end": ("sweep",),
+}
+#: How often its process may die in a driver's term before it is called no more.
+MOST_DEATHS = 3
+#: How much its process leaves the processors to others.
+NICE = 10
+#: Until the answer comes: what holds one up holds up nobody else.
+_PATIENTLY = Patience()
+
+Call = tuple[str, tuple[Any, ...]]
+
+
+def find(name: str, paths: Iterable[str]) -> type[Any]:
+    """The class that a spec names.
+
+    Raises:
+        UsageError: it cannot be imported, is no class, or has no method that is ever called, or one
+            that looks like it.
+    """
+    kind: plugins.Kind[Any] = plugins.Kind("callback", trackers.PACKAGE, object)
+    found = kind.imported(name, paths)
+    shown = printable(name)
+    if not inspect.isclass(found):
+        raise UsageError(f"callback: '{shown}' is a {type(found).__name__}; expected a class")
+    known = ", ".join(METHODS)
+    named = [one for one in dir(found) if one.startswith("on_")]
+    for one in named:
+        if one not in METHODS:
+            hint = nearest(one, list(METHODS))
+            raise UsageError(
+                f"callback: '{shown}' has {one}, which is never called; {hint or known}"
+            )
+    if not named:
+        raise UsageError(
+            f"callback: '{shown}' has no method that is called; expected any of {known}"
+        )
+    return found
+
+
+class Caller(trackers.Tracker):
+    """Calls one class, in a process of its own."""
+
+    def __init__(self, where: TrackerContext, name: str, say: Callable[[str], None]) -> None:
+        self._where = where
+        self._name = name
+        self._say = say
+        self._methods = {one for one in METHODS if hasattr(find(name, where.paths), one)}
+        self._history: History | None = None
+        self._child: ChildProcess | None = None
+        self._deaths = 0
+        self._given_up = threading.Event()
+        self._failed: Counter[str] = Counter()
+
+    def publish(self, records: Sequence[Recorded]) -> None:
+        """Call what these events are about; whatever comes of that, they are over."""
+        if self._history is None or self._history.k != records[0].k - 1:
+            self._history = self._where.history(records[0].k - 1)
+        for record in records:
+            self._history.extend([record])
+            for method, arguments in calls(self._where, self._history, record):
+                if method in self._methods and self._deaths < MOST_DEATHS:
+                    self._call(method, arguments)
+
+    def close(self) -> None:
+        """End the process, and say how often something was raised."""
+        for method, count in sorted(self._failed.items()):
+            if count > 1:
+                self._say(f"callback {self._name}: {method} raised {count} times in all")
+        self._failed.clear()
+        if self._child is not None:
+            self._child.close()
+            self._child = None
+
+    def give_up(self) -> None:
+        """Call nothing more, and kill the process; may be called from another thread."""
+        self._given_up.set()
+        child = self._child
+        if child is not None and child.is_alive:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(child.pid, signal.SIGKILL)
+
+    def _call(self, method: str, arguments: tuple[Any, ...]) -> None:
+        try:
+            if self._child is None:
+                args = (self._name, self._where.paths)
+                self._child = ChildProcess(f"callback {self._name}", _Server, args, _PATIENTLY)
+            self._require_wanted()
+            self._child.send("call", method, arguments)
+            problem = str(self._child.receive(_PATIENTLY))
+        except TrainableError as error:
+            self._mourn(method, error)
+            return
+        if problem:
+            self._failed[method] += 1
+            if self._failed[method] == 1:
+                self._say(f"callback {self._name}: {method} raised {problem}; the sweep goes on")
+
+    def _require_wanted(self) -> None:
+        """Leave events of which not all was called to the next driver."""
+        if self._given_up.is_set():
+            raise StorageError(f"callback {self._name}: the sweep has ended")
+
+    def _mourn(self, method: str, error: TrainableError) -> None:
+        child, self._child = self._child, None
+        if child is not None:
+            child.kill()
+        self._require_wanted()
+        self._deaths += 1
+        then = "the sweep goes on, and so does a new process of it"
+        if self._deaths == MOST_DEATHS:
+            then = "the sweep goes on, and calls it no more until it is resumed"
+        why = printable(without_password(str(error).splitlines()[0]))
+        self._say(f"callback {self._name}: {method}: {why}; {then}")
+
+
+class _Server:
+    """In the process: the one object of the person's class."""
+
+    def __init__(self, name: str, paths: tuple[str, ...]) -> None:
+        os.dup2(2, 1)  # standard output is for answers
+        os.nice(NICE)
+        self._its = find(name, paths)()
+
+    def call(self, method: str, arguments: tuple[Any, ...]) -> str:
+        """Call a method; what it raised, in words, or nothing."""
+        try:
+            getattr(self._its, method)(*arguments)
+        except BaseException as error:  # noqa: BLE001 it may raise anything, and be called again
+            where = traceback.extract_tb(error.__traceback__)[-1]
+            text = f"{type(error).__name__}: {error} ({where.filename}:{where.lineno})"
+            return brief(printable(without_password(text)))
+        return ""
+
+    def end(self) -> None:
+        """Nothing is left to do."""
+
+
+# ---- what they are given ------------------------------------------------------------------------
+
+
+def calls(where: TrackerContext, history: History, record: Recorded) -> Iterator[Call]:
+    """What is called for an event, and with what; `history` has taken the event in."""
+    event = record.event
+    match event:
+        case Opened() if event.slice == 0:
+            yield "on_trial_start", (_trial(where, history, event, record.k),)
+        case Closed():
+            trial = _trial(where, history, event, record.k)
+            for row in event.rows:
+                yield "on_trial_result", (trial, dict(row.metrics))
+            for saved in event.saved:
+                path = where.folder.trial(event.trial, event.replica) / saved.file
+                checkpoint = {
+                    "iteration": saved.iteration,
+                    "path": str(path),
+                    "sha256": saved.digest,
+                    "size": saved.size,
+                }
+                yield "on_checkpoint", (trial, checkpoint)
+            yield from _ended(trial, event.status, event.error)
+        case Moved():
+            trial = _trial(where, history, event, record.k)
+            error = history.replica(event.trial, event.replica).error
+            yield from _ended(trial, event.status, error)
+        case TermEnded():
+            yield "on_sweep_end", (_sweep(where, history, event, record.k),)
+
+
+def _ended(trial: Mapping[str, Any], status: Status, error: str) -> Iterator[Call]:
+    if status is Status.FAILED:
+        yield "on_trial_error", (trial, error or str(trial["reason"]))
+    elif status in FINISHED:
+        yield "on_trial_complete", (trial,)
+
+
+def _trial(
+    where: TrackerContext, history: History, event: Opened | Closed | Moved, k: int
+) -> dict[str, Any]:
+    its, replica = history.trials[event.trial], history.replica(event.trial, event.replica)
+    test = is_test(event.replica)
+    return {
+        "event": k,
+        "number": event.trial,
+        "replica": event.replica - FIRST_TEST if test else event.replica,
+        "test": test,
+        "seed": seed_of(where.spec.seed, event.trial, event.replica),
+        "status": str(replica.status),
+        "reason": replica.reason,
+        "searched": dict(its.searched),
+        "config": dict(its.config),
+        "iteration": replica.iteration,
+        "score": its.score,
+        "folder": str(where.folder.trial(event.trial, event.replica)),
+    }
+
+
+def _sweep(where: TrackerContext, history: History, event: TermEnded, k: int) -> dict[str, Any]:
+    best = history.best
+    found = None
+    if best is not None:
+        found = {"number": best.number, "score": best.score, "searched": dict(best.searched)}
+    return {
+        "event": k,
+        "name": where.name,
+        "folder": str(where.folder.path),
+        "how": event.how,
+        "reason": event.reason,
+        "final_evaluation": history.final_evaluation is not None,
+        "trials": len(history.trials),
+        "best": found,
+    }

@@ -1,0 +1,322 @@
+"""Files of results, one for each seed of a trial, kept equal to the history.
+
+ROOT/NAME/logs/trial-3/{params.json, progress.csv, …}; further seeds and tests have folders of
+their own, ``trial-3.1`` and ``trial-3.test0``.
+
+An event changes a file as it changes the history: rows after the iteration from which its slice
+went on are cut off, and its own are appended. The file is on the disk before the outbox hears of
+it. So whatever comes again after a crash, over a row that is half written, ends in the same bytes.
+"""
+
+import json
+import math
+import os
+from abc import abstractmethod
+from array import array
+from bisect import bisect_right
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import ClassVar
+
+from sweep import trackers
+from sweep.errors import StorageError
+from sweep.history.events import Closed, Created, Opened, Recorded, Row, Scalar
+from sweep.history.seeds import replica_name
+from sweep.trackers import TrackerContext
+from trainables.checkpoint import disk
+
+#: The column, or key, that identifies a row in its file; the first one of each row.
+IDENTITY = "training_iteration"
+PARAMETERS = "params.json"
+#: Trial and replica.
+Seed = tuple[int, int]
+
+
+@dataclass
+class Standing:
+    """The rows that stand in a file, without what a crash has left behind the last whole one."""
+
+    start: int = 0
+    """Bytes before the first row; 0: the file has still to be begun."""
+    columns: list[str] = field(default_factory=list)
+    """Of a file that names them once."""
+    iterations: "array[int]" = field(default_factory=lambda: array("q"))
+    ends: "array[int]" = field(default_factory=lambda: array("q"))
+    """Iteration by iteration, the byte after the row."""
+
+    def add(self, iteration: int, size: int) -> bool:
+        """Add a row of `size` bytes; False: it is none, as iterations ascend."""
+        if self.iterations and iteration <= self.iterations[-1]:
+            return False
+        self.iterations.append(iteration)
+        self.ends.append(self.end + size)
+        return True
+
+    def cut(self, iteration: int) -> None:
+        """Forget the rows after `iteration`."""
+        kept = bisect_right(self.iterations, iteration)
+        del self.iterations[kept:], self.ends[kept:]
+
+    @property
+    def end(self) -> int:
+        """The byte after the last row."""
+        return self.ends[-1] if self.ends else self.start
+
+
+class FileTracker(trackers.Tracker):
+    """Keeps one file for each seed; a subclass says what a row looks like."""
+
+    file: ClassVar[str]
+    """The name of the files."""
+
+    def __init__(self, where: TrackerContext) -> None:
+        self._where = where
+        self._created: dict[int, tuple[Created, float]] = {}
+        """Trial → the event that made it, and when."""
+        self._standing: dict[Seed, Standing] = {}
+
+    # ---- what a subclass says -------------------------------------------------------------------
+
+    @abstractmethod
+    def read(self, content: bytes) -> Standing:
+        """What stands in a file."""
+
+    @abstractmethod
+    def head(self, columns: Sequence[str], created: Created, at: float) -> bytes:
+        """What comes before the first row of a trial that was created at `at`."""
+
+    @abstractmethod
+    def encode(self, row: Row, columns: Sequence[str], at: float) -> bytes:
+        """A row whose slice ended at `at`."""
+
+    def columns(self, row: Row) -> Iterable[str]:
+        """The columns that a row needs; none, where every row names its values."""
+        return ()
+
+    def widen(self, content: bytes, columns: Sequence[str], before: int) -> bytes:
+        """`content`, which had the first `before` columns, with all of them."""
+        return content
+
+    def same(self, due: bytes, seen: bytes) -> bool:
+        """Whether a row that stands in a file says what it should."""
+        return due == seen
+
+    # ---- writing --------------------------------------------------------------------------------
+
+    def publish(self, records: Sequence[Recorded]) -> None:
+        """Copy events; a file at which that failed is read again."""
+        for record in records:
+            match record.event:
+                case Created() as event:
+                    self._created[event.trial] = event, record.at
+                case Opened() as event if event.slice == 0:
+                    self._write_parameters(event, record.k)
+                case Closed() as event:
+                    self._take(event, record)
+
+    def close(self) -> None:
+        """Forget what stands where."""
+        self._standing.clear()
+
+    def _take(self, event: Closed, record: Recorded) -> None:
+        seed = (event.trial, event.replica)
+        folder = self._folder(seed)
+        if not event.rows and not (folder / self.file).exists():
+            return
+        _make(folder)
+        with _opened(folder) as parent:
+            standing = self._standing.pop(seed, None) or self._found(parent)
+            standing.cut(event.source)
+            standing = self._with_columns(parent, standing, event.rows)
+            rows = [self.encode(row, standing.columns, record.at) for row in event.rows]
+            head, end = b"", standing.end
+            if not end:
+                head = self.head(standing.columns, *self._of(event.trial, record.k))
+                standing.start = len(head)
+            with _file(parent, self.file) as file, os.fdopen(file, "wb", closefd=False) as stream:
+                stream.truncate(end)
+                stream.seek(end)
+                stream.writelines([head, *rows])
+                stream.flush()
+                os.fdatasync(file)
+            for row, content in zip(event.rows, rows, strict=True):
+                standing.add(row.iteration, len(content))
+            self._standing[seed] = standing
+
+    def _with_columns(self, parent: int, standing: Standing, rows: Sequence[Row]) -> Standing:
+        """Write the file anew, whole or not at all, if the rows have columns that it lacks."""
+        known = len(standing.columns)
+        self._add_columns(standing.columns, rows)
+        if len(standing.columns) == known or not known:
+            return standing
+        content = _content(parent, self.file)[: standing.end]
+        content = self.widen(content, standing.columns, known)
+        disk.publish(parent, self.file, len(content), [content], 0)
+        disk.sync(parent)
+        return self.read(content)
+
+    def _found(self, parent: int) -> Standing:
+        """What stands in the file, whose folder a process may have left in the middle of a row."""
+        for name in os.listdir(parent):
+            temporary = disk.TEMP_PATTERN.fullmatch(name)
+            if temporary and int(temporary["pid"]) != os.getpid():
+                os.unlink(name, dir_fd=parent)
+        return self.read(_content(parent, self.file))
+
+    def _add_columns(self, columns: list[str], rows: Iterable[Row]) -> None:
+        known = set(columns)
+        for row in rows:
+            columns += [name for name in self.columns(row) if name not in known]
+            known.update(columns)
+
+    def _write_parameters(self, event: Opened, k: int) -> None:
+        content = parameters(self._of(event.trial, k)[0])
+        folder = self._folder((event.trial, event.replica))
+        _make(folder)
+        with _opened(folder) as parent:
+            if _content(parent, PARAMETERS) != content:
+                disk.publish(parent, PARAMETERS, len(content), [content], 0)
+                disk.sync(parent)
+
+    def _of(self, trial: int, k: int) -> tuple[Created, float]:
+        """The event before `k` that made a trial, and when."""
+        if trial not in self._created:
+            for record in (record for records in self._where.earlier(k) for record in records):
+                if isinstance(record.event, Created):
+                    self._created[record.event.trial] = record.event, record.at
+        return self._created[trial]
+
+    def _folder(self, seed: Seed) -> Path:
+        return self._where.folder.logs / f"trial-{replica_name(*seed)}"
+
+    # ---- comparing ------------------------------------------------------------------------------
+
+    def unreadable(self) -> str:
+        """Nothing: a file that cannot be read is one that differs."""
+        return ""
+
+    def differences(self) -> list[str]:
+        """Where the files differ from the whole ledger."""
+        due: dict[Seed, dict[int, tuple[Row, float]]] = {}
+        for records in self._where.earlier(math.inf):
+            for record in records:
+                match record.event:
+                    case Created() as event:
+                        self._created[event.trial] = event, record.at
+                    case Opened() as event:
+                        due.setdefault((event.trial, event.replica), {})
+                    case Closed() as event:
+                        rows = due[event.trial, event.replica]
+                        kept = {i: row for i, row in rows.items() if i <= event.source}
+                        new = {row.iteration: (row, record.at) for row in event.rows}
+                        due[event.trial, event.replica] = {**kept, **new}
+        known = {self._folder(seed): seed for seed in due}
+        found = [
+            f"logs/{folder.name}: {problem}"
+            for folder, seed in known.items()
+            for problem in self._compare(folder, seed, due[seed])
+        ]
+        files = sorted(self._where.folder.logs.glob(f"trial-*/{self.file}"))
+        strangers = [file for file in files if file.parent not in known]
+        return found + [f"logs/{file.parent.name}: no such trial" for file in strangers]
+
+    def _compare(
+        self, folder: Path, seed: Seed, due: Mapping[int, tuple[Row, float]]
+    ) -> Iterator[str]:
+        if not folder.is_dir():
+            yield "is missing"
+            return
+        with _opened(folder) as parent:
+            if _content(parent, PARAMETERS) != parameters(self._created[seed[0]][0]):
+                yield f"{PARAMETERS} differs"
+            content = _content(parent, self.file)
+        for problem in self._compare_rows(content, due):
+            yield f"{self.file} {problem}"
+
+    def _compare_rows(self, content: bytes, due: Mapping[int, tuple[Row, float]]) -> Iterator[str]:
+        standing = self.read(content)
+        starts = [standing.start, *standing.ends]
+        places = zip(standing.iterations, starts, standing.ends, strict=False)
+        seen = {iteration: content[start:end] for iteration, start, end in places}
+        if len(content) > standing.end:
+            yield f"has {len(content) - standing.end} bytes at its end that are no row"
+        if missing := due.keys() - seen.keys():
+            yield f"lacks {len(missing)} rows, the first is of iteration {min(missing)}"
+        if extra := seen.keys() - due.keys():
+            yield f"has {len(extra)} rows too many, the first is of iteration {min(extra)}"
+        columns = list(standing.columns)
+        wrong = [
+            iteration
+            for iteration in due.keys() & seen.keys()
+            if not self.same(
+                self.encode(due[iteration][0], columns, due[iteration][1]), seen[iteration]
+            )
+        ]
+        if wrong:
+            yield f"has {len(wrong)} other rows, the first is of iteration {min(wrong)}"
+
+    def set_aside(self) -> None:
+        """Delete the files."""
+        for file in self._where.folder.logs.glob(f"trial-*/{self.file}"):
+            with _opened(file.parent) as parent:
+                os.unlink(self.file, dir_fd=parent)
+
+
+def identified(row: Row) -> dict[str, Scalar]:
+    """A row's results, with what identifies it first."""
+    return {IDENTITY: row.iteration, **{k: v for k, v in row.metrics.items() if k != IDENTITY}}
+
+
+def parameters(created: Created) -> bytes:
+    """All settings of a trial, searched and fixed, as a file."""
+    return json.dumps(created.config, indent=2, sort_keys=True).encode() + b"\n"
+
+
+def _make(folder: Path) -> None:
+    """Make a trial's folder and the one above it; nothing is made behind a link."""
+    _refuse_links(folder)
+    for missing in (folder.parent, folder):
+        if not missing.is_dir():
+            missing.mkdir(exist_ok=True)
+            with disk.opened(missing.parent) as above:
+                disk.sync(above)
+
+
+@contextmanager
+def _opened(folder: Path) -> Iterator[int]:
+    """A descriptor of a trial's folder."""
+    _refuse_links(folder)
+    with disk.opened(folder) as descriptor:
+        yield descriptor
+
+
+def _refuse_links(folder: Path) -> None:
+    """Refuse a trial's folder that would lead what is written elsewhere."""
+    for path in (folder.parent, folder):
+        if path.is_symlink():
+            raise StorageError(f"{path}: a link, where a sweep has its own folder; move it away")
+
+
+@contextmanager
+def _file(parent: int, name: str) -> Iterator[int]:
+    """A descriptor of a file to write, which is made if there is none."""
+    try:
+        file = disk.open_file(name, os.O_WRONLY, parent)
+    except FileNotFoundError:
+        file = disk.open_file(name, os.O_WRONLY | os.O_CREAT, parent)
+        disk.sync(parent)
+    with disk.closing(file):
+        yield file
+
+
+def _content(parent: int, name: str) -> bytes:
+    """A whole file; empty if there is none."""
+    try:
+        with disk.reading(name, parent) as (file, size):
+            content = bytearray(size)
+            disk.fill(file, memoryview(content))
+            return bytes(content)
+    except FileNotFoundError:
+        return b""

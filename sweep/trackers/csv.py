@@ -1,0 +1,73 @@
+"""CSV: the results of each seed as ``logs/trial-3/progress.csv``, laid out as Ray Tune's.
+
+One row for each iteration, one column for each result, nested names joined with ``/``,
+``training_iteration`` first. A result that comes for the first time later gets a column at the end
+and the file is written anew, whole or not at all; rows without a value have an empty cell. Numbers
+are exact; a line break within a text is written as a space. The settings are beside it, in
+``params.json``.
+"""
+
+import csv
+import io
+from collections.abc import Iterable, Sequence
+
+from sweep.history.events import Created, Row
+from sweep.trackers._shared.trial_files import IDENTITY, FileTracker, Standing, identified
+
+
+class Tracker(FileTracker):
+    """A CSV file for each seed of a trial, a row for each iteration."""
+
+    file = "progress.csv"
+
+    def read(self, content: bytes) -> Standing:
+        """What stands in a file, up to the first line that is no row."""
+        header, *lines = content.split(b"\n")[:-1] or [b""]
+        columns = _cells(header)
+        if columns[:1] != [IDENTITY]:
+            return Standing()
+        standing = Standing(len(header) + 1, columns)
+        for line in lines:
+            first = line.partition(b",")[0]
+            if not first.isdigit() or not standing.add(int(first), len(line) + 1):
+                break
+        return standing
+
+    def head(self, columns: Sequence[str], created: Created, at: float) -> bytes:
+        """The names of the columns."""
+        return _line(columns)
+
+    def columns(self, row: Row) -> Iterable[str]:
+        """A column for each result."""
+        return map(_plain, identified(row))
+
+    def encode(self, row: Row, columns: Sequence[str], at: float) -> bytes:
+        """A row with a cell for each column."""
+        result = {_plain(name): value for name, value in identified(row).items()}
+        return _line([result.get(name, "") for name in columns])
+
+    def widen(self, content: bytes, columns: Sequence[str], before: int) -> bytes:
+        """A header with all columns, and an empty cell in each row for each that is new."""
+        _, *rows = content.split(b"\n")[:-1]
+        empty = b"," * (len(columns) - before) + b"\n"
+        return b"".join([_line(columns), *(row + empty for row in rows)])
+
+    def same(self, due: bytes, seen: bytes) -> bool:
+        """Whether the cells are the same, but for empty ones at the end."""
+        return due.rstrip(b",\n") == seen.rstrip(b",\n")
+
+
+def _line(cells: Iterable[object]) -> bytes:
+    text = io.StringIO()
+    plain = [_plain(cell) if isinstance(cell, str) else cell for cell in cells]
+    csv.writer(text, lineterminator="\n").writerow(plain)
+    return text.getvalue().encode()
+
+
+def _plain(text: str) -> str:
+    """A text on one line, without half characters of odd file names."""
+    return " ".join(text.splitlines()).encode("utf-8", "backslashreplace").decode()
+
+
+def _cells(line: bytes) -> list[str]:
+    return next(csv.reader([line.decode("utf-8", "replace")]), [])

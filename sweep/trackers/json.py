@@ -1,0 +1,41 @@
+"""JSON: the results of each seed as ``logs/trial-3/result.json``, one object a line, as Ray Tune's.
+
+Every line is a result with all its keys, nested ones joined with ``/``, ``training_iteration``
+first. NaN and infinity are written as Python does: ``NaN``, ``Infinity``. The settings are beside
+it, in ``params.json``.
+"""
+
+import json
+from collections.abc import Sequence
+
+from sweep.history.events import Created, Row
+from sweep.trackers._shared.trial_files import IDENTITY, FileTracker, Standing, identified
+
+
+class Tracker(FileTracker):
+    """A file of JSON lines for each seed of a trial, a line for each iteration."""
+
+    file = "result.json"
+
+    def read(self, content: bytes) -> Standing:
+        """What stands in a file, up to the first line that is no result."""
+        standing = Standing()
+        for line in content.splitlines(keepends=True):
+            try:
+                result = json.loads(line)
+            except ValueError:
+                break
+            iteration = result.get(IDENTITY) if isinstance(result, dict) else None
+            if not line.endswith(b"\n") or not isinstance(iteration, int):
+                break
+            if not standing.add(iteration, len(line)):
+                break
+        return standing
+
+    def head(self, columns: Sequence[str], created: Created, at: float) -> bytes:
+        """Nothing: every line names its values."""
+        return b""
+
+    def encode(self, row: Row, columns: Sequence[str], at: float) -> bytes:
+        """A result as one line."""
+        return json.dumps(identified(row)).encode() + b"\n"

@@ -1,0 +1,181 @@
+"""TensorBoard: the curves of each seed as an event file, and its settings for the page HPARAMS.
+
+    tensorboard --logdir sweeps/NAME/logs
+
+A run is a folder ``logs/trial-3``. A row's step is ``timesteps_total`` if the result has it, else
+the iteration; its time is the result's ``timestamp``. The file is written here, in TensorBoard's
+format (records with a CRC-32C, which hold protocol buffers), so that nothing has to be installed
+but what shows it. A value there has 32 bits; the ledger's, and a CSV's, are exact. Where iterations
+are run again after a crash, their first rows are removed; a page that is open shows that when it
+is loaded again.
+"""
+
+import json
+import struct
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import cache
+from typing import Any
+
+from sweep.history.events import Created, Row
+from sweep.history.results import number
+from sweep.trackers._shared.trial_files import IDENTITY, FileTracker, Standing, identified
+from trainables.core.results import VOLATILE_KEYS
+
+#: First parts of result keys that are no curves.
+NOT_CURVES = VOLATILE_KEYS - {"time_total_s"} | {"done"}
+#: What the first record says.
+VERSION = "brain.Event:2"
+#: The kinds of a protocol buffer's fields that occur.
+_VARINT, _DOUBLE, _BYTES, _FLOAT = 0, 1, 2, 5
+#: How a row ends its first value, which is its iteration.
+_FIRST = bytes([_BYTES | 1 << 3, len(IDENTITY)]) + IDENTITY.encode() + bytes([_FLOAT | 2 << 3])
+
+
+class Tracker(FileTracker):
+    """An event file of TensorBoard for each seed of a trial, and its settings."""
+
+    file = "events.out.tfevents.sweep"
+
+    def read(self, content: bytes) -> Standing:
+        """What stands in a file, up to the first record that is none."""
+        standing = Standing()
+        for size, data in _records(content):
+            place = data.find(_FIRST)
+            if place < 0 and not standing.ends:
+                standing.start += size
+                continue
+            if place < 0 or not standing.add(_iteration(data, place), size):
+                break
+        return standing if standing.ends else Standing()
+
+    def head(self, columns: Sequence[str], created: Created, at: float) -> bytes:
+        """The version of the format, and the trial's searched settings."""
+        version = _record(_double(1, at) + _bytes(3, VERSION.encode()))
+        return version + _record(_double(1, at) + _bytes(5, _settings(created.searched, at)))
+
+    def encode(self, row: Row, columns: Sequence[str], at: float) -> bytes:
+        """A result as one record: all its numbers at one step."""
+        said = number(row.metrics.get("timestamp"))
+        made = said if said is not None and 0 < said <= at else at
+        steps = number(row.metrics.get("timesteps_total"))
+        step = int(steps) if steps is not None and 0 <= steps < 2**63 else row.iteration
+        values = b"".join(
+            _bytes(1, _bytes(1, _text(name)) + _float(2, value))
+            for name, result in identified(row).items()
+            if name.split("/")[0] not in NOT_CURVES or name == IDENTITY
+            if not isinstance(result, str) and (value := number(result)) is not None
+        )
+        return _record(_double(1, made) + _field(2, _VARINT) + _varint(step) + _bytes(5, values))
+
+
+def _iteration(data: bytes, place: int) -> int:
+    """The number of a row whose first value begins at `place`."""
+    (value,) = struct.unpack_from("<f", data, place + len(_FIRST))
+    return int(value)
+
+
+# ---- what the page HPARAMS shows of a run -------------------------------------------------------
+
+
+def _settings(searched: Mapping[str, Any], began: float) -> bytes:
+    """A summary with the start of a session (``tensorboard/plugins/hparams/plugin_data.proto``)."""
+    settings = b"".join(
+        _bytes(1, _bytes(1, _text(name)) + _bytes(2, _setting(value)))
+        for name, value in searched.items()
+    )
+    session = _bytes(3, settings + _double(5, began))
+    plugin = _bytes(1, _bytes(1, b"hparams") + _bytes(2, session))
+    return _bytes(1, _bytes(1, b"_hparams_/session_start_info") + _bytes(9, plugin))
+
+
+def _setting(value: Any) -> bytes:
+    """A ``google.protobuf.Value``: a number, a truth value, or else a text."""
+    if isinstance(value, bool):
+        return _field(4, _VARINT) + _varint(int(value))
+    if (found := number(value)) is not None:
+        return _double(2, found)
+    return _bytes(3, _text(value if isinstance(value, str) else json.dumps(value)))
+
+
+# ---- protocol buffers ---------------------------------------------------------------------------
+
+
+def _field(name: int, kind: int) -> bytes:
+    return bytes([name << 3 | kind])
+
+
+def _varint(value: int) -> bytes:
+    groups = bytearray()
+    while value > 127:
+        groups.append(value & 127 | 128)
+        value >>= 7
+    return bytes([*groups, value])
+
+
+def _bytes(name: int, content: bytes) -> bytes:
+    return _field(name, _BYTES) + _varint(len(content)) + content
+
+
+def _double(name: int, value: float) -> bytes:
+    return _field(name, _DOUBLE) + struct.pack("<d", value)
+
+
+def _float(name: int, value: float) -> bytes:
+    try:
+        packed = struct.pack("<f", value)
+    except OverflowError:  # beyond 32 bits
+        packed = struct.pack("<f", float("inf") if value > 0 else float("-inf"))
+    return _field(name, _FLOAT) + packed
+
+
+def _text(text: str) -> bytes:
+    return text.encode("utf-8", "backslashreplace")
+
+
+# ---- records ------------------------------------------------------------------------------------
+
+_HEAD, _CRC = struct.Struct("<Q"), struct.Struct("<I")
+
+
+def _record(data: bytes) -> bytes:
+    size = _HEAD.pack(len(data))
+    return b"".join([size, _CRC.pack(_masked(size)), data, _CRC.pack(_masked(data))])
+
+
+def _records(content: bytes) -> Iterator[tuple[int, bytes]]:
+    """The size of each record, and what it holds, up to the first that is not whole."""
+    around = _HEAD.size + 2 * _CRC.size
+    at = 0
+    while at + around <= len(content):
+        (length,) = _HEAD.unpack_from(content, at)
+        begin = at + _HEAD.size + _CRC.size
+        head = content[at : at + _HEAD.size]
+        if content[at + _HEAD.size : begin] != _CRC.pack(_masked(head)):
+            return
+        if begin + length + _CRC.size > len(content):
+            return
+        yield around + length, content[begin : begin + length]
+        at += around + length
+
+
+def _masked(content: bytes) -> int:
+    """The checksum as records have it."""
+    crc = crc32c(content)
+    return ((crc >> 15 | crc << 17) + 0xA282EAD8) & 0xFFFFFFFF
+
+
+def crc32c(content: Iterable[int]) -> int:
+    """The checksum of Castagnoli's polynomial."""
+    table = _table()
+    crc = 0xFFFFFFFF
+    for byte in content:
+        crc = table[(crc ^ byte) & 0xFF] ^ crc >> 8
+    return crc ^ 0xFFFFFFFF
+
+
+@cache
+def _table() -> tuple[int, ...]:
+    entries = list(range(256))
+    for _ in range(8):
+        entries = [entry >> 1 ^ (0x82F63B78 if entry & 1 else 0) for entry in entries]
+    return tuple(entries)

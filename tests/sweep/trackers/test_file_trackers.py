@@ -1,0 +1,395 @@
+"""Files of results (csv, json, tensorboard), row by row, whatever happened to their writer."""
+
+import csv
+import json
+import math
+import os
+import struct
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from google.protobuf import (  # type: ignore[import-untyped]
+    descriptor_pb2,
+    descriptor_pool,
+    message_factory,
+    struct_pb2,
+)
+
+from sweep import trackers
+from sweep.driver import launch, sync
+from sweep.driver.final_evaluation import FinalEvaluation, FinalEvaluator
+from sweep.driver.launch import Launch
+from sweep.errors import StorageError
+from sweep.history.events import End, Status
+from sweep.ledger.folder import Folder
+from sweep.ledger.ledger import Ledger
+from sweep.trackers import Comparable, TrackerContext
+from sweep.trackers.tensorboard import crc32c
+from tests.support import sweeps
+from tests.support.command_line import Here
+from tests.support.events import STARTED, Story, publish_with, row, rows, tell_everything
+
+FILES = {
+    "csv": "progress.csv",
+    "json": "result.json",
+    "tensorboard": "events.out.tfevents.sweep",
+}
+
+
+@pytest.fixture(params=FILES)
+def name(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+@pytest.fixture
+def story(tmp_path: Path) -> Story:
+    told = Story.create(tmp_path)
+    tell_everything(told)
+    return told
+
+
+def differences(name: str, where: TrackerContext) -> list[str]:
+    tracker = trackers.find(name)(where)
+    assert isinstance(tracker, Comparable)
+    return tracker.differences()
+
+
+def contents(story: Story) -> dict[str, bytes]:
+    logs = story.where.folder.logs
+    files = [path for path in logs.rglob("*") if path.is_file()]
+    return {str(path.relative_to(logs)): path.read_bytes() for path in sorted(files)}
+
+
+def written(name: str, folder: Folder, trial: str = "trial-0") -> Path:
+    return folder.logs / trial / FILES[name]
+
+
+# ---- what stands in them ------------------------------------------------------------------------
+
+
+def test_csv_and_json_hold_every_result_of_the_ledger_exactly(story: Story) -> None:
+    for name in ("csv", "json"):
+        publish_with(trackers.find(name), story)
+    for trial in range(4):
+        due = {r.iteration: dict(r.metrics) for r in story.ledger.results(trial)}
+        table = table_of(story, trial)
+        lines = written("json", story.where.folder, f"trial-{trial}").read_text().splitlines()
+        found = [json.loads(line) for line in lines]
+        assert [int(line["training_iteration"]) for line in table] == list(due)
+        assert [line["training_iteration"] for line in found] == list(due)
+        for place, result in enumerate(due.values()):
+            assert repr(sorted(found[place].items())) == repr(sorted(result.items()))
+            assert table[place] == {key: str(value) for key, value in result.items()}
+
+
+def table_of(story: Story, trial: int) -> list[dict[str, str]]:
+    with written("csv", story.where.folder, f"trial-{trial}").open(newline="") as stream:
+        return list(csv.DictReader(stream))
+
+
+def test_the_settings_of_a_trial_stand_beside_its_results(name: str, story: Story) -> None:
+    publish_with(trackers.find(name), story)
+    settings = json.loads((story.where.folder.logs / "trial-1" / "params.json").read_text())
+    assert settings == dict(story.history.trials[1].config)
+
+
+def test_each_seed_and_each_test_has_a_folder(name: str, tmp_path: Path) -> None:
+    changes: dict[str, Any] = {"trackers": [name], "replicas": 2, "searcher": "random"}
+    folder = sweeps.make(tmp_path, trials=2, stop={"training_iteration": 2}, **changes)
+    sweeps.run(folder)
+    last = Launch(folder, 1, "inline", final_evaluation=FinalEvaluation(1, 1))
+    with launch.opened(last) as (parts, _):
+        FinalEvaluator(parts, lambda _: None).run()
+    sync.send(folder, pytest.fail, 60.0)
+    found = sorted(path.parent.name for path in folder.logs.glob(f"*/{FILES[name]}"))
+    tested = [one for one in found if one.endswith(".test0")]
+    assert set(found) - set(tested) == {"trial-0", "trial-0.1", "trial-1", "trial-1.1"}
+    assert len(tested) == 1
+    assert differences(name, sync.where(folder)) == []
+
+
+def test_a_result_that_comes_later_gets_a_column_and_loses_nothing(tmp_path: Path) -> None:
+    story = Story.create(tmp_path)
+    story.begin()
+    story.start(0)
+    story.close(0, Status.PAUSED, rows(0, 1, 2, note='a\nb, "c"'))
+    story.go_on(0)
+    publish_with(trackers.find("csv"), story)
+    before = written("csv", story.where.folder).read_text().splitlines()
+    seen = len(story.records)
+    story.close(0, Status.PAUSED, [row(0, 3), row(0, 4, **{"evaluation/x": 5}), row(0, 5)])
+    publish_with(trackers.find("csv"), story, first=seen + 1)
+    header, *lines = written("csv", story.where.folder).read_text().splitlines()
+    assert header == f"{before[0]},evaluation/x"
+    assert lines[:2] == [f"{line}," for line in before[1:]]
+    table = table_of(story, 0)
+    assert [line["evaluation/x"] for line in table] == ["", "", "", "5", ""]
+    assert [line["note"] for line in table] == ['a b, "c"', 'a b, "c"', "", "", ""]
+    assert differences("csv", story.where) == []
+
+
+def test_iterations_that_are_run_again_replace_those_before(name: str, story: Story) -> None:
+    publish_with(trackers.find(name), story)
+    assert differences(name, story.where) == []
+    if name == "tensorboard":
+        _, _, *events = decoded(written(name, story.where.folder, "trial-2"))
+        assert [round(event.wall_time) for event in events] == [
+            *(STARTED + 1, STARTED + 2),
+            *(STARTED + 63, STARTED + 64, STARTED + 65),
+        ]
+    if name == "csv":
+        seconds = [float(line["time_total_s"]) for line in table_of(story, 2)]
+        assert seconds == [0.5, 1.0, 28.5, 38.0, 47.5]
+
+
+def test_checkpoints_that_were_lost_take_their_rows_with_them(name: str, tmp_path: Path) -> None:
+    """A slice that went back and ended before its first result."""
+    story = Story.create(tmp_path)
+    story.begin()
+    story.start(0)
+    story.close(0, Status.PAUSED, rows(0, 1, 4))
+    story.go_on(0)
+    story.close(0, Status.PAUSED, end=End.LOST, source=2)
+    publish_with(trackers.find(name), story)
+    assert differences(name, story.where) == []
+    shorter = written(name, story.where.folder).stat().st_size
+    story.go_on(0)
+    story.close(0, Status.PAUSED, rows(0, 3, 4))
+    publish_with(trackers.find(name), story, first=len(story.records) - 1)
+    assert written(name, story.where.folder).stat().st_size > shorter
+    assert differences(name, story.where) == []
+
+
+# ---- kills --------------------------------------------------------------------------------------
+
+
+def test_a_kill_at_any_byte_of_a_write_costs_and_doubles_nothing(name: str, story: Story) -> None:
+    """The file as it stood, then some of the bytes that were about to be written."""
+    seen = 12
+    publish_with(trackers.find(name), story, last=seen)
+    before = contents(story)
+    publish_with(trackers.find(name), story, first=seen + 1)
+    after = contents(story)
+    path = f"trial-0/{FILES[name]}"
+    assert after[path].startswith(before[path])
+    sizes = range(len(before[path]), len(after[path]), 7 if name == "tensorboard" else 29)
+    for size in sizes:
+        file = story.where.folder.logs / path
+        file.write_bytes(after[path][:size])
+        publish_with(trackers.find(name), story, first=seen + 1)
+        assert contents(story) == after
+    assert len(sizes) > 5
+
+
+def test_a_kill_at_any_byte_of_a_new_file_costs_nothing(name: str, story: Story) -> None:
+    publish_with(trackers.find(name), story)
+    after = contents(story)
+    path = f"trial-1/{FILES[name]}"
+    for size in range(0, len(after[path]), 31):
+        (story.where.folder.logs / path).write_bytes(after[path][:size])
+        publish_with(trackers.find(name), story)
+        assert contents(story) == after
+
+
+def test_what_a_killed_process_left_half_written_is_removed(name: str, story: Story) -> None:
+    publish_with(trackers.find(name), story, last=6)
+    left = story.where.folder.logs / "trial-0" / f".tmp-0-{2**22 + 1}-{'0' * 16}"
+    left.write_bytes(b"half")
+    publish_with(trackers.find(name), story, first=7)
+    assert not left.exists()
+
+
+def test_a_full_disk_is_tried_again_and_leaves_no_gap(
+    name: str, story: Story, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tracker = trackers.find(name)(story.where)
+    tracker.publish(story.records[:12])
+
+    def refuse(_file: int) -> None:
+        raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as full:
+        full.setattr(os, "fdatasync", refuse)
+        with pytest.raises(OSError, match="No space"):
+            tracker.publish(story.records[12:])
+    tracker.publish(story.records[12:])
+    assert differences(name, story.where) == []
+
+
+# ---- verify -------------------------------------------------------------------------------------
+
+
+def test_verify_names_what_differs_and_repairs_it(
+    name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = sweeps.make(tmp_path, trials=3, trackers=[name])
+    sweeps.run(folder)
+    sync.send(folder, pytest.fail, 60.0)
+    here = Here(capsys, folder.root)
+    assert here("verify", "demo")[0] == 0
+    file = written(name, folder)
+    whole = file.read_bytes()
+    file.write_bytes(whole[:-5])
+    written(name, folder, "trial-1").unlink()
+    (folder.logs / "trial-2" / "params.json").write_text("{}")
+    (folder.logs / "trial-77").mkdir()
+    written(name, folder, "trial-77").write_bytes(whole)
+    code, out, _ = here("verify", "demo")
+    assert code == 6
+    said = " ".join(out.split())
+    for words in ("bytes at its end", "lacks 1 rows", "params.json differs", "no such trial"):
+        assert words in said
+    assert here("verify", "demo", "--repair")[0] == 0
+    assert here("verify", "demo")[0] == 0
+    assert file.read_bytes() == whole
+
+
+def test_a_value_that_somebody_changed_is_found(name: str, story: Story) -> None:
+    publish_with(trackers.find(name), story)
+    file = written(name, story.where.folder)
+    content = file.read_bytes()
+    score = struct.pack("<f", 1 - 1 / 2) if name == "tensorboard" else b"0.5,"
+    assert score in content
+    other = bytes(reversed(score)) if name == "tensorboard" else b"0.6,"
+    file.write_bytes(content.replace(score, other, 1))
+    (problem,) = differences(name, story.where)
+    assert "other rows, the first is of iteration" in problem
+
+
+def test_nothing_is_written_behind_a_link(name: str, story: Story, tmp_path: Path) -> None:
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    story.where.folder.logs.symlink_to(elsewhere)
+    with pytest.raises(StorageError, match="a link"):
+        publish_with(trackers.find(name), story)
+    story.where.folder.logs.unlink()
+    publish_with(trackers.find(name), story, last=4)
+    target = tmp_path / "target"
+    target.write_text("precious")
+    written(name, story.where.folder).symlink_to(target)
+    with pytest.raises(Exception, match="no regular file"):
+        publish_with(trackers.find(name), story)
+    assert (list(elsewhere.iterdir()), target.read_text()) == ([], "precious")
+
+
+# ---- TensorBoard's format, read by protobuf -----------------------------------------------------
+
+
+def _messages() -> Any:
+    """``tensorboard/compat/proto``, as much of it as is written."""
+    file = descriptor_pb2.FileDescriptorProto(name="event.proto", package="t", syntax="proto3")
+    file.dependency.append("google/protobuf/struct.proto")
+    kinds = descriptor_pb2.FieldDescriptorProto
+    layout: dict[str, list[tuple[str, int, int, str]]] = {
+        "Event": [
+            ("wall_time", 1, kinds.TYPE_DOUBLE, ""),
+            ("step", 2, kinds.TYPE_INT64, ""),
+            ("file_version", 3, kinds.TYPE_STRING, ""),
+            ("summary", 5, kinds.TYPE_MESSAGE, ".t.Summary"),
+        ],
+        "Summary": [("value", 1, kinds.TYPE_MESSAGE, ".t.Value[]")],
+        "Value": [
+            ("tag", 1, kinds.TYPE_STRING, ""),
+            ("simple_value", 2, kinds.TYPE_FLOAT, ""),
+            ("metadata", 9, kinds.TYPE_MESSAGE, ".t.Metadata"),
+        ],
+        "Metadata": [("plugin_data", 1, kinds.TYPE_MESSAGE, ".t.PluginData")],
+        "PluginData": [
+            ("plugin_name", 1, kinds.TYPE_STRING, ""),
+            ("content", 2, kinds.TYPE_MESSAGE, ".t.HParams"),  # bytes that hold this message
+        ],
+        "HParams": [("session_start_info", 3, kinds.TYPE_MESSAGE, ".t.Session")],
+        "Session": [
+            ("hparams", 1, kinds.TYPE_MESSAGE, ".t.Entry[]"),
+            ("start_time_secs", 5, kinds.TYPE_DOUBLE, ""),
+        ],
+        "Entry": [
+            ("key", 1, kinds.TYPE_STRING, ""),
+            ("value", 2, kinds.TYPE_MESSAGE, ".google.protobuf.Value"),
+        ],
+    }
+    for message, fields in layout.items():
+        made = file.message_type.add(name=message)
+        for field, number, kind, type_name in fields:
+            many = type_name.endswith("[]")
+            label = kinds.LABEL_REPEATED if many else kinds.LABEL_OPTIONAL
+            added = made.field.add(name=field, number=number, type=kind, label=label)
+            if type_name:
+                added.type_name = type_name.strip("[]")
+    pool = descriptor_pool.DescriptorPool()
+    pool.AddSerializedFile(struct_pb2.DESCRIPTOR.serialized_pb)
+    pool.Add(file)
+    return message_factory.GetMessageClass(pool.FindMessageTypeByName("t.Event"))
+
+
+def decoded(file: Path) -> Iterator[Any]:
+    """The events of a file, each record whole and its checksums right."""
+    content, event = file.read_bytes(), _messages()
+    while content:
+        size = struct.unpack_from("<Q", content)[0]
+        data = content[12 : 12 + size]
+        assert struct.unpack_from("<I", content, 8)[0] == masked(content[:8])
+        assert struct.unpack_from("<I", content, 12 + size)[0] == masked(data)
+        yield event.FromString(data)
+        content = content[16 + size :]
+
+
+def masked(data: bytes) -> int:
+    crc = crc32c(data)
+    return (((crc >> 15) | (crc << 17 & 0xFFFFFFFF)) + 0xA282EAD8) % 2**32
+
+
+def test_the_checksum_is_castagnolis() -> None:
+    assert crc32c(b"123456789") == 0xE3069283
+    assert crc32c(bytes(32)) == 0x8A9136AA  # both of RFC 3720
+
+
+def test_tensorboard_is_given_each_result_at_its_step_and_the_settings(story: Story) -> None:
+    publish_with(trackers.find("tensorboard"), story)
+    version, settings, *results = decoded(written("tensorboard", story.where.folder))
+    assert version.file_version == "brain.Event:2"
+    (value,) = settings.summary.value
+    assert value.tag == "_hparams_/session_start_info"
+    assert value.metadata.plugin_data.plugin_name == "hparams"
+    session = value.metadata.plugin_data.content.session_start_info
+    found = {entry.key: entry.value for entry in session.hparams}
+    assert found["lr"].number_value == 0.001
+    assert found["net"].string_value == "[64, 64]"
+    assert [event.step for event in results] == [100 * i for i in range(1, 10)]
+    for iteration, event in enumerate(results, start=1):
+        values = {value.tag: value.simple_value for value in event.summary.value}
+        assert set(values) == {
+            *("training_iteration", "timesteps_total", "time_total_s", "info/score", "info/loss")
+        }
+        assert values["training_iteration"] == iteration
+        assert values["info/score"] == pytest.approx(1 - 1 / iteration, rel=1e-7)
+        assert event.wall_time == STARTED + iteration
+
+
+def test_odd_results_are_no_obstacle(name: str, tmp_path: Path) -> None:
+    story = Story.create(tmp_path)
+    story.begin()
+    story.start(0, net="x" * 300, layers=10**400)
+    odd = {"huge": 1e300, "whole": 10**400, 'ünïcode, "quoted"': -0.0, "half\udc80": 1}
+    story.close(0, Status.PAUSED, [row(0, 1, timestamp=-1, timesteps_total=-3, **odd)])
+    publish_with(trackers.find(name), story)
+    publish_with(trackers.find(name), story)
+    assert differences(name, story.where) == []
+    if name == "tensorboard":
+        *_, event = decoded(written(name, story.where.folder))
+        values = {value.tag: value.simple_value for value in event.summary.value}
+        assert (event.step, values["huge"], values["whole"]) == (1, math.inf, math.inf)
+
+
+def test_a_sweep_writes_all_of_them_side_by_side(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = sweeps.make(tmp_path, trials=3, trackers=list(FILES))
+    sweeps.run(folder)
+    assert {sent.missing for sent in sync.send(folder, pytest.fail, 60.0)} == {0}
+    files = {path.name for path in (folder.logs / "trial-0").iterdir()}
+    assert files == {"params.json", *FILES.values()}
+    assert Here(capsys, folder.root)("verify", "demo")[0] == 0
+    assert Ledger(folder.ledger).published("csv") == Ledger(folder.ledger).last
