@@ -258,7 +258,7 @@ class FileStore:
             yield self._database
             self._database.execute("COMMIT")
         except BaseException:
-            if self._database.in_transaction:
+            with suppress(sqlite3.Error):  # it may have been rolled back by what went wrong
                 self._database.execute("ROLLBACK")
             raise
 
@@ -275,7 +275,10 @@ class FileStore:
             return iter(self._database.execute(query, place).fetchall())
 
         columns = "run_uuid, name, status, lifecycle_stage = 'deleted'"
-        found = {run[0]: StoredRun(*run[:3], bool(run[3])) for run in of(columns, "runs")}
+        found = {
+            run: StoredRun(run, title, status, bool(deleted))
+            for run, title, status, deleted in of(columns, "runs")
+        }
         for run, name, text in of("run_uuid, key, value", "tags"):
             found[run].tags[name] = text
         for run, name, text in of("run_uuid, key, value", "params"):
@@ -397,9 +400,11 @@ class FileStore:
             shutil.copyfile(file, folder / file.name)
 
 
-#: Makes MLflow's tables in the file of a URL.
+#: Makes MLflow's tables in the file of a URL; ends when its standard input does, with its parent.
 _TABLES = """
-import sys, sqlalchemy
+import os, sys, threading
+threading.Thread(target=lambda: (os.read(0, 1), os._exit(1)), daemon=True).start()
+import sqlalchemy
 from mlflow.store.db import utils
 engine = sqlalchemy.create_engine(sys.argv[1])
 utils._initialize_tables(engine)
@@ -411,23 +416,25 @@ def _make(database: Path, lock: int) -> None:
     """Make the tables in another file, and rename it when they are complete.
 
     MLflow's migrations are no transaction: after a kill they cannot continue. They are made by
-    another process, which spares this one MLflow; it holds the lock too, should this one be killed.
+    another process, which spares this one MLflow, ends with it, and holds the lock until then.
     """
     draft = database.with_name(f"{database.name}.new")
     for left in (draft, draft.with_name(f"{draft.name}-journal")):
         left.unlink(missing_ok=True)
     url = _url(draft).render_as_string(hide_password=False)
-    made = subprocess.run(  # noqa: S603 ours
+    with subprocess.Popen(  # noqa: S603 ours
         [sys.executable, "-W", "ignore", "-c", _TABLES, url],
         env={**ENVIRONMENT, **os.environ},
         pass_fds=[lock],
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
         text=True,
-        check=False,
-    )
-    if made.returncode != 0:
-        why = (made.stderr.strip().splitlines() or [f"exit code {made.returncode}"])[-1]
+    ) as child:
+        said = child.stderr.read() if child.stderr is not None else ""
+        code = child.wait()
+    if code != 0:
+        why = (said.strip().splitlines() or [f"exit code {code}"])[-1]
         raise StorageError(f"{database}: MLflow's tables were not made: {why}")
     draft.replace(database)
 
