@@ -262,7 +262,7 @@ class FileStore:
             yield self._database
             self._database.execute("COMMIT")
         except BaseException:
-            with suppress(sqlite3.OperationalError):  # SQLite has done it for some errors
+            with suppress(sqlite3.Error):  # it may have been rolled back by what went wrong
                 self._database.execute("ROLLBACK")
             raise
 
@@ -404,9 +404,11 @@ class FileStore:
             shutil.copyfile(file, folder / file.name)
 
 
-#: Makes MLflow's tables in the file of a URL.
+#: Makes MLflow's tables in the file of a URL; ends when its standard input does, with its parent.
 _TABLES = """
-import sys, sqlalchemy
+import os, sys, threading
+threading.Thread(target=lambda: (os.read(0, 1), os._exit(1)), daemon=True).start()
+import sqlalchemy
 from mlflow.store.db import utils
 engine = sqlalchemy.create_engine(sys.argv[1])
 utils._initialize_tables(engine)
@@ -434,19 +436,21 @@ def _make(database: Path, lock: int) -> None:
 
 
 def _migrate(database: Path, draft: Path, lock: int) -> None:
-    """Let another process do it, which spares this one MLflow; it holds the lock, too."""
+    """Let another process do it, which ends with this one; it holds the lock until then."""
     url = _url(draft).render_as_string(hide_password=False)
-    made = subprocess.run(  # noqa: S603 ours
+    with subprocess.Popen(  # noqa: S603 ours
         [sys.executable, "-W", "ignore", "-c", _TABLES, url],
         env={**ENVIRONMENT, **os.environ},
         pass_fds=[lock],
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
         text=True,
-        check=False,
-    )
-    if made.returncode != 0:
-        why = (made.stderr.strip().splitlines() or [f"exit code {made.returncode}"])[-1]
+    ) as child:
+        said = child.stderr.read() if child.stderr is not None else ""
+        code = child.wait()
+    if code != 0:
+        why = (said.strip().splitlines() or [f"exit code {code}"])[-1]
         raise StorageError(f"{database}: MLflow's tables were not made: {why}")
 
 
@@ -551,9 +555,7 @@ class ServerStore:
         self._client.set_experiment_tag(self._experiment, key, value)
 
     def attach(self, run: StoredRun, file: Path) -> None:
-        """Add a file to a run's artifacts; many servers take rows alone, which is no failure."""
-        with suppress(Exception):
-            self._client.log_artifact(run.id, str(file))
+        """Add nothing: many servers take rows alone, others would have it in the current folder."""
 
 
 def _stored(run: "Run") -> StoredRun:
