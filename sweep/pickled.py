@@ -3,7 +3,7 @@
     ROOT/NAME/trainable/ckpt-….swck     cloudpickle's bytes, signed with the key of who ran it
 
 A spec calls it ``__main__:name``. The file is a checkpoint whose bytes are opaque, so it is read
-like one: who did not sign it is told of ``sweep trust FILE`` before anything in it is loaded. Its
+like one: who did not sign it must say ``sweep trust FILE`` before anything in it is loaded. Its
 header names the sweep, the libraries it was made with and the script that made it; commands that
 only look at a sweep read no more than that. A trainable that was changed is a further file, with
 the next number; the newest counts.

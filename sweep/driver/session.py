@@ -167,10 +167,10 @@ class _Session:
         return unsent
 
     def _end_callbacks(self, patience_s: float) -> None:
-        """Wait for callbacks so long; what they were not told they hear if the sweep goes on."""
+        """Wait for callbacks so long; what they have not heard comes if the sweep goes on."""
         for name in self.calls.close(patience_s):
             self.callers[name].give_up()
-            self.view.say(f"{name} was not told everything: it is slow; no more is waited for")
+            self.view.say(f"{name} has not heard everything: it is slow; no more is waited for")
 
 
 class _Signals:

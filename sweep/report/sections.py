@@ -16,8 +16,8 @@ from sweep.stats import LEVEL, Interval
 from sweep.views import explanation, formatting, overview
 from sweep.views.lookup import Sweep
 
-#: Trials in the table of the best, and of which every decision is told; so many if there are more.
-TOP, TOLD = 10, 12
+#: Trials in the table of the best, and of which every decision is shown; so many if there are more.
+TOP, SHOWN = 10, 12
 #: Failures that are shown with their tracebacks.
 FAILED = 20
 #: Settings with a column of their own in the table of the best, and characters of a value there.
@@ -298,28 +298,28 @@ def decisions(sweep: Sweep) -> Section | None:
     history = sweep.history
     if not history.trials:
         return None
-    told = [*history.ranked()[:TOLD], *history.of(Status.FAILED)[:TOLD]]
-    if len(history.trials) <= 3 * TOLD:
-        told = [*history.ranked(), *(t for t in history.trials if t.score is None)]
+    shown = [*history.ranked()[:SHOWN], *history.of(Status.FAILED)[:SHOWN]]
+    if len(history.trials) <= 3 * SHOWN:
+        shown = [*history.ranked(), *(t for t in history.trials if t.score is None)]
     by_trial: dict[int, list[Recorded]] = defaultdict(list)
-    wanted = {trial.number for trial in told}
+    wanted = {trial.number for trial in shown}
     for record in sweep.records:
         if isinstance(record.event, OfTrials) and record.event.trial in wanted:
             by_trial[record.event.trial].append(record)
     body = []
-    for trial in {trial.number: trial for trial in told}.values():
+    for trial in {trial.number: trial for trial in shown}.values():
         own = replace(sweep, records=tuple(by_trial[trial.number]))
-        body.append(_told(trial, explanation.steps(own, trial)))
+        body.append(_decided(trial, explanation.steps(own, trial)))
     rest = len(history.trials) - len(body)
     note = "Each decision with the numbers that were compared. " + (
-        f"Of the {rest} other trials `sweep explain {sweep.folder.name} TRIAL` tells."
+        f"Of the {rest} other trials `sweep explain {sweep.folder.name} TRIAL` says more."
         if rest
         else ""
     )
     return Section("why", "Why each trial is where it is", note, body, "Why")
 
 
-def _told(trial: Trial, steps: Iterable[Mapping[str, Any]]) -> Markup:
+def _decided(trial: Trial, steps: Iterable[Mapping[str, Any]]) -> Markup:
     title = tag(
         "span",
         f"trial {trial.number} ",

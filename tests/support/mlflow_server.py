@@ -5,6 +5,7 @@ import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import time
 import urllib.request
 from collections.abc import Iterator
@@ -18,8 +19,10 @@ PATIENCE_S = 120.0
 def serving(store: str, port: int) -> "Iterator[subprocess.Popen[bytes]]":
     """A server of the database `store` that answers on `port`; it leads a group of its own."""
     where = ["--backend-store-uri", store, "--port", str(port), "--workers", "1"]
+    folder = tempfile.TemporaryDirectory(prefix="mlflow-server-")  # of its artifacts
     process = subprocess.Popen(
         [sys.executable, "-m", "mlflow", "server", *where],
+        cwd=folder.name,
         env={**os.environ, "MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false"},
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
@@ -31,6 +34,7 @@ def serving(store: str, port: int) -> "Iterator[subprocess.Popen[bytes]]":
     finally:
         os.killpg(process.pid, signal.SIGKILL)
         process.wait()
+        folder.cleanup()
 
 
 def await_health(process: "subprocess.Popen[bytes]", port: int) -> None:

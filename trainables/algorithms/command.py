@@ -69,7 +69,7 @@ class CommandConfig(Settings):
 
 def _train(config: dict[str, Any]) -> None:
     """Run the program, and report what it prints."""
-    told, logdir = 0, get_context().logdir
+    reports, logdir = 0, get_context().logdir
     with (
         temporary_folder(logdir) as before,
         temporary_folder(logdir) as folder,
@@ -82,7 +82,7 @@ def _train(config: dict[str, Any]) -> None:
             if result is None:
                 print(line, end="", flush=True)  # noqa: T201 into the trial's log
                 continue
-            told += 1
+            reports += 1
             saved = result.pop("checkpoint", None)
             report(result, checkpoint=folder if saved is True else saved or None)
             if saved:
@@ -90,7 +90,7 @@ def _train(config: dict[str, Any]) -> None:
                     process.stdin.write("\n")
                     process.stdin.flush()
         code = process.wait()
-    if code or not told:
+    if code or not reports:
         what = f"ended with exit code {code}" if code else "ended without a result"
         raise TrainableError(f"{shorten(config['command'])} {what}; see the trial's log")
 

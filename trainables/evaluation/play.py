@@ -29,8 +29,8 @@ from trainables.envs.vector.restarts import (
     SETTING,
     AnySlot,
     close,
+    described,
     require_restartable,
-    told,
 )
 from trainables.envs.vector.slot import EnvSlot
 from trainables.errors import CallbackError, EnvError
@@ -251,11 +251,11 @@ class _Running:
         if self.faults > MAX_FAILURES_IN_A_ROW:
             raise EnvError(
                 f"{name}: its environment failed {self.faults} times in a row; it is not "
-                f"restarted again. At last it {told(error)}"
+                f"restarted again. At last it {described(error)}"
             ) from error
         logger.warning(
             "%s: %s() %s; it is played anew, restart %d",
-            *(name, method, told(error), self.faults),
+            *(name, method, described(error), self.faults),
             exc_info=error,
         )
         lost, self._watch = self._watch, None

@@ -212,7 +212,7 @@ def test_one_that_hangs_holds_up_no_trial_and_ends_with_the_sweep(
     code, said = run(here, tmp_path, "Hanging")
     assert code == 0
     assert 7.0 in patience
-    assert "was not told everything" in " ".join(said.split())
+    assert "has not heard everything" in " ".join(said.split())
     ((_, pid),) = read(noted)
     wait_until(lambda: not psutil.pid_exists(pid), seconds=60)
     with closing(Ledger(folder_of(here).ledger)) as ledger:

@@ -82,7 +82,7 @@ class VectorEnv(Protocol):
     observation_space: spaces.Space[Any]
     action_space: spaces.Space[Any]
     restarts_unasked: bool
-    """Whether environments begin their next episode before anybody can be told that one has
+    """Whether environments begin their next episode before anybody can know that one has
     ended."""
     before_restart: Callable[[Step], None] | None
     """Called inside `step` when environments have ended and before they are reset."""

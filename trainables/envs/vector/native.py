@@ -165,7 +165,7 @@ class SameStepVectorEnv(NativeVectorEnv):
                     f"{self._place.name(env_index)}: step() ended an episode without its last "
                     "observation; in the mode SAME_STEP infos['final_obs'] has to hold it"
                 )
-        # What stands beside an end was told by the reset; what the step told is final_info.
+        # What stands beside an end comes from the reset; what came with the step is final_info.
         envs = {**_per_env(infos, self.count), **_per_env(infos.get("final_info"), self.count)}
         return Step(observations, rewards, terminated, truncated, final_observations, envs)
 

@@ -44,7 +44,7 @@ class Shared:
 
     def map(self, env_spaces: Spaces) -> None:
         """Hold one observation and one action of these spaces; it never becomes smaller."""
-        # To travel it became one that programs inherit, whoever starts them.
+        # To travel it became one that programs inherit, no matter who starts them.
         os.set_inheritable(self._descriptor, False)
         observation, action = map(_bytes, env_spaces)
         size = ALIGNMENT + observation + action
@@ -304,7 +304,7 @@ class RemoteEnvSlot:
         return self._end_at_once(f"lost its process (pid {self.pid}), which {self._child.failure}")
 
     def _end_at_once(self, why: str) -> Gone:
-        """End the process; what every later request is told."""
+        """End the process; the answer to every later request."""
         self._child.kill()
         self._gone = Gone(why)
         return self._gone

@@ -112,7 +112,7 @@ class Restarts:
                 raise EnvError(
                     f"{name}: failed {MAX_FAILURES_IN_A_ROW + 1} times in a row, without an "
                     "episode that ended; it is not restarted again. "
-                    f"First it {told(error)}; at last it {told(latest)}"
+                    f"First it {described(error)}; at last it {described(latest)}"
                 ) from error
             observation, latest = self._restarted(slot, env_index, method, latest)
         return observation
@@ -125,7 +125,7 @@ class Restarts:
             "%s: %s() %s; its episode is dropped and it is made anew, restart %d",
             self._place.name(env_index),
             method,
-            told(error),
+            described(error),
             self.restarts[env_index] + 1,
             exc_info=error,
         )
@@ -137,7 +137,7 @@ class Restarts:
             slot.remake(self._seed(env_index, "global"))
             slot.seed_spaces(self._seed(env_index, "spaces"))
             return slot.reset(self._seed(env_index)), None
-        except Exception as again:  # noqa: BLE001 it is told and counted by the caller
+        except Exception as again:  # noqa: BLE001 it is logged and counted by the caller
             return None, again
 
     def _seed(self, env_index: int, *path: str) -> int:
@@ -167,7 +167,7 @@ def require_restartable(
     if isinstance(error, EnvContractError):
         raise EnvError(f"{name}: {error}") from error.__cause__
     if not allowed:
-        raise EnvError(f"{name}: {method}() {told(error)}, at step {advice}") from error
+        raise EnvError(f"{name}: {method}() {described(error)}, at step {advice}") from error
 
 
 def close(slot: AnySlot, name: str) -> None:
@@ -178,6 +178,6 @@ def close(slot: AnySlot, name: str) -> None:
         logger.exception("%s raised while it was closed", name)
 
 
-def told(error: BaseException) -> str:
+def described(error: BaseException) -> str:
     """An exception in words that say what the environment did."""
     return str(error) if isinstance(error, Fault) else f"raised {type(error).__name__}: {error}"

@@ -221,7 +221,7 @@ class AsyncSampler:
 
 
 # -------------------------------------------------------------------------------------------------
-# A sampling thread whose data are dropped and whose episodes are told.
+# A sampling thread whose data are dropped and whose episodes are counted.
 #
 # For learning from one batch (`fake_sampler`) while the environments are stepped with the weights
 # that come of it: the metrics say how well the policy does, nothing of it is learnt from.
