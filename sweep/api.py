@@ -425,6 +425,21 @@ class Sweep:
         ]
         return DataFrame(rows, columns=columns)
 
+    def report(self, path: str | Path | None = None) -> Path:
+        """Write one HTML file with everything about the sweep; returns where it lies.
+
+        Args:
+            path: the file; ``NAME.html`` in the current folder if it is left out.
+
+        Raises:
+            StorageError: the disk does not let it be written.
+        """
+        from sweep.report import page
+
+        written = Path(f"{self.name}.html" if path is None else path)
+        page.write(written, page.build(self._now(), time.time()))
+        return written
+
     def resume(self, **options: Any) -> "Sweep":
         """Go on with it, with the arguments of `sweep.resume`."""
         return resume(self.name, root=self._folder.root, **options)

@@ -566,3 +566,12 @@ def test_a_notebook_shows_one_picture_that_is_redrawn(
     out = capsys.readouterr().out
     assert out.count("demo finished: 4 of 4 trials") == 1
     assert "trial 0 starts" not in out
+
+
+def test_a_sweep_writes_its_report(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    found = sweep.run(Quadratic, root=tmp_path / "sweeps", **QUICK, **HERE)
+    written = found.report()
+    assert written.resolve() == tmp_path / "demo.html"
+    assert "<!doctype html>" in written.read_text()[:100].lower()
+    assert found.report(tmp_path / "other.html") == tmp_path / "other.html"
