@@ -82,6 +82,7 @@ class SpecKeys(TypedDict, total=False):
     limits: Mapping[str, Any]
     deterministic: Mapping[str, Any] | None
     trackers: Sequence[str]
+    callbacks: Sequence[str]
     seed: int
 
 

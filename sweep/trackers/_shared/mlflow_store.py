@@ -242,10 +242,14 @@ class FileStore:
                         (self._experiment,),
                     )
                 return
-            database.execute(
-                "INSERT INTO experiments (name, artifact_location, lifecycle_stage, creation_time, "
-                "last_update_time) VALUES (?, ?, 'active', ?, ?)",
-                (self._where.name, artifacts, now, now),
+            rows = [(None, self._where.name, artifacts, now, now)]
+            if database.execute("SELECT 1 FROM experiments").fetchone() is None:
+                rows.insert(0, (0, "Default", f"{artifacts}/0", now, now))  # MLflow expects it
+            database.executemany(
+                "INSERT INTO experiments (experiment_id, name, artifact_location, "
+                "lifecycle_stage, creation_time, last_update_time) "
+                "VALUES (?, ?, ?, 'active', ?, ?)",
+                rows,
             )
             self.find()
         for key, value in EXPERIMENT_TAGS.items():
