@@ -242,7 +242,7 @@ class FileStore:
                         (self._experiment,),
                     )
                 return
-            rows = [(None, self._where.name, artifacts, now, now)]
+            rows: list[tuple[Any, ...]] = [(None, self._where.name, artifacts, now, now)]
             if database.execute("SELECT 1 FROM experiments").fetchone() is None:
                 rows.insert(0, (0, "Default", f"{artifacts}/0", now, now))  # MLflow expects it
             database.executemany(
