@@ -38,6 +38,7 @@ from sweep.operations import trained
 from sweep.pickled import Given
 from sweep.spec import Budget, CheckpointPolicy, Mode, Override, SweepSpec
 from sweep.spec.validation import validate
+from sweep.version import unsupported
 from sweep.views import formatting, lookup, overview
 from trainables.checkpoint import file as checkpoint_file
 from trainables.checkpoint.opaque import write_files
@@ -131,6 +132,8 @@ def run(
         UsageError: an argument cannot work; nothing was written.
         KeyboardInterrupt: Ctrl-C; the sweep is saved.
     """
+    if why := unsupported():
+        raise UsageError(why)
     _check_numbers(jobs, timeout)
     resolved, text = _prepared(trainable, spec)
     folder = Folder(Path(root), resolved.spec.name)

@@ -16,7 +16,7 @@ from collections.abc import Iterator, Sequence
 import click
 
 from sweep.cli import check, completion, control, disk, export, results, train
-from sweep.version import __version__
+from sweep.version import __version__, unsupported
 
 MISTAKE, OUTSIDE, OWN_ERROR, INTERRUPTED = 2, 4, 5, 130
 
@@ -94,6 +94,8 @@ def _leave(codes: Sequence[int]) -> None:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command; returns the exit code."""
     with _open_streams():
+        if why := unsupported():
+            return _complain(why, MISTAKE)
         try:
             code = commands.main(
                 None if arguments is None else list(arguments), "sweep", standalone_mode=False

@@ -1,5 +1,7 @@
 """Help in a terminal of 80 columns: whole lines, whole sentences."""
 
+import sys
+
 import pytest
 
 from sweep.cli.main import commands, main
@@ -27,3 +29,12 @@ def test_help_fits_80_columns(arguments: list[str], capsys: pytest.CaptureFixtur
     out = capsys.readouterr().out
     assert out.startswith("Usage: sweep")
     assert max(len(line) for line in out.splitlines()) <= 80
+
+
+def test_another_system_is_refused_in_one_line_that_says_where_it_runs(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sys, "platform", "darwin")
+    assert main(["ls"]) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith("sweep: this is darwin, and sweep runs on Linux")
