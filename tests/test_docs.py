@@ -95,8 +95,9 @@ def test_every_command_of_the_readme_works_in_its_order(handler: Path) -> None:
 
 
 @pytest.mark.slow
-def test_the_trainer_works_alone_as_the_readme_shows(handler: Path) -> None:
-    done = call(handler, [sys.executable, "alone.py"])
+@pytest.mark.parametrize("script", ["alone.py", "scripted.py"])
+def test_the_scripts_of_the_readme_run(handler: Path, script: str) -> None:
+    done = call(handler, [sys.executable, script])
     assert done.returncode == 0, done.stderr
 
 
