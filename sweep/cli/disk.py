@@ -2,14 +2,11 @@
 
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
 from sweep.cli import completion, options
-
-if TYPE_CHECKING:
-    from sweep.operations.cleaning import Freed
 
 
 @click.command()
@@ -29,9 +26,10 @@ def gc(names: tuple[str, ...], keep: int, dry_run: bool, root: Path, as_json: bo
     That is of all sweeps, or of those named. A sweep can be resumed afterwards as before:
     trials that may go on keep what they need.
     """
-    from sweep.errors import SweepLocked
+    from sweep.errors import SweepError
     from sweep.ledger import folder as folders
     from sweep.operations import cleaning
+    from trainables.errors import printable
 
     with options.answering(as_json) as answer:
         freed = []
@@ -39,13 +37,13 @@ def gc(names: tuple[str, ...], keep: int, dry_run: bool, root: Path, as_json: bo
             try:
                 found = options.find_sweep(root, name)
                 freed.append(cleaning.clean(found, options.say, keep, dry_run))
-            except SweepLocked as error:
+            except SweepError as error:
                 if names:
                     raise
-                options.say(f"{error}; passed over")
+                options.say(f"{printable(name)} is passed over: {error}")
         if not names:
             freed += cleaning.clean_root(root, dry_run)
-        answer([_data(one) for one in freed], lambda rows: _lines(rows, dry_run))
+        answer([vars(one) for one in freed], lambda rows: _lines(rows, dry_run))
 
 
 @click.command()
@@ -66,13 +64,7 @@ def rm(names: tuple[str, ...], yes: bool, root: Path, as_json: bool) -> None:
             listed = ", ".join(folder.name for folder in found)
             click.confirm(f"Delete {listed} with all checkpoints?", abort=True, err=True)
         removed = [cleaning.remove(folder) for folder in found]
-        answer([_data(one) for one in removed], lambda rows: _lines(rows, dry_run=False))
-
-
-def _data(freed: "Freed") -> dict[str, Any]:
-    from dataclasses import asdict
-
-    return asdict(freed)
+        answer([vars(one) for one in removed], lambda rows: _lines(rows, dry_run=False))
 
 
 def _lines(rows: list[dict[str, Any]], dry_run: bool) -> str:

@@ -18,7 +18,7 @@ from sweep.history.trial import Trial
 from sweep.ledger.folder import Folder
 from sweep.ledger.ledger import Ledger
 from sweep.spec import SweepSpec
-from sweep.views import overview, reading
+from sweep.views import formatting, overview, reading
 from trainables.checkpoint import file as checkpoint_file
 from trainables.trainable import Trainable, TrialContext
 
@@ -148,7 +148,7 @@ def play(
             "trial": found.trial.number,
             "iteration": found.saved.iteration,
             "metric": found.spec.metric,
-            "score": found.trial.score,
+            "score": formatting.finite(found.trial.score),
             "seed": seed,
             "episodes": played,
             "mean": stats.mean(rewards),

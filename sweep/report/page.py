@@ -312,8 +312,11 @@ def write(path: Path, text: str) -> None:
         ) as file:
             draft = Path(file.name)
             file.write(text)
-        draft.chmod(0o666 & ~_umask())
-        draft.replace(path)
+        try:
+            draft.chmod(0o666 & ~_umask())
+            draft.replace(path)
+        finally:
+            draft.unlink(missing_ok=True)
     except OSError as error:
         raise StorageError(f"{path}: {error.strerror or error}") from error
 

@@ -87,8 +87,16 @@ def test_a_sweep_that_is_driven_is_neither_cleaned_nor_removed(here: Here) -> No
         assert here("rm", "demo", "--yes")[0] == 3
         assert here("gc", "demo")[0] == 3
         code, _, err = here("gc")
-    assert (code, "passed over" in err) == (0, True)
+    assert (code, "demo is passed over" in err) == (0, True)
     assert folder.ledger.exists()
+
+
+def test_a_sweep_that_cannot_be_read_keeps_no_other_from_being_cleaned(here: Here) -> None:
+    sweeps.make(here.root, name="broken").ledger.write_bytes(b"no database")
+    whole = sweeps.make(here.root, name="whole")
+    code, out, err = here("gc")
+    assert (code, "broken is passed over" in err, f"{whole.name}: freed" in out) == (0, True, True)
+    assert here("gc", "broken")[0] != 0
 
 
 def test_rm_deletes_a_sweep_and_nothing_else(here: Here) -> None:

@@ -84,6 +84,7 @@ def has_sung(folder: Folder) -> bool:
         ("explain", "demo", "0"),
         ("report", "demo", "-o", "/dev/null"),
         ("curves", "demo"),
+        ("gc", "demo"),
         ("export-schedule", "demo"),
         ("verify", "demo"),
         ("verify", "demo", "--repair"),

@@ -1,13 +1,15 @@
-"""The MLflow page's server ends with whoever opened it."""
+"""The MLflow page's server: it ends with its opener, and answers no foreign page."""
 
 import os
 import signal
 import subprocess
 import sys
+import urllib.error
 import urllib.request
 from pathlib import Path
 
 import psutil
+import pytest
 
 from sweep.trackers._shared.mlflow_store import connect, store_url
 from tests.support.command_line import environment
@@ -38,9 +40,20 @@ def test_a_killed_opener_takes_the_server_with_it(tmp_path: Path) -> None:
         with urllib.request.urlopen(f"http://127.0.0.1:{port}/") as answer:
             assert answer.headers["Content-Type"].startswith("text/html")
             assert b"sweep.assistantClosed" in answer.read()
+        assert refused(port, "experiments/search?max_results=1", Host="evil.example") == 403
+        assert refused(port, "experiments/create", b"{}", Origin="http://evil.example") == 403
         assert server.children() == []
         os.kill(opener.pid, signal.SIGKILL)
         wait_until(lambda: not alive(server))
+
+
+def refused(port: int, what: str, body: bytes | None = None, **headers: str) -> int:
+    """The status of a request as the page of somebody else's would make it in one's browser."""
+    url = f"http://127.0.0.1:{port}/ajax-api/2.0/mlflow/{what}"
+    with pytest.raises(urllib.error.HTTPError) as caught:
+        urllib.request.urlopen(urllib.request.Request(url, body, headers))
+    caught.value.close()
+    return caught.value.code
 
 
 def alive(process: psutil.Process) -> bool:
