@@ -3,7 +3,8 @@
 torch_policy   learns: networks, optimiser and their state
 networks       actor and critic in torch
 layers         layers with orthogonal weights, and the shared trunk
-architecture   the key `model`
+architecture   the keys `model` and `optimizer`
+optimizers     the steps of optimisers by name
 actor          acts in numpy
 recurrent      acts with an LSTM in numpy
 distributions  how actions are drawn
