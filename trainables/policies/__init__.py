@@ -6,6 +6,8 @@ layers         layers with orthogonal weights, and the shared trunk
 architecture   the key `model`
 actor          acts in numpy
 recurrent      acts with an LSTM in numpy
+q_networks     the values of all choices in torch
+q_actor        acts by such values in numpy
 distributions  how actions are drawn
 exploration    how an actor tries other actions than the best
 inference      a policy that plays and does not learn
