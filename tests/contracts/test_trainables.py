@@ -27,7 +27,7 @@ NAMES = [
 
 
 def test_the_algorithms_that_people_look_for_are_found() -> None:
-    assert {"ppo", "command"} <= set(SHIPPED)
+    assert {"ppo", "dqn", "command"} <= set(SHIPPED)
 
 
 @pytest.fixture(params=NAMES)

@@ -32,12 +32,13 @@ class ModelConfig(Settings):
     hidden: tuple[Size, ...] | None = Field(
         default=None,
         strict=False,
-        description="Units of each hidden layer, first to last; null: [64, 64], or [512] after "
-        "convolutions.",
+        description="Units of each hidden layer, first to last; null: [64, 64] for ppo, [256, 256] "
+        "for dqn, or [512] after convolutions.",
     )
     activation: Activation | None = Field(
         default=None,
-        description="Activation after each hidden layer; null: tanh, or relu after convolutions.",
+        description="Activation after each hidden layer; null: tanh for ppo, relu for dqn, relu "
+        "after convolutions.",
     )
     conv_filters: tuple[Annotated[tuple[Size, Size, Size], Field(strict=False)], ...] | None = (
         Field(
@@ -135,15 +136,23 @@ class Architecture:
         return self.filters[-1][0] * height * width
 
 
-def architecture(config: ModelConfig, shape: tuple[int, ...]) -> Architecture:
-    """The networks of the key ``model``; ConfigError for convolutions that do not fit."""
+def architecture(
+    config: ModelConfig,
+    shape: tuple[int, ...],
+    usual: tuple[tuple[int, ...], Activation] = ((64, 64), "tanh"),
+) -> Architecture:
+    """The networks of the key ``model``; `usual` are hidden layers and activation for vectors.
+
+    Raises:
+        ConfigError: convolutions that do not fit.
+    """
     filters = _filters(config, shape)
-    hidden = (512,) if filters else (64, 64)
+    hidden, activation = ((512,), "relu") if filters else usual
     return Architecture(
         shape=shape,
         filters=filters,
         hidden=hidden if config.hidden is None else config.hidden,
-        activation=config.activation or ("relu" if filters else "tanh"),
+        activation=config.activation or activation,
         lstm=config.lstm_cell_size if config.use_lstm else 0,
     )
 

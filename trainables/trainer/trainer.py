@@ -31,7 +31,7 @@ from trainables.evaluation.config import is_due
 from trainables.learners.schedules import learning_rate
 from trainables.policies import filters as filters_
 from trainables.policies.actor import Weights
-from trainables.policies.architecture import architecture
+from trainables.policies.architecture import Activation, architecture
 from trainables.policies.filters import make_filters
 from trainables.policies.inference import InferencePolicy
 from trainables.policies.onnx import export
@@ -83,6 +83,8 @@ class Trainer(Trainable):
     config_class: ClassVar[type[TrainerConfig]] = TrainerConfig
     settings: TrainerConfig
     fixed_keys: ClassVar[frozenset[str]] = frozenset(agreement.COLLECTING + agreement.FILTERING)
+    #: Hidden layers and activation for vectors, where ``model`` leaves them open.
+    usual_networks: ClassVar[tuple[tuple[int, ...], Activation]] = ((64, 64), "tanh")
     #: Whether its workers can be ranks (``data_parallel``): their spec then has a learner.
     learns_in_ranks: ClassVar[bool] = False
     #: Setting that may be ``auto`` → what it was before there was a choice: trials and checkpoints
@@ -270,7 +272,9 @@ class Trainer(Trainable):
         self._settle({} if self.context.settled else chosen)
         settings = self.settings
         self.spaces = seen.spaces
-        self.architecture = architecture(settings.model, self.spaces.observation_shape)
+        self.architecture = architecture(
+            settings.model, self.spaces.observation_shape, self.usual_networks
+        )
         check_vector_env(settings.environment, settings.envs, seen.limit)
         self.policy = self.make_policy(config_checks.learning_device(settings.resources))
         self.filters = make_filters(settings.filters, self.spaces.observation_shape)
