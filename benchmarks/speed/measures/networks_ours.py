@@ -1,6 +1,8 @@
 """Our PPO with larger networks: environment steps per CPU second, update included.
 
     python -m benchmarks.speed.measures.networks_ours perceptron|lstm|cnn [SETTINGS_AS_JSON]
+
+The networks and the work are those of `networks`.
 """
 
 import json
