@@ -11,7 +11,13 @@ from pathlib import Path
 FOLDER = Path("build") / "peers"
 #: Group → what its measures import.
 PINS = {
-    "sb3": ("torch==2.13.0", "gymnasium==1.4.0", "stable-baselines3==2.9.2", "optuna==5.0.0"),
+    "sb3": (
+        "torch==2.13.0",
+        "gymnasium==1.4.0",
+        "stable-baselines3==2.9.2",
+        "sb3-contrib==2.9.2",
+        "optuna==5.0.0",
+    ),
     "ray": ("torch==2.13.0", "ray[tune,rllib]==2.60.0"),
 }
 
