@@ -43,7 +43,7 @@ from trainables.rollout.workers.make import make_workers
 from trainables.rollout.workers.ranks.group import RankGroup
 from trainables.rollout.workers.worker_set import WorkerSet
 from trainables.rollout.workers.worker_spec import WorkerSpec
-from trainables.trainable import Trainable, TrialContext
+from trainables.trainable import Trainable, TrialContext, gives_data
 from trainables.trainer import agreement, config_checks, policy_files
 from trainables.trainer.config import TrainerConfig, timed
 from trainables.trainer.evaluation import PeriodicEvaluation
@@ -335,6 +335,7 @@ class Trainer(Trainable):
                 result.update(self._evaluated(self.iteration + 1))
         return result
 
+    @gives_data
     def save_checkpoint(self, checkpoint_dir: str) -> dict[str, Any]:
         """Everything that decides the future, as plain data; nothing is flushed by it."""
         settled = {key: self.config[key] for key in self.before_auto}
