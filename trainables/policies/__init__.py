@@ -13,5 +13,5 @@ distributions  how actions are drawn
 exploration    how an actor tries other actions than the best
 inference      a policy that plays and does not learn
 filters        running normalisation of observations and rewards
-onnx           the policy as one file
+onnx           the policy as one file, in several formats
 """

@@ -28,6 +28,7 @@ from trainables.envs.exactness.measuring import Inquiry, Look, known_by, resolve
 from trainables.envs.vector.config import check_vector_env
 from trainables.errors import ConfigError, TrainableError, shorten
 from trainables.evaluation.config import is_due
+from trainables.evaluation.play import Played
 from trainables.learners.schedules import learning_rate
 from trainables.policies import filters as filters_
 from trainables.policies.actor import Weights
@@ -450,8 +451,29 @@ class Trainer(Trainable):
     ) -> list[dict[str, float]]:
         """Play fresh episodes as evaluations do: filters frozen, `evaluation_config` in force."""
         self._date_actor()
-        played = [one.metrics for one in self.evaluation.play(episodes, seed, video, window)]
-        return [{"episode_reward": m.total_reward, "episode_len": float(m.length)} for m in played]
+        return _episodes(self.evaluation.play(episodes, seed, video, window))
+
+    @classmethod
+    def play_exported(
+        cls,
+        file: Path,
+        card: Mapping[str, Any],
+        episodes: int,
+        seed: int,
+        video: Path | None = None,
+        window: bool = False,
+    ) -> list[dict[str, float]]:
+        """Play episodes of an exported file as `play` does, without callbacks and drawn actions."""
+        plain = {**card["config"], "callbacks": None}
+        if own := plain.get("evaluation_config"):
+            plain["evaluation_config"] = {k: v for k, v in own.items() if k != "callbacks"}
+        settings = cls._with_stepping(parse(cls.config_class, plain))
+        spaces = measuring.look(settings.environment).spaces
+        inputs = card["model"]["inputs"]
+        memory = sum(inputs[name]["shape"][1] for name in export.STATES_IN if name in inputs)
+        policy = policy_files.ExportedPolicy(file, spaces, memory)
+        evaluation = PeriodicEvaluation(settings, seed, policy, None)
+        return _episodes(evaluation.play(episodes, seed, video, window))
 
     def _evaluated(self, iteration: int) -> dict[str, Any]:
         """What `_evaluate` returns, checked; the global streams are left as they were.
@@ -728,3 +750,9 @@ class Trainer(Trainable):
         self.workers.sync(weights, merged)
         if samples:
             self.recent = samples[0].recent
+
+
+def _episodes(played: Sequence[Played]) -> list[dict[str, float]]:
+    """What `Trainable.play` gives of episodes."""
+    found = [one.metrics for one in played]
+    return [{"episode_reward": m.total_reward, "episode_len": float(m.length)} for m in found]
