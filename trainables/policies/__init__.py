@@ -8,6 +8,8 @@ actor          acts in numpy
 recurrent      acts with an LSTM in numpy
 distributions  how actions are drawn
 exploration    how an actor tries other actions than the best
+bounded        an actor of numbers between bounds, and how it explores
+twins          actor, twin critics and targets of off-policy algorithms
 inference      a policy that plays and does not learn
 filters        running normalisation of observations and rewards
 onnx           the policy as one file
