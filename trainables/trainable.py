@@ -225,7 +225,7 @@ class Trainable:
 
     def export_own(self, folder: Path) -> None:
         """Let its own ``export_model(folder)`` write its files."""
-        self.export_model(folder)  # type: ignore[arg-type] a subclass's own, see `exports_own`
+        self.export_model(folder)  # type: ignore[arg-type]  # a subclass's own, see `exports_own`
 
     def get_state(self) -> dict[str, Any]:
         """Everything that decides the future: entries ``trainable``, ``counters``, ``streams``.

@@ -27,7 +27,7 @@ from trainables.learners.replay import (
 from trainables.learners.schedules import ScheduleConfig
 from trainables.policies.architecture import Activation
 from trainables.policies.exploration import EpsilonGreedyConfig
-from trainables.policies.q_actor import QArchitecture
+from trainables.policies.q.actor import QArchitecture
 from trainables.rollout.config import SamplingConfig
 from trainables.rollout.workers.worker_spec import WorkerSpec
 from trainables.trainer.config import TrainerConfig
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     import torch
     from torch import Tensor
 
-    from trainables.policies.q_networks import QPolicy
+    from trainables.policies.q.networks import QPolicy
 
 Rows = Mapping[str, NDArray[Any]]
 
@@ -147,7 +147,7 @@ class DQN(Trainer):
 
     def make_policy(self, device: "torch.device") -> "QPolicy":
         """The network that learns."""
-        from trainables.policies.q_networks import build_q_policy
+        from trainables.policies.q.networks import build_q_policy
 
         of = self.settings
         atoms = np.linspace(of.v_min, of.v_max, of.num_atoms) if of.num_atoms > 1 else ()
@@ -161,7 +161,7 @@ class DQN(Trainer):
 
     def make_parts(self) -> dict[str, Stateful]:
         """The replay, the target network, and the steps of transitions that are not whole yet."""
-        from trainables.policies.q_networks import Target
+        from trainables.policies.q.networks import Target
 
         of, size = self.settings, self.settings.replay.buffer_size
         self.replay: ReplayBuffer = ReplayBuffer(size, self.seed)

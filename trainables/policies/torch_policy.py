@@ -90,7 +90,7 @@ class TorchPolicy:
         self._backward(loss)
         if self.distributed_world_size > 1:
             self.reduce([p.grad for p in self._groups[part].values() if p.grad is not None])
-        return self._descend(learning_rate, grad_clip, part)
+        return self.descend(learning_rate, grad_clip, part)
 
     def compute_gradients(self, loss: Tensor) -> dict[str, NDArray[Any]]:
         """Parameter → gradient of `loss`, copied; parameters without one are absent.
@@ -113,7 +113,7 @@ class TorchPolicy:
         for name, parameter in self._parameters.items():
             found = gradients.get(name)
             parameter.grad = None if found is None else torch.tensor(found, device=self.device)
-        return self._descend(learning_rate, grad_clip, "")
+        return self.descend(learning_rate, grad_clip, "")
 
     def _backward(self, loss: Tensor) -> None:
         if not math.isfinite(loss.item()):
@@ -129,7 +129,12 @@ class TorchPolicy:
         """
         return self._moments.get(name, {})
 
-    def _descend(self, learning_rate: float, grad_clip: float | None, part: str) -> float:
+    def descend(self, learning_rate: float, grad_clip: float | None, part: str = "") -> float:
+        """One step of one optimiser along the gradients that are there; returns their norm before.
+
+        Raises:
+            NotFiniteError: NaN or infinity in a gradient; the weights are untouched.
+        """
         gradients = [p.grad for p in self._groups[part].values() if p.grad is not None]
         total = torch.linalg.vector_norm(torch.stack(torch._foreach_norm(gradients)))
         norm = float(total.item())

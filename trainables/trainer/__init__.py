@@ -7,6 +7,7 @@ config_checks  whether settings can work, before a trainer is made
 agreement      which settings a checkpoint and its trainer must share
 policy_files   the policy as files
 steps          what one training step does, for each family of algorithms
+off_policy     what actor-critics that learn from a replay share
 evaluation     how a trainer evaluates, and what is recorded
 reporting      callbacks, log and episode record
 """

@@ -743,7 +743,7 @@ class Trainer(Trainable):
     def _synchronise(self, samples: Sequence[Sample]) -> None:
         """Merge what the workers' filters saw, in worker order; give all of them the result."""
         merged = filters_.synchronise(self.filters, [one.deltas for one in samples])
-        weights = self.policy.model.weights()
+        weights = self.policy.model.acting_weights()
         self.inference.actor.load(weights)
         if isinstance(self.workers, RankGroup) and not samples:
             self.workers.load_policy(self.policy.get_state())
