@@ -216,7 +216,16 @@ class Trainable:
     @classmethod
     def can_export(cls) -> bool:
         """Whether `export_model` can write anything."""
-        return cls._export_model is not Trainable._export_model
+        return cls.exports_own() or cls._export_model is not Trainable._export_model
+
+    @classmethod
+    def exports_own(cls) -> bool:
+        """Whether it has an ``export_model(folder)`` of its own, which writes what it likes."""
+        return cls.export_model is not Trainable.export_model
+
+    def export_own(self, folder: Path) -> None:
+        """Let its own ``export_model(folder)`` write its files."""
+        self.export_model(folder)  # type: ignore[arg-type]  # a subclass's own, see `exports_own`
 
     def get_state(self) -> dict[str, Any]:
         """Everything that decides the future: entries ``trainable``, ``counters``, ``streams``.
@@ -327,6 +336,19 @@ class Trainable:
             NotImplementedError: there is nothing to play.
         """
         raise NotImplementedError(f"{type(self).__name__} has no episodes to play")
+
+    @classmethod
+    def play_exported(
+        cls,
+        file: Path,
+        card: Mapping[str, Any],
+        episodes: int,
+        seed: int,
+        video: Path | None = None,
+        window: bool = False,
+    ) -> list[dict[str, float]]:
+        """`play` for a model that was exported to `file`; `card` is what its folder says of it."""
+        raise NotImplementedError(f"{cls.__name__} has no episodes to play")
 
     def stop(self) -> None:
         """End this trainable; it cannot be used afterwards."""
