@@ -177,6 +177,11 @@ def shuffled(
     return [{name: pieces[i] for name, pieces in split.items()} for i in range(parts)]
 
 
+def normalized(advantages: Tensor) -> Tensor:
+    """(B,) with mean 0 and deviation 1."""
+    return (advantages - advantages.mean()) / (advantages.std(correction=0) + SMALL)
+
+
 def explained_variance(batch: TrainBatch, reduce: Reduce) -> dict[str, float]:
     """Share of the returns' variance that the old values explain; absent if there is none."""
     returns = batch.returns.astype(np.float64)
