@@ -34,7 +34,7 @@ from trainables.checkpoint.signing import Opaque
 from trainables.checkpoint.state import pack, unpack
 from trainables.core import rng
 from trainables.errors import StateError, TrainableError, shorten
-from trainables.trainable import Trainable, TrialContext
+from trainables.trainable import Trainable, TrialContext, gives_data
 
 #: Seconds that `leave` waits for the function.
 LEAVE_S = 5.0
@@ -312,6 +312,7 @@ class FunctionTrainable(Trainable):
             self._saved_state = super().get_state()
         return result
 
+    @gives_data
     def save_checkpoint(self, checkpoint_dir: str) -> dict[str, Any]:
         """What the last checkpoint holds: entries ``data``, ``files``, ``metrics``."""
         saved = self._checkpoint

@@ -7,10 +7,9 @@ from typing import Any
 
 from rich.console import Group, RenderableType
 from rich.padding import Padding
-from rich.table import Table
 from rich.text import Text
 
-from sweep.cli.tables import Column, Data, front_line, section, table, word
+from sweep.cli.tables import Column, Data, Table, front_line, section, table, word
 from sweep.stats import LEVEL
 from sweep.views import formatting
 from trainables.errors import printable

@@ -32,7 +32,7 @@ from trainables.evaluation.play import Played
 from trainables.learners.schedules import learning_rate
 from trainables.policies import filters as filters_
 from trainables.policies.actor import Weights
-from trainables.policies.architecture import architecture
+from trainables.policies.architecture import Activation, architecture
 from trainables.policies.filters import make_filters
 from trainables.policies.inference import InferencePolicy
 from trainables.policies.onnx import export
@@ -44,7 +44,7 @@ from trainables.rollout.workers.make import make_workers
 from trainables.rollout.workers.ranks.group import RankGroup
 from trainables.rollout.workers.worker_set import WorkerSet
 from trainables.rollout.workers.worker_spec import WorkerSpec
-from trainables.trainable import Trainable, TrialContext
+from trainables.trainable import Trainable, TrialContext, gives_data
 from trainables.trainer import agreement, config_checks, policy_files
 from trainables.trainer.config import TrainerConfig, timed
 from trainables.trainer.evaluation import PeriodicEvaluation
@@ -84,6 +84,8 @@ class Trainer(Trainable):
     config_class: ClassVar[type[TrainerConfig]] = TrainerConfig
     settings: TrainerConfig
     fixed_keys: ClassVar[frozenset[str]] = frozenset(agreement.COLLECTING + agreement.FILTERING)
+    #: Hidden layers and activation for vectors, where ``model`` leaves them open.
+    usual_networks: ClassVar[tuple[tuple[int, ...], Activation]] = ((64, 64), "tanh")
     #: Whether its workers can be ranks (``data_parallel``): their spec then has a learner.
     learns_in_ranks: ClassVar[bool] = False
     #: Setting that may be ``auto`` → what it was before there was a choice: trials and checkpoints
@@ -271,7 +273,9 @@ class Trainer(Trainable):
         self._settle({} if self.context.settled else chosen)
         settings = self.settings
         self.spaces = seen.spaces
-        self.architecture = architecture(settings.model, self.spaces.observation_shape)
+        self.architecture = architecture(
+            settings.model, self.spaces.observation_shape, self.usual_networks
+        )
         check_vector_env(settings.environment, settings.envs, seen.limit)
         self.policy = self.make_policy(config_checks.learning_device(settings.resources))
         self.filters = make_filters(settings.filters, self.spaces.observation_shape)
@@ -332,6 +336,7 @@ class Trainer(Trainable):
                 result.update(self._evaluated(self.iteration + 1))
         return result
 
+    @gives_data
     def save_checkpoint(self, checkpoint_dir: str) -> dict[str, Any]:
         """Everything that decides the future, as plain data; nothing is flushed by it."""
         settled = {key: self.config[key] for key in self.before_auto}
@@ -738,7 +743,7 @@ class Trainer(Trainable):
     def _synchronise(self, samples: Sequence[Sample]) -> None:
         """Merge what the workers' filters saw, in worker order; give all of them the result."""
         merged = filters_.synchronise(self.filters, [one.deltas for one in samples])
-        weights = self.policy.model.weights()
+        weights = self.policy.model.acting_weights()
         self.inference.actor.load(weights)
         if isinstance(self.workers, RankGroup) and not samples:
             self.workers.load_policy(self.policy.get_state())

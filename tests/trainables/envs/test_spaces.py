@@ -13,7 +13,7 @@ from gymnasium.spaces.utils import flatten
 
 from tests.support.spaces import actions, observations
 from tests.support.trainers import PLAIN, differences, final_state, make, run
-from trainables.algorithms.ppo import PPO, to_rows
+from trainables.algorithms.ppo import PPO
 from trainables.envs import check
 from trainables.envs.make import EnvironmentConfig, make_env, make_vector
 from trainables.envs.spaces.actions import ActionLayout, layout_of
@@ -23,6 +23,7 @@ from trainables.errors import ConfigError, EnvError
 from trainables.policies.exploration import StochasticSampling
 from trainables.policies.onnx.formats import FILES, opened
 from trainables.rollout.batch import Fragment, TrainBatch
+from trainables.trainer.actor_critic import to_rows
 
 HERE = "tests.support.spaces"
 ANY: dict[str, Any] = {

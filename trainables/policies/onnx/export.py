@@ -2,6 +2,7 @@
 
     observation (N, *O) → action_logits (N, logits), action_mean (N, G), action, value (N,)
 
+An actor without a critic has no ``value``; where it squashes its means, ``action_mean`` is before.
 An LSTM's outputs and cells are inputs ``state_in_0`` and ``state_in_1`` (N, U), zeros where an
 episode begins, and outputs ``state_out_0`` and ``state_out_1`` for the next step. A Tuple or a Dict
 has one input or output per leaf: ``observation.key``, ``action.0``. Before the file is handed over
@@ -28,7 +29,7 @@ from trainables.errors import ExportError, NotFiniteError
 from trainables.policies.distributions import NO_CHOICE, choice_grid
 from trainables.policies.filters import Filter, MeanStdFilter
 from trainables.policies.inference import InferencePolicy
-from trainables.policies.onnx import formats
+from trainables.policies.onnx import formats, plain
 
 if TYPE_CHECKING:
     from trainables.policies.torch_policy import TorchPolicy
@@ -77,7 +78,7 @@ def export(
     finally:
         temporary.unlink(missing_ok=True)
     if form == formats.SAFETENSORS:
-        shutil.copyfile(formats.plain.__file__, folder / formats.READER)
+        shutil.copyfile(str(plain.__file__), folder / formats.READER)
     return path
 
 
@@ -109,7 +110,7 @@ def describe(policy: "TorchPolicy", inference: InferencePolicy) -> dict[str, Any
     from trainables.policies.onnx import graph
 
     taken, layout = inference.spaces.action, inference.spaces.layout
-    units = inference.actor.memory_size // 2
+    units, valued = inference.actor.memory_size // 2, inference.actor.judged
     state = {"shape": ["batch", units], "dtype": "float32"}
     return {
         "inputs": {
@@ -122,7 +123,7 @@ def describe(policy: "TorchPolicy", inference: InferencePolicy) -> dict[str, Any
                 for name, columns in graph.heads(layout).items()
             },
             **_describe_leaves(taken, "action", graph.output_type),
-            "value": {"shape": ["batch"], "dtype": "float32"},
+            **({"value": {"shape": ["batch"], "dtype": "float32"}} if valued else {}),
             **{name: state for name in STATES_OUT if units},
         },
         "action_space": _describe_space(taken),
@@ -166,11 +167,12 @@ def _compare(
     from trainables.policies.onnx.graph import heads
 
     head, value, following = inference.actor.advance(inference.prepare(batch), memory)
+    valued = {"value": value} if inference.actor.judged else {}
     layout = inference.spaces.layout
     expected = {name: head[:, columns] for name, columns in heads(layout).items()}
     if following.size:
         expected.update(zip(STATES_OUT, np.split(following, 2, axis=1), strict=True))
-    for name, numbers in (*expected.items(), ("value", value)):
+    for name, numbers in {**expected, **valued}.items():
         bound = TOLERANCE * max(1.0, float(np.abs(numbers).max()))
         seen = outputs[name]
         difference = float(np.abs(seen - numbers).max())
