@@ -60,7 +60,7 @@ def rm(names: tuple[str, ...], yes: bool, root: Path, as_json: bool) -> None:
         found = [options.find_sweep(root, name) for name in dict.fromkeys(names)]
         if not yes:
             if not sys.stdin.isatty():
-                raise click.UsageError("nobody can be asked here; say --yes if they shall go")
+                raise click.UsageError("no terminal to ask at; --yes deletes without asking")
             listed = ", ".join(folder.name for folder in found)
             click.confirm(f"Delete {listed} with all checkpoints?", abort=True, err=True)
         removed = [cleaning.remove(folder) for folder in found]
