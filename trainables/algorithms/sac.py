@@ -19,7 +19,7 @@ from trainables.errors import ConfigError
 from trainables.learners.fused.squashed import SquashedGaussians, StateDependentGaussians
 from trainables.learners.fused.stacks import Stack
 from trainables.learners.schedules import ScheduleConfig
-from trainables.policies.bounded import (
+from trainables.policies.bounded.acting import (
     Bounds,
     GaussianPolicyConfig,
     SquashedGaussian,
@@ -35,7 +35,7 @@ from trainables.trainer.trainer import Stateful
 if TYPE_CHECKING:
     import torch
 
-    from trainables.policies.twins import TwinsPolicy
+    from trainables.policies.bounded.twins import TwinsPolicy
 
 Array = NDArray[Any]
 Rows = Mapping[str, Array]
@@ -98,7 +98,7 @@ class SAC(OffPolicyTrainer):
 
     def make_policy(self, device: "torch.device") -> "TwinsPolicy":
         """Actor, critics, their targets, and the logarithm of the temperature."""
-        from trainables.policies.twins import Twins, TwinsPolicy
+        from trainables.policies.bounded.twins import Twins, TwinsPolicy
 
         of, layout, shape = self.settings, self.spaces.layout, self.architecture
         explored, stream = of.exploration_config, rng.torch_generator(self.seed, "init")

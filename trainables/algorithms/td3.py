@@ -16,7 +16,12 @@ from trainables.core import rng
 from trainables.envs.make import EnvSpaces
 from trainables.learners.fused.stacks import Stack
 from trainables.learners.schedules import ScheduleConfig
-from trainables.policies.bounded import ActionNoise, ActionNoiseConfig, Bounds, make_bounded_actor
+from trainables.policies.bounded.acting import (
+    ActionNoise,
+    ActionNoiseConfig,
+    Bounds,
+    make_bounded_actor,
+)
 from trainables.trainer.config import TrainerConfig
 from trainables.trainer.off_policy import OffPolicyConfig, OffPolicyTrainer, valued
 from trainables.trainer.trainer import Stateful
@@ -24,7 +29,7 @@ from trainables.trainer.trainer import Stateful
 if TYPE_CHECKING:
     import torch
 
-    from trainables.policies.twins import TwinsPolicy
+    from trainables.policies.bounded.twins import TwinsPolicy
 
 Array = NDArray[Any]
 Rows = Mapping[str, Array]
@@ -65,7 +70,7 @@ class TD3(OffPolicyTrainer):
 
     def make_policy(self, device: "torch.device") -> "TwinsPolicy":
         """Actor, critics and the targets of all."""
-        from trainables.policies.twins import Twins, TwinsPolicy
+        from trainables.policies.bounded.twins import Twins, TwinsPolicy
 
         of, layout, shape = self.settings, self.spaces.layout, self.architecture
         limits = Bounds.of(self.spaces.action)

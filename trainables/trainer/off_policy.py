@@ -18,7 +18,7 @@ from trainables.envs.make import EnvSpaces
 from trainables.errors import ConfigError
 from trainables.learners.replay import ReplayBuffer, ReplayConfig
 from trainables.policies.architecture import ModelConfig
-from trainables.policies.bounded import WarmUpConfig
+from trainables.policies.bounded.acting import WarmUpConfig
 from trainables.rollout.config import SamplingConfig
 from trainables.rollout.workers.worker_spec import WorkerSpec
 from trainables.trainer.config import TrainerConfig
@@ -26,7 +26,7 @@ from trainables.trainer.steps import off_policy_step
 from trainables.trainer.trainer import Stateful, Trainer
 
 if TYPE_CHECKING:
-    from trainables.policies.twins import TwinsPolicy
+    from trainables.policies.bounded.twins import TwinsPolicy
 
 Rows = Mapping[str, NDArray[Any]]
 PUBLISHED = ModelConfig(hidden=(256, 256), activation="relu")

@@ -12,7 +12,7 @@ from torch.distributions import Normal
 
 from trainables.algorithms.sac import SAC
 from trainables.algorithms.td3 import TD3
-from trainables.policies.twins import Twins
+from trainables.policies.bounded.twins import Twins
 from trainables.trainable import TrialContext
 
 Rows = Mapping[str, NDArray[Any]]

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from trainables.policies.bounded import LOG_STD, MEAN_CLIP
+from trainables.policies.bounded.acting import LOG_STD, MEAN_CLIP
 
 Array = NDArray[Any]
 HALF_LOG_2PI = 0.5 * math.log(2.0 * math.pi)

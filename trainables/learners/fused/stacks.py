@@ -72,7 +72,8 @@ class Stack:
             error = np.matmul(error, _turned(self.layers[i][0][:count]))
             error *= self._slope(seen[i])
         weight = self.layers[0][0][:count]
-        return np.matmul(error, _turned(weight[..., columns, :]))
+        gradient: Array = np.matmul(error, _turned(weight[..., columns, :]))
+        return gradient
 
     def _slope(self, units: Array) -> Array:
         """The activation's derivative, from its values."""

@@ -55,12 +55,14 @@ class Bounds:
     def scaled(self, unit: Array) -> Array:
         """Numbers from -1 to 1 as actions."""
         middle, half = (self.high + self.low) / 2, (self.high - self.low) / 2
-        return np.minimum(np.maximum(middle + half * unit, self.low), self.high)
+        within: Array = np.minimum(np.maximum(middle + half * unit, self.low), self.high)
+        return within
 
     def unscaled(self, actions: Array) -> Array:
         """Actions as numbers from -1 to 1."""
         width = np.maximum(self.high - self.low, np.finfo(np.float32).tiny)
-        return (2 * actions - (self.high + self.low)) / width
+        unit: Array = (2 * actions - (self.high + self.low)) / width
+        return unit
 
 
 class BoundedActor(Actor):
@@ -242,7 +244,8 @@ class ActionNoise(Bounded):
             self._noise = noise
         elif self._drifts:
             noise /= np.float32(np.sqrt(1 - (1 - of.ou_theta) ** 2))
-        return np.minimum(np.maximum(best + np.float32(self.scale()) * noise, -1), 1)
+        tried: Array = np.minimum(np.maximum(best + np.float32(self.scale()) * noise, -1), 1)
+        return tried
 
     def get_state(self) -> dict[str, Any]:
         """Entry ``noise`` (N, K) of noise that drifts."""
@@ -299,13 +302,15 @@ class StateDependentNoise(Bounded):
 
     def means(self, head: Array) -> Array:
         """(N, K) before they are squashed."""
-        return np.minimum(np.maximum(super().means(head), -MEAN_CLIP), MEAN_CLIP)
+        kept: Array = np.minimum(np.maximum(super().means(head), -MEAN_CLIP), MEAN_CLIP)
+        return kept
 
     def tried(self, head: Array, log_std: Array, stream: Stream) -> Array:
         """The best action with the noise of each row's matrix, squashed."""
         units = head[:, self._width :]
         noise = np.matmul(units[:, None, :], self._drawn(len(head), log_std, stream))[:, 0]
-        return np.tanh(self.means(head) + noise)
+        tried: Array = np.tanh(self.means(head) + noise)
+        return tried
 
     def _drawn(self, count: int, log_std: Array, stream: Stream) -> Array:
         """(N, H, K) matrices for this step."""

@@ -16,7 +16,7 @@ from trainables.envs.make import EnvSpaces
 from trainables.envs.spaces.actions import ActionLayout
 from trainables.policies.actor import Actor
 from trainables.policies.architecture import Architecture, OptimizerConfig
-from trainables.policies.bounded import Bounds
+from trainables.policies.bounded.acting import Bounds
 from trainables.policies.filters import Filter
 from trainables.policies.layers import HIDDEN_GAIN, perceptron
 from trainables.policies.networks import POLICY_GAIN, VALUE_GAIN, Networks
