@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from trainables.algorithms.td3 import TD3
 from trainables.envs.spaces.actions import ActionLayout
 from trainables.errors import ConfigError
-from trainables.policies.bounded import (
+from trainables.policies.bounded.acting import (
     ActionNoise,
     ActionNoiseConfig,
     Bounds,
