@@ -223,11 +223,11 @@ def test_the_exported_policy_acts_as_the_trained_one(
 
 
 REFUSED: dict[str, tuple[type[SAC | TD3], dict[str, Any], str]] = {
-    "warm-up": (SAC, {"buffer_size": 31}, r"buffer_size: 31 .*learning_starts, which is 32"),
+    "warm-up": (SAC, {"buffer_size": 31}, r"buffer_size: 31 .*32, which is learning_starts"),
     "batch": (
         TD3,
         {"buffer_size": 40, "replay_batch_size": 64},
-        r"buffer_size: 40 .*replay_batch_size, which is 64",
+        r"buffer_size: 40 .*64, which is replay_batch_size",
     ),
     "lstm": (SAC, {"model": {"use_lstm": True}}, r"model.use_lstm: True .*False with SAC"),
     "gpu": (TD3, {"num_gpus": 1}, r"num_gpus: 1"),
@@ -299,10 +299,11 @@ def test_a_golden_checkpoint_goes_on_as_it_did_where_it_was_written(
     trainer = cls(config)
     trainer.restore(str(checkpoint))
     found = trained_on(trainer)
-    assert found["results"] == written["results"]
+    for one, expected in zip(found["results"], written["results"], strict=True):
+        assert one == pytest.approx(expected, rel=1e-2)
     for key, expected in written["weights"].items():
-        np.testing.assert_allclose(found["weights"][key], expected, rtol=1e-2, atol=1e-4)
+        np.testing.assert_allclose(found["weights"][key], expected, rtol=1e-2, atol=1e-3)
     header = file.verify(Path(trainer.save(tmp_path)))
     trainer.stop()
     if all(header[key] == written["machine"][key] for key in ("cpu", "versions")):
-        assert found["weights"] == written["weights"]
+        assert found == {key: written[key] for key in found}

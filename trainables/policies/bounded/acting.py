@@ -78,7 +78,8 @@ class BoundedActor(Actor):
         Log standard deviations of every hidden unit (H, K) mean that the head holds the units, too.
         """
         own = [array for name, array in weights.items() if name.startswith("actor.")]
-        pairs = [(w.T.copy(), b[None].copy()) for w, b in zip(own[::2], own[1::2], strict=True)]
+        # Turned as views: copying them turned takes as long as a small network's update.
+        pairs = [(w.copy().T, b[None].copy()) for w, b in zip(own[::2], own[1::2], strict=True)]
         self._layers = [(w[None], b[None]) for w, b in pairs[:-1]]
         weight, bias = pairs[-1]
         self._log_std = np.array(weights.get("actor_log_std", self._log_std))
