@@ -17,8 +17,9 @@ from pydantic_core import PydanticUndefined
 
 from sweep import plugins, schedulers, searchers, trackers
 from sweep.spec import SweepSpec
-from trainables.algorithms.ppo import Config
+from trainables.algorithms import dqn, ppo
 from trainables.core.settings import Section
+from trainables.trainer.config import TrainerConfig
 
 INTRODUCTION = """\
 # The spec
@@ -63,6 +64,8 @@ stands on [a page of its own](search-space.md).
 
 
 HERE = Path(__file__).parent
+#: How the tables of keys begin.
+HEAD = ("| key | default | meaning |", "| --- | --- | --- |")
 #: How the tables begin that have a row for each plugin.
 SCHEDULERS = "| scheduler | what it does |"
 SEARCHERS = "| searcher | proposes |"
@@ -126,8 +129,17 @@ def render() -> str:
     )
     parts.append("## Searchers\n")
     parts += _plugins(searchers.PACKAGE, lambda name: searchers.find(name).Options)
-    parts += ["## Settings of PPO\n", "Keys of `config` and `space` with `trainable: ppo`.\n"]
-    parts.append(_table(Config))
+    parts += [
+        "## Settings of every trainer\n",
+        "Keys of `config` and `space` with `trainable: ppo` and",
+    ]
+    parts += ["the others below, whose own keys and defaults stand there.\n", _table(TrainerConfig)]
+    common = set(_rows(TrainerConfig, ""))
+    for module in (ppo, dqn):
+        name = module.__name__.rpartition(".")[2]
+        own = [row for row in _rows(module.Config, "") if row not in common]
+        parts += [f"## Settings of {name.upper()}\n", f"With `trainable: {name}`.\n"]
+        parts.append("\n".join([*HEAD, *own]) + "\n")
     return "\n".join(parts)
 
 
@@ -147,8 +159,7 @@ def _plugins(
 
 def _table(model: type[BaseModel], settled: Mapping[str, Any] | None = None) -> str:
     rows = _rows(model, "", settled=settled or {})
-    lines = ["| key | default | meaning |", "| --- | --- | --- |", *rows]
-    return "\n".join(lines) + "\n"
+    return "\n".join([*HEAD, *rows]) + "\n"
 
 
 def _rows(
@@ -176,7 +187,7 @@ def _rows(
 
 #: Fields that are mappings in the file; other models are written as one value.
 _NESTED = {"warm_start", "budget", "checkpoint", "resources", "machine", "limits"}
-_NESTED |= {"deterministic", "model", "optimizer"}
+_NESTED |= {"deterministic", "model", "optimizer", "exploration_config"}
 _NESTED |= {"tf_session_args", "local_tf_session_args"}
 
 
