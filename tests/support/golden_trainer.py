@@ -35,6 +35,8 @@ SHARED: dict[str, Any] = {
 }
 PPO_S: dict[str, Any] = {"sgd_minibatch_size": 32, "num_sgd_iter": 2}
 DQN_S: dict[str, Any] = {
+    "lr": 2.3e-3,
+    "replay_batch_size": 64,
     "buffer_size": 200,
     "learning_starts": 64,
     "updates_per_step": 4,
