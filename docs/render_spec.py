@@ -17,9 +17,8 @@ from pydantic_core import PydanticUndefined
 
 from sweep import plugins, schedulers, searchers, trackers
 from sweep.spec import SweepSpec
-from trainables.algorithms import dqn, ppo
+from trainables.algorithms.ppo import Config
 from trainables.core.settings import Section
-from trainables.trainer.config import TrainerConfig
 
 INTRODUCTION = """\
 # The spec
@@ -64,8 +63,6 @@ stands on [a page of its own](search-space.md).
 
 
 HERE = Path(__file__).parent
-#: How the tables of keys begin.
-HEAD = ("| key | default | meaning |", "| --- | --- | --- |")
 #: How the tables begin that have a row for each plugin.
 SCHEDULERS = "| scheduler | what it does |"
 SEARCHERS = "| searcher | proposes |"
@@ -129,18 +126,22 @@ def render() -> str:
     )
     parts.append("## Searchers\n")
     parts += _plugins(searchers.PACKAGE, lambda name: searchers.find(name).Options)
-    parts += [
-        "## Settings of every trainer\n",
-        "Keys of `config` and `space` with `trainable: ppo` and",
-    ]
-    parts += ["the others below, whose own keys and defaults stand there.\n", _table(TrainerConfig)]
-    common = set(_rows(TrainerConfig, ""))
-    for module in (ppo, dqn):
-        name = module.__name__.rpartition(".")[2]
-        own = [row for row in _rows(module.Config, "") if row not in common]
-        parts += [f"## Settings of {name.upper()}\n", f"With `trainable: {name}`.\n"]
-        parts.append("\n".join([*HEAD, *own]) + "\n")
+    parts += ["## Settings of PPO\n", "Keys of `config` and `space` with `trainable: ppo`.\n"]
+    parts.append(_table(Config))
+    parts += _other_algorithms()
     return "\n".join(parts)
+
+
+def _other_algorithms() -> Iterator[str]:
+    """What the other trainers have that is not in the table of PPO, or with other defaults."""
+    shown = _rows(Config, "")
+    for name in plugins.names("trainables.algorithms"):
+        config = getattr(plugins.find_trainable(name, []), "config_class", Config)
+        if config is not Config:
+            own = [row for row in _rows(config, "") if row not in shown]
+            yield f"## Settings of {name.upper()}\n"
+            yield f"With `trainable: {name}`: those above that are not PPO's own, and these.\n"
+            yield "\n".join(["| key | default | meaning |", "| --- | --- | --- |", *own]) + "\n"
 
 
 def _plugins(
@@ -159,7 +160,8 @@ def _plugins(
 
 def _table(model: type[BaseModel], settled: Mapping[str, Any] | None = None) -> str:
     rows = _rows(model, "", settled=settled or {})
-    return "\n".join([*HEAD, *rows]) + "\n"
+    lines = ["| key | default | meaning |", "| --- | --- | --- |", *rows]
+    return "\n".join(lines) + "\n"
 
 
 def _rows(

@@ -4,5 +4,6 @@ cases      what is compared with what, and the ratio that is to be reached
 runner     alternates the sides of a case, one process at a time, and keeps every run
 peers      an environment of its own for the libraries that are compared with
 report     docs/performance.md
+pictures   docs/performance.svg
 measures   a module for each figure; it prints one line of JSON with ``value``
 """

@@ -65,11 +65,22 @@ def status(name: str, watch: bool, root: Path, as_json: bool) -> None:
 def results(name: str, root: Path, as_json: bool, as_csv: bool) -> None:
     """List all trials, best first."""
     from sweep.cli import tables
-    from sweep.views import lookup, overview
+    from sweep.views import overview
 
     with options.answering(as_json, as_csv) as answer:
-        data = overview.results(lookup.read(options.find_sweep(root, name)))
+        data = overview.results(_without_curves(options.find_sweep(root, name)))
         answer([_compared(row) for row in data["trials"]] if as_csv else data, tables.results)
+
+
+def _without_curves(folder: "Folder") -> "Sweep":
+    """The sweep as it is now, for a command that ends when it has shown it."""
+    import gc
+
+    from sweep.views import lookup
+
+    sweep = lookup.read(folder, curves=False)
+    gc.freeze()  # all of it stays, and to look through it again for what does not takes long
+    return sweep
 
 
 def _compared(row: dict[str, Any]) -> dict[str, Any]:
@@ -132,7 +143,7 @@ def best(name: str, **given: Any) -> int:
             overview.best_trial(past, name)  # refuses a sweep without a score
             wanted = FinalEvaluation(given["test_seeds"], given["top"] or TOP)
             code = _test(folder, wanted, given, past)
-        answer(overview.best(lookup.read(folder)), trial_tables.best)
+        answer(overview.best(_without_curves(folder)), trial_tables.best)
     return code
 
 

@@ -23,7 +23,7 @@ from sweep.driver import capacity, control, decisions, sync, warm_start
 from sweep.driver.context import DriverContext
 from sweep.driver.final_evaluation import FinalEvaluation
 from sweep.errors import BadConfig, Source, UnknownName, UsageError
-from sweep.history.events import Changed, Event, Measured, Recoded, Status, TermBegan, Widened
+from sweep.history.events import Changed, Measured, Recoded, Status, TermBegan, Widened
 from sweep.history.history import History
 from sweep.history.objective import Objective
 from sweep.ledger import hold
@@ -341,7 +341,7 @@ def _take_over(
 ) -> None:
     """Begin the new term and put every trial where the new driver can go on with it."""
     running = [*history.replicas(Status.RUNNING), *history.tests(Status.RUNNING)]
-    events: list[Event] = [decisions.interrupted(r, "its driver was gone") for r in running]
+    events = history.with_sums(decisions.interrupted(r, "its driver was gone") for r in running)
     if launch.final_evaluation is not None:
         begun = launch.final_evaluation.begin(history, launch.slots, launch.pool)
         history.extend(ledger.append(term, [begun, *events]))

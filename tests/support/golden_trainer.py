@@ -1,8 +1,8 @@
-"""Writes the checkpoint of a trainer that later programs must read and go on from to the bit.
+"""Writes checkpoints of trainers that later programs must read and go on from to the bit.
 
-    python -m tests.support.golden_trainer ppo
+    python -m tests.support.golden_trainer [dqn|sac|td3]
 
-It lies beside the results and weights of the iterations that came after it, on the machine that
+Each lies beside the results and weights of the iterations that came after it, on the machine that
 wrote it. Neither is ever written anew for a format that was released.
 """
 
@@ -17,14 +17,13 @@ import numpy as np
 
 from trainables.algorithms.dqn import DQN
 from trainables.algorithms.ppo import PPO
+from trainables.algorithms.sac import SAC
+from trainables.algorithms.td3 import TD3
 from trainables.checkpoint import file
 from trainables.trainer.trainer import Trainer
 
-FOLDERS = {
-    name: Path(__file__).parents[1] / "golden" / folder
-    for name, folder in (("ppo", "trainer"), ("dqn", "trainer-dqn"))
-}
-SHARED: dict[str, Any] = {
+FOLDER = Path(__file__).parents[1] / "golden" / "trainer"
+_CARTPOLE: dict[str, Any] = {
     "env": "CartPole-v1",
     "seed": 11,
     "num_envs_per_worker": 2,
@@ -33,30 +32,50 @@ SHARED: dict[str, Any] = {
     "observation_filter": "MeanStdFilter",
     "normalize_rewards": True,
 }
-PPO_S: dict[str, Any] = {"sgd_minibatch_size": 32, "num_sgd_iter": 2}
-DQN_S: dict[str, Any] = {
-    "lr": 2.3e-3,
-    "replay_batch_size": 64,
-    "buffer_size": 200,
-    "learning_starts": 64,
-    "updates_per_step": 4,
-    "dueling": True,
-    "noisy": True,
-    "n_step": 3,
-    "prioritized_replay": True,
-    "num_atoms": 5,
-    "v_max": 50,
-    "tau": 0.05,
+CONFIG: dict[str, Any] = {**_CARTPOLE, "sgd_minibatch_size": 32, "num_sgd_iter": 2}
+_LEARNING: dict[str, Any] = {
+    "env": "Pendulum-v1",
+    "seed": 11,
+    "rollout_fragment_length": 4,
+    "timesteps_per_iteration": 64,
+    "learning_starts": 32,
+    "replay_batch_size": 16,
+    "buffer_size": 150,
+    "model": {"hidden": [6, 4]},
+}
+#: Of other algorithms, by the name of their folder.
+OTHERS: dict[str, tuple[type[Trainer], dict[str, Any]]] = {
+    "dqn": (
+        DQN,
+        {
+            **_CARTPOLE,
+            "lr": 2.3e-3,
+            "replay_batch_size": 64,
+            "buffer_size": 200,
+            "learning_starts": 64,
+            "updates_per_step": 4,
+            "dueling": True,
+            "noisy": True,
+            "n_step": 3,
+            "prioritized_replay": True,
+            "num_atoms": 5,
+            "v_max": 50,
+            "tau": 0.05,
+        },
+    ),
+    "sac": (SAC, {**_LEARNING, "exploration_config": {"random_timesteps": 32}}),
+    "td3": (
+        TD3,
+        {
+            **_LEARNING,
+            "exploration_config": {"type": "OrnsteinUhlenbeckNoise", "random_timesteps": 32},
+        },
+    ),
 }
 #: Iterations before the checkpoint, and after it.
 BEFORE, AFTER = 3, 4
 #: Numbers of a result that depend on the curve alone.
 SHOWN = ("timesteps_total", "episodes_total", "episode_reward_mean", "training_iteration")
-
-
-def make(name: str) -> Trainer:
-    """The trainer whose checkpoint it is."""
-    return PPO({**SHARED, **PPO_S}) if name == "ppo" else DQN({**SHARED, **DQN_S})
 
 
 def trained_on(trainer: Trainer) -> dict[str, Any]:
@@ -69,11 +88,9 @@ def trained_on(trainer: Trainer) -> dict[str, Any]:
     }
 
 
-def write(name: str) -> None:
+def write(folder: Path, trainer: Trainer) -> None:
     """Train, save, train on, and keep both."""
-    folder = FOLDERS[name]
     with tempfile.TemporaryDirectory() as made:
-        trainer = make(name)
         for _ in range(BEFORE):
             trainer.train()
         path = Path(trainer.save(made))
@@ -88,4 +105,8 @@ def write(name: str) -> None:
 
 
 if __name__ == "__main__":
-    write(sys.argv[1])
+    for name in sys.argv[1:]:
+        cls, config = OTHERS[name]
+        write(FOLDER / name, cls(config))
+    if not sys.argv[1:]:
+        write(FOLDER, PPO(CONFIG))

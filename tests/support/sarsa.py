@@ -13,8 +13,8 @@ from torch.nn.functional import one_hot, smooth_l1_loss
 
 from trainables.learners.replay import ReplayBuffer, ReplayConfig
 from trainables.policies.exploration import EpsilonGreedyConfig
-from trainables.policies.q_actor import QArchitecture
-from trainables.policies.q_networks import QPolicy, Target, build_q_policy
+from trainables.policies.q.actor import QArchitecture
+from trainables.policies.q.networks import QPolicy, Target, build_q_policy
 from trainables.rollout.config import SamplingConfig
 from trainables.rollout.workers.worker_spec import WorkerSpec
 from trainables.trainer.config import TrainerConfig

@@ -29,7 +29,7 @@ from trainables.learners.replay import (
 from trainables.learners.schedules import ScheduleConfig
 from trainables.policies.architecture import Activation, architecture
 from trainables.policies.exploration import EpsilonGreedyConfig
-from trainables.policies.q_actor import QArchitecture
+from trainables.policies.q.actor import QArchitecture
 from trainables.rollout.config import SamplingConfig
 from trainables.rollout.workers.worker_spec import WorkerSpec
 from trainables.trainer.config import TrainerConfig
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     import torch
     from torch import Tensor
 
-    from trainables.policies.q_networks import QPolicy
+    from trainables.policies.q.networks import QPolicy
 
 Rows = Mapping[str, NDArray[Any]]
 
@@ -49,7 +49,7 @@ class Config(TrainerConfig):
     """Settings of DQN; the defaults suit classic control."""
 
     sampling: SamplingConfig = SamplingConfig(num_envs_per_worker=8, rollout_fragment_length=32)
-    schedule: ScheduleConfig = ScheduleConfig(lr=1e-3)
+    schedule: ScheduleConfig = ScheduleConfig(lr=2.3e-3)
     replay: ReplayConfig = ReplayConfig(
         buffer_size=100_000,
         replay_batch_size=64,
@@ -181,7 +181,7 @@ class DQN(Trainer):
 
     def make_policy(self, device: "torch.device") -> "QPolicy":
         """The network that learns."""
-        from trainables.policies.q_networks import build_q_policy
+        from trainables.policies.q.networks import build_q_policy
 
         of, layout = self.settings, self.spaces.layout
         networks = layout, self._networks(of, self.spaces.observation_shape)
@@ -189,7 +189,7 @@ class DQN(Trainer):
 
     def make_parts(self) -> dict[str, Stateful]:
         """The replay, the target network, and the steps of transitions that are not whole yet."""
-        from trainables.policies.q_networks import Target
+        from trainables.policies.q.networks import Target
 
         of, size = self.settings, self.settings.replay.buffer_size
         self.replay: ReplayBuffer = ReplayBuffer(size, self.seed)

@@ -3,9 +3,11 @@
 import io
 import json
 import math
+from operator import itemgetter
 from pathlib import Path
 
 import pytest
+from rich.text import Text
 
 from sweep.cli import tables, trial_tables
 from sweep.cli.terminal import Terminal
@@ -132,6 +134,33 @@ def test_settings_as_yaml_keep_their_types() -> None:
     assert formatting.yaml_lines(values) == [
         "a: 1e-05", "b:", '  c: [1, "x"]', "  d: true", '"1e5": null', "e: {}",
     ]  # fmt: skip
+
+
+@pytest.mark.parametrize("head", [True, False])
+def test_a_table_in_a_pipe_is_what_rich_would_draw(
+    head: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rows = [
+        ("a", "1", "short"),
+        (Text("字幕", style="red"), "22", "the longest of all"),
+        ("", "", ""),
+    ]
+    columns = [
+        ("name", "l", itemgetter(0)),
+        ("n", "r", itemgetter(1)),
+        ("what", "wrap", itemgetter(2)),
+    ]
+    made = tables.table(rows, *columns, head=head)
+    plain = printed(made)
+    assert plain.splitlines()[-2 if head else 1].startswith("字幕")
+    monkeypatch.setattr(tables.Table, "_lines", lambda _self, _most: None)
+    assert printed(made) == plain
+
+
+@pytest.mark.parametrize("cell", ["two\nlines", "w" * 10_000])
+def test_what_is_no_short_line_is_drawn_by_rich(cell: str) -> None:
+    made = tables.table([(cell,)], ("what", "wrap", itemgetter(0)))
+    assert [len(line) for line in printed(made).splitlines()][1:] == list(map(len, cell.split()))
 
 
 def test_a_table_gives_way_in_its_last_column_only() -> None:

@@ -15,13 +15,13 @@ from threadpoolctl import ThreadpoolController
 
 from trainables.envs.spaces.observations import PIXEL
 from trainables.errors import NotFiniteError
-from trainables.learners.fused.flat import FlatAdam
+from trainables.learners.fused.flat import FlatOptimizer
 from trainables.learners.fused.perceptrons import slope
 from trainables.policies.actor import activate
-from trainables.policies.q_actor import QArchitecture
+from trainables.policies.q.actor import QArchitecture
 
 if TYPE_CHECKING:
-    from trainables.policies.q_networks import QNetwork, QPolicy
+    from trainables.policies.q.networks import QNetwork, QPolicy
 
 Array = NDArray[Any]
 Layers = list[tuple[Array, Array]]
@@ -78,7 +78,7 @@ class FusedQLearner:
     ) -> None:
         weights = [name for name in policy.parameters if name.endswith(".weight")]
         names = [(name, f"{name.removesuffix('.weight')}.bias") for name in weights]
-        self.adam = FlatAdam(policy, [name for pair in names for name in pair])
+        self.adam = FlatOptimizer(policy, [name for pair in names for name in pair])
         adam, own = self.adam, dict(target.named_parameters())
         self._layers, self._gradients = (
             [

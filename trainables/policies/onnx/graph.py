@@ -4,7 +4,7 @@ Written with onnx's own builder: these networks need no tracing, and the file is
 same weights. N rows, D features of a flattened observation, K columns of an action.
 """
 
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import onnx
@@ -18,6 +18,7 @@ from trainables.envs.spaces.leaves import named_leaves
 from trainables.envs.spaces.observations import PIXEL, is_image
 from trainables.errors import ConfigError
 from trainables.policies.architecture import Architecture
+from trainables.policies.bounded.acting import MEAN_CLIP, Bounds
 from trainables.policies.distributions import NO_CHOICE, choice_grid
 from trainables.policies.filters import (
     EPSILON,
@@ -27,7 +28,7 @@ from trainables.policies.filters import (
     NoFilter,
 )
 from trainables.policies.networks import ActorCritic
-from trainables.policies.q_actor import QArchitecture
+from trainables.policies.q.actor import QArchitecture
 
 Array = NDArray[Any]
 
@@ -123,7 +124,8 @@ def build(model: ActorCritic, one: Filter, spaces_: EnvSpaces, clip_actions: boo
     x = _features(graph, x, weights, architecture, architecture.shared)
     states_in, states_out, x = _memory(graph, x, model)
     head = graph.perceptron(x, "actor", weights, architecture.activation)
-    outputs = _outputs(graph, head, spaces_, model.layout, clip_actions)
+    reals = "action_mean" if model.layout.real_columns else ""
+    outputs = _outputs(graph, head, spaces_, model.layout, reals, clip_actions)
     value = graph.perceptron(x, "critic", weights, architecture.activation)
     graph.node("Squeeze", [value, graph.constant("last_axis", np.array([1]))], "value")
     return _finished(graph, spaces_, states_in, outputs + states_out)
@@ -152,15 +154,53 @@ def build_q(
     q = graph.node("Squeeze", [q, graph.constant("third_axis", np.array([2]))], "q")
     best = [q, graph.constant("of_choices", np.array([1]))]
     graph.node("ReduceMax", best, "value", keepdims=0)
-    return _finished(graph, spaces_, [], _outputs(graph, q, spaces_, layout, clip=True))
+    return _finished(graph, spaces_, [], _outputs(graph, q, spaces_, layout, "", clip=True))
 
 
 def _outputs(
-    graph: GraphBuilder, head: str, spaces_: EnvSpaces, layout: ActionLayout, clip: bool
+    graph: GraphBuilder, head: str, spaces_: EnvSpaces, layout: ActionLayout, reals: str, clip: bool
 ) -> list[Any]:
     """What every policy gives: its head, the action, and the ``value`` that stands there."""
-    outputs = _heads(graph, head, layout) + _actions(graph, spaces_, layout, clip)
+    outputs = _heads(graph, head, layout) + _actions(graph, spaces_, layout, reals, clip)
     return [*outputs, _value("value", np.dtype(np.float32), ())]
+
+
+class BoundedActor(Protocol):
+    """Networks of which one acts, whose means are squashed."""
+
+    layout: ActionLayout
+    architecture: Architecture
+
+    @property
+    def clips_means(self) -> bool:
+        """Whether means are kept near 0 before they are squashed."""
+
+    def weights(self) -> dict[str, Array]:
+        """Those of ``actor``, among others."""
+
+
+def build_bounded(
+    model: BoundedActor, one: Filter, spaces_: EnvSpaces, limits: Bounds | None
+) -> bytes:
+    """As `build`, of an actor alone: its means are squashed and scaled to their bounds."""
+    graph, layout = GraphBuilder(), model.layout
+    x = _filter(graph, _observations(graph, spaces_), one)
+    head = graph.perceptron(x, "actor", model.weights(), model.architecture.activation)
+    outputs, reals = _heads(graph, head, layout), ""
+    if limits is not None:
+        x = "action_mean"
+        if model.clips_means:
+            clip = (("lowest_mean", -MEAN_CLIP), ("highest_mean", MEAN_CLIP))
+            ends = [graph.constant(name, np.array(end, np.float32)) for name, end in clip]
+            x = graph.node("Clip", [x, *ends], "clipped_mean")
+        x = graph.node("Tanh", [x], "squashed")
+        x = graph.node(
+            "Mul", [x, graph.constant("half", (limits.high - limits.low) / 2)], "spread_out"
+        )
+        middle = graph.constant("middle", (limits.high + limits.low) / 2)
+        reals = graph.node("Add", [x, middle], "unbounded")
+    outputs += _actions(graph, spaces_, layout, reals, True)
+    return _finished(graph, spaces_, [], outputs)
 
 
 def _finished(
@@ -289,9 +329,12 @@ def _heads(graph: GraphBuilder, head: str, layout: ActionLayout) -> list[Any]:
 
 
 def _actions(
-    graph: GraphBuilder, spaces_: EnvSpaces, layout: ActionLayout, clip: bool
+    graph: GraphBuilder, spaces_: EnvSpaces, layout: ActionLayout, measured: str, clip: bool
 ) -> list[Any]:
-    """The most probable action as the environment wants it, one output per leaf."""
+    """The best action as the environment wants it, one output per leaf.
+
+    `measured` are its real numbers, of which there may be none; clipped to their bounds if so set.
+    """
     low, high = bounds(spaces_.action)
     choices, reals = list(layout.choice_columns), list(layout.real_columns)
     if choices:
@@ -303,21 +346,18 @@ def _actions(
         logits = graph.node("Add", [logits, mask], "masked")
         best = graph.node("ArgMax", [logits], "best", axis=2, keepdims=0)
         graph.node("Add", [best, graph.constant("start", low[choices].astype(np.int64))], "chosen")
-    if reals:
+    if measured and clip:
         lowest = graph.constant("low", low[reals].astype(np.float32))
         highest = graph.constant("high", high[reals].astype(np.float32))
-        if clip:
-            raised = graph.node("Max", ["action_mean", lowest], "raised")
-            graph.node("Min", [raised, highest], "measured")
-        else:
-            graph.node("Identity", ["action_mean"], "measured")
+        raised = graph.node("Max", [measured, lowest], "raised")
+        measured = graph.node("Min", [raised, highest], "measured")
     outputs = []
     first = 0
     for name, leaf in named_leaves(spaces_.action, "action").items():
         last = first + int(np.prod(leaf.shape or ()))
         real = isinstance(leaf, spaces.Box)
         own = [i for i, c in enumerate(reals if real else choices) if first <= c < last]
-        x = graph.columns("measured" if real else "chosen", np.array(own, np.int64), f"{name}:own")
+        x = graph.columns(measured if real else "chosen", np.array(own, np.int64), f"{name}:own")
         shape = graph.constant(f"{name}:shape", np.array([-1, *(leaf.shape or ())]))
         x = graph.node("Reshape", [x, shape], f"{name}:shaped")
         kind = output_type(leaf)

@@ -117,12 +117,14 @@ class QActor(Actor):
 
     def _choose(self, rows: Array, stream: np.random.Generator | None) -> NDArray[Any]:
         if stream is None or not self.explore:
-            return self._q(rows, {}).argmax(axis=-1)
+            best: NDArray[Any] = self._q(rows, {}).argmax(axis=-1)
+            return best
         if self._architecture.noisy:
             of = self._architecture
             drawn = [of.draw_noise(self._choices, stream) for _ in rows]
             noise = {name: np.stack([one[name] for one in drawn]) for name in drawn[0]}
-            return self._q(rows, noise).argmax(axis=-1)
+            noisy: NDArray[Any] = self._q(rows, noise).argmax(axis=-1)
+            return noisy
         return self.exploration.draw(self._q(rows, {}), self._log_std, stream)[0]
 
     def _q(self, x: Array, noise: Noise) -> Array:

@@ -20,7 +20,7 @@ from trainables.policies.exploration import EpsilonGreedyConfig
 from trainables.policies.filters import Filter
 from trainables.policies.layers import HIDDEN_GAIN, Trunk, activate, perceptron
 from trainables.policies.networks import VALUE_GAIN, Networks
-from trainables.policies.q_actor import Noise, QActor, QArchitecture
+from trainables.policies.q.actor import Noise, QActor, QArchitecture
 from trainables.policies.torch_policy import TorchPolicy
 
 
