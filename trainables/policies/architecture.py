@@ -32,7 +32,7 @@ class ModelConfig(Settings):
     hidden: tuple[Size, ...] | None = Field(
         default=None,
         strict=False,
-        description="Units of each hidden layer, first to last; null: [64, 64] for ppo, [256, 256] "
+        description="Units of each hidden layer, first to last; null: [64, 64] for ppo, [128, 128] "
         "for dqn, or [512] after convolutions.",
     )
     activation: Activation | None = Field(
