@@ -8,7 +8,7 @@ of a module, or what a cached function returns.
 """
 
 from bisect import bisect_left, insort
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Sequence, Set
 from dataclasses import dataclass, field
 from functools import cache
 from typing import Any
@@ -116,3 +116,40 @@ class Order:
             del self.entries[bisect_left(self.entries, old)]
         if entry is not None:
             insort(self.entries, entry)
+
+
+class Overlay:
+    """Orders of a history in which some trials stand otherwise, kept up like its own.
+
+    What a scheduler is shown differs from the history in a few trials; only those that are shown
+    otherwise than before, and those that have changed, are looked at again.
+    """
+
+    def __init__(self) -> None:
+        self.trials: list[Trial] = []
+        self.touched: list[int] = []
+        self.orders: dict[Key, Order] = {}
+        self._below: list[int] | None = None
+        """What was touched in the history below, which is another one where this is another."""
+        self._read = 0
+        self._otherwise: Set[int] = frozenset()
+
+    def bring_up(
+        self,
+        trials: Sequence[Trial],
+        touched: list[int],
+        otherwise: Set[int],
+        shown: Callable[[Trial], Trial],
+    ) -> None:
+        """Take in what has changed; the trials `otherwise` stand as they are `shown`."""
+        if self._below is not touched:
+            self.trials, self.touched, self.orders = [], [], {}
+            self._below, self._read, self._otherwise = touched, 0, frozenset()
+        new = range(len(self.trials), len(trials))
+        changed = dict.fromkeys([*touched[self._read :], *(self._otherwise ^ otherwise)])
+        self._read, self._otherwise = len(touched), otherwise
+        self.trials += trials[len(self.trials) :]
+        for number in changed | dict.fromkeys(new):
+            trial = trials[number]
+            self.trials[number] = shown(trial) if number in otherwise else trial
+        self.touched += [number for number in changed if number < new.start]
