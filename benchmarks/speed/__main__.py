@@ -9,8 +9,9 @@ was measured of this commit stands in ``build/speed/runs.jsonl`` at once and is 
 import argparse
 import sys
 
-from benchmarks.speed import report, runner
-from benchmarks.speed.cases import CASES
+from benchmarks.speed import cases, growth, report, runner
+
+CASES = (*cases.CASES, *growth.CASES)
 
 
 def main() -> None:

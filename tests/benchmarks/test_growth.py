@@ -10,24 +10,7 @@ import pytest
 
 from benchmarks.engine import __main__ as engine
 from benchmarks.engine import large
-
-RUNGS = {"stop": {"training_iteration": 9}}
-POPULATION = {"name": "pbt", "perturbation_interval": 2, "synch": False}
-BUDGET = {"timesteps": 1e12, "cpu_hours": 1e6, "target": 1e6, "patience": 100_000}
-RACE = {"replicas": 3, "racing": True}
-#: Keys of the spec, and whether the trials before wait for a decision.
-SWEEPS: Mapping[str, tuple[Mapping[str, Any], bool]] = {
-    "fifo": ({"scheduler": "fifo"}, False),
-    "asha": ({"scheduler": "asha", **RUNGS}, True),
-    "stopping": ({"scheduler": {"name": "asha", "type": "stopping"}, **RUNGS}, False),
-    "hyperband": ({"scheduler": "hyperband", **RUNGS}, False),
-    "population": ({"scheduler": POPULATION, **RUNGS}, False),
-    "budget": ({"scheduler": "fifo", "budget": BUDGET}, False),
-    "disk": ({"scheduler": "fifo", "checkpoint": {"max_disk": "1MB"}}, False),
-    "qmc": ({"scheduler": "fifo", "searcher": "qmc"}, False),
-    "race": ({"scheduler": "asha", **RACE, **RUNGS}, True),
-    "race at the end": ({"scheduler": "fifo", **RACE}, False),
-}
+from benchmarks.speed.measures.trial_cost import SWEEPS
 
 
 class Calls:
