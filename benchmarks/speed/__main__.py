@@ -9,8 +9,9 @@ was measured of this commit stands in ``build/speed/runs.jsonl`` at once and is 
 import argparse
 import sys
 
-from benchmarks.speed import report, runner
-from benchmarks.speed.cases import ALL
+from benchmarks.speed import cases, growth, report, runner
+
+ALL = (*cases.ALL, *growth.CASES)
 
 
 def main() -> None:
