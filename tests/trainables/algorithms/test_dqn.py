@@ -411,10 +411,10 @@ def test_a_child_that_dies_is_replaced_and_the_curve_stays_the_same(tmp_path: Pa
     [
         ({"env": "Pendulum-v1"}, r"env: .*Discrete actions for dqn.*ppo takes others"),
         ({"model": {"use_lstm": True}}, r"model.use_lstm: True .*false with dqn"),
-        ({"buffer_size": 31}, r"buffer_size: 31 .*at least learning_starts.* 32"),
+        ({"buffer_size": 31}, r"buffer_size: 31 .*at least 32, which is learning_starts"),
         (
             {"buffer_size": 40, "replay_batch_size": 41},
-            r"buffer_size: 40 .*at least replay_batch_size.* 41",
+            r"buffer_size: 40 .*at least 41, which is replay_batch_size",
         ),
         ({"num_atoms": 51, "v_min": 3, "v_max": 3}, r"v_min: 3.0 .*less than 3.0, which is v_max"),
         (
