@@ -29,6 +29,7 @@ SMALL: dict[str, Any] = {
     "target_network_update_freq": 48,
     "timesteps_per_iteration": 64,
     "model": {"hidden": [16, 8]},
+    "n_step": 1,
     "evaluation_num_episodes": 3,
     "evaluation_config": {"explore": False},
 }
