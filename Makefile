@@ -28,6 +28,7 @@ bench: setup ## measure speed beside peers and limits, for an hour; goes on wher
 	$(BIN)/python -m benchmarks.speed
 	$(BIN)/python -m benchmarks.engine
 	$(BIN)/python -m benchmarks.sampling
+	$(BIN)/python -m benchmarks.replay
 
 learn: setup ## train every algorithm over several seeds, for hours; goes on where it was stopped
 	$(BIN)/python -m benchmarks.learning

@@ -19,7 +19,10 @@ that never does.
 """
 
 import copy
+import io
 import re
+import tarfile
+import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
@@ -161,8 +164,8 @@ class Trainable:
 
     def _export_model(self, export_formats: Sequence[str], export_dir: str) -> dict[str, str]:
         raise NotImplementedError(
-            f"{type(self).__name__} cannot export {', '.join(export_formats)}: "
-            f"it defines no _export_model()"
+            f"{type(self).__name__} cannot export {', '.join(export_formats)}: a class that "
+            f"can has a method _export_model; what a function saved is in its checkpoints"
         )
 
     @classmethod
@@ -282,6 +285,29 @@ class Trainable:
     def restore(self, checkpoint: str | Path) -> None:
         """Continue from a file that `save` wrote; raises CheckpointError when it cannot be used."""
         self.continue_from(file.read(Path(checkpoint)).state, checkpoint, adapt=True)
+
+    def save_to_object(self) -> bytes:
+        """What `save` writes, as bytes: an archive of the checkpoint's files."""
+        with tempfile.TemporaryDirectory() as folder, io.BytesIO() as packed:
+            self.save(folder)
+            with tarfile.open(fileobj=packed, mode="w") as archive:
+                archive.add(folder, arcname="")
+            return packed.getvalue()
+
+    def restore_from_object(self, packed: bytes) -> None:
+        """Continue from what `save_to_object` gave; CheckpointError for anything else."""
+        with tempfile.TemporaryDirectory() as folder:
+            try:
+                with tarfile.open(fileobj=io.BytesIO(packed)) as archive:
+                    archive.extractall(folder, filter="data")
+            except (tarfile.TarError, OSError, ValueError) as error:
+                raise WrongFormat(
+                    "the given bytes", f"no archive of a checkpoint: {error}"
+                ) from error
+            found = [one for one in Path(folder).iterdir() if file.parse_name(one.name)]
+            if len(found) != 1:
+                raise WrongFormat("the given bytes", f"{len(found)} checkpoints; expected one")
+            self.restore(found[0])
 
     def adapted(self, state: Mapping[str, Any]) -> Mapping[str, Any]:
         """A saved state as `restore` takes it; default: as it is.

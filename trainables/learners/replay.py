@@ -91,10 +91,9 @@ def check_replay(config: ReplayConfig) -> None:
     Raises:
         ConfigError: it holds less than the warm-up or a batch; names both settings.
     """
-    for key in ("learning_starts", "replay_batch_size"):
-        needed = getattr(config, key)
-        if config.buffer_size < needed:
-            allowed = f"at least {needed}, which is {key}"
+    for key in ("replay_batch_size", "learning_starts"):
+        if config.buffer_size < (needed := getattr(config, key)):
+            allowed = f"at least {key}, which is {needed}"
             raise ConfigError("buffer_size", config.buffer_size, allowed, f"or lower {key}")
 
 

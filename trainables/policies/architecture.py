@@ -33,7 +33,7 @@ class ModelConfig(Settings):
         default=None,
         strict=False,
         description="Units of each hidden layer, first to last; null: [64, 64] for ppo and a2c, "
-        "[256, 256] for others, or [512] after convolutions.",
+        "[128, 128] for dqn, [256, 256] for sac and td3, or [512] after convolutions.",
     )
     activation: Activation | None = Field(
         default=None,
