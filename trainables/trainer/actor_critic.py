@@ -6,6 +6,7 @@ An algorithm gives its loss twice: for torch, and as options of the fused learne
 import logging
 from abc import abstractmethod
 from collections.abc import Mapping
+from dataclasses import replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
@@ -20,6 +21,7 @@ from trainables.learners.returns import generalized_advantages, next_values
 from trainables.learners.schedules import Schedule, due
 from trainables.learners.sequences import SequenceBatch, in_sequences
 from trainables.policies.architecture import architecture
+from trainables.policies.exploration import PolicyNoiseConfig, StateDependentSampling
 from trainables.rollout.batch import Fragment, TrainBatch, rows
 from trainables.trainer.config import TrainerConfig
 from trainables.trainer.steps import on_policy_step
@@ -45,6 +47,10 @@ class ActorCriticConfig(TrainerConfig):
         default="constant",
         description="constant; linear: from entropy_coeff to 0 over schedule_timesteps; or points "
         "[[environment steps, weight], …], linear between them.",
+    )
+    exploration_config: PolicyNoiseConfig = Field(
+        default=PolicyNoiseConfig(),
+        description="How actions are tried while experience is collected.",
     )
     normalize_advantages: bool = Field(
         default=True, description="Advantages of each minibatch have mean 0 and deviation 1."
@@ -105,8 +111,25 @@ class ActorCriticTrainer(Trainer):
         """Actor and critic."""
         from trainables.policies.torch_policy import build_policy
 
+        explored = self.settings.exploration_config
+        if explored.state_dependent:
+            noise = explored.log_std_init, explored.sample_freq
+            self.architecture = replace(self.architecture, noise=noise)
         networks = (self.spaces.layout, self.architecture)
         return build_policy(networks, self.settings.optimizer, self.seed, device)
+
+    @classmethod
+    def validate_config(cls, settings: TrainerConfig) -> None:
+        """Raise ConfigError also for noise that cannot follow the state."""
+        super().validate_config(settings)
+        if isinstance(settings, ActorCriticConfig) and settings.exploration_config.state_dependent:
+            only: dict[str, tuple[float, float]] = {
+                "model.use_lstm": (settings.model.use_lstm, False),
+                "remote_env_batch_wait_ms": (settings.envs.remote_env_batch_wait_ms, 0),
+            }
+            for key, (value, allowed) in only.items():
+                if value != allowed:
+                    raise ConfigError(key, value, f"{allowed} with StateDependentNoise")
 
     def training_step(self) -> dict[str, float]:
         """Sample fixed-length fragments and learn from them."""
@@ -115,6 +138,8 @@ class ActorCriticTrainer(Trainer):
     @classmethod
     def choose(cls, settings: TrainerConfig, seen: Look) -> dict[str, Any]:
         """The learner: fused, unless something is asked for that it does not know."""
+        if isinstance(settings, ActorCriticConfig) and settings.exploration_config.state_dependent:
+            StateDependentSampling(seen.spaces.layout, 1)
         why = cls._not_fused(settings, seen.spaces)
         asked = settings.learner if isinstance(settings, ActorCriticConfig) else "auto"
         if why and asked == "fused":
@@ -127,6 +152,8 @@ class ActorCriticTrainer(Trainer):
         for name in ("loss", "learn", "torch_loss", "take_steps"):
             if cls.owner(name) is not cls.owner("fused_loss") and cls.owner(name) not in BASES:
                 return f"{cls.__name__} has a way of learning of its own"
+        if isinstance(settings, ActorCriticConfig) and settings.exploration_config.state_dependent:
+            return "exploration_config.type is StateDependentNoise"
         if settings.workers.data_parallel:
             return "data_parallel is true"
         if settings.resources.num_gpus:
