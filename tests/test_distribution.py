@@ -60,7 +60,7 @@ def test_users_may_install_what_we_run_with_and_more() -> None:
 
 
 def test_no_sql_numbers_the_parameters_of_a_sequence() -> None:
-    """From Python 3.12 on sqlite3 warns of it, and 3.14 refuses it."""
+    """The sqlite3 of early releases of Python 3.12 warns of it."""
     sources = [
         path for package in ("sweep", "trainables") for path in HERE.glob(f"{package}/**/*.py")
     ]
