@@ -164,8 +164,8 @@ class Trainable:
 
     def _export_model(self, export_formats: Sequence[str], export_dir: str) -> dict[str, str]:
         raise NotImplementedError(
-            f"{type(self).__name__} cannot export {', '.join(export_formats)}: a class that "
-            f"can has a method _export_model; what a function saved is in its checkpoints"
+            f"{type(self).__name__} cannot export {', '.join(export_formats)}: "
+            f"it has no export_model(folder) that would write it"
         )
 
     @classmethod
