@@ -14,8 +14,9 @@ import sys
 import tempfile
 import time
 import warnings
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
+from urllib.parse import urlsplit
 
 from sweep.driver import launch, sync
 from sweep.errors import StorageError, without_password
@@ -67,27 +68,47 @@ def _takes_files(where: TrackerContext) -> bool:
 def _attach(where: TrackerContext, sweep: Sweep, all_models: bool) -> None:
     if sync.behind(where)["mlflow"][1]:
         raise StorageError("it misses results, too")
-    with contextlib.ExitStack() as until, warnings.catch_warnings():
+    store = look(where, only_read=False)
+    if store is None:
+        return
+    with contextlib.closing(store), warnings.catch_warnings():
         warnings.simplefilter("ignore")  # MLflow's and matplotlib's are none of a person's business
-        store = look(where, only_read=False)
-        if store is None:
-            return
-        until.callback(store.close)
         runs = {run.name: run for run in store.runs() if not run.deleted}
-        draft = Path(until.enter_context(tempfile.TemporaryDirectory(prefix="sweep-attached-")))
-        if (parent := runs.get("")) is not None:
-            report = draft / "report.html"
-            page.write(report, page.build(sweep, time.time()))
-            _add(where, store, parent, [report, *pictures.write(sweep, draft, ["curves"])])
-        if not hasattr(launch.trainable_of(where.folder), "describe_model"):
-            return
-        for trial in _wanted(sweep, all_models):
-            if (run := runs.get(run_name(trial.number, WHOLE))) is not None:
-                _log_model(where, store, run, trial, draft / f"trial-{trial.number}")
-        best = sweep.history.best
-        card = draft / f"trial-{-1 if best is None else best.number}" / "card.md"
-        if parent is not None and card.is_file():
-            _add(where, store, parent, [card])
+        if where.tracking_uri is None or _keeps_files(where, runs.values()):
+            with tempfile.TemporaryDirectory(prefix="sweep-attached-") as draft:
+                _fill(where, sweep, store, runs, Path(draft), all_models)
+
+
+def _fill(
+    where: TrackerContext,
+    sweep: Sweep,
+    store: Store,
+    runs: Mapping[str, StoredRun],
+    draft: Path,
+    all_models: bool,
+) -> None:
+    """Make everything in the folder `draft`, and add it to the runs that are there."""
+    parent = runs.get("")
+    if parent is not None:
+        report = draft / "report.html"
+        page.write(report, page.build(sweep, time.time()))
+        _add(where, store, parent, [report, *pictures.write(sweep, draft, ["curves"])])
+    if not hasattr(launch.trainable_of(where.folder), "describe_model"):
+        return
+    for trial in _wanted(sweep, all_models):
+        if (run := runs.get(run_name(trial.number, WHOLE))) is not None:
+            _log_model(where, store, run, trial, draft / f"trial-{trial.number}")
+    best = sweep.history.best
+    card = draft / f"trial-{-1 if best is None else best.number}" / "card.md"
+    if parent is not None and card.is_file():
+        _add(where, store, parent, [card])
+
+
+def _keeps_files(where: TrackerContext, runs: Iterable[StoredRun]) -> bool:
+    """Whether the server keeps artifacts; else MLflow's client would write them in this folder."""
+    client = open_client(where)
+    places = (client.get_run(run.id).info.artifact_uri for run in runs)
+    return urlsplit(next(places, "")).scheme not in ("", "file")
 
 
 def _wanted(sweep: Sweep, all_models: bool) -> list[Trial]:
