@@ -21,11 +21,12 @@ that never does.
 import copy
 import re
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, TypeVar
 
 from trainables.checkpoint import file
 from trainables.checkpoint import opaque as unsafe_pickle
@@ -63,6 +64,16 @@ class TrialContext:
     """Whether the settings are those of a sweep's trial, to which `Trainable.settle_config` was
     applied when the trial was made. A setting that is still ``auto`` then has the value that it
     always had before there was a choice."""
+
+
+_Save = TypeVar("_Save", bound=Callable[..., Any])
+_gives_data: set[Callable[..., Any]] = set()
+
+
+def gives_data(save_checkpoint: _Save) -> _Save:
+    """Mark a `save_checkpoint` that writes no files: no folder is made for it."""
+    _gives_data.add(save_checkpoint)
+    return save_checkpoint
 
 
 class Trainable:
@@ -205,7 +216,16 @@ class Trainable:
     @classmethod
     def can_export(cls) -> bool:
         """Whether `export_model` can write anything."""
-        return cls._export_model is not Trainable._export_model
+        return cls.exports_own() or cls._export_model is not Trainable._export_model
+
+    @classmethod
+    def exports_own(cls) -> bool:
+        """Whether it has an ``export_model(folder)`` of its own, which writes what it likes."""
+        return cls.export_model is not Trainable.export_model
+
+    def export_own(self, folder: Path) -> None:
+        """Let its own ``export_model(folder)`` write its files."""
+        self.export_model(folder)  # type: ignore[arg-type]  # a subclass's own, see `exports_own`
 
     def get_state(self) -> dict[str, Any]:
         """Everything that decides the future: entries ``trainable``, ``counters``, ``streams``.
@@ -220,9 +240,10 @@ class Trainable:
         """
         name = type(self).__name__
         streams = rng.capture_global()
-        with temporary_folder(self.context.logdir) as folder:
+        needless = type(self).save_checkpoint in _gives_data
+        with nullcontext("") if needless else temporary_folder(self.context.logdir) as folder:
             returned: object = self.save_checkpoint(folder)
-            saved = _saved(returned, Path(folder), name, self.unsafe_pickle)
+            saved = _saved(returned, folder, name, self.unsafe_pickle)
         rng.restore_global(streams)
         if type(self).load_checkpoint is Trainable.load_checkpoint:
             remedy = f"define {name}.load_checkpoint(checkpoint), which takes it back"
@@ -316,6 +337,19 @@ class Trainable:
         """
         raise NotImplementedError(f"{type(self).__name__} has no episodes to play")
 
+    @classmethod
+    def play_exported(
+        cls,
+        file: Path,
+        card: Mapping[str, Any],
+        episodes: int,
+        seed: int,
+        video: Path | None = None,
+        window: bool = False,
+    ) -> list[dict[str, float]]:
+        """`play` for a model that was exported to `file`; `card` is what its folder says of it."""
+        raise NotImplementedError(f"{cls.__name__} has no episodes to play")
+
     def stop(self) -> None:
         """End this trainable; it cannot be used afterwards."""
         try:
@@ -372,8 +406,10 @@ class Trainable:
         return self._counters.complete(result, elapsed, who)
 
 
-def _saved(returned: object, folder: Path, name: str, pickles: bool) -> dict[str, Any]:
+def _saved(returned: object, folder: str, name: str, pickles: bool) -> dict[str, Any]:
     """What stands in the state for what `save_checkpoint` of the class `name` gave.
+
+    It was given this folder; empty: none.
 
     Entries ``data`` (None where it wrote files), ``files`` and, if it returned one in the folder,
     ``path``.
@@ -382,9 +418,9 @@ def _saved(returned: object, folder: Path, name: str, pickles: bool) -> dict[str
         StateError: nothing, or something that could not be given back.
     """
     place = f"{name}.save_checkpoint()"
-    files = read_files(folder, place)
+    files = read_files(Path(folder), place) if folder else {}
     if returned is None or isinstance(returned, str | Path):
-        path = "" if returned is None else _in_folder(Path(returned), folder, place)
+        path = "" if returned is None else _in_folder(Path(returned), Path(folder), place)
         if not files:
             remedy = "return a dict ({} if nothing decides the future), or write files"
             raise StateError(place, "nothing, and a folder without files,", remedy)

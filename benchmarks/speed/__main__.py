@@ -1,4 +1,4 @@
-"""Measure sweep beside its peers and limits; writes docs/performance.md.
+"""Measure sweep beside its peers and limits; writes docs/performance.md and its picture.
 
     python -m benchmarks.speed [--only NAME …] [--runs 5] [--print]
 
@@ -9,9 +9,8 @@ was measured of this commit stands in ``build/speed/runs.jsonl`` at once and is 
 import argparse
 import sys
 
-from benchmarks.speed import cases, growth, report, runner
-
-CASES = (*cases.CASES, *growth.CASES)
+from benchmarks.speed import report, runner
+from benchmarks.speed.cases import ALL
 
 
 def main() -> None:
@@ -19,17 +18,17 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         prog="python -m benchmarks.speed", description=(__doc__ or "").partition("\n")[0]
     )
-    names = [one.name for one in CASES]
+    names = [one.name for one in ALL]
     parser.add_argument("--only", nargs="*", choices=names, metavar="NAME", help=", ".join(names))
     parser.add_argument("--runs", type=int, default=5, help="pairs of every case")
     parser.add_argument("--print", action="store_true", help="print the table, write no page")
     asked = parser.parse_args()
-    chosen = [one for one in CASES if not asked.only or one.name in asked.only]
+    chosen = [one for one in ALL if not asked.only or one.name in asked.only]
     figures = runner.run(chosen, asked.runs)
     if asked.print or asked.only:
         sys.stdout.write(report.table(figures) + "\n")
     else:
-        report.write(figures, runner.version())
+        report.write(figures, runner.ask(report.PROFILE)["parts"], runner.version())
 
 
 if __name__ == "__main__":

@@ -31,7 +31,9 @@ class Case:
     against a peer, how often ours the peer's takes (`against_peer`)."""
     against_peer: bool = True
     long: bool = False
-    """Whether a run takes minutes, so that only a few are made."""
+    """Whether a third of the pairs is enough: a run takes minutes, or is a point of a picture."""
+    why: str = ""
+    """Why it is not reached, where it is not."""
 
     def ratio(self, ours: float, other: float) -> float:
         """How much faster than a peer; against a limit, the share (rates) or multiple (times)."""
@@ -45,8 +47,23 @@ class Case:
         return ratio <= self.at_least if limit else ratio >= self.at_least
 
 
-def _checkpoint(what: str, parameters: int, goal: float) -> Case:
-    size = "10M parameters" if parameters > 100_000 else "64x64"
+@dataclass(frozen=True)
+class Curve:
+    """Cost against size: a panel of the picture."""
+
+    title: str
+    size: str
+    """What the sizes count."""
+    unit: str
+    points: tuple[tuple[int, Case], ...]
+    """(size, case)."""
+    other: str = ""
+    """What the other side of all points is; empty: it has no curve of its own."""
+
+
+def _checkpoint(what: str, parameters: int, goal: float = 0.0, why: str = "") -> Case:
+    sizes = {1_000: "1k parameters", 9_155: "64x64", 100_000: "100k parameters"}
+    size = sizes.get(parameters, f"{parameters // 10**6}M parameters")
     numbers = (what, str(parameters))
     return Case(
         f"checkpoint-{what}-{parameters}",
@@ -57,6 +74,8 @@ def _checkpoint(what: str, parameters: int, goal: float) -> Case:
         goal,
         more_is_better=False,
         against_peer=False,
+        long=not goal,
+        why=why,
     )
 
 
@@ -73,36 +92,148 @@ def _start(name: str, title: str, goal: float) -> Case:
     )
 
 
-def _sampling(envs: int, kind: str, goal: float, env: str = "CartPole-v1") -> Case:
+def _sampling(
+    envs: int, kind: str, goal: float = 0.0, env: str = "CartPole-v1", why: str = ""
+) -> Case:
     limit = "the shortest loop by hand" if env == "CartPole-v1" else "the environments alone"
     of = (env, str(envs), kind)
     return Case(
         f"sampling-{env}-{envs}-{kind}",
         f"sampling {env} x {envs}, {kind}, against {limit}",
-        "steps per CPU second",
+        RATE,
         Side("sweep", "sampling", ("ours", *of)),
         Side(limit, "sampling", ("limit", *of)),
         goal,
         against_peer=False,
+        long=not goal,
+        why=why,
     )
 
 
+def _networks(kind: str, what: str, goal: float) -> Case:
+    contrib = kind == "lstm"
+    return Case(
+        f"networks-{kind}",
+        f"PPO with {what}, update included",
+        "steps per CPU second",
+        Side("sweep", "networks_ours", (kind,)),
+        Side("sb3-contrib" if contrib else "Stable-Baselines3", "networks_sb3", (kind,), "sb3"),
+        goal,
+    )
+
+
+def _trial(number: int, goal: float = 0.0) -> Case:
+    return Case(
+        f"trial-{number}",
+        f"our own cost of trial number {number:,}, against that of number 100",
+        "ms of CPU",
+        Side("sweep", "trial_cost", (str(number),)),
+        Side("at number 100", "trial_cost", ("100",)),
+        goal,
+        more_is_better=False,
+        against_peer=False,
+        long=not goal,
+    )
+
+
+def _event(sweep: str, many: int, title: str) -> Case:
+    """What an event costs after many trials, against few in which the same happens."""
+    return Case(
+        f"event-{sweep}-{many}",
+        f"our own cost of an event after {many:,} trials, {title}, against that after 500",
+        "ms of CPU",
+        Side("sweep", "event_cost", (sweep, str(many))),
+        Side("after 500", "event_cost", (sweep, "500")),
+        1.3,
+        more_is_better=False,
+        against_peer=False,
+    )
+
+
+def _look(what: str, command: str, title: str, goal: float) -> Case:
+    return Case(
+        f"look-{what}-{command}",
+        f"{title}, from the shell, against import torch",
+        "s",
+        Side("sweep", "looking", (what, command)),
+        Side("import torch", "command", ("import-torch",)),
+        goal,
+        more_is_better=False,
+        against_peer=False,
+    )
+
+
+def _slots(slots: int, goal: float = 0.0, why: str = "") -> Case:
+    of = "16 settings x 25,600 steps"
+    return Case(
+        f"slots-{slots}",
+        f"{of} in {slots} slots, from the shell, beside one slot",
+        "s",
+        Side("sweep", "sweep_ours", ("25600", str(slots))),
+        Side("one slot", "sweep_ours", ("25600", "1")),
+        goal,
+        more_is_better=False,
+        long=not goal,
+        why=why,
+    )
+
+
+RATE = "steps per CPU second"
+OURS = Side("sweep", "ppo_ours")
+#: The rows of the table.
 CASES = (
     Case(
         "ppo-sb3",
         "PPO on CartPole, tuned, update included",
-        "steps per CPU second",
-        Side("sweep", "ppo_ours"),
-        Side("Stable-Baselines3", "ppo_sb3", group="sb3"),
+        RATE,
+        OURS,
+        Side("Stable-Baselines3", "ppo_sb3", ("stable_baselines3",), group="sb3"),
         4.5,
+    ),
+    Case(
+        "ppo-sbx",
+        "the same, beside the peer's like on JAX, compiled before the clock starts",
+        RATE,
+        OURS,
+        Side("SBX", "ppo_sb3", ("sbx",), group="sbx"),
+        3.5,
+    ),
+    Case(
+        "ppo-rllib",
+        "the same, beside RLlib",
+        RATE,
+        OURS,
+        Side("RLlib", "ppo_rllib", group="ray"),
+        10.0,
+    ),
+    Case(
+        "ppo-rejax",
+        "the same, beside training and environments compiled as one program, compiling left out",
+        RATE,
+        OURS,
+        Side("rejax", "ppo_rejax", group="rejax"),
+        1.0,
+        why="each of its steps, of the environment too, is compiled code; ours are calls of numpy",
     ),
     Case(
         "ppo-torch",
         "the same, the learner that is chosen beside the one in torch",
-        "steps per CPU second",
-        Side("sweep", "ppo_ours"),
+        RATE,
+        OURS,
         Side("sweep, learner: torch", "ppo_ours", ('{"learner": "torch"}',)),
         2.8,
+    ),
+    _networks("perceptron", "two perceptrons of 256-256 on CartPole", 1.5),
+    _networks("lstm", "an LSTM of 64 units on CartPole", 2.0),
+    _networks("cnn", "the Nature network on pictures (84, 84, 4)", 1.3),
+    Case(
+        "ppo-475-sb3",
+        "training to a greedy return of 475, mean of 5 seeds",
+        "s",
+        Side("sweep", "learnt_ours"),
+        Side("Stable-Baselines3", "learnt_sb3", group="sb3"),
+        4.0,
+        more_is_better=False,
     ),
     Case(
         "sweep16-sb3",
@@ -112,16 +243,66 @@ CASES = (
         Side("Optuna + Stable-Baselines3", "sweep_optuna_sb3", group="sb3"),
         3.5,
         more_is_better=False,
+        why="a third of a slice is not learning: checkpoints and sampling (see the table below)",
+    ),
+    Case(
+        "sweep16-ray",
+        "the same",
+        "s",
+        Side("sweep", "sweep_ours"),
+        Side("Ray Tune + RLlib", "sweep_tune_rllib", group="ray"),
+        9.0,
+        more_is_better=False,
         long=True,
+    ),
+    _slots(2, 1.9, why="starting and ending take the same time with any number of slots"),
+    _trial(5_000, 1.3),
+    _trial(50_000, 1.3),
+    *(
+        _event(sweep, many, title)
+        for sweep, title in (("asha", "promotions of asha"), ("race", "asha with racing seeds"))
+        for many in (5_000, 50_000)
+    ),
+    Case(
+        "proposal-tpe-50000",
+        "a proposal of tpe with a window of 500 after 50,000 trials",
+        "ms of CPU",
+        Side("sweep", "proposal", ("50000", "500")),
+        Side("tpe without a window after 5,000", "proposal", ("5000",)),
+        3.0,
+        more_is_better=False,
+    ),
+    *(
+        _look("long", command, f"`sweep {command}` of 5,000 trials with 500,000 results", 1.0)
+        for command in ("status", "results", "best")
+    ),
+    *(
+        _look("ten", command, f"`sweep {command}` beside ten sweeps", 0.35)
+        for command in ("ls", "status")
+    ),
+    Case(
+        "trivial-ray",
+        "300 trivial trials, everything recorded, whole command, 2 slots",
+        "trials per second",
+        Side("sweep", "trivial_ours"),
+        Side("Ray Tune, reused actors, no tracker", "trivial_ray", group="ray"),
+        4.0,
     ),
     _start("first-iteration", "shell to the first iteration of PPO, against import torch", 1.4),
     _start("trivial-run", "sweep run of one trivial trial, against import torch", 1.6),
-    _checkpoint("save", 9_155, 2.5),
+    _checkpoint("save", 9_155, 2.5, why="collecting the state and two signatures outweigh 0.1 MB"),
     _checkpoint("save", 10_000_000, 1.15),
-    _checkpoint("restore", 9_155, 5.0),
+    _checkpoint(
+        "restore", 9_155, 5.0, why="each part is checked and loaded by itself, a fixed cost"
+    ),
     _checkpoint("restore", 10_000_000, 1.2),
     *(
-        _sampling(envs, kind, goal)
+        _sampling(
+            envs,
+            kind,
+            goal,
+            why="" if envs > 1 else "a call of the policy checks and counts what the loop does not",
+        )
         for kind, goals in (
             ("NoFilter", (0.5, 0.8, 0.8, 0.8)),
             ("MeanStdFilter", (0.4, 0.65, 0.7, 0.7)),
@@ -129,7 +310,57 @@ CASES = (
         for envs, goal in zip((1, 8, 64, 256), goals, strict=True)
     ),
     *(
-        _sampling(8, "NoFilter", 0.7, env)
+        _sampling(8, "NoFilter", 0.7, env, why="the policy acts, and every step is checked")
         for env in ("LunarLander-v3", "Acrobot-v1", "Pendulum-v1", "HalfCheetah-v5")
     ),
+)
+_NAMED = {one.name: one for one in CASES}
+
+
+def _point(case: Case) -> Case:
+    """The row of the table that measures the same, if there is one."""
+    return _NAMED.get(case.name, case)
+
+
+#: The panels of the picture.
+CURVES = (
+    Curve(
+        "Sampling CartPole",
+        "environments",
+        RATE,
+        tuple((n, _point(_sampling(n, "NoFilter"))) for n in (1, 4, 8, 16, 64, 256, 1_024)),
+        other="loop by hand",
+    ),
+    Curve(
+        "Our own cost of a trial",
+        "trials before it",
+        "CPU ms",
+        tuple((n, _point(_trial(n))) for n in (10, 100, 1_000, 5_000, 50_000)),
+    ),
+    *(
+        Curve(
+            f"Checkpoint: {what}",
+            "parameters",
+            "ms",
+            tuple(
+                (n, _point(_checkpoint(what, n)))
+                for n in (1_000, 9_155, 100_000, 1_000_000, 10_000_000)
+            ),
+            other="raw bytes",
+        )
+        for what in ("save", "restore")
+    ),
+    Curve(
+        "16 settings x 25,600 steps",
+        "slots",
+        "s, from the shell",
+        tuple((n, _point(_slots(n))) for n in (1, 2, 3, 4)),
+    ),
+)
+#: All that is measured: the rows, then the points that are no rows.
+ALL = (
+    *CASES,
+    *{
+        case.name: case for curve in CURVES for _, case in curve.points if case not in CASES
+    }.values(),
 )

@@ -1,15 +1,19 @@
 """docs/performance.md: the table of all cases, the machine, the versions and how to repeat it."""
 
 import platform
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from importlib import metadata
 from pathlib import Path
 
-from benchmarks.speed import peers
+from benchmarks.speed import peers, pictures
+from benchmarks.speed.cases import CASES, Side
+from benchmarks.speed.measures.settings16 import STEPS
 from benchmarks.speed.runner import ROOT, Figures
 
 PAGE = ROOT / "docs" / "performance.md"
+#: Says where the time of a slice goes.
+PROFILE = Side("sweep", "slice_profile")
 OURS = ("torch", "numpy", "gymnasium", "optuna", "mlflow", "joblib", "sqlalchemy")
 
 
@@ -31,20 +35,31 @@ def table(figures: Sequence[Figures]) -> str:
             f"{case.other.name}: {_number(one.median('other'))}",
             f"**{one.ratio:.2f}** ({least:.2f} to {greatest:.2f})",
             goal,
-            "yes" if case.reached(one.ratio) else "no",
+            "yes" if case.reached(one.ratio) else f"no: {case.why}" if case.why else "no",
         )
         rows.append(f"| {' | '.join(cells)} |")
     return "\n".join(rows)
 
 
-def write(figures: Sequence[Figures], version: str) -> None:
-    """Write the page."""
+def profile(parts: Mapping[str, float]) -> str:
+    """A row for each part of a slice: its milliseconds, and its share of the whole."""
+    whole = sum(parts.values())
+    head = ["| where | ms of CPU | share |", "| --- | --: | --: |"]
+    rows = [f"| {name} | {ms:,.0f} | {100 * ms / whole:.1f} % |" for name, ms in parts.items()]
+    return "\n".join([*head, *rows, f"| **the slice** | **{whole:,.0f}** | |"])
+
+
+def write(figures: Sequence[Figures], parts: Mapping[str, float], version: str) -> None:
+    """Write the page and its picture."""
+    pictures.draw({one.case.name: one for one in figures})
     ours = ", ".join(f"{name} {metadata.version(name)}" for name in OURS)
     others = ", ".join(sorted({pin for pins in peers.PINS.values() for pin in pins}))
     day = datetime.now(UTC).date().isoformat()
     PAGE.write_text(
         TEXT.format(
-            table=table(figures),
+            table=table([one for one in figures if one.case in CASES]),
+            profile=profile(parts),
+            steps=STEPS,
             ours=ours,
             others=others,
             day=day,
@@ -82,11 +97,26 @@ which share of it sweep reaches (rates), or how many times its time sweep takes 
 
 Measured on {day} with commit `{version}`: {machine}, Python {python}, {ours}. The others: {others}.
 
+## Cost against size
+
+![Panels: steps per second against environments, CPU milliseconds of a trial against trials before \
+it, milliseconds of a checkpoint against parameters, seconds of a sweep against slots\
+](performance.svg)
+
+Two cores: slots beyond two share them, and add nothing.
+
+## Where the time of a slice goes
+
+One of the 16 settings above, {steps:,} steps with its checkpoints, in one process; a part's time is
+without that of the parts inside it.
+
+{profile}
+
 ## How to repeat it
 
     make bench
 
-takes half an hour or more, goes on where it was stopped, and installs the peers in `build/peers`,
+takes an hour, goes on where it was stopped, and installs the peers in `build/peers`,
 where nothing of sweep sees them. `python -m benchmarks.speed --only NAME --runs 3` measures one row
 and prints it.
 """

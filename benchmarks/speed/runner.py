@@ -8,6 +8,7 @@ import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from benchmarks.speed import peers
 from benchmarks.speed.cases import Case, Side
@@ -52,7 +53,12 @@ class Figures:
 
 
 def measure(side: Side) -> float:
-    """The figure of one side.
+    """The figure of one side; see `ask`."""
+    return float(ask(side)["value"])
+
+
+def ask(side: Side) -> dict[str, Any]:
+    """The line of JSON that one side prints.
 
     Raises:
         RuntimeError: the program failed; the message is its last line.
@@ -70,7 +76,8 @@ def measure(side: Side) -> float:
     if ran.returncode:
         last = (ran.stderr.strip().splitlines() or [f"exit code {ran.returncode}"])[-1]
         raise RuntimeError(f"{side.module} {' '.join(side.arguments)}: {last}")
-    return float(json.loads(ran.stdout.splitlines()[-1])["value"])
+    told: dict[str, Any] = json.loads(ran.stdout.splitlines()[-1])
+    return told
 
 
 def version() -> str:
@@ -96,13 +103,13 @@ def kept(at: str) -> Iterator[tuple[str, Pair]]:
 
 
 def run(cases: Sequence[Case], runs: int) -> list[Figures]:
-    """So many pairs of every case (of a long one 3 at most); those of earlier runs count."""
+    """So many pairs of every case (of a long one a third); those of earlier runs count."""
     at = version()
     RUNS.parent.mkdir(parents=True, exist_ok=True)
     figures = []
     for number, case in enumerate(cases, 1):
         pairs = [pair for name, pair in kept(at) if name == case.name]
-        wanted, failure = min(runs, 3) if case.long else runs, ""
+        wanted, failure = -(-runs // 3) if case.long else runs, ""
         while len(pairs) < wanted:
             sys.stderr.write(
                 f"{number} of {len(cases)}: {case.title}, pair {len(pairs) + 1} of {wanted}\n"

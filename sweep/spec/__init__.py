@@ -184,7 +184,7 @@ class SweepSpec(Settings):
         Field(
             ("mlflow", "optuna"),
             description="Where copies of the history go: mlflow, optuna, csv, json, tensorboard, "
-            "or one of your own (docs/trackers.md).",
+            "wandb, or one of your own (docs/trackers.md).",
         )
     )
     callbacks: Annotated[tuple[str, ...], Field(strict=False), AfterValidator(_check_callbacks)] = (

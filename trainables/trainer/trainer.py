@@ -28,10 +28,11 @@ from trainables.envs.exactness.measuring import Inquiry, Look, known_by, resolve
 from trainables.envs.vector.config import check_vector_env
 from trainables.errors import ConfigError, TrainableError, shorten
 from trainables.evaluation.config import is_due
+from trainables.evaluation.play import Played
 from trainables.learners.schedules import learning_rate
 from trainables.policies import filters as filters_
 from trainables.policies.actor import Weights
-from trainables.policies.architecture import architecture
+from trainables.policies.architecture import Activation, architecture
 from trainables.policies.filters import make_filters
 from trainables.policies.inference import InferencePolicy
 from trainables.policies.onnx import export
@@ -43,7 +44,7 @@ from trainables.rollout.workers.make import make_workers
 from trainables.rollout.workers.ranks.group import RankGroup
 from trainables.rollout.workers.worker_set import WorkerSet
 from trainables.rollout.workers.worker_spec import WorkerSpec
-from trainables.trainable import Trainable, TrialContext
+from trainables.trainable import Trainable, TrialContext, gives_data
 from trainables.trainer import agreement, config_checks, policy_files
 from trainables.trainer.config import TrainerConfig, timed
 from trainables.trainer.evaluation import PeriodicEvaluation
@@ -83,6 +84,8 @@ class Trainer(Trainable):
     config_class: ClassVar[type[TrainerConfig]] = TrainerConfig
     settings: TrainerConfig
     fixed_keys: ClassVar[frozenset[str]] = frozenset(agreement.COLLECTING + agreement.FILTERING)
+    #: Hidden layers and activation for vectors, where ``model`` leaves them open.
+    usual_networks: ClassVar[tuple[tuple[int, ...], Activation]] = ((64, 64), "tanh")
     #: Whether its workers can be ranks (``data_parallel``): their spec then has a learner.
     learns_in_ranks: ClassVar[bool] = False
     #: Setting that may be ``auto`` → what it was before there was a choice: trials and checkpoints
@@ -270,7 +273,9 @@ class Trainer(Trainable):
         self._settle({} if self.context.settled else chosen)
         settings = self.settings
         self.spaces = seen.spaces
-        self.architecture = architecture(settings.model, self.spaces.observation_shape)
+        self.architecture = architecture(
+            settings.model, self.spaces.observation_shape, self.usual_networks
+        )
         check_vector_env(settings.environment, settings.envs, seen.limit)
         self.policy = self.make_policy(config_checks.learning_device(settings.resources))
         self.filters = make_filters(settings.filters, self.spaces.observation_shape)
@@ -331,6 +336,7 @@ class Trainer(Trainable):
                 result.update(self._evaluated(self.iteration + 1))
         return result
 
+    @gives_data
     def save_checkpoint(self, checkpoint_dir: str) -> dict[str, Any]:
         """Everything that decides the future, as plain data; nothing is flushed by it."""
         settled = {key: self.config[key] for key in self.before_auto}
@@ -445,8 +451,29 @@ class Trainer(Trainable):
     ) -> list[dict[str, float]]:
         """Play fresh episodes as evaluations do: filters frozen, `evaluation_config` in force."""
         self._date_actor()
-        played = [one.metrics for one in self.evaluation.play(episodes, seed, video, window)]
-        return [{"episode_reward": m.total_reward, "episode_len": float(m.length)} for m in played]
+        return _episodes(self.evaluation.play(episodes, seed, video, window))
+
+    @classmethod
+    def play_exported(
+        cls,
+        file: Path,
+        card: Mapping[str, Any],
+        episodes: int,
+        seed: int,
+        video: Path | None = None,
+        window: bool = False,
+    ) -> list[dict[str, float]]:
+        """Play episodes of an exported file as `play` does, without callbacks and drawn actions."""
+        plain = {**card["config"], "callbacks": None}
+        if own := plain.get("evaluation_config"):
+            plain["evaluation_config"] = {k: v for k, v in own.items() if k != "callbacks"}
+        settings = cls._with_stepping(parse(cls.config_class, plain))
+        spaces = measuring.look(settings.environment).spaces
+        inputs = card["model"]["inputs"]
+        memory = sum(inputs[name]["shape"][1] for name in export.STATES_IN if name in inputs)
+        policy = policy_files.ExportedPolicy(file, spaces, memory)
+        evaluation = PeriodicEvaluation(settings, seed, policy, None)
+        return _episodes(evaluation.play(episodes, seed, video, window))
 
     def _evaluated(self, iteration: int) -> dict[str, Any]:
         """What `_evaluate` returns, checked; the global streams are left as they were.
@@ -716,10 +743,16 @@ class Trainer(Trainable):
     def _synchronise(self, samples: Sequence[Sample]) -> None:
         """Merge what the workers' filters saw, in worker order; give all of them the result."""
         merged = filters_.synchronise(self.filters, [one.deltas for one in samples])
-        weights = self.policy.model.weights()
+        weights = self.policy.model.acting_weights()
         self.inference.actor.load(weights)
         if isinstance(self.workers, RankGroup) and not samples:
             self.workers.load_policy(self.policy.get_state())
         self.workers.sync(weights, merged)
         if samples:
             self.recent = samples[0].recent
+
+
+def _episodes(played: Sequence[Played]) -> list[dict[str, float]]:
+    """What `Trainable.play` gives of episodes."""
+    found = [one.metrics for one in played]
+    return [{"episode_reward": m.total_reward, "episode_len": float(m.length)} for m in found]

@@ -14,7 +14,7 @@ def main() -> None:
     """Save, or restore, a trainer whose networks have about so many parameters."""
     torch.set_num_threads(1)
     what, wanted = sys.argv[1], int(sys.argv[2])
-    width = 64 if wanted < 100_000 else round((wanted / 2) ** 0.5)
+    width = round(((225 + 8 * (wanted - 3)) ** 0.5 - 15) / 4)  # of two networks 4-w-w-2 and 4-w-w-1
     trainer = PPO(
         {"env": "CartPole-v1", "seed": 1, "model": {"hidden": [width, width]}, "num_sgd_iter": 1}
     )

@@ -34,8 +34,6 @@ COMMANDS = {
     "import-torch": [PYTHON, "-c", "import torch"],
     "first-iteration": [PYTHON, "-c", FIRST_ITERATION],
     "trivial-run": [SWEEP, "run", "trivial.yaml", "--jobs", "1"],
-    "help": [SWEEP, "--help"],
-    "ls": [SWEEP, "ls"],
 }
 
 

@@ -1,9 +1,19 @@
-"""The same PPO on CartPole by Stable-Baselines3: environment steps per CPU second."""
+"""The same PPO on CartPole by Stable-Baselines3, or by SBX, which is its like on JAX.
 
+    python -m benchmarks.speed.measures.ppo_sb3 stable_baselines3|sbx
+
+Environment steps per CPU second; what JAX compiles, it compiles before the clock starts.
+"""
+
+import importlib
+import os
+import sys
 import time
+from typing import Any
+
+os.environ["XLA_FLAGS"] = "--xla_cpu_multi_thread_eigen=false intra_op_parallelism_threads=1"
 
 import torch
-from stable_baselines3 import PPO
 from stable_baselines3.common.callbacks import BaseCallback
 from stable_baselines3.common.env_util import make_vec_env
 
@@ -24,13 +34,11 @@ class Warm(BaseCallback):
         return True
 
 
-def main() -> None:
-    """Measure some 20,000 steps after 1,280."""
-    torch.set_num_threads(1)
-    envs = make_vec_env("CartPole-v1", n_envs=8, seed=1)
-    model = PPO(
+def make(library: str, seed: int) -> Any:
+    """PPO of a library with the tuned settings (`ppo_ours`)."""
+    return importlib.import_module(library).PPO(
         "MlpPolicy",
-        envs,
+        make_vec_env("CartPole-v1", n_envs=8, seed=seed),
         n_steps=32,
         batch_size=256,
         n_epochs=20,
@@ -39,10 +47,16 @@ def main() -> None:
         gae_lambda=0.8,
         clip_range=0.2,
         ent_coef=0.0,
-        seed=1,
+        policy_kwargs={"net_arch": [64, 64]},
+        seed=seed,
         device="cpu",
     )
-    warm = Warm(5 * 256)
+
+
+def main() -> None:
+    """Measure some 20,000 steps after 1,280."""
+    torch.set_num_threads(1)
+    model, warm = make(sys.argv[1], 1), Warm(5 * 256)
     model.learn(84 * 256, callback=warm)
     clock.tell((model.num_timesteps - warm.at) / (time.process_time() - warm.began))
 

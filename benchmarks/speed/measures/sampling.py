@@ -14,20 +14,22 @@ from benchmarks import sampling
 from benchmarks.speed.measures import clock
 
 
+def collector(whose: str, env: str, envs: int, kind: str) -> sampling.Collect:
+    """What collects, ``ours`` or the ``limit``."""
+    if whose == "ours":
+        return sampling.ours(envs, kind, {"env": env})
+    if env != sampling.ENV:
+        return sampling.environments_alone(env, envs)
+    if envs == 1:
+        return sampling.alone(kind != "NoFilter")
+    return sampling.side_by_side(envs, kind != "NoFilter")
+
+
 def main() -> None:
     """Measure 3 s of CPU time."""
     torch.set_num_threads(1)
     whose, env, envs, kind = sys.argv[1:]
-    count = int(envs)
-    if whose == "ours":
-        collect = sampling.ours(count, kind, {"env": env})
-    elif env != sampling.ENV:
-        collect = sampling.environments_alone(env, count)
-    elif count == 1:
-        collect = sampling.alone(kind != "NoFilter")
-    else:
-        collect = sampling.side_by_side(count, kind != "NoFilter")
-    clock.tell(clock.steps_per_cpu_second(collect, 3.0))
+    clock.tell(clock.steps_per_cpu_second(collector(whose, env, int(envs), kind), 3.0))
 
 
 if __name__ == "__main__":

@@ -1,4 +1,7 @@
-"""16 settings x 51,200 steps by ``sweep run`` in 2 workers: wall seconds, from the shell."""
+"""16 settings of PPO on CartPole by ``sweep run``: wall seconds, from the shell.
+
+python -m benchmarks.speed.measures.sweep_ours [STEPS [SLOTS]]
+"""
 
 import json
 import subprocess
@@ -6,12 +9,13 @@ import sys
 import tempfile
 import time
 from pathlib import Path
+from typing import Any
 
 from benchmarks.speed.measures import clock
 from benchmarks.speed.measures.settings16 import FIXED, SETTINGS, STEPS
 
 
-def spec() -> dict[str, object]:
+def spec(steps: int = STEPS) -> dict[str, Any]:
     """Checkpoints and MLflow are on, nothing is pruned, and every setting is given."""
     return {
         "name": "sixteen",
@@ -42,7 +46,7 @@ def spec() -> dict[str, object]:
             }
             for one in SETTINGS
         ],
-        "stop": {"timesteps_total": STEPS},
+        "stop": {"timesteps_total": steps},
         "scheduler": "fifo",
         "searcher": "random",
         "seed": 1,
@@ -51,10 +55,11 @@ def spec() -> dict[str, object]:
 
 def main() -> None:
     """Run the sweep in a folder of its own."""
+    steps, slots = [*sys.argv[1:], *(str(STEPS), "2")[len(sys.argv) - 1 :]]
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "sixteen.yaml"
-        file.write_text(json.dumps(spec()), encoding="utf-8")
-        command = [str(Path(sys.executable).with_name("sweep")), "run", str(file), "--jobs", "2"]
+        file.write_text(json.dumps(spec(int(steps))), encoding="utf-8")
+        command = [str(Path(sys.executable).with_name("sweep")), "run", str(file), "--jobs", slots]
         began = time.perf_counter()
         subprocess.run(  # noqa: S603 our own command
             command, cwd=folder, check=True, stdout=subprocess.DEVNULL

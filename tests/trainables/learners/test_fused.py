@@ -3,6 +3,7 @@
 import itertools
 import math
 from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -10,7 +11,8 @@ import pytest
 import torch
 
 from tests.support.trainers import differences
-from trainables.algorithms.ppo import STATS, Config, make_fused_learner, make_learner, ppo_loss
+from trainables.algorithms import a2c
+from trainables.algorithms.ppo import STATS, Config, fused_options, ppo_loss
 from trainables.envs.spaces.actions import ActionLayout
 from trainables.errors import NotFiniteError
 from trainables.learners import sgd
@@ -89,11 +91,12 @@ def batch_of(layout: ActionLayout, rows: int = 100, seed: int = 0, kind: Any = n
 
 
 def ours(policy: ActorCriticPolicy, of: Config) -> FusedLearner:
-    return make_fused_learner(policy, of)
+    return FusedLearner(policy, fused_options(of), STATS)
 
 
 def theirs(policy: ActorCriticPolicy, of: Config) -> TorchLearner:
-    return make_learner(policy, of)
+    loss = partial(ppo_loss, settings=of)
+    return TorchLearner(policy, loss, STATS, of.grad_clip)
 
 
 def learn(
@@ -154,6 +157,22 @@ def test_images_without_convolutions_are_rows_of_pixels() -> None:
     assert_close(gradients, expected, 1e-5)
 
 
+@pytest.mark.parametrize("layout", LAYOUTS.values(), ids=LAYOUTS)
+@pytest.mark.parametrize("normalize", [False, True])
+def test_the_policys_own_gradient_is_that_of_torch(layout: ActionLayout, normalize: bool) -> None:
+    given = {"entropy_coeff": 0.03, "vf_loss_coeff": 0.7, "normalize_advantages": normalize}
+    of = a2c.Config.model_validate({"environment": {"env": "CartPole-v1"}, **given})
+    batch, policy = batch_of(layout), make_policy(layout)
+    columns = {name: torch.from_numpy(one) for name, one in batch.columns().items()}
+    loss, parts = a2c.a2c_loss(policy.model, columns, of)
+    expected = policy.compute_gradients(loss)
+    learner = FusedLearner(policy, a2c.fused_options(of), a2c.STATS)
+    with learner.learning():
+        found = learner.gradient(learner.columns(batch))
+    np.testing.assert_allclose(found, parts, rtol=1e-7)
+    assert_close({n: one.numpy() for n, one in policy.gradients().items()}, expected, 1e-9)
+
+
 def both_gradients(
     policy: ActorCriticPolicy, batch: TrainBatch, of: Config
 ) -> tuple[Any, Any, Any, Any]:
@@ -186,6 +205,8 @@ def test_one_update_is_that_of_torch(layout: ActionLayout) -> None:
 OPTIMIZERS: dict[str, tuple[dict[str, Any], float | None]] = {
     "defaults": ({}, 0.5),
     "not clipped": ({}, None),
+    "rmsprop": ({"name": "rmsprop", "alpha": 0.9}, 0.5),
+    "rmsprop, weights decay": ({"name": "rmsprop", "weight_decay": 0.1, "eps": 1e-3}, None),
     "weights decay": ({"weight_decay": 0.1, "betas": (0.8, 0.95), "eps": 1e-3}, 0.5),
 }
 

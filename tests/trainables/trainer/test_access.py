@@ -143,7 +143,7 @@ def test_T22_policies_are_exported_by_format(tmp_path: Path) -> None:
     assert paths == {name: str(tmp_path / name) for name in ("model", "checkpoint")}
     assert (tmp_path / "model" / "policy.onnx").is_file()
     assert (tmp_path / "checkpoint" / "model.safetensors").is_file()
-    with pytest.raises(ConfigError, match="onnx, model or checkpoint"):
+    with pytest.raises(ConfigError, match="onnx, safetensors, torch-export, model or checkpoint"):
         trainer.export_model("h5", tmp_path)
     trainer.stop()
 

@@ -8,5 +8,7 @@ units is a few long vector operations.
 ppo          the loss of PPO, its gradient, and the epochs over a batch
 distributions  log-probabilities and entropies of actions, and their gradients
 perceptrons  actor and critic, forwards and backwards
+stacks       an actor, or critics side by side, of an off-policy algorithm
+squashed     Gaussians squashed by tanh, and their gradients
 flat         weights, gradient and Adam's moments as vectors that torch's policy shares
 """

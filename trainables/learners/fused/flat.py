@@ -23,8 +23,12 @@ if TYPE_CHECKING:
 Array = NDArray[Any]
 
 
-class FlatAdam:
-    """Adam (Kingma & Ba 2015) on one vector, in place; as `torch.optim.Adam` does it.
+#: Of `FlatOptimizer`'s vectors, those that hold what an optimiser keeps of the weights.
+_KEPT = {"exp_avg": "_first", "exp_avg_sq": "_second", "square_avg": "_second"}
+
+
+class FlatOptimizer:
+    """Adam (Kingma & Ba 2015) or RMSprop on one vector, in place; as `torch.optim` does it.
 
     The parameters lie one after the other in the `order` of their names.
     """
@@ -50,8 +54,7 @@ class FlatAdam:
 
     def adopt(self) -> None:
         """Take over what the policy holds, where it is not in these vectors already."""
-        known = self._policy.get_hyperparameters()
-        self._known = known.betas, known.eps, known.weight_decay
+        self._config = self._policy.get_hyperparameters()
         for name, parameter in self._parameters.items():
             weight, shared = self._shared[name]
             if parameter.data_ptr() != weight.data_ptr():
@@ -83,11 +86,33 @@ class FlatAdam:
             raise NotFiniteError(f"the gradient's norm is {norm}")
         if grad_clip is not None and norm + 1e-6 > grad_clip:
             gradient *= grad_clip / (norm + 1e-6)
-        (beta1, beta2), eps, decay = self._known
+        config = self._config
         ahead = gradient
-        if decay:
-            ahead = np.multiply(self.weights, decay, out=scratch)
+        if config.weight_decay:
+            ahead = np.multiply(self.weights, config.weight_decay, out=scratch)
             ahead += gradient
+        if config.name == "rmsprop":
+            self._rmsprop(ahead, learning_rate)
+        else:
+            self._adam(ahead, learning_rate)
+        return norm
+
+    def _rmsprop(self, ahead: Array, learning_rate: float) -> None:
+        alpha = self._config.alpha
+        direction = ahead.copy() if self._config.weight_decay else ahead
+        scratch = np.multiply(ahead, ahead, out=self._scratch)
+        scratch *= 1.0 - alpha
+        self._second *= alpha
+        self._second += scratch
+        np.sqrt(self._second, out=scratch)
+        scratch += self._config.eps
+        np.divide(direction, scratch, out=scratch)
+        scratch *= learning_rate
+        self.weights -= scratch
+
+    def _adam(self, ahead: Array, learning_rate: float) -> None:
+        scratch = self._scratch
+        (beta1, beta2), eps = self._config.betas, self._config.eps
         self._first *= beta1
         self._first += (1.0 - beta1) * ahead
         np.multiply(ahead, ahead, out=scratch)
@@ -102,7 +127,6 @@ class FlatAdam:
         np.divide(self._first, scratch, out=scratch)
         scratch *= learning_rate * rate
         self.weights -= scratch
-        return norm
 
     def _corrections(self, beta1: float, beta2: float) -> tuple[Any, Any]:
         """√c2 and √c2 / c1 for the steps made so far: numbers, or (P,) where parameters differ."""
@@ -116,13 +140,20 @@ class FlatAdam:
         return root.astype(self.weights.dtype), rate.astype(self.weights.dtype)
 
     def _tensors(self, name: str, index: int) -> "tuple[Tensor, dict[str, Tensor]]":
-        """The weight and Adam's moments of one parameter, as torch has them."""
+        """The weight and the optimiser's moments of one parameter, as torch has them."""
         import torch
 
+        from trainables.policies.optimizers import MOMENTS
+
         shape = tuple(self._parameters[name].shape)
-        weight, first, second = (
-            torch.from_numpy(self.span(vector, name).reshape(shape))
-            for vector in (self.weights, self._first, self._second)
-        )
-        step = torch.from_numpy(self._steps[index : index + 1])[0]
-        return weight, {"step": step, "exp_avg": first, "exp_avg_sq": second}
+
+        def shared(vector: Array) -> "Tensor":
+            return torch.from_numpy(self.span(vector, name).reshape(shape))
+
+        moments = {
+            kind: torch.from_numpy(self._steps[index : index + 1])[0]
+            if kind == "step"
+            else shared(getattr(self, _KEPT[kind]))
+            for kind in MOMENTS[self._policy.get_hyperparameters().name]
+        }
+        return shared(self.weights), moments

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from trainables.learners.fused.flat import FlatAdam
+from trainables.learners.fused.flat import FlatOptimizer
 from trainables.policies.actor import activate
 from trainables.policies.architecture import Activation, Architecture
 
@@ -41,7 +41,7 @@ class Buffers:
 class Perceptrons:
     """Networks without a shared trunk: reads weights from `adam` and writes gradients to it."""
 
-    def __init__(self, adam: FlatAdam, architecture: Architecture, head: int) -> None:
+    def __init__(self, adam: FlatOptimizer, architecture: Architecture, head: int) -> None:
         self._activation: Activation = architecture.activation
         sizes = (architecture.features, *architecture.hidden)
         last = len(architecture.hidden)
@@ -107,7 +107,7 @@ class Perceptrons:
 
 
 def _stacked(
-    adam: FlatAdam, vector: Array, layer: int, shape: tuple[int, int]
+    adam: FlatOptimizer, vector: Array, layer: int, shape: tuple[int, int]
 ) -> tuple[Array, Array]:
     """Weights (2, H, H of the layer below) and biases (2, H) of a hidden layer of both networks."""
     weights, biases = (

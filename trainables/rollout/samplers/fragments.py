@@ -106,6 +106,7 @@ class Sampler:
         """(N,) environments whose next step is no transition; None: every one is."""
         self.memory: Array = self.actor.initial_memory(config.num_envs_per_worker)
         """(N, M) with which the policy will see the current observations."""
+        self.actor.exploration.begin(config.num_envs_per_worker)
         self._requested = columns
         index, workers = worker
         self._numbers = index * envs.count + np.arange(envs.count), workers * envs.count
@@ -210,6 +211,7 @@ class Sampler:
     def drop_episode(self, env_index: int, observation: Array) -> None:
         """Forget the running episode of one; its next begins with `observation` (*O)."""
         self._autoreset_rows = None
+        self.actor.exploration.ended(np.arange(self.envs.count) == env_index)
         self.episodes.drop(env_index)
         self.observations[env_index] = observation.reshape(self.observations.shape[1:])
         self.memory[env_index] = 0.0
@@ -314,6 +316,7 @@ class Sampler:
     def _carry(self, memory: Array, ended: NDArray[np.bool_]) -> None:
         """Take (N, M) along into the next tick; episodes begin with none."""
         self.memory = memory
+        self.actor.exploration.ended(ended)
         if self.actor.memory_size:
             memory[ended] = 0.0
             if self._autoreset_rows is not None:

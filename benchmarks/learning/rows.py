@@ -1,0 +1,152 @@
+"""What is learnt: each environment with an algorithm, its settings, its budget and what others say.
+
+Settings are those of rl-baselines3-zoo where nothing else is said, in our names.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from importlib import import_module
+from typing import Any
+
+from trainables.trainer.trainer import Trainer
+
+MEMORY = "benchmarks.learning.environments:CartPoleWithoutVelocities"
+
+
+@dataclass(frozen=True)
+class Row:
+    """One line of the table."""
+
+    name: str
+    title: str
+    """Of the environment, as the table shows it."""
+    algorithm: str
+    """Module and class under `trainables.algorithms`: ``ppo:PPO``."""
+    steps: int
+    """Environment steps of a run."""
+    at_least: float
+    """What the mean over all seeds is to reach."""
+    published: str
+    """What others report for as many steps, and who."""
+    config: Mapping[str, Any] = field(default_factory=dict)
+    seeds: int = 5
+
+    def trainer(self) -> type[Trainer]:
+        """The class that trains."""
+        module, _, name = self.algorithm.partition(":")
+        found: type[Trainer] = getattr(import_module(f"trainables.algorithms.{module}"), name)
+        return found
+
+
+PPO_CARTPOLE: Mapping[str, Any] = {
+    "num_envs_per_worker": 8,
+    "rollout_fragment_length": 32,
+    "lr": 1e-3,
+    "lr_schedule": "linear",
+    "clip_param": 0.2,
+    "clip_param_schedule": "linear",
+    "gamma": 0.98,
+    "lambda_": 0.8,
+    "num_sgd_iter": 20,
+    "sgd_minibatch_size": 256,
+}
+
+ROWS: tuple[Row, ...] = (
+    Row(
+        "cartpole-ppo",
+        "CartPole-v1",
+        "ppo:PPO",
+        100_000,
+        490,
+        "500 ± 0 (zoo)",
+        {"env": "CartPole-v1", **PPO_CARTPOLE},
+    ),
+    Row(
+        "cartpole-a2c",
+        "CartPole-v1",
+        "a2c:A2C",
+        500_000,
+        490,
+        "500 ± 0 (zoo)",
+        {"env": "CartPole-v1"},
+    ),
+    Row(
+        "acrobot-ppo",
+        "Acrobot-v1",
+        "ppo:PPO",
+        300_000,
+        -81,
+        "-81.3 (SLM Lab); -73.5 after 1M (zoo)",
+        {
+            "env": "Acrobot-v1",
+            "num_envs_per_worker": 16,
+            "rollout_fragment_length": 256,
+            "observation_filter": "MeanStdFilter",
+            "normalize_rewards": True,
+            "lr": 3e-4,
+            "gamma": 0.99,
+            "lambda_": 0.94,
+            "num_sgd_iter": 4,
+            "sgd_minibatch_size": 64,
+        },
+    ),
+    Row(
+        "pendulum-ppo",
+        "Pendulum-v1",
+        "ppo:PPO",
+        100_000,
+        -180,
+        "-172.2 (zoo)",
+        {
+            "env": "Pendulum-v1",
+            "num_envs_per_worker": 4,
+            "rollout_fragment_length": 1024,
+            "lr": 1e-3,
+            "gamma": 0.9,
+            "lambda_": 0.95,
+            "num_sgd_iter": 10,
+            "sgd_minibatch_size": 64,
+        },
+    ),
+    Row(
+        "lunarlander-ppo",
+        "LunarLander-v3",
+        "ppo:PPO",
+        300_000,
+        185,
+        "183.3 (SLM Lab)",
+        {
+            "env": "LunarLander-v3",
+            "num_envs_per_worker": 16,
+            "rollout_fragment_length": 256,
+            "lr": 1e-3,
+            "lr_schedule": "linear",
+            "gamma": 0.99,
+            "lambda_": 0.95,
+            "num_sgd_iter": 10,
+            "sgd_minibatch_size": 256,
+            "entropy_coeff": 0.01,
+            "entropy_coeff_schedule": "linear",
+        },
+    ),
+    Row(
+        "memory-ppo",
+        "CartPole-v1 without velocities",
+        "ppo:PPO",
+        300_000,
+        450,
+        "at least 350 (RLlib's example)",
+        {
+            "env": MEMORY,
+            **PPO_CARTPOLE,
+            "num_sgd_iter": 10,
+            "sgd_minibatch_size": 128,
+            "model": {"use_lstm": True, "lstm_cell_size": 64},
+        },
+    ),
+)
+
+
+def named(name: str) -> Row:
+    """The row of this name."""
+    return next(row for row in ROWS if row.name == name)
