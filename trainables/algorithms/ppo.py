@@ -12,10 +12,12 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from pydantic import Field
 
-from trainables.envs.exactness.measuring import Look
+from trainables.core.settings import flatten
+from trainables.envs.exactness.measuring import Inquiry, Look
 from trainables.envs.make import EnvSpaces, for_children
 from trainables.envs.spaces.actions import ActionLayout
 from trainables.errors import ConfigError
+from trainables.learners.fused import compiled
 from trainables.learners.fused import ppo as fused
 from trainables.learners.fused.ppo import FusedLearner, not_covered
 from trainables.learners.returns import generalized_advantages, next_values
@@ -39,6 +41,7 @@ if TYPE_CHECKING:
     from trainables.policies.torch_policy import ActorCriticPolicy
 
 logger = logging.getLogger(__name__)
+COMPILED, NUMPY = "compiled", "numpy"
 STATS = ("policy_loss", "vf_loss", "entropy", "kl", "clip_fraction")
 
 
@@ -74,11 +77,12 @@ class Config(TrainerConfig):
         gt=0,
         description="No further epoch once the mean KL of one exceeds it; null: none.",
     )
-    learner: Literal["auto", "fused", "torch"] = Field(
+    learner: Literal["auto", "compiled", "fused", "torch"] = Field(
         default="auto",
-        description="What computes gradients: torch, or fused, which is the same in numpy, several "
-        "times as fast for small networks; auto: fused where it can, which is for perceptrons that "
-        "learn in one process on the CPU.",
+        description="What computes gradients: torch; or fused, which is the same in numpy, several "
+        "times as fast for small networks; or compiled, which is fused in C, where `make kernels` "
+        "was run; auto: compiled, else fused where it can, which is for perceptrons that learn in "
+        "one process on the CPU.",
     )
 
     @property
@@ -103,6 +107,76 @@ class PPO(Trainer):
         networks = (self.spaces.layout, self.architecture)
         return build_policy(networks, self.settings.optimizer, self.seed, device)
 
+    # ---- the kernel --------------------------------------------------------------------------
+
+    @property
+    def kernel(self) -> str:
+        """The name of what computes the gradients if they are `COMPILED`; without it `NUMPY`."""
+        found = self.settings.learner == COMPILED
+        if not found or self._not_compiled(self.settings, self.spaces):
+            return NUMPY
+        kernel = compiled.built()
+        return kernel.name if kernel else NUMPY
+
+    def _build(self, settings: TrainerConfig, inquiry: Inquiry) -> None:
+        if self.settings.learner == COMPILED and compiled.built() is None:
+            self._refuse_kernel("a compiled one")
+        super()._build(settings, inquiry)
+
+    def _refuse_kernel(self, needed: str) -> None:
+        """Raise ConfigError, unless another kernel may go on.
+
+        `needed` says which one the trial has, in words.
+        """
+        if not self.context.other_kernel:
+            why = (
+                f"this trial has {needed}; make kernels builds one, or sweep resume NAME "
+                f"--other-kernel goes on with what is here, not to the bit"
+            )
+            raise ConfigError("learner", COMPILED, "one whose kernel is built here", why)
+
+    def save_checkpoint(self, checkpoint_dir: str) -> dict[str, Any]:
+        """With the kernel's name, if gradients are compiled: others round otherwise."""
+        saved = super().save_checkpoint(checkpoint_dir)
+        return {**saved, "kernel": self.kernel} if self.settings.learner == COMPILED else saved
+
+    def load_checkpoint(self, checkpoint: Mapping[str, Any]) -> None:
+        """Take back what `save_checkpoint` gave.
+
+        Raises:
+            ConfigError: it was saved with another kernel, or as `Trainer.load_checkpoint` says.
+        """
+        before = self.kernel
+        self._settle(checkpoint.get("settled", {}))
+        needed = checkpoint.get("kernel", self.kernel)
+        if needed != self.kernel:
+            self._refuse_kernel(f"kernel {needed}, and here is {self.kernel}")
+            checkpoint = self._with_this_kernel(checkpoint)
+        if before != self.kernel:
+            self.__dict__.pop("_fused_learner", None)
+        super().load_checkpoint(checkpoint)
+
+    def adapted(self, state: Mapping[str, Any]) -> Mapping[str, Any]:
+        """As `Trainer.adapted`; where the kernel is another one, the state says so."""
+        state = super().adapted(state)
+        data = state["trainable"].get("data")
+        if not isinstance(data, Mapping) or "kernel" not in data:
+            return state
+        self._settle(data.get("settled", {}))
+        anew = self._with_this_kernel(data)
+        return {**state, "trainable": {**state["trainable"], "data": anew}}
+
+    def _with_this_kernel(self, data: Mapping[str, Any]) -> Mapping[str, Any]:
+        """A checkpoint's data as if this kernel had made it; it says that the curve is inexact."""
+        if data["kernel"] == self.kernel:
+            return data
+        steps, before = int(data["progress"]["timesteps"]), data.get("inexact")
+        why = (
+            f"restored after {steps} steps with kernel {self.kernel} (saved with {data['kernel']})"
+        )
+        logger.warning("%s; the curve is no longer exact", why)
+        return {**data, "kernel": self.kernel, "inexact": f"{before}; {why}" if before else why}
+
     def training_step(self) -> dict[str, float]:
         """Sample fixed-length fragments and learn from them; in ranks each from its own."""
         if isinstance(self.workers, RankGroup):
@@ -112,10 +186,28 @@ class PPO(Trainer):
     @classmethod
     def choose(cls, settings: TrainerConfig, seen: Look) -> dict[str, Any]:
         """The learner: fused, unless something is asked for that it does not know."""
-        why = cls._not_fused(settings, seen.spaces)
-        if why and isinstance(settings, Config) and settings.learner == "fused":
-            raise ConfigError("learner", "fused", "auto or torch here", why)
-        return {**super().choose(settings, seen), "learner": "torch" if why else "fused"}
+        why, asked = cls._not_fused(settings, seen.spaces), flatten(settings).get("learner")
+        if why and asked in ("fused", COMPILED):
+            raise ConfigError("learner", asked, "auto or torch here", why)
+        kernel = not why and not cls._not_compiled(settings, seen.spaces)
+        chosen = "torch" if why else COMPILED if kernel else "fused"
+        return {**super().choose(settings, seen), "learner": chosen}
+
+    @classmethod
+    def settled_alike(cls, settled: Mapping[str, Any], first: Mapping[str, Any]) -> dict[str, Any]:
+        """As `Trainable.settled_alike`; compiled only where the first trial is."""
+        alike = super().settled_alike(settled, first)
+        if {alike.get("learner"), first.get("learner")} == {"fused", COMPILED}:
+            alike["learner"] = first["learner"]
+        return alike
+
+    @classmethod
+    def _not_compiled(cls, settings: TrainerConfig, spaces: EnvSpaces) -> str:
+        """Why what is fused has to be numpy's; empty if it need not be."""
+        if compiled.built() is None:
+            return "its kernel is not built here: make kernels builds it"
+        networks = architecture(settings.model, spaces.observation_shape)
+        return compiled.not_covered(spaces.layout, networks)
 
     @classmethod
     def _not_fused(cls, settings: TrainerConfig, spaces: EnvSpaces) -> str:
@@ -207,14 +299,15 @@ class PPO(Trainer):
     @property
     def learner(self) -> "Learner":
         """What takes the gradient steps."""
-        fused = self._fused_learner if self.settings.learner == "fused" else None
+        fused = None if self.settings.learner == "torch" else self._fused_learner
         return fused or self._torch_learner
 
     @cached_property
     def _fused_learner(self) -> FusedLearner | None:
         if self._not_fused(self.settings, self.spaces):  # a checkpoint's, restored elsewhere
             return None
-        return make_fused_learner(self.policy, self.settings)
+        kernel = None if self.kernel == NUMPY else compiled.built()
+        return make_fused_learner(self.policy, self.settings, kernel)
 
     @cached_property
     def _torch_learner(self) -> "TorchLearner":
@@ -251,8 +344,10 @@ def make_learner(policy: "ActorCriticPolicy", settings: Config) -> "TorchLearner
     return TorchLearner(policy, partial(ppo_loss, settings=settings), STATS, settings.grad_clip)
 
 
-def make_fused_learner(policy: "ActorCriticPolicy", settings: Config) -> FusedLearner:
-    """The policy with this loss in numpy, where `not_covered` says nothing."""
+def make_fused_learner(
+    policy: "ActorCriticPolicy", settings: Config, kernel: compiled.Kernel | None = None
+) -> FusedLearner:
+    """The policy with this loss in numpy or a kernel, where their `not_covered` say nothing."""
     loss = fused.Loss(
         clip_param=settings.clip_param,
         vf_clip_param=settings.vf_clip_param,
@@ -261,7 +356,10 @@ def make_fused_learner(policy: "ActorCriticPolicy", settings: Config) -> FusedLe
         normalize_advantages=settings.normalize_advantages,
         grad_clip=settings.grad_clip,
     )
-    return FusedLearner(policy, loss, STATS, threads=settings.resources.threads[0])
+    threads = settings.resources.threads[0]
+    if kernel is not None:
+        return compiled.CompiledLearner(policy, loss, STATS, threads, kernel=kernel)
+    return FusedLearner(policy, loss, STATS, threads)
 
 
 def rank_learner(

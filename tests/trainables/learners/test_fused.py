@@ -1,4 +1,4 @@
-"""The learner in numpy and the one in torch make the same steps, and share one state."""
+"""The learner in numpy, in C and in torch: all make the same steps and share one state."""
 
 import itertools
 import math
@@ -9,11 +9,13 @@ import numpy as np
 import pytest
 import torch
 
+from tests.support.kernels import kernel
 from tests.support.trainers import differences
 from trainables.algorithms.ppo import STATS, Config, make_fused_learner, make_learner, ppo_loss
 from trainables.envs.spaces.actions import ActionLayout
 from trainables.errors import NotFiniteError
 from trainables.learners import sgd
+from trainables.learners.fused.compiled import CompiledLearner
 from trainables.learners.fused.ppo import FusedLearner
 from trainables.learners.sgd import Learner, TorchLearner
 from trainables.policies.architecture import Activation, Architecture, OptimizerConfig
@@ -88,8 +90,30 @@ def batch_of(layout: ActionLayout, rows: int = 100, seed: int = 0, kind: Any = n
     return TrainBatch(observations, actions, logp.astype(kind), values, advantages, returns)
 
 
+#: How wide the registers of the kernel are that makes the steps; 0: numpy makes them.
+WAYS = [
+    pytest.param(0, id="numpy"),
+    pytest.param(256, id="AVX2", marks=pytest.mark.slow),
+    pytest.param(512, id="AVX-512", marks=pytest.mark.slow),
+]
+_way = [0]
+
+
+@pytest.fixture(autouse=True, params=WAYS)
+def way(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Every test here is one of numpy, and of the kernel with each width of registers."""
+    if request.param:
+        kernel(request.param)  # skips where there is none
+    _way[0] = request.param
+    yield
+    _way[0] = 0
+
+
 def ours(policy: ActorCriticPolicy, of: Config) -> FusedLearner:
-    return make_fused_learner(policy, of)
+    wide = policy.parameters["actor.0.weight"].dtype == torch.float64
+    learner = make_fused_learner(policy, of, kernel(_way[0], wide) if _way[0] else None)
+    assert isinstance(learner, CompiledLearner) == bool(_way[0])
+    return learner
 
 
 def theirs(policy: ActorCriticPolicy, of: Config) -> TorchLearner:

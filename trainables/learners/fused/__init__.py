@@ -8,5 +8,6 @@ units is a few long vector operations.
 ppo          the loss of PPO, its gradient, and the epochs over a batch
 distributions  log-probabilities and entropies of actions, and their gradients
 perceptrons  actor and critic, forwards and backwards
+compiled     the steps of PPO in C (kernel.c), where it is built
 flat         weights, gradient and Adam's moments as vectors that torch's policy shares
 """

@@ -8,7 +8,7 @@ steps), and the other way round. P parameters.
 import itertools
 import math
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,6 +21,18 @@ if TYPE_CHECKING:
     from trainables.policies.torch_policy import TorchPolicy
 
 Array = NDArray[Any]
+Known = tuple[tuple[float, float], float, float]
+"""Both betas, eps and weight_decay."""
+
+
+class Kernel(Protocol):
+    """Makes Adam's steps on the vectors of a `FlatAdam`."""
+
+    def norm(self) -> float:
+        """Of the gradient."""
+
+    def move(self, scale: float, known: Known, root: float, rate: float) -> None:
+        """One step with the gradient times `scale`; `rate` has the learning rate in it."""
 
 
 class FlatAdam:
@@ -37,8 +49,11 @@ class FlatAdam:
         self._spans = dict(zip(order, itertools.pairwise(ends), strict=True))
         self._sizes = sizes
         kind = next(iter(self._parameters.values())).detach().numpy().dtype
-        vectors = np.zeros((5, ends[-1]), dtype=kind)
-        self.weights, self.gradient, self._first, self._second, self._scratch = vectors
+        self.vectors = np.zeros((5, ends[-1]), dtype=kind)
+        """Weights, gradient, both moments, and one to compute with."""
+        self.weights, self.gradient, self._first, self._second, self._scratch = self.vectors
+        self.kernel: Kernel | None = None
+        """What makes the steps in numpy's place."""
         self._steps = np.zeros(len(sizes), dtype=np.float32)
         self._shared = {
             name: self._tensors(name, index) for index, name in enumerate(self._parameters)
@@ -78,12 +93,20 @@ class FlatAdam:
             NotFiniteError: NaN or infinity in the gradient; the weights are untouched.
         """
         gradient, scratch = self.gradient, self._scratch
-        norm = math.sqrt(float(np.dot(gradient, gradient)))
+        kernel = self.kernel if (self._steps == self._steps[0]).all() else None
+        norm = kernel.norm() if kernel else math.sqrt(float(np.dot(gradient, gradient)))
         if not math.isfinite(norm):
             raise NotFiniteError(f"the gradient's norm is {norm}")
-        if grad_clip is not None and norm + 1e-6 > grad_clip:
-            gradient *= grad_clip / (norm + 1e-6)
+        clips = grad_clip is not None and norm + 1e-6 > grad_clip
+        scale = grad_clip / (norm + 1e-6) if grad_clip is not None and clips else 1.0
         (beta1, beta2), eps, decay = self._known
+        self._steps += 1.0
+        root, rate = self._corrections(beta1, beta2)
+        if kernel:
+            kernel.move(scale, self._known, root, learning_rate * rate)
+            return norm
+        if clips:
+            gradient *= scale
         ahead = gradient
         if decay:
             ahead = np.multiply(self.weights, decay, out=scratch)
@@ -94,8 +117,6 @@ class FlatAdam:
         scratch *= 1.0 - beta2
         self._second *= beta2
         self._second += scratch
-        self._steps += 1.0
-        root, rate = self._corrections(beta1, beta2)
         # lr · (m / c1) / (√v / √c2 + eps), with the constants drawn out of the vectors.
         np.sqrt(self._second, out=scratch)
         scratch += eps * root
