@@ -128,7 +128,20 @@ def render() -> str:
     parts += _plugins(searchers.PACKAGE, lambda name: searchers.find(name).Options)
     parts += ["## Settings of PPO\n", "Keys of `config` and `space` with `trainable: ppo`.\n"]
     parts.append(_table(Config))
+    parts += _other_algorithms()
     return "\n".join(parts)
+
+
+def _other_algorithms() -> Iterator[str]:
+    """What the other trainers have that is not in the table of PPO, or with other defaults."""
+    shown = _rows(Config, "")
+    for name in plugins.names("trainables.algorithms"):
+        config = getattr(plugins.find_trainable(name, []), "config_class", Config)
+        if config is not Config:
+            own = [row for row in _rows(config, "") if row not in shown]
+            yield f"## Settings of {name.upper()}\n"
+            yield f"With `trainable: {name}`: those above that are not PPO's own, and these.\n"
+            yield "\n".join(["| key | default | meaning |", "| --- | --- | --- |", *own]) + "\n"
 
 
 def _plugins(
@@ -176,7 +189,7 @@ def _rows(
 
 #: Fields that are mappings in the file; other models are written as one value.
 _NESTED = {"warm_start", "budget", "checkpoint", "resources", "machine", "limits"}
-_NESTED |= {"deterministic", "model", "optimizer"}
+_NESTED |= {"deterministic", "model", "optimizer", "exploration_config"}
 _NESTED |= {"tf_session_args", "local_tf_session_args"}
 
 

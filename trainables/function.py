@@ -34,7 +34,7 @@ from trainables.checkpoint.signing import Opaque
 from trainables.checkpoint.state import pack, unpack
 from trainables.core import rng
 from trainables.errors import StateError, TrainableError, shorten
-from trainables.trainable import Trainable, TrialContext
+from trainables.trainable import Trainable, TrialContext, gives_data
 
 #: Seconds that `leave` waits for the function.
 LEAVE_S = 5.0
@@ -312,6 +312,7 @@ class FunctionTrainable(Trainable):
             self._saved_state = super().get_state()
         return result
 
+    @gives_data
     def save_checkpoint(self, checkpoint_dir: str) -> dict[str, Any]:
         """What the last checkpoint holds: entries ``data``, ``files``, ``metrics``."""
         saved = self._checkpoint
@@ -338,6 +339,27 @@ class FunctionTrainable(Trainable):
         self._saved_state = super().get_state()
         self.at_checkpoint = True
 
+    @classmethod
+    def exports_own(cls) -> bool:
+        """Whether there is an ``export_model(folder)`` beside the function."""
+        return _exporter(cls.function) is not None
+
+    def export_own(self, folder: Path) -> None:
+        """Call it; `get_checkpoint` gives it what the function would be given."""
+        export = _exporter(type(self).function)
+        if export is None:
+            return
+        before = getattr(_here, "thread", None)
+        asked = FunctionThread(
+            type(self).function, dict(self.config), self.context, self._checkpoint, None
+        )
+        _here.thread = asked
+        try:
+            export(folder)
+        finally:
+            _here.thread = before
+            asked.leave()
+
     def cleanup(self) -> None:
         """End the function inside its `report()`; one that does not leave is abandoned.
 
@@ -346,6 +368,15 @@ class FunctionTrainable(Trainable):
         thread, self._thread = self._thread, None
         if thread is not None:
             self.lingers = not thread.leave()
+
+
+def _exporter(function: TrainingFunction) -> Callable[[Path], object] | None:
+    """What writes the model: ``export_model`` of the function, or beside it in its module."""
+    beside = getattr(function, "__globals__", {}).get("export_model")
+    if getattr(beside, "__module__", None) != function.__module__:  # imported from elsewhere
+        beside = None
+    found = getattr(function, "export_model", beside)
+    return found if callable(found) else None
 
 
 # ---- what can be seen before it runs ------------------------------------------------------------

@@ -19,13 +19,17 @@ that never does.
 """
 
 import copy
+import io
 import re
+import tarfile
+import tempfile
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, TypeVar
 
 from trainables.checkpoint import file
 from trainables.checkpoint import opaque as unsafe_pickle
@@ -65,6 +69,16 @@ class TrialContext:
     always had before there was a choice."""
     other_kernel: bool = False
     """Whether it may go on where the compiled code that a checkpoint was made with is not built."""
+
+
+_Save = TypeVar("_Save", bound=Callable[..., Any])
+_gives_data: set[Callable[..., Any]] = set()
+
+
+def gives_data(save_checkpoint: _Save) -> _Save:
+    """Mark a `save_checkpoint` that writes no files: no folder is made for it."""
+    _gives_data.add(save_checkpoint)
+    return save_checkpoint
 
 
 class Trainable:
@@ -152,8 +166,8 @@ class Trainable:
 
     def _export_model(self, export_formats: Sequence[str], export_dir: str) -> dict[str, str]:
         raise NotImplementedError(
-            f"{type(self).__name__} cannot export {', '.join(export_formats)}: "
-            f"it defines no _export_model()"
+            f"{type(self).__name__} cannot export {', '.join(export_formats)}: a class that "
+            f"can has a method _export_model; what a function saved is in its checkpoints"
         )
 
     @classmethod
@@ -215,7 +229,16 @@ class Trainable:
     @classmethod
     def can_export(cls) -> bool:
         """Whether `export_model` can write anything."""
-        return cls._export_model is not Trainable._export_model
+        return cls.exports_own() or cls._export_model is not Trainable._export_model
+
+    @classmethod
+    def exports_own(cls) -> bool:
+        """Whether it has an ``export_model(folder)`` of its own, which writes what it likes."""
+        return cls.export_model is not Trainable.export_model
+
+    def export_own(self, folder: Path) -> None:
+        """Let its own ``export_model(folder)`` write its files."""
+        self.export_model(folder)  # type: ignore[arg-type]  # a subclass's own, see `exports_own`
 
     def get_state(self) -> dict[str, Any]:
         """Everything that decides the future: entries ``trainable``, ``counters``, ``streams``.
@@ -230,9 +253,10 @@ class Trainable:
         """
         name = type(self).__name__
         streams = rng.capture_global()
-        with temporary_folder(self.context.logdir) as folder:
+        needless = type(self).save_checkpoint in _gives_data
+        with nullcontext("") if needless else temporary_folder(self.context.logdir) as folder:
             returned: object = self.save_checkpoint(folder)
-            saved = _saved(returned, Path(folder), name, self.unsafe_pickle)
+            saved = _saved(returned, folder, name, self.unsafe_pickle)
         rng.restore_global(streams)
         if type(self).load_checkpoint is Trainable.load_checkpoint:
             remedy = f"define {name}.load_checkpoint(checkpoint), which takes it back"
@@ -271,6 +295,29 @@ class Trainable:
     def restore(self, checkpoint: str | Path) -> None:
         """Continue from a file that `save` wrote; raises CheckpointError when it cannot be used."""
         self.continue_from(file.read(Path(checkpoint)).state, checkpoint, adapt=True)
+
+    def save_to_object(self) -> bytes:
+        """What `save` writes, as bytes: an archive of the checkpoint's files."""
+        with tempfile.TemporaryDirectory() as folder, io.BytesIO() as packed:
+            self.save(folder)
+            with tarfile.open(fileobj=packed, mode="w") as archive:
+                archive.add(folder, arcname="")
+            return packed.getvalue()
+
+    def restore_from_object(self, packed: bytes) -> None:
+        """Continue from what `save_to_object` gave; CheckpointError for anything else."""
+        with tempfile.TemporaryDirectory() as folder:
+            try:
+                with tarfile.open(fileobj=io.BytesIO(packed)) as archive:
+                    archive.extractall(folder, filter="data")
+            except (tarfile.TarError, OSError, ValueError) as error:
+                raise WrongFormat(
+                    "the given bytes", f"no archive of a checkpoint: {error}"
+                ) from error
+            found = [one for one in Path(folder).iterdir() if file.parse_name(one.name)]
+            if len(found) != 1:
+                raise WrongFormat("the given bytes", f"{len(found)} checkpoints; expected one")
+            self.restore(found[0])
 
     def adapted(self, state: Mapping[str, Any]) -> Mapping[str, Any]:
         """A saved state as `restore` takes it; default: as it is.
@@ -325,6 +372,19 @@ class Trainable:
             NotImplementedError: there is nothing to play.
         """
         raise NotImplementedError(f"{type(self).__name__} has no episodes to play")
+
+    @classmethod
+    def play_exported(
+        cls,
+        file: Path,
+        card: Mapping[str, Any],
+        episodes: int,
+        seed: int,
+        video: Path | None = None,
+        window: bool = False,
+    ) -> list[dict[str, float]]:
+        """`play` for a model that was exported to `file`; `card` is what its folder says of it."""
+        raise NotImplementedError(f"{cls.__name__} has no episodes to play")
 
     def stop(self) -> None:
         """End this trainable; it cannot be used afterwards."""
@@ -382,8 +442,10 @@ class Trainable:
         return self._counters.complete(result, elapsed, who)
 
 
-def _saved(returned: object, folder: Path, name: str, pickles: bool) -> dict[str, Any]:
+def _saved(returned: object, folder: str, name: str, pickles: bool) -> dict[str, Any]:
     """What stands in the state for what `save_checkpoint` of the class `name` gave.
+
+    It was given this folder; empty: none.
 
     Entries ``data`` (None where it wrote files), ``files`` and, if it returned one in the folder,
     ``path``.
@@ -392,9 +454,9 @@ def _saved(returned: object, folder: Path, name: str, pickles: bool) -> dict[str
         StateError: nothing, or something that could not be given back.
     """
     place = f"{name}.save_checkpoint()"
-    files = read_files(folder, place)
+    files = read_files(Path(folder), place) if folder else {}
     if returned is None or isinstance(returned, str | Path):
-        path = "" if returned is None else _in_folder(Path(returned), folder, place)
+        path = "" if returned is None else _in_folder(Path(returned), Path(folder), place)
         if not files:
             remedy = "return a dict ({} if nothing decides the future), or write files"
             raise StateError(place, "nothing, and a folder without files,", remedy)

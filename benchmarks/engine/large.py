@@ -23,6 +23,7 @@ from sweep.history.events import (
     TermBegan,
     TermEnded,
 )
+from sweep.history.replica import Replica
 from sweep.ledger.folder import Folder
 from sweep.ledger.ledger import Ledger
 
@@ -61,7 +62,7 @@ def make(
         term = ledger.append(None, [TermBegan("here", 1, trials + 1, 2, False, "loky")])[0].term
         batch: list[Event] = []
         for number in range(trials):
-            batch += _trial(number, iterations, wait)
+            batch += _trial(Replica(number, 0, resolved.objective), iterations, wait)
             if len(batch) >= _AT_ONCE:
                 ledger.append(term, batch)
                 batch = []
@@ -69,8 +70,9 @@ def make(
     return folder
 
 
-def _trial(number: int, iterations: int, wait: bool) -> Iterator[Event]:
-    """What happened to one trial."""
+def _trial(replica: Replica, iterations: int, wait: bool) -> Iterator[Event]:
+    """What happened to one trial, of which this is the only replica."""
+    number = replica.trial
     settings = {"x": _chance(number), "y": 1e-5 + _chance(number + 1) * 0.09}
     yield Created(number, settings, settings, 3 * number + 1)
     goal = Goal(iterations) if wait else Goal()
@@ -80,7 +82,8 @@ def _trial(number: int, iterations: int, wait: bool) -> Iterator[Event]:
         for iteration in range(1, iterations + 1)
     )
     end, status = (End.GOAL, Status.PAUSED) if wait else (End.DONE, Status.COMPLETED)
-    yield Closed(number, 0, 0, end, status, "it has come to its goal", rows=rows)
+    sums = replica.sums_after(0, rows)
+    yield Closed(number, 0, 0, end, status, "it has come to its goal", rows=rows, sums=sums)
 
 
 def _more(iteration: int) -> dict[str, float]:

@@ -110,6 +110,18 @@ def _sampling(
     )
 
 
+def _networks(kind: str, what: str, goal: float) -> Case:
+    contrib = kind == "lstm"
+    return Case(
+        f"networks-{kind}",
+        f"PPO with {what}, update included",
+        "steps per CPU second",
+        Side("sweep", "networks_ours", (kind,)),
+        Side("sb3-contrib" if contrib else "Stable-Baselines3", "networks_sb3", (kind,), "sb3"),
+        goal,
+    )
+
+
 def _trial(number: int, goal: float = 0.0) -> Case:
     return Case(
         f"trial-{number}",
@@ -184,6 +196,9 @@ CASES = (
         Side("sweep, learner: torch", "ppo_ours", ('{"learner": "torch"}',)),
         2.8,
     ),
+    _networks("perceptron", "two perceptrons of 256-256 on CartPole", 1.5),
+    _networks("lstm", "an LSTM of 64 units on CartPole", 2.0),
+    _networks("cnn", "the Nature network on pictures (84, 84, 4)", 1.3),
     Case(
         "ppo-475-sb3",
         "training to a greedy return of 475, mean of 5 seeds",

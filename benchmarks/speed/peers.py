@@ -11,7 +11,13 @@ from pathlib import Path
 FOLDER = Path("build") / "peers"
 #: Group → what its measures import.
 PINS = {
-    "sb3": ("torch==2.13.0", "gymnasium==1.4.0", "stable-baselines3==2.9.2", "optuna==5.0.0"),
+    "sb3": (
+        "torch==2.13.0",
+        "gymnasium==1.4.0",
+        "stable-baselines3==2.9.2",
+        "sb3-contrib==2.9.2",
+        "optuna==5.0.0",
+    ),
     "sbx": ("torch==2.13.0", "gymnasium==1.4.0", "sbx-rl==0.28.0", "jax==0.10.2"),
     "rejax": ("rejax==0.1.3", "gymnax==0.0.9", "jax==0.10.2", "flax==0.12.8"),
     "ray": ("torch==2.13.0", "ray[tune,rllib]==2.60.0"),

@@ -50,21 +50,30 @@ def gc(names: tuple[str, ...], keep: int, dry_run: bool, root: Path, as_json: bo
 @click.argument(
     "names", nargs=-1, required=True, metavar="NAME...", shell_complete=completion.names
 )
+@click.option("--mlflow", is_flag=True, help="Mark their runs deleted in MLflow, too.")
 @click.option("--yes", is_flag=True, help="Do not ask.")
 @options.sweep_options
-def rm(names: tuple[str, ...], yes: bool, root: Path, as_json: bool) -> None:
-    """Delete sweeps with all their checkpoints. Their runs stay on the MLflow page."""
+def rm(names: tuple[str, ...], mlflow: bool, yes: bool, root: Path, as_json: bool) -> None:
+    """Delete sweeps with all their checkpoints.
+
+    Their runs stay on the MLflow page unless --mlflow is given; what it marks deleted can be
+    restored there until `mlflow gc` deletes it for good.
+    """
     from sweep.operations import cleaning
 
     with options.answering(as_json) as answer:
         found = [options.find_sweep(root, name) for name in dict.fromkeys(names)]
         if not yes:
             if not sys.stdin.isatty():
-                raise click.UsageError("nobody can be asked here; say --yes if they shall go")
+                raise click.UsageError("no terminal to ask at; --yes deletes without asking")
             listed = ", ".join(folder.name for folder in found)
             click.confirm(f"Delete {listed} with all checkpoints?", abort=True, err=True)
-        removed = [cleaning.remove(folder) for folder in found]
+        tracked = [one.name for one in found if one.mlflow.is_file() or one.tracking_uri.exists()]
+        removed = [cleaning.remove(folder, mlflow) for folder in found]
         answer([vars(one) for one in removed], lambda rows: _lines(rows, dry_run=False))
+        if tracked and not mlflow:
+            names_of = ", ".join(tracked)
+            options.say(f"what MLflow has of {names_of} stays there; --mlflow deletes it, too")
 
 
 def _lines(rows: list[dict[str, Any]], dry_run: bool) -> str:
@@ -76,6 +85,7 @@ def _lines(rows: list[dict[str, Any]], dry_run: bool) -> str:
     lines = [
         f"{printable(row['name'])}: {verb} {in_words(row['bytes'])} "
         f"({plural(row['checkpoints'], 'checkpoint')}, {plural(row['files'], 'other file')})"
+        + ("" if row["runs"] is None else f"; {plural(row['runs'], 'run')} deleted in MLflow")
         for row in rows
     ]
     return "\n".join(lines) or "there is nothing to delete"

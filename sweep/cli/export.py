@@ -15,13 +15,20 @@ checkpoint_option = click.option(
 
 if TYPE_CHECKING:
     from sweep.ledger.folder import Folder
+    from sweep.operations.trained import Choice
 
 
 @click.command("export-model")
 @completion.name_argument
 @completion.trial_option
 @checkpoint_option
-@click.option("--format", "form", type=click.Choice(["onnx"]), default="onnx", help="The format.")
+@click.option(
+    "--format",
+    "formats",
+    type=click.Choice(["onnx", "torch-export", "safetensors", "mlflow"]),
+    multiple=True,
+    help="The format, or several; default: onnx.",
+)
 @click.option("--out", type=click.Path(path_type=Path), metavar="DIR", help="Where to.")
 @click.option(
     "--register", metavar="MODEL", help="Add it to the trial's MLflow run, as MODEL's next version."
@@ -30,7 +37,8 @@ if TYPE_CHECKING:
 def export_model(name: str, root: Path, **given: Any) -> None:
     """Write a trial's model and a card into a folder.
 
-    With --register it is added to the trial's run in MLflow, and --out may be left out.
+    A function or class with an export_model(folder) of its own writes what it likes. With
+    --register it is added to the trial's run in MLflow, and --out may be left out.
     """
     from sweep.cli import trial_tables
 
@@ -42,7 +50,7 @@ def _exported(
     folder: "Folder",
     trial: str,
     checkpoint: str,
-    form: str,
+    formats: tuple[str, ...],
     out: Path | None,
     register: str | None,
     **_: Any,
@@ -57,7 +65,7 @@ def _exported(
     choice = Choice(trial, checkpoint)
     with tempfile.TemporaryDirectory(prefix="sweep-export-") as scratch:
         where = out or Path(scratch) / "model"
-        card = export.export_model(folder, choice, (form,), where)
+        card = export.export_model(folder, choice, formats, where)
         said = {"out": None if out is None else str(out)}
         if register is None:
             return {**card, **said}
@@ -66,7 +74,7 @@ def _exported(
 
 
 @click.command()
-@completion.name_argument
+@click.argument("name", metavar="NAME|FOLDER", shell_complete=completion.names)
 @completion.trial_option
 @checkpoint_option
 @click.option(
@@ -82,15 +90,28 @@ def _exported(
 @click.option("--window", is_flag=True, help="Show them on the screen.")
 @options.sweep_options
 def play(name: str, root: Path, **given: Any) -> None:
-    """Play episodes of a trial's policy, and show its returns."""
+    """Play episodes of a trial's policy, or of an exported one."""
     from sweep.cli import trial_tables
-    from sweep.operations import trained
+    from sweep.ledger import folder as folders
+    from sweep.operations import export, trained
 
     with options.answering(given["as_json"]) as answer:
         choice = trained.Choice(given["trial"], given["checkpoint"])
-        how = (given["episodes"], given["seed"], given["video"], given["window"])
-        data = trained.play(options.find_sweep(root, name), choice, *how)
+        how = trained.Playing(given["episodes"], given["seed"], given["video"], given["window"])
+        if (Path(name) / export.CARD).is_file() and name not in folders.existing(root):
+            _refuse_choice(choice)
+            data = export.play(Path(name), how)
+        else:
+            data = trained.play(options.find_sweep(root, name), choice, how)
         answer(data, trial_tables.played)
+
+
+def _refuse_choice(choice: "Choice") -> None:
+    for option, value in (("--trial", choice.trial), ("--checkpoint", choice.checkpoint)):
+        if value != "best":
+            raise click.UsageError(
+                f"{option} {value}: an exported folder holds one model; leave it out"
+            )
 
 
 @click.command()
@@ -126,17 +147,21 @@ def ui(name: str | None, port: int, host: str, show: bool | None, root: Path) ->
 def trust(files: tuple[Path, ...], as_json: bool) -> None:
     """Let checkpoints that somebody else signed be restored.
 
-    They may run code as you. It counts for these very files, wherever they lie, and for you alone.
+    And exported models be played: their card.json. They may run code as you. It counts for these
+    very files, wherever they lie, and for you alone.
     """
+    from sweep.operations import export
     from trainables.checkpoint import file as checkpoint_file
     from trainables.checkpoint import signing
 
     with options.answering(as_json) as answer:
         trusted = []
         for file in files:
-            digest, header = checkpoint_file.identify(file)
-            found = {"file": str(file), "digest": digest, "step": header["step"]}
-            trusted.append({**found, "signed_by": header.get("key")})
+            is_card = file.name == export.CARD
+            digest, said = (export.identify if is_card else checkpoint_file.identify)(file)
+            step = said["checkpoint"]["iteration"] if is_card else said["step"]
+            found = {"file": str(file), "digest": digest, "step": step}
+            trusted.append({**found, "signed_by": said.get("key")})
         signing.trust(found["digest"] for found in trusted)
         answer(trusted, _lines)
 

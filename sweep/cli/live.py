@@ -421,7 +421,7 @@ def title(context: "DriverContext") -> Text:
 
 def status_now(folder: Folder) -> overview.Data:
     """What `sweep status` shows at this moment."""
-    sweep = lookup.read(folder)
+    sweep = lookup.read(folder, curves=False)
     return overview.status(sweep, progress.read_notes(folder, sweep.history), time.time())
 
 

@@ -65,11 +65,22 @@ def status(name: str, watch: bool, root: Path, as_json: bool) -> None:
 def results(name: str, root: Path, as_json: bool, as_csv: bool) -> None:
     """List all trials, best first."""
     from sweep.cli import tables
-    from sweep.views import lookup, overview
+    from sweep.views import overview
 
     with options.answering(as_json, as_csv) as answer:
-        data = overview.results(lookup.read(options.find_sweep(root, name)))
+        data = overview.results(_without_curves(options.find_sweep(root, name)))
         answer([_compared(row) for row in data["trials"]] if as_csv else data, tables.results)
+
+
+def _without_curves(folder: "Folder") -> "Sweep":
+    """The sweep as it is now, for a command that ends when it has shown it."""
+    import gc
+
+    from sweep.views import lookup
+
+    sweep = lookup.read(folder, curves=False)
+    gc.freeze()  # all of it stays, and to look through it again for what does not takes long
+    return sweep
 
 
 def _compared(row: dict[str, Any]) -> dict[str, Any]:
@@ -132,7 +143,7 @@ def best(name: str, **given: Any) -> int:
             overview.best_trial(past, name)  # refuses a sweep without a score
             wanted = FinalEvaluation(given["test_seeds"], given["top"] or TOP)
             code = _test(folder, wanted, given, past)
-        answer(overview.best(lookup.read(folder)), trial_tables.best)
+        answer(overview.best(_without_curves(folder)), trial_tables.best)
     return code
 
 
@@ -220,14 +231,27 @@ def export_schedule(name: str, trial: str, out: Path | None, root: Path, as_json
     help="Where to write it; default: ./NAME.html.",
 )
 @click.option("--watch", is_flag=True, help="Write it anew until the sweep stops.")
+@click.option(
+    "--png",
+    type=click.Path(file_okay=False, path_type=Path),
+    metavar="DIR",
+    help="Write the pictures as PNG files instead.",
+)
 @options.root_option
-def report(name: str, out: Path | None, watch: bool, root: Path) -> None:
+def report(name: str, out: Path | None, watch: bool, png: Path | None, root: Path) -> None:
     """Write one HTML file: curves, importance, reasons."""
     import contextlib
 
     from sweep.report import page
 
     folder = options.find_sweep(root, name)
+    if png is not None:
+        if watch or out is not None:
+            raise click.UsageError(
+                "--png writes pictures instead of the page; leave -o and --watch out"
+            )
+        _write_pictures(folder, png)
+        return
     path = out or Path(f"{name}.html")
     sweep, seconds = _write(folder, path, watch)
     click.echo(f"{path} ({path.stat().st_size / 1e6:.1f} MB)")
@@ -237,6 +261,17 @@ def report(name: str, out: Path | None, watch: bool, root: Path) -> None:
             sweep, seconds = _write(folder, path, watch)
         return
     _write(folder, path, watch=False)  # nobody renews it any more
+
+
+def _write_pictures(folder: "Folder", to: Path) -> None:
+    from sweep.report import pictures
+    from sweep.views import lookup
+
+    written = pictures.write(lookup.read(folder), to)
+    for path in written:
+        click.echo(f"{path} ({path.stat().st_size / 1e3:.0f} kB)")
+    if not written:
+        click.echo(f"{folder.name} has no results to draw yet")
 
 
 def _wait(folder: "Folder", seconds: float) -> None:

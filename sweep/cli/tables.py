@@ -2,11 +2,15 @@
 
 import shlex
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
+from itertools import chain
 from typing import Any
 
-from rich.console import Group, RenderableType
-from rich.table import Table
+import rich.table
+from rich.cells import cell_len
+from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
+from rich.segment import Segment
 from rich.text import Text
 
 from sweep.report import braille
@@ -31,17 +35,56 @@ _STYLES = {
 Column = tuple[str, str, Callable[[Any], str | Text]]
 
 
+@dataclass(frozen=True)
+class Table:
+    """Rows below titles, without lines; in a pipe, where nothing is cut, as plain text at once."""
+
+    rows: Sequence[Sequence[str | Text]]
+    columns: Sequence[Column]
+    head: bool
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        lines = None if console.is_terminal else self._lines(options.max_width)
+        yield self._drawn() if lines is None else Segment("".join(f"{line}\n" for line in lines))
+
+    def _lines(self, most: int) -> list[str] | None:
+        """The table as it stands in a pipe; None: it is too wide, or a cell is no line of text."""
+        rows = [[str(cell) for cell in row] for row in self.rows]
+        if self.head:
+            rows.insert(0, [title for title, _, _ in self.columns])
+        if not all(map(str.isprintable, chain.from_iterable(rows))):
+            return None
+        widths = [max(map(cell_len, cells)) for cells in zip(*rows, strict=True)]
+        if sum(widths) + 2 * len(widths) > most:
+            return None
+        right = [kind == "r" for _, kind, _ in self.columns]
+        return ["  ".join(map(_justified, row, widths, right)) for row in rows]
+
+    def _drawn(self) -> rich.table.Table:
+        made = rich.table.Table(
+            box=None,
+            pad_edge=False,
+            padding=(0, 2, 0, 0),
+            header_style="bold",
+            show_header=self.head,
+        )
+        for title, kind, _ in self.columns:
+            yields = kind in ("cut", "wrap")
+            made.add_column(title, justify="right" if kind == "r" else "left", no_wrap=not yields)
+        for row in self.rows:
+            cells = zip(row, self.columns, strict=True)
+            made.add_row(*(_cell(cell, kind) for cell, (_, kind, _) in cells))
+        return made
+
+
 def table(rows: Iterable[Any], *columns: Column, head: bool = True) -> Table:
-    """A table without lines; `head` says whether the titles are shown."""
-    made = Table(
-        box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold", show_header=head
-    )
-    for title, kind, _ in columns:
-        yields = kind in ("cut", "wrap")
-        made.add_column(title, justify="right" if kind == "r" else "left", no_wrap=not yields)
-    for row in rows:
-        made.add_row(*(_cell(cell(row), kind) for _, kind, cell in columns))
-    return made
+    """A table of what `columns` say of each row; `head` says whether the titles are shown."""
+    return Table([[cell(row) for _, _, cell in columns] for row in rows], columns, head)
+
+
+def _justified(text: str, width: int, right: bool) -> str:
+    blanks = " " * (width - cell_len(text))
+    return f"{blanks}{text}" if right else f"{text}{blanks}"
 
 
 def _cell(cell: str | Text, kind: str) -> Text:

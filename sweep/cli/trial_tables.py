@@ -7,10 +7,9 @@ from typing import Any
 
 from rich.console import Group, RenderableType
 from rich.padding import Padding
-from rich.table import Table
 from rich.text import Text
 
-from sweep.cli.tables import Column, Data, front_line, section, table, word
+from sweep.cli.tables import Column, Data, Table, front_line, section, table, word
 from sweep.stats import LEVEL
 from sweep.views import formatting
 from trainables.errors import printable
@@ -188,13 +187,16 @@ def card(data: Data) -> RenderableType:
     """`sweep export-model`."""
     score = f"{printable(data['metric'])} {formatting.number(data['checkpoint']['value'])}"
     out = None if data["out"] is None else printable(data["out"])
-    files = [f"{name:<5} {out}/{printable(file)}" for name, file in data["files"].items()]
+    files = [
+        f"{printable(file) if name == file else name:<12} {out}/{printable(file)}"
+        for name, file in data["files"].items()
+    ]
     lines = [
         f"trial {data['trial']} of {printable(data['sweep'])}, {score}, iteration "
         f"{data['checkpoint']['iteration']}"
         + (f", seed {data['replica']}, the best of {data['seeds']}" if data["seeds"] > 1 else ""),
-        *([] if out is None else [*files, f"card  {out}/card.md"]),
-        *([f"model {printable(data['registered'])}"] if "registered" in data else []),
+        *([] if out is None else [*files, f"{'card':<12} {out}/card.md"]),
+        *([f"{'model':<12} {printable(data['registered'])}"] if "registered" in data else []),
     ]
     return Text("\n".join(lines))
 

@@ -291,7 +291,8 @@ class Driver:
     def _record(self, events: Sequence[Event], in_transaction: InTransaction | None = None) -> None:
         if not events and in_transaction is None:
             return
-        recorded = self.context.ledger.append(self.history.term, events, in_transaction)
+        summed = self.history.with_sums(events)
+        recorded = self.context.ledger.append(self.history.term, summed, in_transaction)
         self.history.extend(recorded)
         failpoints.reach("recorded")
         self._watch(recorded)

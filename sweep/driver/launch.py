@@ -25,7 +25,6 @@ from sweep.driver.final_evaluation import FinalEvaluation
 from sweep.errors import BadConfig, Source, UnknownName, UsageError
 from sweep.history.events import (
     Changed,
-    Event,
     Measured,
     OtherKernel,
     Recoded,
@@ -353,7 +352,7 @@ def _take_over(
 ) -> None:
     """Begin the new term and put every trial where the new driver can go on with it."""
     running = [*history.replicas(Status.RUNNING), *history.tests(Status.RUNNING)]
-    events: list[Event] = [decisions.interrupted(r, "its driver was gone") for r in running]
+    events = history.with_sums(decisions.interrupted(r, "its driver was gone") for r in running)
     if launch.final_evaluation is not None:
         begun = launch.final_evaluation.begin(history, launch.slots, launch.pool)
         history.extend(ledger.append(term, [begun, *events]))

@@ -117,6 +117,8 @@ class Status(StrEnum):
     STOPPED = "STOPPED"
     FAILED = "FAILED"
 
+    __hash__ = str.__hash__  # Enum's own is a function in Python, and each look-up calls it
+
 
 #: Status → what it may become. The ledger refuses every other move.
 MOVES: Mapping[Status, frozenset[Status]] = {
@@ -140,6 +142,8 @@ def group_status(statuses: Sequence[Status]) -> Status:
     It runs while one runs, and is not done before all are; it failed if one did, and is completed
     only if all are.
     """
+    if len(statuses) == 1:
+        return statuses[0]
     found = set(statuses)
     if len(found) == 1 or Status.RUNNING in found:
         return Status.RUNNING if Status.RUNNING in found else statuses[0]
@@ -295,6 +299,29 @@ class Opened:
 
 
 @dataclass(frozen=True)
+class Sums:
+    """What all results of a replica come to, so that one who wants no curve need not read them.
+
+    It follows from the results, and `sweep verify` compares it with them.
+    """
+
+    iteration: int
+    time: float
+    """The newest value of ``time_attr``."""
+    value: float | None
+    """The newest value of the metric."""
+    score: float | None
+    others: tuple[float | None, ...]
+    """The scores in the further objectives, then the newest value of each constraint."""
+    seconds: float
+    """Training so far."""
+    steps: float
+    """Environment steps so far."""
+    counters: Mapping[str, Any]
+    """What the newest result counts (`sweep.spec.stopping.COUNTERS`)."""
+
+
+@dataclass(frozen=True)
 class Closed:
     """A slice ended; its results and checkpoints come with it."""
 
@@ -325,6 +352,8 @@ class Closed:
     """What stood where the metric is looked for, in words, if that was no number."""
     rows: tuple[Row, ...] = ()
     """Its results; they have a table of their own."""
+    sums: Sums | None = None
+    """Of all results of its replica, these included; None: written before this was recorded."""
 
 
 @dataclass(frozen=True)

@@ -6,6 +6,7 @@ read-only.
 """
 
 import copy
+import math
 from bisect import bisect_left
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
@@ -21,6 +22,7 @@ from sweep.history.events import (
     Created,
     Dropped,
     End,
+    Event,
     FinalEvaluationBegan,
     HoldChanged,
     Measured,
@@ -52,8 +54,10 @@ __all__ = ["History", "Milestone", "Objective", "Point", "Replica", "Trial", "ra
 class History:
     """All trials of a sweep up to event ``k``."""
 
-    def __init__(self, objective: Objective) -> None:
+    def __init__(self, objective: Objective, summed: bool = False) -> None:
         self.objective = objective
+        self.summed = summed
+        """Whether it is read without results: its replicas have `Replica.sums` and no curves."""
         self.trials = []
         self.k = 0
         self.term = 0
@@ -129,7 +133,9 @@ class History:
 
     def count(self, status: Status) -> int:
         """How many trials have this status."""
-        return len(self.order(order.of_status(status)))
+        entries = self.order(order.by_status)
+        first = bisect_left(entries, (status.value,))
+        return bisect_left(entries, (status.value, math.inf), first) - first
 
     def replicas(self, *statuses: Status) -> list[Replica]:
         """The replicas with one of these statuses, by trial and index."""
@@ -158,6 +164,15 @@ class History:
         """One replica or test that exists."""
         its = self.trials[trial]
         return its.tests[index - FIRST_TEST] if is_test(index) else its.replicas[index]
+
+    def with_sums(self, events: Iterable[Event]) -> list[Event]:
+        """Events that are about to be recorded, those of slices with the sums of their results."""
+        return [
+            replace(e, sums=self.replica(e.trial, e.replica).sums_after(e.source, e.rows))
+            if isinstance(e, Closed)
+            else e
+            for e in events
+        ]
 
     def children(self, parent: int) -> list[Trial]:
         """The trials that were bred from `parent`, by number."""
@@ -377,17 +392,11 @@ class History:
         self._move(replica, Status.RUNNING, event.why, record.at)
 
     def _close(self, replica: Replica, event: Closed, record: Recorded) -> None:
-        replica.forget_after(event.source)
-        points = [Point.of(row, self.objective) for row in event.rows]
-        replica.curve += points
-        replica.reported = replica.reported or any(p.value is not None for p in points)
-        names = () if replica.reported else numbers(row.metrics for row in event.rows)
-        replica.names = tuple(sorted({*replica.names, *names}))
+        if self.summed:
+            self._take_sums(replica, event)
+        else:
+            self._take_results(replica, event)
         replica.instead = event.instead or replica.instead
-        replica.seconds = stats.total(point.seconds for point in replica.curve)
-        replica.steps = stats.total(point.steps for point in replica.curve)
-        if event.rows:
-            replica.last = event.rows[-1].metrics
         for saved in event.saved:
             replica.checkpoints[saved.digest] = saved
         for digest in event.dropped:
@@ -400,6 +409,25 @@ class History:
         if event.end is not End.INTERRUPTED:
             replica.since = record.k
         self._move(replica, event.status, event.reason, record.at)
+
+    def _take_results(self, replica: Replica, event: Closed) -> None:
+        replica.forget_after(event.source)
+        points = [Point.of(row, self.objective) for row in event.rows]
+        replica.curve += points
+        replica.reported = replica.reported or any(p.value is not None for p in points)
+        names = () if replica.reported else numbers(row.metrics for row in event.rows)
+        replica.names = tuple(sorted({*replica.names, *names}))
+        replica.seconds = stats.total(point.seconds for point in replica.curve)
+        replica.steps = stats.total(point.steps for point in replica.curve)
+        if event.rows:
+            replica.last = event.rows[-1].metrics
+
+    def _take_sums(self, replica: Replica, event: Closed) -> None:
+        if event.sums is None:
+            raise ValueError("a slice without sums")
+        replica.sums, replica.last = event.sums, event.sums.counters
+        replica.seconds, replica.steps = event.sums.seconds, event.sums.steps
+        replica.reported = replica.reported or event.sums.value is not None
 
     def _charge(self, replica: Replica, event: Closed) -> None:
         """Count what the replica is to blame for; a slice that ended well clears lost workers."""

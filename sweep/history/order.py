@@ -54,6 +54,11 @@ def of_status(status: Status) -> Key:
     return _by_number(lambda trial: trial.status is status)
 
 
+def by_status(trial: Trial) -> Entry:
+    """All trials, status by status."""
+    return (trial.status.value, trial.number)
+
+
 @cache
 def having(status: Status) -> Key:
     """Trials with a replica of one status, by number."""

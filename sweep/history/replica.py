@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
+from sweep import stats
 from sweep.history.events import (
     FINISHED,
     Goal,
@@ -14,10 +15,12 @@ from sweep.history.events import (
     Saved,
     Scalar,
     Status,
+    Sums,
     UserHold,
 )
 from sweep.history.objective import Objective
 from sweep.history.results import number
+from sweep.spec.stopping import COUNTERS
 
 
 class Point(NamedTuple):
@@ -67,8 +70,11 @@ class Replica:
     """What a person wants of it; it is not run while it is held."""
     goal: Goal = field(default_factory=Goal)
     curve: list[Point] = field(default_factory=list)
+    sums: Sums | None = None
+    """What its results come to, where they were not read; None: its `curve` is there."""
     last: Metrics = field(default_factory=dict)
-    """The newest result, all its keys; to look at, nothing is decided by it."""
+    """The newest result, all its keys, of `sums` those that count; to look at, nothing is decided
+    by it."""
     inherited: Metrics = field(default_factory=dict)
     """The parent's newest result when it was bred: what it counts on from."""
     checkpoints: dict[str, Saved] = field(default_factory=dict)
@@ -104,8 +110,7 @@ class Replica:
     @property
     def catching_up(self) -> bool:
         """Whether this replica was added later and has not caught up with its trial."""
-        over = self.status in FINISHED and not self.waited
-        if self.joined_at is None or over:
+        if self.joined_at is None or (self.status in FINISHED and not self.waited):
             return False
         return self.joined_at.at is None or not self.reached(self.joined_at.at)
 
@@ -117,14 +122,47 @@ class Replica:
     @property
     def iteration(self) -> int:
         """Iterations finished, those of its ancestors included."""
+        if self.sums is not None:
+            return self.sums.iteration
         born_at = self.birth.saved.iteration if self.birth else 0
         return self.curve[-1].iteration if self.curve else born_at
 
     @property
     def time(self) -> float:
         """The newest value of ``time_attr``."""
+        if self.sums is not None:
+            return self.sums.time
         born_at = self.birth.time if self.birth else 0.0
         return self.curve[-1].time if self.curve else born_at
+
+    @property
+    def value(self) -> float | None:
+        """The newest value of the metric."""
+        if self.sums is not None:
+            return self.sums.value
+        return next((p.value for p in reversed(self.curve) if p.value is not None), None)
+
+    @property
+    def begun(self) -> bool:
+        """Whether it has finished an iteration of its own."""
+        born_at = self.birth.saved.iteration if self.birth else 0
+        return bool(self.curve) or self.iteration > born_at
+
+    def sums_after(self, source: int, rows: Sequence[Row]) -> Sums:
+        """What its results come to once those after iteration `source` are replaced by `rows`."""
+        after = replace(self, curve=[p for p in self.curve if p.iteration <= source])
+        after.curve += [Point.of(row, self.objective) for row in rows]
+        last = rows[-1].metrics if rows else self.last
+        return Sums(
+            after.iteration,
+            after.time,
+            after.value,
+            after.score_at(),
+            tuple(after.other(index) for index in range(len(self.objective.other_results))),
+            stats.total(point.seconds for point in after.curve),
+            stats.total(point.steps for point in after.curve),
+            {key: last[key] for key in COUNTERS if key in last},
+        )
 
     def forget_after(self, iteration: int) -> None:
         """Drop the curve behind an iteration from which it is trained again."""
@@ -145,6 +183,10 @@ class Replica:
 
     def score_at(self, level: float = math.inf) -> float | None:
         """The score over the curve up to the first iteration at or past `level`; None: none yet."""
+        if self.sums is not None:
+            if level <= self.sums.time:
+                raise ValueError(f"trial {self.trial}: a score at {level:g} needs its curve")
+            return self.sums.score
         values: list[float] = []
         for point in self.curve:
             if point.value is not None:
@@ -171,7 +213,7 @@ class Replica:
 
         A clone may begin past its first goal; it is there when it has trained at all.
         """
-        on_the_way = self.goal.at is None or not self.reached(self.goal.at) or not self.curve
+        on_the_way = self.goal.at is None or not self.reached(self.goal.at) or not self.begun
         return self.status is Status.PAUSED and on_the_way and not self.held
 
     @property
@@ -192,6 +234,15 @@ class Replica:
     def files(self) -> set[str]:
         """The names of its checkpoints' files."""
         return {saved.file for saved in self.checkpoints.values()}
+
+    def other(self, index: int) -> float | None:
+        """The score in a further objective, or the newest value of what a constraint bounds."""
+        if self.sums is not None:
+            return self.sums.others[index]
+        found, objectives = self.series(index), self.objective.objectives
+        if index < len(objectives):
+            return self.objective.score.reduce(found, objectives[index][1])
+        return found[-1] if found else None
 
     def series(self, index: int) -> list[float]:
         """The values of one of `Point.others`, oldest first; iterations without one left out."""

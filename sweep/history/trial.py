@@ -82,6 +82,8 @@ class Trial:
     @property
     def counted(self) -> list[Replica]:
         """The replicas that stand where the trial stands, without those that are catching up."""
+        if len(self.replicas) == 1:
+            return self.replicas  # the first is there from the beginning
         return [replica for replica in self.replicas if not replica.catching_up]
 
     @property
@@ -183,9 +185,8 @@ class Trial:
     @property
     def others(self) -> tuple[float | None, ...]:
         """The scores in the further objectives, each aggregated as the metric's."""
-        reduce, replicas = self.objective.score.reduce, self.counted
         return tuple(
-            self._together([reduce(r.series(index), mode) for r in replicas], mode)
+            self._together([r.other(index) for r in self.counted], mode)
             for index, (_, mode) in enumerate(self.objective.objectives)
         )
 
@@ -194,7 +195,7 @@ class Trial:
         """How far its replicas break each constraint, the worst counts; 0 or less: it holds."""
         first = len(self.objective.objectives)
         newest = [
-            [next(reversed(r.series(first + index)), None) for r in self.counted]
+            [r.other(first + index) for r in self.counted]
             for index in range(len(self.objective.constraints))
         ]
         return tuple(

@@ -213,12 +213,14 @@ class Ledger:
         with self._database.reading() as connection:
             return _last(connection)
 
-    def read(self, after: int = 0, limit: int | None = None) -> list[Recorded]:
-        """Events with numbers above `after`, in order, with their results."""
+    def read(
+        self, after: int = 0, limit: int | None = None, results: bool = True
+    ) -> list[Recorded]:
+        """Events with numbers above `after`, in order, with their `results` or without any."""
         query = f"{_EVENTS} WHERE k > ? ORDER BY k LIMIT ?"
         with self._database.reading() as connection:
             events = connection.execute(query, (after, -1 if limit is None else limit)).fetchall()
-            has_rows = any(kind == Closed.kind for _, _, _, kind, _ in events)
+            has_rows = results and any(kind == Closed.kind for _, _, _, kind, _ in events)
             rows = _rows(connection, events[0][0], events[-1][0]) if has_rows else {}
             return [_recorded(event, tuple(rows.get(event[0], ()))) for event in events]
 
@@ -325,8 +327,10 @@ def _insert_results(connection: sqlite3.Connection, k: int, event: Closed) -> No
     )
 
 
-def iterate(ledger: Ledger, after: int = 0, batch: int = 500) -> Iterator[list[Recorded]]:
-    """Events with numbers above `after` in batches, until there are none."""
-    while records := ledger.read(after, batch):
+def iterate(
+    ledger: Ledger, after: int = 0, batch: int = 500, results: bool = True
+) -> Iterator[list[Recorded]]:
+    """Events with numbers above `after` in batches, until there are none; see `Ledger.read`."""
+    while records := ledger.read(after, batch, results):
         yield records
         after = records[-1].k

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from sweep.driver import sync
 from sweep.driver.limits import to_drop
-from sweep.errors import StorageError, SweepLocked, UsageError
+from sweep.errors import StorageError, SweepLocked, UsageError, without_password
 from sweep.history.events import Dropped
 from sweep.history.history import History
 from sweep.ledger import folder as folders
@@ -23,6 +23,7 @@ from sweep.ledger import hold, lease
 from sweep.ledger.folder import Folder
 from sweep.ledger.ledger import Ledger
 from sweep.slices import retention
+from sweep.trackers._shared import mlflow_store
 from sweep.views import lookup
 
 #: Folders that are being made or removed, by the process that did it.
@@ -45,15 +46,21 @@ class Freed:
     files: int
     """Others, such as those that a crash left."""
     bytes: int
+    runs: int | None = None
+    """Of a removed sweep, how many runs in MLflow were marked deleted; None: they stay there."""
 
 
-def remove(folder: Folder) -> Freed:
-    """Delete a sweep with everything in its folder; its runs stay where they are tracked.
+def remove(folder: Folder, mlflow: bool = False) -> Freed:
+    """Delete a sweep with everything in its folder.
+
+    Args:
+        folder: the sweep's.
+        mlflow: its runs are marked deleted in MLflow first; else they stay there.
 
     Raises:
         SweepLocked: a driver holds it.
         UsageError: its folder is a link.
-        StorageError: the disk refused.
+        StorageError: the disk or MLflow refused; the sweep is still there.
     """
     if folder.path.is_symlink():
         raise UsageError(f"{folder.path}: a link to another folder; remove the link by hand")
@@ -62,7 +69,8 @@ def remove(folder: Folder) -> Freed:
         raise SweepLocked(folder.name, held.describe())
     gone = folder.root / f".{folder.name}.removed-{os.getpid()}"
     with folder.lock():
-        freed = _measure(folder.path, folder.name)
+        runs = _delete_runs(folder) if mlflow else None
+        freed = replace(_measure(folder.path, folder.name), runs=runs)
         try:
             folder.path.rename(gone)
             folders.fsync(folder.root)
@@ -70,6 +78,28 @@ def remove(folder: Folder) -> Freed:
         except OSError as error:
             raise StorageError(f"removing {folder.path}: {error.strerror or error}") from error
     return freed
+
+
+def _delete_runs(folder: Folder) -> int:
+    """Mark the sweep's runs deleted, as MLflow's page does; how many there were."""
+    where = sync.where(folder)
+    if not where.uri_is_own:
+        raise StorageError("somebody else has set its server (tracking-uri); see `sweep sync`")
+    if where.tracking_uri is None and not folder.mlflow.is_file():
+        return 0
+    try:
+        store = mlflow_store.look(where, only_read=False)
+        if store is None:
+            return 0
+        with contextlib.closing(store), store.writing():
+            runs = [run for run in store.runs() if not run.deleted]
+            for run in runs:
+                store.delete(run)
+    except Exception as error:  # a store may fail in any way
+        why = without_password(str(error)).splitlines() or [type(error).__name__]
+        text = f"{folder.name} stays: its runs in MLflow were not deleted: {why[0]}"
+        raise StorageError(text) from error
+    return len(runs)
 
 
 def clean(folder: Folder, say: Callable[[str], None], keep: int, dry_run: bool) -> Freed:

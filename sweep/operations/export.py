@@ -2,24 +2,31 @@
 
 The trial and its checkpoint are chosen from the history; the trainable is restored from it and
 writes its model, checked on the spot. The card is added, and only then does the folder take its
-name: it is whole or absent.
+name: it is whole or absent. The card is signed, since the settings in it may name code.
 """
 
+import hashlib
 import json
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from sweep import plugins
 from sweep.errors import BadConfig, UsageError
 from sweep.ledger.folder import Folder, arriving
-from sweep.operations.trained import Choice, restored
+from sweep.operations import register
+from sweep.operations.trained import Choice, Playing, restored
 from sweep.views import formatting, overview
+from trainables.checkpoint import signing
 from trainables.errors import TrainableError
 from trainables.trainable import Trainable
 
-#: Environments that anybody can make by their id alone.
-_PUBLIC_ENV = re.compile(r"[A-Za-z]\w*-v\d+")
+#: What `--format` takes; the last one is MLflow's folder around the first one.
+FORMATS = ("onnx", "torch-export", "safetensors", "mlflow")
+CARD = "card.json"
+#: Environments that gymnasium makes by their id, as they were trained in.
+_PUBLIC_ENV = re.compile(r"([\w.]+:)?[A-Za-z][\w-]*-v\d+")
 
 
 def export_model(
@@ -27,15 +34,22 @@ def export_model(
 ) -> dict[str, Any]:
     """Write the model and its card into `out`; returns the card.
 
+    Args:
+        folder: the sweep's.
+        choice: whose model.
+        formats: of `FORMATS`; none: what the trainable itself writes, or else onnx.
+        out: a folder that is empty or does not exist yet.
+
     Raises:
         UsageError: no such trial or checkpoint, `out` is in use, or the trainable cannot export.
         TrainableError: the checkpoint cannot be used, or the model is not what was trained.
     """
     _check_free(out)
     with arriving(out) as draft, restored(folder, choice) as found:
-        files = _export(found.trainable, formats, draft)
-        trial, spec = found.trial, found.spec
         describe = getattr(found.trainable, "describe_model", None)
+        described = dict(describe()) if callable(describe) else {}
+        files = _export(found.trainable, formats, draft, described)
+        trial, spec = found.trial, found.spec
         card = {
             "sweep": folder.name,
             "trainable": spec.trainable,
@@ -51,10 +65,14 @@ def export_model(
             "searched": dict(trial.searched),
             "config": trial.config,
             "files": files,
-            "model": dict(describe()) if callable(describe) else {},
+            "sha256": {name: _digest(draft / name) for name in _written(draft)},
+            "model": described,
             "versions": {**found.versions, "written_by": found.header["versions"]},
         }
-        (draft / "card.json").write_text(json.dumps(card, indent=2) + "\n", encoding="utf-8")
+        trust = signing.local_if_possible()
+        signed = json.loads(json.dumps(card))
+        signed = signed if trust is None else signing.sign(signed, trust)
+        (draft / CARD).write_text(json.dumps(signed, indent=2) + "\n", encoding="utf-8")
         (draft / "card.md").write_text("\n".join(_page(card)) + "\n", encoding="utf-8")
     return card
 
@@ -62,16 +80,108 @@ def export_model(
 # ---- what is exported -----------------------------------------------------------------------
 
 
-def _export(trainable: Trainable, formats: Sequence[str], draft: Path) -> dict[str, str]:
-    """Format → file, relative to the folder."""
+def _export(
+    trainable: Trainable, formats: Sequence[str], draft: Path, described: Mapping[str, Any]
+) -> dict[str, str]:
+    """Format → file, relative to the folder; of a trainable's own files, name → name."""
     try:
-        paths = trainable.export_model(formats, draft)
+        if trainable.exports_own():
+            return _export_own(trainable, formats, draft)
+        wanted = list(formats) or ["onnx"]
+        around = "mlflow" in wanted
+        plain = dict.fromkeys("onnx" if name == "mlflow" else name for name in wanted)
+        paths = trainable.export_model(list(plain), draft)
     except NotImplementedError as error:
         raise UsageError(f"export-model: {error}") from error
     except TrainableError as error:
         raise UsageError(f"export-model: the model was not exported: {error}") from error
+    if around:
+        register.save(draft / "model", Path(paths["onnx"]), described)
+        paths["mlflow"] = str(draft / "model")
+        if "onnx" not in wanted:
+            Path(paths.pop("onnx")).unlink()
     root = draft.resolve()
     return {name: Path(p).resolve().relative_to(root).as_posix() for name, p in paths.items()}
+
+
+def _export_own(trainable: Trainable, formats: Sequence[str], draft: Path) -> dict[str, str]:
+    name = type(trainable).__name__
+    if formats:
+        hint = f"{name} has an export_model(folder) of its own; leave --format out"
+        raise BadConfig("--format", ", ".join(formats), "no format", hint)
+    try:
+        trainable.export_own(draft)
+    except Exception as error:  # a person's code may raise anything
+        why = f"{type(error).__name__}: {error}"
+        raise UsageError(f"export-model: export_model(folder) of {name} raised {why}") from error
+    if not (written := _written(draft)):
+        raise UsageError(f"export-model: export_model(folder) of {name} wrote no file into it")
+    if taken := {CARD, "card.md"} & set(written):
+        raise UsageError(f"export-model: {name} wrote {min(taken)}; the card has that name")
+    return {name: name for name in written}
+
+
+def _written(folder: Path) -> list[str]:
+    """All files in a folder, relative to it."""
+    files = (path for path in sorted(folder.rglob("*")) if path.is_file())
+    return [path.relative_to(folder).as_posix() for path in files]
+
+
+def _digest(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+# ---- what an exported folder does -----------------------------------------------------------
+
+
+def play(folder: Path, how: Playing) -> dict[str, Any]:
+    """Play fresh episodes of an exported model, in the environment that its card names.
+
+    Raises:
+        UsageError: the folder holds no model that acts, or another one than its card says.
+        UntrustedCheckpoint: another person exported it, whose settings may name code.
+    """
+    digest, card = identify(folder / CARD)
+    trust = signing.local()
+    if digest not in trust.digests:
+        signing.check(card, trust, folder / CARD)
+    form = next((form for form in FORMATS if form in card["files"]), None)
+    if form is None:
+        raise UsageError(f"play: {folder}: holds files of its trainable, none that acts by itself")
+    file = register.onnx_file(card, folder) if form == "mlflow" else folder / card["files"][form]
+    name = file.relative_to(folder).as_posix()
+    try:
+        changed = _digest(file) != card["sha256"].get(name)
+    except OSError as error:
+        raise UsageError(f"play: {file}: {error.strerror}") from error
+    if changed:
+        raise UsageError(f"play: {file}: is another file than its card says; export it again")
+    found = plugins.find_trainable(card["trainable"], [str(Path.cwd())])
+    try:
+        played = found.play_exported(file, card, how.episodes, how.seed, how.video, how.window)
+    except NotImplementedError as error:
+        raise UsageError(f"play: {error}") from error
+    about = {key: card[key] for key in ("trial", "metric", "score")}
+    return {
+        "name": card["sweep"],
+        **about,
+        "iteration": card["checkpoint"]["iteration"],
+        "format": form,
+        **how.summary(played),
+    }
+
+
+def identify(card: Path) -> tuple[str, dict[str, Any]]:
+    """Digest and content of a card; UsageError for another file."""
+    try:
+        content = card.read_bytes()
+        said = dict(json.loads(content))
+        if not {"files", "sha256", "checkpoint", "trainable"} <= said.keys():
+            raise UsageError(f"{card}: is no card that export-model of this version wrote")
+    except (OSError, ValueError, TypeError, RecursionError) as error:
+        raise UsageError(f"{card}: is no card of an exported model") from error
+    return hashlib.sha256(content).hexdigest(), said
 
 
 # ---- the folder -----------------------------------------------------------------------------
@@ -129,46 +239,105 @@ def _model_lines(model: Mapping[str, Any]) -> list[str]:
     return lines
 
 
+#: Format → Python that defines ``policy``: inputs by name → outputs by name.
+_LOADING: Mapping[str, tuple[str, ...]] = {
+    "onnx": (
+        "import onnxruntime",
+        "",
+        'session = onnxruntime.InferenceSession("{file}")',
+        "",
+        "",
+        "def policy(inputs):",
+        "    names = [output.name for output in session.get_outputs()]",
+        "    return dict(zip(names, session.run(None, inputs)))",
+    ),
+    "safetensors": (
+        "from policy import load  # policy.py lies beside it",
+        "",
+        'policy = load("{file}")',
+    ),
+    "torch-export": (
+        "import torch",
+        "",
+        'program = torch.export.load("{file}").module()',
+        "",
+        "",
+        "def policy(inputs):",
+        "    with torch.no_grad():",
+        "        outputs = program({{name: torch.from_numpy(x) for name, x in inputs.items()}})",
+        "    return {{name: x.numpy() for name, x in outputs.items()}}",
+    ),
+    "mlflow": (
+        "import mlflow",
+        "",
+        'policy = mlflow.pyfunc.load_model("{file}").predict',
+    ),
+}
+
+
 def _usage_lines(card: Mapping[str, Any]) -> list[str]:
-    """How to call the model with nothing but onnxruntime, and gymnasium for an episode."""
-    inputs = card["model"].get("inputs", {})
-    if "onnx" not in card["files"] or len(inputs) != 1:
+    """How to play episodes with nothing but numpy, gymnasium and what the format needs."""
+    form = next((form for form in FORMATS if form in card["files"]), None)
+    if form is None or not card["model"]:
         return []
-    ((name, port),) = inputs.items()
-    shape = [1 if isinstance(size, str) else size for size in port["shape"]]
+    loading = (line.format(file=card["files"][form]) for line in _LOADING[form])
+    program = ["import numpy", *loading, "", "", *_episode_lines(card)]
+    return ["", "## Use", "", "```python", *program, "```"]
+
+
+def _episode_lines(card: Mapping[str, Any]) -> list[str]:
+    """The whole loop in the environment, from its raw observations to its own actions."""
+    inputs = card["model"]["inputs"]
+    states = [name for name in inputs if name.startswith("state_in_")]
+    lines = []
+    if states:
+        zeros = [f'"{s}": numpy.zeros((1, {inputs[s]["shape"][1]}), "float32")' for s in states]
+        lines = ["    state = {" + ", ".join(zeros) + "}  # what it remembers"]
+    given = ["        inputs = {"]
+    for name, port in inputs.items():
+        if name not in states:
+            at = "".join(f"[{key!r}]" for key in port.get("path", ()))
+            array = f'numpy.asarray(observation{at}, "{port["dtype"]}")[None]'
+            given.append(f"            {name!r}: {array},")
+    given.append("        }" + (" | state" if states else ""))
+    after = [f'{s!r}: outputs["{s.replace("_in_", "_out_")}"]' for s in states]
+    action = _action(card["model"]["action_space"], "action")
     return [
-        "",
-        "## Use",
-        "",
-        "```python",
-        "import numpy, onnxruntime",
-        f'session = onnxruntime.InferenceSession("{card["files"]["onnx"]}")',
-        f'{name} = numpy.zeros({shape}, dtype="{port["dtype"]}")',
-        f'outputs = session.run(None, {{"{name}": {name}}})',
-        "print(dict(zip([o.name for o in session.get_outputs()], outputs)))",
-        *_episode_lines(card, name, port),
-        "```",
+        *_env_lines(card["config"]),
+        "for seed in range(3):",
+        "    observation, _ = env.reset(seed=seed)",
+        *lines,
+        "    total, over = 0.0, False",
+        "    while not over:",
+        *given,
+        "        outputs = policy(inputs)",
+        f"        action = {action}",
+        "        observation, reward, terminated, truncated, _ = env.step(action)",
+        *(["        state = {" + ", ".join(after) + "}"] if states else []),
+        "        total, over = total + float(reward), terminated or truncated",
+        '    print("return", total)',
     ]
 
 
-def _episode_lines(card: Mapping[str, Any], name: str, port: Mapping[str, Any]) -> list[str]:
-    """An episode in the environment, where its id and its plain observations are all it takes."""
-    env = card["config"].get("env")
-    plain = len(port["shape"]) == 2 and "action" in card["model"]["outputs"]
-    if not (plain and isinstance(env, str) and _PUBLIC_ENV.fullmatch(env)):
-        return []
-    options = "".join(f", {k}={v!r}" for k, v in card["config"].get("env_config", {}).items())
-    return [
-        "",
-        "# one episode",
-        "import gymnasium",
-        f"env = gymnasium.make({env!r}{options})",
-        "observation, _ = env.reset(seed=0)",
-        "total, over = 0.0, False",
-        "while not over:",
-        f'    batch = observation[None].astype("{port["dtype"]}")',
-        f'    (actions,) = session.run(["action"], {{"{name}": batch}})',
-        "    observation, reward, terminated, truncated, _ = env.step(actions[0])",
-        "    total, over = total + float(reward), terminated or truncated",
-        'print("return", total)',
-    ]
+def _action(space: Mapping[str, Any], name: str) -> str:
+    """Python that makes an action of the environment from the outputs."""
+    if space["kind"] == "Dict":
+        parts = (
+            f"{key!r}: {_action(one, f'{name}.{key}')}" for key, one in space["spaces"].items()
+        )
+        return "{" + ", ".join(parts) + "}"
+    if space["kind"] == "Tuple":
+        parts = (f"{_action(one, f'{name}.{i}')}, " for i, one in enumerate(space["spaces"]))
+        return "(" + "".join(parts).rstrip() + ")"
+    return f"outputs[{name!r}][0]"
+
+
+def _env_lines(config: Mapping[str, Any]) -> list[str]:
+    env, options = str(config.get("env")), config.get("env_config") or {}
+    given = "".join(f", {key}={value!r}" for key, value in options.items())
+    if _PUBLIC_ENV.fullmatch(env):
+        return ["import gymnasium", "", f"env = gymnasium.make({env!r}{given})"]
+    module, _, name = env.partition(":")
+    if name.isidentifier():
+        return [f"from {module} import {name}", "", f"env = {name}({given.lstrip(', ')})"]
+    return [f"env = ...  # {env} as it was trained in; `sweep play` of this folder makes it"]

@@ -209,7 +209,7 @@ def _statuses(database: sqlite3.Connection, replayed: Replayed) -> Iterator[Dama
         seen, due = standing.get(key), replayed.statuses.get(key)
         if seen != due:
             problem = f"stands as {str(seen or 'nothing')[:40]}, its events say {due or 'nothing'}"
-            yield Damage("statuses", _name(key), problem, Remedy.STATUSES)
+            yield Damage("statuses", name_of(key), problem, Remedy.STATUSES)
 
 
 def _results(database: sqlite3.Connection, replayed: Replayed) -> Iterator[Damage]:
@@ -230,7 +230,7 @@ def _rows(
     query = f"SELECT trial, replica, iteration, k, metrics FROM {table} ORDER BY 1, 2, 3"  # noqa: S608 ours
     for trial, replica, iteration, k, metrics in database.execute(query):
         key, closed = (trial, replica), replayed.slices.get(k)
-        where = f"{_name(key)}, iteration {iteration}"
+        where = f"{name_of(key)}, iteration {iteration}"
         try:
             row = read_row(iteration, metrics)
         except DecodeError as error:
@@ -254,9 +254,10 @@ def _gaps(replayed: Replayed, present: Mapping[ReplicaKey, set[int]]) -> Iterato
         if missing > 0:
             gap = next(iteration for iteration in itertools.count(first) if iteration not in own)
             problem = f"{missing} iterations have no result, the first is {gap}"
-            yield Damage("results", _name(key), problem)
+            yield Damage("results", name_of(key), problem)
 
 
-def _name(key: ReplicaKey) -> str:
+def name_of(key: ReplicaKey) -> str:
+    """A replica in the words of messages."""
     trial, replica = key
     return f"trial {trial}, replica {replica}" if replica else f"trial {trial}"

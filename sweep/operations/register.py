@@ -1,12 +1,13 @@
-"""An exported model in MLflow: the ``model`` of its trial's run, and a version of a name.
+"""An exported model as MLflow keeps it: a folder, in its trial's run, as a version of a name.
 
 MLflow's onnx flavour, with the signature and an input example, so that `mlflow.pyfunc.load_model`
-and `mlflow models serve` take and give what the policy does. The card lies beside the model in the
-run's artifacts. MLflow's client is used, without its global experiment and active run.
+and `mlflow models serve` take and give what the policy does. In a run the card lies beside the
+model. MLflow's client is used, without its global experiment and active run.
 """
 
 import importlib.metadata
 import tempfile
+import warnings
 from collections.abc import Mapping
 from contextlib import closing, nullcontext
 from pathlib import Path
@@ -15,10 +16,13 @@ from typing import Any
 from sweep.errors import StorageError, UsageError, without_password
 from sweep.trackers import TrackerContext
 from sweep.trackers._shared.mlflow_content import WHOLE, run_name
-from sweep.trackers._shared.mlflow_store import look, open_client
+from sweep.trackers._shared.mlflow_store import look, open_client, prepare
+from trainables.core.importing import large_import
 
 #: What a model needs where it is loaded.
 NEEDED = ("mlflow", "numpy", "onnx", "onnxruntime")
+#: The ONNX file in MLflow's folder of a model.
+IN_FOLDER = "model.onnx"
 
 
 def register(where: TrackerContext, card: Mapping[str, Any], out: Path, name: str) -> str:
@@ -31,8 +35,8 @@ def register(where: TrackerContext, card: Mapping[str, Any], out: Path, name: st
         UsageError: MLflow has no run of the trial, or the model is no ONNX file.
         StorageError: MLflow refused, or somebody else has named its server.
     """
-    if "onnx" not in card["files"]:
-        raise UsageError("export-model: --register takes a model in the format onnx")
+    if not card["files"].keys() & {"onnx", "mlflow"}:
+        raise UsageError("export-model: --register takes a model in the format onnx or mlflow")
     run = find_run(where, card["trial"])
     try:
         return _registered(where, card, out, name, run)
@@ -62,46 +66,81 @@ def find_run(where: TrackerContext, trial: int) -> str:
 def _registered(
     where: TrackerContext, card: Mapping[str, Any], out: Path, name: str, run: str
 ) -> str:
+    model = log(where, card, out, run)
     client = open_client(where)
     import mlflow
-    import mlflow.onnx
-    import onnx
-    from mlflow.entities import LoggedModelOutput
     from mlflow.exceptions import MlflowException
-    from mlflow.models import Model
 
-    experiment = client.get_run(run).info.experiment_id
-    logged = client.create_logged_model(experiment, "model", source_run_id=run)
-    ports = card["model"]["inputs"]
-    with tempfile.TemporaryDirectory(prefix="sweep-register-") as scratch:
-        folder = Path(scratch) / "model"
-        mlflow.onnx.save_model(
-            onnx.load(out / card["files"]["onnx"]),
-            folder,
-            mlflow_model=Model(run_id=run, model_id=logged.model_id),
-            signature=_signature(card["model"]),
-            input_example={port: _example(what) for port, what in ports.items()},
-            pip_requirements=[f"{one}=={importlib.metadata.version(one)}" for one in NEEDED],
-            onnx_execution_providers=["CPUExecutionProvider"],
-            save_as_external_data=False,
-        )
-        client.log_model_artifacts(logged.model_id, str(folder))
-    client.finalize_logged_model(logged.model_id, "READY")
-    client.log_outputs(run, [LoggedModelOutput(logged.model_id, card["checkpoint"]["iteration"])])
-    for file in ("card.md", "card.json"):
-        client.log_artifact(run, str(out / file))
     try:
         client.create_registered_model(name)
     except MlflowException as error:
         if error.error_code != "RESOURCE_ALREADY_EXISTS":
             raise
-    source = f"models:/{logged.model_id}"
-    mlflow.set_tracking_uri(client.tracking_uri)  # where it looks for `source`
+    mlflow.set_tracking_uri(client.tracking_uri)  # where it looks for the model
     try:
-        made = client.create_model_version(name, source, run, model_id=logged.model_id)
+        made = client.create_model_version(name, f"models:/{model}", run, model_id=model)
     finally:
         mlflow.set_tracking_uri("")
     return f"models:/{made.name}/{made.version}"
+
+
+def log(where: TrackerContext, card: Mapping[str, Any], out: Path, run: str) -> str:
+    """Add the model in the folder `out` to a run, with its card; returns the model's id."""
+    client = open_client(where)
+    from mlflow.entities import LoggedModelOutput
+
+    experiment = client.get_run(run).info.experiment_id
+    logged = client.create_logged_model(experiment, "model", source_run_id=run)
+    with tempfile.TemporaryDirectory(prefix="sweep-register-") as scratch:
+        folder = Path(scratch) / "model"
+        save(folder, onnx_file(card, out), card["model"], run, logged.model_id)
+        client.log_model_artifacts(logged.model_id, str(folder))
+    client.finalize_logged_model(logged.model_id, "READY")
+    client.log_outputs(run, [LoggedModelOutput(logged.model_id, card["checkpoint"]["iteration"])])
+    for file in ("card.md", "card.json"):
+        client.log_artifact(run, str(out / file))
+    return str(logged.model_id)
+
+
+def onnx_file(card: Mapping[str, Any], out: Path) -> Path:
+    """The ONNX file of an exported folder, which the format mlflow has inside."""
+    files: Mapping[str, str] = card["files"]
+    return out / files["onnx"] if "onnx" in files else out / files["mlflow"] / IN_FOLDER
+
+
+def save(
+    folder: Path,
+    file: Path,
+    described: Mapping[str, Any],
+    run: str | None = None,
+    model: str | None = None,
+) -> None:
+    """Write MLflow's folder of the model in an ONNX file.
+
+    Args:
+        folder: that is made.
+        file: the model.
+        described: what it takes and gives, see `Trainable.describe_model`.
+        run: that it belongs to, if any.
+        model: its id in MLflow, if it has one.
+    """
+    with large_import(), warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # MLflow's are about MLflow
+        prepare()
+        import mlflow.onnx
+        import onnx
+        from mlflow.models import Model
+
+        mlflow.onnx.save_model(
+            onnx.load(file),
+            folder,
+            mlflow_model=Model(run_id=run, model_id=model),
+            signature=_signature(described),
+            input_example={name: _example(port) for name, port in described["inputs"].items()},
+            pip_requirements=[f"{one}=={importlib.metadata.version(one)}" for one in NEEDED],
+            onnx_execution_providers=["CPUExecutionProvider"],
+            save_as_external_data=False,
+        )
 
 
 def _shape(port: Mapping[str, Any], free: int) -> tuple[int, ...]:

@@ -1,8 +1,8 @@
-"""A trial's model, restored from a checkpoint: for who exports it, plays it or looks at it."""
+"""A trial's model, restored from a checkpoint, to be exported, played or looked at."""
 
 import contextlib
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -120,39 +120,49 @@ def find_checkpoint(replica: Replica, wanted: str) -> Saved:
     )
 
 
-def play(
-    folder: Folder, choice: Choice, episodes: int, seed: int, video: Path | None, window: bool
-) -> dict[str, Any]:
-    """Play fresh episodes of a trial's policy.
+@dataclass(frozen=True)
+class Playing:
+    """Which episodes are played, and how they are shown."""
 
-    Args:
-        folder: the sweep's.
-        choice: whose policy.
-        episodes: how many, at least 1.
-        seed: same seed, same episodes.
-        video: a folder for an MP4 file of each episode, or None.
-        window: whether they are shown on the screen.
+    episodes: int
+    """How many, at least 1."""
+    seed: int
+    """Same seed, same episodes."""
+    video: Path | None
+    """A folder for an MP4 file of each episode."""
+    window: bool
+    """Whether they are shown on the screen."""
+
+    def summary(self, played: Sequence[Mapping[str, float]]) -> dict[str, Any]:
+        """The episodes with their mean return and its interval."""
+        rewards = [one["episode_reward"] for one in played]
+        several = stats.mean_interval(rewards) if len(rewards) > 1 else None
+        return {
+            "seed": self.seed,
+            "episodes": list(played),
+            "mean": stats.mean(rewards),
+            "low": None if several is None else several.low,
+            "high": None if several is None else several.high,
+            "video": None if self.video is None else str(self.video),
+        }
+
+
+def play(folder: Folder, choice: Choice, how: Playing) -> dict[str, Any]:
+    """Play fresh episodes of a trial's policy.
 
     Raises:
         As `restored`; UsageError: the trainable does not play.
     """
     with restored(folder, choice) as found:
         try:
-            played = found.trainable.play(episodes, seed, video, window)
+            played = found.trainable.play(how.episodes, how.seed, how.video, how.window)
         except NotImplementedError as error:
             raise UsageError(f"play: {error}") from error
-        rewards = [one["episode_reward"] for one in played]
-        several = stats.mean_interval(rewards) if len(rewards) > 1 else None
         return {
             "name": folder.name,
             "trial": found.trial.number,
-            "iteration": found.saved.iteration,
             "metric": found.spec.metric,
             "score": formatting.finite(found.trial.score),
-            "seed": seed,
-            "episodes": played,
-            "mean": stats.mean(rewards),
-            "low": None if several is None else several.low,
-            "high": None if several is None else several.high,
-            "video": None if video is None else str(video),
+            "iteration": found.saved.iteration,
+            **how.summary(played),
         }

@@ -5,6 +5,7 @@ look. Beside a driver that writes, copies and files are not compared, as they ch
 """
 
 import contextlib
+import itertools
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,13 +13,13 @@ from pathlib import Path
 from sweep import pickled
 from sweep.driver import sync
 from sweep.errors import StorageError, without_password
-from sweep.history.events import Saved
+from sweep.history.events import Closed, Measured, Saved
 from sweep.history.history import History
 from sweep.history.replica import Replica
 from sweep.ledger.folder import Folder
-from sweep.ledger.ledger import Ledger
+from sweep.ledger.ledger import Ledger, iterate
 from sweep.operations import ledger_check
-from sweep.operations.ledger_check import Damage, Remedy
+from sweep.operations.ledger_check import Damage, Remedy, name_of
 from sweep.slices import retention as checkpoints
 from sweep.trackers import Comparable, Tracker, TrackerContext
 from sweep.views import lookup, reading
@@ -48,7 +49,8 @@ def look_at(folder: Folder, driven: bool) -> Found:
     for part, what in (("ledger", "a damaged ledger"), ("schema", "a ledger of old tables")):
         if any(damage.part == part for damage in damages):
             return Found(tuple(damages), (f"nothing else was compared with {what}",), 0)
-    history = lookup.read_history(folder)
+    history, wrong = _folded(folder)
+    damages += wrong
     lost = [*_trainable(folder), *_checkpoints(folder, history)]
     if driven:
         named = _named(lookup.read_history(folder))
@@ -61,6 +63,26 @@ def look_at(folder: Folder, driven: bool) -> Found:
 
 
 # ---- looking ------------------------------------------------------------------------------------
+
+
+def _folded(folder: Folder) -> tuple[History, list[Damage]]:
+    """The history by all its results, and the slices with other sums than these come to."""
+    wrong: list[Damage] = []
+    with contextlib.closing(Ledger(folder.ledger)) as ledger:
+        history = History(reading.objective(ledger))
+        for record in itertools.chain.from_iterable(iterate(ledger)):
+            history.extend([record])
+            event = record.event
+            if isinstance(event, Measured):
+                wrong.clear()  # those before it are of another metric, and nobody reads them
+            elif isinstance(event, Closed) and event.sums is not None:
+                replica = history.replica(event.trial, event.replica)
+                due = replica.sums_after(replica.iteration, ())
+                if repr(event.sums) != repr(due):  # NaN equals nothing
+                    where = name_of((event.trial, event.replica))
+                    said = f"event {record.k} says that its results come to {event.sums}"
+                    wrong.append(Damage("results", where, f"{said}; they come to {due}"))
+    return history, wrong
 
 
 def _named(history: History) -> set[tuple[int, int, str]]:

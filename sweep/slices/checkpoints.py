@@ -12,6 +12,7 @@ from sweep.history.events import Saved
 from sweep.slices import retention
 from sweep.slices.messages import SliceSpec
 from trainables.checkpoint import file
+from trainables.checkpoint.state import Packed, pack
 from trainables.errors import CorruptCheckpoint, MissingCheckpoint, shorten
 from trainables.trainable import Trainable
 
@@ -81,15 +82,22 @@ def _read(
 
 
 # -------------------------------------------------------------------------------------------------
-# The checkpoints that one slice writes: how often, while the disk refuses, and which it keeps.
+# The checkpoints that one slice writes: when, while the disk refuses, and which it keeps.
 #
-# A checkpoint that the disk refuses is left out and the trial goes on; where the slice ends it
-# tries again. Each attempt is a new file. After `MOST_REFUSALS` in a row the slice ends without.
+# Nobody knows of them before the slice has ended: what its process leaves when it dies is swept up.
+# So small ones are held in memory, and only those are written that the policy still keeps at the
+# end of the slice, or after `HELD_S` seconds: a disk that refuses is noticed then. A checkpoint
+# that the disk refuses is left out and the trial goes on; where the slice ends it tries again.
+# Each attempt is a new file. After `MOST_REFUSALS` in a row the slice ends without.
 
 #: How often in a row the disk may refuse before the slice ends.
 MOST_REFUSALS = 3
 #: Seconds between two attempts where the slice must save.
 RETRY_S = 0.5
+#: Seconds for which a checkpoint is held in memory, at most.
+HELD_S = 1.0
+#: Bytes of a checkpoint that is held; a larger one is written at once.
+HELD_BYTES = 4 * 2**20
 _OF_THE_DISK = frozenset(
     {errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EROFS, errno.EACCES, errno.ESTALE}
 )
@@ -97,6 +105,16 @@ _OF_THE_DISK = frozenset(
 
 class DiskRefuses(Exception):
     """The disk has refused `MOST_REFUSALS` checkpoints in a row."""
+
+
+@dataclass(frozen=True, eq=False)
+class _Held:
+    """A checkpoint in memory."""
+
+    iteration: int
+    value: float | None
+    header: Mapping[str, Any]
+    packed: Packed
 
 
 class Saving:
@@ -107,11 +125,13 @@ class Saving:
         self._spec = spec
         self._folder = Path(spec.folder)
         self._refusals = 0
+        self._held: list[_Held] = []
+        self._written_at = time.monotonic()
 
     def save(
         self, trainable: Trainable, header: Mapping[str, Any], value: float | None, must: bool
     ) -> None:
-        """Write a checkpoint of where the trainable stands.
+        """Take a checkpoint of where the trainable stands.
 
         Args:
             trainable: what is saved.
@@ -122,24 +142,61 @@ class Saving:
         Raises:
             DiskRefuses: too often, in this slice.
         """
-        while not self._save(trainable, header, value) and must:
+        finite = value if value is not None and math.isfinite(value) else None
+        while (packed := self._packed(trainable)) is None:
+            if not must:
+                return
             time.sleep(RETRY_S)
+        small = packed.size <= HELD_BYTES
+        kept = packed.copied() if small else packed
+        self._held.append(_Held(trainable.iteration, finite, header, kept))
+        self._let_go()
+        if must or not small or time.monotonic() - self._written_at >= HELD_S:
+            self.write(must)
 
-    def _save(self, trainable: Trainable, header: Mapping[str, Any], value: float | None) -> bool:
-        iteration, term = trainable.iteration, header["epoch"]
+    def write(self, must: bool = False) -> None:
+        """Write what is held; with `must`, the newest one until the disk takes it.
+
+        Raises:
+            DiskRefuses: too often, in this slice.
+        """
+        while self._held:
+            held = self._held.pop(0)
+            while not self._write(held) and must:
+                time.sleep(RETRY_S)
+                if self._held:
+                    break
+        self._let_go()
+        self._written_at = time.monotonic()
+
+    def _packed(self, trainable: Trainable) -> Packed | None:
+        """Where it stands; None: the disk refused what it writes itself."""
         try:
-            state = trainable.get_state()
-            written = file.write(self._folder, iteration, header, state, term, self._spec.trust)
+            return pack(dict(trainable.get_state()))
+        except OSError as error:
+            self._refuse(error)
+            return None
+
+    def _write(self, held: _Held) -> bool:
+        header, term = held.header, held.header["epoch"]
+        trust = self._spec.trust
+        try:
+            written = file.write(self._folder, held.iteration, header, held.packed, term, trust)
         except OSError as error:
             self._refuse(error)
             return False
         self._refusals = 0
-        finite = value if value is not None and math.isfinite(value) else None
-        self.saved.append(Saved(iteration, written.digest, written.path.name, written.size, finite))
-        spare = retention.expendable(self.saved, self._spec.policy, self._spec.sign)
-        retention.remove(self._folder, [saved.file for saved in spare])
-        self.saved[:] = [saved for saved in self.saved if saved not in spare]
+        name, size = written.path.name, written.size
+        self.saved.append(Saved(held.iteration, written.digest, name, size, held.value))
         return True
+
+    def _let_go(self) -> None:
+        """Forget what the policy does not keep, and delete its files."""
+        both: list[Saved | _Held] = [*self.saved, *self._held]
+        spare = {id(one) for one in retention.expendable(both, self._spec.policy, self._spec.sign)}
+        retention.remove(self._folder, [one.file for one in self.saved if id(one) in spare])
+        self.saved[:] = [one for one in self.saved if id(one) not in spare]
+        self._held = [one for one in self._held if id(one) not in spare]
 
     def _refuse(self, error: OSError) -> None:
         if error.errno not in _OF_THE_DISK:

@@ -11,8 +11,8 @@ only of a folder in which no slice runs: a checkpoint that is being written may 
 import shutil
 from collections.abc import Iterable
 from pathlib import Path
+from typing import Protocol, TypeVar
 
-from sweep.history.events import Saved
 from sweep.history.history import History
 from sweep.history.replica import Replica
 from sweep.ledger.folder import leads_elsewhere
@@ -25,15 +25,33 @@ from trainables.errors import CheckpointError, MissingCheckpoint
 ALWAYS_KEPT = 2
 
 
-def expendable(checkpoints: Iterable[Saved], policy: CheckpointPolicy, sign: float) -> list[Saved]:
+class Valued(Protocol):
+    """A checkpoint, of which the policy asks no more."""
+
+    @property
+    def iteration(self) -> int:
+        """Of its trial."""
+
+    @property
+    def value(self) -> float | None:
+        """The metric there, if there is one."""
+
+
+_Checkpoint = TypeVar("_Checkpoint", bound=Valued)
+
+
+def expendable(
+    checkpoints: Iterable[_Checkpoint], policy: CheckpointPolicy, sign: float
+) -> list[_Checkpoint]:
     """The checkpoints of one trial that nothing needs; `sign` is +1 where more is better."""
     by_age = sorted(checkpoints, key=lambda saved: saved.iteration)
     valued = [saved for saved in by_age if saved.value is not None]
     valued.sort(key=lambda saved: (sign * (saved.value or 0.0), saved.iteration))
-    kept = {saved.digest for saved in by_age[-max(policy.keep_last, ALWAYS_KEPT) :]}
+    kept = by_age[-max(policy.keep_last, ALWAYS_KEPT) :]
     if policy.keep_best:
-        kept |= {saved.digest for saved in valued[-policy.keep_best :]}
-    return [saved for saved in by_age if saved.digest not in kept]
+        kept += valued[-policy.keep_best :]
+    stay = set(map(id, kept))
+    return [saved for saved in by_age if id(saved) not in stay]
 
 
 def needed_by_children(history: History, replica: Replica) -> set[str]:

@@ -33,7 +33,7 @@ class Tracker(FileTracker):
                 break
         return standing
 
-    def head(self, columns: Sequence[str], created: Created, at: float) -> bytes:
+    def head(self, columns: Sequence[str], created: Created, at: float, replica: int) -> bytes:
         """The names of the columns."""
         return _line(columns)
 
@@ -41,7 +41,7 @@ class Tracker(FileTracker):
         """A column for each result."""
         return map(_plain, identified(row))
 
-    def encode(self, row: Row, columns: Sequence[str], at: float) -> bytes:
+    def encode(self, row: Row, columns: Sequence[str], at: float, place: int) -> bytes:
         """A row with a cell for each column."""
         result = {_plain(name): value for name, value in identified(row).items()}
         return _line([result.get(name, "") for name in columns])

@@ -32,10 +32,10 @@ class Tracker(FileTracker):
                 break
         return standing
 
-    def head(self, columns: Sequence[str], created: Created, at: float) -> bytes:
+    def head(self, columns: Sequence[str], created: Created, at: float, replica: int) -> bytes:
         """Nothing: every line names its values."""
         return b""
 
-    def encode(self, row: Row, columns: Sequence[str], at: float) -> bytes:
+    def encode(self, row: Row, columns: Sequence[str], at: float, place: int) -> bytes:
         """A result as one line."""
         return json.dumps(identified(row)).encode() + b"\n"

@@ -18,17 +18,13 @@ from typing import Any
 
 from sweep.history.events import Created, Row
 from sweep.history.results import number
-from sweep.trackers._shared.trial_files import IDENTITY, FileTracker, Standing, identified
-from trainables.core.results import VOLATILE_KEYS
+from sweep.trackers._shared.protobuf import double, message, single, text, varint
+from sweep.trackers._shared.trial_files import IDENTITY, FileTracker, Standing, curves, made_at
 
-#: First parts of result keys that are no curves.
-NOT_CURVES = VOLATILE_KEYS - {"time_total_s"} | {"done"}
 #: What the first record says.
 VERSION = "brain.Event:2"
-#: The kinds of a protocol buffer's fields that occur.
-_VARINT, _DOUBLE, _BYTES, _FLOAT = 0, 1, 2, 5
 #: How a row ends its first value, which is its iteration.
-_FIRST = bytes([_BYTES | 1 << 3, len(IDENTITY)]) + IDENTITY.encode() + bytes([_FLOAT | 2 << 3])
+_FIRST = text(1, IDENTITY) + single(2, 0)[:1]
 
 
 class Tracker(FileTracker):
@@ -38,34 +34,28 @@ class Tracker(FileTracker):
 
     def read(self, content: bytes) -> Standing:
         """What stands in a file, up to the first record that is none."""
-        standing = Standing()
+        standing, heads = Standing(), 0
         for size, data in _records(content):
             place = data.find(_FIRST)
-            if place < 0 and not standing.ends:
-                standing.start += size
-                continue
-            if place < 0 or not standing.add(_iteration(data, place), size):
+            if place < 0 and heads < 2:
+                standing.start, heads = standing.start + size, heads + 1
+            elif place < 0 or not standing.add(_iteration(data, place), size):
                 break
-        return standing if standing.ends else Standing()
+        return standing if heads == 2 else Standing()
 
-    def head(self, columns: Sequence[str], created: Created, at: float) -> bytes:
+    def head(self, columns: Sequence[str], created: Created, at: float, replica: int) -> bytes:
         """The version of the format, and the trial's searched settings."""
-        version = _record(_double(1, at) + _bytes(3, VERSION.encode()))
-        return version + _record(_double(1, at) + _bytes(5, _settings(created.searched, at)))
+        version = _record(double(1, at) + text(3, VERSION))
+        return version + _record(double(1, at) + message(5, _settings(created.searched, at)))
 
-    def encode(self, row: Row, columns: Sequence[str], at: float) -> bytes:
+    def encode(self, row: Row, columns: Sequence[str], at: float, place: int) -> bytes:
         """A result as one record: all its numbers at one step."""
-        said = number(row.metrics.get("timestamp"))
-        made = said if said is not None and 0 < said <= at else at
         steps = number(row.metrics.get("timesteps_total"))
         step = int(steps) if steps is not None and 0 <= steps < 2**63 else row.iteration
         values = b"".join(
-            _bytes(1, _bytes(1, _text(name)) + _float(2, value))
-            for name, result in identified(row).items()
-            if name.split("/")[0] not in NOT_CURVES or name == IDENTITY
-            if not isinstance(result, str) and (value := number(result)) is not None
+            message(1, text(1, name) + single(2, value)) for name, value in curves(row).items()
         )
-        return _record(_double(1, made) + _field(2, _VARINT) + _varint(step) + _bytes(5, values))
+        return _record(double(1, made_at(row, at)) + varint(2, step) + message(5, values))
 
 
 def _iteration(data: bytes, place: int) -> int:
@@ -80,56 +70,20 @@ def _iteration(data: bytes, place: int) -> int:
 def _settings(searched: Mapping[str, Any], began: float) -> bytes:
     """A summary with the start of a session (``tensorboard/plugins/hparams/plugin_data.proto``)."""
     settings = b"".join(
-        _bytes(1, _bytes(1, _text(name)) + _bytes(2, _setting(value)))
-        for name, value in searched.items()
+        message(1, text(1, name) + message(2, _setting(value))) for name, value in searched.items()
     )
-    session = _bytes(3, settings + _double(5, began))
-    plugin = _bytes(1, _bytes(1, b"hparams") + _bytes(2, session))
-    return _bytes(1, _bytes(1, b"_hparams_/session_start_info") + _bytes(9, plugin))
+    session = message(3, settings + double(5, began))
+    plugin = message(1, text(1, "hparams") + message(2, session))
+    return message(1, text(1, "_hparams_/session_start_info") + message(9, plugin))
 
 
 def _setting(value: Any) -> bytes:
     """A ``google.protobuf.Value``: a number, a truth value, or else a text."""
     if isinstance(value, bool):
-        return _field(4, _VARINT) + _varint(int(value))
+        return varint(4, int(value))
     if (found := number(value)) is not None:
-        return _double(2, found)
-    return _bytes(3, _text(value if isinstance(value, str) else json.dumps(value)))
-
-
-# ---- protocol buffers ---------------------------------------------------------------------------
-
-
-def _field(name: int, kind: int) -> bytes:
-    return bytes([name << 3 | kind])
-
-
-def _varint(value: int) -> bytes:
-    groups = bytearray()
-    while value > 127:
-        groups.append(value & 127 | 128)
-        value >>= 7
-    return bytes([*groups, value])
-
-
-def _bytes(name: int, content: bytes) -> bytes:
-    return _field(name, _BYTES) + _varint(len(content)) + content
-
-
-def _double(name: int, value: float) -> bytes:
-    return _field(name, _DOUBLE) + struct.pack("<d", value)
-
-
-def _float(name: int, value: float) -> bytes:
-    try:
-        packed = struct.pack("<f", value)
-    except OverflowError:  # beyond 32 bits
-        packed = struct.pack("<f", float("inf") if value > 0 else float("-inf"))
-    return _field(name, _FLOAT) + packed
-
-
-def _text(text: str) -> bytes:
-    return text.encode("utf-8", "backslashreplace")
+        return double(2, found)
+    return text(3, value if isinstance(value, str) else json.dumps(value))
 
 
 # ---- records ------------------------------------------------------------------------------------

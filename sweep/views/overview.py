@@ -223,7 +223,7 @@ def running_replica(
 ) -> Data:
     """Where a running replica is, by the ledger and its newer note, if it has one."""
     note = notes.get((replica.trial, replica.index))
-    value = next((p.value for p in reversed(replica.curve) if p.value is not None), None)
+    value = replica.value
     before = number(replica.last.get("time_total_s")) or 0.0
     if note is not None and note.value is not None:
         value = note.value
@@ -413,7 +413,7 @@ def summary(history: History, name: str) -> Data:
 
 def counts(history: History) -> dict[str, int]:
     """Status → number of trials; only those that occur, in the order of `Status`."""
-    return {status.value: len(found) for status in Status if (found := history.of(status))}
+    return {status.value: count for status in Status if (count := history.count(status))}
 
 
 def done(history: History) -> int:

@@ -32,8 +32,8 @@ PASSES = {
     "decided": 5,
     "submitted": 12,
     "stepping": 20,
-    "checkpoint half written": 20,
-    "checkpoint whole": 20,
+    "checkpoint half written": 15,
+    "checkpoint whole": 15,
     "recorded": 15,
     "published": 2,
 }

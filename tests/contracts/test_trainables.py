@@ -14,10 +14,13 @@ from trainables.trainable import Trainable, TrialContext
 #: Settings with which every algorithm can take an iteration within seconds.
 SMALL: dict[str, Any] = {"env": "CartPole-v1", "num_envs_per_worker": 2}
 PROGRAM = str(Path(__file__).parents[1] / "support" / "program.py")
-#: Settings of those that are none of our trainers.
-OTHERS: dict[str, Any] = {"command": {"command": [sys.executable, PROGRAM, "data"], "lr": 0.1}}
+#: Settings of those that need others.
+OTHERS: dict[str, Any] = {
+    "command": {"command": [sys.executable, PROGRAM, "data"], "lr": 0.1},
+    "td3": {**SMALL, "env": "Pendulum-v1"},
+}
 SHIPPED = plugins.names("trainables.algorithms")
-ALGORITHMS = [name for name in SHIPPED if name not in OTHERS]
+ALGORITHMS = [name for name in SHIPPED if "env" in OTHERS.get(name, SMALL)]
 NAMES = [
     *SHIPPED,
     "tests.support.quadratic:Quadratic",
@@ -27,7 +30,7 @@ NAMES = [
 
 
 def test_the_algorithms_that_people_look_for_are_found() -> None:
-    assert {"ppo", "command"} <= set(SHIPPED)
+    assert {"ppo", "a2c", "dqn", "sac", "td3", "command"} <= set(SHIPPED)
 
 
 @pytest.fixture(params=NAMES)

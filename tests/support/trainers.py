@@ -43,7 +43,7 @@ def make(config: Mapping[str, Any] | None = None, seed: int = 7) -> PPO:
     return PPO({**SMALL, **(config or {})}, TrialContext(seed=seed))
 
 
-def run(trainer: PPO, iterations: int) -> list[dict[str, Any]]:
+def run(trainer: Trainer, iterations: int) -> list[dict[str, Any]]:
     """The results of so many iterations without their volatile keys."""
     return [stable(trainer.train()) for _ in range(iterations)]
 

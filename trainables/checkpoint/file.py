@@ -23,7 +23,7 @@ from trainables.checkpoint import container, disk, segments, signing
 from trainables.checkpoint.disk import Piece
 from trainables.checkpoint.pickle_scan import MAX_BYTES
 from trainables.checkpoint.signing import Trust
-from trainables.checkpoint.state import pack, unpack
+from trainables.checkpoint.state import Packed, pack, unpack
 from trainables.core import failpoints
 from trainables.errors import (
     CheckpointError,
@@ -37,6 +37,8 @@ from trainables.errors import (
 #: Largest file, bytes, without its segments: the pickle, the arrays inside, the header, padding.
 MAX_FILE_BYTES: Final = MAX_BYTES + segments.INSIDE_BYTES + 2 * container.MAX_HEADER_BYTES
 
+#: Largest file that is copied to be written in one go.
+_JOINED_BYTES: Final = 2**20
 _NAME = re.compile(r"ckpt-(?P<step>[0-9]{10,19})-(?P<digest>[0-9a-f]{64})\.swck")
 _NOT_THERE = frozenset({errno.ENOENT, errno.ENOTDIR, errno.ENAMETOOLONG})
 _SHORT_OF = frozenset({errno.ENOMEM, errno.EMFILE, errno.ENFILE, errno.EACCES, errno.EPERM})
@@ -66,7 +68,7 @@ def write(
     folder: Path,
     step: int,
     header: Mapping[str, Any],
-    state: Mapping[str, Any],
+    state: Mapping[str, Any] | Packed,
     epoch: int = 0,
     trust: Trust | None = None,
 ) -> Saved:
@@ -77,7 +79,7 @@ def write(
         step: the trial's iteration, for the name.
         header: JSON, which `verify` gives back without reading the state; ``step``, ``epoch``,
             ``versions``, ``cpu``, ``threads`` and the entries of the container are added.
-        state: what `trainables.checkpoint.state` allows.
+        state: what `trainables.checkpoint.state` allows, or what it has packed.
         epoch: the driver's term, for the temporary file's name.
         trust: what signs it, if it holds opaque bytes; None: the key of the person who runs this.
 
@@ -87,7 +89,7 @@ def write(
         OSError: the disk refused; earlier checkpoints are untouched.
     """
     entries = {**header, **_environment(), "step": step, "epoch": epoch}
-    packed = pack(dict(state))
+    packed = state if isinstance(state, Packed) else pack(dict(state))
     signer = (trust or signing.local()) if packed.opaque else None
     disk.make_folder(folder, "ckpt-")
     with disk.opened(folder) as parent:
@@ -97,7 +99,7 @@ def write(
         size = sum(len(piece) for piece in pieces)
         digest = bytes(pieces[-1]).hex()
         name = f"ckpt-{step:010d}-{digest}.swck"
-        disk.publish(parent, name, size, _with_failpoint(pieces), epoch)
+        disk.publish(parent, name, size, _joined(pieces, size), epoch)
         disk.sync(parent)
     failpoints.reach("checkpoint whole")
     return Saved(folder / name, digest, size + sum(part["len"] for part in outside.values()))
@@ -166,11 +168,13 @@ def parse_name(name: str) -> tuple[int, str] | None:
 # ---- writing ----------------------------------------------------------------------------------
 
 
-def _with_failpoint(pieces: Sequence[Piece]) -> Iterator[Piece]:
-    for index, piece in enumerate(pieces):
-        if index == len(pieces) // 2:
+def _joined(pieces: Sequence[Piece], size: int) -> Iterator[Piece]:
+    """Both halves of a small file, as two calls take less time than fifty; a large one as it is."""
+    middle = len(pieces) // 2
+    for half in (pieces[:middle], pieces[middle:]):
+        yield from [b"".join(half)] if size <= _JOINED_BYTES else half
+        if half[-1] is not pieces[-1]:
             failpoints.reach("checkpoint half written")
-        yield piece
 
 
 def _environment() -> dict[str, Any]:

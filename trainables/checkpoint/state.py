@@ -18,7 +18,7 @@ import io
 import pickle  # noqa: TID251 the one place that may; what it loads has been scanned
 import sys
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NoReturn
 
 import numpy as np
@@ -53,6 +53,15 @@ class Packed:
     arrays: list[NDArray[Any]]
     opaque: bool = False
     """Whether it holds bytes that may run code when they are used."""
+
+    @property
+    def size(self) -> int:
+        """Bytes."""
+        return len(self.pickled) + sum(array.nbytes for array in self.arrays)
+
+    def copied(self) -> "Packed":
+        """The same, of which nothing changes when the state's own arrays do."""
+        return replace(self, arrays=[array.copy() for array in self.arrays])
 
 
 def pack(state: Any, path: str = "state") -> Packed:

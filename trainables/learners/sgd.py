@@ -169,10 +169,17 @@ def shuffled(
             for one in batch.minibatches(size, stream)
         ]
     order = torch.from_numpy(stream.permutation(len(batch)))
-    columns = {n: torch.from_numpy(column)[order].to(on) for n, column in vars(batch).items()}
+    # Rows as a whole: indexing takes an image byte by byte.
+    given = {name: torch.from_numpy(column) for name, column in vars(batch).items()}
+    columns = {name: torch.index_select(one, 0, order).to(on) for name, one in given.items()}
     parts = -(-(len(batch) if count is None else count) // size)
     split = {name: torch.tensor_split(column, parts) for name, column in columns.items()}
     return [{name: pieces[i] for name, pieces in split.items()} for i in range(parts)]
+
+
+def normalized(advantages: Tensor) -> Tensor:
+    """(B,) with mean 0 and deviation 1."""
+    return (advantages - advantages.mean()) / (advantages.std(correction=0) + SMALL)
 
 
 def explained_variance(batch: TrainBatch, reduce: Reduce) -> dict[str, float]:

@@ -3,12 +3,15 @@
 torch_policy   learns: networks, optimiser and their state
 networks       actor and critic in torch
 layers         layers with orthogonal weights, and the shared trunk
-architecture   the key `model`
+architecture   the keys `model` and `optimizer`
+optimizers     the steps of optimisers by name
 actor          acts in numpy
 recurrent      acts with an LSTM in numpy
 distributions  how actions are drawn
 exploration    how an actor tries other actions than the best
 inference      a policy that plays and does not learn
 filters        running normalisation of observations and rewards
-onnx           the policy as one file
+q              policies that hold a value for each choice
+bounded        policies whose actions lie between bounds, with twin critics
+onnx           the policy as one file, in several formats
 """

@@ -4,10 +4,11 @@ Vectors (D,) go through perceptrons, images (H, W, C) first through convolutions
 """
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Annotated, Literal
+from typing import Annotated, Literal, Self
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from trainables.core.settings import Settings
 from trainables.errors import ConfigError
@@ -31,12 +32,13 @@ class ModelConfig(Settings):
     hidden: tuple[Size, ...] | None = Field(
         default=None,
         strict=False,
-        description="Units of each hidden layer, first to last; null: [64, 64], or [512] after "
-        "convolutions.",
+        description="Units of each hidden layer, first to last; null: [64, 64] for ppo, [128, 128] "
+        "for dqn, or [512] after convolutions.",
     )
     activation: Activation | None = Field(
         default=None,
-        description="Activation after each hidden layer; null: tanh, or relu after convolutions.",
+        description="Activation after each hidden layer; null: tanh for ppo, relu for dqn, relu "
+        "after convolutions.",
     )
     conv_filters: tuple[Annotated[tuple[Size, Size, Size], Field(strict=False)], ...] | None = (
         Field(
@@ -61,15 +63,49 @@ class ModelConfig(Settings):
 
 
 class OptimizerConfig(Settings):
-    """Adam (Kingma & Ba 2015), but for its learning rate; the key ``optimizer`` of the settings."""
+    """The optimiser, but for its learning rate; the key ``optimizer`` of the settings."""
 
-    betas: tuple[Decay, Decay] = Field(
-        default=(0.9, 0.999), strict=False, description="Decay of the two moments, per step."
+    name: Literal["adam", "adamw", "rmsprop", "sgd"] = Field(
+        default="adam",
+        description="adam (Kingma & Ba 2015); adamw: its weights decay apart from the gradient "
+        "(Loshchilov & Hutter 2019); rmsprop (Hinton 2012); sgd, with momentum if asked for.",
     )
-    eps: float = Field(default=1e-5, gt=0, description="Added to the root of the second moment.")
+    betas: tuple[Decay, Decay] = Field(
+        default=(0.9, 0.999),
+        strict=False,
+        description="adam, adamw: decay of the two moments, per step.",
+    )
+    eps: float = Field(
+        default=1e-5,
+        gt=0,
+        description="adam, adamw, rmsprop: added to the root of the mean square of gradients.",
+    )
+    alpha: Decay = Field(
+        default=0.99, description="rmsprop: decay of the mean square of gradients, per step."
+    )
+    momentum: Decay = Field(
+        default=0.0, description="sgd: share of the last step that the next one keeps."
+    )
     weight_decay: float = Field(
         default=0.0, ge=0, description="Share of each weight that is added to its gradient."
     )
+
+    @model_validator(mode="after")
+    def _of_this_optimizer(self) -> Self:
+        for key, names in OF_SOME.items():
+            default = type(self).model_fields[key].default
+            if self.name not in names and getattr(self, key) != default:
+                raise ValueError(f"no {key} with name: {self.name}; {' and '.join(names)} take it")
+        return self
+
+
+#: Settings that not every optimiser has.
+OF_SOME: Mapping[str, tuple[str, ...]] = {
+    "betas": ("adam", "adamw"),
+    "eps": ("adam", "adamw", "rmsprop"),
+    "alpha": ("rmsprop",),
+    "momentum": ("sgd",),
+}
 
 
 @dataclass(frozen=True)
@@ -100,15 +136,23 @@ class Architecture:
         return self.filters[-1][0] * height * width
 
 
-def architecture(config: ModelConfig, shape: tuple[int, ...]) -> Architecture:
-    """The networks of the key ``model``; ConfigError for convolutions that do not fit."""
+def architecture(
+    config: ModelConfig,
+    shape: tuple[int, ...],
+    usual: tuple[tuple[int, ...], Activation] = ((64, 64), "tanh"),
+) -> Architecture:
+    """The networks of the key ``model``; `usual` are hidden layers and activation for vectors.
+
+    Raises:
+        ConfigError: convolutions that do not fit.
+    """
     filters = _filters(config, shape)
-    hidden = (512,) if filters else (64, 64)
+    hidden, activation = ((512,), "relu") if filters else usual
     return Architecture(
         shape=shape,
         filters=filters,
         hidden=hidden if config.hidden is None else config.hidden,
-        activation=config.activation or ("relu" if filters else "tanh"),
+        activation=config.activation or activation,
         lstm=config.lstm_cell_size if config.use_lstm else 0,
     )
 

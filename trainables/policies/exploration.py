@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 from pydantic import Field
 
 from trainables.core.settings import Settings
@@ -79,6 +80,12 @@ class StochasticSampling:
 
     def at(self, timesteps: int) -> None:
         """So many environment steps have been sampled, by all workers; here nothing follows."""
+
+    def begin(self, count: int) -> None:
+        """From now on the rows are those of so many environments, step after step."""
+
+    def ended(self, rows: NDArray[np.bool_]) -> None:
+        """The episodes of these environments (N,) ended; here nothing follows."""
 
     def get_state(self) -> dict[str, Any]:
         """What does not follow from settings and steps, as plain data; here nothing."""

@@ -35,8 +35,8 @@ def perceptron(
 
 
 def activate(x: Tensor, activation: str) -> Tensor:
-    """``tanh`` or ``relu``."""
-    return torch.tanh(x) if activation == "tanh" else torch.relu(x)
+    """``tanh`` or ``relu``, in place."""
+    return torch.tanh_(x) if activation == "tanh" else torch.relu_(x)
 
 
 class Trunk(nn.Module):
@@ -63,7 +63,7 @@ class Trunk(nn.Module):
         if self.convolutions:
             x = x.permute(0, 3, 1, 2)
         for layer in self.convolutions:
-            x = torch.relu(layer(x))
+            x = torch.relu_(layer(x))
         x = x.flatten(1)
         for layer in self.dense:
             x = activate(layer(x), self.activation)
@@ -116,7 +116,7 @@ def _remade(architecture: Architecture, weights: Mapping[str, NDArray[Any]]) -> 
 
 def unit_pixels(observations: Tensor) -> Tensor:
     """Bytes as float32 from 0 to 1; anything else as it is."""
-    return observations.float() / PIXEL if observations.dtype == torch.uint8 else observations
+    return observations.float().div_(PIXEL) if observations.dtype == torch.uint8 else observations
 
 
 def _drawn(

@@ -57,6 +57,10 @@ class Networks(nn.Module):
         """Every parameter by name, copied."""
         return {name: p.detach().cpu().numpy().copy() for name, p in self.named_parameters()}
 
+    def acting_weights(self) -> dict[str, NDArray[Any]]:
+        """What an actor plays with, copied: all of it."""
+        return self.weights()
+
     def load_weights(self, weights: Mapping[str, NDArray[Any]]) -> None:
         """Take back what `weights` gave."""
         with torch.no_grad():

@@ -17,6 +17,7 @@ from trainables.core import rng
 from trainables.envs.make import EnvSpaces
 from trainables.envs.spaces.actions import ActionLayout
 from trainables.errors import ExportError, NotFiniteError
+from trainables.policies import optimizers
 from trainables.policies.actor import Actor
 from trainables.policies.architecture import Architecture, OptimizerConfig
 from trainables.policies.filters import Filter
@@ -30,7 +31,7 @@ class TorchPolicy:
     Args:
         model: the networks.
         make_actor: makes what plays with their weights; it travels to workers.
-        config: Adam's; or of each optimiser, under the beginning of its parameters' names. Those
+        config: the optimiser's; or of each one, under the beginning of its parameters' names. Those
             that no beginning fits are moved by nobody.
         device: where it learns.
     """
@@ -89,7 +90,7 @@ class TorchPolicy:
         self._backward(loss)
         if self.distributed_world_size > 1:
             self.reduce([p.grad for p in self._groups[part].values() if p.grad is not None])
-        return self._descend(learning_rate, grad_clip, part)
+        return self.descend(learning_rate, grad_clip, part)
 
     def compute_gradients(self, loss: Tensor) -> dict[str, NDArray[Any]]:
         """Parameter → gradient of `loss`, copied; parameters without one are absent.
@@ -112,7 +113,7 @@ class TorchPolicy:
         for name, parameter in self._parameters.items():
             found = gradients.get(name)
             parameter.grad = None if found is None else torch.tensor(found, device=self.device)
-        return self._descend(learning_rate, grad_clip, "")
+        return self.descend(learning_rate, grad_clip, "")
 
     def _backward(self, loss: Tensor) -> None:
         if not math.isfinite(loss.item()):
@@ -128,7 +129,12 @@ class TorchPolicy:
         """
         return self._moments.get(name, {})
 
-    def _descend(self, learning_rate: float, grad_clip: float | None, part: str) -> float:
+    def descend(self, learning_rate: float, grad_clip: float | None, part: str = "") -> float:
+        """One step of one optimiser along the gradients that are there; returns their norm before.
+
+        Raises:
+            NotFiniteError: NaN or infinity in a gradient; the weights are untouched.
+        """
         gradients = [p.grad for p in self._groups[part].values() if p.grad is not None]
         total = torch.linalg.vector_norm(torch.stack(torch._foreach_norm(gradients)))
         norm = float(total.item())
@@ -141,33 +147,16 @@ class TorchPolicy:
 
     @torch.no_grad()
     def _step(self, part: str, learning_rate: float) -> None:
-        """Adam as `torch.optim.Adam` makes it, whose class imports torch's compiler: a second."""
         moved = {name: p for name, p in self._groups[part].items() if p.grad is not None}
         for name, parameter in moved.items():
             if not self._moments[name]:
-                self._moments[name].update(
-                    step=torch.zeros((), device=self.device),
-                    exp_avg=torch.zeros_like(parameter),
-                    exp_avg_sq=torch.zeros_like(parameter),
-                )
-        kept = [self._moments[name] for name in moved]
-        steps = [moments["step"] for moments in kept]
-        beta1, beta2 = self._configs[part].betas
-        torch._foreach_add_(steps, 1)
-        torch._fused_adam_(
+                self._moments[name].update(optimizers.at_rest(parameter, self._configs[part]))
+        optimizers.move(
             list(moved.values()),
             [p.grad for p in moved.values() if p.grad is not None],
-            [moments["exp_avg"] for moments in kept],
-            [moments["exp_avg_sq"] for moments in kept],
-            [],
-            steps,
-            lr=learning_rate,
-            beta1=beta1,
-            beta2=beta2,
-            weight_decay=self._configs[part].weight_decay,
-            eps=self._configs[part].eps,
-            amsgrad=False,
-            maximize=False,
+            [self._moments[name] for name in moved],
+            learning_rate,
+            self._configs[part],
         )
 
     def get_hyperparameters(self, part: str = "") -> OptimizerConfig:
@@ -209,6 +198,8 @@ class TorchPolicy:
             if found.keys() != self._parameters.keys():
                 other = sorted(set(found) ^ set(self._parameters))
                 raise ValueError(f"{part}: those of another policy, which differs in {other}")
+        for part, group in self._groups.items():
+            optimizers.check_moments({name: moments[name] for name in group}, self._configs[part])
         for name, parameter in self._parameters.items():
             shape, kind = tuple(parameter.shape), np.float32
             arrays = [weights[name], *(m for m in moments[name].values() if np.ndim(m))]

@@ -178,6 +178,7 @@ class Progress:
     def get_state(self) -> dict[str, Any]:
         """Entries ``timesteps``, ``episodes``, ``late`` and ``window``, oldest episode first."""
         latest = list(self._window)
+        custom = any(one.custom_metrics for one in latest)
         return {
             "timesteps": self.timesteps,
             "episodes": self.episodes,
@@ -186,7 +187,8 @@ class Progress:
                 "rewards": np.array([one.total_reward for one in latest]),
                 "lengths": np.array([one.length for one in latest], dtype=np.int64),
                 "workers": np.array([one.worker_index for one in latest], dtype=np.int64),
-                "custom_metrics": [dict(one.custom_metrics or {}) for one in latest],
+                # a hundred empty dicts would be half of what there is to pack and to check
+                "custom_metrics": [dict(one.custom_metrics or {}) for one in latest if custom],
             },
         }
 
@@ -195,9 +197,11 @@ class Progress:
         self.timesteps = int(state["timesteps"])
         self.episodes = int(state["episodes"])
         self.late = self._late_before = int(state["late"])
-        columns = [state["window"][n] for n in ("rewards", "lengths", "workers", "custom_metrics")]
+        window = state["window"]
+        columns = [np.asarray(window[n]).tolist() for n in ("rewards", "lengths", "workers")]
+        custom = window["custom_metrics"] or [{}] * len(columns[0])
         self._window.clear()
         self._window.extend(
-            RolloutMetrics(float(r), int(n), False, int(w), dict(custom))
-            for r, n, w, custom in zip(*columns, strict=True)
+            RolloutMetrics(float(r), int(n), False, int(w), dict(own))
+            for r, n, w, own in zip(*columns, custom, strict=True)
         )

@@ -1,11 +1,14 @@
 """The trainer that every algorithm fills in, and its parts.
 
 trainer        sample, learn, synchronise, evaluate, result
+actor_critic   the base of methods that learn from what was just sampled
 config         everything that can be set, one section for each reader
 config_checks  whether settings can work, before a trainer is made
 agreement      which settings a checkpoint and its trainer must share
 policy_files   the policy as files
 steps          what one training step does, for each family of algorithms
+off_policy     what actor-critics that learn from a replay share
 evaluation     how a trainer evaluates, and what is recorded
+classic        a policy by its name, as classic trainers hand it out
 reporting      callbacks, log and episode record
 """

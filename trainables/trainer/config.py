@@ -284,10 +284,16 @@ def validate_config(settings: TrainerConfig) -> None:
         allowed = "false without sample_async: true and fake_sampler: true"
         hint = "what is sampled is dropped, so another batch must be there to learn from"
         raise ConfigError("blackhole_outputs", True, allowed, hint)
-    if settings.schedule.lr_schedule == "linear" and not settings.schedule.schedule_timesteps:
-        allowed = "the environment steps over which a linear lr_schedule runs"
+    linear = [key for key, value in flatten(settings).items() if is_linear(key, value)]
+    if linear and not settings.schedule.schedule_timesteps:
+        allowed = f"the environment steps over which a linear {linear[0]} runs"
         hint = "set it, or stop.timesteps_total from which it is taken"
         raise ConfigError("schedule_timesteps", None, allowed, hint)
+
+
+def is_linear(key: str, value: object) -> bool:
+    """Whether this setting is a schedule whose length is `schedule_timesteps`."""
+    return key.endswith("_schedule") and value == "linear"
 
 
 def _check_polling(settings: TrainerConfig) -> None:

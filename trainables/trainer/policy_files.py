@@ -1,22 +1,66 @@
-"""A trainer's policy in files: the ONNX model, and the weights alone."""
+"""A trainer's policy in files: the model in each format, and the weights alone."""
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
+from gymnasium.spaces import Dict, Tuple
 from numpy.typing import NDArray
 from safetensors.numpy import load_file, save_file
 
+from trainables.envs.make import EnvSpaces
+from trainables.envs.spaces.leaves import named_leaves
 from trainables.errors import CheckpointError, ConfigError
 from trainables.policies.actor import Weights
 from trainables.policies.inference import InferencePolicy
-from trainables.policies.onnx import export
+from trainables.policies.onnx import export, formats
+from trainables.policies.onnx.formats import FILES
 
 if TYPE_CHECKING:
     from trainables.policies.torch_policy import TorchPolicy
 
 SUFFIX = ".safetensors"
+
+
+class ExportedPolicy(InferencePolicy):
+    """The policy in an exported file: its greedy actions in environments of these spaces.
+
+    `memory_size` numbers are what it carries from step to step.
+    """
+
+    def __init__(self, path: Path, spaces: EnvSpaces, memory_size: int) -> None:
+        self.spaces = spaces
+        self._memory = np.zeros(memory_size, dtype=np.float32)
+        self._run = formats.opened(path)
+
+    def clipping(self, clip_actions: bool) -> Self:
+        """Itself: the bounds of actions stand in the file."""
+        return self
+
+    def initial_memory(self) -> NDArray[Any]:
+        """(M,) with which an episode begins."""
+        return self._memory
+
+    def act_each(
+        self,
+        observations: NDArray[Any],
+        memory: NDArray[Any],
+        streams: Sequence[np.random.Generator | None],
+    ) -> tuple[NDArray[Any], NDArray[Any]]:
+        """The most probable actions, whatever the streams, and the next memory."""
+        rows = observations.reshape(len(observations), *self.spaces.observation_shape)
+        inputs = export.raw_inputs(self.spaces, rows)
+        if self._memory.size:
+            inputs |= dict(zip(export.STATES_IN, np.split(memory, 2, axis=1), strict=True))
+            outputs = self._run(inputs)
+            memory = np.concatenate([outputs[name] for name in export.STATES_OUT], axis=1)
+        else:
+            outputs = self._run(inputs)
+        leaves = [outputs[name] for name in named_leaves(self.spaces.action, "action")]
+        if isinstance(self.spaces.action, Tuple | Dict):
+            return np.concatenate([leaf.reshape(len(rows), -1) for leaf in leaves], 1), memory
+        return leaves[0], memory
 
 
 def save_weights(weights: Weights, path: Path) -> str:
@@ -48,18 +92,18 @@ def export_formats(
     formats: Sequence[str],
     folder: Path,
 ) -> dict[str, str]:
-    """``onnx``: one file; ``model``: it in a folder of its own; ``checkpoint``: the weights."""
+    """A file of each format, or ``model``: onnx in a folder; ``checkpoint``: the weights alone."""
     written: dict[str, str] = {}
     for name in formats:
-        if name == "onnx":
-            written[name] = str(export.export(policy, inference, recent, folder))
+        if name in FILES:
+            written[name] = str(export.export(policy, inference, recent, folder, name))
         elif name == "model":
             written[name] = str(export.export(policy, inference, recent, folder / name).parent)
         elif name == "checkpoint":
             save_weights(policy.model.weights(), folder / name / f"model{SUFFIX}")
             written[name] = str(folder / name)
         else:
-            raise ConfigError("format", name, "onnx, model or checkpoint")
+            raise ConfigError("format", name, f"{', '.join(FILES)}, model or checkpoint")
     return written
 
 

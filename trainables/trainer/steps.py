@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from trainables.learners.replay import ReplayBuffer, ReplayConfig
-from trainables.rollout.batch import Fragment, rows
+from trainables.learners.replay import NStep, ReplayBuffer, ReplayConfig
+from trainables.rollout.batch import Fragment, Sample, rows
 from trainables.rollout.workers.ranks.group import RankGroup
 from trainables.trainer.config import timed
 from trainables.trainer.trainer import Trainer
@@ -54,17 +54,20 @@ def off_policy_step(
     config: ReplayConfig,
     update: Update,
     update_target: Callable[[], None],
+    n_step: NStep | None = None,
 ) -> dict[str, float]:
     """Sample, store, learn from what is drawn, synchronise, count; returns means over the updates.
 
     Exploration follows the steps that were sampled before this round.
 
     Args:
-        trainer: whose round it is; its workers give the column ``new_obs``.
+        trainer: whose round it is; its workers give the column ``new_obs``, with `n_step` also
+            ``t``.
         replay: one of its parts.
         config: how many updates, of how many rows, and when.
         update: one gradient step on rows of the replay; returns statistics.
         update_target: called after every `target_network_update_freq` environment steps.
+        n_step: another part: makes transitions over several steps, which have ``discounts``.
     """
     before = trainer.progress.timesteps
     trainer.set_global_vars({"timestep": before})
@@ -74,7 +77,8 @@ def off_policy_step(
     after = before + sum(one.count for one in samples)
     statistics: list[dict[str, float]] = []
     with timed(trainer.timers, "learn_time_ms"):
-        _store(trainer, [fragment for one in samples for fragment in one.fragments], replay)
+        _store(trainer, samples, replay, n_step)
+        replay.at(after)
         if after >= config.learning_starts and len(replay):
             for _ in range(config.updates_per_step):
                 statistics.append(update(replay.sample(config.replay_batch_size)))
@@ -87,10 +91,20 @@ def off_policy_step(
     return learner
 
 
-def _store(trainer: Trainer, fragments: list[Fragment], replay: ReplayBuffer) -> None:
+def _store(
+    trainer: Trainer, samples: list[Sample], replay: ReplayBuffer, n_step: NStep | None
+) -> None:
     """Add the valid rows of all fragments, as callbacks have left them."""
+    sources = [(sample.index, fragment) for sample in samples for fragment in sample.fragments]
+    fragments = [fragment for _, fragment in sources]
     batches = [{name: rows(getattr(one, name)) for name in TRANSITION} for one in fragments]
     trainer.reporter.postprocessed(trainer.policy, fragments, batches)
-    for fragment, batch in zip(fragments, batches, strict=True):
-        valid = rows(fragment.valid)
-        replay.add({name: column[valid] for name, column in batch.items()})
+    for (source, fragment), batch in zip(sources, batches, strict=True):
+        if n_step is None:
+            valid = rows(fragment.valid)
+            replay.add({name: column[valid] for name, column in batch.items()})
+            continue
+        shape = fragment.valid.shape
+        columns = {name: one.reshape(*shape, *one.shape[1:]) for name, one in batch.items()}
+        columns |= {"truncated": fragment.truncated, "valid": fragment.valid, "t": fragment.t}
+        replay.add(n_step(source, columns))

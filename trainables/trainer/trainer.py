@@ -28,10 +28,11 @@ from trainables.envs.exactness.measuring import Inquiry, Look, known_by, resolve
 from trainables.envs.vector.config import check_vector_env
 from trainables.errors import ConfigError, TrainableError, shorten
 from trainables.evaluation.config import is_due
+from trainables.evaluation.play import Played
 from trainables.learners.schedules import learning_rate
 from trainables.policies import filters as filters_
 from trainables.policies.actor import Weights
-from trainables.policies.architecture import architecture
+from trainables.policies.architecture import Activation, architecture
 from trainables.policies.filters import make_filters
 from trainables.policies.inference import InferencePolicy
 from trainables.policies.onnx import export
@@ -43,8 +44,9 @@ from trainables.rollout.workers.make import make_workers
 from trainables.rollout.workers.ranks.group import RankGroup
 from trainables.rollout.workers.worker_set import WorkerSet
 from trainables.rollout.workers.worker_spec import WorkerSpec
-from trainables.trainable import Trainable, TrialContext
+from trainables.trainable import Trainable, TrialContext, gives_data
 from trainables.trainer import agreement, config_checks, policy_files
+from trainables.trainer.classic import Policy
 from trainables.trainer.config import TrainerConfig, timed
 from trainables.trainer.evaluation import PeriodicEvaluation
 from trainables.trainer.reporting import EpisodeRecord, Reporter
@@ -83,6 +85,8 @@ class Trainer(Trainable):
     config_class: ClassVar[type[TrainerConfig]] = TrainerConfig
     settings: TrainerConfig
     fixed_keys: ClassVar[frozenset[str]] = frozenset(agreement.COLLECTING + agreement.FILTERING)
+    #: Hidden layers and activation for vectors, where ``model`` leaves them open.
+    usual_networks: ClassVar[tuple[tuple[int, ...], Activation]] = ((64, 64), "tanh")
     #: Whether its workers can be ranks (``data_parallel``): their spec then has a learner.
     learns_in_ranks: ClassVar[bool] = False
     #: Setting that may be ``auto`` → what it was before there was a choice: trials and checkpoints
@@ -270,7 +274,9 @@ class Trainer(Trainable):
         self._settle({} if self.context.settled else chosen)
         settings = self.settings
         self.spaces = seen.spaces
-        self.architecture = architecture(settings.model, self.spaces.observation_shape)
+        self.architecture = architecture(
+            settings.model, self.spaces.observation_shape, self.usual_networks
+        )
         check_vector_env(settings.environment, settings.envs, seen.limit)
         self.policy = self.make_policy(config_checks.learning_device(settings.resources))
         self.filters = make_filters(settings.filters, self.spaces.observation_shape)
@@ -331,6 +337,7 @@ class Trainer(Trainable):
                 result.update(self._evaluated(self.iteration + 1))
         return result
 
+    @gives_data
     def save_checkpoint(self, checkpoint_dir: str) -> dict[str, Any]:
         """Everything that decides the future, as plain data; nothing is flushed by it."""
         settled = {key: self.config[key] for key in self.before_auto}
@@ -445,8 +452,29 @@ class Trainer(Trainable):
     ) -> list[dict[str, float]]:
         """Play fresh episodes as evaluations do: filters frozen, `evaluation_config` in force."""
         self._date_actor()
-        played = [one.metrics for one in self.evaluation.play(episodes, seed, video, window)]
-        return [{"episode_reward": m.total_reward, "episode_len": float(m.length)} for m in played]
+        return _episodes(self.evaluation.play(episodes, seed, video, window))
+
+    @classmethod
+    def play_exported(
+        cls,
+        file: Path,
+        card: Mapping[str, Any],
+        episodes: int,
+        seed: int,
+        video: Path | None = None,
+        window: bool = False,
+    ) -> list[dict[str, float]]:
+        """Play episodes of an exported file as `play` does, without callbacks and drawn actions."""
+        plain = {**card["config"], "callbacks": None}
+        if own := plain.get("evaluation_config"):
+            plain["evaluation_config"] = {k: v for k, v in own.items() if k != "callbacks"}
+        settings = cls._with_stepping(parse(cls.config_class, plain))
+        spaces = measuring.look(settings.environment).spaces
+        inputs = card["model"]["inputs"]
+        memory = sum(inputs[name]["shape"][1] for name in export.STATES_IN if name in inputs)
+        policy = policy_files.ExportedPolicy(file, spaces, memory)
+        evaluation = PeriodicEvaluation(settings, seed, policy, None)
+        return _episodes(evaluation.play(episodes, seed, video, window))
 
     def _evaluated(self, iteration: int) -> dict[str, Any]:
         """What `_evaluate` returns, checked; the global streams are left as they were.
@@ -513,8 +541,7 @@ class Trainer(Trainable):
             ValueError: a state that is not this policy's.
         """
         require_policy(policy_id)
-        self._date_actor()
-        stream = self.streams["compute_action"] if explore else None
+        stream = self.acting_stream(explore)
         given = self.get_initial_state() if state is None else state
         memory = self.inference.join_state(given)
         action, following, fetches = self.inference.answer(obs, memory, stream)
@@ -522,15 +549,35 @@ class Trainer(Trainable):
             return action
         return action, self.inference.split_state(following), fetches
 
+    compute_single_action = compute_action
+
+    def compute_actions(
+        self, observations: Mapping[Any, Any], explore: bool = False
+    ) -> dict[Any, Any]:
+        """Name → action, for raw observations by name, as `compute_action` gives one.
+
+        For a policy with a memory each of them begins an episode; `Policy.compute_actions` takes
+        states.
+        """
+        if not observations:
+            return {}
+        actions, _, _ = Policy(self).compute_actions(list(observations.values()), None, explore)
+        return dict(zip(observations, actions, strict=True))
+
+    def acting_stream(self, explore: bool) -> np.random.Generator | None:
+        """What draws the actions that callers ask for, in a stream of its own; None: none does."""
+        self._date_actor()
+        return self.streams["compute_action"] if explore else None
+
     def get_initial_state(self) -> list[NDArray[Any]]:
         """With which an episode begins: of an LSTM outputs and cells (U,); [] without one."""
         return self.inference.split_state(self.inference.initial_memory())
 
     # ---- weights and gradients -----------------------------------------------------------------
 
-    def get_policy(self, policy_id: str = DEFAULT_POLICY_ID) -> "TorchPolicy | None":
+    def get_policy(self, policy_id: str = DEFAULT_POLICY_ID) -> Policy | None:
         """The policy with this name; None if there is none."""
-        return self.policy if policy_id == DEFAULT_POLICY_ID else None
+        return Policy(self) if policy_id == DEFAULT_POLICY_ID else None
 
     def get_weights(self, policies: Sequence[str] | None = None) -> dict[str, Weights]:
         """Policy → weights, copied; of these policies or of all."""
@@ -601,6 +648,8 @@ class Trainer(Trainable):
         require_policy(policy_id)
         found = policy_files.read_weights(path, self.policy.model.weights())
         self.set_weights({policy_id: found})
+
+    import_model = import_policy_weights
 
     def describe_model(self) -> dict[str, Any]:
         """What the exported model takes and gives: plain data for its card."""
@@ -716,10 +765,16 @@ class Trainer(Trainable):
     def _synchronise(self, samples: Sequence[Sample]) -> None:
         """Merge what the workers' filters saw, in worker order; give all of them the result."""
         merged = filters_.synchronise(self.filters, [one.deltas for one in samples])
-        weights = self.policy.model.weights()
+        weights = self.policy.model.acting_weights()
         self.inference.actor.load(weights)
         if isinstance(self.workers, RankGroup) and not samples:
             self.workers.load_policy(self.policy.get_state())
         self.workers.sync(weights, merged)
         if samples:
             self.recent = samples[0].recent
+
+
+def _episodes(played: Sequence[Played]) -> list[dict[str, float]]:
+    """What `Trainable.play` gives of episodes."""
+    found = [one.metrics for one in played]
+    return [{"episode_reward": m.total_reward, "episode_len": float(m.length)} for m in found]

@@ -7,6 +7,7 @@ mlflow_check    where MLflow's copy differs from the ledger
 optuna_storage  the file with Optuna's tables
 optuna_copy     the study in it, kept equal to the history
 trial_files     one file of results for each seed of a trial, kept equal to the history
+protobuf        messages of protocol buffers, as in the files of TensorBoard and W&B
 callbacks       a person's own code, called as a sweep goes on
 groups          the curve of a trial with several seeds
 """

@@ -577,14 +577,14 @@ def _batches(items: Sequence[T], size: int) -> Iterator[Sequence[T]]:
 def open_client(where: TrackerContext) -> "MlflowClient":
     """A client; it makes the tables if the file has none."""
     with large_import():
-        _prepare()
+        prepare()
         from mlflow import MlflowClient
 
         url = store_url(where.folder) if where.tracking_uri is None else where.tracking_uri
         return MlflowClient(url, url)  # it imports more
 
 
-def _prepare() -> None:
+def prepare() -> None:
     """Import MLflow with our settings, without its logs, and with our check of answers."""
     for name, value in ENVIRONMENT.items():
         os.environ.setdefault(name, value)

@@ -23,13 +23,17 @@ from typing import ClassVar
 from sweep import trackers
 from sweep.errors import StorageError
 from sweep.history.events import Closed, Created, Opened, Recorded, Row, Scalar
+from sweep.history.results import number
 from sweep.history.seeds import replica_name
 from sweep.trackers import TrackerContext
 from trainables.checkpoint import disk
+from trainables.core.results import VOLATILE_KEYS
 
 #: The column, or key, that identifies a row in its file; the first one of each row.
 IDENTITY = "training_iteration"
 PARAMETERS = "params.json"
+#: First parts of result keys that are no curves.
+NOT_CURVES = VOLATILE_KEYS - {"time_total_s"} | {"done"}
 #: Trial and replica.
 Seed = tuple[int, int]
 
@@ -84,12 +88,16 @@ class FileTracker(trackers.Tracker):
         """What stands in a file."""
 
     @abstractmethod
-    def head(self, columns: Sequence[str], created: Created, at: float) -> bytes:
+    def head(self, columns: Sequence[str], created: Created, at: float, replica: int) -> bytes:
         """What comes before the first row of a trial that was created at `at`."""
 
     @abstractmethod
-    def encode(self, row: Row, columns: Sequence[str], at: float) -> bytes:
-        """A row whose slice ended at `at`."""
+    def encode(self, row: Row, columns: Sequence[str], at: float, place: int) -> bytes:
+        """A row whose slice ended at `at`, from byte `place` of its file on."""
+
+    def tail(self, event: Closed, place: int) -> bytes:
+        """What comes after the last row until there are more: by default nothing."""
+        return b""
 
     def columns(self, row: Row) -> Iterable[str]:
         """The columns that a row needs; none, where every row names its values."""
@@ -130,19 +138,21 @@ class FileTracker(trackers.Tracker):
             standing = self._standing.pop(seed, None) or self._found(parent)
             standing.cut(event.source)
             standing = self._with_columns(parent, standing, event.rows)
-            rows = [self.encode(row, standing.columns, record.at) for row in event.rows]
-            head, end = b"", standing.end
+            written, end = [], standing.end
             if not end:
-                head = self.head(standing.columns, *self._of(event.trial, record.k))
-                standing.start = len(head)
+                its = self._of(event.trial, record.k)
+                written.append(self.head(standing.columns, *its, event.replica))
+                standing.start = len(written[0])
+            for row in event.rows:
+                written.append(self.encode(row, standing.columns, record.at, standing.end))
+                standing.add(row.iteration, len(written[-1]))
+            written.append(self.tail(event, standing.end))
             with _file(parent, self.file) as file, os.fdopen(file, "wb", closefd=False) as stream:
                 stream.truncate(end)
                 stream.seek(end)
-                stream.writelines([head, *rows])
+                stream.writelines(written)
                 stream.flush()
                 os.fdatasync(file)
-            for row, content in zip(event.rows, rows, strict=True):
-                standing.add(row.iteration, len(content))
             self._standing[seed] = standing
 
     def _with_columns(self, parent: int, standing: Standing, rows: Sequence[Row]) -> Standing:
@@ -200,6 +210,7 @@ class FileTracker(trackers.Tracker):
     def differences(self) -> list[str]:
         """Where the files differ from the whole ledger."""
         due: dict[Seed, dict[int, tuple[Row, float]]] = {}
+        last: dict[Seed, Closed] = {}
         for records in self._where.earlier(math.inf):
             for record in records:
                 match record.event:
@@ -208,22 +219,26 @@ class FileTracker(trackers.Tracker):
                     case Opened() as event:
                         due.setdefault((event.trial, event.replica), {})
                     case Closed() as event:
-                        rows = due[event.trial, event.replica]
-                        kept = {i: row for i, row in rows.items() if i <= event.source}
+                        seed = (event.trial, event.replica)
+                        kept = {i: row for i, row in due[seed].items() if i <= event.source}
                         new = {row.iteration: (row, record.at) for row in event.rows}
-                        due[event.trial, event.replica] = {**kept, **new}
+                        due[seed], last[seed] = {**kept, **new}, event
         known = {self._folder(seed): seed for seed in due}
         found = [
             f"logs/{folder.name}: {problem}"
             for folder, seed in known.items()
-            for problem in self._compare(folder, seed, due[seed])
+            for problem in self._compare(folder, seed, due[seed], last.get(seed))
         ]
         files = sorted(self._where.folder.logs.glob(f"trial-*/{self.file}"))
         strangers = [file for file in files if file.parent not in known]
         return found + [f"logs/{file.parent.name}: no such trial" for file in strangers]
 
     def _compare(
-        self, folder: Path, seed: Seed, due: Mapping[int, tuple[Row, float]]
+        self,
+        folder: Path,
+        seed: Seed,
+        due: Mapping[int, tuple[Row, float]],
+        last: Closed | None,
     ) -> Iterator[str]:
         if not folder.is_dir():
             yield "is missing"
@@ -232,16 +247,19 @@ class FileTracker(trackers.Tracker):
             if _content(parent, PARAMETERS) != parameters(self._created[seed[0]][0]):
                 yield f"{PARAMETERS} differs"
             content = _content(parent, self.file)
-        for problem in self._compare_rows(content, due):
+        for problem in self._compare_rows(content, due, last):
             yield f"{self.file} {problem}"
 
-    def _compare_rows(self, content: bytes, due: Mapping[int, tuple[Row, float]]) -> Iterator[str]:
+    def _compare_rows(
+        self, content: bytes, due: Mapping[int, tuple[Row, float]], last: Closed | None
+    ) -> Iterator[str]:
         standing = self.read(content)
-        starts = [standing.start, *standing.ends]
-        places = zip(standing.iterations, starts, standing.ends, strict=False)
-        seen = {iteration: content[start:end] for iteration, start, end in places}
-        if len(content) > standing.end:
-            yield f"has {len(content) - standing.end} bytes at its end that are no row"
+        starts = dict(zip(standing.iterations, [standing.start, *standing.ends], strict=False))
+        ends = dict(zip(standing.iterations, standing.ends, strict=True))
+        seen = {iteration: content[start : ends[iteration]] for iteration, start in starts.items()}
+        tail = self.tail(last, standing.end) if content and last else b""
+        if content[standing.end :] != tail:
+            yield f"has {len(content) - standing.end} other bytes at its end than it should"
         if missing := due.keys() - seen.keys():
             yield f"lacks {len(missing)} rows, the first is of iteration {min(missing)}"
         if extra := seen.keys() - due.keys():
@@ -251,7 +269,8 @@ class FileTracker(trackers.Tracker):
             iteration
             for iteration in due.keys() & seen.keys()
             if not self.same(
-                self.encode(due[iteration][0], columns, due[iteration][1]), seen[iteration]
+                self.encode(due[iteration][0], columns, due[iteration][1], starts[iteration]),
+                seen[iteration],
             )
         ]
         if wrong:
@@ -262,6 +281,22 @@ class FileTracker(trackers.Tracker):
         for file in self._where.folder.logs.glob(f"trial-*/{self.file}"):
             with _opened(file.parent) as parent:
                 os.unlink(self.file, dir_fd=parent)
+
+
+def curves(row: Row) -> dict[str, float]:
+    """A row's numbers, but for what differs between two equal runs."""
+    return {
+        name: value
+        for name, result in identified(row).items()
+        if name.split("/")[0] not in NOT_CURVES or name == IDENTITY
+        if not isinstance(result, str) and (value := number(result)) is not None
+    }
+
+
+def made_at(row: Row, at: float) -> float:
+    """When a result was made: as it says itself, if that was before its slice ended at `at`."""
+    said = number(row.metrics.get("timestamp"))
+    return said if said is not None and 0 < said <= at else at
 
 
 def identified(row: Row) -> dict[str, Scalar]:

@@ -25,6 +25,7 @@ from sweep.testing.simulation import Simulation
 from tests.support.trials import history, trial
 
 KEYS: tuple[Key, ...] = (
+    order.by_status,
     *map(order.of_status, Status),
     *map(order.having, Status),
     *map(order.at_level, (1.0, 3.0, 9.0)),

@@ -2,6 +2,8 @@
 
 import os
 import shutil
+import sqlite3
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -9,8 +11,9 @@ import pytest
 from sweep.ledger.folder import Folder
 from sweep.operations import cleaning
 from sweep.operations.verify import verify
+from sweep.trackers._shared.mlflow_store import FileStore
 from tests.support import sweeps
-from tests.support.command_line import Here
+from tests.support.command_line import Here, write_spec
 
 #: Every checkpoint is kept, and no trial is stopped early.
 HOARDING = {
@@ -107,6 +110,41 @@ def test_rm_deletes_a_sweep_and_nothing_else(here: Here) -> None:
     assert (code, out.startswith("demo: freed")) == (0, True)
     assert not folder.path.exists()
     assert [path.name for path in sorted(here.root.iterdir())] == [other.name]
+
+
+def test_runs_of_a_removed_sweep_stay_in_mlflow_unless_they_are_to_go(
+    here: Here, tmp_path: Path
+) -> None:
+    for name in ("kept", "gone", "other"):
+        spec = write_spec(tmp_path, name=name, trials=2, trackers=["mlflow"])
+        assert here("run", spec, "--pool", "inline")[0] == 0
+    code, _, err = here("rm", "kept", "--yes")
+    said = "sweep: what MLflow has of kept stays there; --mlflow deletes it, too\n"
+    assert (code, err) == (0, said)
+    code, out, err = here("rm", "gone", "--yes", "--mlflow")
+    assert (code, "; 3 runs deleted in MLflow" in out, err) == (0, True, "")
+    query = (
+        "SELECT experiments.name, runs.lifecycle_stage, count(*) FROM runs "
+        "JOIN experiments USING (experiment_id) GROUP BY 1, 2"
+    )
+    with closing(sqlite3.connect(here.root / "mlflow.db")) as database:
+        found = sorted(database.execute(query).fetchall())
+    assert found == [("gone", "deleted", 3), ("kept", "active", 3), ("other", "active", 3)]
+
+
+def test_a_sweep_whose_runs_cannot_be_deleted_stays(
+    here: Here, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    spec = write_spec(tmp_path, trials=1, trackers=["mlflow"])
+    assert here("run", spec, "--pool", "inline")[0] == 0
+
+    def refuse(*_: object) -> None:
+        raise OSError("the server is away")
+
+    monkeypatch.setattr(FileStore, "delete", refuse)
+    code, _, err = here("rm", "demo", "--yes", "--mlflow")
+    assert (code, "were not deleted: the server is away" in err) == (4, True)
+    assert Folder(here.root, "demo").ledger.exists()
 
 
 def test_rm_of_a_damaged_sweep_works(here: Here) -> None:

@@ -7,17 +7,19 @@ import subprocess
 import sys
 from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
+from sweep.cli.main import main
 from sweep.driver import sync
 from sweep.errors import UsageError
 from sweep.ledger.folder import Folder
 from sweep.operations import register
 from sweep.trackers._shared.mlflow_store import store_url
 from sweep.views import lookup
-from tests.support.command_line import Here, environment, write_spec
+from tests.support.command_line import REPOSITORY, Here, environment, write_spec
 from trainables.algorithms import ppo
 from trainables.checkpoint import file as checkpoint_file
 from trainables.trainable import TrialContext
@@ -27,7 +29,7 @@ pytestmark = pytest.mark.filterwarnings(
     "ignore:The ``noload`` loader strategy:sqlalchemy.exc.SADeprecationWarning"
 )
 
-PPO = {
+PPO: dict[str, Any] = {
     "trainable": "ppo",
     "metric": "episode_reward_mean",
     "mode": "max",
@@ -59,7 +61,7 @@ def test_the_best_trial_becomes_a_folder_with_a_model_and_a_card(
     out = tmp_path / "deep" / "winner"
     code, said, err = here("export-model", "demo", "--out", out)
     assert (code, err) == (0, "")
-    assert f"onnx  {out}/policy.onnx" in said
+    assert f"onnx         {out}/policy.onnx" in said
     assert sorted(path.name for path in out.iterdir()) == ["card.json", "card.md", "policy.onnx"]
 
     card = json.loads((out / "card.json").read_text())
@@ -69,19 +71,160 @@ def test_the_best_trial_becomes_a_folder_with_a_model_and_a_card(
     assert card["config"]["env"] == "CartPole-v1"
     assert set(card["versions"]) >= {"torch", "numpy", "python"}
 
-    # What the card says about calling it is true, in a process that has none of this.
-    (program,) = re.findall(r"```python\n(.*?)```", (out / "card.md").read_text(), re.DOTALL)
-    guard = "import sys; sys.modules.update(torch=None, sweep=None, trainables=None)\n"
-    done = subprocess.run(
-        [sys.executable, "-I", "-c", guard + program],
-        cwd=out, capture_output=True, text=True, check=True,
-    )  # fmt: skip
-    assert "action_logits" in done.stdout
-    assert re.search(r"^return \d+\.0$", done.stdout, re.MULTILINE)
-
+    _check_formats(here, tmp_path)
     _check_playing(here, tmp_path)
     _check_choices(here, tmp_path)
     _check_refusals(here, tmp_path, out)
+
+
+#: What each format's program must not need.
+WITHOUT = {
+    "onnx": ("torch", "mlflow"),
+    "safetensors": ("torch", "onnx", "onnxruntime", "mlflow"),
+    "torch-export": ("onnx", "onnxruntime", "mlflow"),
+    "mlflow": (),
+}
+
+
+def _check_formats(here: Here, tmp_path: Path) -> None:
+    """The card's whole loop runs without this project, and every format plays the same episodes."""
+    played = here.json("play", "demo", "--episodes", 2)
+    returns = set()
+    for form, without in WITHOUT.items():
+        folder = tmp_path / form
+        assert here("export-model", "demo", "--format", form, "--out", folder)[0] == 0
+        returns.add(_run_card(folder, *without))
+        again = here.json("play", folder, "--episodes", 2)
+        assert (again["format"], again["episodes"]) == (form, played["episodes"])
+        assert {key: again[key] for key in played} == played
+    assert len(returns) == 1
+    assert re.fullmatch(r"(return \d+\.0\n){3}", returns.pop())
+
+
+def _run_card(folder: Path, *without: str) -> str:
+    """What the program on an exported folder's card prints where modules are missing."""
+    (program,) = re.findall(r"```python\n(.*?)```", (folder / "card.md").read_text(), re.DOTALL)
+    missing = dict.fromkeys(("sweep", "trainables", *without))
+    guard = f"import sys; sys.modules.update({missing}); sys.path.insert(0, '')\n"
+    done = subprocess.run(
+        [sys.executable, "-I", "-W", "ignore", "-c", guard + program],
+        cwd=folder, capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    return done.stdout
+
+
+@pytest.mark.slow
+def test_a_continuous_policy_with_a_memory_plays_from_every_format(
+    here: Here, tmp_path: Path
+) -> None:
+    config = {
+        **PPO["config"],
+        "env": "Pendulum-v1",
+        "env_config": {"g": 9.81},
+        "model": {"hidden": [8], "use_lstm": True, "lstm_cell_size": 8},
+    }
+    changes = {"trials": 1, "config": config}
+    assert here("run", write_spec(tmp_path, **PPO | changes), "--pool", "inline")[0] == 0
+    expected = here.json("play", "demo", "--episodes", 2)["mean"]
+    for form, without in WITHOUT.items():
+        folder = tmp_path / form
+        assert here("export-model", "demo", "--format", form, "--out", folder)[0] == 0
+        assert here.json("play", folder, "--episodes", 2)["mean"] == pytest.approx(expected, 1e-3)
+        assert len(re.findall(r"^return -\d", _run_card(folder, *without), re.MULTILINE)) == 3
+
+
+@pytest.fixture
+def exported(here: Here, tmp_path: Path) -> Path:
+    """A folder with an untrained policy."""
+    changes = {"trials": 1, "stop": {"training_iteration": 1}}
+    assert here("run", write_spec(tmp_path, **PPO | changes), "--pool", "inline")[0] == 0
+    assert here("export-model", "demo", "--out", tmp_path / "out")[0] == 0
+    return tmp_path / "out"
+
+
+@pytest.mark.slow
+def test_a_model_that_another_person_exported_is_played_once_it_is_trusted(
+    here: Here, tmp_path: Path, exported: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "another"))
+    code, out, err = here("play", exported)
+    assert (code, out) == (2, "")
+    assert re.fullmatch(r"sweep: \S+card.json.* is signed by the key .* sweep trust FILE\n", err)
+    assert main(["trust", str(exported / "card.json")]) == 0
+    assert here("play", exported, "--episodes", 1)[0] == 0
+    card = exported / "card.json"
+    card.write_text(card.read_text().replace("CartPole-v1", "Pendulum-v1"))
+    assert here("play", exported)[0] == 2
+
+
+@pytest.mark.slow
+def test_another_file_than_the_cards_is_not_played(here: Here, exported: Path) -> None:
+    with (exported / "policy.onnx").open("ab") as file:
+        file.write(b"!")
+    code, _, err = here("play", exported)
+    assert (code, "policy.onnx: is another file than its card says" in err) == (2, True)
+    (exported / "policy.onnx").unlink()
+    assert here("play", exported)[0] == 2
+    assert here("play", exported, "--trial", 3)[0] == 2
+
+
+#: The function of the page, and a class.
+PAGE = (REPOSITORY / "docs/export.md").read_text()
+OWN = """
+from trainables import Trainable
+
+
+class Class(Trainable):
+    def setup(self, config):
+        self.x = config["lr"]
+
+    def step(self):
+        return {"loss": 1.0}
+
+    def save_checkpoint(self, folder):
+        return {"x": self.x}
+
+    def load_checkpoint(self, saved):
+        self.x = saved["x"]
+
+    def export_model(self, folder):
+        if self.config.get("writes", True):
+            (folder / "weights").mkdir()
+            (folder / "weights" / "model.json").write_text(json.dumps({"x": self.x}))
+"""
+OWN = "\n\n".join([*re.findall(r"```python\n# fitted.py\n(.*?)```", PAGE, re.DOTALL), OWN])
+
+
+@pytest.mark.parametrize(
+    ("name", "file"), [("train", "model.json"), ("Class", "weights/model.json")]
+)
+def test_a_trainable_exports_what_its_own_export_model_writes(
+    name: str, file: str, here: Here, tmp_path: Path
+) -> None:
+    (tmp_path / "own_export.py").write_text(OWN)
+    changes = {"trials": 1, "trainable": f"own_export:{name}", "stop": {"training_iteration": 1}}
+    assert here("run", write_spec(tmp_path, **changes), "--pool", "inline")[0] == 0
+    out = tmp_path / "out"
+    code, said, err = here("export-model", "demo", "--out", out)
+    assert (code, err) == (0, "")
+    assert f"{out}/{file}" in said
+    card = json.loads((out / "card.json").read_text())
+    lr, i = card["searched"]["lr"], card["checkpoint"]["iteration"]
+    x = lr if name == "Class" else 3.0 + 2.0 * (1 - 2 * lr) ** i
+    assert json.loads((out / file).read_text())["x"] == pytest.approx(x)
+    assert card["files"] == {file: file}
+    code, _, err = here("export-model", "demo", "--format", "onnx", "--out", tmp_path / "other")
+    assert (code, "leave --format out" in err) == (2, True)
+    code, _, err = here("play", out)
+    assert (code, "none that acts by itself" in err) == (2, True)
+
+
+def test_an_export_model_that_writes_nothing_says_so(here: Here, tmp_path: Path) -> None:
+    (tmp_path / "own_export.py").write_text(OWN)
+    changes = {"trials": 1, "trainable": "own_export:Class", "config": {"writes": False}}
+    assert here("run", write_spec(tmp_path, **changes), "--pool", "inline")[0] == 0
+    code, _, err = here("export-model", "demo", "--out", tmp_path / "out")
+    assert (code, "wrote no file" in err, list(tmp_path.glob("*out*"))) == (2, True, [])
 
 
 def _check_playing(here: Here, tmp_path: Path) -> None:
@@ -207,7 +350,7 @@ def test_a_registered_model_answers_with_the_policys_own_actions(
             env=environment(), cwd=tmp_path, capture_output=True, text=True, check=False,
         )  # fmt: skip
         assert done.returncode == 0, done.stderr
-        assert done.stdout.splitlines()[-1] == f"model models:/cartpole/{version}"
+        assert done.stdout.splitlines()[-1] == f"model        models:/cartpole/{version}"
     folder = Folder(here.root, "demo")
     trial = lookup.read(folder).history.trials[0]
     saved = trial.replicas[0].best_checkpoint

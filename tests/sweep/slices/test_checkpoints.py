@@ -198,6 +198,7 @@ class FullDisk:
         self.write = file.write
         monkeypatch.setattr(file, "write", self)
         monkeypatch.setattr("sweep.slices.checkpoints.RETRY_S", 0.0)
+        monkeypatch.setattr("sweep.slices.checkpoints.HELD_S", 0.0)
 
     def __call__(self, *arguments: Any) -> file.Saved:
         self.saves += 1
@@ -263,6 +264,86 @@ def test_an_error_of_the_trainables_own_is_not_the_disks(
     outcome = run_slice(slice_spec(tmp_path))
     assert outcome.end is End.CRASHED
     assert "mine" in outcome.error
+
+
+# ---- what is held in memory ---------------------------------------------------------------------
+
+
+def test_of_quick_iterations_only_what_is_kept_is_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    at_once = tmp_path / "0"
+    disk = FullDisk(monkeypatch, ())
+    before = run_slice(slice_spec(at_once, goal=Goal(40)))
+    assert disk.saves == 40
+    cache.forget()
+    disk.saves = 0
+    monkeypatch.setattr("sweep.slices.checkpoints.HELD_S", 1e9)
+    outcome = run_slice(slice_spec(tmp_path / "1", goal=Goal(40)))
+    assert disk.saves == len(outcome.saved) == 3
+    kept = [(saved.iteration, saved.value) for saved in outcome.saved]
+    assert kept == [(saved.iteration, saved.value) for saved in before.saved]
+    for held, written in zip(outcome.saved, before.saved, strict=True):
+        one, other = tmp_path / "1" / held.file, at_once / written.file
+        assert _lasting(file.read(one).state) == _lasting(file.read(other).state)
+
+
+def _lasting(state: Any) -> Any:
+    """A state without its clock."""
+    return {key: value for key, value in state.items() if key != "counters"}["trainable"]
+
+
+def test_what_is_held_does_not_change_with_the_trainable(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sweep.slices.checkpoints.HELD_S", 1e9)
+    spec = slice_spec(tmp_path, trainable=f"{__name__}:Remembers")
+    older, newest = run_slice(spec).saved[-2:]
+    for saved in (older, newest):
+        data = file.read(tmp_path / saved.file).state["trainable"]["data"]
+        assert np.count_nonzero(data["buffer"]) == saved.iteration
+
+
+def test_a_large_checkpoint_is_written_at_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    disk = FullDisk(monkeypatch, ())
+    monkeypatch.setattr("sweep.slices.checkpoints.HELD_S", 1e9)
+    monkeypatch.setattr("sweep.slices.checkpoints.HELD_BYTES", 100)
+    run_slice(slice_spec(tmp_path))
+    assert disk.saves == 5
+
+
+class Fails(Quadratic):
+    """Raises in its fourth iteration."""
+
+    def step(self) -> dict[str, Any]:
+        if self.iteration == 3:
+            raise RuntimeError("on purpose")
+        return super().step()
+
+
+def test_a_crash_costs_one_iteration_also_of_what_was_held(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sweep.slices.checkpoints.HELD_S", 1e9)
+    outcome = run_slice(slice_spec(tmp_path, trainable=f"{__name__}:Fails"))
+    assert (outcome.end, outcome.error_at) == (End.CRASHED, 4)
+    assert "on purpose" in outcome.error
+    assert (len(outcome.rows), outcome.saved[-1].iteration) == (3, 3)
+    assert file.read(tmp_path / outcome.saved[-1].file).header["step"] == 3
+
+
+@pytest.mark.parametrize("refused", [{1}, {2}, {1, 2}])
+def test_a_disk_that_refuses_what_was_held_is_asked_again_for_the_newest(
+    refused: set[int], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    FullDisk(monkeypatch, refused)
+    monkeypatch.setattr("sweep.slices.checkpoints.HELD_S", 1e9)
+    outcome = run_slice(slice_spec(tmp_path))
+    assert (outcome.end, outcome.saved[-1].iteration) == (End.GOAL, 5)
+    lost = len(refused & {1})
+    assert len(outcome.saved) == 2 - lost
 
 
 # ---- signatures ---------------------------------------------------------------------------------

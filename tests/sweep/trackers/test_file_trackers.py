@@ -1,13 +1,20 @@
-"""Files of results (csv, json, tensorboard), row by row, whatever happened to their writer."""
+"""Files of results (csv, json and others), row by row, whatever happened to their writer."""
 
 import csv
+import gzip
 import json
 import math
 import os
 import struct
+import subprocess
+import sys
+import threading
+import time
+import zlib
 from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 from google.protobuf import (  # type: ignore[import-untyped]
@@ -35,6 +42,7 @@ FILES = {
     "csv": "progress.csv",
     "json": "result.json",
     "tensorboard": "events.out.tfevents.sweep",
+    "wandb": "run-sweep.wandb",
 }
 
 
@@ -173,8 +181,9 @@ def test_a_kill_at_any_byte_of_a_write_costs_and_doubles_nothing(name: str, stor
     publish_with(trackers.find(name), story, first=seen + 1)
     after = contents(story)
     path = f"trial-0/{FILES[name]}"
-    assert after[path].startswith(before[path])
-    sizes = range(len(before[path]), len(after[path]), 7 if name == "tensorboard" else 29)
+    same = len(before[path]) - (12 if name == "wandb" else 0)  # the record of the end
+    assert after[path].startswith(before[path][:same])
+    sizes = range(same, len(after[path]), 7 if name == "tensorboard" else 29)
     for size in sizes:
         file = story.where.folder.logs / path
         file.write_bytes(after[path][:size])
@@ -239,7 +248,7 @@ def test_verify_names_what_differs_and_repairs_it(
     code, out, _ = here("verify", "demo")
     assert code == 6
     said = " ".join(out.split())
-    for words in ("bytes at its end", "lacks 1 rows", "params.json differs", "no such trial"):
+    for words in ("other bytes at its end", "lacks 1 rows", "params.json differs", "no such trial"):
         assert words in said
     assert here("verify", "demo", "--repair")[0] == 0
     assert here("verify", "demo")[0] == 0
@@ -250,12 +259,15 @@ def test_a_value_that_somebody_changed_is_found(name: str, story: Story) -> None
     publish_with(trackers.find(name), story)
     file = written(name, story.where.folder)
     content = file.read_bytes()
-    score = struct.pack("<f", 1 - 1 / 2) if name == "tensorboard" else b"0.5,"
+    score = struct.pack("<f", 1 - 1 / 2) if name == "tensorboard" else b"0.5"
     assert score in content
-    other = bytes(reversed(score)) if name == "tensorboard" else b"0.6,"
+    other = bytes(reversed(score)) if name == "tensorboard" else b"0.6"
     file.write_bytes(content.replace(score, other, 1))
-    (problem,) = differences(name, story.where)
-    assert "other rows, the first is of iteration" in problem
+    problems = " ".join(differences(name, story.where))
+    if name == "wandb":  # its checksum is wrong: there is no row from there on
+        assert "rows, the first is of iteration" in problems
+    else:
+        assert "other rows, the first is of iteration" in problems
 
 
 def test_nothing_is_written_behind_a_link(name: str, story: Story, tmp_path: Path) -> None:
@@ -274,59 +286,90 @@ def test_nothing_is_written_behind_a_link(name: str, story: Story, tmp_path: Pat
     assert (list(elsewhere.iterdir()), target.read_text()) == ([], "precious")
 
 
-# ---- TensorBoard's format, read by protobuf -----------------------------------------------------
+# ---- TensorBoard's and W&B's formats, read by protobuf ------------------------------------------
 
 
-def _messages() -> Any:
-    """``tensorboard/compat/proto``, as much of it as is written."""
-    file = descriptor_pb2.FileDescriptorProto(name="event.proto", package="t", syntax="proto3")
+KINDS = descriptor_pb2.FieldDescriptorProto
+#: Message → its fields: name, number, kind, type ("[]": many of them).
+Layout = dict[str, list[tuple[str, int, int, str]]]
+#: ``tensorboard/compat/proto``, as much of it as is written.
+TENSORBOARD: Layout = {
+    "Event": [
+        ("wall_time", 1, KINDS.TYPE_DOUBLE, ""),
+        ("step", 2, KINDS.TYPE_INT64, ""),
+        ("file_version", 3, KINDS.TYPE_STRING, ""),
+        ("summary", 5, KINDS.TYPE_MESSAGE, ".t.Summary"),
+    ],
+    "Summary": [("value", 1, KINDS.TYPE_MESSAGE, ".t.Value[]")],
+    "Value": [
+        ("tag", 1, KINDS.TYPE_STRING, ""),
+        ("simple_value", 2, KINDS.TYPE_FLOAT, ""),
+        ("metadata", 9, KINDS.TYPE_MESSAGE, ".t.Metadata"),
+    ],
+    "Metadata": [("plugin_data", 1, KINDS.TYPE_MESSAGE, ".t.PluginData")],
+    "PluginData": [
+        ("plugin_name", 1, KINDS.TYPE_STRING, ""),
+        ("content", 2, KINDS.TYPE_MESSAGE, ".t.HParams"),  # bytes that hold this message
+    ],
+    "HParams": [("session_start_info", 3, KINDS.TYPE_MESSAGE, ".t.Session")],
+    "Session": [
+        ("hparams", 1, KINDS.TYPE_MESSAGE, ".t.Entry[]"),
+        ("start_time_secs", 5, KINDS.TYPE_DOUBLE, ""),
+    ],
+    "Entry": [
+        ("key", 1, KINDS.TYPE_STRING, ""),
+        ("value", 2, KINDS.TYPE_MESSAGE, ".google.protobuf.Value"),
+    ],
+}
+#: ``wandb/proto/wandb_internal.proto``, as much of it as is written.
+WANDB: Layout = {
+    "Record": [
+        ("history", 2, KINDS.TYPE_MESSAGE, ".t.History"),
+        ("summary", 3, KINDS.TYPE_MESSAGE, ".t.Items"),
+        ("run", 17, KINDS.TYPE_MESSAGE, ".t.Run"),
+        ("exit", 18, KINDS.TYPE_MESSAGE, ".t.Exit"),
+    ],
+    "History": [
+        ("item", 1, KINDS.TYPE_MESSAGE, ".t.Item[]"),
+        ("step", 2, KINDS.TYPE_MESSAGE, ".t.Step"),
+    ],
+    "Items": [("update", 1, KINDS.TYPE_MESSAGE, ".t.Item[]")],
+    "Item": [("key", 1, KINDS.TYPE_STRING, ""), ("value_json", 16, KINDS.TYPE_STRING, "")],
+    "Step": [("num", 1, KINDS.TYPE_INT64, "")],
+    "Run": [
+        ("run_id", 1, KINDS.TYPE_STRING, ""),
+        ("project", 3, KINDS.TYPE_STRING, ""),
+        ("config", 4, KINDS.TYPE_MESSAGE, ".t.Items"),
+        ("run_group", 6, KINDS.TYPE_STRING, ""),
+        ("display_name", 8, KINDS.TYPE_STRING, ""),
+        ("start_time", 17, KINDS.TYPE_MESSAGE, ".t.Time"),
+    ],
+    "Time": [("seconds", 1, KINDS.TYPE_INT64, ""), ("nanos", 2, KINDS.TYPE_INT32, "")],
+    "Exit": [("exit_code", 1, KINDS.TYPE_INT32, "")],
+}
+
+
+def _message(layout: Layout, name: str) -> Any:
+    """A class that reads a message, made from its fields."""
+    file = descriptor_pb2.FileDescriptorProto(name="layout.proto", package="t", syntax="proto3")
     file.dependency.append("google/protobuf/struct.proto")
-    kinds = descriptor_pb2.FieldDescriptorProto
-    layout: dict[str, list[tuple[str, int, int, str]]] = {
-        "Event": [
-            ("wall_time", 1, kinds.TYPE_DOUBLE, ""),
-            ("step", 2, kinds.TYPE_INT64, ""),
-            ("file_version", 3, kinds.TYPE_STRING, ""),
-            ("summary", 5, kinds.TYPE_MESSAGE, ".t.Summary"),
-        ],
-        "Summary": [("value", 1, kinds.TYPE_MESSAGE, ".t.Value[]")],
-        "Value": [
-            ("tag", 1, kinds.TYPE_STRING, ""),
-            ("simple_value", 2, kinds.TYPE_FLOAT, ""),
-            ("metadata", 9, kinds.TYPE_MESSAGE, ".t.Metadata"),
-        ],
-        "Metadata": [("plugin_data", 1, kinds.TYPE_MESSAGE, ".t.PluginData")],
-        "PluginData": [
-            ("plugin_name", 1, kinds.TYPE_STRING, ""),
-            ("content", 2, kinds.TYPE_MESSAGE, ".t.HParams"),  # bytes that hold this message
-        ],
-        "HParams": [("session_start_info", 3, kinds.TYPE_MESSAGE, ".t.Session")],
-        "Session": [
-            ("hparams", 1, kinds.TYPE_MESSAGE, ".t.Entry[]"),
-            ("start_time_secs", 5, kinds.TYPE_DOUBLE, ""),
-        ],
-        "Entry": [
-            ("key", 1, kinds.TYPE_STRING, ""),
-            ("value", 2, kinds.TYPE_MESSAGE, ".google.protobuf.Value"),
-        ],
-    }
     for message, fields in layout.items():
         made = file.message_type.add(name=message)
         for field, number, kind, type_name in fields:
             many = type_name.endswith("[]")
-            label = kinds.LABEL_REPEATED if many else kinds.LABEL_OPTIONAL
+            label = KINDS.LABEL_REPEATED if many else KINDS.LABEL_OPTIONAL
             added = made.field.add(name=field, number=number, type=kind, label=label)
             if type_name:
                 added.type_name = type_name.strip("[]")
     pool = descriptor_pool.DescriptorPool()
     pool.AddSerializedFile(struct_pb2.DESCRIPTOR.serialized_pb)
     pool.Add(file)
-    return message_factory.GetMessageClass(pool.FindMessageTypeByName("t.Event"))
+    return message_factory.GetMessageClass(pool.FindMessageTypeByName(f"t.{name}"))
 
 
 def decoded(file: Path) -> Iterator[Any]:
     """The events of a file, each record whole and its checksums right."""
-    content, event = file.read_bytes(), _messages()
+    content, event = file.read_bytes(), _message(TENSORBOARD, "Event")
     while content:
         size = struct.unpack_from("<Q", content)[0]
         data = content[12 : 12 + size]
@@ -366,6 +409,154 @@ def test_tensorboard_is_given_each_result_at_its_step_and_the_settings(story: St
         assert values["training_iteration"] == iteration
         assert values["info/score"] == pytest.approx(1 - 1 / iteration, rel=1e-7)
         assert event.wall_time == STARTED + iteration
+
+
+def records(file: Path) -> Iterator[Any]:
+    """The records of a file of W&B, put together as LevelDB's description of its log says."""
+    content, record = file.read_bytes(), _message(WANDB, "Record")
+    assert content[:7] == b":W&B\xe1\xbe\x00"
+    data = b""
+    for start in range(0, len(content), 32768):
+        block = content[start : start + 32768]
+        place = 0 if start else 7
+        while len(block) - place >= 7:
+            checksum, size, kind = struct.unpack_from("<IHB", block, place)
+            part = block[place + 6 : place + 7 + size]
+            assert zlib.crc32(part) == checksum
+            assert (kind in (1, 2)) == (not data)  # a whole record, or a first piece
+            data += part[1:]
+            place += 7 + size
+            if kind in (1, 4):
+                yield record.FromString(data)
+                data = b""
+        assert not any(block[place:])
+    assert not data
+
+
+def read_items(items: Any) -> dict[str, Any]:
+    return {item.key: json.loads(item.value_json) for item in items}
+
+
+def test_wandb_is_given_the_settings_and_each_result_at_its_iteration(story: Story) -> None:
+    publish_with(trackers.find("wandb"), story)
+    run, *results, end = records(written("wandb", story.where.folder))
+    assert run.run.run_id == f"{story.where.sweep_id}-0"
+    assert (run.run.project, run.run.run_group, run.run.display_name) == ("demo", *["trial-0"] * 2)
+    assert read_items(run.run.config.update) == dict(story.history.trials[0].config)
+    assert abs(run.run.start_time.seconds - time.time()) < 1e6
+    newest, rows_ = results[::2], results[1::2]
+    assert [result.history.step.num for result in rows_] == list(range(1, 10))
+    for iteration, (summary, result) in enumerate(zip(newest, rows_, strict=True), start=1):
+        values = read_items(result.history.item)
+        assert read_items(summary.summary.update) == values
+        assert values.pop("_timestamp") == STARTED + iteration
+        assert (values.pop("_step"), values.pop("training_iteration")) == (iteration, iteration)
+        assert (values.pop("timesteps_total"), values.pop("time_total_s")) == (
+            *(100 * iteration, 0.5 * iteration),
+        )
+        assert values == {"info/loss": 1 / iteration, "info/score": 1 - 1 / iteration}
+    assert (end.HasField("exit"), end.exit.exit_code) == (True, 0)
+    *_, failed = records(written("wandb", story.where.folder, "trial-2"))
+    assert failed.exit.exit_code == 1
+
+
+@pytest.mark.parametrize("width", [0, 1, 400, 2000])
+def test_wandb_records_of_any_size_fit_into_its_blocks(width: int, tmp_path: Path) -> None:
+    """Up to some that are longer than a block; each row is published by itself."""
+    story = Story.create(tmp_path)
+    story.begin()
+    story.start(0, note="x" * (32768 - 200))
+    file, seen = written("wandb", story.where.folder), 0
+    for iteration in range(1, 40):
+        wide: dict[str, Any] = {f"m{i}": i / 7 for i in range(width + iteration % 7)}
+        story.close(0, Status.PAUSED, [row(0, iteration, **wide)])
+        story.go_on(0)
+        publish_with(trackers.find("wandb"), story, first=seen + 1)
+        seen = len(story.records)
+        *_, last, _ = records(file)
+        assert last.history.step.num == iteration
+        assert wide.items() <= read_items(last.history.item).items()
+    assert differences("wandb", story.where) == []
+    whole = file.read_bytes()
+    file.unlink()
+    publish_with(trackers.find("wandb"), story)
+    assert file.read_bytes() == whole
+
+
+class Receiver(BaseHTTPRequestHandler):
+    """As much of a server of W&B as is asked when runs are sent to it."""
+
+    configs: ClassVar[list[dict[str, Any]]] = []
+    history: ClassVar[dict[int, dict[str, Any]]] = {}
+    """Line → the row that was sent for it."""
+    ends: ClassVar[list[int]] = []
+
+    def do_POST(self) -> None:
+        raw = self.rfile.read(int(self.headers["Content-Length"]))
+        is_packed = self.headers.get("Content-Encoding") == "gzip"
+        asked = json.loads(gzip.decompress(raw) if is_packed else raw)
+        if "query" not in asked:
+            lines = asked.get("files", {}).get("wandb-history.jsonl", {"offset": 0, "content": []})
+            for place, line in enumerate(lines["content"], start=lines["offset"]):
+                self.history[place] = json.loads(line)
+            self.ends.extend([asked["exitcode"]] if asked.get("complete") else [])
+            return self._answer({"exitcode": None, "limits": {}})
+        self.configs.append(json.loads(asked["variables"]["config"]))
+        project = {"id": "p", "name": "demo", "entity": {"id": "e", "name": "me"}}
+        bucket = {"id": "b", "name": asked["variables"]["name"], "project": project}
+        return self._answer({"data": {"upsertBucket": {"bucket": bucket, "inserted": True}}})
+
+    def _answer(self, body: object) -> None:
+        content = json.dumps(body).encode()
+        self.send_response(200)
+        self.send_header("Content-Length", str(len(content)))
+        self.end_headers()
+        self.wfile.write(content)
+
+    def log_message(self, *_words: object) -> None:
+        """Nothing: a test is silent."""
+
+
+@pytest.fixture
+def receiver() -> Iterator[str]:
+    with ThreadingHTTPServer(("127.0.0.1", 0), Receiver) as server:
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        yield f"http://127.0.0.1:{server.server_address[1]}"
+        server.shutdown()
+        thread.join()
+
+
+WANDB_COMMAND = Path(sys.executable).with_name("wandb")
+
+
+@pytest.mark.skipif(not WANDB_COMMAND.exists(), reason="wandb is not installed")
+def test_wandb_itself_sends_each_row_once(tmp_path: Path, receiver: str) -> None:
+    """The real command, to a server here: again after the trial has gone on, no row twice."""
+    story = Story.create(tmp_path)
+    story.begin()
+    story.start(0)
+    command = [str(WANDB_COMMAND), "sync", "--include-online", "--include-synced"]
+    home = {**os.environ, "HOME": str(tmp_path), "WANDB_ERROR_REPORTING": "false"}
+    server = {"WANDB_BASE_URL": receiver, "WANDB_API_KEY": "a" * 40}
+    for first, last in ((1, 3), (4, 9)):
+        story.close(0, Status.PAUSED, rows(0, first, last))
+        story.go_on(0)
+        publish_with(trackers.find("wandb"), story)
+        folder = str(written("wandb", story.where.folder).parent)
+        done = subprocess.run(
+            [*command, folder],
+            env={**home, **server},
+            cwd=tmp_path,
+            capture_output=True,
+            check=False,
+            text=True,
+        )
+        assert done.returncode == 0, done.stderr
+        assert [Receiver.history[line]["_step"] for line in range(last)] == list(range(1, last + 1))
+        assert len(Receiver.history) == last
+    assert Receiver.configs[0]["lr"] == {"value": 0.001}
+    assert Receiver.ends == [0, 0]
 
 
 def test_odd_results_are_no_obstacle(name: str, tmp_path: Path) -> None:

@@ -3,9 +3,11 @@
 import io
 import json
 import math
+from operator import itemgetter
 from pathlib import Path
 
 import pytest
+from rich.text import Text
 
 from sweep.cli import tables, trial_tables
 from sweep.cli.terminal import Terminal
@@ -102,7 +104,8 @@ def test_durations(seconds: float | None, text: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("value", "text"), [(500.0, "500"), (0.000123456789, "0.000123457"), (None, "-"), (-2, "-2")]
+    ("value", "text"),
+    [(500.0, "500"), (0.000123456789, "0.000123457"), (None, "-"), (-2, "-2"), (-0.0, "0")],
 )
 def test_numbers(value: float | None, text: str) -> None:
     assert formatting.number(value) == text
@@ -132,6 +135,33 @@ def test_settings_as_yaml_keep_their_types() -> None:
     assert formatting.yaml_lines(values) == [
         "a: 1e-05", "b:", '  c: [1, "x"]', "  d: true", '"1e5": null', "e: {}",
     ]  # fmt: skip
+
+
+@pytest.mark.parametrize("head", [True, False])
+def test_a_table_in_a_pipe_is_what_rich_would_draw(
+    head: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rows = [
+        ("a", "1", "short"),
+        (Text("字幕", style="red"), "22", "the longest of all"),
+        ("", "", ""),
+    ]
+    columns = [
+        ("name", "l", itemgetter(0)),
+        ("n", "r", itemgetter(1)),
+        ("what", "wrap", itemgetter(2)),
+    ]
+    made = tables.table(rows, *columns, head=head)
+    plain = printed(made)
+    assert plain.splitlines()[-2 if head else 1].startswith("字幕")
+    monkeypatch.setattr(tables.Table, "_lines", lambda _self, _most: None)
+    assert printed(made) == plain
+
+
+@pytest.mark.parametrize("cell", ["two\nlines", "w" * 10_000])
+def test_what_is_no_short_line_is_drawn_by_rich(cell: str) -> None:
+    made = tables.table([(cell,)], ("what", "wrap", itemgetter(0)))
+    assert [len(line) for line in printed(made).splitlines()][1:] == list(map(len, cell.split()))
 
 
 def test_a_table_gives_way_in_its_last_column_only() -> None:

@@ -17,7 +17,7 @@ from trainables.errors import ConfigError
 from trainables.learners.fused import compiled
 from trainables.learners.fused.ppo import FusedLearner, not_covered
 from trainables.learners.sgd import TorchLearner
-from trainables.policies.architecture import Architecture
+from trainables.policies.architecture import Architecture, OptimizerConfig
 from trainables.trainable import TrialContext
 
 LSTM = {"model": {"use_lstm": True, "lstm_cell_size": 4}}
@@ -55,12 +55,15 @@ def test_a_new_trial_of_perceptrons_is_fused_and_others_learn_in_torch(
 
 
 def test_what_is_not_covered_is_told() -> None:
-    layout = ActionLayout((2,), scalar=True)
-    assert not_covered(layout, Architecture((4,), (), (8,), "tanh")) == ""
+    layout, adam = ActionLayout((2,), scalar=True), OptimizerConfig()
+    vectors = Architecture((4,), (), (8,), "tanh")
+    assert not_covered(layout, vectors, adam) == ""
+    assert not_covered(layout, vectors, OptimizerConfig(name="rmsprop")) == ""
+    assert "name is sgd" in not_covered(layout, vectors, OptimizerConfig(name="sgd"))
     images = Architecture((9, 9, 1), ((4, 3, 1),), (8,), "relu")
-    assert "conv_filters" in not_covered(layout, images)
+    assert "conv_filters" in not_covered(layout, images, adam)
     many = ActionLayout((2,) * 40 + (99,))
-    assert "choices" in not_covered(many, Architecture((4,), (), (8,), "tanh"))
+    assert "choices" in not_covered(many, vectors, adam)
 
 
 def test_a_trainer_says_why_it_learns_in_torch(caplog: pytest.LogCaptureFixture) -> None:

@@ -6,10 +6,11 @@ import pytest
 import torch
 
 from tests.support.trainers import make
-from trainables.algorithms.ppo import PPO, normalized, ppo_loss, to_rows, vf_loss
+from trainables.algorithms.ppo import PPO, ppo_loss, vf_loss
 from trainables.errors import NotFiniteError
-from trainables.learners.sgd import shuffled
+from trainables.learners.sgd import normalized, shuffled
 from trainables.rollout.batch import TrainBatch
+from trainables.trainer.actor_critic import to_rows
 
 
 def sampled(trainer: PPO) -> TrainBatch:

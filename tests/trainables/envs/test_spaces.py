@@ -13,7 +13,7 @@ from gymnasium.spaces.utils import flatten
 
 from tests.support.spaces import actions, observations
 from tests.support.trainers import PLAIN, differences, final_state, make, run
-from trainables.algorithms.ppo import PPO, to_rows
+from trainables.algorithms.ppo import PPO
 from trainables.envs import check
 from trainables.envs.make import EnvironmentConfig, make_env, make_vector
 from trainables.envs.spaces.actions import ActionLayout, layout_of
@@ -21,7 +21,9 @@ from trainables.envs.spaces.leaves import leaf_values, named_leaves
 from trainables.envs.spaces.observations import FlatteningPreprocessor, NoPreprocessor
 from trainables.errors import ConfigError, EnvError
 from trainables.policies.exploration import StochasticSampling
+from trainables.policies.onnx.formats import FILES, opened
 from trainables.rollout.batch import Fragment, TrainBatch
+from trainables.trainer.actor_critic import to_rows
 
 HERE = "tests.support.spaces"
 ANY: dict[str, Any] = {
@@ -286,11 +288,14 @@ def test_ppo_learns_evaluates_acts_and_exports_with_every_kind(
     }
     names = [name for name in described["outputs"] if name.startswith("action")]
     names = [name for name in names if name not in ("action_logits", "action_mean")]
-    given = session.run(names, feed)
-    for i, one in enumerate(raw):
-        expected = leaf_values(env.action_space, trainer.compute_action(one))
-        for seen, right in zip(given, expected, strict=True):
-            np.testing.assert_allclose(seen[i], right, atol=1e-5)
+    forms = FILES if observation in ("dict", "image") else ("onnx", "safetensors")
+    files = trainer.export_model(list(forms), tmp_path)
+    for form in forms:
+        given = opened(Path(files[form]))(feed)
+        for i, one in enumerate(raw):
+            expected = leaf_values(env.action_space, trainer.compute_action(one))
+            for name, right in zip(names, expected, strict=True):
+                np.testing.assert_allclose(given[name][i], right, atol=1e-5)
     trainer.stop()
 
 

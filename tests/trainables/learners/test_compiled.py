@@ -17,12 +17,13 @@ from sweep.ledger.ledger import Ledger
 from tests.support.kernels import kernel
 from tests.support.trainers import differences, final_state, make, run
 from tests.trainables.learners import test_fused as fused
-from trainables.algorithms.ppo import COMPILED, PPO, make_fused_learner
+from trainables.algorithms.ppo import PPO, STATS, fused_options
 from trainables.envs.spaces.actions import ActionLayout
 from trainables.errors import ConfigError
 from trainables.learners.fused import compiled
 from trainables.policies.architecture import Architecture
 from trainables.trainable import TrialContext
+from trainables.trainer.actor_critic import COMPILED
 
 CONTEXT = TrialContext(seed=7, settled=True)
 
@@ -64,7 +65,7 @@ def test_both_widths_of_registers_give_the_same_bits(
     of = fused.settings(entropy_coeff=0.01, vf_clip_param=0.5)
     for bits in (256, 512):
         policy = fused.make_policy(layout, hidden, dtype=torch.float32)
-        learner = make_fused_learner(policy, of, kernel(bits))
+        learner = compiled.CompiledLearner(policy, fused_options(of), STATS, kernel=kernel(bits))
         fused.learn(learner, fused.batch_of(layout, 101, kind=np.float32), of)
         found.append(policy.get_state())
     assert differences(found[0], found[1]) == []

@@ -3,6 +3,7 @@
 import itertools
 import math
 from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -11,12 +12,13 @@ import torch
 
 from tests.support.kernels import kernel
 from tests.support.trainers import differences
-from trainables.algorithms.ppo import STATS, Config, make_fused_learner, make_learner, ppo_loss
+from trainables.algorithms import a2c
+from trainables.algorithms.ppo import STATS, Config, fused_options, ppo_loss
 from trainables.envs.spaces.actions import ActionLayout
 from trainables.errors import NotFiniteError
 from trainables.learners import sgd
 from trainables.learners.fused.compiled import CompiledLearner
-from trainables.learners.fused.ppo import FusedLearner
+from trainables.learners.fused.ppo import FusedLearner, Loss
 from trainables.learners.sgd import Learner, TorchLearner
 from trainables.policies.architecture import Activation, Architecture, OptimizerConfig
 from trainables.policies.torch_policy import ActorCriticPolicy, build_policy
@@ -110,14 +112,19 @@ def way(request: pytest.FixtureRequest) -> Iterator[None]:
 
 
 def ours(policy: ActorCriticPolicy, of: Config) -> FusedLearner:
+    return learner_of(policy, fused_options(of), STATS)
+
+
+def learner_of(policy: ActorCriticPolicy, loss: Loss, stats: tuple[str, ...]) -> FusedLearner:
+    if not _way[0]:
+        return FusedLearner(policy, loss, stats)
     wide = policy.parameters["actor.0.weight"].dtype == torch.float64
-    learner = make_fused_learner(policy, of, kernel(_way[0], wide) if _way[0] else None)
-    assert isinstance(learner, CompiledLearner) == bool(_way[0])
-    return learner
+    return CompiledLearner(policy, loss, stats, kernel=kernel(_way[0], wide))
 
 
 def theirs(policy: ActorCriticPolicy, of: Config) -> TorchLearner:
-    return make_learner(policy, of)
+    loss = partial(ppo_loss, settings=of)
+    return TorchLearner(policy, loss, STATS, of.grad_clip)
 
 
 def learn(
@@ -178,6 +185,22 @@ def test_images_without_convolutions_are_rows_of_pixels() -> None:
     assert_close(gradients, expected, 1e-5)
 
 
+@pytest.mark.parametrize("layout", LAYOUTS.values(), ids=LAYOUTS)
+@pytest.mark.parametrize("normalize", [False, True])
+def test_the_policys_own_gradient_is_that_of_torch(layout: ActionLayout, normalize: bool) -> None:
+    given = {"entropy_coeff": 0.03, "vf_loss_coeff": 0.7, "normalize_advantages": normalize}
+    of = a2c.Config.model_validate({"environment": {"env": "CartPole-v1"}, **given})
+    batch, policy = batch_of(layout), make_policy(layout)
+    columns = {name: torch.from_numpy(one) for name, one in batch.columns().items()}
+    loss, parts = a2c.a2c_loss(policy.model, columns, of)
+    expected = policy.compute_gradients(loss)
+    learner = learner_of(policy, a2c.fused_options(of), a2c.STATS)
+    with learner.learning():
+        found = learner.gradient(learner.columns(batch))
+    np.testing.assert_allclose(found, parts, rtol=1e-7)
+    assert_close({n: one.numpy() for n, one in policy.gradients().items()}, expected, 1e-9)
+
+
 def both_gradients(
     policy: ActorCriticPolicy, batch: TrainBatch, of: Config
 ) -> tuple[Any, Any, Any, Any]:
@@ -210,6 +233,8 @@ def test_one_update_is_that_of_torch(layout: ActionLayout) -> None:
 OPTIMIZERS: dict[str, tuple[dict[str, Any], float | None]] = {
     "defaults": ({}, 0.5),
     "not clipped": ({}, None),
+    "rmsprop": ({"name": "rmsprop", "alpha": 0.9}, 0.5),
+    "rmsprop, weights decay": ({"name": "rmsprop", "weight_decay": 0.1, "eps": 1e-3}, None),
     "weights decay": ({"weight_decay": 0.1, "betas": (0.8, 0.95), "eps": 1e-3}, 0.5),
 }
 

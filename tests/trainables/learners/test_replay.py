@@ -1,14 +1,32 @@
-"""A replay keeps the latest rows, draws them evenly, and comes back to the bit."""
+"""A replay keeps the latest rows, draws them as asked, and comes back to the bit."""
 
+import itertools
+import tracemalloc
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
+from benchmarks.replay import transitions
 from trainables.checkpoint import file
 from trainables.errors import ConfigError
-from trainables.learners.replay import ReplayBuffer
+from trainables.learners.replay import (
+    NStep,
+    PrioritizedReplay,
+    PrioritizedReplayConfig,
+    ReplayBuffer,
+    ReplayConfig,
+    SumTree,
+    check_replay,
+)
+
+BY_ERROR = PrioritizedReplayConfig(
+    prioritized_replay=True,
+    prioritized_replay_alpha=0.5,
+    prioritized_replay_beta=0.5,
+    prioritized_replay_beta_annealing_timesteps=100,
+)
 
 
 def numbered(first: int, count: int, width: int = 3) -> dict[str, Any]:
@@ -57,7 +75,7 @@ def test_it_goes_on_to_the_bit(count: int) -> None:
     again.set_state(state)
     for one in (first, again):
         one.add(numbered(50, 6))
-    assert state["columns"].get("rewards", np.zeros(0)).size == min(count, 8)
+    assert len(state["rows"]) == min(count, 8)
     drawn, expected = again.sample(30), first.sample(30)
     for name in expected:
         np.testing.assert_array_equal(drawn[name], expected[name])
@@ -74,17 +92,234 @@ def test_what_does_not_fit_is_refused() -> None:
         ReplayBuffer(9, seed=6).set_state(replay.get_state())
 
 
-def test_of_a_large_replay_only_what_changed_is_written_again(tmp_path: Path) -> None:
-    replay = ReplayBuffer(6000, seed=7)
-    replay.add({"observations": np.random.default_rng(0).random((6000, 1000), dtype=np.float32)})
+@pytest.mark.parametrize("prioritized", [False, True])
+def test_of_a_large_replay_only_what_changed_is_written_and_nothing_is_held_twice(
+    prioritized: bool, tmp_path: Path
+) -> None:
+    count, stream = 500_000, np.random.default_rng(0)
+    replay = PrioritizedReplay(count, 7, BY_ERROR) if prioritized else ReplayBuffer(count, seed=7)
+    replay.add(transitions(count, stream))
     file.write(tmp_path, 1, {}, {"replay": replay.get_state()})
     before = {one.name for one in tmp_path.glob("seg-*")}
-    assert len(before) == 6  # 24 MB in chunks of 4 MiB
-    replay.add({"observations": np.ones((10, 1000), dtype=np.float32)})
+    assert len(before) == 6  # 21.5 MB in chunks of 4 MiB, whatever columns they hold
+    replay.add(transitions(10, stream))
+    tracemalloc.start()
     written = file.write(tmp_path, 2, {}, {"replay": replay.get_state()})
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    shares = 8 * count if prioritized else 0
+    assert peak < 2 * shares + 10 * 2**20  # beside the priorities, a page for comparing
     assert len({one.name for one in tmp_path.glob("seg-*")} - before) == 1
-    again = ReplayBuffer(6000, seed=8)
+    assert written.path.stat().st_size < 2 * 2**20 + shares
+    again = PrioritizedReplay(count, 8, BY_ERROR) if prioritized else ReplayBuffer(count, seed=8)
     again.set_state(file.read(written.path).state["replay"])
-    np.testing.assert_array_equal(
-        again.sample(100)["observations"], replay.sample(100)["observations"]
+    drawn, expected = again.sample(100), replay.sample(100)
+    for name in expected:
+        np.testing.assert_array_equal(drawn[name], expected[name])
+
+
+def test_a_state_shows_the_rows_themselves_and_keeps_them_while_it_is_held() -> None:
+    replay = ReplayBuffer(8, seed=9)
+    replay.add(numbered(0, 8))
+    state = replay.get_state()
+    assert np.shares_memory(state["rows"], replay.get_state()["rows"])
+    before = state["rows"].copy()
+    replay.add(numbered(50, 6))
+    np.testing.assert_array_equal(state["rows"], before)
+    assert not np.shares_memory(state["rows"], replay.get_state()["rows"])
+    del state
+    shown = replay.get_state()["rows"].__array_interface__["data"]
+    replay.add(numbered(70, 6))
+    assert replay.get_state()["rows"].__array_interface__["data"] == shown
+
+
+def test_a_replay_saved_as_columns_goes_on() -> None:
+    first, again = ReplayBuffer(8, seed=4), ReplayBuffer(8, seed=5)
+    first.add(numbered(0, 8))
+    first.add(numbered(8, 3))
+    state = first.get_state()
+    columns = {"rewards": np.array([8, 9, 10, 3, 4, 5, 6, 7])}
+    columns["observations"] = np.repeat(columns["rewards"][:, None], 3, 1) + 0.5
+    again.set_state(
+        {key: state[key] for key in ("capacity", "next", "stream")} | {"columns": columns}
     )
+    for one in (first, again):
+        one.add(numbered(50, 2))
+    np.testing.assert_array_equal(again.sample(99)["rewards"], first.sample(99)["rewards"])
+
+
+def test_a_replay_too_small_for_what_is_learnt_from_it_is_refused_with_both_settings() -> None:
+    check_replay(ReplayConfig(buffer_size=100, learning_starts=100, replay_batch_size=100))
+    with pytest.raises(ConfigError, match=r"buffer_size: 99 .* at least learning_sta.* 100"):
+        check_replay(ReplayConfig(buffer_size=99, learning_starts=100))
+    with pytest.raises(ConfigError, match=r"buffer_size: 9 .* at least replay_batch.* 10"):
+        check_replay(ReplayConfig(buffer_size=9, learning_starts=0, replay_batch_size=10))
+
+
+@pytest.mark.parametrize("capacity", [1, 63, 64, 65, 5000])
+def test_a_sum_tree_finds_what_a_running_sum_finds(capacity: int) -> None:
+    stream = np.random.default_rng(capacity)
+    tree, shares = SumTree(capacity), np.zeros(capacity)
+    for _ in range(20):
+        chosen = stream.integers(0, capacity, size=7)
+        values = stream.random(7)
+        tree.put(chosen, values)
+        shares[chosen] = values
+    again = SumTree(capacity)
+    again.put(np.arange(capacity), shares)
+    assert again.total == tree.total == pytest.approx(shares.sum())
+    parts = stream.random(200)
+    expected = np.searchsorted(np.cumsum(shares), parts * shares.sum(), side="right")
+    found = tree.find(parts)
+    np.testing.assert_array_equal(found, expected)
+    np.testing.assert_array_equal(again.find(parts), found)
+
+
+def test_rows_are_drawn_by_their_errors_and_weighed_to_make_up_for_it() -> None:
+    replay = PrioritizedReplay(4, 10, BY_ERROR)
+    replay.add(numbered(0, 4))
+    drawn = replay.sample(400)
+    assert np.bincount(drawn["rewards"]).tolist() == [100] * 4  # new ones are all alike
+    assert drawn["weights"].tolist() == [1.0] * 400
+    replay.prioritize(np.arange(4), np.array([0.0, -1.0, 4.0, 9.0]))
+    drawn = replay.sample(6000)
+    # Shares are the roots of the errors: 0.001, 1, 2 and 3 of 6.
+    assert np.bincount(drawn["rewards"]).tolist() == pytest.approx([1, 1000, 2000, 3000], abs=2)
+    of_one = {int(row): float(w) for row, w in zip(drawn["rewards"], drawn["weights"], strict=True)}
+    assert of_one[1] / of_one[3] == pytest.approx(3**0.5, rel=1e-4)
+    replay.at(1000)  # β is 1 now
+    drawn = replay.sample(6000)
+    of_one = {int(row): float(w) for row, w in zip(drawn["rewards"], drawn["weights"], strict=True)}
+    assert of_one[1] / of_one[3] == pytest.approx(3.0, rel=1e-4)
+    replay.add(numbered(100, 1))  # a new one counts as much as the largest error so far
+    counts = np.bincount(replay.sample(9000)["rewards"], minlength=101)
+    assert counts[100] == pytest.approx(counts[3], abs=2)
+
+
+def test_priorities_come_back_to_the_bit() -> None:
+    first = PrioritizedReplay(300, 11, BY_ERROR)
+    first.add(numbered(0, 250))
+    for round_ in range(5):
+        rows = first.sample(32)
+        first.prioritize(rows["indices"], rows["rewards"] * 0.01 + round_)
+    again = PrioritizedReplay(300, 12, BY_ERROR)
+    again.set_state(first.get_state())
+    for _ in range(3):
+        for one in (first, again):
+            one.add(numbered(900, 40))
+        drawn, expected = again.sample(64), first.sample(64)
+        for name in expected:
+            np.testing.assert_array_equal(drawn[name], expected[name])
+        for one in (first, again):
+            one.prioritize(drawn["indices"], np.linspace(0, 3, 64))
+    with pytest.raises(
+        ConfigError, match=r"prioritized_replay: False .* true, as in the checkpoint"
+    ):
+        ReplayBuffer(300, 11).set_state(first.get_state())
+    with pytest.raises(ConfigError, match=r"prioritized_replay: True .* false, as in the checkpoi"):
+        first.set_state(ReplayBuffer(300, 11).get_state())
+
+
+def steps(
+    rewards: list[float], t: list[int], terminated: str = "", truncated: str = "", valid: str = ""
+) -> dict[str, Any]:
+    """Columns (T, 1) of one environment; observation t is 10·t, what comes next 10·t + 10."""
+
+    def flags(marks: str, default: bool) -> Any:
+        return np.array([m == "x" for m in marks] or [default] * len(t))[:, None]
+
+    return {
+        "observations": np.array(t, np.float32)[:, None, None] * 10,
+        "new_obs": np.array(t, np.float32)[:, None, None] * 10 + 10,
+        "actions": np.array(t)[:, None],
+        "rewards": np.array(rewards, np.float32)[:, None],
+        "terminated": flags(terminated, False),
+        "truncated": flags(truncated, False),
+        "valid": flags(valid, True),
+        "t": np.array(t)[:, None],
+    }
+
+
+def given(rows: dict[str, Any]) -> list[tuple[float, ...]]:
+    """Observation, return, what comes next, terminated, discount."""
+    names = ("observations", "rewards", "new_obs", "terminated", "discounts")
+    return [tuple(float(rows[n][i].item()) for n in names) for i in range(len(rows["rewards"]))]
+
+
+def test_three_steps_with_a_truncation_in_the_middle_and_a_termination() -> None:
+    rows = NStep(3, 0.5)(0, steps([1, 2, 4, 8, 16, 32], [0, 1, 2, 0, 1, 2], "ooooox", "ooxooo"))
+    assert given(rows) == [
+        (0, 1 + 1 + 1, 30, 0, 0.125),
+        (10, 2 + 2, 30, 0, 0.25),  # cut off: the value goes on after two steps
+        (20, 4, 30, 0, 0.5),
+        (0, 8 + 8 + 8, 30, 1, 0.125),
+        (10, 16 + 16, 30, 1, 0.25),
+        (20, 32, 30, 1, 0.5),
+    ]
+
+
+def test_three_steps_across_fragments_with_a_truncation_at_the_edge() -> None:
+    make = NStep(3, 0.5)
+    assert given(make(0, steps([1, 2], [0, 1]))) == []  # nobody knows the third step yet
+    assert given(make(1, steps([9, 9], [0, 1]))) == []  # of another worker
+    assert given(make(0, steps([4, 8], [2, 3]))) == [
+        (0, 1 + 1 + 1, 30, 0, 0.125),
+        (10, 2 + 2 + 2, 40, 0, 0.125),
+    ]
+    assert given(make(0, steps([16], [4], truncated="x"))) == [
+        (20, 4 + 4 + 4, 50, 0, 0.125),
+        (30, 8 + 8, 50, 0, 0.25),
+        (40, 16, 50, 0, 0.5),
+    ]
+    assert given(make(0, steps([1], [0], terminated="x"))) == [(0, 1, 10, 1, 0.5)]
+
+
+def test_three_steps_go_past_no_step_that_is_not_learnt_from_and_no_other_episode() -> None:
+    make = NStep(3, 0.5)
+    assert given(make(0, steps([1, 2, 4, 8], [0, 1, 2, 3], valid="xoxx"))) == [(0, 1, 10, 0, 0.5)]
+    # A worker that was made anew begins another episode; what was held ends where it was.
+    assert given(make(0, steps([16], [0]))) == [
+        (20, 4 + 4, 40, 0, 0.25),
+        (30, 8, 40, 0, 0.5),
+    ]
+
+
+@pytest.mark.parametrize("length", [1, 2, 5, 40])
+def test_several_environments_give_what_each_gives_alone_however_they_are_cut(length: int) -> None:
+    stream = np.random.default_rng(3)
+    total, count = 40, 3
+    ends = stream.random((total, count)) < 0.2
+    t = np.zeros((total, count), dtype=np.int64)
+    for row in range(1, total):
+        t[row] = np.where(ends[row - 1], 0, t[row - 1] + 1)
+    by_itself = stream.random((total, count)) < 0.5
+    columns: dict[str, Any] = {
+        "observations": stream.random((total, count, 2), dtype=np.float32),
+        "new_obs": stream.random((total, count, 2), dtype=np.float32),
+        "actions": stream.integers(0, 9, (total, count)),
+        "rewards": stream.random((total, count), dtype=np.float32),
+        "terminated": ends & by_itself,
+        "truncated": ends & ~by_itself,
+        "valid": stream.random((total, count)) < 0.9,
+        "t": t,
+    }
+    make, found = NStep(4, 0.9), list[tuple[float, ...]]()
+    for first in range(0, total, length):
+        rows = make(0, {name: one[first : first + length] for name, one in columns.items()})
+        again = NStep(4, 0.9)
+        again.set_state(make.get_state())
+        make = again
+        found += zip(
+            *(rows[name].ravel().tolist() for name in ("rewards", "discounts")), strict=True
+        )
+    expected = []
+    for env, row in itertools.product(range(count), range(total)):
+        of_env = {name: one[row : row + 4, env] for name, one in columns.items()}
+        over = of_env["terminated"] | of_env["truncated"]
+        bad = ~of_env["valid"]
+        # Steps up to an end, or before a step that is not learnt from; unknown beyond the last.
+        span = min([4, *(np.flatnonzero(over) + 1), *np.flatnonzero(bad)])
+        if span and span <= len(over) and (span == 4 or over[span - 1] or bad[span]):
+            powers = np.float32(0.9) ** np.arange(span)
+            expected.append((powers @ of_env["rewards"][:span], 0.9**span))
+    np.testing.assert_allclose(sorted(found), sorted(expected), rtol=1e-5)

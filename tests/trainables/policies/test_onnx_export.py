@@ -9,6 +9,8 @@ import torch
 
 from tests.support.trainers import make
 from trainables.errors import ConfigError, ExportError, NotFiniteError
+from trainables.policies.onnx import plain
+from trainables.policies.onnx.formats import FILES, READER, opened
 
 HERE = "tests.support.environments"
 
@@ -36,6 +38,34 @@ def test_an_exported_discrete_policy_acts_as_the_trained_one(
         head, _ = trainer.inference.actor.forward(trainer.inference.prepare(raw))
         np.testing.assert_allclose(logits, head, atol=1e-5)
         assert actions.tolist() == [trainer.compute_action(one) for one in raw]
+
+
+@pytest.mark.parametrize("env", ["CartPole-v1", "Pendulum-v1"])
+def test_every_format_acts_as_the_trained_policy_on_what_it_saw(env: str, tmp_path: Path) -> None:
+    trainer = make({"env": env, "observation_filter": "MeanStdFilter"})
+    trainer.train()
+    files = trainer.export_model(list(FILES), tmp_path)
+    expected = [trainer.compute_action(one) for one in trainer.recent]
+    for form in FILES:
+        outputs = opened(Path(files[form]))({"observation": trainer.recent})
+        np.testing.assert_allclose(outputs["action"], expected, atol=1e-5)
+    assert sorted(path.name for path in tmp_path.iterdir()) == sorted([*FILES.values(), READER])
+    trainer.stop()
+
+
+def test_a_format_that_lacks_an_operation_says_which_and_writes_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delitem(plain.OPERATIONS, "Gemm")
+    with pytest.raises(ExportError, match=r"Gemm; the format onnx has all"):
+        make().export_model("safetensors", tmp_path)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_weights_without_a_graph_are_no_policy(tmp_path: Path) -> None:
+    path = make().export_policy_checkpoint(str(tmp_path))
+    with pytest.raises(ValueError, match="without a graph: weights alone"):
+        plain.load(path)
 
 
 def test_an_exported_policy_filters_without_a_bound_where_there_is_none(tmp_path: Path) -> None:

@@ -20,6 +20,7 @@ from trainables.learners.sequences import SequenceBatch
 from trainables.learners.sgd import shuffled
 from trainables.policies.networks import replay_of
 from trainables.policies.onnx.export import check
+from trainables.policies.onnx.formats import FILES, opened
 from trainables.rollout.batch import Fragment
 from trainables.rollout.workers.worker_set import LocalWorkers
 
@@ -334,20 +335,22 @@ def test_an_exported_policy_takes_and_gives_its_state(
 ) -> None:
     trainer = make({"model": LSTM, **config})
     trainer.train()
-    session = onnxruntime.InferenceSession(trainer.export_model("onnx", tmp_path)["onnx"])
+    files = trainer.export_model(list(FILES), tmp_path)
+    session = onnxruntime.InferenceSession(files["onnx"])
     card = trainer.describe_model()
     for kind, found in (("inputs", session.get_inputs()), ("outputs", session.get_outputs())):
         assert {one.name: one.shape for one in found} == {
             name: one["shape"] for name, one in card[kind].items()
         }
     assert card["inputs"]["state_in_0"] == {"shape": ["batch", UNITS], "dtype": "float32"}
-    state, own = [np.zeros((1, UNITS), np.float32)] * 2, trainer.get_initial_state()
-    for obs in trainer.recent:
-        fed = {"observation": obs[None], "state_in_0": state[0], "state_in_1": state[1]}
-        action, *state = session.run(["action", "state_out_0", "state_out_1"], fed)
-        expected, own, _ = trainer.compute_action(obs, state=own)
-        np.testing.assert_allclose(action[0], expected, atol=1e-4)
-    assert np.abs(state).max() > 0.01
+    for run in (opened(Path(files[form])) for form in FILES):
+        state, own = [np.zeros((1, UNITS), np.float32)] * 2, trainer.get_initial_state()
+        for obs in trainer.recent:
+            given = run({"observation": obs[None], "state_in_0": state[0], "state_in_1": state[1]})
+            state = [given["state_out_0"], given["state_out_1"]]
+            expected, own, _ = trainer.compute_action(obs, state=own)
+            np.testing.assert_allclose(given["action"][0], expected, atol=1e-4)
+        assert np.abs(state).max() > 0.01
     trainer.stop()
 
 
@@ -359,7 +362,7 @@ def test_a_file_whose_memory_disagrees_over_a_sequence_is_refused(tmp_path: Path
     # It forgets more slowly than the file, which first observations alone would not show.
     actor._gates[1][UNITS : 2 * UNITS] += 1e-2
     with pytest.raises(ExportError, match="differs from the trained one"):
-        check(trainer.inference, path, trainer.recent)
+        check(trainer.inference, opened(path), trainer.recent)
     trainer.stop()
 
 

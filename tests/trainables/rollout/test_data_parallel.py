@@ -13,7 +13,7 @@ import torch
 
 from tests.support.trainers import differences, final_state, make
 from tests.support.trainers import run as run_with_config
-from trainables.algorithms.ppo import PPO, STATS, ppo_loss, valid_rows
+from trainables.algorithms.ppo import PPO, STATS, ppo_loss
 from trainables.core import rng
 from trainables.errors import ConfigError, ExchangeError, WorkerError
 from trainables.learners.schedules import learning_rate
@@ -30,6 +30,7 @@ from trainables.rollout.workers.ranks.process_group import (
 )
 from trainables.rollout.workers.ranks.rank import Rank
 from trainables.rollout.workers.worker import RolloutWorker
+from trainables.trainer.actor_critic import valid_rows
 from trainables.trainer.trainer import Trainer
 
 TWO: dict[str, Any] = {

@@ -21,6 +21,13 @@ def named_leaves(space: spaces.Space[Any], name: str) -> dict[str, spaces.Space[
     return found
 
 
+def leaf_paths(space: spaces.Space[Any]) -> list[list[Any]]:
+    """For each leaf, in the same order, the keys and indices that lead to it."""
+    if not isinstance(space, spaces.Dict | spaces.Tuple):
+        return [[]]
+    return [[key, *rest] for key, part in inner(space) for rest in leaf_paths(part)]
+
+
 def count_choices(leaf: spaces.Space[Any]) -> int:
     """Choices of a leaf, and entries of a Box: numbers of a network that reads or gives it."""
     if isinstance(leaf, spaces.Discrete):

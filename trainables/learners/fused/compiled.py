@@ -1,4 +1,4 @@
-"""The same steps in a kernel of C, where one is built: half the time, other bits.
+"""The same steps in a kernel of C, where one is built: faster, with other bits.
 
     python -m trainables.learners.fused.compiled
 
@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 
 from trainables.envs.spaces.actions import ActionLayout
 from trainables.errors import NotFiniteError
-from trainables.learners.fused.flat import Known
+from trainables.learners.fused.flat import Betas
 from trainables.learners.fused.ppo import FusedLearner, Loss
 from trainables.policies.architecture import Architecture
 
@@ -52,7 +52,7 @@ class Problem(ctypes.Structure):
         *((name, ctypes.c_long) for name in ("most", "reals", "parameters")),
         ("hidden", ctypes.c_long * MOST_LAYERS),
         ("sizes", ctypes.c_long * MOST_COLUMNS),
-        *((name, ctypes.c_long) for name in ("relu", "normalize", "clip_values")),
+        *((name, ctypes.c_long) for name in ("relu", "normalize", "plain", "clip_values")),
         *((n, ctypes.c_double) for n in ("clip", "clip_by", "value_weight", "entropy_weight")),
         *((n, ctypes.c_void_p) for n in ("weights", "gradient", "first", "second", "work")),
     )
@@ -149,21 +149,18 @@ class CompiledLearner(FusedLearner):
             hidden=_longs(architecture.hidden, MOST_LAYERS),
             sizes=_longs(sizes, MOST_COLUMNS),
             relu=architecture.activation == "relu",
-            normalize=loss.normalize_advantages,
-            clip_values=loss.vf_clip_param is not None,
-            clip=loss.clip_param,
-            clip_by=loss.vf_clip_param or 0.0,
-            value_weight=loss.vf_loss_coeff,
-            entropy_weight=loss.entropy_coeff,
             **{n: v.ctypes.data for n, v in zip(_VECTORS, vectors, strict=False)},
         )
         self._told = ctypes.byref(self._problem)
+        self._ask(loss)
         self._work: Array = np.empty(0, dtype=self._kind)
         self.adam.kernel = self
 
     def gradient(self, columns: Array) -> Array:
         """Write the gradient of one minibatch's loss; see `FusedLearner.gradient`."""
         rows, item = columns.shape[1], columns.itemsize
+        if self.loss is not self._asked:
+            self._ask(self.loss)
         if columns.strides[1] != item:
             columns = np.ascontiguousarray(columns)
         needed = int(self._library.kernel_work(self._told, ctypes.c_long(rows)))
@@ -180,16 +177,23 @@ class CompiledLearner(FusedLearner):
         )
         if not math.isfinite(loss):
             raise NotFiniteError(f"the loss is {loss}")
-        return parts.astype(self._kind)
+        return parts[: len(self.stats)].astype(self._kind)
+
+    def _ask(self, loss: Loss) -> None:
+        """Compute this loss from now on."""
+        problem, self._asked = self._problem, loss
+        problem.normalize, problem.plain = loss.normalize_advantages, loss.clip_param is None
+        problem.clip, problem.clip_by = loss.clip_param or 0.0, loss.vf_clip_param or 0.0
+        problem.clip_values = loss.vf_clip_param is not None
+        problem.value_weight, problem.entropy_weight = loss.vf_loss_coeff, loss.entropy_coeff
 
     def norm(self) -> float:
         """Of the gradient."""
         return float(self._library.kernel_norm(self._told))
 
-    def move(self, scale: float, known: Known, root: float, rate: float) -> None:
-        """Adam's step with the gradient times `scale`; the rest is as `FlatAdam.step` has it."""
-        (beta1, beta2), eps, decay = known
-        numbers = (scale, beta1, beta2, eps * root, decay, rate)
+    def move(self, scale: float, betas: Betas, eps: float, decay: float, rate: float) -> None:
+        """Adam's step; see `flat.Kernel`."""
+        numbers = (scale, *betas, eps, decay, rate)
         self._library.kernel_adam(self._told, *map(ctypes.c_double, numbers))
 
 

@@ -21,22 +21,28 @@ if TYPE_CHECKING:
     from trainables.policies.torch_policy import TorchPolicy
 
 Array = NDArray[Any]
-Known = tuple[tuple[float, float], float, float]
-"""Both betas, eps and weight_decay."""
+Betas = tuple[float, float]
 
 
 class Kernel(Protocol):
-    """Makes Adam's steps on the vectors of a `FlatAdam`."""
+    """Makes Adam's steps on the vectors of a `FlatOptimizer`."""
 
     def norm(self) -> float:
         """Of the gradient."""
 
-    def move(self, scale: float, known: Known, root: float, rate: float) -> None:
-        """One step with the gradient times `scale`; `rate` has the learning rate in it."""
+    def move(self, scale: float, betas: Betas, eps: float, decay: float, rate: float) -> None:
+        """One step with the gradient times `scale`.
+
+        The corrections of the moments are in `eps` and, with the learning rate, in `rate`.
+        """
 
 
-class FlatAdam:
-    """Adam (Kingma & Ba 2015) on one vector, in place; as `torch.optim.Adam` does it.
+#: Of `FlatOptimizer`'s vectors, those that hold what an optimiser keeps of the weights.
+_KEPT = {"exp_avg": "_first", "exp_avg_sq": "_second", "square_avg": "_second"}
+
+
+class FlatOptimizer:
+    """Adam (Kingma & Ba 2015) or RMSprop on one vector, in place; as `torch.optim` does it.
 
     The parameters lie one after the other in the `order` of their names.
     """
@@ -53,7 +59,7 @@ class FlatAdam:
         """Weights, gradient, both moments, and one to compute with."""
         self.weights, self.gradient, self._first, self._second, self._scratch = self.vectors
         self.kernel: Kernel | None = None
-        """What makes the steps in numpy's place."""
+        """What makes Adam's steps in numpy's place."""
         self._steps = np.zeros(len(sizes), dtype=np.float32)
         self._shared = {
             name: self._tensors(name, index) for index, name in enumerate(self._parameters)
@@ -65,8 +71,7 @@ class FlatAdam:
 
     def adopt(self) -> None:
         """Take over what the policy holds, where it is not in these vectors already."""
-        known = self._policy.get_hyperparameters()
-        self._known = known.betas, known.eps, known.weight_decay
+        self._config = self._policy.get_hyperparameters()
         for name, parameter in self._parameters.items():
             weight, shared = self._shared[name]
             if parameter.data_ptr() != weight.data_ptr():
@@ -92,38 +97,60 @@ class FlatAdam:
         Raises:
             NotFiniteError: NaN or infinity in the gradient; the weights are untouched.
         """
-        gradient, scratch = self.gradient, self._scratch
-        kernel = self.kernel if (self._steps == self._steps[0]).all() else None
+        gradient, scratch, config, kernel = self.gradient, self._scratch, self._config, self.kernel
         norm = kernel.norm() if kernel else math.sqrt(float(np.dot(gradient, gradient)))
         if not math.isfinite(norm):
             raise NotFiniteError(f"the gradient's norm is {norm}")
         clips = grad_clip is not None and norm + 1e-6 > grad_clip
         scale = grad_clip / (norm + 1e-6) if grad_clip is not None and clips else 1.0
-        (beta1, beta2), eps, decay = self._known
-        self._steps += 1.0
-        root, rate = self._corrections(beta1, beta2)
-        if kernel:
-            kernel.move(scale, self._known, root, learning_rate * rate)
+        if kernel and config.name == "adam" and (self._steps == self._steps[0]).all():
+            self._steps += 1.0
+            root, correction = self._corrections(*config.betas)
+            rate = learning_rate * correction
+            kernel.move(scale, config.betas, config.eps * root, config.weight_decay, rate)
             return norm
         if clips:
             gradient *= scale
         ahead = gradient
-        if decay:
-            ahead = np.multiply(self.weights, decay, out=scratch)
+        if config.weight_decay:
+            ahead = np.multiply(self.weights, config.weight_decay, out=scratch)
             ahead += gradient
+        if config.name == "rmsprop":
+            self._rmsprop(ahead, learning_rate)
+        else:
+            self._adam(ahead, learning_rate)
+        return norm
+
+    def _rmsprop(self, ahead: Array, learning_rate: float) -> None:
+        alpha = self._config.alpha
+        direction = ahead.copy() if self._config.weight_decay else ahead
+        scratch = np.multiply(ahead, ahead, out=self._scratch)
+        scratch *= 1.0 - alpha
+        self._second *= alpha
+        self._second += scratch
+        np.sqrt(self._second, out=scratch)
+        scratch += self._config.eps
+        np.divide(direction, scratch, out=scratch)
+        scratch *= learning_rate
+        self.weights -= scratch
+
+    def _adam(self, ahead: Array, learning_rate: float) -> None:
+        scratch = self._scratch
+        (beta1, beta2), eps = self._config.betas, self._config.eps
         self._first *= beta1
         self._first += (1.0 - beta1) * ahead
         np.multiply(ahead, ahead, out=scratch)
         scratch *= 1.0 - beta2
         self._second *= beta2
         self._second += scratch
+        self._steps += 1.0
+        root, rate = self._corrections(beta1, beta2)
         # lr · (m / c1) / (√v / √c2 + eps), with the constants drawn out of the vectors.
         np.sqrt(self._second, out=scratch)
         scratch += eps * root
         np.divide(self._first, scratch, out=scratch)
         scratch *= learning_rate * rate
         self.weights -= scratch
-        return norm
 
     def _corrections(self, beta1: float, beta2: float) -> tuple[Any, Any]:
         """√c2 and √c2 / c1 for the steps made so far: numbers, or (P,) where parameters differ."""
@@ -137,13 +164,20 @@ class FlatAdam:
         return root.astype(self.weights.dtype), rate.astype(self.weights.dtype)
 
     def _tensors(self, name: str, index: int) -> "tuple[Tensor, dict[str, Tensor]]":
-        """The weight and Adam's moments of one parameter, as torch has them."""
+        """The weight and the optimiser's moments of one parameter, as torch has them."""
         import torch
 
+        from trainables.policies.optimizers import MOMENTS
+
         shape = tuple(self._parameters[name].shape)
-        weight, first, second = (
-            torch.from_numpy(self.span(vector, name).reshape(shape))
-            for vector in (self.weights, self._first, self._second)
-        )
-        step = torch.from_numpy(self._steps[index : index + 1])[0]
-        return weight, {"step": step, "exp_avg": first, "exp_avg_sq": second}
+
+        def shared(vector: Array) -> "Tensor":
+            return torch.from_numpy(self.span(vector, name).reshape(shape))
+
+        moments = {
+            kind: torch.from_numpy(self._steps[index : index + 1])[0]
+            if kind == "step"
+            else shared(getattr(self, _KEPT[kind]))
+            for kind in MOMENTS[self._policy.get_hyperparameters().name]
+        }
+        return shared(self.weights), moments

@@ -1,4 +1,4 @@
-/* A gradient step of PPO for perceptrons, as perceptrons.py, distributions.py, ppo.py and flat.py
+/* A gradient step of PPO or A2C for perceptrons, as perceptrons.py, distributions.py, ppo.py and flat.py
  * make it in numpy, compiled for AVX2 and AVX-512 (`make kernels`).
  *
  * Every number is summed in one order, whatever the width of the registers: both ways give the same
@@ -29,7 +29,7 @@ typedef struct {
     long bits, features, layers, head, choices, most, reals, parameters;
     long hidden[MOST_LAYERS];
     long sizes[MOST_COLUMNS]; /* choices of each column */
-    long relu, normalize, clip_values;
+    long relu, normalize, plain, clip_values; /* plain: without ratios to an older policy */
     double clip, clip_by, value_weight, entropy_weight;
     void *weights, *gradient, *first, *second, *work;
 } Problem;
@@ -340,11 +340,6 @@ static double NAME(gradient)(const Problem *p, const REAL *columns, long stride,
     const REAL by_value = (REAL)(p->value_weight / rows);
     for (long b = 0; b < rows; b++) ratios[b] = (REAL)exp((double)(logp[b] - old[b]));
     for (long b = 0; b < rows; b++) {
-        REAL ratio = ratios[b], moved = ratio - 1, gain = ratio * advantages[b];
-        REAL bounded = ratio < low ? low : ratio > high ? high : ratio;
-        REAL clipped = bounded * advantages[b];
-        by_logp[b] = gain <= clipped ? gain * (REAL)(-1.0 / rows) : gain - gain;
-        parts[0] += gain <= clipped || gain != gain ? gain : clipped;
         REAL error = values[b] - returns[b], square = error * error;
         if (p->clip_values) {
             REAL far = values[b] - before[b];
@@ -355,9 +350,19 @@ static double NAME(gradient)(const Problem *p, const REAL *columns, long stride,
         }
         parts[1] += square;
         parts[2] += entropy[b];
+        value_error[b] = error * by_value;
+        if (p->plain) {
+            by_logp[b] = advantages[b] * (REAL)(-1.0 / rows);
+            parts[0] += logp[b] * advantages[b];
+            continue;
+        }
+        REAL ratio = ratios[b], moved = ratio - 1, gain = ratio * advantages[b];
+        REAL bounded = ratio < low ? low : ratio > high ? high : ratio;
+        REAL clipped = bounded * advantages[b];
+        by_logp[b] = gain <= clipped ? gain * (REAL)(-1.0 / rows) : gain - gain;
+        parts[0] += gain <= clipped || gain != gain ? gain : clipped;
         parts[3] += moved - (logp[b] - old[b]);
         parts[4] += (moved < 0 ? -moved : moved) > (REAL)p->clip;
-        value_error[b] = error * by_value;
     }
     for (long b = rows; b < P; b++) value_error[b] = by_logp[b] = 0;
     parts[0] /= -rows, parts[1] *= 0.5 / rows;

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from trainables.learners.fused.flat import FlatAdam
+from trainables.learners.fused.flat import FlatOptimizer
 from trainables.policies.actor import activate
 from trainables.policies.architecture import Activation, Architecture
 
@@ -41,7 +41,7 @@ class Buffers:
 class Perceptrons:
     """Networks without a shared trunk: reads weights from `adam` and writes gradients to it."""
 
-    def __init__(self, adam: FlatAdam, architecture: Architecture, head: int) -> None:
+    def __init__(self, adam: FlatOptimizer, architecture: Architecture, head: int) -> None:
         self._activation: Activation = architecture.activation
         sizes = (architecture.features, *architecture.hidden)
         last = len(architecture.hidden)
@@ -97,7 +97,7 @@ class Perceptrons:
         np.multiply(critic.T, value_error, out=buffers.errors[-1][1])
         for i in range(len(self._layers) - 1, -1, -1):
             error, (weight, bias) = buffers.errors[i], self._gradients[i]
-            error *= _slope(buffers.units[i], self._activation, buffers.slopes[i])
+            error *= slope(buffers.units[i], self._activation, buffers.slopes[i])
             np.matmul(_flat(error), buffers.ones, out=bias.reshape(-1))
             if i == 0:
                 np.matmul(_flat(error), x.T, out=_flat(weight))
@@ -107,7 +107,7 @@ class Perceptrons:
 
 
 def _stacked(
-    adam: FlatAdam, vector: Array, layer: int, shape: tuple[int, int]
+    adam: FlatOptimizer, vector: Array, layer: int, shape: tuple[int, int]
 ) -> tuple[Array, Array]:
     """Weights (2, H, H of the layer below) and biases (2, H) of a hidden layer of both networks."""
     weights, biases = (
@@ -126,7 +126,7 @@ def _flat(stacked: Array) -> Array:
     return stacked.reshape(-1, stacked.shape[-1])
 
 
-def _slope(units: Array, activation: Activation, out: Array) -> Array:
+def slope(units: Array, activation: Activation, out: Array) -> Array:
     """The activation's derivative, computed from its values."""
     if activation == "tanh":
         np.multiply(units, units, out=out)

@@ -1,6 +1,6 @@
-"""PPO's gradient steps on flat vectors: the loss of a minibatch and its gradient.
+"""Gradient steps of actor-critic methods on flat vectors: a minibatch's loss and its gradient.
 
-The same loss, minibatches and optimiser as in torch (`trainables.algorithms.ppo`), up to rounding.
+The same losses (of PPO, of A2C), minibatches and optimisers as in torch, up to rounding.
 B rows of a minibatch, N of a batch.
 """
 
@@ -19,9 +19,9 @@ from trainables.envs.spaces.actions import ActionLayout
 from trainables.envs.spaces.observations import PIXEL
 from trainables.errors import NotFiniteError
 from trainables.learners.fused.distributions import Choices, Reals
-from trainables.learners.fused.flat import FlatAdam
+from trainables.learners.fused.flat import FlatOptimizer
 from trainables.learners.fused.perceptrons import Buffers, Perceptrons, parameter_order
-from trainables.policies.architecture import Architecture
+from trainables.policies.architecture import Architecture, OptimizerConfig
 from trainables.rollout.batch import TrainBatch
 
 if TYPE_CHECKING:
@@ -41,12 +41,16 @@ MOST_SIZES = 8
 MOST_CHOICES = 1024
 
 
-def not_covered(layout: ActionLayout, architecture: Architecture) -> str:
+def not_covered(
+    layout: ActionLayout, architecture: Architecture, optimizer: OptimizerConfig
+) -> str:
     """Why a policy like this learns in torch; empty if it need not."""
     if architecture.lstm:
         return "model.use_lstm is true"
     if architecture.filters:
         return "images are convolved (model.conv_filters)"
+    if optimizer.name not in ("adam", "rmsprop"):
+        return f"optimizer.name is {optimizer.name}"
     if len(layout.choice_columns) * max(layout.sizes) > MOST_CHOICES:
         return f"actions have more than {MOST_CHOICES} choices"
     return ""
@@ -54,9 +58,10 @@ def not_covered(layout: ActionLayout, architecture: Architecture) -> str:
 
 @dataclass(frozen=True, kw_only=True)
 class Loss:
-    """Options of the loss and its gradient, as `trainables.algorithms.ppo.Config` explains them."""
+    """Options of the loss and its gradient, as the algorithms' settings explain them."""
 
-    clip_param: float
+    clip_param: float | None
+    """None: the policy's own gradient (Sutton et al. 1999), with no ratio to an older one."""
     vf_clip_param: float | None
     vf_loss_coeff: float
     entropy_coeff: float
@@ -65,10 +70,11 @@ class Loss:
 
 
 class FusedLearner:
-    """Takes the steps of PPO for a policy whose networks are perceptrons; a `sgd.Learner`.
+    """Takes the steps of PPO or A2C for a policy of perceptrons; a `sgd.Learner`.
 
     The policy's weights and optimiser are used in place. `stats` names the parts of the loss: of
-    the policy, of the values, entropy, KL, share of the ratios that are clipped.
+    the policy, of the values, entropy, KL, share of the ratios that are clipped; or the first of
+    these.
     """
 
     def __init__(
@@ -76,8 +82,8 @@ class FusedLearner:
     ) -> None:
         layout, architecture = policy.model.layout, policy.model.architecture
         self.policy, self.stats = policy, stats
-        self.adam = FlatAdam(policy, parameter_order(architecture, bool(layout.real_columns)))
-        self._loss = loss
+        self.adam = FlatOptimizer(policy, parameter_order(architecture, bool(layout.real_columns)))
+        self.loss = loss
         self._networks = Perceptrons(self.adam, architecture, layout.head_size)
         self._features, self._hidden = architecture.features, architecture.hidden
         self._head = layout.head_size
@@ -127,7 +133,7 @@ class FusedLearner:
         import torch
 
         measured = self.gradient(minibatch)
-        return torch.from_numpy(measured), self.adam.step(rate, self._loss.grad_clip)
+        return torch.from_numpy(measured), self.adam.step(rate, self.loss.grad_clip)
 
     def gradient(self, columns: Array) -> Array:
         """Write the gradient of one minibatch's loss; returns (S,) the parts of the loss.
@@ -138,31 +144,23 @@ class FusedLearner:
         Raises:
             NotFiniteError: NaN or infinity in the loss.
         """
-        of, rows = self._loss, columns.shape[1]
+        of, rows = self.loss, columns.shape[1]
         buffers = self._sized(rows)
         x, (old, before, advantages, returns), taken = self._parts(columns)
         self._networks.forward(x, buffers)
         logp, entropies = self._evaluate(buffers.head, taken)
 
-        log_ratio = logp - old
-        ratio = np.exp(log_ratio)
+        parts = buffers.parts
         if of.normalize_advantages:
             advantages = _normalized(advantages)
-        moved = ratio - 1.0
-        low, high = 1.0 - of.clip_param, 1.0 + of.clip_param
-        gains = ratio * advantages
-        clipped = np.minimum(np.maximum(ratio, low), high)
-        clipped *= advantages
-        # Only where the unclipped gain is the smaller one, or the same, does the ratio count.
-        by_logp = gains * np.less_equal(gains, clipped)
-        by_logp *= -1.0 / rows
-
-        parts = buffers.parts
-        np.minimum(gains, clipped, out=parts[0])
+        if of.clip_param is None:
+            np.multiply(logp, advantages, out=parts[0])
+            by_logp = advantages * (-1.0 / rows)
+            parts[3:] = 0.0
+        else:
+            by_logp = _clipped_gains(logp - old, advantages, of.clip_param, parts)
         errors = self._value_errors(buffers.values[0], before, returns, parts[1])
         parts[2] = entropies
-        np.subtract(moved, log_ratio, out=parts[3])
-        np.greater(np.abs(moved), of.clip_param, out=parts[4])
         errors *= of.vf_loss_coeff / rows
         means: Array = np.add.reduce(parts, axis=1)
         means *= _SIGNS / rows
@@ -172,13 +170,13 @@ class FusedLearner:
             raise NotFiniteError(f"the loss is {loss}")
         head_error = self._head_error(by_logp, -of.entropy_coeff / rows, buffers.head_error)
         self._networks.backward(x, head_error, errors[None], buffers)
-        return means
+        return means[: len(self.stats)]
 
     def _value_errors(self, values: Array, before: Array, returns: Array, out: Array) -> Array:
         """(B,) errors that move the values; the squares that count for the loss go to `out`."""
         errors: Array = values - returns
         np.square(errors, out=out)
-        bound = self._loss.vf_clip_param
+        bound = self.loss.vf_clip_param
         if bound is not None:
             moved = values - before
             clipped = np.minimum(np.maximum(moved, -bound), bound)
@@ -232,6 +230,22 @@ class FusedLearner:
                 self._buffers.clear()
             self._buffers[rows] = Buffers(self._hidden, self._head, rows, self._kind)
         return self._buffers[rows]
+
+
+def _clipped_gains(log_ratio: Array, advantages: Array, clip: float, parts: Array) -> Array:
+    """(B,) the gradient by log-probabilities; writes the gains, the KL and what is clipped."""
+    ratio = np.exp(log_ratio)
+    moved = ratio - 1.0
+    gains = ratio * advantages
+    clipped = np.minimum(np.maximum(ratio, 1.0 - clip), 1.0 + clip)
+    clipped *= advantages
+    # Only where the unclipped gain is the smaller one, or the same, does the ratio count.
+    by_logp: Array = gains * np.less_equal(gains, clipped)
+    by_logp *= -1.0 / len(gains)
+    np.minimum(gains, clipped, out=parts[0])
+    np.subtract(moved, log_ratio, out=parts[3])
+    np.greater(np.abs(moved), clip, out=parts[4])
+    return by_logp
 
 
 def _normalized(advantages: Array) -> Array:

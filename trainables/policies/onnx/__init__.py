@@ -1,5 +1,7 @@
-"""The policy as one ONNX file.
+"""The policy as one file that runs without this project.
 
-export  writes the file and checks it
-graph   preprocessing, filter, networks and action as a graph
+export   writes the file and checks it
+graph    preprocessing, filter, networks and action as a graph of ONNX
+formats  the graph in other formats, and files of each format run alike
+plain    runs the safetensors format; goes along with it
 """

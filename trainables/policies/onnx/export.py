@@ -1,17 +1,19 @@
-"""The policy as one ONNX file that needs none of this to run, checked before it is handed over.
+"""The policy as one file that needs none of this to run, checked before it is handed over.
 
     observation (N, *O) → action_logits (N, logits), action_mean (N, G), action, value (N,)
 
+An actor without a critic has no ``value``; where it squashes its means, ``action_mean`` is before.
 An LSTM's outputs and cells are inputs ``state_in_0`` and ``state_in_1`` (N, U), zeros where an
 episode begins, and outputs ``state_out_0`` and ``state_out_1`` for the next step. A Tuple or a Dict
 has one input or output per leaf: ``observation.key``, ``action.0``. Before the file is handed over
-it is run with onnxruntime on observations that the trial really saw, and compared with the
-trainer's own numbers. N rows, *O the environment's observation shape, *S the preprocessed one, G
-real numbers of an action, U units of an LSTM.
+it is run, in the way of its format (`formats`), on observations that the trial really saw, and
+compared with the trainer's own numbers. N rows, *O the environment's observation shape, *S the
+preprocessed one, G real numbers of an action, U units of an LSTM.
 """
 
 import os
-from collections.abc import Mapping
+import shutil
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -21,79 +23,84 @@ from numpy.typing import NDArray
 
 from trainables.envs.make import EnvSpaces
 from trainables.envs.spaces.actions import ActionLayout, unflattener
-from trainables.envs.spaces.leaves import leaf_values, named_leaves
+from trainables.envs.spaces.leaves import leaf_paths, leaf_values, named_leaves
 from trainables.envs.spaces.observations import make_preprocessor
 from trainables.errors import ExportError, NotFiniteError
 from trainables.policies.distributions import NO_CHOICE, choice_grid
 from trainables.policies.filters import Filter, MeanStdFilter
 from trainables.policies.inference import InferencePolicy
+from trainables.policies.onnx import formats, plain
 
 if TYPE_CHECKING:
     from trainables.policies.torch_policy import TorchPolicy
 
 Array = NDArray[Any]
-FILE_NAME = "policy.onnx"
 TOLERANCE = 1e-5
 STATES_IN = ("state_in_0", "state_in_1")
 STATES_OUT = ("state_out_0", "state_out_1")
 
 
-def export(policy: "TorchPolicy", inference: InferencePolicy, recent: Array, folder: Path) -> Path:
-    """Write ``policy.onnx`` into `folder`, checked and whole or not at all; returns its path.
+def export(
+    policy: "TorchPolicy",
+    inference: InferencePolicy,
+    recent: Array,
+    folder: Path,
+    form: str = formats.ONNX,
+) -> Path:
+    """Write the policy's file into `folder`, checked and whole or not at all; returns its path.
 
     Args:
         policy: that was trained.
         inference: the trainer's own way of acting, which the file is compared with.
         recent: (n, *S) preprocessed observations that the trial saw; one of zeros if there is none.
         folder: made if absent.
+        form: a format, see `formats.FILES`.
 
     Raises:
         NotFiniteError: NaN or infinity in the weights or the filter.
-        ExportError: the policy writes no graph, or onnxruntime gives other numbers or other greedy
+        ExportError: the policy writes no graph, or the file gives other numbers or other greedy
             actions.
     """
     _require_finite(policy, inference.observation_filter)
     folder.mkdir(parents=True, exist_ok=True)
-    temporary = folder / f".tmp-{os.getpid()}-{FILE_NAME}"
+    path = folder / formats.FILES[form]
+    temporary = folder / f".tmp-{os.getpid()}-{path.name}"
     try:
         seen = inference.spaces
         graph = policy.onnx_graph(inference.observation_filter, seen, inference.clip_actions)
-        temporary.write_bytes(graph)
+        formats.write(graph, temporary)
         if not len(recent):
             recent = np.zeros((1, *seen.observation_shape), dtype=seen.observation_dtype)
-        check(inference, temporary, recent)
+        check(inference, formats.opened(temporary), recent)
         with temporary.open("rb") as written:
             os.fsync(written.fileno())
-        temporary.replace(folder / FILE_NAME)
+        temporary.replace(path)
     finally:
         temporary.unlink(missing_ok=True)
-    return folder / FILE_NAME
+    if form == formats.SAFETENSORS:
+        shutil.copyfile(str(plain.__file__), folder / formats.READER)
+    return path
 
 
-def check(inference: InferencePolicy, path: Path, observations: Array) -> None:
-    """Compare the file with the policy on observations (n, *S), also in batches of 1 and 64.
+def check(inference: InferencePolicy, run: formats.Run, observations: Array) -> None:
+    """Compare a file with the policy on observations (n, *S), also in batches of 1 and 64.
 
     What goes into the file is the raw observations that these were made from. A policy with a
     memory is compared over the observations as one sequence, too.
     """
-    import onnxruntime
-
-    session = onnxruntime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
     repeated = np.resize(observations, (64, *observations.shape[1:]))
     for batch in (observations, observations[:1], repeated):
-        _compare_sequence(inference, session, [batch])
+        _compare_sequence(inference, run, [batch])
     if inference.actor.memory_size:
-        _compare_sequence(inference, session, list(observations[:, None]))
+        _compare_sequence(inference, run, list(observations[:, None]))
 
 
-def _compare_sequence(inference: InferencePolicy, session: Any, batches: list[Array]) -> None:
+def _compare_sequence(inference: InferencePolicy, run: formats.Run, batches: list[Array]) -> None:
     """Compare step after step; the file and the policy each take their own state along."""
     memory = inference.actor.initial_memory(len(batches[0]))
     states = dict(zip(STATES_IN, np.split(memory, 2, axis=1), strict=True)) if memory.size else {}
-    names = [one.name for one in session.get_outputs()]
     for batch in batches:
-        given = session.run(None, {**_inputs(inference.spaces, batch), **states})
-        outputs = dict(zip(names, given, strict=True))
+        outputs = run({**raw_inputs(inference.spaces, batch), **states})
         memory = _compare(inference, batch, memory, outputs)
         states = {i: outputs[o] for i, o in zip(STATES_IN, STATES_OUT, strict=True) if i in states}
 
@@ -103,12 +110,11 @@ def describe(policy: "TorchPolicy", inference: InferencePolicy) -> dict[str, Any
     from trainables.policies.onnx import graph
 
     taken, layout = inference.spaces.action, inference.spaces.layout
-    units = inference.actor.memory_size // 2
+    units, valued = inference.actor.memory_size // 2, inference.actor.judged
     state = {"shape": ["batch", units], "dtype": "float32"}
-    given = named_leaves(inference.spaces.raw, "observation").items()
     return {
         "inputs": {
-            **{name: _describe_leaf(leaf, graph.input_type(leaf)) for name, leaf in given},
+            **_describe_leaves(inference.spaces.raw, "observation", graph.input_type),
             **{name: state for name in STATES_IN if units},
         },
         "outputs": {
@@ -116,11 +122,8 @@ def describe(policy: "TorchPolicy", inference: InferencePolicy) -> dict[str, Any
                 name: {"shape": ["batch", columns.stop - columns.start], "dtype": "float32"}
                 for name, columns in graph.heads(layout).items()
             },
-            **{
-                name: _describe_leaf(leaf, graph.output_type(leaf))
-                for name, leaf in named_leaves(taken, "action").items()
-            },
-            "value": {"shape": ["batch"], "dtype": "float32"},
+            **_describe_leaves(taken, "action", graph.output_type),
+            **({"value": {"shape": ["batch"], "dtype": "float32"}} if valued else {}),
             **{name: state for name in STATES_OUT if units},
         },
         "action_space": _describe_space(taken),
@@ -129,11 +132,22 @@ def describe(policy: "TorchPolicy", inference: InferencePolicy) -> dict[str, Any
     }
 
 
-def _describe_leaf(leaf: spaces.Space[Any], kind: np.dtype[Any]) -> dict[str, Any]:
-    return {"shape": ["batch", *(leaf.shape or ())], "dtype": str(kind)}
+def _describe_leaves(
+    space: spaces.Space[Any], name: str, kind: Callable[[spaces.Space[Any]], np.dtype[Any]]
+) -> dict[str, Any]:
+    """Shape and type of each leaf, and the keys that lead to it in a Tuple or Dict."""
+    named = named_leaves(space, name).items()
+    return {
+        port: {
+            "shape": ["batch", *(leaf.shape or ())],
+            "dtype": str(kind(leaf)),
+            **({"path": path} if path else {}),
+        }
+        for (port, leaf), path in zip(named, leaf_paths(space), strict=True)
+    }
 
 
-def _inputs(spaces_: EnvSpaces, batch: Array) -> dict[str, Array]:
+def raw_inputs(spaces_: EnvSpaces, batch: Array) -> dict[str, Array]:
     """What the file is fed for preprocessed observations (n, *S)."""
     from trainables.policies.onnx.graph import input_type
 
@@ -153,11 +167,12 @@ def _compare(
     from trainables.policies.onnx.graph import heads
 
     head, value, following = inference.actor.advance(inference.prepare(batch), memory)
+    valued = {"value": value} if inference.actor.judged else {}
     layout = inference.spaces.layout
     expected = {name: head[:, columns] for name, columns in heads(layout).items()}
     if following.size:
         expected.update(zip(STATES_OUT, np.split(following, 2, axis=1), strict=True))
-    for name, numbers in (*expected.items(), ("value", value)):
+    for name, numbers in {**expected, **valued}.items():
         bound = TOLERANCE * max(1.0, float(np.abs(numbers).max()))
         seen = outputs[name]
         difference = float(np.abs(seen - numbers).max())

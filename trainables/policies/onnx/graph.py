@@ -4,7 +4,7 @@ Written with onnx's own builder: these networks need no tracing, and the file is
 same weights. N rows, D features of a flattened observation, K columns of an action.
 """
 
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import onnx
@@ -17,6 +17,8 @@ from trainables.envs.spaces.actions import ActionLayout, bounds
 from trainables.envs.spaces.leaves import named_leaves
 from trainables.envs.spaces.observations import PIXEL, is_image
 from trainables.errors import ConfigError
+from trainables.policies.architecture import Architecture
+from trainables.policies.bounded.acting import MEAN_CLIP, Bounds
 from trainables.policies.distributions import NO_CHOICE, choice_grid
 from trainables.policies.filters import (
     EPSILON,
@@ -26,6 +28,7 @@ from trainables.policies.filters import (
     NoFilter,
 )
 from trainables.policies.networks import ActorCritic
+from trainables.policies.q.actor import QArchitecture
 
 Array = NDArray[Any]
 
@@ -114,24 +117,101 @@ def output_type(leaf: spaces.Space[Any]) -> np.dtype[Any]:
 
 
 def build(model: ActorCritic, one: Filter, spaces_: EnvSpaces, clip_actions: bool) -> bytes:
-    """The serialised model, checked against ONNX's own rules; the batch axis is free."""
+    """The serialised model of an actor and a critic."""
     graph = GraphBuilder()
     x = _filter(graph, _observations(graph, spaces_), one)
-    x = _features(graph, x, model)
+    weights, architecture = model.weights(), model.architecture
+    x = _features(graph, x, weights, architecture, architecture.shared)
     states_in, states_out, x = _memory(graph, x, model)
-    weights = model.weights()
-    head = graph.perceptron(x, "actor", weights, model.architecture.activation)
-    outputs = _heads(graph, head, model.layout)
-    outputs += _actions(graph, spaces_, model.layout, clip_actions)
-    value = graph.perceptron(x, "critic", weights, model.architecture.activation)
+    head = graph.perceptron(x, "actor", weights, architecture.activation)
+    reals = "action_mean" if model.layout.real_columns else ""
+    outputs = _outputs(graph, head, spaces_, model.layout, reals, clip_actions)
+    value = graph.perceptron(x, "critic", weights, architecture.activation)
     graph.node("Squeeze", [value, graph.constant("last_axis", np.array([1]))], "value")
-    outputs.append(_value("value", np.dtype(np.float32), ()))
-    outputs += states_out
+    return _finished(graph, spaces_, states_in, outputs + states_out)
+
+
+def build_q(
+    weights: dict[str, Array], architecture: QArchitecture, one: Filter, spaces_: EnvSpaces
+) -> bytes:
+    """The serialised model of the values of all choices: they are its logits, without noise."""
+    graph, layout = GraphBuilder(), spaces_.layout
+    x = _filter(graph, _observations(graph, spaces_), one)
+    activation, atoms = architecture.trunk.activation, len(architecture.support)
+    x = _features(graph, x, weights, architecture.trunk, shared=True)
+    q = graph.perceptron(x, "head", weights, activation)
+    shape = graph.constant("choices", np.array([-1, layout.logits, max(1, atoms)]))
+    q = graph.node("Reshape", [q, shape], "each")
+    if architecture.dueling:
+        second = graph.constant("second_axis", np.array([1]))
+        state = graph.perceptron(x, "value", weights, activation)
+        state = graph.node("Unsqueeze", [state, second], "state")
+        centred = graph.node("Sub", [q, graph.node("ReduceMean", [q, second], "mean")], "centred")
+        q = graph.node("Add", [centred, state], "summed")
+    if atoms:
+        support = graph.constant("support", np.array(architecture.support, np.float32)[:, None])
+        q = graph.node("MatMul", [graph.node("Softmax", [q], "atoms", axis=2), support], "means")
+    q = graph.node("Squeeze", [q, graph.constant("third_axis", np.array([2]))], "q")
+    best = [q, graph.constant("of_choices", np.array([1]))]
+    graph.node("ReduceMax", best, "value", keepdims=0)
+    return _finished(graph, spaces_, [], _outputs(graph, q, spaces_, layout, "", clip=True))
+
+
+def _outputs(
+    graph: GraphBuilder, head: str, spaces_: EnvSpaces, layout: ActionLayout, reals: str, clip: bool
+) -> list[Any]:
+    """What every policy gives: its head, the action, and the ``value`` that stands there."""
+    outputs = _heads(graph, head, layout) + _actions(graph, spaces_, layout, reals, clip)
+    return [*outputs, _value("value", np.dtype(np.float32), ())]
+
+
+class BoundedActor(Protocol):
+    """Networks of which one acts, whose means are squashed."""
+
+    layout: ActionLayout
+    architecture: Architecture
+
+    @property
+    def clips_means(self) -> bool:
+        """Whether means are kept near 0 before they are squashed."""
+
+    def weights(self) -> dict[str, Array]:
+        """Those of ``actor``, among others."""
+
+
+def build_bounded(
+    model: BoundedActor, one: Filter, spaces_: EnvSpaces, limits: Bounds | None
+) -> bytes:
+    """As `build`, of an actor alone: its means are squashed and scaled to their bounds."""
+    graph, layout = GraphBuilder(), model.layout
+    x = _filter(graph, _observations(graph, spaces_), one)
+    head = graph.perceptron(x, "actor", model.weights(), model.architecture.activation)
+    outputs, reals = _heads(graph, head, layout), ""
+    if limits is not None:
+        x = "action_mean"
+        if model.clips_means:
+            clip = (("lowest_mean", -MEAN_CLIP), ("highest_mean", MEAN_CLIP))
+            ends = [graph.constant(name, np.array(end, np.float32)) for name, end in clip]
+            x = graph.node("Clip", [x, *ends], "clipped_mean")
+        x = graph.node("Tanh", [x], "squashed")
+        x = graph.node(
+            "Mul", [x, graph.constant("half", (limits.high - limits.low) / 2)], "spread_out"
+        )
+        middle = graph.constant("middle", (limits.high + limits.low) / 2)
+        reals = graph.node("Add", [x, middle], "unbounded")
+    outputs += _actions(graph, spaces_, layout, reals, True)
+    return _finished(graph, spaces_, [], outputs)
+
+
+def _finished(
+    graph: GraphBuilder, spaces_: EnvSpaces, states: list[Any], outputs: list[Any]
+) -> bytes:
+    """The serialised model, checked against ONNX's own rules; the batch axis is free."""
     inputs = [
         _value(name, input_type(leaf), leaf.shape or ())
         for name, leaf in named_leaves(spaces_.raw, "observation").items()
     ]
-    inputs += states_in
+    inputs += states
     made = helper.make_model(
         helper.make_graph(graph.nodes, "policy", inputs, outputs, graph.constants),
         opset_imports=[helper.make_opsetid("", OPSET)],
@@ -191,10 +271,14 @@ def _filter(graph: GraphBuilder, rows: str, one: Filter) -> str:
     return graph.node("Cast", [x], "filtered", to=TensorProto.FLOAT)
 
 
-def _features(graph: GraphBuilder, x: str, model: ActorCritic) -> str:
-    """What actor and critic are given (N, F)."""
-    architecture = model.architecture
-    weights = model.weights()
+def _features(
+    graph: GraphBuilder,
+    x: str,
+    weights: dict[str, Array],
+    architecture: Architecture,
+    shared: bool,
+) -> str:
+    """What the heads are given (N, F); `shared` hidden layers are below them."""
     if x == "observation":
         x = graph.unit_pixels(graph.node("Cast", [x], "float", to=TensorProto.FLOAT), PIXEL)
     if architecture.filters:
@@ -204,7 +288,7 @@ def _features(graph: GraphBuilder, x: str, model: ActorCritic) -> str:
         x = graph.node("Flatten", [x], "convolved", axis=1)
     elif len(architecture.shape) > 1:
         x = graph.node("Flatten", [x], "flat", axis=1)
-    if not (architecture.shared and architecture.hidden):
+    if not (shared and architecture.hidden):
         return x
     x = graph.perceptron(x, "trunk.dense", weights, architecture.activation)
     return graph.node(architecture.activation.capitalize(), [x], "features")
@@ -245,9 +329,12 @@ def _heads(graph: GraphBuilder, head: str, layout: ActionLayout) -> list[Any]:
 
 
 def _actions(
-    graph: GraphBuilder, spaces_: EnvSpaces, layout: ActionLayout, clip: bool
+    graph: GraphBuilder, spaces_: EnvSpaces, layout: ActionLayout, measured: str, clip: bool
 ) -> list[Any]:
-    """The most probable action as the environment wants it, one output per leaf."""
+    """The best action as the environment wants it, one output per leaf.
+
+    `measured` are its real numbers, of which there may be none; clipped to their bounds if so set.
+    """
     low, high = bounds(spaces_.action)
     choices, reals = list(layout.choice_columns), list(layout.real_columns)
     if choices:
@@ -259,21 +346,18 @@ def _actions(
         logits = graph.node("Add", [logits, mask], "masked")
         best = graph.node("ArgMax", [logits], "best", axis=2, keepdims=0)
         graph.node("Add", [best, graph.constant("start", low[choices].astype(np.int64))], "chosen")
-    if reals:
+    if measured and clip:
         lowest = graph.constant("low", low[reals].astype(np.float32))
         highest = graph.constant("high", high[reals].astype(np.float32))
-        if clip:
-            raised = graph.node("Max", ["action_mean", lowest], "raised")
-            graph.node("Min", [raised, highest], "measured")
-        else:
-            graph.node("Identity", ["action_mean"], "measured")
+        raised = graph.node("Max", [measured, lowest], "raised")
+        measured = graph.node("Min", [raised, highest], "measured")
     outputs = []
     first = 0
     for name, leaf in named_leaves(spaces_.action, "action").items():
         last = first + int(np.prod(leaf.shape or ()))
         real = isinstance(leaf, spaces.Box)
         own = [i for i, c in enumerate(reals if real else choices) if first <= c < last]
-        x = graph.columns("measured" if real else "chosen", np.array(own, np.int64), f"{name}:own")
+        x = graph.columns(measured if real else "chosen", np.array(own, np.int64), f"{name}:own")
         shape = graph.constant(f"{name}:shape", np.array([-1, *(leaf.shape or ())]))
         x = graph.node("Reshape", [x, shape], f"{name}:shaped")
         kind = output_type(leaf)

@@ -1,0 +1,7 @@
+"""What is learnt, over several seeds, beside published figures.
+
+rows          environments, algorithms, settings, budgets, and what is to be reached
+run           one run in a process of its own
+report        docs/learning.md and its picture
+environments  those that no package has
+"""

@@ -1,0 +1,120 @@
+"""docs/learning.md and its picture: what was reached, beside what others publish."""
+
+from collections import defaultdict
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import matplotlib as mpl
+import numpy as np
+from numpy.typing import NDArray
+
+from benchmarks.learning.rows import ROWS, Row
+
+DOCS = Path(__file__).resolve().parents[2] / "docs"
+RESAMPLES = 10_000
+Floats = NDArray[np.float64]
+
+
+def interval(values: Floats) -> tuple[float, float]:
+    """The 95 % bootstrap interval of the mean of (S,) seeds; the same for the same values."""
+    drawn = np.random.default_rng(0).choice(values, (RESAMPLES, len(values)))
+    low, high = np.percentile(drawn.mean(axis=1), [2.5, 97.5])
+    return float(low), float(high)
+
+
+def interquartile_mean(values: Floats) -> float:
+    """The mean of the middle half of (S,) seeds (Agarwal et al. 2021).
+
+    A quarter of the weight is cut off at each end, of single seeds a part if need be.
+    """
+    ordered = np.sort(values)
+    edges = np.arange(len(values) + 1) / len(values)
+    weights = np.clip(np.minimum(edges[1:], 0.75) - np.maximum(edges[:-1], 0.25), 0.0, None)
+    return float((ordered * weights).sum() / weights.sum())
+
+
+def write(runs: Sequence[dict[str, Any]]) -> None:
+    """The page and the picture."""
+    by_row = defaultdict(list)
+    for run in runs:
+        by_row[run["row"]].append(run)
+    rows = [row for row in ROWS if by_row[row.name]]
+    lines = [_line(row, by_row[row.name]) for row in rows]
+    (DOCS / "learning.md").write_text(TEXT.format(table="\n".join(lines)), encoding="utf-8")
+    draw(rows, by_row, DOCS / "learning.png")
+
+
+def _line(row: Row, runs: Sequence[dict[str, Any]]) -> str:
+    means = np.array([run["mean"] for run in runs])
+    low, high = interval(means)
+    spread = means.std(ddof=1) if len(means) > 1 else 0.0
+    cells = (
+        row.title,
+        row.algorithm.partition(":")[0],
+        f"{row.steps:,}",
+        str(len(means)),
+        f"**{means.mean():.1f}** ± {spread:.1f}",
+        f"{interquartile_mean(means):.1f}",
+        f"{low:.1f} to {high:.1f}",
+        f"{means.min():.1f}",
+        f"{row.at_least:g}",
+        "yes" if means.mean() >= row.at_least else "no",
+        row.published,
+    )
+    return f"| {' | '.join(cells)} |"
+
+
+def draw(rows: Sequence[Row], by_row: dict[str, list[dict[str, Any]]], path: Path) -> None:
+    """A small plot for each row: the mean of the returns while it learns, and every seed."""
+    mpl.use("Agg")
+    from matplotlib import pyplot
+
+    across = 3
+    down = -(-len(rows) // across)
+    figure, axes = pyplot.subplots(down, across, figsize=(10, 2.6 * down), squeeze=False)
+    for axis in axes.flat[len(rows) :]:
+        axis.set_visible(False)
+    for axis, row in zip(axes.flat, rows, strict=False):
+        curves = [np.array(run["curve"], dtype=float) for run in by_row[row.name]]
+        for curve in curves:
+            axis.plot(curve[:, 0] / 1e3, curve[:, 1], color="tab:blue", alpha=0.25, linewidth=0.8)
+        steps = curves[0][:, 0]
+        values = np.stack([np.interp(steps, curve[:, 0], curve[:, 1]) for curve in curves])
+        axis.plot(steps / 1e3, values.mean(axis=0), color="tab:blue", linewidth=1.6)
+        axis.axhline(row.at_least, color="tab:green", linewidth=0.8, linestyle="--")
+        name = row.algorithm.partition(":")[0]
+        axis.set_title(f"{row.title}, {name}", fontsize=8)
+        axis.tick_params(labelsize=7)
+        axis.set_xlabel("thousand steps", fontsize=7)
+    figure.tight_layout()
+    figure.savefig(path, dpi=110)
+    pyplot.close(figure)
+
+
+TEXT = """# Learning
+
+Written by `make learn` (`python -m benchmarks.learning`). Every row is trained over several seeds
+for as many environment steps as it says; then the policy that was learnt plays 100 fresh episodes
+greedily. The figure of a seed is the mean of these 100 returns; the table has mean and standard
+deviation of the seeds, their interquartile mean, the 95 % bootstrap interval of the mean, and the
+worst seed.
+
+| environment | by | steps | seeds | return | IQM | 95 % | worst | to reach | reached | others |
+| --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |
+{table}
+
+![Returns while it learns: each seed, and their mean; dashed: to be reached.](learning.png)
+
+zoo: [rl-baselines3-zoo](https://github.com/DLR-RM/rl-baselines3-zoo), one tuned run, deterministic
+policy. SLM Lab: [its benchmark](https://github.com/kengz/SLM-Lab), four seeds, returns while
+training.
+
+## How to repeat it
+
+    make learn
+
+takes hours, shows its progress, and goes on where it was stopped: each run stands in
+`benchmarks/learning/results.jsonl`. `python -m benchmarks.learning --only cartpole-ppo` trains one
+row; the settings of all rows are in `benchmarks/learning/rows.py`.
+"""

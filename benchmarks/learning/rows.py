@@ -1,0 +1,225 @@
+"""What is learnt: each environment with an algorithm, its settings, its budget and what others say.
+
+Settings are those of rl-baselines3-zoo where nothing else is said, in our names.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from importlib import import_module
+from typing import Any
+
+from trainables.trainer.trainer import Trainer
+
+MEMORY = "benchmarks.learning.environments:CartPoleWithoutVelocities"
+
+
+@dataclass(frozen=True)
+class Row:
+    """One line of the table."""
+
+    name: str
+    title: str
+    """Of the environment, as the table shows it."""
+    algorithm: str
+    """Module and class under `trainables.algorithms`: ``ppo:PPO``."""
+    steps: int
+    """Environment steps of a run."""
+    at_least: float
+    """What the mean over all seeds is to reach."""
+    published: str
+    """What others report for as many steps, and who."""
+    config: Mapping[str, Any] = field(default_factory=dict)
+    seeds: int = 5
+
+    def trainer(self) -> type[Trainer]:
+        """The class that trains."""
+        module, _, name = self.algorithm.partition(":")
+        found: type[Trainer] = getattr(import_module(f"trainables.algorithms.{module}"), name)
+        return found
+
+
+PPO_CARTPOLE: Mapping[str, Any] = {
+    "num_envs_per_worker": 8,
+    "rollout_fragment_length": 32,
+    "lr": 1e-3,
+    "lr_schedule": "linear",
+    "clip_param": 0.2,
+    "clip_param_schedule": "linear",
+    "gamma": 0.98,
+    "lambda_": 0.8,
+    "num_sgd_iter": 20,
+    "sgd_minibatch_size": 256,
+}
+
+ROWS: tuple[Row, ...] = (
+    Row(
+        "cartpole-ppo",
+        "CartPole-v1",
+        "ppo:PPO",
+        100_000,
+        490,
+        "500 ± 0 (zoo)",
+        {"env": "CartPole-v1", **PPO_CARTPOLE},
+    ),
+    Row(
+        "cartpole-a2c",
+        "CartPole-v1",
+        "a2c:A2C",
+        500_000,
+        490,
+        "500 ± 0 (zoo)",
+        {"env": "CartPole-v1"},
+    ),
+    Row(
+        "acrobot-ppo",
+        "Acrobot-v1",
+        "ppo:PPO",
+        300_000,
+        -81,
+        "-81.3 (SLM Lab); -73.5 after 1M (zoo)",
+        {
+            "env": "Acrobot-v1",
+            "num_envs_per_worker": 16,
+            "rollout_fragment_length": 256,
+            "observation_filter": "MeanStdFilter",
+            "normalize_rewards": True,
+            "lr": 3e-4,
+            "gamma": 0.99,
+            "lambda_": 0.94,
+            "num_sgd_iter": 4,
+            "sgd_minibatch_size": 64,
+        },
+    ),
+    Row(
+        "pendulum-ppo",
+        "Pendulum-v1",
+        "ppo:PPO",
+        100_000,
+        -180,
+        "-172.2 (zoo)",
+        {
+            "env": "Pendulum-v1",
+            "num_envs_per_worker": 4,
+            "rollout_fragment_length": 1024,
+            "lr": 1e-3,
+            "gamma": 0.9,
+            "lambda_": 0.95,
+            "num_sgd_iter": 10,
+            "sgd_minibatch_size": 64,
+        },
+    ),
+    Row(
+        "lunarlander-ppo",
+        "LunarLander-v3",
+        "ppo:PPO",
+        300_000,
+        185,
+        "183.3 (SLM Lab)",
+        {
+            "env": "LunarLander-v3",
+            "num_envs_per_worker": 16,
+            "rollout_fragment_length": 256,
+            "lr": 1e-3,
+            "lr_schedule": "linear",
+            "gamma": 0.99,
+            "lambda_": 0.95,
+            "num_sgd_iter": 10,
+            "sgd_minibatch_size": 256,
+            "entropy_coeff": 0.01,
+            "entropy_coeff_schedule": "linear",
+        },
+    ),
+    Row(
+        "memory-ppo",
+        "CartPole-v1 without velocities",
+        "ppo:PPO",
+        300_000,
+        450,
+        "at least 350 (RLlib's example)",
+        {
+            "env": MEMORY,
+            **PPO_CARTPOLE,
+            "num_sgd_iter": 10,
+            "sgd_minibatch_size": 128,
+            "model": {"use_lstm": True, "lstm_cell_size": 64},
+        },
+    ),
+    Row(
+        "cartpole-dqn",
+        "CartPole-v1",
+        "dqn:DQN",
+        50_000,
+        475,
+        "500 ± 0 (zoo)",
+        {"env": "CartPole-v1"},
+    ),
+    Row(
+        "acrobot-dqn",
+        "Acrobot-v1",
+        "dqn:DQN",
+        100_000,
+        -85,
+        "-76.6 (zoo)",
+        {
+            "env": "Acrobot-v1",
+            "num_envs_per_worker": 4,
+            "rollout_fragment_length": 1,
+            "updates_per_step": 4,
+            "lr": 6.3e-4,
+            "replay_batch_size": 128,
+            "buffer_size": 50_000,
+            "target_network_update_freq": 250,
+            "exploration_config": {"epsilon_timesteps": 12_000, "final_epsilon": 0.1},
+        },
+    ),
+    Row(
+        "pendulum-sac",
+        "Pendulum-v1",
+        "sac:SAC",
+        20_000,
+        -160,
+        "-157.0 (zoo)",
+        {"env": "Pendulum-v1", "lr": 1e-3},
+    ),
+    Row(
+        "pendulum-td3",
+        "Pendulum-v1",
+        "td3:TD3",
+        20_000,
+        -160,
+        "-151.9 (zoo)",
+        {"env": "Pendulum-v1", "gamma": 0.98},
+    ),
+    Row(
+        "mountaincar-sac",
+        "MountainCarContinuous-v0",
+        "sac:SAC",
+        50_000,
+        90,
+        "94.7 (zoo)",
+        {
+            "env": "MountainCarContinuous-v0",
+            "rollout_fragment_length": 32,
+            "updates_per_step": 32,
+            "learning_starts": 0,
+            "learn_alpha": False,
+            "initial_alpha": 0.1,
+            "lr": 3e-4,
+            "gamma": 0.9999,
+            "tau": 0.01,
+            "replay_batch_size": 512,
+            "model": {"hidden": [64, 64]},
+            "exploration_config": {
+                "type": "StateDependentNoise",
+                "sample_freq": 32,
+                "random_timesteps": 0,
+                "log_std_init": -3.67,
+            },
+        },
+    ),
+)
+
+
+def named(name: str) -> Row:
+    """The row of this name."""
+    return next(row for row in ROWS if row.name == name)

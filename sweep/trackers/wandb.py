@@ -1,0 +1,144 @@
+"""W&B: each seed of a trial as a run that was made offline, to be sent with ``wandb sync``.
+
+    wandb sync sweeps/NAME/logs/trial-*/run-sweep.wandb
+
+A run is in the project of the sweep's name and in the group of its trial; its step is the
+iteration. The file is written here, in the format of W&B's own (records in blocks of 32 KiB, as in
+a log of LevelDB; each is a protocol buffer, ``wandb_internal.proto``), so that nothing has to be
+installed but what sends it, and no process and no connection of W&B's is part of a sweep. The last
+record says that the run has ended; where the trial goes on, further rows take its place. A run's
+name is the same each time, so that sending it again doubles nothing.
+"""
+
+import json
+import re
+import struct
+import zlib
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from sweep.history.events import Closed, Created, Row, Status
+from sweep.history.seeds import replica_name
+from sweep.trackers._shared.protobuf import message, read_varint, tag, text, varint
+from sweep.trackers._shared.trial_files import FileTracker, Standing, curves, made_at
+
+#: The kinds of a record, as the numbers of its fields.
+HISTORY, SUMMARY, RUN, EXIT = 2, 3, 17, 18
+#: How a file begins: a name, a magic number, the version of the format.
+_HEAD = struct.pack("<4sHB", b":W&B", 0xBEE1, 0)
+_BLOCK = 32768
+#: What a piece of a record begins with: checksum, size, which piece it is.
+_PIECE = struct.Struct("<IHB")
+_WHOLE, _FIRST, _MIDDLE, _LAST = 1, 2, 3, 4
+#: What a row's record begins with, up to its iteration: kind and size, those of the step.
+_ROW = re.compile(rb"\x12[\x80-\xff]*[\x00-\x7f]\x12.\x08", re.DOTALL)
+
+
+class Tracker(FileTracker):
+    """A run of W&B for each seed of a trial, made offline, to be sent when you like."""
+
+    file = "run-sweep.wandb"
+
+    def read(self, content: bytes) -> Standing:
+        """What stands in a file, up to the first record that is none of a row."""
+        standing = Standing()
+        for data, end in _records(content):
+            if data.startswith(tag(RUN)) and not standing.start:
+                standing.start = end
+            elif data.startswith(tag(HISTORY)) and standing.start:
+                if not standing.add(_iteration(data), end - standing.end):
+                    break
+            elif not data.startswith(tag(SUMMARY)):
+                break
+        return standing
+
+    def head(self, columns: Sequence[str], created: Created, at: float, replica: int) -> bytes:
+        """The run: its name, its place in the project, and all settings of the trial."""
+        name = replica_name(created.trial, replica)
+        config = b"".join(_item(key, value) for key, value in created.config.items())
+        whole = int(at)
+        run = [
+            text(1, f"{self._where.sweep_id}-{name}"),
+            text(3, self._where.name),
+            message(4, config),
+            text(6, f"trial-{created.trial}"),
+            text(8, f"trial-{name}"),
+            message(17, varint(1, whole) + varint(2, int((at - whole) * 1e9))),
+        ]
+        return _HEAD + _record(message(RUN, b"".join(run)), len(_HEAD))
+
+    def encode(self, row: Row, columns: Sequence[str], at: float, place: int) -> bytes:
+        """A result as two records: the newest value of each result, and the row itself."""
+        values: Mapping[str, Any] = {
+            **{name: _whole(value) for name, value in curves(row).items()},
+            "_step": row.iteration,
+            "_timestamp": made_at(row, at),
+        }
+        items = b"".join(_item(name, value) for name, value in values.items())
+        step = message(2, varint(1, row.iteration))
+        summary = _record(message(SUMMARY, items), place)
+        return summary + _record(message(HISTORY, step + items), place + len(summary))
+
+    def tail(self, event: Closed, place: int) -> bytes:
+        """The end of the run, as far as it has come."""
+        code = int(event.status is Status.FAILED)
+        return _record(message(EXIT, varint(1, code)), place)
+
+
+def _item(key: str, value: Any) -> bytes:
+    return message(1, text(1, key) + text(16, json.dumps(value)))
+
+
+def _whole(value: float) -> float:
+    """The number, as a whole one where it is one that W&B can read."""
+    return int(value) if value.is_integer() and abs(value) < 2**53 else value
+
+
+def _iteration(data: bytes) -> int:
+    """The number of a row, which its record has first."""
+    found = _ROW.match(data)
+    return read_varint(data, found.end()) if found else -1
+
+
+# ---- records in blocks --------------------------------------------------------------------------
+
+
+def _record(data: bytes, place: int) -> bytes:
+    """A record that begins at byte `place`, in pieces where it does not fit into a block."""
+    written, begins = list[bytes](), True
+    while data or begins:
+        room = _BLOCK - place % _BLOCK
+        if room < _PIECE.size:
+            written.append(bytes(room))
+            place, room = place + room, _BLOCK
+        part, data = data[: room - _PIECE.size], data[room - _PIECE.size :]
+        kind = (_FIRST if begins else _MIDDLE) if data else (_WHOLE if begins else _LAST)
+        written += [_PIECE.pack(_checksum(kind, part), len(part), kind), part]
+        place += _PIECE.size + len(part)
+        begins = False
+    return b"".join(written)
+
+
+def _records(content: bytes) -> Iterator[tuple[bytes, int]]:
+    """What each record holds, and the byte after it, up to the first that is not whole."""
+    if not content.startswith(_HEAD):
+        return
+    place, parts = len(_HEAD), list[bytes]()
+    while True:
+        room = _BLOCK - place % _BLOCK
+        place += room if room < _PIECE.size else 0
+        if place + _PIECE.size > len(content):
+            return
+        checksum, size, kind = _PIECE.unpack_from(content, place)
+        place += _PIECE.size
+        parts.append(content[place : place + size])
+        place += size
+        if place > len(content) or checksum != _checksum(kind, parts[-1]):
+            return
+        if kind in (_WHOLE, _LAST):
+            yield b"".join(parts), place
+            parts.clear()
+
+
+def _checksum(kind: int, part: bytes) -> int:
+    return zlib.crc32(part, zlib.crc32(bytes([kind])))

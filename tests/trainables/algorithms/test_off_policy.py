@@ -1,0 +1,309 @@
+"""SAC and TD3 as trainers: exact after a restore, explored, exported, refused with the reason."""
+
+import json
+import os
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnxruntime
+import pytest
+
+from tests.support.golden_trainer import FOLDER, OTHERS, trained_on
+from tests.support.trainers import differences, final_state, stable
+from trainables.algorithms.sac import SAC
+from trainables.algorithms.td3 import TD3
+from trainables.checkpoint import file
+from trainables.errors import ConfigError
+from trainables.rollout.workers.remote.worker_set import ChildWorkers
+from trainables.trainable import TrialContext
+
+OF_SPACES = "tests.support.environments:OfSpaces"
+SMALL: dict[str, Any] = {
+    "env": "Pendulum-v1",
+    "num_envs_per_worker": 2,
+    "rollout_fragment_length": 4,
+    "learning_starts": 32,
+    "replay_batch_size": 16,
+    "updates_per_step": 3,
+    "buffer_size": 200,
+    "timesteps_per_iteration": 64,
+    "model": {"hidden": [16, 8]},
+    "exploration_config": {"random_timesteps": 16},
+}
+GSDE = {"type": "StateDependentNoise", "sample_freq": 5, "random_timesteps": 16}
+DRIFT = {"type": "OrnsteinUhlenbeckNoise", "random_timesteps": 16}
+#: Name → algorithm and settings.
+KINDS: dict[str, tuple[type[SAC | TD3], dict[str, Any]]] = {
+    "sac": (SAC, {}),
+    "sac of choices": (SAC, {"env": "CartPole-v1"}),
+    "sac with gsde": (SAC, {"exploration_config": GSDE}),
+    "td3": (TD3, {}),
+    "td3 that drifts": (TD3, {"exploration_config": DRIFT}),
+}
+
+
+def of_actions(words: str, observation: str = "") -> dict[str, Any]:
+    """An environment with this action space."""
+    return {"env": OF_SPACES, "env_config": {"action": words, "observation": observation}}
+
+
+def make(kind: str = "sac", config: dict[str, Any] | None = None, seed: int = 5) -> SAC | TD3:
+    cls, own = KINDS[kind]
+    return cls({**SMALL, **own, **(config or {})}, TrialContext(seed=seed))
+
+
+@pytest.fixture(params=KINDS)
+def kind(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+@pytest.fixture
+def small() -> Iterator[SAC | TD3]:
+    trainer = make()
+    yield trainer
+    trainer.stop()
+
+
+def test_a_run_that_was_saved_goes_on_to_the_bit(kind: str, tmp_path: Path) -> None:
+    exploring = {"evaluation_config": {"explore": True}, "evaluation_num_episodes": 2}
+    first = make(kind, exploring)
+    first.train()
+    path = first.save(tmp_path)
+    again = make(kind, exploring)
+    again.restore(path)
+    assert again.evaluate() == first.evaluate()
+    expected = [stable(first.train()) for _ in range(3)]
+    assert differences([stable(again.train()) for _ in range(3)], expected) == []
+    assert differences(final_state(again), final_state(first)) == []
+    data = first.get_state()["trainable"]["data"]
+    assert len(first.replay) == data["replay"]["capacity"] == 200
+    moments = data["policy"]["optimizer"]
+    has = {name.split(".")[0] for name in moments if moments[name]}
+    assert {"actor", "critics"} <= has
+    assert ("log_alpha" in has) is (KINDS[kind][0] is SAC)
+    assert not any(moments[name] for name in moments if name.startswith("target"))
+    first.stop()
+    again.stop()
+
+
+def test_what_it_explores_with_is_in_the_checkpoint() -> None:
+    noisy, matrices = make("td3 that drifts"), make("sac with gsde")
+    for trainer in (noisy, matrices):
+        trainer.train()
+    state = noisy.workers.get_state()[0]
+    assert state["exploration"]["noise"].shape == (2, 1)
+    assert np.abs(state["exploration"]["noise"]).min() > 0
+    state = matrices.workers.get_state()[0]
+    assert state["exploration"]["matrices"].shape == (2, 8, 1)
+    # 64 steps, of which the first 16 are drawn evenly: 24 of each environment.
+    assert state["exploration"]["ages"].tolist() == [24, 24]
+    noisy.stop()
+    matrices.stop()
+
+
+@pytest.mark.slow
+def test_children_collect_for_it_and_a_restored_run_is_exact(kind: str, tmp_path: Path) -> None:
+    config = {"num_workers": 2, "evaluation_num_workers": 1, "evaluation_num_episodes": 2}
+    first = make(kind, config)
+    first.train()
+    path = first.save(tmp_path)
+    expected = [stable(first.train()), first.evaluate()]
+    again = make(kind, config)
+    again.restore(path)
+    assert differences([stable(again.train()), again.evaluate()], expected) == []
+    first.stop()
+    again.stop()
+
+
+@pytest.mark.slow
+def test_the_curve_with_a_replaced_child_is_the_uninterrupted_one() -> None:
+    def trained(killed: bool) -> Any:
+        trainer = make("sac with gsde", {"num_workers": 2, "recreate_failed_workers": True})
+        results = [stable(trainer.train())]
+        if killed:
+            assert isinstance(trainer.workers, ChildWorkers)
+            os.kill(trainer.workers.pids()[0], signal.SIGKILL)
+        results += [stable(trainer.train()), stable(trainer.train())]
+        state = final_state(trainer)
+        trainer.stop()
+        return [results, state]
+
+    assert differences(trained(True), trained(False)) == []
+
+
+def test_updates_a_round_and_the_share_that_targets_go_are_as_set(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    trainer = make("td3", {"policy_delay": 2, "tau": 0.25})
+    followed: list[int] = []
+    seen: list[tuple[int, int]] = []
+    model, update = trainer.policy.model, trainer.update
+    follow = model.follow
+
+    def counted(rows: Any) -> dict[str, float]:
+        seen.append((trainer.progress.timesteps, len(rows["rewards"])))
+        return update(rows)
+
+    def followed_by(share: float) -> None:
+        before = {n: p.detach().clone() for n, p in model.named_parameters()}
+        follow(share)
+        for name, now in model.named_parameters():
+            if name.startswith("target"):
+                ahead = before[name.replace("targets", "critics").replace("target_actor", "actor")]
+                expected = before[name] + 0.25 * (ahead - before[name])
+                np.testing.assert_allclose(now.detach(), expected, rtol=1e-6, atol=1e-7)
+        followed.append(len(seen))
+
+    monkeypatch.setattr(trainer, "update", counted)
+    monkeypatch.setattr(model, "follow", followed_by)
+    trainer.train()
+    # Rounds of 8 steps; from the one that reaches 32 on there are updates: 3 each.
+    assert seen == [(begun, 16) for begun in range(24, 64, 8) for _ in range(3)]
+    assert followed == list(range(2, 16, 2))  # while the second of two updates is counted
+    trainer.stop()
+
+
+def test_evaluation_is_greedy_and_the_warm_up_even(kind: str) -> None:
+    trainer = make(
+        kind,
+        {
+            "exploration_config": {
+                **KINDS[kind][1].get("exploration_config", {}),
+                "random_timesteps": 10_000,
+            }
+        },
+    )
+    trainer.train()
+    assert trainer.evaluate() == trainer.evaluate()
+    observation = trainer.recent[0]
+    assert len({trainer.compute_action(observation).item() for _ in range(5)}) == 1
+    tried = [trainer.compute_action(observation, explore=True).item() for _ in range(300)]
+    if KINDS[kind][1].get("env"):
+        assert 0.3 < np.mean(tried) < 0.7
+    else:
+        assert np.histogram(tried, bins=4, range=(-2, 2))[0].min() > 40
+    assert trainer.policy.model.weights()["actor.0.weight"].any()
+    trainer.stop()
+
+
+@pytest.mark.parametrize("kind", [name for name in KINDS if "choices" not in name])
+def test_actions_stay_in_bounds_that_are_not_around_zero(kind: str) -> None:
+    trainer = make(
+        kind, of_actions("Box(np.array([0.0, -3.0]), np.array([1.0, -1.0]), dtype=np.float64)")
+    )
+    for _ in range(2):
+        trainer.train()
+    rows = trainer.replay.sample(200)
+    low, high = np.array([0.0, -3.0]), np.array([1.0, -1.0])
+    assert (rows["actions"] >= low).all()
+    assert (rows["actions"] <= high).all()
+    assert (np.ptp(rows["actions"], axis=0) > 0.5 * (high - low)).all()
+    trainer.stop()
+
+
+@pytest.mark.parametrize("observation_filter", ["NoFilter", "MeanStdFilter"])
+def test_the_exported_policy_acts_as_the_trained_one(
+    kind: str, observation_filter: str, tmp_path: Path
+) -> None:
+    trainer = make(kind, {"observation_filter": observation_filter})
+    trainer.train()
+    path = trainer.export_model("onnx", tmp_path)["onnx"]
+    session = onnxruntime.InferenceSession(path)
+    names = [one.name for one in session.get_outputs()]
+    assert names == list(trainer.describe_model()["outputs"])
+    assert "value" not in names
+    raw = np.asarray(trainer.recent, dtype=np.float32)
+    (actions,) = session.run(["action"], {"observation": raw})
+    expected = [trainer.compute_action(one) for one in raw]
+    np.testing.assert_allclose(actions, expected, atol=1e-5)
+    trainer.stop()
+
+
+REFUSED: dict[str, tuple[type[SAC | TD3], dict[str, Any], str]] = {
+    "warm-up": (SAC, {"buffer_size": 31}, r"buffer_size: 31 .*32, which is learning_starts"),
+    "batch": (
+        TD3,
+        {"buffer_size": 40, "replay_batch_size": 64},
+        r"buffer_size: 40 .*64, which is replay_batch_size",
+    ),
+    "lstm": (SAC, {"model": {"use_lstm": True}}, r"model.use_lstm: True .*False with SAC"),
+    "gpu": (TD3, {"num_gpus": 1}, r"num_gpus: 1"),
+    "hard targets": (
+        SAC,
+        {"target_network_update_freq": 500},
+        r"target_network_update_freq: 500 .*1 with SAC.* tau",
+    ),
+    "ranks": (TD3, {"data_parallel": True, "num_workers": 2}, r"TD3 does not learn in ranks"),
+    "choices": (TD3, {"env": "CartPole-v1"}, r"env: .*Discrete\(2\).*real Box actions"),
+    "several choices": (SAC, of_actions("MultiDiscrete([2, 3])"), r"env: .*real Box"),
+    "unbounded": (SAC, of_actions("Box(-1.0, np.inf, (2,))"), r"env: .*finite bounds"),
+    "images": (
+        SAC,
+        of_actions("Discrete(2)", "Box(0, 255, (40, 40, 3), np.uint8)"),
+        r"env: .*vectors with SAC",
+    ),
+    "noise of choices": (
+        SAC,
+        {"env": "CartPole-v1", "exploration_config": {"type": "StateDependentNoise"}},
+        r"exploration_config.type: 'StateDependentNoise' .*StochasticSampling here",
+    ),
+    "unread": (
+        TD3,
+        {"exploration_config": {"ou_theta": 0.3}},
+        r"no ou_theta with type: GaussianNoise",
+    ),
+    "unread, too": (
+        SAC,
+        {"exploration_config": {"sample_freq": 4}},
+        r"no sample_freq with type: StochasticSampling",
+    ),
+    "target": (
+        SAC,
+        {"learn_alpha": False, "target_entropy": -1.0},
+        r"target_entropy: -1.0 .*null with learn_alpha: false",
+    ),
+    "polling": (
+        SAC,
+        {"exploration_config": GSDE, "remote_worker_envs": True, "remote_env_batch_wait_ms": 5},
+        r"remote_env_batch_wait_ms: 5.0 .*StateDependentNoise",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_what_cannot_work_together_is_refused_in_one_line(case: str) -> None:
+    cls, config, message = REFUSED[case]
+    with pytest.raises(ConfigError, match=message) as refused:
+        cls.check_config({**SMALL, **config})
+    assert "\n" not in str(refused.value)
+
+
+def test_what_the_model_leaves_open_is_as_published() -> None:
+    for given in ({}, {"model": {"hidden": [16]}}):
+        trainer = SAC({"env": "Pendulum-v1", **given})
+        assert trainer.architecture.activation == "relu"
+        assert trainer.architecture.hidden == ((16,) if given else (256, 256))
+        trainer.stop()
+
+
+@pytest.mark.parametrize("name", OTHERS)
+def test_a_golden_checkpoint_goes_on_as_it_did_where_it_was_written(
+    name: str, tmp_path: Path
+) -> None:
+    cls, config = OTHERS[name]
+    (checkpoint,) = (FOLDER / name).glob("*.swck")
+    written = json.loads((FOLDER / name / "after.json").read_text())
+    trainer = cls(config)
+    trainer.restore(str(checkpoint))
+    found = trained_on(trainer)
+    for one, expected in zip(found["results"], written["results"], strict=True):
+        assert one == pytest.approx(expected, rel=1e-2)
+    for key, expected in written["weights"].items():
+        np.testing.assert_allclose(found["weights"][key], expected, rtol=1e-2, atol=1e-3)
+    header = file.verify(Path(trainer.save(tmp_path)))
+    trainer.stop()
+    if all(header[key] == written["machine"][key] for key in ("cpu", "versions")):
+        assert found == {key: written[key] for key in found}

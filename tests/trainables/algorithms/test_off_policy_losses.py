@@ -1,0 +1,262 @@
+"""Losses and gradients of SAC and TD3 equal plain ones in torch, whose graph computes them."""
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+from torch.distributions import Normal
+
+from trainables.algorithms.sac import SAC
+from trainables.algorithms.td3 import TD3
+from trainables.policies.bounded.twins import Twins
+from trainables.trainable import TrialContext
+
+Rows = Mapping[str, NDArray[Any]]
+ROWS, GAMMA, TAU = 33, 0.97, 0.01
+SMALL: dict[str, Any] = {
+    "buffer_size": 100,
+    "learning_starts": 8,
+    "replay_batch_size": 8,
+    "gamma": GAMMA,
+    "tau": TAU,
+    "lr": 2e-3,
+    "model": {"hidden": [16, 12]},
+}
+KINDS: dict[str, dict[str, Any]] = {
+    "drawn": {},
+    "tanh": {"model": {"hidden": [16, 12], "activation": "tanh"}},
+    "gsde": {"exploration_config": {"type": "StateDependentNoise", "log_std_init": -1.0}},
+}
+
+
+def batch(space: str, seed: int = 0) -> Rows:
+    """Random transitions, of which some end and some are cut off."""
+    stream = np.random.default_rng(seed)
+    actions: NDArray[Any] = stream.uniform(-2, 2, (ROWS, 1)).astype(np.float32)
+    if space == "CartPole-v1":
+        actions = stream.integers(0, 2, ROWS)
+    features = 4 if space == "CartPole-v1" else 3
+    return {
+        "observations": stream.standard_normal((ROWS, features)).astype(np.float32),
+        "actions": actions,
+        "rewards": stream.standard_normal(ROWS).astype(np.float32),
+        "new_obs": stream.standard_normal((ROWS, features)).astype(np.float32),
+        "terminated": stream.random(ROWS) < 0.3,
+    }
+
+
+class Plain:
+    """A policy's networks run by torch, on copies of their weights."""
+
+    def __init__(self, model: Twins) -> None:
+        self.of = {n: p.detach().clone().requires_grad_() for n, p in model.named_parameters()}
+        self.activation = torch.tanh if model.architecture.activation == "tanh" else torch.relu
+        self.layers = len(model.actor)
+
+    def actor(self, x: Tensor, name: str = "actor") -> tuple[Tensor, Tensor]:
+        for i in range(self.layers):
+            units = x
+            x = x @ self.of[f"{name}.{i}.weight"].T + self.of[f"{name}.{i}.bias"]
+            x = self.activation(x) if i < self.layers - 1 else x
+        return x, units
+
+    def critics(self, x: Tensor, name: str = "critics") -> Tensor:
+        both = []
+        for k in range(2):
+            y = x
+            for i in range(self.layers):
+                y = y @ self.of[f"{name}.{i}.weight"][k] + self.of[f"{name}.{i}.bias"][k]
+                y = self.activation(y) if i < self.layers - 1 else y
+            both.append(y)
+        return torch.stack(both)
+
+    def drawn(self, x: Tensor, noise: Tensor) -> tuple[Tensor, Tensor]:
+        head, units = self.actor(x)
+        if "actor_log_std" in self.of:
+            std = self.of["actor_log_std"].exp()
+            mean, away = head.clamp(-2, 2), units @ (std * noise)
+            deviation = (units.square() @ std.square() + 1e-6).sqrt()
+        else:
+            mean, log_std = head.chunk(2, dim=1)
+            deviation = log_std.clamp(-20, 2).exp()
+            away = deviation * noise
+        drawn = mean + away
+        logp: Tensor = Normal(mean, deviation).log_prob(drawn)  # type: ignore[no-untyped-call]
+        logp = logp - torch.log(1 - drawn.tanh().square())
+        return drawn.tanh(), logp.sum(1)
+
+
+def in_doubles(trainer: SAC | TD3) -> None:
+    """Let the networks have float64 weights, of which the actor's head decides something."""
+    stream = torch.Generator().manual_seed(3)
+    for parameter in trainer.policy.model.parameters():
+        parameter.data = parameter.data.double()
+        parameter.data += 0.1 * torch.randn(parameter.shape, generator=stream, dtype=torch.float64)
+    trainer.losses = type(trainer.losses)(trainer.policy, trainer.settings, trainer.spaces)  # type: ignore[arg-type]
+
+
+def tensors(rows: Rows) -> dict[str, Tensor]:
+    return {
+        name: torch.from_numpy(column if column.dtype != np.float32 else column.astype(np.float64))
+        for name, column in rows.items()
+    }
+
+
+def assert_same(trainer: SAC | TD3, plain: Plain, part: str) -> None:
+    """The gradients of all parameters that begin so are those of torch's graph."""
+    compared = 0
+    for name, parameter in trainer.policy.model.named_parameters():
+        if name.startswith(part):
+            found, expected = parameter.grad, plain.of[name].grad
+            assert found is not None
+            assert expected is not None
+            assert expected.abs().max() > 0
+            torch.testing.assert_close(found, expected, rtol=1e-9, atol=1e-12)
+            compared += 1
+    assert compared
+
+
+@pytest.fixture(params=KINDS)
+def of_numbers(request: pytest.FixtureRequest) -> Iterator[SAC]:
+    settings = {**SMALL, "env": "Pendulum-v1", **KINDS[request.param]}
+    trainer = SAC(settings, TrialContext(seed=1))
+    in_doubles(trainer)
+    yield trainer
+    trainer.stop()
+
+
+def test_sac_of_numbers_is_what_torch_computes(of_numbers: SAC) -> None:
+    plain, losses = Plain(of_numbers.policy.model), of_numbers.losses
+    rows = batch("Pendulum-v1")
+    losses.look(rows, np.random.default_rng(7))
+    stream = np.random.default_rng(7)
+    shape = (12, 1) if "actor_log_std" in plain.of else (2 * ROWS, 1)
+    noise = torch.from_numpy(stream.standard_normal(shape, np.float32).astype(np.float64))
+    first, second = (noise, noise) if "actor_log_std" in plain.of else (noise[:ROWS], noise[ROWS:])
+    of = tensors(rows)
+    alpha = plain.of["log_alpha"].exp().detach()
+
+    critic_loss, mean_q = losses.critics(rows)
+    with torch.no_grad():
+        following, logp = plain.drawn(of["new_obs"], second)
+        least = plain.critics(torch.cat([of["new_obs"], following], 1), "targets").min(0).values
+        goes_on = (~of["terminated"]).double()
+        targets = of["rewards"] + GAMMA * goes_on * (least.squeeze(1) - alpha * logp)
+    # The action space of Pendulum is (-2, 2).
+    q = plain.critics(torch.cat([of["observations"], of["actions"] / 2], 1)).squeeze(2)
+    loss = sum(0.5 * torch.nn.functional.mse_loss(one, targets) for one in q)
+    assert isinstance(loss, Tensor)
+    torch.autograd.backward(loss)
+    assert critic_loss == pytest.approx(loss.item(), rel=1e-9)
+    assert mean_q == pytest.approx(q.mean().item(), rel=1e-9)
+    assert_same(of_numbers, plain, "critics.")
+
+    actor_loss = losses.actor()
+    drawn, logp = plain.drawn(of["observations"], first)
+    q = plain.critics(torch.cat([of["observations"], drawn], 1))
+    loss = (alpha * logp - q.min(0).values.squeeze(1)).mean()
+    torch.autograd.backward(loss)
+    assert actor_loss == pytest.approx(loss.item(), rel=1e-9)
+    assert_same(of_numbers, plain, "actor.")
+    if "actor_log_std" in plain.of:
+        assert_same(of_numbers, plain, "actor_log_std")
+
+    losses.temperature()
+    plain.of["log_alpha"].grad = None
+    torch.autograd.backward(-(plain.of["log_alpha"] * (logp.detach() - 1.0)).mean())
+    assert_same(of_numbers, plain, "log_alpha")
+
+
+def test_sac_of_choices_is_what_torch_computes() -> None:
+    trainer = SAC({**SMALL, "env": "CartPole-v1"}, TrialContext(seed=1))
+    in_doubles(trainer)
+    plain, losses, rows = Plain(trainer.policy.model), trainer.losses, batch("CartPole-v1")
+    of, alpha = tensors(rows), plain.of["log_alpha"].exp().detach()
+    losses.look(rows, np.random.default_rng(7))
+
+    critic_loss, _ = losses.critics(rows)
+    with torch.no_grad():
+        logs = plain.actor(of["new_obs"])[0].log_softmax(1)
+        least = plain.critics(of["new_obs"], "targets").min(0).values
+        following = (logs.exp() * (least - alpha * logs)).sum(1)
+        targets = of["rewards"] + GAMMA * (~of["terminated"]).double() * following
+    q = plain.critics(of["observations"])[:, torch.arange(ROWS), of["actions"]]
+    loss = 0.5 * (q - targets).square().mean(1).sum()
+    torch.autograd.backward(loss)
+    assert critic_loss == pytest.approx(loss.item(), rel=1e-9)
+    assert_same(trainer, plain, "critics.")
+
+    actor_loss = losses.actor()
+    logs = plain.actor(of["observations"])[0].log_softmax(1)
+    least = plain.critics(of["observations"]).detach().min(0).values
+    loss = (logs.exp() * (alpha * logs - least)).sum(1).mean()
+    torch.autograd.backward(loss)
+    assert actor_loss == pytest.approx(loss.item(), rel=1e-9)
+    assert_same(trainer, plain, "actor.")
+
+    losses.temperature()
+    entropy = -(logs.exp() * logs).sum(1).mean().detach()
+    plain.of["log_alpha"].grad = None
+    torch.autograd.backward((plain.of["log_alpha"] * (entropy - 0.98 * np.log(2))).sum())
+    assert_same(trainer, plain, "log_alpha")
+    trainer.stop()
+
+
+def test_td3_is_what_torch_computes() -> None:
+    trainer = TD3({**SMALL, "env": "Pendulum-v1"}, TrialContext(seed=1))
+    in_doubles(trainer)
+    plain, losses, rows = Plain(trainer.policy.model), trainer.losses, batch("Pendulum-v1")
+    of = tensors(rows)
+    critic_loss, _ = losses.critics(rows, np.random.default_rng(7))
+    drawn = np.random.default_rng(7).standard_normal((ROWS, 1), np.float32).astype(np.float64)
+    noise = (0.2 * torch.from_numpy(drawn)).clamp(-0.5, 0.5)
+    with torch.no_grad():
+        best = plain.actor(of["new_obs"], "target_actor")[0].tanh()
+        x = torch.cat([of["new_obs"], (best + noise).clamp(-1, 1)], 1)
+        least = plain.critics(x, "targets").min(0).values.squeeze(1)
+        targets = of["rewards"] + GAMMA * (~of["terminated"]).double() * least
+    q = plain.critics(torch.cat([of["observations"], of["actions"] / 2], 1)).squeeze(2)
+    loss = 0.5 * (q - targets).square().mean(1).sum()
+    torch.autograd.backward(loss)
+    assert critic_loss == pytest.approx(loss.item(), rel=1e-9)
+    assert_same(trainer, plain, "critics.")
+
+    actor_loss = losses.actor(rows)
+    best = plain.actor(of["observations"])[0].tanh()
+    loss = -plain.critics(torch.cat([of["observations"], best], 1))[0].mean()
+    torch.autograd.backward(loss)
+    assert actor_loss == pytest.approx(loss.item(), rel=1e-9)
+    assert_same(trainer, plain, "actor.")
+    trainer.stop()
+
+
+@pytest.mark.parametrize("of", [SAC, TD3])
+def test_an_episode_that_is_cut_off_goes_on_and_one_that_ends_does_not(of: type[SAC]) -> None:
+    """By hand: networks of zeros but for the last biases, so that every Q is 5 and every next 7."""
+    colder = {"initial_alpha": 1e-9} if of is SAC else {}
+    trainer = of({**SMALL, "env": "Pendulum-v1", **colder}, TrialContext(seed=1))
+    model = trainer.policy.model
+    with torch.no_grad():
+        for name, parameter in model.named_parameters():
+            if name.startswith(("critics.", "targets.")):
+                parameter.zero_()
+        model.get_parameter("critics.2.bias").fill_(5.0)
+        model.get_parameter("targets.2.bias").fill_(7.0)
+    ends, cut = (
+        {name: column[:1] for name, column in batch("Pendulum-v1").items()}
+        | {"rewards": np.ones(1, np.float32), "terminated": np.array([end])}
+        for end in (True, False)
+    )
+    losses: Any = trainer.losses
+    for rows, target in ((ends, 1.0), (cut, 1.0 + GAMMA * 7.0)):
+        stream = np.random.default_rng(0)
+        if of is SAC:
+            losses.look(rows, stream)
+        loss, q = losses.critics(rows, *([] if of is SAC else [stream]))
+        assert q == 5.0
+        assert loss == pytest.approx(2 * 0.5 * (5.0 - target) ** 2, rel=1e-5)
+    trainer.stop()

@@ -1,0 +1,76 @@
+"""Values that change while a trainer learns."""
+
+import numpy as np
+import pytest
+
+from tests.support.trainers import make, run
+from trainables.algorithms.ppo import PPO
+from trainables.errors import ConfigError
+from trainables.learners.fused.ppo import FusedLearner, Loss
+from trainables.learners.schedules import due
+
+POINTS = ((100, 1.0), (200, 3.0), (300, 0.0))
+
+
+@pytest.mark.parametrize(
+    ("timesteps", "expected"), [(0, 1.0), (100, 1.0), (150, 2.0), (250, 1.5), (300, 0.0), (999, 0)]
+)
+def test_points_are_joined_by_lines_and_go_on_as_they_end(timesteps: int, expected: float) -> None:
+    assert due(7.0, POINTS, None, timesteps) == pytest.approx(expected)
+
+
+def test_linear_falls_to_0_and_stays_there() -> None:
+    assert [due(0.4, "linear", 100, t) for t in (0, 25, 100, 150)] == [0.4, 0.4 * 0.75, 0.0, 0.0]
+    assert due(0.4, "constant", 100, 150) == 0.4
+
+
+@pytest.mark.parametrize("learner", ["fused", "torch"])
+def test_the_loss_follows_its_schedules_and_is_the_settings_after_a_restore(learner: str) -> None:
+    config = {
+        "learner": learner,
+        "clip_param": 0.4,
+        "clip_param_schedule": "linear",
+        "entropy_coeff_schedule": [[0, 0.0], [192, 0.2]],
+        "schedule_timesteps": 96 * 4,
+    }
+    trainer = make(config)
+    found = []
+    for _ in range(3):
+        found.append(options(trainer))
+        run(trainer, 1)
+    np.testing.assert_allclose(found, [(0.4, 0.0), (0.3, 0.1), (0.2, 0.2)])
+    other = make({**config, "clip_param": 0.8})
+    other.set_state(trainer.get_state())
+    np.testing.assert_allclose(options(other), (0.2, 0.2))
+    trainer.stop()
+    other.stop()
+
+
+def options(trainer: PPO) -> tuple[float, float]:
+    """Clip and weight of the entropy that the learner's next step has."""
+    learner = trainer.learner
+    if isinstance(learner, FusedLearner):
+        loss: Loss = learner.loss
+    else:
+        loss = learner.loss.keywords["settings"]  # type: ignore[attr-defined]
+    return float(loss.clip_param or 0.0), loss.entropy_coeff
+
+
+@pytest.mark.parametrize(
+    "wrong", ["cosine", [], [[2, 1.0], [2, 0.5]], [[0, -1.0]], [["0", 1.0]], [[0, 1.0, 2.0]], 3]
+)
+@pytest.mark.parametrize("key", ["lr_schedule", "clip_param_schedule", "entropy_coeff_schedule"])
+def test_what_is_no_schedule_is_refused(key: str, wrong: object) -> None:
+    with pytest.raises(ConfigError, match=rf"{key}: .* or points \[\[environment steps, value\]"):
+        PPO({"env": "CartPole-v1", key: wrong})
+
+
+def test_a_linear_one_needs_its_length() -> None:
+    with pytest.raises(ConfigError, match=r"over which a linear clip_param_schedule runs"):
+        PPO({"env": "CartPole-v1", "clip_param_schedule": "linear"})
+
+
+def test_ranks_do_not_follow_a_schedule_of_the_loss() -> None:
+    ranks = {"num_workers": 2, "data_parallel": True, "rollout_fragment_length": 16}
+    with pytest.raises(ConfigError, match=r"clip_param_schedule: .*constant with data_parallel"):
+        PPO({"env": "CartPole-v1", **ranks, "clip_param_schedule": [[0, 0.2], [9, 0.1]]})

@@ -1,0 +1,280 @@
+"""Deep Q-learning (Mnih et al. 2015), and what Rainbow gathers (Hessel et al. 2018), as options.
+
+A value for each choice is learnt towards the reward and the discounted value of the best choice
+that follows, as a target network sees it. Double targets (van Hasselt et al. 2016) let the network
+that learns name that choice. Where an episode was cut off, the value of its last observation
+counts; where it ended by itself, none. B rows, A choices, Z atoms.
+"""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import Field
+
+from trainables.envs.exactness.measuring import Look
+from trainables.errors import ConfigError
+from trainables.learners.fused.dqn import FusedQLearner, Learnt, not_covered
+from trainables.learners.replay import (
+    NStep,
+    PrioritizedReplay,
+    PrioritizedReplayConfig,
+    ReplayBuffer,
+    ReplayConfig,
+    check_replay,
+)
+from trainables.learners.schedules import ScheduleConfig
+from trainables.policies.architecture import Activation, architecture
+from trainables.policies.exploration import EpsilonGreedyConfig
+from trainables.policies.q.actor import QArchitecture
+from trainables.rollout.config import SamplingConfig
+from trainables.rollout.workers.worker_spec import WorkerSpec
+from trainables.trainer.config import TrainerConfig
+from trainables.trainer.steps import off_policy_step
+from trainables.trainer.trainer import Stateful, Trainer
+
+if TYPE_CHECKING:
+    import torch
+    from torch import Tensor
+
+    from trainables.policies.q.networks import QPolicy
+
+Rows = Mapping[str, NDArray[Any]]
+
+
+class Config(TrainerConfig):
+    """Settings of DQN; the defaults suit classic control."""
+
+    sampling: SamplingConfig = SamplingConfig(num_envs_per_worker=8, rollout_fragment_length=32)
+    schedule: ScheduleConfig = ScheduleConfig(lr=2.3e-3)
+    replay: ReplayConfig = ReplayConfig(
+        buffer_size=100_000,
+        replay_batch_size=64,
+        updates_per_step=128,
+        target_network_update_freq=256,
+    )
+    prioritized: PrioritizedReplayConfig = PrioritizedReplayConfig()
+    exploration_config: EpsilonGreedyConfig = Field(
+        default=EpsilonGreedyConfig(), description="How choices are explored, unless by noise."
+    )
+    double_q: bool = Field(
+        default=True,
+        description="The network that learns names the best choice that follows, the target "
+        "network its value: less is overrated.",
+    )
+    dueling: bool = Field(
+        default=False,
+        description="Two heads: the value of a state, and by how much each choice differs.",
+    )
+    n_step: int = Field(
+        default=1,
+        gt=0,
+        description="Environment steps whose rewards a target adds before a value counts. "
+        "Usually 1 to 5.",
+    )
+    noisy: bool = Field(
+        default=False, description="Explore by noise that is learnt, not epsilon-greedily."
+    )
+    sigma0: float = Field(
+        default=0.5, gt=0, description="Deviation of that noise at first, times √inputs."
+    )
+    num_atoms: int = Field(
+        default=1,
+        gt=0,
+        description="Values whose probabilities are learnt (C51 has 51); 1: only their mean.",
+    )
+    v_min: float = Field(default=-10.0, description="The lowest of them: the least return.")
+    v_max: float = Field(default=10.0, description="The highest of them: the greatest return.")
+    tau: float | None = Field(
+        default=None,
+        gt=0,
+        le=1,
+        description="Share of the way that the target network follows after every update, usually "
+        "0.005; null: it becomes what is learnt every target_network_update_freq steps.",
+    )
+    grad_clip: float | None = Field(
+        default=10.0, gt=0, description="Bound on the norm of the whole gradient; null: none."
+    )
+    learner: Literal["auto", "fused", "torch"] = Field(
+        default="auto",
+        description="What computes gradients: torch, or fused, which is the same in numpy, several "
+        "times as fast for small networks; auto: fused where it can, which is for perceptrons that "
+        "are neither dueling nor noisy nor distributional, on the CPU.",
+    )
+
+
+class Differences(NamedTuple):
+    """What an update learns from."""
+
+    losses: "Tensor"
+    """(B,) Huber's loss of each difference; of distributions their cross-entropy."""
+    errors: "Tensor"
+    """(B,) sizes of the differences, for a replay that draws by them."""
+    values: "Tensor"
+    """(B,) of the choices taken."""
+
+
+class DQN(Trainer):
+    """Deep Q-learning."""
+
+    config_class: ClassVar[type[TrainerConfig]] = Config
+    usual_networks: ClassVar[tuple[tuple[int, ...], Activation]] = ((128, 128), "relu")
+    fixed_keys: ClassVar[frozenset[str]] = Trainer.fixed_keys | {
+        *("buffer_size", "prioritized_replay", "n_step", "dueling", "noisy", "num_atoms"),
+    }
+    before_auto: ClassVar[Mapping[str, Any]] = {**Trainer.before_auto, "learner": "torch"}
+    settings: Config
+    policy: "QPolicy"
+
+    @classmethod
+    def validate_config(cls, settings: TrainerConfig) -> None:
+        """Raise ConfigError also for a replay that is too small, and for what DQN has not."""
+        super().validate_config(settings)
+        if not isinstance(settings, Config):
+            return
+        check_replay(settings.replay)
+        if settings.model.use_lstm:
+            hint = "it learns from single transitions, not from sequences"
+            raise ConfigError("model.use_lstm", True, "false with dqn", hint)
+        if settings.num_atoms > 1 and settings.v_min >= settings.v_max:
+            allowed = f"less than {settings.v_max}, which is v_max"
+            raise ConfigError("v_min", settings.v_min, allowed, "between them lie all returns")
+        if settings.noisy and settings.exploration_config != EpsilonGreedyConfig():
+            allowed = "left out with noisy: true, which explores in its place"
+            raise ConfigError("exploration_config", settings.exploration_config, allowed)
+
+    @classmethod
+    def choose(cls, settings: TrainerConfig, seen: Look) -> dict[str, Any]:
+        """The learner: fused, unless something is asked for that it does not know.
+
+        Raises:
+            ConfigError: an environment whose actions are not one choice, or fused cannot be.
+        """
+        if not seen.spaces.layout.scalar:
+            allowed = "an environment with Discrete actions for dqn, which has a value for each"
+            raise ConfigError("env", f"actions {seen.spaces.action}", allowed, "ppo takes others")
+        if not isinstance(settings, Config):
+            raise TypeError(f"{type(settings).__name__} is no {Config.__qualname__} of DQN")
+        why = cls._not_fused(settings, seen.spaces.observation_shape)
+        if why and settings.learner == "fused":
+            raise ConfigError("learner", "fused", "auto or torch here", why)
+        return {**super().choose(settings, seen), "learner": "torch" if why else "fused"}
+
+    @classmethod
+    def _not_fused(cls, settings: Config, shape: tuple[int, ...]) -> str:
+        """Why the gradients have to be torch's; empty if they need not be."""
+        if cls.differences is not DQN.differences:
+            return f"{cls.__name__} has a way of learning of its own"
+        if settings.resources.num_gpus:
+            return "num_gpus is not 0"
+        return not_covered(cls._networks(settings, shape))
+
+    @classmethod
+    def _networks(cls, of: Config, shape: tuple[int, ...]) -> QArchitecture:
+        atoms = np.linspace(of.v_min, of.v_max, of.num_atoms) if of.num_atoms > 1 else ()
+        support = tuple(float(atom) for atom in atoms)
+        made = architecture(of.model, shape, cls.usual_networks)
+        return QArchitecture.of(made, of.dueling, of.sigma0 if of.noisy else 0.0, support)
+
+    def make_policy(self, device: "torch.device") -> "QPolicy":
+        """The network that learns."""
+        from trainables.policies.q.networks import build_q_policy
+
+        of, layout = self.settings, self.spaces.layout
+        networks = layout, self._networks(of, self.spaces.observation_shape)
+        return build_q_policy(networks, of.exploration_config, of.optimizer, self.seed, device)
+
+    def make_parts(self) -> dict[str, Stateful]:
+        """The replay, the target network, and the steps of transitions that are not whole yet."""
+        from trainables.policies.q.networks import Target
+
+        of, size = self.settings, self.settings.replay.buffer_size
+        self.replay: ReplayBuffer = ReplayBuffer(size, self.seed)
+        if of.prioritized.prioritized_replay:
+            self.replay = PrioritizedReplay(size, self.seed, of.prioritized)
+        self.target = Target(self.policy.model)
+        self.n_step = NStep(of.n_step, of.gamma) if of.n_step > 1 else None
+        parts: dict[str, Stateful] = {"replay": self.replay, "target": self.target}
+        return {**parts, **({"n_step": self.n_step} if self.n_step else {})}
+
+    def worker_spec(self) -> WorkerSpec:
+        """With the observation that came next."""
+        columns = frozenset({"new_obs", "t"} if self.n_step else {"new_obs"})
+        return replace(super().worker_spec(), columns=columns)
+
+    def training_step(self) -> dict[str, float]:
+        """A round of sampling and many updates."""
+        parts = self.settings.replay, self.update, self.update_target
+        return off_policy_step(self, self.replay, *parts, self.n_step)
+
+    def update_target(self) -> None:
+        """The target network becomes what is learnt, unless it follows after every update."""
+        if self.settings.tau is None:
+            self.target.follow(1.0)
+
+    def update(self, rows: Rows) -> dict[str, float]:
+        """One gradient step on rows (B, …) of the replay; their errors become their priorities."""
+        fused = self._fused_learner if self.settings.learner == "fused" else None
+        learnt = fused.update(rows, self.learning_rate) if fused else self._learn(rows)
+        if isinstance(self.replay, PrioritizedReplay):
+            self.replay.prioritize(rows["indices"], learnt.errors)
+        if self.settings.tau is not None:
+            self.target.follow(self.settings.tau)
+        return {"loss": learnt.loss, "mean_q": learnt.mean_q, "grad_norm": learnt.norm}
+
+    @cached_property
+    def _fused_learner(self) -> FusedQLearner | None:
+        of = self.settings
+        if self._not_fused(of, self.spaces.observation_shape):  # a checkpoint's, restored elsewhere
+            return None
+        return FusedQLearner(
+            self.policy,
+            self.target.network,
+            double=of.double_q,
+            gamma=of.gamma,
+            grad_clip=of.grad_clip,
+            threads=of.resources.threads[0],
+        )
+
+    def _learn(self, rows: Rows) -> Learnt:
+        import torch
+
+        device = self.policy.device
+        batch = {name: torch.from_numpy(column).to(device) for name, column in rows.items()}
+        td = self.differences(batch)
+        loss = (td.losses * batch["weights"]).mean() if "weights" in batch else td.losses.mean()
+        norm = self.policy.minimise(loss, self.learning_rate, self.settings.grad_clip)
+        return Learnt(loss.item(), td.values.mean().item(), norm, td.errors.cpu().numpy())
+
+    def differences(self, batch: "Mapping[str, Tensor]") -> "Differences":
+        """Between the values of the choices taken and what followed."""
+        import torch
+
+        model, target = self.policy.model, self.target.network
+        rows = torch.arange(len(batch["actions"]), device=self.policy.device)
+        with torch.no_grad():
+            following = target.outputs(batch["new_obs"], self.noise())
+            judged = following
+            if self.settings.double_q:
+                judged = model.outputs(batch["new_obs"], self.noise())
+            ahead = following[rows, model.values(judged).argmax(1)]
+            discounts = batch.get("discounts", self.settings.gamma) * ~batch["terminated"]
+        outputs = model.outputs(batch["observations"], self.noise())
+        taken = outputs[rows, batch["actions"]]
+        if self.settings.num_atoms > 1:
+            goal = model.project(ahead.softmax(1), batch["rewards"], discounts)
+            losses = -(goal * taken.log_softmax(1)).sum(1)
+            values = model.values(taken.detach()[:, None]).squeeze(1)
+            return Differences(losses, losses.detach(), values)
+        values = taken.squeeze(1)
+        goal = batch["rewards"] + discounts * ahead.squeeze(1)
+        losses = torch.nn.functional.smooth_l1_loss(values, goal, reduction="none")
+        return Differences(losses, (goal - values.detach()).abs(), values.detach())
+
+    def noise(self) -> dict[str, NDArray[np.float32]]:
+        """Of one pass through a network; empty where none is noisy."""
+        stream = self.streams["minibatch"]
+        return self.policy.model.architecture.draw_noise(self.spaces.layout.logits, stream)

@@ -1,0 +1,360 @@
+"""Actions between bounds: an actor without a critic, and how it explores with real numbers.
+
+A network's numbers are squashed by tanh and scaled to the action space. An actor's head is the
+means (N, K), and what its kind of exploration needs beside them: log standard deviations (N, K),
+or the last hidden layer's units (N, H). N rows, K numbers of an action, D features.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal, Self
+
+import numpy as np
+from gymnasium import spaces
+from numpy.typing import NDArray
+from pydantic import Field, model_validator
+
+from trainables.core.settings import Settings
+from trainables.envs.spaces.actions import ActionLayout, bounds, layout_of
+from trainables.errors import ConfigError
+from trainables.policies.actor import Acted, Actor, Array, Column, Weights, activate
+from trainables.policies.architecture import Architecture
+from trainables.policies.exploration import StochasticSampling
+
+Stream = np.random.Generator
+#: Between these lie the logarithms of standard deviations.
+LOG_STD = (-20.0, 2.0)
+#: Means with state-dependent noise are kept so close to 0: tanh has no slope beyond.
+MEAN_CLIP = 2.0
+
+
+@dataclass(frozen=True)
+class Bounds:
+    """Of each number of an action; numbers from -1 to 1 are scaled to them."""
+
+    low: Array
+    """(K,)."""
+    high: Array
+
+    @classmethod
+    def of(cls, space: spaces.Space[Any]) -> Self:
+        """Those of a space of real numbers.
+
+        Raises:
+            ConfigError: it holds a choice, or a number without bounds.
+        """
+        layout = layout_of(space)
+        if layout.choice_columns:
+            raise ConfigError("env", str(space), "real Box actions for this algorithm")
+        low, high = (one.astype(np.float32) for one in bounds(space))
+        if not (np.isfinite(low).all() and np.isfinite(high).all()):
+            hint = "wrap the environment in gymnasium.wrappers.RescaleAction or an ActionWrapper"
+            raise ConfigError("env", str(space), "actions with finite bounds", hint)
+        return cls(low, high)
+
+    def scaled(self, unit: Array) -> Array:
+        """Numbers from -1 to 1 as actions."""
+        middle, half = (self.high + self.low) / 2, (self.high - self.low) / 2
+        within: Array = np.minimum(np.maximum(middle + half * unit, self.low), self.high)
+        return within
+
+    def unscaled(self, actions: Array) -> Array:
+        """Actions as numbers from -1 to 1."""
+        width = np.maximum(self.high - self.low, np.finfo(np.float32).tiny)
+        unit: Array = (2 * actions - (self.high + self.low)) / width
+        return unit
+
+
+class BoundedActor(Actor):
+    """Acts with the network ``actor`` alone; what it explores with makes actions of its head."""
+
+    columns: ClassVar[Mapping[str, Column]] = {}
+    judged: ClassVar[tuple[str, ...]] = ()
+    fetches: ClassVar[Mapping[str, str]] = {}
+
+    def load(self, weights: Weights) -> None:
+        """Adopt the actor's weights; they are copied.
+
+        Log standard deviations of every hidden unit (H, K) mean that the head holds the units, too.
+        """
+        own = [array for name, array in weights.items() if name.startswith("actor.")]
+        # Turned as views: copying them turned takes as long as a small network's update.
+        pairs = [(w.copy().T, b[None].copy()) for w, b in zip(own[::2], own[1::2], strict=True)]
+        self._layers = [(w[None], b[None]) for w, b in pairs[:-1]]
+        weight, bias = pairs[-1]
+        self._log_std = np.array(weights.get("actor_log_std", self._log_std))
+        if self._log_std.ndim == 2:
+            units = len(weight)
+            weight = np.concatenate([weight, np.eye(units, dtype=weight.dtype)], axis=1)
+            bias = np.concatenate([bias, np.zeros((1, units), dtype=bias.dtype)], axis=1)
+        self._heads = {"actor.weight": weight, "actor.bias": bias[0]}
+        self._head_bias = bias
+
+    def forward(self, observations: NDArray[Any]) -> tuple[Array, Array]:
+        """Heads of filtered observations (N, D), and no values (0,)."""
+        x: Array = observations
+        for weight, bias in self._layers:
+            x = x.dot(weight[0])
+            x += bias[0]
+            activate(x, self._activation)
+        head: Array = x.dot(self._heads["actor.weight"])
+        head += self._head_bias
+        return head, np.zeros(0, dtype=np.float32)
+
+    def act(self, observations: NDArray[Any], memory: Array, stream: Stream | None) -> Acted:
+        """Actions for filtered observations: explored, or the best ones without a stream."""
+        head, _ = self.forward(observations)
+        used = stream if self.explore else None
+        return Acted(self.exploration.draw(head, self._log_std, used)[0], {}, memory)
+
+
+class WarmUpConfig(Settings):
+    """Actions that are drawn evenly before the policy's own."""
+
+    random_timesteps: int = Field(
+        default=1000,
+        ge=0,
+        description="Environment steps at the beginning whose actions are drawn evenly from the "
+        "space; usually as many as learning_starts.",
+    )
+
+
+class WarmChoices(StochasticSampling):
+    """Draws choices from the policy's distribution, after a warm-up in which all are alike."""
+
+    def __init__(self, layout: ActionLayout, config: WarmUpConfig) -> None:
+        super().__init__(layout)
+        self._until, self._timesteps = config.random_timesteps, 0
+
+    def at(self, timesteps: int) -> None:
+        """Take note of the steps sampled so far."""
+        self._timesteps = timesteps
+
+    def draw(self, head: Array, log_std: Array, stream: Stream | None) -> tuple[Any, Array]:
+        """Choices, and the policy's log-probabilities of them; the best ones without a stream."""
+        warm = stream is not None and self._timesteps < self._until
+        return super().draw(np.zeros_like(head) if warm else head, log_std, stream)
+
+
+class Bounded(StochasticSampling):
+    """The best action, squashed means; evenly drawn ones in the warm-up. Others derive from it."""
+
+    def __init__(self, layout: ActionLayout, limits: Bounds, config: WarmUpConfig) -> None:
+        super().__init__(layout)
+        self._limits, self._width = limits, len(limits.low)
+        self._until, self.timesteps = config.random_timesteps, 0
+
+    def at(self, timesteps: int) -> None:
+        """Take note of the steps sampled so far."""
+        self.timesteps = timesteps
+
+    def draw(self, head: Array, log_std: Array, stream: Stream | None) -> tuple[Array, Array]:
+        """Actions between the bounds; log-probabilities, which nothing needs, are 0."""
+        if stream is None:
+            unit = np.tanh(self.means(head))
+        elif self.timesteps < self._until:
+            unit = 2 * stream.random((len(head), self._width), dtype=np.float32) - 1
+        else:
+            unit = self.tried(head, log_std, stream)
+        return self._limits.scaled(unit), np.zeros(len(head), dtype=np.float32)
+
+    def means(self, head: Array) -> Array:
+        """(N, K) before they are squashed."""
+        return head[:, : self._width]
+
+    def tried(self, head: Array, log_std: Array, stream: Stream) -> Array:
+        """(N, K) numbers from -1 to 1 with which to explore."""
+        raise NotImplementedError
+
+
+class SquashedGaussian(Bounded):
+    """Draws from the policy's own Gaussian, whose deviations depend on the observation."""
+
+    def tried(self, head: Array, log_std: Array, stream: Stream) -> Array:
+        """Drawn and squashed."""
+        means, log_stds = head[:, : self._width], head[:, self._width :]
+        noise = stream.standard_normal(means.shape, dtype=np.float32)
+        return np.tanh(means + np.exp(np.clip(log_stds, *LOG_STD)) * noise)
+
+
+class ActionNoiseConfig(WarmUpConfig):
+    """Noise that is added to the best action, in shares of half the action's range."""
+
+    type: Literal["GaussianNoise", "OrnsteinUhlenbeckNoise"] = Field(
+        default="GaussianNoise",
+        description="GaussianNoise: of each step by itself; OrnsteinUhlenbeckNoise: drifts from "
+        "step to step, from 0 in each episode.",
+    )
+    stddev: float = Field(
+        default=0.1, ge=0, description="Standard deviation of what each step adds; 0.05 to 0.5."
+    )
+    ou_theta: float = Field(
+        default=0.15,
+        gt=0,
+        le=1,
+        description="Share of OrnsteinUhlenbeckNoise that each step takes away.",
+    )
+    initial_scale: float = Field(default=1.0, ge=0, description="Factor at the beginning.")
+    final_scale: float = Field(default=1.0, ge=0, description="Factor at the end.")
+    scale_timesteps: int = Field(
+        default=10_000, gt=0, description="Environment steps from one to the other, linearly."
+    )
+
+    @model_validator(mode="after")
+    def _read(self) -> Self:
+        _refuse_unread(self, "GaussianNoise", ("ou_theta",))
+        return self
+
+
+class ActionNoise(Bounded):
+    """The best action with noise.
+
+    Where the rows are not those of `begin`, each is an episode's step by itself: its noise is
+    drawn as far as it drifts in the long run.
+    """
+
+    def __init__(self, layout: ActionLayout, limits: Bounds, config: ActionNoiseConfig) -> None:
+        super().__init__(layout, limits, config)
+        self._config = config
+        self._drifts = config.type == "OrnsteinUhlenbeckNoise"
+        self._noise: Array | None = None
+
+    def begin(self, count: int) -> None:
+        """From now on the rows are those of so many environments, step after step."""
+        if self._drifts:
+            self._noise = np.zeros((count, self._width), dtype=np.float32)
+
+    def ended(self, rows: NDArray[np.bool_]) -> None:
+        """The episodes of these environments (N,) ended."""
+        if self._noise is not None:
+            self._noise[rows] = 0.0
+
+    def scale(self) -> float:
+        """The factor that is due."""
+        of = self._config
+        part = min(1.0, self.timesteps / of.scale_timesteps)
+        return of.initial_scale + part * (of.final_scale - of.initial_scale)
+
+    def tried(self, head: Array, log_std: Array, stream: Stream) -> Array:
+        """The best action and the noise, within the bounds."""
+        of, best = self._config, np.tanh(self.means(head))
+        noise = np.float32(of.stddev) * stream.standard_normal(best.shape, dtype=np.float32)
+        if self._noise is not None:
+            noise += np.float32(1 - of.ou_theta) * self._noise
+            self._noise = noise
+        elif self._drifts:
+            noise /= np.float32(np.sqrt(1 - (1 - of.ou_theta) ** 2))
+        tried: Array = np.minimum(np.maximum(best + np.float32(self.scale()) * noise, -1), 1)
+        return tried
+
+    def get_state(self) -> dict[str, Any]:
+        """Entry ``noise`` (N, K) of noise that drifts."""
+        return {} if self._noise is None else {"noise": self._noise.copy()}
+
+    def set_state(self, state: Mapping[str, Any]) -> None:
+        """Take back what `get_state` gave."""
+        if "noise" in state:
+            self._noise = np.array(state["noise"], dtype=np.float32)
+
+
+class GaussianPolicyConfig(WarmUpConfig):
+    """How a Gaussian policy explores."""
+
+    type: Literal["StochasticSampling", "StateDependentNoise"] = Field(
+        default="StochasticSampling",
+        description="StochasticSampling: each action drawn by itself; StateDependentNoise (gSDE): "
+        "noise that is a function of the state, drawn anew every sample_freq steps, so that "
+        "actions that follow each other fit together.",
+    )
+    sample_freq: int = Field(
+        default=32,
+        gt=0,
+        description="Steps of an environment with one function of StateDependentNoise; 4 to 64.",
+    )
+    log_std_init: float = Field(
+        default=-3.0,
+        description="Logarithm of StateDependentNoise's deviation per hidden unit; -4 to 0.",
+    )
+
+    @model_validator(mode="after")
+    def _read(self) -> Self:
+        _refuse_unread(self, "StochasticSampling", ("sample_freq", "log_std_init"))
+        return self
+
+
+class StateDependentNoise(Bounded):
+    """gSDE (Raffin et al. 2021): noise is a matrix (H, K) times the last hidden units.
+
+    Each environment has a matrix of its own, drawn anew every `sample_freq` of its steps. Where the
+    rows are not those of `begin`, each has one of this step.
+    """
+
+    def __init__(self, layout: ActionLayout, limits: Bounds, config: GaussianPolicyConfig) -> None:
+        super().__init__(layout, limits, config)
+        self._every = config.sample_freq
+        self._matrices: Array = np.zeros((0, 0, 0), dtype=np.float32)
+        self._ages: NDArray[np.int64] | None = None
+
+    def begin(self, count: int) -> None:
+        """From now on the rows are those of so many environments, step after step."""
+        self._ages = np.zeros(count, dtype=np.int64)
+        self._matrices = np.zeros((0, 0, 0), dtype=np.float32)
+
+    def means(self, head: Array) -> Array:
+        """(N, K) before they are squashed."""
+        kept: Array = np.minimum(np.maximum(super().means(head), -MEAN_CLIP), MEAN_CLIP)
+        return kept
+
+    def tried(self, head: Array, log_std: Array, stream: Stream) -> Array:
+        """The best action with the noise of each row's matrix, squashed."""
+        units = head[:, self._width :]
+        noise = np.matmul(units[:, None, :], self._drawn(len(head), log_std, stream))[:, 0]
+        tried: Array = np.tanh(self.means(head) + noise)
+        return tried
+
+    def _drawn(self, count: int, log_std: Array, stream: Stream) -> Array:
+        """(N, H, K) matrices for this step."""
+        if self._ages is None:
+            return np.exp(log_std) * stream.standard_normal((count, *log_std.shape), np.float32)
+        if len(self._matrices) != count:
+            self._matrices = np.zeros((count, *log_std.shape), dtype=np.float32)
+        due = self._ages % self._every == 0
+        if due.any():
+            shape = (int(due.sum()), *log_std.shape)
+            self._matrices[due] = np.exp(log_std) * stream.standard_normal(shape, np.float32)
+        self._ages += 1
+        return self._matrices
+
+    def get_state(self) -> dict[str, Any]:
+        """Entries ``matrices`` (N, H, K) and ``ages`` (N,) in steps, where rows are followed."""
+        if self._ages is None:
+            return {}
+        return {"matrices": self._matrices.copy(), "ages": self._ages.copy()}
+
+    def set_state(self, state: Mapping[str, Any]) -> None:
+        """Take back what `get_state` gave."""
+        if "ages" in state:
+            self._matrices = np.array(state["matrices"], dtype=np.float32)
+            self._ages = np.array(state["ages"], dtype=np.int64)
+
+
+def make_bounded_actor(
+    kind: type[Bounded], layout: ActionLayout, shape: Architecture, limits: Bounds, config: Any
+) -> BoundedActor:
+    """An actor that explores in this way."""
+    return BoundedActor(layout, shape, kind(layout, limits, config))
+
+
+def make_choosing_actor(
+    layout: ActionLayout, shape: Architecture, config: WarmUpConfig
+) -> BoundedActor:
+    """An actor of choices."""
+    return BoundedActor(layout, shape, WarmChoices(layout, config))
+
+
+def _refuse_unread(config: Any, kind: str, keys: tuple[str, ...]) -> None:
+    """Refuse what this kind of exploration does not read."""
+    fields = type(config).model_fields
+    for key in keys if config.type == kind else ():
+        if (value := getattr(config, key)) != fields[key].default:
+            raise ValueError(f"no {key} with type: {kind}, which does not read it (it is {value})")

@@ -1,0 +1,169 @@
+"""The graph of a policy in other formats than ONNX, and files of each format run alike.
+
+``safetensors``: constants and graph as data, run by `plain` with numpy alone. ``torch-export``: a
+program of torch.export, which torch loads without any code of ours. Both are made from the ONNX
+graph, so preprocessing, filter and action mapping are in each, for any policy that writes one.
+"""
+
+import json
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from safetensors.numpy import save_file
+
+from trainables.errors import ExportError
+from trainables.policies.onnx import plain
+
+Array = NDArray[Any]
+#: Inputs by name → outputs by name, each (N, …).
+Run = Callable[[Mapping[str, Array]], Mapping[str, Array]]
+
+ONNX, SAFETENSORS, TORCH = "onnx", "safetensors", "torch-export"
+#: Format → the policy's file.
+FILES = {ONNX: "policy.onnx", SAFETENSORS: "policy.safetensors", TORCH: "policy.pt2"}
+#: The copy of `plain` beside the safetensors file.
+READER = "policy.py"
+#: Operations whose last input says a shape or axes, and what that is called.
+_SHAPED = {"ReduceMean": "axes", "Reshape": "shape", "Squeeze": "axes"}
+
+
+def opened(path: Path) -> Run:
+    """The policy in a file, whose name says its format.
+
+    A program of torch.export may run code when it is loaded.
+    """
+    if path.suffix == ".safetensors":
+        return plain.load(path)
+    if path.suffix == ".pt2":
+        return _opened_program(path)
+    import onnxruntime
+
+    session = onnxruntime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
+    names = [one.name for one in session.get_outputs()]
+    return lambda inputs: dict(zip(names, session.run(None, dict(inputs)), strict=True))
+
+
+def _opened_program(path: Path) -> Run:
+    import torch
+
+    program = torch.export.load(path).module()
+
+    def run(inputs: Mapping[str, Array]) -> dict[str, Array]:
+        given = {name: torch.from_numpy(np.ascontiguousarray(x)) for name, x in inputs.items()}
+        with torch.no_grad():
+            return {name: x.numpy() for name, x in program(given).items()}
+
+    return run
+
+
+def write(graph: bytes, path: Path) -> None:
+    """Write a serialised ONNX model in the format that the file's name says.
+
+    Raises:
+        ExportError: the graph has an operation that the format does not know.
+    """
+    if path.suffix == ".safetensors":
+        described, constants = _read(graph, plain.OPERATIONS, SAFETENSORS)
+        save_file(constants, path, metadata={"graph": json.dumps(described)})
+    elif path.suffix == ".pt2":
+        _write_program(graph, path)
+    else:
+        path.write_bytes(graph)
+
+
+def _read(
+    graph: bytes, known: Mapping[str, object], name: str
+) -> tuple[dict[str, Any], dict[str, Array]]:
+    """The graph as plain data, as `plain` describes it, and its constants."""
+    import onnx
+    from onnx import helper, numpy_helper
+
+    found = onnx.load_from_string(graph).graph
+    constants = {one.name: numpy_helper.to_array(one) for one in found.initializer}
+    nodes = []
+    for node in found.node:
+        attributes = {one.name: helper.get_attribute_value(one) for one in node.attribute}
+        if node.op_type == "Cast":
+            attributes["to"] = str(helper.tensor_dtype_to_np_dtype(attributes["to"]))
+        given = list(node.input)
+        if node.op_type in _SHAPED:
+            attributes[_SHAPED[node.op_type]] = constants.pop(given.pop()).tolist()
+        ports = {"inputs": given, "outputs": list(node.output)}
+        nodes.append({"kind": node.op_type, **ports, "attributes": attributes})
+    if unknown := sorted({node["kind"] for node in nodes} - known.keys()):
+        raise ExportError(
+            f"operations of this policy that the format {name} does not know: "
+            f"{', '.join(unknown)}; the format {ONNX} has all"
+        )
+    inputs, outputs = [one.name for one in found.input], [one.name for one in found.output]
+    described = {"inputs": inputs, "outputs": outputs, "nodes": nodes}
+    return described, {name: np.ascontiguousarray(value) for name, value in constants.items()}
+
+
+def _write_program(graph: bytes, path: Path) -> None:
+    """Trace the graph once, with a free number of rows."""
+    import onnx
+    import torch
+
+    operations = _torch_operations()
+    described, constants = _read(graph, operations, TORCH)
+
+    class Program(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            for place, value in enumerate(constants.values()):
+                self.register_buffer(f"constant_{place}", torch.from_numpy(value.copy()))
+
+        def forward(self, inputs: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+            named = dict(zip(constants, self.buffers(), strict=True))
+            return plain.run(described, named, inputs, operations)
+
+    example = {}
+    for one in onnx.load_from_string(graph).graph.input:
+        tensor = one.type.tensor_type
+        shape = [2, *(size.dim_value for size in tensor.shape.dim[1:])]
+        kind = onnx.helper.tensor_dtype_to_np_dtype(tensor.elem_type)
+        example[one.name] = torch.from_numpy(np.zeros(shape, kind))
+    rows = torch.export.Dim("rows")
+    with torch.no_grad():
+        free = ({name: {0: rows} for name in example},)
+        torch.export.save(torch.export.export(Program(), (example,), dynamic_shapes=free), path)
+
+
+def _torch_operations() -> dict[str, Callable[..., Any]]:
+    """`plain.OPERATIONS` of tensors."""
+    import torch
+    from torch.nn.functional import conv2d
+
+    kinds = {name: getattr(torch, name) for name in ("float32", "float64", "int64", "int32")}
+    kinds |= {name: getattr(torch, name) for name in ("int8", "int16", "uint8", "bool")}
+    return {
+        "Add": torch.add,
+        "ArgMax": lambda x, axis, keepdims: torch.argmax(x, axis, bool(keepdims)),
+        "Cast": lambda x, to: x.to(kinds[to]),
+        "Clip": torch.clamp,
+        "Concat": lambda *parts, axis: torch.cat(parts, axis),
+        "Conv": lambda x, kernels, bias, strides: conv2d(x, kernels, bias, stride=strides),
+        "Div": torch.div,
+        "Equal": torch.eq,
+        "Exp": torch.exp,
+        "Flatten": lambda x, axis: x.reshape(*x.shape[:axis], -1),
+        "Gather": lambda x, index, axis: torch.index_select(x, axis, index),
+        "Gemm": lambda x, weights, bias, transB: x @ (weights.T if transB else weights) + bias,  # noqa: N803 ONNX's
+        "Identity": torch.clone,
+        "Max": torch.maximum,
+        "Min": torch.minimum,
+        "Mul": torch.mul,
+        "ReduceMean": lambda x, axes, keepdims=1: x.mean(tuple(axes), bool(keepdims)),
+        "Relu": torch.relu,
+        "Reshape": torch.reshape,
+        "Sigmoid": torch.sigmoid,
+        "Split": lambda x, axis, num_outputs: torch.chunk(x, num_outputs, axis),
+        "Squeeze": lambda x, axes: torch.squeeze(x, tuple(axes)),
+        "Sub": torch.sub,
+        "Tanh": torch.tanh,
+        "Transpose": lambda x, perm: x.permute(*perm),
+    }

@@ -1,0 +1,93 @@
+"""Optimisers by name: what each keeps of a weight between two steps, and its step in torch.
+
+Steps are those of `torch.optim`, whose classes import torch's compiler, which takes a second.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from trainables.policies.architecture import OptimizerConfig
+
+#: By optimiser; ``step`` is a number, all others have the weight's shape.
+MOMENTS: Mapping[str, tuple[str, ...]] = {
+    "adam": ("step", "exp_avg", "exp_avg_sq"),
+    "adamw": ("step", "exp_avg", "exp_avg_sq"),
+    "rmsprop": ("square_avg",),
+    "sgd": ("momentum_buffer",),
+}
+
+
+def at_rest(weight: Tensor, config: OptimizerConfig) -> dict[str, Tensor]:
+    """What is kept of a weight that was never moved."""
+    none = torch.zeros((), device=weight.device)
+    return {
+        name: none if name == "step" else torch.zeros_like(weight) for name in MOMENTS[config.name]
+    }
+
+
+def check_moments(moments: Mapping[str, Mapping[str, Any]], config: OptimizerConfig) -> None:
+    """Raise ValueError for what another optimiser kept of a weight."""
+    expected = MOMENTS[config.name]
+    for weight, found in moments.items():
+        if found and found.keys() != set(expected):
+            raise ValueError(
+                f"optimizer.{weight}: {', '.join(found)}; expected {', '.join(expected)}, as "
+                f"optimizer.name is {config.name}"
+            )
+
+
+def move(
+    weights: list[Tensor],
+    gradients: list[Tensor],
+    moments: Sequence[Mapping[str, Tensor]],
+    rate: float,
+    config: OptimizerConfig,
+) -> None:
+    """One step of all weights against their gradients, in place; gradients stay as they are."""
+    kept = {name: [one[name] for one in moments] for name in MOMENTS[config.name]}
+    if config.name in ("adam", "adamw"):
+        _adam(weights, gradients, kept, rate, config)
+        return
+    if config.weight_decay:
+        gradients = list(torch._foreach_add(gradients, weights, alpha=config.weight_decay))
+    if config.name == "rmsprop":
+        squares = kept["square_avg"]
+        torch._foreach_mul_(squares, config.alpha)
+        torch._foreach_addcmul_(squares, gradients, gradients, value=1.0 - config.alpha)
+        roots = list(torch._foreach_sqrt(squares))
+        torch._foreach_add_(roots, config.eps)
+        torch._foreach_addcdiv_(weights, gradients, roots, value=-rate)
+    else:
+        steps = kept["momentum_buffer"]
+        torch._foreach_mul_(steps, config.momentum)
+        torch._foreach_add_(steps, gradients)
+        torch._foreach_add_(weights, steps, alpha=-rate)
+
+
+def _adam(
+    weights: list[Tensor],
+    gradients: list[Tensor],
+    kept: Mapping[str, list[Tensor]],
+    rate: float,
+    config: OptimizerConfig,
+) -> None:
+    torch._foreach_add_(kept["step"], 1)
+    step = torch._fused_adam_ if config.name == "adam" else torch._fused_adamw_
+    step(
+        weights,
+        gradients,
+        kept["exp_avg"],
+        kept["exp_avg_sq"],
+        [],
+        kept["step"],
+        lr=rate,
+        beta1=config.betas[0],
+        beta2=config.betas[1],
+        weight_decay=config.weight_decay,
+        eps=config.eps,
+        amsgrad=False,
+        maximize=False,
+    )

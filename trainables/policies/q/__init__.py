@@ -1,0 +1,5 @@
+"""Policies that hold a value for each choice.
+
+actor     acts in numpy: the best choice, or another to explore
+networks  the values in torch, and the network that follows as a target
+"""

@@ -1,0 +1,158 @@
+"""Acting by the values of all choices, in numpy: the highest one, or one that is explored.
+
+N rows, A choices, Z atoms of a value's distribution, F features; float32.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from trainables.envs.spaces.actions import ActionLayout
+from trainables.policies.actor import Acted, Actor, Array, Weights, activate
+from trainables.policies.architecture import Architecture
+from trainables.policies.distributions import log_softmax
+from trainables.policies.exploration import EpsilonGreedy, EpsilonGreedyConfig
+
+Noise = Mapping[str, Array]
+
+
+@dataclass(frozen=True)
+class QArchitecture:
+    """What stands on the trunk: a head with the last hidden layer, and with `dueling` another."""
+
+    trunk: Architecture
+    """Convolutions and all hidden layers but the last."""
+    hidden: tuple[int, ...]
+    """Units of the last hidden layer, which each head has for itself; () where there is none."""
+    dueling: bool = False
+    """One head says what a state is worth, the other by how much a choice differs (Wang 2016)."""
+    noisy: float = 0.0
+    """Deviation of the heads' noise at the beginning (Fortunato 2018), times √inputs; 0: none."""
+    support: tuple[float, ...] = ()
+    """(Z,) values whose probabilities the heads give (Bellemare 2017); (): they give the value."""
+
+    @classmethod
+    def of(
+        cls, shape: Architecture, dueling: bool, noisy: float, support: tuple[float, ...]
+    ) -> "QArchitecture":
+        """On the networks of the key ``model``."""
+        trunk = replace(shape, hidden=shape.hidden[:-1])
+        return cls(trunk, shape.hidden[-1:], dueling, noisy, support)
+
+    @property
+    def inputs(self) -> int:
+        """F of a head."""
+        return self.trunk.hidden[-1] if self.trunk.hidden else self.trunk.features
+
+    def heads(self, choices: int) -> dict[str, tuple[int, ...]]:
+        """Name of each head → its sizes, from inputs to outputs."""
+        atoms = max(1, len(self.support))
+        sizes = {"head": choices * atoms, **({"value": atoms} if self.dueling else {})}
+        return {name: (self.inputs, *self.hidden, size) for name, size in sizes.items()}
+
+    def draw_noise(self, choices: int, stream: np.random.Generator) -> dict[str, Array]:
+        """``<head>.<layer>.in`` and ``.out`` → factors of its noise; none where it is not noisy."""
+        drawn: dict[str, Array] = {}
+        for name, sizes in self.heads(choices).items() if self.noisy else ():
+            for i in range(len(sizes) - 1):
+                for side, size in (("in", sizes[i]), ("out", sizes[i + 1])):
+                    normal = stream.standard_normal(size, dtype=np.float32)
+                    drawn[f"{name}.{i}.{side}"] = np.sign(normal) * np.sqrt(np.abs(normal))
+        return drawn
+
+
+class QActor(Actor):
+    """Takes the choice of the highest value, or explores: by noise, or else epsilon-greedily."""
+
+    columns: ClassVar[Mapping[str, Any]] = {}
+    judged: ClassVar[tuple[str, ...]] = ()
+    fetches: ClassVar[Mapping[str, str]] = {}
+
+    def __init__(
+        self, layout: ActionLayout, architecture: QArchitecture, config: EpsilonGreedyConfig
+    ) -> None:
+        super().__init__(layout, architecture.trunk, EpsilonGreedy(layout, config))
+        self._architecture = architecture
+        self._choices = layout.logits
+        self._support = np.array(architecture.support, dtype=np.float32)
+        self._weights: dict[str, Array] = {}
+
+    def load(self, weights: Weights) -> None:
+        """Adopt weights named as `QNetwork.weights` names them; they are copied."""
+        self._weights = {name: np.array(array.T, order="C") for name, array in weights.items()}
+        if self._trunk is not None:
+            self._trunk.load(weights)
+
+    def weights(self) -> dict[str, Array]:
+        """What `load` was given, transposed; empty before."""
+        return dict(self._weights)
+
+    def forward(self, observations: NDArray[Any]) -> tuple[Array, Array]:
+        """(N, A) values of all choices, and the highest (N,)."""
+        q = self._q(observations if self._flat else self._features(observations), {})
+        return q, q.max(axis=-1)
+
+    def act(
+        self, observations: NDArray[Any], memory: Array, stream: np.random.Generator | None
+    ) -> Acted:
+        """Choices for filtered observations: explored, or the best without a stream."""
+        rows = observations if self._flat else self._features(observations)
+        return Acted(self._choose(rows, stream), {}, memory)
+
+    def act_each(
+        self,
+        observations: NDArray[Any],
+        memory: Array,
+        streams: Sequence[np.random.Generator | None],
+    ) -> tuple[NDArray[Any], Array]:
+        """The choice of each row, as if it were the only one, and no memory."""
+        rows = self._features_each(observations)
+        if any(streams):
+            pairs = zip(rows, streams, strict=True)
+            return np.concatenate([self._choose(row[None], one) for row, one in pairs]), memory
+        return self._q(rows[:, None], {})[:, 0].argmax(axis=-1), memory
+
+    def _choose(self, rows: Array, stream: np.random.Generator | None) -> NDArray[Any]:
+        if stream is None or not self.explore:
+            best: NDArray[Any] = self._q(rows, {}).argmax(axis=-1)
+            return best
+        if self._architecture.noisy:
+            of = self._architecture
+            drawn = [of.draw_noise(self._choices, stream) for _ in rows]
+            noise = {name: np.stack([one[name] for one in drawn]) for name in drawn[0]}
+            noisy: NDArray[Any] = self._q(rows, noise).argmax(axis=-1)
+            return noisy
+        return self.exploration.draw(self._q(rows, {}), self._log_std, stream)[0]
+
+    def _q(self, x: Array, noise: Noise) -> Array:
+        """(…, A) values for what the trunk's dense layers are given (…, D)."""
+        for i in range(len(self._architecture.trunk.hidden) if self._trunk is None else 0):
+            x = x @ self._weights[f"trunk.dense.{i}.weight"]
+            x += self._weights[f"trunk.dense.{i}.bias"]
+            activate(x, self._activation)
+        q = self._head("head", x, noise)
+        q = q.reshape(*q.shape[:-1], self._choices, -1)
+        if self._architecture.dueling:
+            q += self._head("value", x, noise)[..., None, :] - q.mean(axis=-2, keepdims=True)
+        if not len(self._support):
+            return q[..., 0]
+        values: Array = np.exp(log_softmax(q)) @ self._support
+        return values
+
+    def _head(self, name: str, x: Array, noise: Noise) -> Array:
+        layers = len(self._architecture.hidden) + 1
+        for i in range(layers):
+            given = x
+            x = given @ self._weights[f"{name}.{i}.weight"]
+            x += self._weights[f"{name}.{i}.bias"]
+            if noise:
+                moved = (given * noise[f"{name}.{i}.in"]) @ self._weights[
+                    f"{name}_noise.{i}.weight"
+                ]
+                x += (moved + self._weights[f"{name}_noise.{i}.bias"]) * noise[f"{name}.{i}.out"]
+            if i < layers - 1:
+                activate(x, self._activation)
+        return x

@@ -1,0 +1,149 @@
+"""The values of all choices in torch: one network, or two heads, noisy or not, or distributions.
+
+B rows, A choices, Z atoms of a value's distribution.
+"""
+
+import copy
+import math
+from collections.abc import Mapping
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from trainables.core import rng
+from trainables.envs.make import EnvSpaces
+from trainables.envs.spaces.actions import ActionLayout
+from trainables.policies.architecture import OptimizerConfig
+from trainables.policies.exploration import EpsilonGreedyConfig
+from trainables.policies.filters import Filter
+from trainables.policies.layers import HIDDEN_GAIN, Trunk, activate, perceptron
+from trainables.policies.networks import VALUE_GAIN, Networks
+from trainables.policies.q.actor import Noise, QActor, QArchitecture
+from trainables.policies.torch_policy import TorchPolicy
+
+
+class QNetwork(Networks):
+    """A trunk, and on it the heads of a `QArchitecture`; `stream` draws the initial weights."""
+
+    def __init__(
+        self, layout: ActionLayout, architecture: QArchitecture, stream: torch.Generator
+    ) -> None:
+        super().__init__()
+        self.layout, self.architecture = layout, architecture
+        self.trunk = Trunk(architecture.trunk, stream)
+        for name, sizes in architecture.heads(layout.logits).items():
+            gains = [HIDDEN_GAIN] * len(architecture.hidden) + [VALUE_GAIN]
+            setattr(self, name, perceptron(sizes, gains, stream))
+            if architecture.noisy:
+                setattr(self, f"{name}_noise", self._deviations(sizes))
+        self._support: Tensor
+        support = torch.tensor(architecture.support, dtype=torch.float32)
+        self.register_buffer("_support", support, persistent=False)
+
+    def outputs(self, observations: Tensor, noise: Noise) -> Tensor:
+        """(B, A, Z) logits of the atoms; (B, A, 1) values where values have no distribution."""
+        x = self.trunk(observations)
+        out = self._head("head", x, noise).view(len(x), self.layout.logits, -1)
+        if not self.architecture.dueling:
+            return out
+        return self._head("value", x, noise)[:, None] + out - out.mean(1, keepdim=True)
+
+    def values(self, outputs: Tensor) -> Tensor:
+        """(B, A) what `outputs` (B, A, Z) say of each choice."""
+        if not self.architecture.support:
+            return outputs.squeeze(2)
+        return outputs.softmax(2) @ self._support
+
+    def project(self, probabilities: Tensor, rewards: Tensor, discounts: Tensor) -> Tensor:
+        """(B, Z) the distribution of rewards + discounts · value, on the atoms (Bellemare 2017).
+
+        Args:
+            probabilities: (B, Z) of the value.
+            rewards: (B,).
+            discounts: (B,), 0 where the value does not count.
+        """
+        lowest, highest = self.architecture.support[0], self.architecture.support[-1]
+        moved = (rewards[:, None] + discounts[:, None] * self._support).clamp(lowest, highest)
+        width = (highest - lowest) / (len(self._support) - 1)
+        # Each atom's share falls linearly to 0 where the next one stands.
+        distance = (moved[:, None, :] - self._support[None, :, None]).abs() / width
+        shares = (1.0 - distance).clamp(min=0.0)
+        return (shares @ probabilities[:, :, None]).squeeze(2)
+
+    def _head(self, name: str, x: Tensor, noise: Noise) -> Tensor:
+        layers: Any = getattr(self, name)
+        for i, layer in enumerate(layers):
+            y = layer(x)
+            if noise:
+                given, shown = (
+                    torch.from_numpy(noise[f"{name}.{i}.{side}"]).to(x.device)
+                    for side in ("in", "out")
+                )
+                y = y + shown * getattr(self, f"{name}_noise")[i](x * given)
+            x = activate(y, self.architecture.trunk.activation) if i < len(layers) - 1 else y
+        return x
+
+    def _deviations(self, sizes: tuple[int, ...]) -> nn.ModuleList:
+        layers = perceptron(sizes, [1.0] * (len(sizes) - 1), None)
+        with torch.no_grad():
+            for layer, inputs in zip(layers, sizes[:-1], strict=True):
+                for parameter in layer.parameters():
+                    parameter.fill_(self.architecture.noisy / math.sqrt(inputs))
+        return layers
+
+
+class Target:
+    """A copy of a network that follows it; it has a place in checkpoints."""
+
+    def __init__(self, online: QNetwork) -> None:
+        self._online = online
+        self.network = copy.deepcopy(online).requires_grad_(False)
+
+    @torch.no_grad()
+    def follow(self, tau: float) -> None:
+        """Go this share of the way to what the network is now; 1: become it."""
+        mine: list[Tensor] = list(self.network.parameters())
+        its: list[Tensor] = list(self._online.parameters())
+        if tau == 1.0:
+            torch._foreach_copy_(mine, its)
+        else:
+            torch._foreach_lerp_(mine, its, tau)
+
+    def get_state(self) -> dict[str, Any]:
+        """Entry ``weights``."""
+        return {"weights": self.network.weights()}
+
+    def set_state(self, state: Mapping[str, Any]) -> None:
+        """Take back what `get_state` gave."""
+        self.network.load_weights(state["weights"])
+
+
+class QPolicy(TorchPolicy):
+    """A policy that takes the choice of the highest value."""
+
+    model: QNetwork
+
+    def onnx_graph(
+        self, observation_filter: Filter, spaces: EnvSpaces, clip_actions: bool
+    ) -> bytes:
+        """Preprocessor, frozen filter, network and the best choice in one file."""
+        # Loaded only to export: training needs neither onnx nor an inference engine.
+        from trainables.policies.onnx import graph
+
+        return graph.build_q(
+            self.model.weights(), self.model.architecture, observation_filter, spaces
+        )
+
+
+def build_q_policy(
+    networks: tuple[ActionLayout, QArchitecture],
+    exploration: EpsilonGreedyConfig,
+    config: OptimizerConfig,
+    seed: int,
+    device: torch.device,
+) -> QPolicy:
+    """A policy with the initial weights of the trial with this seed."""
+    model = QNetwork(*networks, rng.torch_generator(seed, "init"))
+    return QPolicy(model, partial(QActor, *networks, exploration), config, device)

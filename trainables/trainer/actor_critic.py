@@ -1,0 +1,318 @@
+"""The trainer of actor-critic methods: rounds of fragments, advantages, steps in numpy or torch.
+
+An algorithm gives its loss twice: for torch, and as options of the fused learner. B rows.
+"""
+
+import logging
+from abc import abstractmethod
+from collections.abc import Mapping
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
+
+from pydantic import Field
+
+from trainables.envs.exactness.measuring import Inquiry, Look
+from trainables.envs.make import EnvSpaces
+from trainables.errors import ConfigError
+from trainables.learners.fused import compiled
+from trainables.learners.fused.ppo import FusedLearner, not_covered
+from trainables.learners.fused.ppo import Loss as FusedLoss
+from trainables.learners.returns import generalized_advantages, next_values
+from trainables.learners.schedules import Schedule, due
+from trainables.learners.sequences import SequenceBatch, in_sequences
+from trainables.policies.architecture import architecture
+from trainables.rollout.batch import Fragment, TrainBatch, rows
+from trainables.trainer.config import TrainerConfig
+from trainables.trainer.steps import on_policy_step
+from trainables.trainer.trainer import Trainer
+
+if TYPE_CHECKING:
+    import torch
+    from torch import Tensor
+
+    from trainables.learners.sgd import Learner, Loss, TorchLearner
+    from trainables.policies.torch_policy import ActorCriticPolicy
+
+logger = logging.getLogger(__name__)
+#: The value of `learner` that names a kernel.
+COMPILED = "compiled"
+
+
+class ActorCriticConfig(TrainerConfig):
+    """Settings of every actor-critic method."""
+
+    lambda_: float = Field(default=0.95, ge=0, le=1, description="λ of the advantage estimate.")
+    vf_loss_coeff: float = Field(default=0.5, ge=0, description="Weight of the value loss.")
+    entropy_coeff: float = Field(default=0.0, ge=0, description="Weight of the entropy bonus.")
+    entropy_coeff_schedule: Schedule = Field(
+        default="constant",
+        description="constant; linear: from entropy_coeff to 0 over schedule_timesteps; or points "
+        "[[environment steps, weight], …], linear between them.",
+    )
+    normalize_advantages: bool = Field(
+        default=True, description="Advantages of each minibatch have mean 0 and deviation 1."
+    )
+    grad_clip: float | None = Field(
+        default=0.5, gt=0, description="Bound on the norm of the whole gradient; null: none."
+    )
+    learner: Literal["auto", "compiled", "fused", "torch"] = Field(
+        default="auto",
+        description="What computes gradients: torch; or fused, which is the same in numpy, several "
+        "times as fast for small networks; or compiled, which is fused in C, where `make kernels` "
+        "was run; auto: compiled, else fused where it can, which is for perceptrons that learn in "
+        "one process on the CPU.",
+    )
+
+    @property
+    def scheduled(self) -> dict[str, Schedule]:
+        """The settings of the loss that change, each with its schedule."""
+        fields = {key: getattr(self, key) for key in type(self).model_fields}
+        return {
+            key.removesuffix("_schedule"): schedule
+            for key, schedule in fields.items()
+            if key.endswith("_schedule") and schedule != "constant"
+        }
+
+    def at(self, timesteps: int) -> Self:
+        """The settings with what their schedules give after so many environment steps."""
+        length = self.schedule.schedule_timesteps
+        changed = {
+            key: due(getattr(self, key), schedule, length, timesteps)
+            for key, schedule in self.scheduled.items()
+        }
+        return self.model_copy(update=changed) if changed else self
+
+
+class ActorCriticTrainer(Trainer):
+    """Base of the methods that learn from what was just sampled, with advantages."""
+
+    config_class: ClassVar[type[TrainerConfig]] = ActorCriticConfig
+    before_auto: ClassVar[Mapping[str, Any]] = {**Trainer.before_auto, "learner": "torch"}
+    stats: ClassVar[tuple[str, ...]]
+    """Names of the parts of the loss, in the order in which both learners give them."""
+    settings: ActorCriticConfig
+    policy: "ActorCriticPolicy"
+
+    @abstractmethod
+    def torch_loss(self) -> "Loss":
+        """The loss of this round, for torch."""
+
+    @abstractmethod
+    def fused_loss(self) -> FusedLoss:
+        """The same loss, as options of the fused learner."""
+
+    @abstractmethod
+    def take_steps(self, learner: "Learner", batch: TrainBatch) -> dict[str, float]:
+        """Learn from the rows of one round; returns the means of the loss's parts."""
+
+    def make_policy(self, device: "torch.device") -> "ActorCriticPolicy":
+        """Actor and critic."""
+        from trainables.policies.torch_policy import build_policy
+
+        networks = (self.spaces.layout, self.architecture)
+        return build_policy(networks, self.settings.optimizer, self.seed, device)
+
+    def training_step(self) -> dict[str, float]:
+        """Sample fixed-length fragments and learn from them."""
+        return on_policy_step(self, self.learn)
+
+    @classmethod
+    def choose(cls, settings: TrainerConfig, seen: Look) -> dict[str, Any]:
+        """The learner: fused, unless something is asked for that it does not know."""
+        why = cls._not_fused(settings, seen.spaces)
+        asked = settings.learner if isinstance(settings, ActorCriticConfig) else "auto"
+        if why and asked in ("fused", COMPILED):
+            raise ConfigError("learner", asked, "auto or torch here", why)
+        fused = COMPILED if cls._kernel(settings, seen.spaces) else "fused"
+        return {**super().choose(settings, seen), "learner": "torch" if why else fused}
+
+    @classmethod
+    def settled_alike(cls, settled: Mapping[str, Any], first: Mapping[str, Any]) -> dict[str, Any]:
+        """As `Trainable.settled_alike`; compiled only where the first trial is."""
+        alike = super().settled_alike(settled, first)
+        if {alike.get("learner"), first.get("learner")} == {"fused", COMPILED}:
+            alike["learner"] = first["learner"]
+        return alike
+
+    @classmethod
+    def _kernel(cls, settings: TrainerConfig, spaces: EnvSpaces) -> compiled.Kernel | None:
+        """What is built here and has room for these networks; None: numpy has to do it."""
+        networks = architecture(settings.model, spaces.observation_shape)
+        return None if compiled.not_covered(spaces.layout, networks) else compiled.built()
+
+    @classmethod
+    def _not_fused(cls, settings: TrainerConfig, spaces: EnvSpaces) -> str:
+        """Why the gradients have to be torch's; empty if they need not be."""
+        for name in ("loss", "learn", "torch_loss", "take_steps"):
+            if cls.owner(name) is not cls.owner("fused_loss") and cls.owner(name) not in BASES:
+                return f"{cls.__name__} has a way of learning of its own"
+        if settings.workers.data_parallel:
+            return "data_parallel is true"
+        if settings.resources.num_gpus:
+            return "num_gpus is not 0"
+        networks = architecture(settings.model, spaces.observation_shape)
+        return not_covered(spaces.layout, networks, settings.optimizer)
+
+    @classmethod
+    def owner(cls, name: str) -> type:
+        """The class that defines a method."""
+        return next(one for one in cls.__mro__ if name in vars(one))
+
+    # ---- the kernel of compiled gradients ---------------------------------------------------
+
+    @property
+    def kernel(self) -> str:
+        """The name of what computes the gradients if they are `COMPILED`; without it ``numpy``."""
+        found = self._kernel(self.settings, self.spaces)
+        return found.name if found and self.settings.learner == COMPILED else "numpy"
+
+    def _build(self, settings: TrainerConfig, inquiry: Inquiry) -> None:
+        if self.settings.learner == COMPILED and compiled.built() is None:
+            self._refuse_kernel("a compiled one")
+        super()._build(settings, inquiry)
+
+    def _refuse_kernel(self, needed: str) -> None:
+        """Raise ConfigError, unless another kernel may go on.
+
+        `needed` says which one the trial has, in words.
+        """
+        if not self.context.other_kernel:
+            why = (
+                f"this trial has {needed}; make kernels builds one, or sweep resume NAME "
+                f"--other-kernel goes on with what is here, not to the bit"
+            )
+            raise ConfigError("learner", COMPILED, "one whose kernel is built here", why)
+
+    def save_checkpoint(self, checkpoint_dir: str) -> dict[str, Any]:
+        """With the kernel's name, if gradients are compiled: others round otherwise."""
+        saved = super().save_checkpoint(checkpoint_dir)
+        return {**saved, "kernel": self.kernel} if self.settings.learner == COMPILED else saved
+
+    def load_checkpoint(self, checkpoint: Mapping[str, Any]) -> None:
+        """Take back what `save_checkpoint` gave.
+
+        Raises:
+            ConfigError: it was saved with another kernel, or as `Trainer.load_checkpoint` says.
+        """
+        before = self.kernel
+        self._settle(checkpoint.get("settled", {}))
+        needed = checkpoint.get("kernel", self.kernel)
+        if needed != self.kernel:
+            self._refuse_kernel(f"kernel {needed}, and here is {self.kernel}")
+            checkpoint = self._with_this_kernel(checkpoint)
+        if before != self.kernel:
+            self.__dict__.pop("_fused_learner", None)
+        super().load_checkpoint(checkpoint)
+
+    def adapted(self, state: Mapping[str, Any]) -> Mapping[str, Any]:
+        """As `Trainer.adapted`; where the kernel is another one, the state says so."""
+        state = super().adapted(state)
+        data = state["trainable"].get("data")
+        if not isinstance(data, Mapping) or "kernel" not in data:
+            return state
+        self._settle(data.get("settled", {}))
+        anew = self._with_this_kernel(data)
+        return {**state, "trainable": {**state["trainable"], "data": anew}}
+
+    def _with_this_kernel(self, data: Mapping[str, Any]) -> Mapping[str, Any]:
+        """A checkpoint's data as if this kernel had made it; it says that the curve is inexact."""
+        if data["kernel"] == self.kernel:
+            return data
+        steps, before = int(data["progress"]["timesteps"]), data.get("inexact")
+        kernels = f"kernel {self.kernel} (saved with {data['kernel']})"
+        why = f"restored after {steps} steps with {kernels}"
+        logger.warning("%s; the curve is no longer exact", why)
+        return {**data, "kernel": self.kernel, "inexact": f"{before}; {why}" if before else why}
+
+    # ---- learning ----------------------------------------------------------------------------
+
+    def learning_rows(self, fragments: list[Fragment]) -> TrainBatch:
+        """The valid rows of all fragments, with advantages; in sequences for an LSTM."""
+        gamma, lambda_ = self.settings.gamma, self.settings.lambda_
+        batches = [to_rows(fragment, gamma, lambda_) for fragment in fragments]
+        self.reporter.postprocessed(self.policy, fragments, [vars(one) for one in batches])
+        if self.architecture.lstm:
+            pairs = zip(fragments, batches, strict=True)
+            longest = self.settings.longest_sequence
+            return SequenceBatch.join([in_sequences(f, b, longest) for f, b in pairs])
+        valid = [rows(fragment.valid) for fragment in fragments]
+        return TrainBatch.join([b.only(v) for b, v in zip(batches, valid, strict=True)])
+
+    def learn(self, fragments: list[Fragment]) -> dict[str, float]:
+        """One iteration of learning; returns the means of the losses over all minibatches."""
+        batch = self.learning_rows(fragments)
+        if len(batch) == 0:
+            logger.warning("no valid row in this iteration; nothing is learnt from it")
+            return {}
+        self.reporter.log("training batch", batch)
+        return self.take_steps(self.learner, batch)
+
+    def loss(self, batch: "Mapping[str, Tensor]") -> "tuple[Tensor, dict[str, float]]":
+        """The loss () of the columns of a `TrainBatch`, and its parts."""
+        loss, parts = self.torch_loss()(self.policy.model, batch)
+        return loss, dict(zip(self.stats, parts.tolist(), strict=True))
+
+    def gradient_step(self) -> tuple[float, float | None]:
+        """The learning rate now, and the bound on the norm of the whole gradient or None."""
+        return self.learning_rate, self.settings.grad_clip
+
+    @property
+    def learner(self) -> "Learner":
+        """What takes the gradient steps, with the loss of this round."""
+        fused = None if self.settings.learner == "torch" else self._fused_learner
+        if fused is not None:
+            if self.settings.scheduled:
+                fused.loss = self.fused_loss()
+            return fused
+        learner = self._torch_learner
+        if self.settings.scheduled:
+            learner.loss = self.torch_loss()
+        return learner
+
+    @cached_property
+    def _fused_learner(self) -> FusedLearner | None:
+        if self._not_fused(self.settings, self.spaces):  # a checkpoint's, restored elsewhere
+            return None
+        threads = self.settings.resources.threads[0]
+        given = (self.policy, self.fused_loss(), self.stats, threads)
+        kernel = self._kernel(self.settings, self.spaces)
+        if kernel is not None and self.settings.learner == COMPILED:
+            return compiled.CompiledLearner(*given, kernel=kernel)
+        return FusedLearner(*given)
+
+    @cached_property
+    def _torch_learner(self) -> "TorchLearner":
+        from trainables.learners.sgd import TorchLearner
+
+        if "learner" in self._undecided:
+            why = self._not_fused(self.settings, self.spaces) or "its training began with it"
+            logger.info("learner: auto is torch, as %s", why)
+        return TorchLearner(self.policy, self.torch_loss(), self.stats, self.settings.grad_clip)
+
+
+#: Where a method that is not an algorithm's own is defined.
+BASES = (Trainer, ActorCriticTrainer)
+
+
+def to_rows(fragment: Fragment, gamma: float, lambda_: float) -> TrainBatch:
+    """A fragment (T, N) as T·N rows, valid or not, with advantages and value targets."""
+    following = next_values(
+        fragment.values, fragment.last_values[0], fragment.final_values, fragment.truncated
+    )
+    ends = (fragment.terminated, fragment.truncated)
+    estimated = generalized_advantages(
+        fragment.rewards, fragment.values, following, ends, (gamma, lambda_)
+    )
+    return TrainBatch(
+        observations=rows(fragment.observations),
+        actions=rows(fragment.actions),
+        logp=rows(fragment.logp),
+        values=rows(fragment.values),
+        advantages=rows(estimated.advantages),
+        returns=rows(estimated.returns),
+    )
+
+
+def valid_rows(fragment: Fragment, gamma: float, lambda_: float) -> TrainBatch:
+    """Those rows of a fragment that are learnt from."""
+    return to_rows(fragment, gamma, lambda_).only(rows(fragment.valid))

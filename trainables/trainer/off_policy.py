@@ -1,0 +1,156 @@
+"""What off-policy actor-critics share: settings, what cannot work together, and their round.
+
+Their losses and gradients are closed forms in numpy (`learners.fused`). B rows.
+"""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import Field
+from threadpoolctl import ThreadpoolController
+
+from trainables.core import rng
+from trainables.envs.exactness.measuring import Look
+from trainables.envs.make import EnvSpaces
+from trainables.errors import ConfigError
+from trainables.learners.replay import ReplayBuffer, ReplayConfig, check_replay
+from trainables.policies.architecture import Activation
+from trainables.policies.bounded.acting import WarmUpConfig
+from trainables.rollout.config import SamplingConfig
+from trainables.rollout.workers.worker_spec import WorkerSpec
+from trainables.trainer.config import TrainerConfig
+from trainables.trainer.steps import off_policy_step
+from trainables.trainer.trainer import Stateful, Trainer
+
+if TYPE_CHECKING:
+    from trainables.policies.bounded.twins import TwinsPolicy
+
+Rows = Mapping[str, NDArray[Any]]
+#: Kinds of exploration whose noise goes on from step to step.
+FOLLOWING = ("OrnsteinUhlenbeckNoise", "StateDependentNoise")
+
+
+class OffPolicyConfig(TrainerConfig):
+    """Settings of an actor with twin critics that learn from a replay.
+
+    How much is learnt from each step is a ratio of two of them: `train_batch_size` steps are
+    sampled a round (by default one fragment of every environment), then `updates_per_step` updates
+    are made.
+    """
+
+    sampling: SamplingConfig = SamplingConfig(rollout_fragment_length=1)
+    replay: ReplayConfig = ReplayConfig(
+        buffer_size=100_000, replay_batch_size=256, target_network_update_freq=1
+    )
+    exploration_config: WarmUpConfig = Field(
+        default=WarmUpConfig(), description="How actions are tried while experience is collected."
+    )
+    tau: float = Field(
+        default=0.005,
+        gt=0,
+        le=1,
+        description="Share of the way to the learnt networks that the targets go after each "
+        "update; 0.002 to 0.02.",
+    )
+    critic_lr: float | None = Field(
+        default=None,
+        gt=0,
+        description="Learning rate of the critics at first, which follows lr_schedule as lr does; "
+        "null: lr. 3e-4 to 3e-3.",
+    )
+    grad_clip: float | None = Field(
+        default=None,
+        gt=0,
+        description="Bound on the norm of each network's gradient; null: none. 1 to 40.",
+    )
+
+
+class OffPolicyTrainer(Trainer):
+    """Base of algorithms that learn from a replay, by gradients in numpy."""
+
+    config_class: ClassVar[type[TrainerConfig]] = OffPolicyConfig
+    usual_networks: ClassVar[tuple[tuple[int, ...], Activation]] = ((256, 256), "relu")
+    fixed_keys: ClassVar[frozenset[str]] = Trainer.fixed_keys | {"buffer_size"}
+    settings: OffPolicyConfig
+    policy: "TwinsPolicy"
+
+    @classmethod
+    def check_spaces(cls, settings: TrainerConfig, spaces: EnvSpaces) -> None:
+        """Raise ConfigError for actions that the algorithm cannot choose."""
+
+    def update(self, rows: Rows) -> dict[str, float]:
+        """One update from (B, …) transitions; returns statistics."""
+        raise NotImplementedError
+
+    @classmethod
+    def choose(cls, settings: TrainerConfig, seen: Look) -> dict[str, Any]:
+        """As every trainer; raises ConfigError for spaces that do not fit."""
+        if len(seen.spaces.observation_shape) != 1:
+            allowed = f"observations that are vectors with {cls.__name__}"
+            hint = f"its images are {seen.spaces.observation_shape}"
+            raise ConfigError("env", str(seen.spaces.raw), allowed, hint)
+        cls.check_spaces(settings, seen.spaces)
+        return super().choose(settings, seen)
+
+    @classmethod
+    def validate_config(cls, settings: TrainerConfig) -> None:
+        """Raise ConfigError also where replay, batch, warm-up and model do not fit together."""
+        super().validate_config(settings)
+        if not isinstance(settings, OffPolicyConfig):
+            return
+        replay = settings.replay
+        check_replay(replay)
+        only: dict[str, tuple[Any, Any, str]] = {
+            "model.use_lstm": (settings.model.use_lstm, False, "a replay holds no sequences"),
+            "num_gpus": (settings.resources.num_gpus, 0, "its gradients are computed in numpy"),
+            "target_network_update_freq": (
+                replay.target_network_update_freq,
+                1,
+                "its targets go a share tau of the way after every update",
+            ),
+        }
+        for key, (value, allowed, why) in only.items():
+            if value != allowed:
+                raise ConfigError(key, value, f"{allowed} with {cls.__name__}", why)
+        kind = getattr(settings.exploration_config, "type", "")
+        if kind in FOLLOWING and (wait := settings.envs.remote_env_batch_wait_ms):
+            allowed = f"0 with exploration_config.type: {kind}"
+            hint = "its noise goes on from step to step of all environments together"
+            raise ConfigError("remote_env_batch_wait_ms", wait, allowed, hint)
+
+    def make_parts(self) -> dict[str, Stateful]:
+        """The replay; and the stream of what updates draw."""
+        self.streams["update"] = rng.generator(self.seed, "update")
+        self.replay = ReplayBuffer(self.settings.replay.buffer_size, self.seed)
+        self._blas = ThreadpoolController().select(user_api="blas")
+        return {"replay": self.replay}
+
+    def worker_spec(self) -> WorkerSpec:
+        """With the observation that came next."""
+        return replace(super().worker_spec(), columns=frozenset({"new_obs"}))
+
+    def training_step(self) -> dict[str, float]:
+        """A round of sampling and as many updates as are set."""
+        threads = self.settings.resources.threads[0]
+        # What is not finite is found in the gradients' norms: numpy need not warn of it.
+        with self._blas.limit(limits=threads), np.errstate(all="ignore"):
+            return off_policy_step(
+                self, self.replay, self.settings.replay, self.update, lambda: None
+            )
+
+    @property
+    def critic_learning_rate(self) -> float:
+        """What the schedule gives for the critics now."""
+        of = self.settings
+        return self.learning_rate * (of.critic_lr or of.schedule.lr) / of.schedule.lr
+
+
+def valued(rows: Rows, following: NDArray[Any], gamma: float, kind: np.dtype[Any]) -> NDArray[Any]:
+    """(B,) targets: reward and discounted value of what follows, which an episode's end has not.
+
+    An episode that was cut off goes on: its last row has its true next observation.
+    """
+    return (rows["rewards"] + gamma * following * ~rows["terminated"]).astype(kind)
