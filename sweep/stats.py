@@ -81,8 +81,8 @@ def deviations(group: Sequence[float]) -> tuple[float, ...]:
 
 def spread_of(groups: Iterable[Sequence[float]]) -> Spread | None:
     """`pooled_spread` of groups of which the `deviations` are known, in this order."""
-    several = [group for group in groups if group]
-    freedom = sum(len(group) - 1 for group in several)
+    several = list(filter(None, groups))
+    freedom = sum(map(len, several)) - len(several)
     if not freedom:
         return None
     distance = math.hypot(*itertools.chain.from_iterable(several))

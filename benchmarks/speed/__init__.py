@@ -1,7 +1,6 @@
 """How fast sweep is beside its peers and beside the shortest loops written by hand.
 
 cases      what is compared with what, and the ratio that is to be reached
-growth     the same for sweeps of many trials
 runner     alternates the sides of a case, one process at a time, and keeps every run
 peers      an environment of its own for the libraries that are compared with
 report     docs/performance.md

@@ -9,9 +9,8 @@ was measured of this commit stands in ``build/speed/runs.jsonl`` at once and is 
 import argparse
 import sys
 
-from benchmarks.speed import cases, growth, report, runner
-
-ALL = (*cases.ALL, *growth.CASES)
+from benchmarks.speed import report, runner
+from benchmarks.speed.cases import ALL
 
 
 def main() -> None:

@@ -136,6 +136,33 @@ def _trial(number: int, goal: float = 0.0) -> Case:
     )
 
 
+def _event(sweep: str, many: int, title: str) -> Case:
+    """What an event costs after many trials, against few in which the same happens."""
+    return Case(
+        f"event-{sweep}-{many}",
+        f"our own cost of an event after {many:,} trials, {title}, against that after 500",
+        "ms of CPU",
+        Side("sweep", "event_cost", (sweep, str(many))),
+        Side("after 500", "event_cost", (sweep, "500")),
+        1.3,
+        more_is_better=False,
+        against_peer=False,
+    )
+
+
+def _look(what: str, command: str, title: str, goal: float) -> Case:
+    return Case(
+        f"look-{what}-{command}",
+        f"{title}, from the shell, against import torch",
+        "s",
+        Side("sweep", "looking", (what, command)),
+        Side("import torch", "command", ("import-torch",)),
+        goal,
+        more_is_better=False,
+        against_peer=False,
+    )
+
+
 def _slots(slots: int, goal: float = 0.0, why: str = "") -> Case:
     of = "16 settings x 25,600 steps"
     return Case(
@@ -280,6 +307,36 @@ CASES = (
     _memory("worker"),
     _trial(5_000, 1.3),
     _trial(50_000, 1.3),
+    *(
+        _event(sweep, many, title)
+        for sweep, title in (("asha", "promotions of asha"), ("race", "asha with racing seeds"))
+        for many in (5_000, 50_000)
+    ),
+    Case(
+        "proposal-tpe-50000",
+        "a proposal of tpe with a window of 500 after 50,000 trials",
+        "ms of CPU",
+        Side("sweep", "proposal", ("50000", "500")),
+        Side("tpe without a window after 5,000", "proposal", ("5000",)),
+        3.0,
+        more_is_better=False,
+    ),
+    *(
+        _look("long", command, f"`sweep {command}` of 5,000 trials with 500,000 results", 1.0)
+        for command in ("status", "results", "best")
+    ),
+    *(
+        _look("ten", command, f"`sweep {command}` beside ten sweeps", 0.35)
+        for command in ("ls", "status")
+    ),
+    Case(
+        "trivial-ray",
+        "300 trivial trials, everything recorded, whole command, 2 slots",
+        "trials per second",
+        Side("sweep", "trivial_ours"),
+        Side("Ray Tune, reused actors, no tracker", "trivial_ray", group="ray"),
+        4.0,
+    ),
     _start("first-iteration", "shell to the first iteration of PPO, against import torch", 1.4),
     _start("trivial-run", "sweep run of one trivial trial, against import torch", 1.6),
     _checkpoint("save", 9_155, 2.5, why="collecting the state and two signatures outweigh 0.1 MB"),

@@ -133,6 +133,11 @@ def run(space: str, **given: Any) -> int:
     help="Compare trials by another result from now on, also by what they have reported so far.",
 )
 @click.option("--strict", is_flag=True, help="Refuse if code or library versions have changed.")
+@click.option(
+    "--other-kernel",
+    is_flag=True,
+    help="Go on where the compiled kernel that a trial began with is not built.",
+)
 @log_models_option
 @options.json_option
 def resume(name: str, **given: Any) -> int:
@@ -151,6 +156,7 @@ def resume(name: str, **given: Any) -> int:
             options.say,
             retry_failed=given["retry_failed"],
             strict=given["strict"],
+            other_kernel=given["other_kernel"],
             space=given["space"],
             metric=given["metric"],
             **options.read_budget(given),

@@ -14,11 +14,12 @@ from collections.abc import Callable, Collection, Sequence, Set
 from dataclasses import dataclass, field
 from fractions import Fraction
 from functools import cache
-from typing import Any
+from typing import Any, TypeVar
 
 from sweep.history.events import FINISHED, Status
 from sweep.history.trial import Trial, rank_key
 
+T = TypeVar("T")
 Entry = tuple[Any, ...]
 Key = Callable[[Trial], Entry | None]
 Amounts = Callable[[Trial], tuple[float, ...]]
@@ -113,6 +114,15 @@ class Order(_Kept):
     """The first place that may have changed since a reader who follows the entries set it."""
     _of: dict[int, Entry] = field(default_factory=dict)
     """Trial → its entry."""
+    _made: dict[Callable[[list[Entry]], Any], Any] = field(default_factory=dict)
+    """What `once` has made of the entries as they are."""
+
+    def once(self, make: Callable[[list[Entry]], T]) -> T:
+        """What a function makes of the entries; it is called again when they have changed."""
+        if make not in self._made:
+            self._made[make] = make(self.entries)
+        found: T = self._made[make]
+        return found
 
     def bring_up(self, trials: Sequence[Trial], touched: Sequence[int]) -> list[Entry]:
         """The entries as they are now; `touched` are the numbers of trials that have changed."""
@@ -122,6 +132,7 @@ class Order(_Kept):
         if len(changed) > _MANY:
             self.entries[:] = sorted(self._of.values())
             self.changed_from = 0
+            self._made.clear()
         return self.entries
 
     def _put(self, number: int, entry: Entry | None, sort: bool) -> None:
@@ -138,6 +149,7 @@ class Order(_Kept):
     def _place(self, entry: Entry) -> int:
         place = bisect_left(self.entries, entry)
         self.changed_from = min(self.changed_from, place)
+        self._made.clear()
         return place
 
 

@@ -29,6 +29,7 @@ from dataclasses import dataclass, replace
 from functools import cache
 from heapq import merge
 from itertools import chain, islice
+from operator import itemgetter
 from typing import Any, ClassVar
 
 from pydantic import BaseModel
@@ -136,8 +137,7 @@ class _Race:
             for index in range(len(incumbent.replicas), self.seeds):
                 yield self._more(incumbent, index, why, {})
             return
-        several = self.history.order(_several(self.level))
-        spread = stats.spread_of(deviations for *_, deviations, _ in several)
+        spread = self.history.kept(_several(self.level)).once(_spread)
         for trial, evidence in merge(
             *(self._challengers(incumbent, count, spread) for count in range(1, self.seeds)),
             key=lambda pair: rank_key(pair[0], pair[0].score_at(self.level)),
@@ -251,6 +251,11 @@ def _several(level: float) -> Key:
         return entry and (*entry, stats.deviations(_scores(trial, level)), trial.number)
 
     return key
+
+
+def _spread(several: list[Entry]) -> Spread | None:
+    """The spread of the deviations in these entries."""
+    return stats.spread_of(map(itemgetter(-2), several))
 
 
 @cache
