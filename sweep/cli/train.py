@@ -108,7 +108,8 @@ def run(space: str, **given: Any) -> int:
             options.say,
         )
         ended = session.run_driver(launch, make_view(terminal()), given["timeout"])
-        return _report(ended, launch.folder, answer, given["log_models"])
+        wanted = given["log_models"] or ended.seconds >= QUICK_S
+        return _report(ended, launch.folder, answer, given["log_models"], wanted)
 
 
 @click.command()
@@ -165,16 +166,27 @@ def resume(name: str, **given: Any) -> int:
         return _report(ended, folder, answer, given["log_models"])
 
 
-def _report(ended: "RunResult", folder: "Folder", answer: options.Answer, log_models: bool) -> int:
-    """Answer how it ended, and complete MLflow's copy; returns the exit code."""
+def _report(
+    ended: "RunResult",
+    folder: "Folder",
+    answer: options.Answer,
+    log_models: bool,
+    complete: bool = True,
+) -> int:
+    """Answer how it ended, and `complete` MLflow's copy; returns the exit code."""
     from sweep.cli import tables
     from sweep.history.events import Status
 
     answer(summary(ended, folder), tables.summary)
-    finish(ended, folder, log_models)
+    if complete:
+        finish(ended, folder, log_models)
     if ended.signal is not None and ended.how != "finished":
         return 128 + ended.signal
     return 1 if ended.history.of(Status.FAILED) else 0
+
+
+#: A new sweep that ran for less does not wait for its report, unless models are asked for.
+QUICK_S = 20.0
 
 
 def finish(ended: "RunResult", folder: "Folder", log_models: bool = False) -> None:

@@ -11,6 +11,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
+from sweep.cli import train
 from sweep.driver import sync
 from sweep.ledger.folder import Folder
 from sweep.operations import attachments
@@ -27,7 +28,10 @@ pytestmark = pytest.mark.filterwarnings(
 
 
 @pytest.fixture
-def here(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> Here:
+def here(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Here:
+    monkeypatch.setattr(train, "QUICK_S", 0.0)
     return Here(capsys, tmp_path / "sweeps")
 
 
@@ -40,6 +44,18 @@ def runs(here: Here) -> dict[str, str]:
     )
     with closing(sqlite3.connect(here.root / "mlflow.db")) as database:
         return dict(database.execute(query).fetchall())
+
+
+def test_a_sweep_of_some_seconds_does_not_wait_for_it_unless_models_are_asked_for(
+    here: Here, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(train, "QUICK_S", 1e6)
+    spec = write_spec(tmp_path, trials=2, trackers=["mlflow"])
+    assert here("run", spec, "--pool", "inline")[0] == 0
+    (parent,) = (run for trial, run in runs(here).items() if not trial)
+    assert attached(here, parent) == {"sweep.yaml"}
+    assert here("resume", "demo", "--log-models")[0] == 0
+    assert attached(here, parent) == {"sweep.yaml", "report.html", "curves.png"}
 
 
 def attached(here: Here, run: str) -> set[str]:
