@@ -178,6 +178,19 @@ def _slots(slots: int, goal: float = 0.0, why: str = "") -> Case:
     )
 
 
+def _memory(of: str) -> Case:
+    return Case(
+        f"memory-{of}",
+        f"memory of the {of} of a sweep of PPO, at most, against import torch",
+        "MB",
+        Side("sweep", "memory", (of,)),
+        Side("import torch", "memory", ("import-torch",)),
+        1.3,
+        more_is_better=False,
+        against_peer=False,
+    )
+
+
 RATE = "steps per CPU second"
 OURS = Side("sweep", "ppo_ours")
 #: The rows of the table.
@@ -256,6 +269,42 @@ CASES = (
         long=True,
     ),
     _slots(2, 1.9, why="starting and ending take the same time with any number of slots"),
+    Case(
+        "slots-busy",
+        "16 settings x 51,200 steps: share of two slots' time in which a slice runs, from the "
+        "first slice to the last",
+        "of 1",
+        Side("sweep", "sweep_slots", ("busy",)),
+        Side("all of it", "fixed", ("1",)),
+        0.97,
+        against_peer=False,
+        long=True,
+        why="one slot is idle while the other trains the last setting",
+    ),
+    Case(
+        "slots-outside",
+        "the same: time of a slice that is not spent in iterations, median, against 60 ms",
+        "ms",
+        Side("sweep", "sweep_slots", ("outside",)),
+        Side("to reach", "fixed", ("60",)),
+        1.0,
+        more_is_better=False,
+        against_peer=False,
+        long=True,
+        why="each of its 200 iterations is copied for a checkpoint: 1 ms and more",
+    ),
+    Case(
+        "cartpole64",
+        "sweep run cartpole_ppo --trials 64 --jobs 2, against itself with a learner in torch",
+        "s",
+        Side("sweep", "cartpole64"),
+        Side("before", "fixed", ("61.5",)),
+        2.5,
+        more_is_better=False,
+        long=True,
+    ),
+    _memory("driver"),
+    _memory("worker"),
     _trial(5_000, 1.3),
     _trial(50_000, 1.3),
     *(

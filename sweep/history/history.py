@@ -28,6 +28,7 @@ from sweep.history.events import (
     Measured,
     Moved,
     Opened,
+    OtherKernel,
     Recoded,
     Recorded,
     SpaceExhausted,
@@ -71,6 +72,8 @@ class History:
         """Trials of another sweep, for searchers; they have numbers below 0."""
         self.suspended = False
         """Whether a person paused the whole sweep."""
+        self.other_kernel = False
+        """Whether trials go on where the kernel of their checkpoints is not built."""
         self.why = ""
         """Why it finished before all trials did."""
         self.changed: dict[str, float | None] = {}
@@ -277,8 +280,9 @@ class History:
                 self._wish(event)
             case Measured():
                 self._value_anew()
-            case Recoded():
-                pass  # results say which code they are of by standing after it
+            case Recoded() | OtherKernel():
+                # of other code results say by standing after it
+                self.other_kernel |= isinstance(event, OtherKernel)
             case _:
                 self._apply(event, record)
                 self.touch(event.trial)
