@@ -140,10 +140,10 @@ def _event(sweep: str, many: int, title: str) -> Case:
     """What an event costs after many trials, against few in which the same happens."""
     return Case(
         f"event-{sweep}-{many}",
-        f"our own cost of an event after {many:,} trials, {title}, against that after 500",
+        f"our own cost of an event after {many:,} trials, {title}, against that after 1,000",
         "ms of CPU",
         Side("sweep", "event_cost", (sweep, str(many))),
-        Side("after 500", "event_cost", (sweep, "500")),
+        Side("after 1,000", "event_cost", (sweep, "1000")),
         1.3,
         more_is_better=False,
         against_peer=False,

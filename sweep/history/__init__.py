@@ -3,7 +3,7 @@
 events        everything that can happen to a sweep, numbered
 history       the fold over all events
 trial         one choice of settings, with its replicas
-order         trials in orders that are kept up while events come in
+order         trials in orders, and sums over them, that are kept up while events come in
 replica       a trial under one seed: slices, curve, checkpoints
 objective     the score that trials are compared by
 ranking       the order of trials where one number does not decide
