@@ -91,9 +91,9 @@ def check_replay(config: ReplayConfig) -> None:
     Raises:
         ConfigError: it holds less than the warm-up or a batch; names both settings.
     """
-    for key in ("replay_batch_size", "learning_starts"):
+    for key in ("learning_starts", "replay_batch_size"):
         if config.buffer_size < (needed := getattr(config, key)):
-            allowed = f"at least {key}, which is {needed}"
+            allowed = f"at least {needed}, which is {key}"
             raise ConfigError("buffer_size", config.buffer_size, allowed, f"or lower {key}")
 
 
