@@ -247,11 +247,11 @@ def test_it_learns_within_some_thousand_steps(kind: str, score: float) -> None:
 
 
 REFUSED: dict[str, tuple[type[SAC | TD3], dict[str, Any], str]] = {
-    "warm-up": (SAC, {"buffer_size": 31}, r"buffer_size: 31 .*learning_starts, which is 32"),
+    "warm-up": (SAC, {"buffer_size": 31}, r"buffer_size: 31 .*learning_starts"),
     "batch": (
         TD3,
         {"buffer_size": 40, "replay_batch_size": 64},
-        r"buffer_size: 40 .*replay_batch_size, which is 64",
+        r"buffer_size: 40 .*replay_batch_size",
     ),
     "lstm": (SAC, {"model": {"use_lstm": True}}, r"model.use_lstm: True .*False with SAC"),
     "gpu": (TD3, {"num_gpus": 1}, r"num_gpus: 1"),
