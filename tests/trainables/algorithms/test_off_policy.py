@@ -222,12 +222,36 @@ def test_the_exported_policy_acts_as_the_trained_one(
     trainer.stop()
 
 
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize(
+    ("kind", "score"), [("sac", -600), ("td3", -600), ("sac of choices", 80)], ids=str
+)
+def test_it_learns_within_some_thousand_steps(kind: str, score: float) -> None:
+    """An untrained policy has -1200 on Pendulum and 22 on CartPole."""
+    cls, own = KINDS[kind]
+    config = {
+        "env": "Pendulum-v1",
+        "lr": 1e-3,
+        "model": {"hidden": [64, 64]},
+        "replay_batch_size": 128,
+        "timesteps_per_iteration": 1000,
+        "evaluation_num_episodes": 20,
+        "evaluation_config": {"explore": False},
+    }
+    trainer = cls({**config, **own}, TrialContext(seed=1))
+    while trainer.train()["timesteps_total"] < 8000:
+        pass
+    assert trainer.evaluate()["episode_reward_mean"] >= score
+    trainer.stop()
+
+
 REFUSED: dict[str, tuple[type[SAC | TD3], dict[str, Any], str]] = {
-    "warm-up": (SAC, {"buffer_size": 31}, r"buffer_size: 31 .*learning_starts, which is 32"),
+    "warm-up": (SAC, {"buffer_size": 31}, r"buffer_size: 31 .*learning_starts"),
     "batch": (
         TD3,
         {"buffer_size": 40, "replay_batch_size": 64},
-        r"buffer_size: 40 .*replay_batch_size, which is 64",
+        r"buffer_size: 40 .*replay_batch_size",
     ),
     "lstm": (SAC, {"model": {"use_lstm": True}}, r"model.use_lstm: True .*False with SAC"),
     "gpu": (TD3, {"num_gpus": 1}, r"num_gpus: 1"),

@@ -99,7 +99,7 @@ def test_drifting_noise_goes_on_from_step_to_step_and_from_0_in_each_episode() -
     np.testing.assert_allclose(noise[100, 1] - cut[100, 1], 0.85 * noise[99, 1], atol=1e-6)
 
 
-def test_a_sampler_says_which_episodes_ended(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_E8_P16_a_sampler_says_which_episodes_ended(monkeypatch: pytest.MonkeyPatch) -> None:
     """Episodes of five steps in two environments that are stepped side by side."""
     told: list[list[bool]] = []
     monkeypatch.setattr(ActionNoise, "ended", lambda _, rows: told.append(rows.tolist()))
