@@ -67,6 +67,8 @@ class TrialContext:
     """Whether the settings are those of a sweep's trial, to which `Trainable.settle_config` was
     applied when the trial was made. A setting that is still ``auto`` then has the value that it
     always had before there was a choice."""
+    other_kernel: bool = False
+    """Whether it may go on where the compiled code that a checkpoint was made with is not built."""
 
 
 _Save = TypeVar("_Save", bound=Callable[..., Any])
@@ -164,8 +166,8 @@ class Trainable:
 
     def _export_model(self, export_formats: Sequence[str], export_dir: str) -> dict[str, str]:
         raise NotImplementedError(
-            f"{type(self).__name__} cannot export {', '.join(export_formats)}: a class that "
-            f"can has a method _export_model; what a function saved is in its checkpoints"
+            f"{type(self).__name__} cannot export {', '.join(export_formats)}: "
+            f"it has no export_model(folder) that would write it"
         )
 
     @classmethod
@@ -191,10 +193,18 @@ class Trainable:
     def settle_config(cls, config: Mapping[str, Any]) -> dict[str, Any]:
         """What ``auto`` means in these settings: the keys to write down when a trial is made.
 
-        So a trial goes on as it began also where a later version would choose otherwise. In a
-        sweep whose first trial does not have such a key, no later trial is given it.
+        So a trial goes on as it began also where a later version would choose otherwise.
         """
         return {}
+
+    @classmethod
+    def settled_alike(cls, settled: Mapping[str, Any], first: Mapping[str, Any]) -> dict[str, Any]:
+        """What `settle_config` gave for a later trial, where the sweep's first has these settings.
+
+        Where that one has no such key no later one is given it. What depends on the machine is as
+        it is there, so that all trials of a sweep are alike.
+        """
+        return {key: value for key, value in settled.items() if key in first}
 
     def train(self) -> dict[str, Any]:
         """One `step`, its result completed with the usual keys."""

@@ -51,6 +51,10 @@ PPO_CARTPOLE: Mapping[str, Any] = {
     "sgd_minibatch_size": 256,
 }
 
+#: Of SAC and TD3: an update takes a fifth of the time that it takes with the published 256 x 256
+#: (400 x 300 with TD3), and is no worse on classic control.
+SMALL_NETWORKS: Mapping[str, Any] = {"model": {"hidden": [64, 64]}}
+
 ROWS: tuple[Row, ...] = (
     Row(
         "cartpole-ppo",
@@ -106,6 +110,52 @@ ROWS: tuple[Row, ...] = (
             "lambda_": 0.95,
             "num_sgd_iter": 10,
             "sgd_minibatch_size": 64,
+        },
+    ),
+    Row(
+        "pendulum-sac",
+        "Pendulum-v1",
+        "sac:SAC",
+        20_000,
+        -160,
+        "-157.0 (zoo)",
+        {"env": "Pendulum-v1", "lr": 1e-3, **SMALL_NETWORKS},
+    ),
+    Row(
+        "pendulum-td3",
+        "Pendulum-v1",
+        "td3:TD3",
+        20_000,
+        -160,
+        "-151.9 (zoo)",
+        {"env": "Pendulum-v1", "lr": 1e-3, "gamma": 0.98, **SMALL_NETWORKS},
+    ),
+    Row(
+        "mountaincar-sac",
+        "MountainCarContinuous-v0",
+        "sac:SAC",
+        50_000,
+        90,
+        "94.7 (zoo)",
+        {
+            "env": "MountainCarContinuous-v0",
+            "rollout_fragment_length": 32,
+            "updates_per_step": 32,
+            "buffer_size": 50_000,
+            "replay_batch_size": 512,
+            "learning_starts": 0,
+            "lr": 3e-4,
+            "gamma": 0.9999,
+            "tau": 0.01,
+            "initial_alpha": 0.1,
+            "learn_alpha": False,
+            "exploration_config": {
+                "type": "StateDependentNoise",
+                "sample_freq": 32,
+                "random_timesteps": 0,
+                "log_std_init": -3.67,
+            },
+            **SMALL_NETWORKS,
         },
     ),
     Row(

@@ -1,5 +1,6 @@
 """The commands that begin and train: init, run, resume."""
 
+import re
 from importlib import resources
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -34,7 +35,7 @@ log_models_option = click.option(
     help="A training function of one's own (the default), or PPO on an environment of one's own.",
 )
 def init(folder: Path, kind: str) -> None:
-    """Write a spec and what it trains; both run as they are."""
+    """Write a spec and what it trains; both run as they are. The sweep is called as FOLDER."""
     files = KINDS[kind]
     if there := sorted(name for name in files if (folder / name).exists()):
         raise click.UsageError(
@@ -44,9 +45,23 @@ def init(folder: Path, kind: str) -> None:
     templates = resources.files("search_spaces") / "templates"
     for name, template in files.items():
         with (folder / name).open("x", encoding="utf-8") as file:
-            file.write((templates / template).read_text(encoding="utf-8"))
+            text = (templates / template).read_text(encoding="utf-8")
+            file.write(re.sub(r"\bmine\b", _name_of(folder), text))
         click.echo(f"wrote {folder / name}")
     click.echo(f"try it:  sweep run {folder / 'space.yaml'}")
+
+
+def _name_of(folder: Path) -> str:
+    """A folder's name, if a sweep may be called so and YAML reads it as a text; else ``mine``."""
+    from sweep.spec.sections import check_name
+
+    name = folder.resolve().name
+    if not re.fullmatch(r"(?!(null|true|false)$)[a-z][a-z0-9_-]*", name):
+        return "mine"
+    try:
+        return check_name(name)
+    except ValueError:
+        return "mine"
 
 
 @click.command()
@@ -118,6 +133,11 @@ def run(space: str, **given: Any) -> int:
     help="Compare trials by another result from now on, also by what they have reported so far.",
 )
 @click.option("--strict", is_flag=True, help="Refuse if code or library versions have changed.")
+@click.option(
+    "--other-kernel",
+    is_flag=True,
+    help="Go on where the compiled kernel that a trial began with is not built.",
+)
 @log_models_option
 @options.json_option
 def resume(name: str, **given: Any) -> int:
@@ -136,6 +156,7 @@ def resume(name: str, **given: Any) -> int:
             options.say,
             retry_failed=given["retry_failed"],
             strict=given["strict"],
+            other_kernel=given["other_kernel"],
             space=given["space"],
             metric=given["metric"],
             **options.read_budget(given),

@@ -4,26 +4,60 @@ N observations.
 """
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 from gymnasium import spaces
 from numpy.typing import NDArray
 
+from trainables.envs.make import EnvSpaces
 from trainables.policies.actor import Weights
+from trainables.policies.inference import InferencePolicy
 from trainables.rollout.workers.access import DEFAULT_POLICY_ID
 
 if TYPE_CHECKING:
     from trainables.policies.networks import Networks
-    from trainables.trainer.trainer import Trainer
+    from trainables.policies.torch_policy import TorchPolicy
 
 Array = NDArray[Any]
+
+
+class Asked(Protocol):
+    """What a policy needs of its trainer; `Trainer` says what each is."""
+
+    config: Mapping[str, Any]
+    spaces: EnvSpaces
+    inference: InferencePolicy
+    policy: "TorchPolicy"
+
+    def compute_action(
+        self, obs: Any, state: Sequence[Array] | None, *, full_fetch: bool, explore: bool
+    ) -> Any:
+        """See `Trainer`."""
+
+    def acting_stream(self, explore: bool) -> np.random.Generator | None:
+        """See `Trainer`."""
+
+    def get_initial_state(self) -> list[Array]:
+        """See `Trainer`."""
+
+    def get_weights(self) -> dict[str, Weights]:
+        """See `Trainer`."""
+
+    def set_weights(self, weights: Mapping[str, Weights]) -> None:
+        """See `Trainer`."""
+
+    def broadcast(self) -> None:
+        """See `Trainer`."""
+
+    def export_policy_model(self, export_dir: str) -> str:
+        """See `Trainer`."""
 
 
 class Policy:
     """The policy of a trainer, as it is now."""
 
-    def __init__(self, trainer: "Trainer") -> None:
+    def __init__(self, trainer: Asked) -> None:
         self._trainer = trainer
 
     @property

@@ -11,5 +11,6 @@ distributions  log-probabilities and entropies of actions, and their gradients
 perceptrons  actor and critic, forwards and backwards
 stacks       an actor, or critics side by side, of an off-policy algorithm
 squashed     Gaussians squashed by tanh, and their gradients
+compiled     the steps of PPO and A2C in C (kernel.c), where it is built
 flat         weights, gradient and Adam's moments as vectors that torch's policy shares
 """
