@@ -450,8 +450,9 @@ def test_a_checkpoint_of_another_replay_is_refused(small: DQN, tmp_path: Path) -
 @pytest.mark.timeout(1200)
 def test_dqn_learns_cartpole() -> None:
     config = {"env": "CartPole-v1", "lr_schedule": "linear", "schedule_timesteps": 50_000}
-    evaluating = {"evaluation_num_episodes": 20, "timesteps_per_iteration": 5000}
-    trainer = DQN({**config, **evaluating}, TrialContext(seed=1))
+    evaluating = {"evaluation_num_episodes": 20, "evaluation_config": {"explore": False}}
+    long = {"timesteps_per_iteration": 5000}
+    trainer = DQN({**config, **evaluating, **long}, TrialContext(seed=1))
     best = 0.0
     while best < 450 and trainer.train()["timesteps_total"] < 50_000:
         best = max(best, trainer.evaluate()["episode_reward_mean"])
