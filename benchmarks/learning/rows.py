@@ -205,6 +205,7 @@ ROWS: tuple[Row, ...] = (
         {
             "env": "CartPole-v1",
             "lr_schedule": "linear",
+            "gamma": 0.98,
             "exploration_config": {"epsilon_timesteps": 8000, "final_epsilon": 0.04},
         },
         seeds=10,

@@ -171,7 +171,7 @@ class DQN(Trainer):
             return f"{cls.__name__} has a way of learning of its own"
         if settings.resources.num_gpus:
             return "num_gpus is not 0"
-        return not_covered(cls._networks(settings, shape))
+        return not_covered(cls._networks(settings, shape), settings.optimizer)
 
     @classmethod
     def _networks(cls, of: Config, shape: tuple[int, ...]) -> QArchitecture:

@@ -186,9 +186,10 @@ def test_errors_become_the_priorities_of_their_rows() -> None:
         {"double_q": False, "model": {"hidden": [16], "activation": "tanh"}},
         {"n_step": 3, "prioritized_replay": True, "tau": 0.1},
         {"model": {"hidden": []}, "optimizer": {"weight_decay": 0.01}},
+        {"optimizer": {"name": "rmsprop"}},
         {"env": "tests.support.spaces:AnySpaces", "env_config": {"observation": "image"}},
     ],
-    ids=["plain", "one target", "all that it knows", "linear", "pixels"],
+    ids=["plain", "one target", "all that it knows", "linear", "rmsprop", "pixels"],
 )
 def test_the_fused_learner_takes_the_steps_of_torch(config: dict[str, Any]) -> None:
     config = {"grad_clip": 0.5, **config}
@@ -230,6 +231,7 @@ def _assert_alike(policy: QPolicy, reference: QPolicy) -> None:
         ({"dueling": True}, "dueling is true"),
         ({"noisy": True}, "noisy is true"),
         ({"num_atoms": 51}, "num_atoms is not 1"),
+        ({"optimizer": {"name": "sgd"}}, "optimizer.name is sgd"),
         (
             {"env": "tests.support.spaces:AnySpaces", "env_config": {"observation": "large image"}},
             "images are convolved",
@@ -448,8 +450,9 @@ def test_a_checkpoint_of_another_replay_is_refused(small: DQN, tmp_path: Path) -
 @pytest.mark.timeout(1200)
 def test_dqn_learns_cartpole() -> None:
     config = {"env": "CartPole-v1", "lr_schedule": "linear", "schedule_timesteps": 50_000}
-    evaluating = {"evaluation_num_episodes": 20, "timesteps_per_iteration": 5000}
-    trainer = DQN({**config, **evaluating}, TrialContext(seed=1))
+    evaluating = {"evaluation_num_episodes": 20, "evaluation_config": {"explore": False}}
+    long = {"timesteps_per_iteration": 5000}
+    trainer = DQN({**config, **evaluating, **long}, TrialContext(seed=1))
     best = 0.0
     while best < 450 and trainer.train()["timesteps_total"] < 50_000:
         best = max(best, trainer.evaluate()["episode_reward_mean"])

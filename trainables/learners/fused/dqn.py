@@ -15,9 +15,10 @@ from threadpoolctl import ThreadpoolController
 
 from trainables.envs.spaces.observations import PIXEL
 from trainables.errors import NotFiniteError
-from trainables.learners.fused.flat import FlatOptimizer
+from trainables.learners.fused.flat import KNOWN, FlatOptimizer
 from trainables.learners.fused.perceptrons import slope
 from trainables.policies.actor import activate
+from trainables.policies.architecture import OptimizerConfig
 from trainables.policies.q.actor import QArchitecture
 
 if TYPE_CHECKING:
@@ -40,8 +41,10 @@ class Learnt(NamedTuple):
     """(B,) sizes of the differences."""
 
 
-def not_covered(architecture: QArchitecture) -> str:
+def not_covered(architecture: QArchitecture, optimizer: OptimizerConfig) -> str:
     """Why a network like this learns in torch; empty if it need not."""
+    if optimizer.name not in KNOWN:
+        return f"optimizer.name is {optimizer.name}"
     if architecture.trunk.filters:
         return "images are convolved (model.conv_filters)"
     named = {

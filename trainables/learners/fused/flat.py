@@ -37,6 +37,8 @@ class Kernel(Protocol):
         """
 
 
+#: The optimisers that `FlatOptimizer` knows.
+KNOWN = ("adam", "rmsprop")
 #: Of `FlatOptimizer`'s vectors, those that hold what an optimiser keeps of the weights.
 _KEPT = {"exp_avg": "_first", "exp_avg_sq": "_second", "square_avg": "_second"}
 

@@ -19,7 +19,7 @@ from trainables.envs.spaces.actions import ActionLayout
 from trainables.envs.spaces.observations import PIXEL
 from trainables.errors import NotFiniteError
 from trainables.learners.fused.distributions import Choices, Reals
-from trainables.learners.fused.flat import FlatOptimizer
+from trainables.learners.fused.flat import KNOWN, FlatOptimizer
 from trainables.learners.fused.perceptrons import Buffers, Perceptrons, parameter_order
 from trainables.policies.architecture import Architecture, OptimizerConfig
 from trainables.rollout.batch import TrainBatch
@@ -49,7 +49,7 @@ def not_covered(
         return "model.use_lstm is true"
     if architecture.filters:
         return "images are convolved (model.conv_filters)"
-    if optimizer.name not in ("adam", "rmsprop"):
+    if optimizer.name not in KNOWN:
         return f"optimizer.name is {optimizer.name}"
     if len(layout.choice_columns) * max(layout.sizes) > MOST_CHOICES:
         return f"actions have more than {MOST_CHOICES} choices"
