@@ -229,6 +229,15 @@ CASES = (
         why="each of its steps, of the environment too, is compiled code; ours are calls of numpy",
     ),
     Case(
+        "ppo-rejax-compiled",
+        "the same with our steps compiled (make kernels)",
+        RATE,
+        Side("sweep, learner: compiled", "ppo_ours", ('{"learner": "compiled"}',)),
+        Side("rejax", "ppo_rejax", group="rejax"),
+        1.0,
+        why="environments and acting are still calls of numpy",
+    ),
+    Case(
         "ppo-torch",
         "the same, the learner that is chosen beside the one in torch",
         RATE,
