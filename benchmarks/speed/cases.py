@@ -132,7 +132,7 @@ def _trial(number: int, goal: float = 0.0) -> Case:
         goal,
         more_is_better=False,
         against_peer=False,
-        long=not goal,
+        long=not goal or number > 5_000,
     )
 
 
@@ -147,6 +147,7 @@ def _event(sweep: str, many: int, title: str) -> Case:
         1.3,
         more_is_better=False,
         against_peer=False,
+        long=many > 5_000,
     )
 
 
@@ -160,6 +161,7 @@ def _look(what: str, command: str, title: str, goal: float) -> Case:
         goal,
         more_is_better=False,
         against_peer=False,
+        long=what == "long",
     )
 
 
@@ -173,7 +175,7 @@ def _slots(slots: int, goal: float = 0.0, why: str = "") -> Case:
         Side("one slot", "sweep_ours", ("25600", "1")),
         goal,
         more_is_better=False,
-        long=not goal,
+        long=True,
         why=why,
     )
 
@@ -229,6 +231,15 @@ CASES = (
         why="each of its steps, of the environment too, is compiled code; ours are calls of numpy",
     ),
     Case(
+        "ppo-rejax-compiled",
+        "the same with our steps compiled (make kernels)",
+        RATE,
+        Side("sweep, learner: compiled", "ppo_ours", ('{"learner": "compiled"}',)),
+        Side("rejax", "ppo_rejax", group="rejax"),
+        1.0,
+        why="environments and acting are still calls of numpy",
+    ),
+    Case(
         "ppo-torch",
         "the same, the learner that is chosen beside the one in torch",
         RATE,
@@ -256,7 +267,7 @@ CASES = (
         Side("Optuna + Stable-Baselines3", "sweep_optuna_sb3", group="sb3"),
         3.5,
         more_is_better=False,
-        why="a third of a slice is not learning: checkpoints and sampling (see the table below)",
+        why="half of a slice is not learning: sampling and checkpoints (see the table below)",
     ),
     Case(
         "sweep16-ray",

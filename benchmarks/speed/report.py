@@ -87,8 +87,9 @@ TEXT = """# Performance
 
 Written by `make bench`; every row is measured beside the other side in one run, ours and the other
 in turn, one process at a time and one thread each. A ratio is the median over up to {pairs} pairs;
-behind it stand the least and the greatest. Rates are per second of CPU time; what is started from
-the shell, and what waits for a disk, is measured by the wall.
+behind it stand the least and the greatest (of what takes minutes there are a third as many pairs).
+Rates are per second of CPU time; what is started from the shell, and what waits for a disk, is
+measured by the wall.
 
 Against peers a ratio says how many times faster sweep is; against a limit written by hand it says
 which share of it sweep reaches (rates), or how many times its time sweep takes (times).

@@ -9,12 +9,16 @@
 import json
 import sys
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import torch
 
 from benchmarks.speed.measures import clock
 from trainables.algorithms.ppo import PPO
+from trainables.learners.fused import compiled
+
+KERNEL = Path("build") / "speed" / "kernel.so"
 
 TUNED = {
     "env": "CartPole-v1",
@@ -32,7 +36,13 @@ TUNED = {
 
 
 def learner(**further: Any) -> Callable[[], int]:
-    """What makes one iteration and returns its steps; `further` settings go over the tuned ones."""
+    """What makes one iteration and returns its steps; `further` settings go over the tuned ones.
+
+    The kernel of ``learner: compiled`` is built for it under ``build/``.
+    """
+    if further.get("learner") == "compiled":
+        KERNEL.parent.mkdir(parents=True, exist_ok=True)
+        compiled.BUILT = compiled.build(KERNEL)
     trainer = PPO({**TUNED, **further})
     return lambda: int(trainer.train()["timesteps_this_iter"])
 
