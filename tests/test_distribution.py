@@ -8,6 +8,7 @@ from importlib import resources
 from pathlib import Path
 
 import pytest
+from packaging.requirements import Requirement
 
 from sweep import __version__
 from sweep.driver import launch
@@ -43,6 +44,28 @@ def test_the_distribution_is_not_called_as_somebody_elses_on_the_public_index() 
     assert PROJECT["name"] == "sweep-rl"
     (own,) = (d for d in PROJECT["optional-dependencies"]["dev"] if d.startswith("sweep"))
     assert own.startswith("sweep-rl[")
+
+
+def test_users_may_install_what_we_run_with_and_more() -> None:
+    """Each dependency has a lowest version, none is pinned, and the lock lies within."""
+    lines = (HERE / "constraints.txt").read_text().splitlines()
+    lock = {name.lower(): version for name, version in (line.split("==") for line in lines)}
+    extras = PROJECT["optional-dependencies"]
+    users = [d for extra in extras if extra != "dev" for d in extras[extra]]
+    for requirement in map(Requirement, [*PROJECT["dependencies"], *users]):
+        operators = {part.operator for part in requirement.specifier}
+        assert ">=" in operators, requirement
+        assert operators <= {">=", "<"}, requirement
+        assert lock[requirement.name.lower()] in requirement.specifier, requirement
+
+
+def test_no_sql_numbers_the_parameters_of_a_sequence() -> None:
+    """The sqlite3 of early releases of Python 3.12 warns of it."""
+    sources = [
+        path for package in ("sweep", "trainables") for path in HERE.glob(f"{package}/**/*.py")
+    ]
+    numbered = [str(path) for path in sources if re.search(r"[ (=,]\?\d\b", path.read_text())]
+    assert numbered == []
 
 
 def test_the_version_is_known_however_the_program_was_installed() -> None:

@@ -15,6 +15,7 @@ FILES = dict(re.findall(r"^```\w+\n# (\S+)\n(.*?)^```$", PAGE, re.MULTILINE | re
 #: Lines of a recipe's code that are not blank, at most.
 LONGEST = 29
 
+HAS_LIGHTNING = importlib.util.find_spec("lightning") is not None
 HAS_SB3 = importlib.util.find_spec("stable_baselines3") is not None
 
 
@@ -41,7 +42,7 @@ def run(desk: Path, spec: str) -> "sweep.Sweep":
 
 
 def test_recipes_are_short() -> None:
-    assert len(FILES) == 7
+    assert len(FILES) == 9
     lines = {name: len(list(filter(str.strip, body.splitlines()))) for name, body in FILES.items()}
     assert max(lines.values()) <= LONGEST, lines
 
@@ -66,6 +67,28 @@ def test_stable_baselines3(desk: Path) -> None:
     assert best.score is not None
     assert best.score > 9
     assert (best.checkpoint().load(desk / "model") / "model.zip").is_file()
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not HAS_LIGHTNING, reason="lightning is not installed")
+def test_the_lightning_module(desk: Path) -> None:
+    best = run(desk, "lightning.yaml").best()
+    assert best.score is not None
+    assert best.score < 1.0
+    assert (best.checkpoint().load(desk / "model") / "model.ckpt").is_file()
+    words = ["--jobs", "1", "--set", "trackers=[]", "--set", "scheduler=fifo", "--name", "straight"]
+    words += ["--set", "searcher=random", "--trials", "1"]
+    words += ["--set", f"initial=[{{lr: {best.settings['lr']}}}]", "--set", "seed=1"]
+    again = ["-m", "sweep.cli.main", "run", "lightning.yaml"]
+    for name, slices in (("straight", "600"), ("sliced", "0.1")):
+        words[words.index("--name") + 1] = name
+        done = scripts.python([*again, *words, "--set", f"limits.slice_s={slices}"], desk)
+        assert done.returncode == 0, done.stderr
+    straight, sliced = (
+        sweep.load(n, root=desk / "sweeps").trials[0] for n in ("straight", "sliced")
+    )
+    assert list(straight.results()["loss"]) == list(sliced.results()["loss"])
+    assert straight.iterations == 27
 
 
 @pytest.mark.slow

@@ -21,7 +21,7 @@ def answer_text(data: dict[str, Any]) -> "Text":
         return Text(f"{name}: {printable(data['answer'])}")
     if data["driven"]:
         return Text(f"{name}: the driver has not answered yet; it will when it next looks")
-    return Text(f"{name}: no driver runs; `sweep resume {name}` begins with this")
+    return Text(f"{name}: noted; no driver runs, `sweep resume {name}` begins with this")
 
 
 #: Seconds that a driver is given to answer: with trials in its process it answers between slices.

@@ -65,7 +65,7 @@ def rm(names: tuple[str, ...], mlflow: bool, yes: bool, root: Path, as_json: boo
         found = [options.find_sweep(root, name) for name in dict.fromkeys(names)]
         if not yes:
             if not sys.stdin.isatty():
-                raise click.UsageError("nobody can be asked here; say --yes if they shall go")
+                raise click.UsageError("no terminal to ask at; --yes deletes without asking")
             listed = ", ".join(folder.name for folder in found)
             click.confirm(f"Delete {listed} with all checkpoints?", abort=True, err=True)
         tracked = [one.name for one in found if one.mlflow.is_file() or one.tracking_uri.exists()]

@@ -91,6 +91,12 @@ def _leave(codes: Sequence[int]) -> None:
         os._exit(codes[0])
 
 
+def _with_help(error: click.ClickException) -> str:
+    """The message; behind what click itself finds, the command that says what is possible."""
+    message, context = error.format_message(), getattr(error, "ctx", None)
+    return f"{message.removesuffix('.')}; see {context.command_path} --help" if context else message
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command; returns the exit code."""
     with _open_streams():
@@ -103,7 +109,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             sys.stdout.flush()  # an error at the interpreter's end would have no exit code of ours
             return code if isinstance(code, int) else 0
         except click.ClickException as error:
-            return _complain(error.format_message(), MISTAKE)
+            return _complain(_with_help(error), MISTAKE)
         except (KeyboardInterrupt, click.Abort):
             return _complain("interrupted", INTERRUPTED)
         except BrokenPipeError:

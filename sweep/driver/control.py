@@ -171,7 +171,7 @@ class RequestHandler:
         """Refuse what is about a driver's term if that driver has gone."""
         if request.term != self.history.term or not self.driven:
             raise UsageError(
-                f"{request.verb}: no driver runs; without trials this is about a running one"
+                f"{request.verb}: no driver runs; only single trials can be changed meanwhile"
             )
 
 

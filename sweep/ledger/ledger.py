@@ -248,11 +248,11 @@ def _rows(connection: sqlite3.Connection, first: int, last: int) -> dict[int, li
     """Event number → its results as they were recorded."""
     rows: dict[int, list[Row]] = defaultdict(list)
     query = (
-        "SELECT k, iteration, metrics FROM results WHERE k BETWEEN ?1 AND ?2 "
-        "UNION ALL SELECT k, iteration, metrics FROM superseded WHERE k BETWEEN ?1 AND ?2 "
+        "SELECT k, iteration, metrics FROM results WHERE k BETWEEN :first AND :last "
+        "UNION ALL SELECT k, iteration, metrics FROM superseded WHERE k BETWEEN :first AND :last "
         "ORDER BY 1, 2"
     )
-    for k, iteration, metrics in connection.execute(query, (first, last)):
+    for k, iteration, metrics in connection.execute(query, {"first": first, "last": last}):
         rows[k].append(read_row(iteration, metrics))
     return rows
 

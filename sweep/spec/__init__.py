@@ -30,7 +30,7 @@ from pydantic import (
     PrivateAttr,
 )
 
-from sweep.errors import At, BadConfig, Source, UnknownName
+from sweep.errors import At, BadConfig, Source, UnknownName, UsageError
 from sweep.space import Space, initial
 from sweep.spec import sections, yaml_source
 from sweep.spec.objective import (
@@ -64,6 +64,7 @@ from sweep.spec.sections import (
 from sweep.spec.stopping import Stop, StopField
 from sweep.spec.validation import validate
 from trainables.core.settings import Settings
+from trainables.errors import nearest, shorten
 
 __all__ = [
     "Budget",
@@ -225,6 +226,10 @@ class SweepSpec(Settings):
 # ---- reading and writing --------------------------------------------------------------------
 
 
+#: What the names of YAML files end with.
+_SUFFIXES = (".yaml", ".yml")
+
+
 def find(space: str) -> Path:
     """The file that the command line means: a path, or the bare name of a shipped search space."""
     if _is_file(Path(space)):
@@ -232,7 +237,11 @@ def find(space: str) -> Path:
     files = shipped()
     if space in files:
         return files[space]
-    raise UnknownName("search space", space, list(files), "a path to a YAML file works too")
+    path = Path(space)
+    if len(path.parts) == 1 and path.suffix not in _SUFFIXES:
+        raise UnknownName("search space", space, list(files), "a path to a YAML file works too")
+    beside = (str(other) for other in path.parent.glob("*") if other.suffix in _SUFFIXES)
+    raise UsageError(f"{shorten(space)}: there is no such file{nearest(space, beside)}")
 
 
 def shipped() -> dict[str, Path]:

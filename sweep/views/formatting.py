@@ -22,7 +22,7 @@ def number(value: float | None) -> str:
     if value is None:
         return ABSENT
     whole = float(value).is_integer() and abs(value) < 1e15
-    return f"{value:.0f}" if whole else f"{value:.6g}"
+    return f"{value + 0.0:.0f}" if whole else f"{value:.6g}"  # no sign on a zero
 
 
 def finite(value: Any) -> Any:

@@ -104,6 +104,9 @@ class Actor:
         }
         self._head_bias = self._heads["actor.bias"][None, :]
         self._log_std = np.array(weights.get("log_std", self._log_std))
+        if self._log_std.ndim == 2:
+            weight, self._head_bias = with_units(self._heads["actor.weight"], self._head_bias)
+            self._heads |= {"actor.weight": weight, "actor.bias": self._head_bias[0]}
         if self._trunk is not None:
             self._trunk.load(weights)
 
@@ -226,6 +229,15 @@ class Actor:
             return self._trunk(images)
         flat: Array = images.reshape(len(images), -1).astype(np.float32)
         return flat / PIXEL if images.dtype == np.uint8 else flat
+
+
+def with_units(weight: Array, bias: Array) -> tuple[Array, Array]:
+    """The weights (H, K) and bias (1, K) of a head that ends with the hidden units themselves."""
+    units = len(weight)
+    return (
+        np.concatenate([weight, np.eye(units, dtype=weight.dtype)], axis=1),
+        np.concatenate([bias, np.zeros((1, units), dtype=bias.dtype)], axis=1),
+    )
 
 
 class OneByOne:

@@ -443,7 +443,7 @@ MISTAKES: list[tuple[dict[str, Any], list[str], list[str]]] = [
     ({}, ["--timeout", "1e300"], ["--timeout", "1e+300"]),
     ({}, ["--timeout", "0"], ["--timeout", "0.0"]),
     ({}, ["--storage", "x"], ["--storage"]),
-    ({}, ["--trialz", "1"], ["--trialz", "--trials"]),
+    ({}, ["--trialz", "1"], ["--trialz", "--trials", "see sweep run --help"]),
 ]
 
 
@@ -486,6 +486,30 @@ def test_a_mistake_about_existing_sweeps_is_one_line(
     assert len(err.splitlines()) == 1
     for word in words:
         assert word in err
+
+
+def test_a_file_that_is_not_there_is_answered_with_the_nearest_beside_it(
+    here: Here, spec: Path
+) -> None:
+    for given, nearest in (
+        (spec.with_suffix(".yam"), f"there is no such file; did you mean '{spec}'?"),
+        (spec.parent / "no" / "spec.yaml", "there is no such file\n"),
+        ("nothing.yaml", "'nothing.yaml': there is no such file"),
+        ("quickstrat", "unknown search space 'quickstrat'"),
+    ):
+        code, out, err = here("run", given)
+        assert (code, out, len(err.splitlines())) == (2, "", 1)
+        assert nearest in err
+
+
+def test_what_click_finds_is_followed_by_where_help_is(here: Here, spec: Path) -> None:
+    for command, words in (
+        (["explain", "demo"], "Missing argument 'TRIAL'; see sweep explain --help"),
+        (["export-schedule", "demo", "0", "1"], "see sweep export-schedule --help"),
+        (["shw"], "see sweep --help"),
+    ):
+        code, _, err = here(*command)
+        assert (code, words in err) == (2, True), err
 
 
 def test_a_name_that_exists_is_refused_and_left_alone(here: Here, spec: Path) -> None:

@@ -28,6 +28,21 @@ def test_what_is_written_runs_and_learns(kind: str, here: Here, tmp_path: Path) 
     assert {path.name for path in (tmp_path / "mine").iterdir()} - {"__pycache__"} == {*KINDS[kind]}
 
 
+@pytest.mark.parametrize(
+    ("folder", "name"),
+    [("walker-2", "walker-2"), ("My Agent", "mine"), ("true", "mine"), ("con", "mine")],
+)
+def test_the_sweep_is_called_as_its_folder_where_it_can_be(
+    folder: str, name: str, here: Here, tmp_path: Path
+) -> None:
+    """So that a second one does not meet the first."""
+    assert main(["init", folder]) == 0
+    text = (tmp_path / folder / "space.yaml").read_text()
+    assert f"\nname: {name}\n" in text
+    assert f"sweep results {name} " in text
+    assert here("run", str(tmp_path / folder / "space.yaml"), "--dry-run")[0] == 0
+
+
 def test_a_file_that_exists_is_left_alone(here: Here, tmp_path: Path) -> None:
     (tmp_path / "trainer.py").write_text("mine")
     assert main(["init"]) == 2

@@ -636,8 +636,8 @@ def test_rows_that_an_earlier_release_dated_stay_and_a_repair_dates_them(told: S
         for table in ("metrics", "latest_metrics"):
             update = f"UPDATE {table} SET timestamp = {created} + step / 100 WHERE run_uuid != ?"  # noqa: S608 ours
             database.execute(update, (parent,))
-            aside = f"UPDATE {table} SET step = -1 - ?1"  # noqa: S608 ours
-            where = " WHERE key = ?2 AND timestamp = ?3 AND run_uuid = ?4 AND step >= 0"
+            aside = f"UPDATE {table} SET step = -1 - ?"  # noqa: S608 ours
+            where = " WHERE key = ? AND timestamp = ? AND run_uuid = ? AND step >= 0"
             database.executemany(aside + where, [(*place, parent) for place in numbers])
             update = f"UPDATE {table} SET timestamp = {created} - 1 - step, step = -1 - step"  # noqa: S608 ours
             database.execute(f"{update} WHERE step < 0")

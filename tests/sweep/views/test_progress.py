@@ -2,31 +2,37 @@
 
 import json
 import random
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from contextlib import closing
 from itertools import accumulate
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from sweep import plugins, schedulers
 from sweep import spec as specs
-from sweep.history.events import Closed, Goal, Opened, Status
+from sweep.history.events import Closed, Goal, Opened, Recorded, Status
 from sweep.history.history import History
+from sweep.ledger.ledger import Ledger
 from sweep.schedulers._shared import racing
+from sweep.spec import SweepSpec
 from sweep.testing import CurvePoint, simulate
 from sweep.testing.simulation import DEFAULTS
 from sweep.views import progress, reading
 from sweep.views.progress import Aim
 from tests.contracts.test_schedulers import NEEDED
-from tests.support import trials
+from tests.support import sweeps, trials
 
 #: How far off a sweep may be from a third of the way on, as a share of all its work.
 CLOSE = 0.25
+SPACE = {"x": {"uniform": [0.1, 1.0]}, "n": {"choice": [1, 2, 4]}}
 #: How far it may fall back.
 BACK = 0.15
+NAMES = plugins.names(schedulers.PACKAGE)
 VARIANTS: Mapping[str, Mapping[str, Any]] = {
-    **{name: {"scheduler": {"name": name, **NEEDED.get(name, {})}} for name in plugins.names(
-        schedulers.PACKAGE) if name != "pbt_replay"},
+    **{name: {"scheduler": {"name": name, **NEEDED.get(name, {})}} for name in NAMES},
+    "pbt_replay": {"scheduler": {"name": "pbt_replay", **NEEDED["pbt_replay"]}, "trials": 1},
     "threshold": {"scheduler": {"name": "threshold", "lower": 0.2, "n_warmup_steps": 3}},
     "asha, stopping": {"scheduler": {"name": "asha", "type": "stopping"}},
     "asha, finishing 3": {"scheduler": {"name": "asha", "finish_best": 3}},
@@ -54,7 +60,7 @@ def told(changes: Mapping[str, Any]) -> list[tuple[float, float]]:
     """(what was done of all that was to be, what was said), after each decision."""
     given = {
         "trials": 24,
-        "space": {"x": {"uniform": [0.1, 1.0]}, "n": {"choice": [1, 2, 4]}},
+        "space": SPACE,
         "stop": {"training_iteration": 12},
         "limits": {"slice_s": 4.0},
         "seed": 3,
@@ -63,11 +69,16 @@ def told(changes: Mapping[str, Any]) -> list[tuple[float, float]]:
     course = simulate(given, rising, slots=3)
     raw = {**DEFAULTS, **given, "trainable": "sweep.testing.curves:Played"}
     spec = racing.settled(specs.parse(json.dumps(raw), "simulated"))
+    return read_again(course.records, spec)
+
+
+def read_again(records: Sequence[Recorded], spec: SweepSpec) -> list[tuple[float, float]]:
+    """The same of a sweep that is over, event by event."""
     scheduler = racing.build(spec)
     past = History(reading.objective_of(spec, scheduler.time_attr))
-    rows = [len(r.event.rows) if isinstance(r.event, Closed) else 0 for r in course.records]
+    rows = [len(r.event.rows) if isinstance(r.event, Closed) else 0 for r in records]
     found = []
-    for record, done in zip(course.records, accumulate(rows), strict=True):
+    for record, done in zip(records, accumulate(rows), strict=True):
         past.extend([record])
         if isinstance(record.event, Opened):
             share = progress.fraction(past, Aim.of(scheduler, spec))
@@ -86,6 +97,27 @@ def test_from_a_third_on_a_sweep_is_about_as_far_as_it_says(name: str) -> None:
     assert not off
     highest = accumulate((said for _, said in late), max)
     assert all(said > before - BACK for (_, said), before in zip(late, highest, strict=True))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", NAMES)
+def test_a_recorded_sweep_was_about_as_far_as_it_said(name: str, tmp_path: Path) -> None:
+    """Trained by the driver itself, as its ledger has it: the simulator is not its own witness."""
+    replayed = name == "pbt_replay"
+    folder = sweeps.make(
+        tmp_path,
+        trials=1 if replayed else 24,
+        scheduler=VARIANTS[name]["scheduler"],
+        space=SPACE if replayed else {"lr": {"loguniform": [1e-3, 0.9]}},
+        searcher="random",
+        stop={"training_iteration": 12},
+        trackers=[],
+    )
+    assert sweeps.run(folder) == "finished"
+    with closing(Ledger(folder.ledger)) as ledger:
+        found = read_again(ledger.read(), reading.spec_of(ledger))
+    late = [(done, said) for done, said in found if done >= 1 / 3]
+    assert [pair for pair in late if abs(pair[0] - pair[1]) > CLOSE] == []
 
 
 @pytest.mark.parametrize("name", ["fifo", "hyperband", "bohb", "pbt", "pb2"])

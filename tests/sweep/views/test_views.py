@@ -104,7 +104,8 @@ def test_durations(seconds: float | None, text: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("value", "text"), [(500.0, "500"), (0.000123456789, "0.000123457"), (None, "-"), (-2, "-2")]
+    ("value", "text"),
+    [(500.0, "500"), (0.000123456789, "0.000123457"), (None, "-"), (-2, "-2"), (-0.0, "0")],
 )
 def test_numbers(value: float | None, text: str) -> None:
     assert formatting.number(value) == text
