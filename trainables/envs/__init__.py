@@ -2,6 +2,7 @@
 
 make       makes the environment that the settings name
 registry   environments by name
+pool       EnvPool's environments
 contract   what reset and step may return
 spaces     observations and actions as flat rows
 vector     many environments stepped side by side

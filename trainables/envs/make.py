@@ -23,6 +23,7 @@ from trainables.core.importing import entry_points, load, load_module
 from trainables.core.settings import LONGEST_WAIT_S, Section
 from trainables.envs import atari, registry
 from trainables.envs.atari import is_atari
+from trainables.envs.pool import ENVPOOL, Pool
 from trainables.envs.registry import EnvContext
 from trainables.envs.spaces.actions import (
     ActionLayout,
@@ -87,6 +88,12 @@ class EnvironmentConfig(Section):
         "native one (CartPole-v1): faster, and another stream of chance than separate ones. auto: "
         f"with at least {MANY_ENVS} of them, where nothing is asked for that only separate ones "
         "can do.",
+    )
+    env_engine: Literal["gymnasium", "envpool"] = Field(
+        default="gymnasium",
+        description="envpool: the environment is EnvPool's of that id, which `native_vector_env: "
+        "auto` steps as one vector environment in C++. Its state cannot be read: such a trial is "
+        "not bit-exact (level D). Needs pip install 'sweep-rl[envpool]'.",
     )
     preprocessor_pref: Literal["deepmind", "rllib"] | None = Field(
         default="deepmind",
@@ -187,7 +194,8 @@ def make_raw_env(
 ) -> Env:
     """One environment with its own spaces, which may be ones that no policy reads."""
     spec = gymnasium.registry.get(config.env)
-    if config.is_native and (spec is None or spec.entry_point is None):
+    only_vector = config.is_native and (spec is None or spec.entry_point is None)
+    if only_vector or config.env_engine == ENVPOOL:
         return Single(make_vector(config, 1))
     if context is None:
         context = EnvContext(config.env_config)
@@ -218,6 +226,8 @@ def _refuse_many_agents(config: EnvironmentConfig, env: Any) -> None:
 
 def make_vector(config: EnvironmentConfig, num_envs: int) -> VectorEnv[Any, Any, Any]:
     """A new native vector environment; ConfigError if there is none, or it cannot be made."""
+    if config.env_engine == ENVPOOL:
+        return Pool(config.env, num_envs, config.env_config)
     spec, allowed = gymnasium.registry.get(config.env), "false for this environment"
     if spec is not None and spec.vector_entry_point is None:
         hint = f"{config.env} has no vector form of its own"

@@ -21,6 +21,7 @@ COLLECTING = (
     "batch_mode",
     "data_parallel",
     "native_vector_env",
+    "env_engine",
     "remote_worker_envs",
     "synchronize_filters",
 )

@@ -7,7 +7,8 @@ Levels:
        played again does the same to the bit, whatever was played in between
     C  episode boundary: the episode in flight is dropped on restore, and the next one starts from
        a seed derived from the trial's
-    D  nothing is exact: the same seed and actions did not do the same twice, or the clock steers
+    D  nothing is exact: the same seed and actions did not do the same twice, the environments are
+       EnvPool's, whose state nobody can read (``env_engine``), or the clock steers
        (`trainables.trainer.config.TrainerConfig.by_clock`); environments come back from an exact
        state where they have one, otherwise as at C
 

@@ -41,6 +41,7 @@ from trainables.envs.exactness.watching import (
     watched,
 )
 from trainables.envs.make import EnvironmentConfig, EnvSpaces, checked_spaces, make_env
+from trainables.envs.pool import ENVPOOL
 from trainables.errors import ConfigError, NotImportable, WorkerDied, WorkerError, WorkerHangs
 
 logger = logging.getLogger(__name__)
@@ -121,6 +122,11 @@ def resolve(
     Raises:
         ConfigError: `env_level` asks for more than was measured.
     """
+    if config.env_engine == ENVPOOL:
+        if config.env_level in EXACT:
+            why = "EnvPool's environments give their state to nobody"
+            raise ConfigError("env_level", config.env_level, "auto, or C", why)
+        return config.model_copy(update={"env_level": "C"}), "D"
     if config.env_level == "C":
         return config, "D" if by_clock else "C"
     found = measured(config)
@@ -273,7 +279,10 @@ def known_by(
 
 
 def _relevant(config: EnvironmentConfig) -> dict[str, Any]:
-    return {name: value for name, value in dict(config).items() if name not in NEUTRAL}
+    every = {name: value for name, value in dict(config).items() if name not in NEUTRAL}
+    if config.env_engine != ENVPOOL:  # as environments were called before there was a choice
+        del every["env_engine"]
+    return every
 
 
 def _name_of(config: EnvironmentConfig, restarts: bool) -> str | None:

@@ -6,6 +6,7 @@ from pydantic import Field
 
 from trainables.core.settings import LONGEST_WAIT_S, Section
 from trainables.envs.make import MANY_ENVS, EnvironmentConfig, natively_same
+from trainables.envs.pool import ENVPOOL
 from trainables.errors import ConfigError
 
 logger = logging.getLogger(__name__)
@@ -103,6 +104,8 @@ def check_processes(config: VectorConfig) -> None:
 
 def why_separate(environment: EnvironmentConfig, config: VectorConfig, count: int) -> str:
     """Why so many environments had better not be one native object; empty: they had."""
+    if environment.env_engine == ENVPOOL:
+        return next((f"{name} is true" for name in ONLY_SEPARATE if getattr(config, name)), "")
     if not natively_same(environment):
         return f"{environment.env} has no vector form that is known to do the same"
     if count < MANY_ENVS:

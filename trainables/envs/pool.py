@@ -1,0 +1,93 @@
+"""Environments of EnvPool's, in C++ (`env_engine: envpool`), as one vector environment.
+
+EnvPool takes a seed where a pool is made and nowhere else, and gives nobody its state. So a pool is
+made anew for each seed, and a trial on it is not bit-exact. N environments.
+"""
+
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import partial
+from typing import Any
+
+import numpy as np
+from gymnasium.vector import VectorEnv
+from numpy.typing import NDArray
+
+from trainables.errors import ConfigError, nearest
+
+Array = NDArray[Any]
+ENVPOOL = "envpool"
+EXTRA = "pip install 'sweep-rl[envpool]'"
+
+
+class Pool(VectorEnv[Any, Any, Any]):
+    """N of EnvPool's environments, stepped in one thread unless `arguments` say otherwise.
+
+    Args:
+        env: an id of EnvPool's.
+        num_envs: N.
+        arguments: of EnvPool's ``make``.
+
+    Raises:
+        ConfigError: the package is not there, or cannot make them.
+    """
+
+    def __init__(self, env: str, num_envs: int, arguments: dict[str, Any]) -> None:
+        try:
+            import envpool
+        except ImportError:
+            raise ConfigError("env_engine", ENVPOOL, "gymnasium without EnvPool", EXTRA) from None
+        known = envpool.list_all_envs()
+        if env not in known:
+            hint = nearest(env, known).removeprefix("; ")
+            raise ConfigError("env", env, "an id of EnvPool's with env_engine: envpool", hint)
+        given = {"num_threads": 1, **arguments, "num_envs": num_envs}
+        self._make = partial(envpool.make, env, env_type="gymnasium", **given)
+        try:
+            self._pool = self._made()
+        except Exception as error:
+            hint = f"it raised {type(error).__name__}: {error}"
+            allowed = f"what EnvPool's {env} can be made from"
+            raise ConfigError("env_config", arguments, allowed, hint) from error
+        self.num_envs = num_envs
+        self.metadata = self._pool.metadata
+        with _without_warnings():
+            self.single_observation_space = self._pool.single_observation_space
+            self.single_action_space = self._pool.single_action_space
+        self.spec = None  # EnvPool's is none of gymnasium's
+
+    def reset(
+        self, *, seed: Any = None, options: dict[str, Any] | None = None
+    ) -> tuple[Array, dict[str, Any]]:
+        """Start all episodes, with a seed in environments made anew."""
+        if options is not None:
+            raise ValueError(f"reset(options={options!r}): EnvPool's environments take none")
+        if seed is not None:
+            self._pool.close()
+            # Environment i has the seed + i, a number of 31 bits.
+            self._pool = self._made(seed=seed % (2**31 - self.num_envs))
+        with _without_warnings():
+            observations, _ = self._pool.reset()
+        return observations, {}
+
+    def step(self, actions: Array) -> tuple[Array, Array, Array, Array, dict[str, Any]]:
+        """One step of all; infos, which EnvPool has as bare arrays, are left out."""
+        observations, rewards, terminated, truncated, _ = self._pool.step(np.asarray(actions))
+        return observations, rewards, terminated, truncated, {}
+
+    def close_extras(self, **_: Any) -> None:
+        """Close the pool."""
+        self._pool.close()
+
+    def _made(self, **seeded: Any) -> Any:
+        with _without_warnings():
+            return self._make(**seeded)
+
+
+@contextmanager
+def _without_warnings() -> Iterator[None]:
+    """EnvPool's spaces have bounds of float64 and numbers of float32, as gymnasium tells always."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)
+        yield
