@@ -58,9 +58,8 @@ def run_slice(spec: SliceSpec, output: Output = contextlib.nullcontext) -> Slice
             this.look(trainable)
             this.saving.write()
         except (Exception, SystemExit) as error:  # noqa: BLE001 it costs this trial one slice
-            if not isinstance(error, DiskRefuses):
-                with contextlib.suppress(Exception):  # the first error is the one to tell
-                    this.saving.write()
+            with contextlib.suppress(Exception):  # the first error is the one to tell
+                this.saving.write()
             if trainable is not None:
                 cache.stop_quietly(trainable)
             return this.failed(error)

@@ -334,6 +334,25 @@ def test_a_crash_costs_one_iteration_also_of_what_was_held(
     assert file.read(tmp_path / outcome.saved[-1].file).header["step"] == 3
 
 
+class FindsNoRoom(Quadratic):
+    """Its own files find no room after the third iteration."""
+
+    def save_checkpoint(self, checkpoint_dir: str) -> dict[str, Any]:
+        if self.iteration > 3:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        return super().save_checkpoint(checkpoint_dir)
+
+
+def test_what_was_held_before_the_disk_refused_is_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sweep.slices.checkpoints.HELD_S", 1e9)
+    monkeypatch.setattr("sweep.slices.checkpoints.RETRY_S", 0.0)
+    outcome = run_slice(slice_spec(tmp_path, trainable=f"{__name__}:FindsNoRoom"))
+    assert (outcome.end, outcome.error) == (End.UNSAVED, "No space left on device")
+    assert (len(outcome.rows), outcome.saved[-1].iteration) == (3, 3)
+
+
 @pytest.mark.parametrize("refused", [{1}, {2}, {1, 2}])
 def test_a_disk_that_refuses_what_was_held_is_asked_again_for_the_newest(
     refused: set[int], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
