@@ -282,7 +282,7 @@ def test_T21_a_policy_answers_many_observations_as_it_answers_each(config: Any) 
     trainer.stop()
 
 
-def test_T15_actions_by_name_are_those_of_each() -> None:
+def test_T21_actions_by_name_are_those_of_each() -> None:
     trainer = make()
     seen = {"a": np.zeros(4, np.float32), "b": np.ones(4, np.float32)}
     single = {name: trainer.compute_single_action(obs) for name, obs in seen.items()}
