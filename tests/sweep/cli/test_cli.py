@@ -472,7 +472,7 @@ def test_a_mistake_is_one_line_with_exit_code_2_and_nothing_written(
         (["show", "demo", "99"], ["99", "trials 0 to 2"]),
         (["shw", "demo"], ["shw", "show"]),
         (["resume", "demo", "--trials", "1"], ["1", "3 trials"]),
-        (["export-model", "demo", "--out", "x", "--format", "mlflow"], ["mlflow", "onnx"]),
+        (["export-model", "demo", "--out", "x", "--format", "onxx"], ["mlflow", "onnx"]),
         (["export-model", "demo"], ["--out"]),
         (["ui"], ["no runs are recorded"]),
     ],
@@ -507,6 +507,8 @@ def test_what_click_finds_is_followed_by_where_help_is(here: Here, spec: Path) -
         (["explain", "demo"], "Missing argument 'TRIAL'; see sweep explain --help"),
         (["export-schedule", "demo", "0", "1"], "see sweep export-schedule --help"),
         (["shw"], "see sweep --help"),
+        (["watch", "demo"], "No such command 'watch'; here it is `sweep status --watch`; see"),
+        (["report", "demo", "--out", "no/x.html"], "there is no folder 'no'; make it first; see"),
     ):
         code, _, err = here(*command)
         assert (code, words in err) == (2, True), err
