@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.ready
 
-.PHONY: run test test-rest check chaos bench learn setup clean
+.PHONY: run test test-rest check chaos bench learn kernels setup clean
 
 run: setup ## the main job: search, train, checkpoint, compare
 	$(BIN)/sweep run search_spaces/quickstart.yaml --trials 8 --name quickstart-$$(date +%Y%m%d-%H%M%S)
@@ -28,9 +28,13 @@ bench: setup ## measure speed beside peers and limits, for an hour; goes on wher
 	$(BIN)/python -m benchmarks.speed
 	$(BIN)/python -m benchmarks.engine
 	$(BIN)/python -m benchmarks.sampling
+	$(BIN)/python -m benchmarks.replay
 
 learn: setup ## train every algorithm over several seeds, for hours; goes on where it was stopped
 	$(BIN)/python -m benchmarks.learning
+
+kernels: setup ## compile the gradient steps of PPO and A2C; needs a C compiler
+	$(BIN)/python -m trainables.learners.fused.compiled
 
 setup: $(STAMP) ## .venv with the pinned dependencies
 

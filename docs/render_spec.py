@@ -19,6 +19,7 @@ from sweep import plugins, schedulers, searchers, trackers
 from sweep.spec import SweepSpec
 from trainables.algorithms.ppo import Config
 from trainables.core.settings import Section
+from trainables.trainer.config import TrainerConfig
 
 INTRODUCTION = """\
 # The spec
@@ -134,7 +135,8 @@ def render() -> str:
 
 def _other_algorithms() -> Iterator[str]:
     """What the other trainers have that is not in the table of PPO, or with other defaults."""
-    shown = _rows(Config, "")
+    shared = {row.split("|")[1] for row in _rows(TrainerConfig, "")}
+    shown = [row for row in _rows(Config, "") if row.split("|")[1] in shared]
     for name in plugins.names("trainables.algorithms"):
         config = getattr(plugins.find_trainable(name, []), "config_class", Config)
         if config is not Config:

@@ -164,6 +164,7 @@ def resume(
     metric: str | None = None,
     budget: Mapping[str, float | None] | None = None,
     max_disk: int | str | None = None,
+    other_kernel: bool = False,
     progress: bool = True,
 ) -> "Sweep":
     """Go on with a sweep, however it ended; see `run` and `sweep resume --help`.
@@ -183,6 +184,7 @@ def resume(
         metric: what trials are compared by from now on.
         budget: keys of the spec's budget that get another value.
         max_disk: another size for all checkpoints, such as ``40GB``.
+        other_kernel: go on where the compiled kernel that a trial began with is not built.
         progress: show what happens.
 
     Raises:
@@ -212,6 +214,7 @@ def resume(
         metric=metric,
         budget=changed,
         max_disk=size.max_disk,
+        other_kernel=other_kernel,
     )
     return _driven(launch, timeout, progress)
 
@@ -233,6 +236,7 @@ def _driven(launch: Launch, timeout: float | None, progress: bool) -> "Sweep":
             view = live.PlainView(console)
         ended = session.run_driver(launch, view, timeout)
         console.show(tables.summary(train.summary(ended, launch.folder)))
+        train.finish(ended, launch.folder)
     if ended.signal is not None and ended.how != "finished":
         signal.raise_signal(ended.signal)
     return Sweep(launch.folder)

@@ -4,6 +4,7 @@ Scores are of independent training runs that differ in their seed alone. Levels 
 between 0 and 1.
 """
 
+import itertools
 import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
@@ -69,11 +70,22 @@ def pooled_spread(groups: Sequence[Sequence[float]]) -> Spread | None:
     The residual deviation of a one-way layout (Fisher, Statistical Methods for Research Workers,
     1925, chapter 7).
     """
-    several = [group for group in groups if len(group) > 1]
-    freedom = sum(len(group) - 1 for group in several)
+    return spread_of([deviations(group) for group in groups])
+
+
+def deviations(group: Sequence[float]) -> tuple[float, ...]:
+    """How far each score of a group lies from their mean; none for a single score."""
+    middle = mean(group) if len(group) > 1 else 0.0
+    return tuple(x - middle for x in group) if len(group) > 1 else ()
+
+
+def spread_of(groups: Iterable[Sequence[float]]) -> Spread | None:
+    """`pooled_spread` of groups of which the `deviations` are known, in this order."""
+    several = list(filter(None, groups))
+    freedom = sum(map(len, several)) - len(several)
     if not freedom:
         return None
-    distance = math.hypot(*(x - mean(group) for group in several for x in group))
+    distance = math.hypot(*itertools.chain.from_iterable(several))
     return Spread(distance / math.sqrt(freedom), freedom)
 
 

@@ -19,7 +19,10 @@ that never does.
 """
 
 import copy
+import io
 import re
+import tarfile
+import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
@@ -64,6 +67,8 @@ class TrialContext:
     """Whether the settings are those of a sweep's trial, to which `Trainable.settle_config` was
     applied when the trial was made. A setting that is still ``auto`` then has the value that it
     always had before there was a choice."""
+    other_kernel: bool = False
+    """Whether it may go on where the compiled code that a checkpoint was made with is not built."""
 
 
 _Save = TypeVar("_Save", bound=Callable[..., Any])
@@ -188,10 +193,18 @@ class Trainable:
     def settle_config(cls, config: Mapping[str, Any]) -> dict[str, Any]:
         """What ``auto`` means in these settings: the keys to write down when a trial is made.
 
-        So a trial goes on as it began also where a later version would choose otherwise. In a
-        sweep whose first trial does not have such a key, no later trial is given it.
+        So a trial goes on as it began also where a later version would choose otherwise.
         """
         return {}
+
+    @classmethod
+    def settled_alike(cls, settled: Mapping[str, Any], first: Mapping[str, Any]) -> dict[str, Any]:
+        """What `settle_config` gave for a later trial, where the sweep's first has these settings.
+
+        Where that one has no such key no later one is given it. What depends on the machine is as
+        it is there, so that all trials of a sweep are alike.
+        """
+        return {key: value for key, value in settled.items() if key in first}
 
     def train(self) -> dict[str, Any]:
         """One `step`, its result completed with the usual keys."""
@@ -282,6 +295,29 @@ class Trainable:
     def restore(self, checkpoint: str | Path) -> None:
         """Continue from a file that `save` wrote; raises CheckpointError when it cannot be used."""
         self.continue_from(file.read(Path(checkpoint)).state, checkpoint, adapt=True)
+
+    def save_to_object(self) -> bytes:
+        """What `save` writes, as bytes: an archive of the checkpoint's files."""
+        with tempfile.TemporaryDirectory() as folder, io.BytesIO() as packed:
+            self.save(folder)
+            with tarfile.open(fileobj=packed, mode="w") as archive:
+                archive.add(folder, arcname="")
+            return packed.getvalue()
+
+    def restore_from_object(self, packed: bytes) -> None:
+        """Continue from what `save_to_object` gave; CheckpointError for anything else."""
+        with tempfile.TemporaryDirectory() as folder:
+            try:
+                with tarfile.open(fileobj=io.BytesIO(packed)) as archive:
+                    archive.extractall(folder, filter="data")
+            except (tarfile.TarError, OSError, ValueError) as error:
+                raise WrongFormat(
+                    "the given bytes", f"no archive of a checkpoint: {error}"
+                ) from error
+            found = [one for one in Path(folder).iterdir() if file.parse_name(one.name)]
+            if len(found) != 1:
+                raise WrongFormat("the given bytes", f"{len(found)} checkpoints; expected one")
+            self.restore(found[0])
 
     def adapted(self, state: Mapping[str, Any]) -> Mapping[str, Any]:
         """A saved state as `restore` takes it; default: as it is.

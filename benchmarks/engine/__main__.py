@@ -15,7 +15,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import closing
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +25,8 @@ from benchmarks.engine import large
 from sweep.driver import launch
 from sweep.driver.driver import Driver
 from sweep.driver.launch import Launch
+from sweep.history.history import History
+from sweep.ledger.folder import Folder
 from sweep.ledger.tables import reading
 from sweep.testing.curves import CurvePoint
 from sweep.testing.pool import Pool, SimulatedClock
@@ -86,24 +88,32 @@ def measure(
 def per_trial(place: Path, length: int) -> tuple[float, float]:
     """Wall and CPU milliseconds that the next trial costs in a sweep of so many; nothing trains."""
     folder = large.make(place, length, name=f"length-{length}")
-    world = SimulatedClock(_flat, saves=True)
+    with stepping(folder, length + FIRST + COUNTED) as (history, turns):
+        marks = []
+        for wanted in (length + FIRST, length + FIRST + COUNTED):
+            while len(history.trials) < wanted:
+                next(turns)
+            marks.append((time.perf_counter(), time.process_time()))
+    (wall, cpu), (wall_after, cpu_after) = marks
+    return (wall_after - wall) / COUNTED * 1e3, (cpu_after - cpu) / COUNTED * 1e3
+
+
+@contextmanager
+def stepping(folder: Folder, trials: int) -> Iterator[tuple[History, Iterator[None]]]:
+    """The history of a sweep and the turns of its driver, in which nothing really trains."""
+    clock = SimulatedClock(_flat, saves=True)
 
     class Stepping(Driver):
         def _collect(self) -> None:
-            world.advance()
+            clock.advance()
             super()._collect()
 
-    request = Launch(folder, 2, trials=length + FIRST + COUNTED)
-    with launch.opened(request, lambda slots: Pool(slots, world)) as (parts, _warnings):
-        turns = Stepping(parts, lambda _records: None).turns()
-        marks = []
-        for wanted in (length + FIRST, length + FIRST + COUNTED):
-            while len(parts.history.trials) < wanted:
-                next(turns)
-            marks.append((time.perf_counter(), time.process_time()))
-        turns.close()
-    (wall, cpu), (wall_after, cpu_after) = marks
-    return (wall_after - wall) / COUNTED * 1e3, (cpu_after - cpu) / COUNTED * 1e3
+    request = Launch(folder, 2, trials=trials)
+    with (
+        launch.opened(request, lambda slots: Pool(slots, clock)) as (parts, _warnings),
+        closing(Stepping(parts, lambda _records: None).turns()) as turns,
+    ):
+        yield parts.history, turns
 
 
 def _flat(at: CurvePoint) -> dict[str, Any]:

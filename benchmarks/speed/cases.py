@@ -136,6 +136,33 @@ def _trial(number: int, goal: float = 0.0) -> Case:
     )
 
 
+def _event(sweep: str, many: int, title: str) -> Case:
+    """What an event costs after many trials, against few in which the same happens."""
+    return Case(
+        f"event-{sweep}-{many}",
+        f"our own cost of an event after {many:,} trials, {title}, against that after 500",
+        "ms of CPU",
+        Side("sweep", "event_cost", (sweep, str(many))),
+        Side("after 500", "event_cost", (sweep, "500")),
+        1.3,
+        more_is_better=False,
+        against_peer=False,
+    )
+
+
+def _look(what: str, command: str, title: str, goal: float) -> Case:
+    return Case(
+        f"look-{what}-{command}",
+        f"{title}, from the shell, against import torch",
+        "s",
+        Side("sweep", "looking", (what, command)),
+        Side("import torch", "command", ("import-torch",)),
+        goal,
+        more_is_better=False,
+        against_peer=False,
+    )
+
+
 def _slots(slots: int, goal: float = 0.0, why: str = "") -> Case:
     of = "16 settings x 25,600 steps"
     return Case(
@@ -148,6 +175,19 @@ def _slots(slots: int, goal: float = 0.0, why: str = "") -> Case:
         more_is_better=False,
         long=not goal,
         why=why,
+    )
+
+
+def _memory(of: str) -> Case:
+    return Case(
+        f"memory-{of}",
+        f"memory of the {of} of a sweep of PPO, at most, against import torch",
+        "MB",
+        Side("sweep", "memory", (of,)),
+        Side("import torch", "memory", ("import-torch",)),
+        1.3,
+        more_is_better=False,
+        against_peer=False,
     )
 
 
@@ -229,8 +269,74 @@ CASES = (
         long=True,
     ),
     _slots(2, 1.9, why="starting and ending take the same time with any number of slots"),
+    Case(
+        "slots-busy",
+        "16 settings x 51,200 steps: share of two slots' time in which a slice runs, from the "
+        "first slice to the last",
+        "of 1",
+        Side("sweep", "sweep_slots", ("busy",)),
+        Side("all of it", "fixed", ("1",)),
+        0.97,
+        against_peer=False,
+        long=True,
+        why="one slot is idle while the other trains the last setting",
+    ),
+    Case(
+        "slots-outside",
+        "the same: time of a slice that is not spent in iterations, median, against 60 ms",
+        "ms",
+        Side("sweep", "sweep_slots", ("outside",)),
+        Side("to reach", "fixed", ("60",)),
+        1.0,
+        more_is_better=False,
+        against_peer=False,
+        long=True,
+        why="each of its 200 iterations is copied for a checkpoint: 1 ms and more",
+    ),
+    Case(
+        "cartpole64",
+        "sweep run cartpole_ppo --trials 64 --jobs 2, against itself with a learner in torch",
+        "s",
+        Side("sweep", "cartpole64"),
+        Side("before", "fixed", ("61.5",)),
+        2.5,
+        more_is_better=False,
+        long=True,
+    ),
+    _memory("driver"),
+    _memory("worker"),
     _trial(5_000, 1.3),
     _trial(50_000, 1.3),
+    *(
+        _event(sweep, many, title)
+        for sweep, title in (("asha", "promotions of asha"), ("race", "asha with racing seeds"))
+        for many in (5_000, 50_000)
+    ),
+    Case(
+        "proposal-tpe-50000",
+        "a proposal of tpe with a window of 500 after 50,000 trials",
+        "ms of CPU",
+        Side("sweep", "proposal", ("50000", "500")),
+        Side("tpe without a window after 5,000", "proposal", ("5000",)),
+        3.0,
+        more_is_better=False,
+    ),
+    *(
+        _look("long", command, f"`sweep {command}` of 5,000 trials with 500,000 results", 1.0)
+        for command in ("status", "results", "best")
+    ),
+    *(
+        _look("ten", command, f"`sweep {command}` beside ten sweeps", 0.35)
+        for command in ("ls", "status")
+    ),
+    Case(
+        "trivial-ray",
+        "300 trivial trials, everything recorded, whole command, 2 slots",
+        "trials per second",
+        Side("sweep", "trivial_ours"),
+        Side("Ray Tune, reused actors, no tracker", "trivial_ray", group="ray"),
+        4.0,
+    ),
     _start("first-iteration", "shell to the first iteration of PPO, against import torch", 1.4),
     _start("trivial-run", "sweep run of one trivial trial, against import torch", 1.6),
     _checkpoint("save", 9_155, 2.5, why="collecting the state and two signatures outweigh 0.1 MB"),

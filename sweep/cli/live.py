@@ -169,8 +169,7 @@ class Narrator:
     def _without_metric(self, event: Closed) -> Iterable[Line]:
         metric = self._history.objective.metric
         unseen = not any(metric in row.metrics for row in event.rows)
-        scored = any(trial.score is not None for trial in self._history.trials)
-        if unseen and event.rows and not scored and not self._warned:
+        if unseen and event.rows and not self._warned and self._history.best is None:
             self._warned = True
             noted = event.reason.partition("; ")[2] or f"its results had no metric '{metric}'"
             said = f"{noted}; no trial has it so far, and those without it rank last"
@@ -214,6 +213,9 @@ def _moves(moves: Sequence[Moved]) -> Iterable[Line]:
 
 #: Seconds between two pictures.
 REDRAW_S = 0.25
+#: Seconds that drawing one may take; after one that takes longer, as of a sweep with many trials,
+#: the next is later in proportion.
+PICTURE_S = 0.01
 #: Lines of the log under the table.
 LOG_LINES = 8
 #: Seconds between two readings of `sweep status --watch`.
@@ -288,7 +290,7 @@ class LiveView:
         self._console = console
         self._log: deque[Line] = deque(maxlen=LOG_LINES)
         self._opened_at: dict[tuple[int, int], float] = {}
-        self._drawn_at = 0.0
+        self._next_at = 0.0
         self._live: Live | _Output | None = None
 
     def begin(self, context: "DriverContext", warnings: Sequence[str]) -> None:
@@ -314,7 +316,7 @@ class LiveView:
                 self._opened_at[record.event.trial, record.event.replica] = record.at
         quiet = (Kind.STARTED, Kind.WAITS)
         self._log.extend(line for line in self._narrator.lines(records) if line.kind not in quiet)
-        if time.monotonic() - self._drawn_at >= REDRAW_S:
+        if time.monotonic() >= self._next_at:
             self._draw()
 
     def say(self, text: str) -> None:
@@ -329,9 +331,11 @@ class LiveView:
             self._console.show(title(self._context), *self._log_lines())
 
     def _draw(self) -> None:
-        self._drawn_at = time.monotonic()
+        began = time.monotonic()
         if self._live is not None:
             self._live.update(self._picture(), refresh=True)
+        ended = time.monotonic()
+        self._next_at = ended + REDRAW_S * max(1.0, (ended - began) / PICTURE_S)
 
     def _picture(self) -> RenderableType:
         context = self._context

@@ -232,14 +232,27 @@ def export_schedule(name: str, trial: str, out: Path | None, root: Path, as_json
     help="Where to write it; default: ./NAME.html.",
 )
 @click.option("--watch", is_flag=True, help="Write it anew until the sweep stops.")
+@click.option(
+    "--png",
+    type=click.Path(file_okay=False, path_type=Path),
+    metavar="DIR",
+    help="Write the pictures as PNG files instead.",
+)
 @options.root_option
-def report(name: str, out: Path | None, watch: bool, root: Path) -> None:
+def report(name: str, out: Path | None, watch: bool, png: Path | None, root: Path) -> None:
     """Write one HTML file: curves, importance, reasons."""
     import contextlib
 
     from sweep.report import page
 
     folder = options.find_sweep(root, name)
+    if png is not None:
+        if watch or out is not None:
+            raise click.UsageError(
+                "--png writes pictures instead of the page; leave -o and --watch out"
+            )
+        _write_pictures(folder, png)
+        return
     path = out or Path(f"{name}.html")
     sweep, seconds = _write(folder, path, watch)
     click.echo(f"{path} ({path.stat().st_size / 1e6:.1f} MB)")
@@ -249,6 +262,17 @@ def report(name: str, out: Path | None, watch: bool, root: Path) -> None:
             sweep, seconds = _write(folder, path, watch)
         return
     _write(folder, path, watch=False)  # nobody renews it any more
+
+
+def _write_pictures(folder: "Folder", to: Path) -> None:
+    from sweep.report import pictures
+    from sweep.views import lookup
+
+    written = pictures.write(lookup.read(folder), to)
+    for path in written:
+        click.echo(f"{path} ({path.stat().st_size / 1e3:.0f} kB)")
+    if not written:
+        click.echo(f"{folder.name} has no results to draw yet")
 
 
 def _wait(folder: "Folder", seconds: float) -> None:

@@ -19,6 +19,12 @@ KINDS = {
     "ppo": {"space.yaml": "ppo_space.yaml", "environment.py": "environment.py"},
 }
 
+log_models_option = click.option(
+    "--log-models",
+    is_flag=True,
+    help="Add the models of all trials to MLflow, not of the best alone.",
+)
+
 
 @click.command()
 @click.argument("folder", type=click.Path(file_okay=False, path_type=Path), default=Path())
@@ -72,6 +78,7 @@ def _name_of(folder: Path) -> str:
     envvar="SWEEP_TRACKING_URI",
     help="MLflow server instead of ROOT/mlflow.db; also as SWEEP_TRACKING_URI in the environment.",
 )
+@log_models_option
 @options.json_option
 def run(space: str, **given: Any) -> int:
     """Start a sweep. SPACE is a YAML file, or the name of a shipped one such as quickstart."""
@@ -101,7 +108,7 @@ def run(space: str, **given: Any) -> int:
             options.say,
         )
         ended = session.run_driver(launch, make_view(terminal()), given["timeout"])
-        return _report(ended, launch.folder, answer)
+        return _report(ended, launch.folder, answer, given["log_models"])
 
 
 @click.command()
@@ -126,6 +133,12 @@ def run(space: str, **given: Any) -> int:
     help="Compare trials by another result from now on, also by what they have reported so far.",
 )
 @click.option("--strict", is_flag=True, help="Refuse if code or library versions have changed.")
+@click.option(
+    "--other-kernel",
+    is_flag=True,
+    help="Go on where the compiled kernel that a trial began with is not built.",
+)
+@log_models_option
 @options.json_option
 def resume(name: str, **given: Any) -> int:
     """Go on with a sweep, however it ended, or widen it."""
@@ -143,23 +156,40 @@ def resume(name: str, **given: Any) -> int:
             options.say,
             retry_failed=given["retry_failed"],
             strict=given["strict"],
+            other_kernel=given["other_kernel"],
             space=given["space"],
             metric=given["metric"],
             **options.read_budget(given),
         )
         ended = session.run_driver(launch, make_view(terminal()), given["timeout"])
-        return _report(ended, folder, answer)
+        return _report(ended, folder, answer, given["log_models"])
 
 
-def _report(ended: "RunResult", folder: "Folder", answer: options.Answer) -> int:
-    """Answer how it ended; returns the exit code."""
+def _report(ended: "RunResult", folder: "Folder", answer: options.Answer, log_models: bool) -> int:
+    """Answer how it ended, and complete MLflow's copy; returns the exit code."""
     from sweep.cli import tables
     from sweep.history.events import Status
 
     answer(summary(ended, folder), tables.summary)
+    finish(ended, folder, log_models)
     if ended.signal is not None and ended.how != "finished":
         return 128 + ended.signal
     return 1 if ended.history.of(Status.FAILED) else 0
+
+
+def finish(ended: "RunResult", folder: "Folder", log_models: bool = False) -> None:
+    """Add to MLflow's copy of a finished sweep what is made once: report, curves, best model."""
+    import contextlib
+    import subprocess
+    import sys
+
+    from sweep.views import lookup
+
+    if ended.how == "finished" and "mlflow" in lookup.read_spec(folder)[0].trackers:
+        words = [str(folder.root), folder.name, "all" if log_models else "best"]
+        command = [sys.executable, "-P", "-m", "sweep.operations.attachments", *words]
+        with contextlib.suppress(KeyboardInterrupt):  # the process hears it, too, and says so
+            subprocess.run(command, check=False)  # noqa: S603 ours
 
 
 def summary(ended: "RunResult", folder: "Folder") -> dict[str, Any]:

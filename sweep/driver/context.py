@@ -87,6 +87,7 @@ class DriverContext:
             shared_folder=str(folder.shared),
             trust=trust,
             own_stop_file=str(folder.stop_file(self.history.term, trial.number)),
+            other_kernel=self.history.other_kernel,
             kept=None if self.kept is None else replace(self.kept, trust=trust),
         )
 

@@ -23,7 +23,15 @@ from sweep.driver import capacity, control, decisions, sync, warm_start
 from sweep.driver.context import DriverContext
 from sweep.driver.final_evaluation import FinalEvaluation
 from sweep.errors import BadConfig, Source, UnknownName, UsageError
-from sweep.history.events import Changed, Measured, Recoded, Status, TermBegan, Widened
+from sweep.history.events import (
+    Changed,
+    Measured,
+    OtherKernel,
+    Recoded,
+    Status,
+    TermBegan,
+    Widened,
+)
 from sweep.history.history import History
 from sweep.history.objective import Objective
 from sweep.ledger import hold
@@ -47,7 +55,7 @@ from trainables.function import FunctionTrainable
 from trainables.trainable import Trainable
 
 #: What is different from the spec of a sweep from now on.
-Respecified = Widened | Measured | Recoded
+Respecified = Widened | Measured | Recoded | OtherKernel
 
 
 @dataclass(frozen=True)
@@ -234,6 +242,8 @@ class Launch:
     """The total of searched settings; None: as before."""
     retry_failed: bool = False
     strict: bool = False
+    other_kernel: bool = False
+    """Whether trials go on where the kernel of their checkpoints is not built, from now on."""
     space: Path | Mapping[str, Any] | None = None
     """A wider space, or a file with one; None: as before."""
     metric: str | None = None
@@ -291,6 +301,8 @@ def opened(
         events = _respecified(history, before, spec)
         if source not in (None, known["source"]):
             events.append(Recoded(source))
+        if launch.other_kernel and not history.other_kernel:
+            events.append(OtherKernel())
         _take_over(ledger, held.term, history, launch, events)
         _tidy(launch.folder, history)
         with contextlib.closing(make_pool(launch.slots)) as pool:
@@ -323,13 +335,12 @@ def _trial_config(
 ) -> dict[str, Any]:
     """All settings of a trial that is made now.
 
-    What ``auto`` means is settled as for the first trial of the sweep, so that all are alike: where
-    that one was made before there was a choice, nothing is chosen.
+    What ``auto`` means is settled as for the first trial of the sweep, so that all are alike.
     """
     completed = resolved.trainable.complete_config(config, resolved.spec.stop)
     settled = resolved.trainable.settle_config(completed)
-    known = history.trials[0].config if history.trials else settled
-    return {**completed, **{key: value for key, value in settled.items() if key in known}}
+    first = history.trials[0].config if history.trials else settled
+    return {**completed, **resolved.trainable.settled_alike(settled, first)}
 
 
 def _take_over(

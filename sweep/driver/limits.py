@@ -1,6 +1,7 @@
 """What a sweep may use: its budget, its disk space, and the hard limits of slices that run."""
 
 import contextlib
+import heapq
 import math
 import time
 from collections import defaultdict
@@ -15,6 +16,7 @@ from sweep.driver.context import DriverContext
 from sweep.errors import LimitPassed, SweepError, WorkerLost
 from sweep.history.events import FINISHED, Dropped, Opened, Saved, Status
 from sweep.history.history import History
+from sweep.history.order import Entry
 from sweep.history.replica import Replica
 from sweep.history.seeds import is_test
 from sweep.history.trial import Trial
@@ -42,6 +44,9 @@ class BudgetTracker:
         self._began = began
         self._k = -1
         self._why = ""
+        self._min_delta = 0.0
+        self._stagnation: list[tuple[float, int]] = []
+        """After each trial that ended, by number: the best so far, and how many since it."""
 
     def used_up(self, history: History) -> str:
         """What is used up, in words; empty: nothing is."""
@@ -54,24 +59,57 @@ class BudgetTracker:
             return f"budget.time_s: {budget.time_s:g} seconds are over"
         if self._k != history.k:
             self._k = history.k
-            self._why = next(_used_up(history, budget, self._spec.resources.cpu), "")
+            self._why = next(self._used_up(history, budget), "")
         return self._why
 
+    def _used_up(self, history: History, budget: Budget) -> Iterator[str]:
+        if budget.cpu_hours is not None:
+            hours = history.total(_trained_seconds) * self._spec.resources.cpu / 3600
+            if hours >= budget.cpu_hours:
+                yield f"budget.cpu_hours: {hours:.3g} of {budget.cpu_hours:g} hours are used up"
+        if budget.timesteps is not None:
+            steps = history.total(_steps)
+            if steps >= budget.timesteps:
+                yield f"budget.timesteps: {steps:,.0f} of {budget.timesteps:,.0f} steps are used up"
+        if budget.target is not None:
+            yield from _on_target(history, budget.target)
+        if budget.patience is not None:
+            yield from self._stagnant(history, budget.patience, budget.min_delta)
 
-def _used_up(history: History, budget: Budget, cores: float) -> Iterator[str]:
-    replicas = [replica for trial in history.trials for replica in trial.replicas]
-    if budget.cpu_hours is not None:
-        hours = stats.total(r.seconds for r in replicas) * cores / 3600
-        if hours >= budget.cpu_hours:
-            yield f"budget.cpu_hours: {hours:.3g} of {budget.cpu_hours:g} hours are used up"
-    if budget.timesteps is not None:
-        steps = stats.total(r.steps for r in replicas)
-        if steps >= budget.timesteps:
-            yield f"budget.timesteps: {steps:,.0f} of {budget.timesteps:,.0f} steps are used up"
-    if budget.target is not None:
-        yield from _on_target(history, budget.target)
-    if budget.patience is not None:
-        yield from _stagnant(history, budget.patience, budget.min_delta)
+    def _stagnant(self, history: History, patience: int, min_delta: float) -> Iterator[str]:
+        """Trials that ended, in the order of their numbers, since the last that was better."""
+        if min_delta != self._min_delta:
+            self._stagnation.clear()
+        self._min_delta, ended, states = min_delta, history.kept(_ended), self._stagnation
+        del states[ended.changed_from :]
+        best, since = states[-1] if states else (-math.inf, 0)
+        for _, value, _ in ended.entries[len(states) :]:
+            if value > best + (min_delta if math.isfinite(best) else 0.0):
+                best, since = value, 0
+            else:
+                since += 1
+            states.append((best, since))
+        ended.changed_from = len(states)
+        if since >= patience and math.isfinite(best):
+            best *= history.objective.sign
+            yield f"budget.patience: {since} trials in a row were no better than {best:.6g}"
+
+
+def _trained_seconds(trial: Trial) -> tuple[float, ...]:
+    return tuple(replica.seconds for replica in trial.replicas)
+
+
+def _steps(trial: Trial) -> tuple[float, ...]:
+    return tuple(replica.steps for replica in trial.replicas)
+
+
+def _ended(trial: Trial) -> Entry | None:
+    """Trials that ended, by number, with what is compared."""
+    if trial.status not in FINISHED:
+        return None
+    score = trial.score
+    value = -math.inf if score is None or math.isnan(score) else trial.objective.sign * score
+    return (trial.number, value, trial.number)
 
 
 def _on_target(history: History, target: float) -> Iterator[str]:
@@ -79,22 +117,6 @@ def _on_target(history: History, target: float) -> Iterator[str]:
     score = best.score if best else None
     if best and score is not None and sign * (score - target) >= 0:
         yield f"budget.target: trial {best.number} has {score:.6g}, {target:g} was wanted"
-
-
-def _stagnant(history: History, patience: int, min_delta: float) -> Iterator[str]:
-    """Trials that ended, in the order of their numbers, since the last that was better."""
-    sign, best, since = history.objective.sign, -math.inf, 0
-    for trial in history.trials:
-        if trial.status not in FINISHED:
-            continue
-        score = trial.score
-        value = -math.inf if score is None or math.isnan(score) else sign * score
-        if value > best + (min_delta if math.isfinite(best) else 0.0):
-            best, since = value, 0
-        else:
-            since += 1
-    if since >= patience and math.isfinite(best):
-        yield f"budget.patience: {since} trials in a row were no better than {sign * best:.6g}"
 
 
 # -------------------------------------------------------------------------------------------------
@@ -106,23 +128,23 @@ def _stagnant(history: History, patience: int, min_delta: float) -> Iterator[str
 # again. Sizes are bytes; a file that two checkpoints share counts for both.
 
 
+#: Seconds to make a checkpoint again, trial, replica, iteration.
+First = tuple[float, int, int, int]
+
+
 def to_drop(history: History, most: int | None) -> tuple[list[Dropped], str]:
     """What goes so that the rest is at most `most`; and in words why that is not enough, or ""."""
     if most is None:
         return [], ""
-    over = sum(saved.size for r in history.everyone for saved in r.checkpoints.values()) - most
+    over = int(history.total(_sizes)) - most
     if over <= 0:
         return [], ""
-    best = history.best
-    spare = [one for replica in history.everyone if (one := _Spare(history, replica, best)).left]
     gone: dict[tuple[int, int], list[str]] = defaultdict(list)
-    while over > 0 and spare:
-        cheapest = min(spare, key=lambda one: one.first)
+    spare = _cheapest_first(history)
+    while over > 0 and (cheapest := next(spare, None)) is not None:
         saved = cheapest.drop()
         gone[cheapest.replica.trial, cheapest.replica.index].append(saved.digest)
         over -= saved.size
-        if not cheapest.left:
-            spare.remove(cheapest)
     dropped = [Dropped(*replica, tuple(digests)) for replica, digests in sorted(gone.items())]
     if over <= 0:
         return dropped, ""
@@ -132,19 +154,48 @@ def to_drop(history: History, most: int | None) -> tuple[list[Dropped], str]:
     )
 
 
-class _Spare:
-    """What may go of one replica's checkpoints; `best` is the best trial."""
+def _cheapest_first(history: History) -> Iterator["_Spare"]:
+    """Whose first is to go next, each time; it is dropped before the next is asked for."""
+    best, heap = history.best, list[tuple[First, _Spare]]()
+    for *least, number in (*history.order(_spare), (math.inf, 0)):
+        while heap and heap[0][0] < tuple(least):
+            _, cheapest = heapq.heappop(heap)
+            yield cheapest
+            if cheapest.left:
+                heapq.heappush(heap, (cheapest.first, cheapest))
+        if least != [math.inf]:
+            trial = history.trials[number]
+            for replica in (*trial.replicas, *trial.tests):
+                if (one := _Spare(replica, _needed(history, replica, best))).left:
+                    heapq.heappush(heap, (one.first, one))
 
-    def __init__(self, history: History, replica: Replica, best: Trial | None) -> None:
+
+def _spare(trial: Trial) -> Entry | None:
+    """Trials with a checkpoint that they do not need themselves, the first to go first."""
+    replicas = (*trial.replicas, *trial.tests)
+    spare = [_Spare(replica, _needed_to_go_on(trial, replica)) for replica in replicas]
+    least = min((one.first for one in spare if one.left), default=None)
+    return None if least is None else (*least, trial.number)
+
+
+def _sizes(trial: Trial) -> tuple[int, ...]:
+    replicas = (*trial.replicas, *trial.tests)
+    return tuple(saved.size for replica in replicas for saved in replica.checkpoints.values())
+
+
+class _Spare:
+    """What may go of one replica's checkpoints, of which some are `needed`."""
+
+    def __init__(self, replica: Replica, needed: set[str]) -> None:
         self.replica = replica
         self._kept = dict(replica.checkpoints)
-        self._needed = _needed(history, replica, best)
+        self._needed = needed
         self.left: list[tuple[float, int, str]] = []
         """Seconds to make it again, iteration and digest of each, the first to go first."""
         self._look()
 
     @property
-    def first(self) -> tuple[float, int, int, int]:
+    def first(self) -> First:
         """The first to go, as it is compared with those of others."""
         seconds, iteration, _ = self.left[0]
         return seconds, self.replica.trial, self.replica.index, iteration
@@ -172,20 +223,29 @@ def _seconds(replica: Replica, saved: Saved, kept: Sequence[Saved]) -> float:
 
 
 def _needed(history: History, replica: Replica, best: Trial | None) -> set[str]:
-    """Digests that stay; all of a replica that runs, whose slice may rely on any."""
+    """Digests that stay; `best` is the best trial."""
+    trial = history.trials[replica.trial]
+    needed = _needed_to_go_on(trial, replica)
+    if is_test(replica.index) and replica.status in FINISHED:
+        return needed
+    if trial is best and replica.best_checkpoint is not None:
+        needed.add(replica.best_checkpoint.digest)
+    return needed | needed_by_children(history, replica)
+
+
+def _needed_to_go_on(trial: Trial, replica: Replica) -> set[str]:
+    """Digests that the trial itself needs; all of a replica that runs, whose slice may rely on any.
+
+    Of a test that has ended, none.
+    """
     if replica.status is Status.RUNNING:
         return set(replica.checkpoints)
-    if is_test(replica.index) and replica.status in FINISHED:
+    over = is_test(replica.index) and replica.status in FINISHED
+    if over or not trial.may_go_on(replica):
         return set()
-    kept: list[Saved | None] = []
-    trial = history.trials[replica.trial]
-    if trial.may_go_on(replica):
-        by_age = sorted(replica.checkpoints.values(), key=lambda saved: saved.iteration)
-        kept += [*by_age[-ALWAYS_KEPT:], replica.best_checkpoint]
-    if trial is best:
-        kept.append(replica.best_checkpoint)
-    found = {saved.digest for saved in kept if saved is not None}
-    return found | needed_by_children(history, replica)
+    by_age = sorted(replica.checkpoints.values(), key=lambda saved: saved.iteration)
+    kept = [*by_age[-ALWAYS_KEPT:], replica.best_checkpoint]
+    return {saved.digest for saved in kept if saved is not None}
 
 
 # -------------------------------------------------------------------------------------------------

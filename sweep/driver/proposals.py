@@ -167,6 +167,7 @@ class Proposer:
                 self.spec.seed,
                 history.earlier,
                 attempt,
+                history.searched + len(trials) - len(history.trials),
             )
             try:
                 yield self.searcher.suggest(request)

@@ -90,7 +90,14 @@ class Recoded:
     """The digest of what it does."""
 
 
-UserCommand = HoldChanged | Suspended | Changed | Dropped | Measured | Recoded
+@dataclass(frozen=True)
+class OtherKernel:
+    """From now on trials go on here, too, where the kernel of their checkpoints is not built."""
+
+    kind: ClassVar[str] = "kernel"
+
+
+UserCommand = HoldChanged | Suspended | Changed | Dropped | Measured | Recoded | OtherKernel
 
 
 Scalar = bool | int | float | str

@@ -8,7 +8,7 @@ read-only.
 import copy
 import math
 from bisect import bisect_left
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from dataclasses import replace
 from typing import Any
 
@@ -28,6 +28,7 @@ from sweep.history.events import (
     Measured,
     Moved,
     Opened,
+    OtherKernel,
     Recoded,
     Recorded,
     SpaceExhausted,
@@ -40,7 +41,7 @@ from sweep.history.events import (
     Widened,
 )
 from sweep.history.objective import Objective
-from sweep.history.order import Entry, Key, Order
+from sweep.history.order import Amounts, Entry, Key, Order, Overlay, Total
 from sweep.history.replica import Point, Replica
 from sweep.history.results import numbers
 from sweep.history.seeds import FIRST_TEST, is_test
@@ -71,6 +72,8 @@ class History:
         """Trials of another sweep, for searchers; they have numbers below 0."""
         self.suspended = False
         """Whether a person paused the whole sweep."""
+        self.other_kernel = False
+        """Whether trials go on where the kernel of their checkpoints is not built."""
         self.why = ""
         """Why it finished before all trials did."""
         self.changed: dict[str, float | None] = {}
@@ -104,6 +107,8 @@ class History:
         self._touched: list[int] = []
         """The numbers of trials in the order in which something happened to them."""
         self._orders: dict[Key, Order] = {}
+        self._totals: dict[Amounts, Total] = {}
+        self._overlays: dict[Callable[[Trial], Trial], Overlay] = {}
         self._points: set[str] = set()
         """The settings of the first `_pointed` trials, but for those that were bred."""
         self._pointed = 0
@@ -114,9 +119,21 @@ class History:
 
     def order(self, key: Key) -> Sequence[Entry]:
         """The entries of the trials that have one, ascending; see `sweep.history.order`."""
+        return self.kept(key).entries
+
+    def kept(self, key: Key) -> Order:
+        """The order itself, as it is now."""
         kept = self._orders.get(key)
         if kept is None:
             kept = self._orders[key] = Order(key)
+        kept.bring_up(self._trials, self._touched)
+        return kept
+
+    def total(self, amounts: Amounts) -> float:
+        """The sum of these amounts of all trials; see `sweep.history.order`."""
+        kept = self._totals.get(amounts)
+        if kept is None:
+            kept = self._totals[amounts] = Total(amounts)
         return kept.bring_up(self._trials, self._touched)
 
     def ordered(self, *keys: Key) -> list[Trial]:
@@ -219,16 +236,26 @@ class History:
 
     def for_scheduler(self) -> "History":
         """What schedulers see: a held trial has ended, and for a clone one more may begin."""
-        waiting, held = len(self.waiting), self.ordered(order.held)
+        waiting, held = len(self.waiting), self.order(order.held)
         if not waiting and not held:
             return self
         seen = copy.copy(self)
         if held:
-            seen.trials = self.trials.copy()
-            for trial in held:
-                seen.trials[trial.number] = trial.without_the_held()
+            numbers = {number for (number,) in held}
+            seen = self.showing(numbers, Trial.without_the_held)
         if waiting:
             seen.wanted, seen.exhausted = self.searched + self.to_create + waiting, ""
+        return seen
+
+    def showing(self, otherwise: Set[int], shown: Callable[[Trial], Trial]) -> "History":
+        """This history with the trials `otherwise` as they are `shown`.
+
+        It is good until the next call with the same function.
+        """
+        kept = self._overlays.setdefault(shown, Overlay())
+        kept.bring_up(self._trials, self._touched, otherwise, shown)
+        seen = copy.copy(self)
+        seen._trials, seen._touched, seen._orders = kept.trials, kept.touched, kept.orders
         return seen
 
     # ---- the fold ---------------------------------------------------------------------------
@@ -253,8 +280,9 @@ class History:
                 self._wish(event)
             case Measured():
                 self._value_anew()
-            case Recoded():
-                pass  # results say which code they are of by standing after it
+            case Recoded() | OtherKernel():
+                # of other code results say by standing after it
+                self.other_kernel |= isinstance(event, OtherKernel)
             case _:
                 self._apply(event, record)
                 self.touch(event.trial)
@@ -303,6 +331,7 @@ class History:
                 checkpoints = self.replica(event.trial, event.replica).checkpoints
                 for digest in event.digests:
                     checkpoints.pop(digest, None)
+                self.touch(event.trial)
 
     def _value_anew(self) -> None:
         """Checkpoints are worth what the curves say, which are of the newest metric from k = 1."""

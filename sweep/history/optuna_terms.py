@@ -31,9 +31,10 @@ from sweep.history.events import Status
 from sweep.history.objective import Objective
 from sweep.space import Choice, Domain, Float, Int, Normal, Ordinal, choice_key
 
+#: What is made in Optuna is no news to a person.
+optuna.logging.set_verbosity(optuna.logging.WARNING)
+
 View = Literal["modelled", "shown"]
-
-
 Direction = Literal["maximize", "minimize"]
 STATES: Mapping[Status, TrialState] = {
     Status.WAITING: TrialState.WAITING,

@@ -1,23 +1,28 @@
 """Trials in an order that is kept up while events come in, so that none of them is looked at twice.
 
     history.order(key)       → the keys of all trials that have one, ascending
+    history.total(amounts)   → the sum of some numbers of all trials
 
 A key is a function of one trial: None where the trial is not in the order, else a tuple that ends
 with the trial's number. An order is kept for the next call with the same key: a function at the top
 of a module, or what a cached function returns.
 """
 
-from bisect import bisect_left, insort
-from collections.abc import Callable, Sequence
+import math
+from bisect import bisect_left
+from collections.abc import Callable, Collection, Sequence, Set
 from dataclasses import dataclass, field
+from fractions import Fraction
 from functools import cache
-from typing import Any
+from typing import Any, TypeVar
 
 from sweep.history.events import FINISHED, Status
 from sweep.history.trial import Trial, rank_key
 
+T = TypeVar("T")
 Entry = tuple[Any, ...]
 Key = Callable[[Trial], Entry | None]
+Amounts = Callable[[Trial], tuple[float, ...]]
 #: So many trials that have changed are sorted at once; fewer are put in their places one by one.
 _MANY = 100
 
@@ -82,28 +87,52 @@ tested = _by_number(lambda trial: bool(trial.tests))
 
 
 @dataclass
-class Order:
+class _Kept:
+    """What is made of all trials, kept up while these change."""
+
+    _known: int = field(default=0, init=False)
+    """How many trials were looked at when they came."""
+    _read: int = field(default=0, init=False)
+    """How much of what was touched has been taken in."""
+
+    def _changed(self, trials: Sequence[Trial], touched: Sequence[int]) -> Collection[int]:
+        """The numbers of trials that are to be looked at; `touched` are those that have changed."""
+        if self._read == len(touched) and self._known == len(trials):
+            return ()
+        changed = dict.fromkeys([*touched[self._read :], *range(self._known, len(trials))])
+        self._read, self._known = len(touched), len(trials)
+        return changed
+
+
+@dataclass
+class Order(_Kept):
     """The entries of one key, ascending."""
 
     key: Key
     entries: list[Entry] = field(default_factory=list)
+    changed_from: int = 0
+    """The first place that may have changed since a reader who follows the entries set it."""
     _of: dict[int, Entry] = field(default_factory=dict)
     """Trial → its entry."""
-    _known: int = 0
-    """How many trials were looked at when they came."""
-    _read: int = 0
-    """How much of what was touched has been taken in."""
+    _made: dict[Callable[[list[Entry]], Any], Any] = field(default_factory=dict)
+    """What `once` has made of the entries as they are."""
+
+    def once(self, make: Callable[[list[Entry]], T]) -> T:
+        """What a function makes of the entries; it is called again when they have changed."""
+        if make not in self._made:
+            self._made[make] = make(self.entries)
+        found: T = self._made[make]
+        return found
 
     def bring_up(self, trials: Sequence[Trial], touched: Sequence[int]) -> list[Entry]:
         """The entries as they are now; `touched` are the numbers of trials that have changed."""
-        if self._read == len(touched) and self._known == len(trials):
-            return self.entries
-        changed = dict.fromkeys([*touched[self._read :], *range(self._known, len(trials))])
-        self._read, self._known = len(touched), len(trials)
+        changed = self._changed(trials, touched)
         for number in changed:
             self._put(number, self.key(trials[number]), sort=len(changed) > _MANY)
         if len(changed) > _MANY:
             self.entries[:] = sorted(self._of.values())
+            self.changed_from = 0
+            self._made.clear()
         return self.entries
 
     def _put(self, number: int, entry: Entry | None, sort: bool) -> None:
@@ -113,6 +142,76 @@ class Order:
         if old == entry or sort:
             return
         if old is not None:
-            del self.entries[bisect_left(self.entries, old)]
+            del self.entries[self._place(old)]
         if entry is not None:
-            insort(self.entries, entry)
+            self.entries.insert(self._place(entry), entry)
+
+    def _place(self, entry: Entry) -> int:
+        place = bisect_left(self.entries, entry)
+        self.changed_from = min(self.changed_from, place)
+        self._made.clear()
+        return place
+
+
+@dataclass
+class Total(_Kept):
+    """The sum of what some amounts of every trial are, rounded once."""
+
+    amounts: Amounts
+    _of: dict[int, tuple[float, ...]] = field(default_factory=dict)
+    _finite: Fraction = Fraction(0)
+    _infinite: int = 0
+
+    def bring_up(self, trials: Sequence[Trial], touched: Sequence[int]) -> float:
+        """The sum as it is now; infinite where it is more than a float can be."""
+        for number in self._changed(trials, touched):
+            old, new = self._of.get(number, ()), self.amounts(trials[number])
+            if old != new:
+                self._of[number] = new
+                self._infinite += sum(map(math.isinf, new)) - sum(map(math.isinf, old))
+                self._finite += _exact(new) - _exact(old)
+        try:
+            return math.inf if self._infinite else float(self._finite)
+        except OverflowError:
+            return math.inf
+
+
+def _exact(amounts: Sequence[float]) -> Fraction:
+    return sum((Fraction(amount) for amount in amounts if math.isfinite(amount)), Fraction(0))
+
+
+class Overlay:
+    """Orders of a history in which some trials stand otherwise, kept up like its own.
+
+    What a scheduler is shown differs from the history in a few trials; only those that are shown
+    otherwise than before, and those that have changed, are looked at again.
+    """
+
+    def __init__(self) -> None:
+        self.trials: list[Trial] = []
+        self.touched: list[int] = []
+        self.orders: dict[Key, Order] = {}
+        self._below: list[int] | None = None
+        """What was touched in the history below, which is another one where this is another."""
+        self._read = 0
+        self._otherwise: Set[int] = frozenset()
+
+    def bring_up(
+        self,
+        trials: Sequence[Trial],
+        touched: list[int],
+        otherwise: Set[int],
+        shown: Callable[[Trial], Trial],
+    ) -> None:
+        """Take in what has changed; the trials `otherwise` stand as they are `shown`."""
+        if self._below is not touched:
+            self.trials, self.touched, self.orders = [], [], {}
+            self._below, self._read, self._otherwise = touched, 0, frozenset()
+        new = range(len(self.trials), len(trials))
+        changed = dict.fromkeys([*touched[self._read :], *(self._otherwise ^ otherwise)])
+        self._read, self._otherwise = len(touched), otherwise
+        self.trials += trials[len(self.trials) :]
+        for number in changed | dict.fromkeys(new):
+            trial = trials[number]
+            self.trials[number] = shown(trial) if number in otherwise else trial
+        self.touched += [number for number in changed if number < new.start]

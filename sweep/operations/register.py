@@ -66,10 +66,28 @@ def find_run(where: TrackerContext, trial: int) -> str:
 def _registered(
     where: TrackerContext, card: Mapping[str, Any], out: Path, name: str, run: str
 ) -> str:
+    model = log(where, card, out, run)
     client = open_client(where)
     import mlflow
-    from mlflow.entities import LoggedModelOutput
     from mlflow.exceptions import MlflowException
+
+    try:
+        client.create_registered_model(name)
+    except MlflowException as error:
+        if error.error_code != "RESOURCE_ALREADY_EXISTS":
+            raise
+    mlflow.set_tracking_uri(client.tracking_uri)  # where it looks for the model
+    try:
+        made = client.create_model_version(name, f"models:/{model}", run, model_id=model)
+    finally:
+        mlflow.set_tracking_uri("")
+    return f"models:/{made.name}/{made.version}"
+
+
+def log(where: TrackerContext, card: Mapping[str, Any], out: Path, run: str) -> str:
+    """Add the model in the folder `out` to a run, with its card; returns the model's id."""
+    client = open_client(where)
+    from mlflow.entities import LoggedModelOutput
 
     experiment = client.get_run(run).info.experiment_id
     logged = client.create_logged_model(experiment, "model", source_run_id=run)
@@ -81,18 +99,7 @@ def _registered(
     client.log_outputs(run, [LoggedModelOutput(logged.model_id, card["checkpoint"]["iteration"])])
     for file in ("card.md", "card.json"):
         client.log_artifact(run, str(out / file))
-    try:
-        client.create_registered_model(name)
-    except MlflowException as error:
-        if error.error_code != "RESOURCE_ALREADY_EXISTS":
-            raise
-    source = f"models:/{logged.model_id}"
-    mlflow.set_tracking_uri(client.tracking_uri)  # where it looks for `source`
-    try:
-        made = client.create_model_version(name, source, run, model_id=logged.model_id)
-    finally:
-        mlflow.set_tracking_uri("")
-    return f"models:/{made.name}/{made.version}"
+    return str(logged.model_id)
 
 
 def onnx_file(card: Mapping[str, Any], out: Path) -> Path:

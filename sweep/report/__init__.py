@@ -1,6 +1,7 @@
 """A sweep as a page to look at and to send: pictures and tables in one file, from views.
 
 page         the file: its sections, their data, the library that draws them; page.js and page.css
+pictures     the same pictures as PNG files
 sections     what it says in words and tables
 charts       its pictures as plain data
 curves       learning curves, thinned, with intervals over seeds

@@ -44,7 +44,7 @@ def build(sweep: Sweep, now: float, reload_s: float = 0.0) -> str:
     """
     clock = timeline.Clock.of(sweep.records)
     provenance = _provenance(sweep)
-    data, parts = _content(sweep, clock)
+    data, parts = content(sweep)
     parts.append(sections.searched(sweep, provenance))
     written = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(now))
     foot = f"Written {written} by sweep {__version__} from event {sweep.history.k} of its ledger."
@@ -65,8 +65,9 @@ def _provenance(sweep: Sweep) -> Data:
         ledger.close()
 
 
-def _content(sweep: Sweep, clock: timeline.Clock) -> tuple[Data, list[Section]]:
+def content(sweep: Sweep) -> tuple[Data, list[Section]]:
     """What the pictures are drawn from, and all sections that have something to show."""
+    clock = timeline.Clock.of(sweep.records)
     model = Model.of(sweep)
     found = model.importance() if model else None
     names = list(found.settings) if found else []

@@ -56,6 +56,8 @@ class Request:
     """Trials of another sweep to learn from; their numbers are below 0."""
     attempt: int = 0
     """Proposals for this trial that were refused: not in the space, or an earlier trial's."""
+    searched: int | None = None
+    """How many of the trials were searched, where that is known."""
 
     @property
     def number(self) -> int:
@@ -68,7 +70,10 @@ class Request:
 
         Where trials take the values of a grid in turn, how many with the values of this one.
         """
-        return sum(trial.counts for trial in self.trials) // self.space.cells
+        count = self.searched
+        if count is None:
+            count = sum(trial.counts for trial in self.trials)
+        return count // self.space.cells
 
 
 class Searcher(Protocol):

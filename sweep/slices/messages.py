@@ -64,6 +64,8 @@ class SliceSpec:
     """Signs checkpoints that may run code, and says whose are accepted; None: there is no key."""
     kept: Kept | None = None
     """Where the trainable of a script lies."""
+    other_kernel: bool = False
+    """Whether it goes on where the kernel of its checkpoint is not built."""
 
     def bounds(self, source: int) -> Bounds:
         """What ends it by its trial's past, where it goes on from iteration `source`.

@@ -168,6 +168,7 @@ class _Slice(Stretch):
             remembered={**spec.remembered, **state.get("remembered", {})},
             shared=Path(spec.shared_folder) if spec.shared_folder else None,
             settled=True,
+            other_kernel=spec.other_kernel,
         )
 
     def look(self, trainable: Trainable) -> None:

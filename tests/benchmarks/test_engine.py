@@ -5,10 +5,11 @@ from pathlib import Path
 import pytest
 
 from benchmarks.engine import __main__ as engine
-from benchmarks.engine import large
+from benchmarks.engine import large, pages
 from sweep.history.events import Status
 from sweep.ledger.folder import Folder
 from sweep.views import lookup
+from tests.support import browser
 
 
 def test_a_long_sweep_that_nobody_trained_is_a_sweep_like_any_other(tmp_path: Path) -> None:
@@ -33,3 +34,16 @@ def test_every_line_of_the_table_has_a_number(tmp_path: Path) -> None:
     assert len(lines) == 12
     assert "sweep status, 3 trials, 300 results" in lines
     assert all(any(sign.isdigit() for sign in told) for told in lines.values())
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(browser.path() is None, reason="there is no Chromium on this machine")
+def test_pages_are_measured_until_their_pictures_are_there(tmp_path: Path) -> None:
+    program = browser.path()
+    assert program is not None
+    kept = tmp_path / "pictures"
+    lines = [*pages.report(program, tmp_path, 12, kept), *pages.tracked(program, tmp_path, 3, kept)]
+    ends = ["made", "opened", "every picture", "sent", "trials listed", "charts drawn"]
+    assert [what.rsplit(": ")[1] for what, _ in lines] == ends
+    assert all(any(sign.isdigit() for sign in said) for _, said in lines)
+    assert {path.stem for path in kept.iterdir()} == {"report-12", "report-12-all", "mlflow-3"}

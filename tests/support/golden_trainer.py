@@ -1,6 +1,6 @@
 """Writes checkpoints of trainers that later programs must read and go on from to the bit.
 
-    python -m tests.support.golden_trainer [sac|td3]
+    python -m tests.support.golden_trainer [dqn|sac|td3]
 
 Each lies beside the results and weights of the iterations that came after it, on the machine that
 wrote it. Neither is ever written anew for a format that was released.
@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 
+from trainables.algorithms.dqn import DQN
 from trainables.algorithms.ppo import PPO
 from trainables.algorithms.sac import SAC
 from trainables.algorithms.td3 import TD3
@@ -22,17 +23,16 @@ from trainables.checkpoint import file
 from trainables.trainer.trainer import Trainer
 
 FOLDER = Path(__file__).parents[1] / "golden" / "trainer"
-CONFIG: dict[str, Any] = {
+_CARTPOLE: dict[str, Any] = {
     "env": "CartPole-v1",
     "seed": 11,
     "num_envs_per_worker": 2,
     "rollout_fragment_length": 32,
-    "sgd_minibatch_size": 32,
-    "num_sgd_iter": 2,
     "model": {"hidden": [4]},
     "observation_filter": "MeanStdFilter",
     "normalize_rewards": True,
 }
+CONFIG: dict[str, Any] = {**_CARTPOLE, "sgd_minibatch_size": 32, "num_sgd_iter": 2}
 _LEARNING: dict[str, Any] = {
     "env": "Pendulum-v1",
     "seed": 11,
@@ -45,6 +45,24 @@ _LEARNING: dict[str, Any] = {
 }
 #: Of other algorithms, by the name of their folder.
 OTHERS: dict[str, tuple[type[Trainer], dict[str, Any]]] = {
+    "dqn": (
+        DQN,
+        {
+            **_CARTPOLE,
+            "lr": 2.3e-3,
+            "replay_batch_size": 64,
+            "buffer_size": 200,
+            "learning_starts": 64,
+            "updates_per_step": 4,
+            "dueling": True,
+            "noisy": True,
+            "n_step": 3,
+            "prioritized_replay": True,
+            "num_atoms": 5,
+            "v_max": 50,
+            "tau": 0.05,
+        },
+    ),
     "sac": (SAC, {**_LEARNING, "exploration_config": {"random_timesteps": 32}}),
     "td3": (
         TD3,

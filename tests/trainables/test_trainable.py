@@ -20,7 +20,7 @@ from trainables.checkpoint.signing import Opaque
 from trainables.core.results import TRAINERS_OWN, VOLATILE_KEYS
 from trainables.errors import CheckpointError, ConfigError, StateError, TrainableError
 from trainables.function import wrap
-from trainables.trainable import TrialContext
+from trainables.trainable import TrialContext, gives_data
 
 CONFIG = {"noise": 0.3, "lr": 0.05}
 CONTEXT = TrialContext(seed=7)
@@ -240,6 +240,31 @@ def test_state_that_is_no_data_is_refused_by_path(tmp_path: Path) -> None:
 
     with pytest.raises(StateError, match=r"^state\.trainable\.data\.agent\.lock: "):
         Careless().save(tmp_path)
+
+
+def test_no_folder_is_made_for_a_save_that_is_known_to_write_no_files(tmp_path: Path) -> None:
+    class Counts(Quadratic):
+        folders: ClassVar[list[str]] = []
+
+        @gives_data
+        def save_checkpoint(self, checkpoint_dir: str) -> dict[str, Any]:
+            self.folders.append(checkpoint_dir)
+            return super().save_checkpoint(checkpoint_dir)
+
+    class WritesFiles(Counts):
+        def save_checkpoint(self, checkpoint_dir: str) -> Any:
+            self.folders.append(checkpoint_dir)
+            (Path(checkpoint_dir) / "x").write_text("1")
+
+        def load_checkpoint(self, checkpoint: Any) -> None:
+            assert (Path(checkpoint) / "x").read_text() == "1"
+
+    again = Counts(CONFIG, CONTEXT)
+    again.restore(Counts(CONFIG, CONTEXT).save(tmp_path))
+    assert Counts.folders == [""]
+    files = WritesFiles(CONFIG, CONTEXT)
+    files.restore(files.save(tmp_path))
+    assert Counts.folders[-1]
 
 
 def test_files_in_subfolders_come_back(tmp_path: Path) -> None:

@@ -81,21 +81,37 @@ class TD3(OffPolicyTrainer):
         return TwinsPolicy(model, actor, of.optimizer)
 
     def make_parts(self) -> dict[str, Stateful]:
-        """The replay."""
+        """The replay, and how many updates there were."""
         self.losses = Losses(self.policy, self.settings, self.spaces)
-        return super().make_parts()
+        self.updates = Updates()
+        return {**super().make_parts(), "updates": self.updates}
 
     def update(self, rows: Rows) -> dict[str, float]:
         """One step of the critics; in its turn one of the actor, and the targets follow."""
         of, losses, policy = self.settings, self.losses, self.policy
         critic_loss, q = losses.critics(rows, self.streams["update"])
         norm = policy.descend(self.critic_learning_rate, of.grad_clip, "critics")
-        # The optimiser counts the updates, and its count is in the checkpoint.
-        if int(policy.moments("critics.0.weight")["step"]) % of.policy_delay == 0:
+        self.updates.count += 1
+        if self.updates.count % of.policy_delay == 0:
             losses.actor(rows)
             policy.descend(self.learning_rate, of.grad_clip, "actor")
             policy.model.follow(of.tau)
         return {"critic_loss": critic_loss, "mean_q": q, "critic_grad_norm": norm}
+
+
+class Updates:
+    """How many updates there were, which says whose turn it is."""
+
+    def __init__(self) -> None:
+        self.count = 0
+
+    def get_state(self) -> dict[str, Any]:
+        """Entry ``count``."""
+        return {"count": self.count}
+
+    def set_state(self, state: Mapping[str, Any]) -> None:
+        """Take back what `get_state` gave."""
+        self.count = int(state["count"])
 
 
 class Losses:

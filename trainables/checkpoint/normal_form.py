@@ -107,7 +107,9 @@ class Normaliser:
                     _refuse(path, f"the key {_described(key)}", "use str, or int of up to 64 bits")
         inside = depth + 1
         return {
-            key: item if type(item) in _CONSTANTS else self.visit(item, (path, key), inside)
+            key: item
+            if (kind := type(item)) in _CONSTANTS or (kind is int and -_INT64 <= item < _INT64)
+            else self.visit(item, (path, key), inside)
             for key, item in value.items()
         }
 

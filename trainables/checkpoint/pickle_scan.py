@@ -118,7 +118,7 @@ class _Machine:
                 narrow = effect != _KEY or pickled[begin:position].isascii()
                 memory += length * (_PER_BYTE if narrow else _PER_WIDE_BYTE)
                 push(_KEY if effect == _LONG and length <= _INT64_BYTES else effect)
-            elif isinstance(effect, int):
+            elif type(effect) is int:
                 push(effect)
             elif effect(self):
                 return
@@ -150,10 +150,16 @@ class _Machine:
         self.stack.append((depth << _KIND_BITS) + kind)
 
     def grow(self, kind: int, values: list[int]) -> None:
-        (container,) = self.pop(1)
+        stack = self.stack
+        if len(stack) <= self.marks[-1]:
+            raise Refused("takes from an empty stack")
+        container = stack[-1]
         if container % _EMPTY != kind:
             raise Refused(f"adds items of a {_KINDS[kind]} to a {_kind(container)}")
-        self.put(kind, [container - _EMPTY, *values])
+        depth = 1 + (max(values, default=0) >> _KIND_BITS)
+        if depth > MAX_DEPTH:
+            raise Refused(f"nested deeper than {MAX_DEPTH}")
+        stack[-1] = max(container, (depth << _KIND_BITS) + kind)
 
     def _check_memory(self) -> None:
         if self.memory > self.most:

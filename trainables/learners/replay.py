@@ -92,8 +92,7 @@ def check_replay(config: ReplayConfig) -> None:
         ConfigError: it holds less than the warm-up or a batch; names both settings.
     """
     for key in ("learning_starts", "replay_batch_size"):
-        needed = getattr(config, key)
-        if config.buffer_size < needed:
+        if config.buffer_size < (needed := getattr(config, key)):
             allowed = f"at least {needed}, which is {key}"
             raise ConfigError("buffer_size", config.buffer_size, allowed, f"or lower {key}")
 

@@ -8,6 +8,7 @@ carries from step to step: M is 0 here, and `recurrent.py` has one.
 """
 
 from collections.abc import Mapping, Sequence
+from operator import sub
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 import numpy as np
@@ -16,6 +17,7 @@ from numpy.typing import NDArray
 from trainables.envs.spaces.actions import ActionLayout
 from trainables.envs.spaces.observations import PIXEL
 from trainables.policies.architecture import Activation, Architecture
+from trainables.policies.distributions import ChosenAhead, log_softmax
 from trainables.policies.exploration import StochasticSampling
 
 if TYPE_CHECKING:
@@ -26,6 +28,9 @@ Weights = Mapping[str, NDArray[Any]]
 Column = tuple[tuple[int, ...], np.dtype[Any]]
 """Shape and type of one row."""
 REAL: Column = ((), np.dtype(np.float32))
+#: How far ahead of all others a choice has to be in float64 to be the best one in float32 as well:
+#: there its score is wrong by 4e-5 at most, since what is drawn lies between -88 and 5.
+CERTAIN = 1e-3
 
 
 class Acted(NamedTuple):
@@ -99,6 +104,9 @@ class Actor:
         }
         self._head_bias = self._heads["actor.bias"][None, :]
         self._log_std = np.array(weights.get("log_std", self._log_std))
+        if self._log_std.ndim == 2:
+            weight, self._head_bias = with_units(self._heads["actor.weight"], self._head_bias)
+            self._heads |= {"actor.weight": weight, "actor.bias": self._head_bias[0]}
         if self._trunk is not None:
             self._trunk.load(weights)
 
@@ -148,6 +156,13 @@ class Actor:
         if self.explore and isinstance(self.exploration, StochasticSampling):
             return self.exploration.ahead(steps, rows, self._log_std, stream)
         return stream
+
+    def one_by_one(self, draws: np.random.Generator) -> "OneByOne | None":
+        """What decides for a single environment with the draws of `ahead`; None: `act` has to."""
+        if type(self) is not Actor or not self._flat or not isinstance(draws, ChosenAhead):
+            return None
+        single = draws.race.ndim == 3 and draws.race.shape[1] == 1
+        return OneByOne(self, draws.race[:, 0]) if single else None
 
     def act_each(
         self,
@@ -214,6 +229,69 @@ class Actor:
             return self._trunk(images)
         flat: Array = images.reshape(len(images), -1).astype(np.float32)
         return flat / PIXEL if images.dtype == np.uint8 else flat
+
+
+def with_units(weight: Array, bias: Array) -> tuple[Array, Array]:
+    """The weights (H, K) and bias (1, K) of a head that ends with the hidden units themselves."""
+    units = len(weight)
+    return (
+        np.concatenate([weight, np.eye(units, dtype=weight.dtype)], axis=1),
+        np.concatenate([bias, np.zeros((1, units), dtype=bias.dtype)], axis=1),
+    )
+
+
+class OneByOne:
+    """Decides for one environment, one of T steps after the other; to the bit as `Actor.act` does.
+
+    Only what the next step asks for is computed at once, without an array for it: the choice. What
+    `Actor.columns` declares is computed for all steps at the end.
+
+    Args:
+        actor: whose weights are those of all steps.
+        race: (T, A) what was drawn for each step.
+    """
+
+    def __init__(self, actor: Actor, race: Array) -> None:
+        steps, choices = race.shape
+        self._race, self._drawn = race, race.tolist()
+        self._choices = list(np.arange(choices))
+        self._activation = actor._activation
+        self._layers, self._weights, self._bias = actor._layers, actor._heads, actor._head_bias
+        self._heads: Array = np.empty((steps, 1, choices), dtype=np.float32)
+        below = [np.empty_like(bias) for _, bias in actor._layers]
+        shape = below.pop().shape if below else (2, 1, len(actor._heads["actor.weight"]))
+        self._below: list[Array] = below
+        """(2, 1, H) of each hidden layer but the last, written anew in each step."""
+        self._top: Array = np.empty((steps, *shape), dtype=np.float32)
+        """(T, 2, 1, H) what the heads are given."""
+
+    def choose(self, step: int, row: Array) -> Any:
+        """The choice, an int64, for the filtered observation (1, D) of a step."""
+        top, head = self._top[step], self._heads[step]
+        if not self._layers:
+            top[:] = row
+        x = row
+        for (weight, bias), out in zip(self._layers, (*self._below, top), strict=False):
+            np.matmul(x, weight, out=out)
+            np.add(out, bias, out=out)
+            activate(out, self._activation)
+            x = out
+        top[0].dot(self._weights["actor.weight"], out=head)
+        np.add(head, self._bias, out=head)
+        scores = list(map(sub, head.tolist()[0], self._drawn[step]))
+        best = max(scores)
+        choice = scores.index(best)
+        scores[choice] = -np.inf
+        if not best - max(scores) > CERTAIN:
+            choice = int((log_softmax(head) - self._race[step]).argmax())
+        return self._choices[choice]
+
+    def columns(self, steps: slice, chosen: Sequence[Any]) -> dict[str, NDArray[Any]]:
+        """``actions``, ``logp`` and ``values`` (T,) of these steps, in which so was chosen."""
+        actions = np.array(chosen, dtype=np.int64)
+        logp = log_softmax(self._heads[steps, 0])[np.arange(len(actions)), actions]
+        values = np.matmul(self._top[steps, 1], self._weights["critic.weight"])[:, 0, 0]
+        return {"actions": actions, "logp": logp, "values": values + self._weights["critic.bias"]}
 
 
 def activate(x: Array, activation: Activation) -> None:

@@ -32,13 +32,13 @@ class ModelConfig(Settings):
     hidden: tuple[Size, ...] | None = Field(
         default=None,
         strict=False,
-        description="Units of each hidden layer, first to last; null: [64, 64] for ppo, [256, 256] "
-        "for dqn, or [512] after convolutions.",
+        description="Units of each hidden layer, first to last; null: [64, 64] for ppo and a2c, "
+        "[128, 128] for dqn, [256, 256] for sac and td3, or [512] after convolutions.",
     )
     activation: Activation | None = Field(
         default=None,
-        description="Activation after each hidden layer; null: tanh for ppo, relu for dqn, relu "
-        "after convolutions.",
+        description="Activation after each hidden layer; null: tanh for ppo and a2c, relu for "
+        "others and after convolutions.",
     )
     conv_filters: tuple[Annotated[tuple[Size, Size, Size], Field(strict=False)], ...] | None = (
         Field(
@@ -121,6 +121,9 @@ class Architecture:
     activation: Activation
     lstm: int = 0
     """Units of the LSTM after the trunk; 0: none."""
+    noise: tuple[float, int] | None = None
+    """Of noise that depends on the state: the logarithm of its deviation at first, and the steps
+    after which it is drawn anew; None: there is none."""
 
     @property
     def shared(self) -> bool:

@@ -91,7 +91,9 @@ class ChosenAhead(np.random.Generator):
 
     def __init__(self, stream: np.random.Generator, shape: tuple[int, ...]) -> None:
         super().__init__(stream.bit_generator)
-        self.next: Callable[[], Array] = iter(_race_times(shape, stream)).__next__
+        self.race = _race_times(shape, stream)
+        """(calls, N, …) all that is drawn."""
+        self.next: Callable[[], Array] = iter(self.race).__next__
 
 
 class MeasuredAhead(np.random.Generator):

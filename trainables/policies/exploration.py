@@ -5,16 +5,17 @@ action; a head is what `distributions` reads.
 """
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Literal, Self
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from trainables.core.settings import Settings
 from trainables.envs.spaces.actions import ActionLayout
 from trainables.errors import ConfigError
 from trainables.policies.distributions import (
+    LOG_2PI,
     NO_CHOICE,
     Actions,
     Array,
@@ -24,6 +25,9 @@ from trainables.policies.distributions import (
     choose,
     measure,
 )
+
+#: Added to the variance of state-dependent noise, which may vanish with the units.
+LEAST_VARIANCE = 1e-6
 
 
 class StochasticSampling:
@@ -93,6 +97,131 @@ class StochasticSampling:
 
     def set_state(self, state: Mapping[str, Any]) -> None:
         """Take back what `get_state` gave."""
+
+
+class PolicyNoiseConfig(Settings):
+    """How a Gaussian policy explores."""
+
+    type: Literal["StochasticSampling", "StateDependentNoise"] = Field(
+        default="StochasticSampling",
+        description="StochasticSampling: each action drawn by itself; StateDependentNoise (gSDE): "
+        "noise that is a function of the state, drawn anew every sample_freq steps, so that "
+        "actions that follow each other fit together.",
+    )
+    sample_freq: int = Field(
+        default=32,
+        gt=0,
+        description="Steps of an environment with one function of StateDependentNoise; 4 to 64.",
+    )
+    log_std_init: float = Field(
+        default=-3.0,
+        description="Logarithm of StateDependentNoise's deviation per hidden unit at first; -4 to "
+        "0.",
+    )
+
+    @model_validator(mode="after")
+    def _read(self) -> Self:
+        refuse_unread(self, "StochasticSampling", ("sample_freq", "log_std_init"))
+        return self
+
+    @property
+    def state_dependent(self) -> bool:
+        """Whether noise is a function of the state."""
+        return self.type == "StateDependentNoise"
+
+
+def refuse_unread(config: Any, kind: str, keys: tuple[str, ...]) -> None:
+    """Raise ValueError for what this kind of exploration does not read."""
+    fields = type(config).model_fields
+    for key in keys if config.type == kind else ():
+        if (value := getattr(config, key)) != fields[key].default:
+            raise ValueError(f"no {key} with type: {kind}, which does not read it (it is {value})")
+
+
+class NoiseMatrices:
+    """Of each row of hidden units a matrix (H, G) that makes noise of them (Raffin et al. 2021).
+
+    Each environment has one of its own, drawn anew every so many of its steps. Where the rows are
+    not those of `begin`, each has one of this step. G real numbers of an action, H units.
+    """
+
+    def __init__(self, every: int) -> None:
+        self._every = every
+        self._matrices: Array = np.zeros((0, 0, 0), dtype=np.float32)
+        self._ages: NDArray[np.int64] | None = None
+
+    def begin(self, count: int) -> None:
+        """From now on the rows are those of so many environments, step after step."""
+        self._ages = np.zeros(count, dtype=np.int64)
+        self._matrices = np.zeros((0, 0, 0), dtype=np.float32)
+
+    def noise(self, units: Array, log_std: Array, stream: np.random.Generator) -> Array:
+        """(N, G) for this step's units (N, H), with log standard deviations (H, G)."""
+        noise: Array = np.matmul(units[:, None, :], self._drawn(len(units), log_std, stream))[:, 0]
+        return noise
+
+    def _drawn(self, count: int, log_std: Array, stream: np.random.Generator) -> Array:
+        if self._ages is None:
+            return np.exp(log_std) * stream.standard_normal((count, *log_std.shape), np.float32)
+        if len(self._matrices) != count:
+            self._matrices = np.zeros((count, *log_std.shape), dtype=np.float32)
+        due = self._ages % self._every == 0
+        if due.any():
+            shape = (int(due.sum()), *log_std.shape)
+            self._matrices[due] = np.exp(log_std) * stream.standard_normal(shape, np.float32)
+        self._ages += 1
+        return self._matrices
+
+    def get_state(self) -> dict[str, Any]:
+        """Entries ``matrices`` (N, H, G) and ``ages`` (N,) in steps, where rows are followed."""
+        if self._ages is None:
+            return {}
+        return {"matrices": self._matrices.copy(), "ages": self._ages.copy()}
+
+    def set_state(self, state: Mapping[str, Any]) -> None:
+        """Take back what `get_state` gave."""
+        if "ages" in state:
+            self._matrices = np.array(state["matrices"], dtype=np.float32)
+            self._ages = np.array(state["ages"], dtype=np.int64)
+
+
+class StateDependentSampling(StochasticSampling):
+    """gSDE: draws real numbers by a matrix of noise; a head ends with the last hidden units (H).
+
+    Raises:
+        ConfigError: actions with choices.
+    """
+
+    def __init__(self, layout: ActionLayout, every: int) -> None:
+        super().__init__(layout)
+        if layout.choice_columns:
+            allowed = "StochasticSampling for actions with choices, to which no noise is added"
+            raise ConfigError("exploration_config.type", "StateDependentNoise", allowed)
+        self._matrices = NoiseMatrices(every)
+
+    def draw(
+        self, head: Array, log_std: Array, stream: np.random.Generator | None
+    ) -> tuple[Array, Array]:
+        """Vectors (N, G) and their log-probabilities, by the deviations that the units make."""
+        means, units = head[:, : len(self._reals)], head[:, len(self._reals) :]
+        variance = np.square(units) @ np.exp(2 * log_std) + np.float32(LEAST_VARIANCE)
+        logp = -0.5 * np.add.reduce(np.log(variance) + np.float32(LOG_2PI), axis=1)
+        if stream is None:
+            return means, logp
+        noise = self._matrices.noise(units, log_std, stream)
+        return means + noise, logp - 0.5 * np.add.reduce(np.square(noise) / variance, axis=1)
+
+    def begin(self, count: int) -> None:
+        """From now on the rows are those of so many environments, step after step."""
+        self._matrices.begin(count)
+
+    def get_state(self) -> dict[str, Any]:
+        """That of the matrices."""
+        return self._matrices.get_state()
+
+    def set_state(self, state: Mapping[str, Any]) -> None:
+        """Take back what `get_state` gave."""
+        self._matrices.set_state(state)
 
 
 class EpsilonGreedyConfig(Settings):

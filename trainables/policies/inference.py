@@ -84,16 +84,25 @@ class InferencePolicy:
     def answer(
         self, obs: Any, memory: Array, stream: np.random.Generator | None
     ) -> tuple[Any, Array, dict[str, float]]:
-        """One raw observation, seen with the memory (M,).
+        """One raw observation, seen with the memory (M,); see `answer_all`."""
+        actions, following, fetches = self.answer_all([obs], memory[None], stream)
+        return actions[0], following[0], {key: float(each[0]) for key, each in fetches.items()}
+
+    def answer_all(
+        self, observations: Sequence[Any], memory: Array, stream: np.random.Generator | None
+    ) -> tuple[list[Any], Array, dict[str, Array]]:
+        """N raw observations, seen with the memories (N, M).
 
         Returns:
-            The action as the environment wants it, the memory for the next observation, and
-            `Actor.fetches`.
+            The actions as the environment wants them, the memories for the next observations, and
+            `Actor.fetches`, each (N,).
         """
-        rows = make_preprocessor(self.spaces.raw)(obs)[None]
-        sent, acted = self.decide(rows, memory[None], stream)
-        fetches = {key: float(acted.columns[n][0]) for key, n in self.actor.fetches.items()}
-        return unflattener(self.spaces.action)(sent[0]), acted.memory[0], fetches
+        preprocess, unflatten = make_preprocessor(self.spaces.raw), unflattener(self.spaces.action)
+        sent, acted = self.decide(
+            np.stack([preprocess(one) for one in observations]), memory, stream
+        )
+        fetches = {key: acted.columns[name] for key, name in self.actor.fetches.items()}
+        return [unflatten(one) for one in sent], acted.memory, fetches
 
     def act_each(
         self,

@@ -18,6 +18,7 @@ from torch import Tensor, nn
 from trainables.envs.spaces.actions import ActionLayout
 from trainables.policies.architecture import Architecture
 from trainables.policies.distributions import NO_CHOICE, choice_grid
+from trainables.policies.exploration import LEAST_VARIANCE
 from trainables.policies.layers import HIDDEN_GAIN, Trunk, activate, lstm, perceptron, unit_pixels
 
 POLICY_GAIN = 0.01
@@ -91,6 +92,8 @@ class ActorCritic(Networks):
         self.critic = perceptron((*sizes, 1), [*gains, VALUE_GAIN], stream)
         reals = len(layout.real_columns)
         self.log_std = nn.Parameter(torch.zeros(reals)) if reals else None
+        if architecture.noise is not None:
+            self.log_std = nn.Parameter(torch.full((sizes[-1], reals), architecture.noise[0]))
         grid, absent = choice_grid(layout)
         self.register_buffer("_grid", torch.from_numpy(grid), persistent=False)
         self.register_buffer("_absent", torch.from_numpy(absent), persistent=False)
@@ -111,7 +114,8 @@ class ActorCritic(Networks):
             ValueError: an LSTM and no sequences.
         """
         features = self._features(observations, replay)
-        logp, entropies = self._logp_entropy(self._run(self.actor, features), actions)
+        units = self._run_hidden(self.actor, features)
+        logp, entropies = self._logp_entropy(self.actor[-1](units), actions, units)
         return Evaluated(logp, entropies, self._run(self.critic, features).squeeze(-1))
 
     def _features(self, observations: Tensor, replay: Replay | None) -> Tensor:
@@ -123,12 +127,15 @@ class ActorCritic(Networks):
         return unit_pixels(observations).flatten(1)
 
     def _run(self, layers: nn.ModuleList, x: Tensor) -> Tensor:
-        for layer in layers[:-1]:
-            x = activate(layer(x), self.architecture.activation)
-        out: Tensor = layers[-1](x)
+        out: Tensor = layers[-1](self._run_hidden(layers, x))
         return out
 
-    def _logp_entropy(self, head: Tensor, actions: Tensor) -> tuple[Tensor, Tensor]:
+    def _run_hidden(self, layers: nn.ModuleList, x: Tensor) -> Tensor:
+        for layer in layers[:-1]:
+            x = activate(layer(x), self.architecture.activation)
+        return x
+
+    def _logp_entropy(self, head: Tensor, actions: Tensor, units: Tensor) -> tuple[Tensor, Tensor]:
         """(B,) log-probabilities of actions, and (B,) or () entropies of their distribution."""
         layout = self.layout
         if layout.scalar:
@@ -136,7 +143,7 @@ class ActorCritic(Networks):
             logp = logs.gather(1, actions.unsqueeze(1)).squeeze(1)
             return logp, -(logs.exp() * logs).sum(-1)
         if not layout.choice_columns:
-            return self._of_reals(head, actions)
+            return self._of_reals(head, actions, units)
         logits = head[:, self._grid]
         if self._uneven:
             logits = logits.masked_fill(self._absent, float(NO_CHOICE))
@@ -146,13 +153,19 @@ class ActorCritic(Networks):
         entropies = -(logs.exp() * logs).sum((1, 2))
         if layout.real_columns:
             means, reals = head[:, layout.logits :], actions[:, list(layout.real_columns)]
-            logp_reals, entropy = self._of_reals(means, reals)
+            logp_reals, entropy = self._of_reals(means, reals, units)
             return logp + logp_reals, entropies + entropy
         return logp, entropies
 
-    def _of_reals(self, means: Tensor, reals: Tensor) -> tuple[Tensor, Tensor]:
+    def _of_reals(self, means: Tensor, reals: Tensor, units: Tensor) -> tuple[Tensor, Tensor]:
         if self.log_std is None:
             raise ValueError("actions of this layout have no real numbers")
+        if self.log_std.dim() == 2:
+            # The noise does not teach the units: they are for the means (Raffin et al. 2021).
+            variance = units.detach().square() @ torch.exp(2 * self.log_std) + LEAST_VARIANCE
+            halves = 0.5 * torch.log(variance) + HALF_LOG_2PI
+            logp = (-0.5 * (reals - means).square() / variance - halves).sum(-1)
+            return logp, (halves + 0.5).sum(-1)
         scaled = (reals - means) * torch.exp(-self.log_std)
         logp = (-0.5 * scaled.square() - self.log_std - HALF_LOG_2PI).sum(-1)
         return logp, (self.log_std + 0.5 + HALF_LOG_2PI).sum()

@@ -12,12 +12,15 @@ from numpy.typing import NDArray
 from trainables.envs.spaces.actions import ActionLayout
 from trainables.policies.actor import Actor, Array, Weights, activate
 from trainables.policies.architecture import Architecture
+from trainables.policies.exploration import StateDependentSampling
 
 HALF = np.float32(0.5)
 
 
 def make_actor(layout: ActionLayout, architecture: Architecture) -> Actor:
     """The actor of an architecture, without or with a memory."""
+    if architecture.noise is not None:
+        return Actor(layout, architecture, StateDependentSampling(layout, architecture.noise[1]))
     made = RecurrentActor if architecture.lstm else Actor
     return made(layout, architecture)
 

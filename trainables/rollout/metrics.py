@@ -66,6 +66,14 @@ class EpisodesInFlight:
         self.rewards = self.rewards + rewards  # in place it takes three times as long for one
         self._more += 1
 
+    def count_alone(self, total: float, steps: int) -> None:
+        """Count so many steps of the only environment, none of which ended its episode.
+
+        `total` is the sum of the episode's rewards after them.
+        """
+        self.rewards[0] = total
+        self._more += steps
+
     def step(
         self,
         rewards: NDArray[Any],

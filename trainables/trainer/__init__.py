@@ -9,5 +9,6 @@ policy_files   the policy as files
 steps          what one training step does, for each family of algorithms
 off_policy     what actor-critics that learn from a replay share
 evaluation     how a trainer evaluates, and what is recorded
+classic        a policy by its name, as classic trainers hand it out
 reporting      callbacks, log and episode record
 """

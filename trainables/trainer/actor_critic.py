@@ -6,20 +6,23 @@ An algorithm gives its loss twice: for torch, and as options of the fused learne
 import logging
 from abc import abstractmethod
 from collections.abc import Mapping
+from dataclasses import replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
 from pydantic import Field
 
-from trainables.envs.exactness.measuring import Look
+from trainables.envs.exactness.measuring import Inquiry, Look
 from trainables.envs.make import EnvSpaces
 from trainables.errors import ConfigError
+from trainables.learners.fused import compiled
 from trainables.learners.fused.ppo import FusedLearner, not_covered
 from trainables.learners.fused.ppo import Loss as FusedLoss
 from trainables.learners.returns import generalized_advantages, next_values
 from trainables.learners.schedules import Schedule, due
 from trainables.learners.sequences import SequenceBatch, in_sequences
 from trainables.policies.architecture import architecture
+from trainables.policies.exploration import PolicyNoiseConfig, StateDependentSampling
 from trainables.rollout.batch import Fragment, TrainBatch, rows
 from trainables.trainer.config import TrainerConfig
 from trainables.trainer.steps import on_policy_step
@@ -33,6 +36,8 @@ if TYPE_CHECKING:
     from trainables.policies.torch_policy import ActorCriticPolicy
 
 logger = logging.getLogger(__name__)
+#: The value of `learner` that names a kernel.
+COMPILED = "compiled"
 
 
 class ActorCriticConfig(TrainerConfig):
@@ -46,17 +51,22 @@ class ActorCriticConfig(TrainerConfig):
         description="constant; linear: from entropy_coeff to 0 over schedule_timesteps; or points "
         "[[environment steps, weight], …], linear between them.",
     )
+    exploration_config: PolicyNoiseConfig = Field(
+        default=PolicyNoiseConfig(),
+        description="How actions are tried while experience is collected.",
+    )
     normalize_advantages: bool = Field(
         default=True, description="Advantages of each minibatch have mean 0 and deviation 1."
     )
     grad_clip: float | None = Field(
         default=0.5, gt=0, description="Bound on the norm of the whole gradient; null: none."
     )
-    learner: Literal["auto", "fused", "torch"] = Field(
+    learner: Literal["auto", "compiled", "fused", "torch"] = Field(
         default="auto",
-        description="What computes gradients: torch, or fused, which is the same in numpy, several "
-        "times as fast for small networks; auto: fused where it can, which is for perceptrons that "
-        "learn in one process on the CPU.",
+        description="What computes gradients: torch; or fused, which is the same in numpy, several "
+        "times as fast for small networks; or compiled, which is fused in C, where `make kernels` "
+        "was run; auto: compiled, else fused where it can, which is for perceptrons that learn in "
+        "one process on the CPU.",
     )
 
     @property
@@ -105,8 +115,25 @@ class ActorCriticTrainer(Trainer):
         """Actor and critic."""
         from trainables.policies.torch_policy import build_policy
 
+        explored = self.settings.exploration_config
+        if explored.state_dependent:
+            noise = explored.log_std_init, explored.sample_freq
+            self.architecture = replace(self.architecture, noise=noise)
         networks = (self.spaces.layout, self.architecture)
         return build_policy(networks, self.settings.optimizer, self.seed, device)
+
+    @classmethod
+    def validate_config(cls, settings: TrainerConfig) -> None:
+        """Raise ConfigError also for noise that cannot follow the state."""
+        super().validate_config(settings)
+        if isinstance(settings, ActorCriticConfig) and settings.exploration_config.state_dependent:
+            only: dict[str, tuple[float, float]] = {
+                "model.use_lstm": (settings.model.use_lstm, False),
+                "remote_env_batch_wait_ms": (settings.envs.remote_env_batch_wait_ms, 0),
+            }
+            for key, (value, allowed) in only.items():
+                if value != allowed:
+                    raise ConfigError(key, value, f"{allowed} with StateDependentNoise")
 
     def training_step(self) -> dict[str, float]:
         """Sample fixed-length fragments and learn from them."""
@@ -115,11 +142,28 @@ class ActorCriticTrainer(Trainer):
     @classmethod
     def choose(cls, settings: TrainerConfig, seen: Look) -> dict[str, Any]:
         """The learner: fused, unless something is asked for that it does not know."""
+        if isinstance(settings, ActorCriticConfig) and settings.exploration_config.state_dependent:
+            StateDependentSampling(seen.spaces.layout, 1)
         why = cls._not_fused(settings, seen.spaces)
         asked = settings.learner if isinstance(settings, ActorCriticConfig) else "auto"
-        if why and asked == "fused":
-            raise ConfigError("learner", "fused", "auto or torch here", why)
-        return {**super().choose(settings, seen), "learner": "torch" if why else "fused"}
+        if why and asked in ("fused", COMPILED):
+            raise ConfigError("learner", asked, "auto or torch here", why)
+        fused = COMPILED if cls._kernel(settings, seen.spaces) else "fused"
+        return {**super().choose(settings, seen), "learner": "torch" if why else fused}
+
+    @classmethod
+    def settled_alike(cls, settled: Mapping[str, Any], first: Mapping[str, Any]) -> dict[str, Any]:
+        """As `Trainable.settled_alike`; compiled only where the first trial is."""
+        alike = super().settled_alike(settled, first)
+        if {alike.get("learner"), first.get("learner")} == {"fused", COMPILED}:
+            alike["learner"] = first["learner"]
+        return alike
+
+    @classmethod
+    def _kernel(cls, settings: TrainerConfig, spaces: EnvSpaces) -> compiled.Kernel | None:
+        """What is built here and has room for these networks; None: numpy has to do it."""
+        networks = architecture(settings.model, spaces.observation_shape)
+        return None if compiled.not_covered(spaces.layout, networks) else compiled.built()
 
     @classmethod
     def _not_fused(cls, settings: TrainerConfig, spaces: EnvSpaces) -> str:
@@ -127,6 +171,8 @@ class ActorCriticTrainer(Trainer):
         for name in ("loss", "learn", "torch_loss", "take_steps"):
             if cls.owner(name) is not cls.owner("fused_loss") and cls.owner(name) not in BASES:
                 return f"{cls.__name__} has a way of learning of its own"
+        if isinstance(settings, ActorCriticConfig) and settings.exploration_config.state_dependent:
+            return "exploration_config.type is StateDependentNoise"
         if settings.workers.data_parallel:
             return "data_parallel is true"
         if settings.resources.num_gpus:
@@ -138,6 +184,74 @@ class ActorCriticTrainer(Trainer):
     def owner(cls, name: str) -> type:
         """The class that defines a method."""
         return next(one for one in cls.__mro__ if name in vars(one))
+
+    # ---- the kernel of compiled gradients ---------------------------------------------------
+
+    @property
+    def kernel(self) -> str:
+        """The name of what computes the gradients if they are `COMPILED`; without it ``numpy``."""
+        found = self._kernel(self.settings, self.spaces)
+        return found.name if found and self.settings.learner == COMPILED else "numpy"
+
+    def _build(self, settings: TrainerConfig, inquiry: Inquiry) -> None:
+        if self.settings.learner == COMPILED and compiled.built() is None:
+            self._refuse_kernel("a compiled one")
+        super()._build(settings, inquiry)
+
+    def _refuse_kernel(self, needed: str) -> None:
+        """Raise ConfigError, unless another kernel may go on.
+
+        `needed` says which one the trial has, in words.
+        """
+        if not self.context.other_kernel:
+            why = (
+                f"this trial has {needed}; make kernels builds one, or sweep resume NAME "
+                f"--other-kernel goes on with what is here, not to the bit"
+            )
+            raise ConfigError("learner", COMPILED, "one whose kernel is built here", why)
+
+    def save_checkpoint(self, checkpoint_dir: str) -> dict[str, Any]:
+        """With the kernel's name, if gradients are compiled: others round otherwise."""
+        saved = super().save_checkpoint(checkpoint_dir)
+        return {**saved, "kernel": self.kernel} if self.settings.learner == COMPILED else saved
+
+    def load_checkpoint(self, checkpoint: Mapping[str, Any]) -> None:
+        """Take back what `save_checkpoint` gave.
+
+        Raises:
+            ConfigError: it was saved with another kernel, or as `Trainer.load_checkpoint` says.
+        """
+        before = self.kernel
+        self._settle(checkpoint.get("settled", {}))
+        needed = checkpoint.get("kernel", self.kernel)
+        if needed != self.kernel:
+            self._refuse_kernel(f"kernel {needed}, and here is {self.kernel}")
+            checkpoint = self._with_this_kernel(checkpoint)
+        if before != self.kernel:
+            self.__dict__.pop("_fused_learner", None)
+        super().load_checkpoint(checkpoint)
+
+    def adapted(self, state: Mapping[str, Any]) -> Mapping[str, Any]:
+        """As `Trainer.adapted`; where the kernel is another one, the state says so."""
+        state = super().adapted(state)
+        data = state["trainable"].get("data")
+        if not isinstance(data, Mapping) or "kernel" not in data:
+            return state
+        self._settle(data.get("settled", {}))
+        anew = self._with_this_kernel(data)
+        return {**state, "trainable": {**state["trainable"], "data": anew}}
+
+    def _with_this_kernel(self, data: Mapping[str, Any]) -> Mapping[str, Any]:
+        """A checkpoint's data as if this kernel had made it; it says that the curve is inexact."""
+        if data["kernel"] == self.kernel:
+            return data
+        steps, before = int(data["progress"]["timesteps"]), data.get("inexact")
+        kernels = f"kernel {self.kernel} (saved with {data['kernel']})"
+        why = f"restored after {steps} steps with {kernels}"
+        logger.warning("%s; the curve is no longer exact", why)
+        return {**data, "kernel": self.kernel, "inexact": f"{before}; {why}" if before else why}
+
+    # ---- learning ----------------------------------------------------------------------------
 
     def learning_rows(self, fragments: list[Fragment]) -> TrainBatch:
         """The valid rows of all fragments, with advantages; in sequences for an LSTM."""
@@ -172,7 +286,7 @@ class ActorCriticTrainer(Trainer):
     @property
     def learner(self) -> "Learner":
         """What takes the gradient steps, with the loss of this round."""
-        fused = self._fused_learner if self.settings.learner == "fused" else None
+        fused = None if self.settings.learner == "torch" else self._fused_learner
         if fused is not None:
             if self.settings.scheduled:
                 fused.loss = self.fused_loss()
@@ -187,7 +301,11 @@ class ActorCriticTrainer(Trainer):
         if self._not_fused(self.settings, self.spaces):  # a checkpoint's, restored elsewhere
             return None
         threads = self.settings.resources.threads[0]
-        return FusedLearner(self.policy, self.fused_loss(), self.stats, threads=threads)
+        given = (self.policy, self.fused_loss(), self.stats, threads)
+        kernel = self._kernel(self.settings, self.spaces)
+        if kernel is not None and self.settings.learner == COMPILED:
+            return compiled.CompiledLearner(*given, kernel=kernel)
+        return FusedLearner(*given)
 
     @cached_property
     def _torch_learner(self) -> "TorchLearner":

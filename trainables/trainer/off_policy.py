@@ -5,19 +5,19 @@ Their losses and gradients are closed forms in numpy (`learners.fused`). B rows.
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, ClassVar, Self
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import Field, ModelWrapValidatorHandler, model_validator
+from pydantic import Field
 from threadpoolctl import ThreadpoolController
 
 from trainables.core import rng
 from trainables.envs.exactness.measuring import Look
 from trainables.envs.make import EnvSpaces
 from trainables.errors import ConfigError
-from trainables.learners.replay import ReplayBuffer, ReplayConfig
-from trainables.policies.architecture import ModelConfig
+from trainables.learners.replay import ReplayBuffer, ReplayConfig, check_replay
+from trainables.policies.architecture import Activation
 from trainables.policies.bounded.acting import WarmUpConfig
 from trainables.rollout.config import SamplingConfig
 from trainables.rollout.workers.worker_spec import WorkerSpec
@@ -29,7 +29,6 @@ if TYPE_CHECKING:
     from trainables.policies.bounded.twins import TwinsPolicy
 
 Rows = Mapping[str, NDArray[Any]]
-PUBLISHED = ModelConfig(hidden=(256, 256), activation="relu")
 #: Kinds of exploration whose noise goes on from step to step.
 FOLLOWING = ("OrnsteinUhlenbeckNoise", "StateDependentNoise")
 
@@ -46,7 +45,6 @@ class OffPolicyConfig(TrainerConfig):
     replay: ReplayConfig = ReplayConfig(
         buffer_size=100_000, replay_batch_size=256, target_network_update_freq=1
     )
-    model: ModelConfig = Field(default=PUBLISHED, description="The networks.")
     exploration_config: WarmUpConfig = Field(
         default=WarmUpConfig(), description="How actions are tried while experience is collected."
     )
@@ -69,20 +67,13 @@ class OffPolicyConfig(TrainerConfig):
         description="Bound on the norm of each network's gradient; null: none. 1 to 40.",
     )
 
-    @model_validator(mode="wrap")
-    @classmethod
-    def _with_usual_networks(cls, given: Any, validate: ModelWrapValidatorHandler[Self]) -> Self:
-        """What `model` leaves open is as in `PUBLISHED`."""
-        made = validate(given)
-        usual = {"hidden": PUBLISHED.hidden, "activation": PUBLISHED.activation}
-        open_ = {key: value for key, value in usual.items() if getattr(made.model, key) is None}
-        return made.model_copy(update={"model": made.model.model_copy(update=open_)})
-
 
 class OffPolicyTrainer(Trainer):
     """Base of algorithms that learn from a replay, by gradients in numpy."""
 
     config_class: ClassVar[type[TrainerConfig]] = OffPolicyConfig
+    usual_networks: ClassVar[tuple[tuple[int, ...], Activation]] = ((256, 256), "relu")
+    fixed_keys: ClassVar[frozenset[str]] = Trainer.fixed_keys | {"buffer_size"}
     settings: OffPolicyConfig
     policy: "TwinsPolicy"
 
@@ -111,10 +102,7 @@ class OffPolicyTrainer(Trainer):
         if not isinstance(settings, OffPolicyConfig):
             return
         replay = settings.replay
-        for key in ("replay_batch_size", "learning_starts"):
-            if replay.buffer_size < (needed := getattr(replay, key)):
-                allowed = f"at least {key}, which is {needed}"
-                raise ConfigError("buffer_size", replay.buffer_size, allowed, f"or lower {key}")
+        check_replay(replay)
         only: dict[str, tuple[Any, Any, str]] = {
             "model.use_lstm": (settings.model.use_lstm, False, "a replay holds no sequences"),
             "num_gpus": (settings.resources.num_gpus, 0, "its gradients are computed in numpy"),

@@ -46,6 +46,7 @@ from trainables.rollout.workers.worker_set import WorkerSet
 from trainables.rollout.workers.worker_spec import WorkerSpec
 from trainables.trainable import Trainable, TrialContext, gives_data
 from trainables.trainer import agreement, config_checks, policy_files
+from trainables.trainer.classic import Policy
 from trainables.trainer.config import TrainerConfig, timed
 from trainables.trainer.evaluation import PeriodicEvaluation
 from trainables.trainer.reporting import EpisodeRecord, Reporter
@@ -540,8 +541,7 @@ class Trainer(Trainable):
             ValueError: a state that is not this policy's.
         """
         require_policy(policy_id)
-        self._date_actor()
-        stream = self.streams["compute_action"] if explore else None
+        stream = self.acting_stream(explore)
         given = self.get_initial_state() if state is None else state
         memory = self.inference.join_state(given)
         action, following, fetches = self.inference.answer(obs, memory, stream)
@@ -549,15 +549,35 @@ class Trainer(Trainable):
             return action
         return action, self.inference.split_state(following), fetches
 
+    compute_single_action = compute_action
+
+    def compute_actions(
+        self, observations: Mapping[Any, Any], explore: bool = False
+    ) -> dict[Any, Any]:
+        """Name → action, for raw observations by name, as `compute_action` gives one.
+
+        For a policy with a memory each of them begins an episode; `Policy.compute_actions` takes
+        states.
+        """
+        if not observations:
+            return {}
+        actions, _, _ = Policy(self).compute_actions(list(observations.values()), None, explore)
+        return dict(zip(observations, actions, strict=True))
+
+    def acting_stream(self, explore: bool) -> np.random.Generator | None:
+        """What draws the actions that callers ask for, in a stream of its own; None: none does."""
+        self._date_actor()
+        return self.streams["compute_action"] if explore else None
+
     def get_initial_state(self) -> list[NDArray[Any]]:
         """With which an episode begins: of an LSTM outputs and cells (U,); [] without one."""
         return self.inference.split_state(self.inference.initial_memory())
 
     # ---- weights and gradients -----------------------------------------------------------------
 
-    def get_policy(self, policy_id: str = DEFAULT_POLICY_ID) -> "TorchPolicy | None":
+    def get_policy(self, policy_id: str = DEFAULT_POLICY_ID) -> Policy | None:
         """The policy with this name; None if there is none."""
-        return self.policy if policy_id == DEFAULT_POLICY_ID else None
+        return Policy(self) if policy_id == DEFAULT_POLICY_ID else None
 
     def get_weights(self, policies: Sequence[str] | None = None) -> dict[str, Weights]:
         """Policy → weights, copied; of these policies or of all."""
@@ -628,6 +648,8 @@ class Trainer(Trainable):
         require_policy(policy_id)
         found = policy_files.read_weights(path, self.policy.model.weights())
         self.set_weights({policy_id: found})
+
+    import_model = import_policy_weights
 
     def describe_model(self) -> dict[str, Any]:
         """What the exported model takes and gives: plain data for its card."""

@@ -37,7 +37,7 @@ PARTS = {
     "trainables.learners.sgd:learn": "learning: the loop and its statistics",
     "trainables.learners.fused.ppo:FusedLearner.minibatches": "learning: drawing minibatches",
     "trainables.learners.fused.ppo:FusedLearner.gradient": "learning: loss and gradient",
-    "trainables.learners.fused.flat:FlatAdam.step": "learning: Adam",
+    "trainables.learners.fused.flat:FlatOptimizer.step": "learning: Adam",
     "trainables.trainer.trainer:Trainer.end_round": "synchronising weights, counting",
     "sweep.slices.checkpoints:Saving.save": "checkpoints: collecting, hashing, writing",
 }

@@ -53,18 +53,26 @@ def spec(steps: int = STEPS) -> dict[str, Any]:
     }
 
 
+def command(folder: Path, steps: int, slots: int) -> list[str]:
+    """What runs the sweep in a folder, in which its spec is written."""
+    file = folder / "sixteen.yaml"
+    file.write_text(json.dumps(spec(steps)), encoding="utf-8")
+    return [str(Path(sys.executable).with_name("sweep")), "run", str(file), "--jobs", str(slots)]
+
+
+def run(folder: Path, steps: int, slots: int) -> float:
+    """Run the sweep in a folder; its seconds."""
+    asked = command(folder, steps, slots)
+    began = time.perf_counter()
+    subprocess.run(asked, cwd=folder, check=True, stdout=subprocess.DEVNULL)  # noqa: S603 our own command
+    return time.perf_counter() - began
+
+
 def main() -> None:
     """Run the sweep in a folder of its own."""
     steps, slots = [*sys.argv[1:], *(str(STEPS), "2")[len(sys.argv) - 1 :]]
     with tempfile.TemporaryDirectory() as folder:
-        file = Path(folder) / "sixteen.yaml"
-        file.write_text(json.dumps(spec(int(steps))), encoding="utf-8")
-        command = [str(Path(sys.executable).with_name("sweep")), "run", str(file), "--jobs", slots]
-        began = time.perf_counter()
-        subprocess.run(  # noqa: S603 our own command
-            command, cwd=folder, check=True, stdout=subprocess.DEVNULL
-        )
-        clock.tell(time.perf_counter() - began)
+        clock.tell(run(Path(folder), int(steps), int(slots)))
 
 
 if __name__ == "__main__":

@@ -24,8 +24,6 @@ from sweep.history.optuna_terms import STATES, direction
 from sweep.history.trial import Trial
 from trainables.errors import nearest
 
-optuna.logging.set_verbosity(optuna.logging.WARNING)
-
 #: The name of every study; Hyperband assigns trials to brackets by a hash of it.
 _NAME = "sweep"
 _STATES = {**STATES, Status.WAITING: TrialState.RUNNING}

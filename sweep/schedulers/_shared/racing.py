@@ -22,11 +22,15 @@ It wraps a scheduler and, like one, is a function of the history. While the incu
 lacks seeds, its members cannot be compared: to the wrapped scheduler they all still run.
 """
 
-import copy
 import math
-from collections.abc import Collection, Iterator, Sequence
+from bisect import bisect_left
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import ClassVar
+from functools import cache
+from heapq import merge
+from itertools import chain, islice
+from operator import itemgetter
+from typing import Any, ClassVar
 
 from pydantic import BaseModel
 
@@ -34,9 +38,9 @@ from sweep import schedulers, stats
 from sweep import spec as specs
 from sweep.history.events import Evidence, Status, group_status
 from sweep.history.history import History
-from sweep.history.trial import Trial
+from sweep.history.order import Entry, Key
+from sweep.history.trial import Trial, rank_key
 from sweep.schedulers import AddReplica, Plan
-from sweep.schedulers._shared.rungs import ranked_at
 from sweep.spec import Plugin, SweepSpec
 from sweep.stats import Spread
 
@@ -84,16 +88,15 @@ class Scheduler(schedulers.Scheduler):
 
     def plan(self, history: History, free: int) -> Plan:
         """Seeds for those that race, then the wrapped scheduler's plan for the others."""
-        races = [_Race(members, level, self._seeds) for level, members in _gathered(history)]
-        wanted = [seed for race in races for seed in race.wanted()][:free]
+        races = _races(history, self._seeds)
+        wanted = tuple(islice(chain.from_iterable(race.wanted() for race in races), free))
         left = free - len(wanted)
         if not left:
-            return Plan(seeds=tuple(wanted))
-        held = {trial.number for race in races if race.open for trial in race.at_rest}
+            return Plan(seeds=wanted)
+        held = {number for race in races if race.open for number in race.at_rest}
         held |= {seed.trial for seed in wanted}  # a trial stays where it is until its seed counts
-        view = copy.copy(history)  # no decision about those that are held yet
-        view.trials = [_Held(**vars(t)) if t.number in held else t for t in history.trials]
-        return replace(self._within.plan(view, left), seeds=tuple(wanted))
+        view = history.showing(held, _Held.of)  # no decision about these yet
+        return replace(self._within.plan(view, left), seeds=wanted)
 
     def rest(self, history: History) -> float | None:
         """The wrapped scheduler's estimate, without the further seeds."""
@@ -104,88 +107,175 @@ class Scheduler(schedulers.Scheduler):
 class _Race:
     """Trials that are compared at one level."""
 
-    members: Sequence[Trial]
-    """With a score at the level, best first."""
+    history: History
     level: float
     """In units of ``time_attr``; infinity for the final scores."""
     seeds: int
     """How many a trial has at most."""
 
     @property
-    def at_rest(self) -> list[Trial]:
+    def incumbent(self) -> Trial:
+        """The member with the best score."""
+        return self.history.trials[self.history.order(_member(self.level))[0][-1]]
+
+    @property
+    def at_rest(self) -> Iterator[int]:
         """Trials that wait at this level and can be given another seed."""
-        return [trial for trial in self.members if _rests_at(trial, self.level)]
+        return (number for (number,) in self.history.order(_resting(self.level)))
 
     @property
     def open(self) -> bool:
         """Whether the incumbent still lacks seeds that it can be given here."""
-        incumbent = self.members[0]
+        incumbent = self.incumbent
         return _rests_at(incumbent, self.level) and len(incumbent.counted) < self.seeds
 
     def wanted(self) -> Iterator[AddReplica]:
         """The seeds to add, in order."""
-        incumbent = self.members[0]
+        incumbent = self.incumbent
         if self.open:
             why = "it is the best so far, and gets all its seeds first"
             for index in range(len(incumbent.replicas), self.seeds):
                 yield self._more(incumbent, index, why, {})
             return
-        spread = stats.pooled_spread([self._scores(trial) for trial in self.members])
-        for trial in self.members[1:]:
-            may_grow = len(trial.replicas) < self.seeds and len(trial.counted) == len(
-                trial.replicas
-            )
-            if may_grow and _rests_at(trial, self.level):  # it trains no other seed already
-                yield from self._challenge(trial, incumbent, spread)
+        spread = self.history.kept(_several(self.level)).once(_spread)
+        for trial, evidence in merge(
+            *(self._challengers(incumbent, count, spread) for count in range(1, self.seeds)),
+            key=lambda pair: rank_key(pair[0], pair[0].score_at(self.level)),
+        ):
+            why = "no spread is known"  # the incumbent cannot get a second seed
+            if spread is not None:
+                why = f"it could still be the best: {evidence['behind']:.6g} behind trial "
+                why += f"{incumbent.number}, chance explains {evidence['reach']:.6g}"
+            yield self._more(trial, len(trial.replicas), why, evidence)
 
-    def _challenge(
-        self, trial: Trial, incumbent: Trial, spread: Spread | None
-    ) -> Iterator[AddReplica]:
-        """Another seed for `trial`, if it could be as good as the incumbent."""
-        own, best = self._scores(trial), self._scores(incumbent)
-        behind = trial.objective.sign * (stats.mean(best) - stats.mean(own))
-        evidence = {"behind": behind, "mean": stats.mean(own), "seeds": len(own)}
-        why = "no spread is known"  # the incumbent cannot get a second seed
-        if spread is not None:
-            error = spread.deviation * math.sqrt(1 / len(best) + 1 / len(own))
-            reach = stats.t_quantile(CONFIDENCE, spread.freedom) * error
-            if behind > reach:
+    def _challengers(
+        self, incumbent: Trial, count: int, spread: Spread | None
+    ) -> Iterable[tuple[Trial, Evidence]]:
+        """Those with `count` seeds that could be as good as the incumbent, best score first.
+
+        By their means, as they stand in the order, they are the first ones.
+        """
+        found = self._as_good(incumbent, count, spread)
+        if count == 1:
+            return found  # the only score is the mean
+        return sorted(found, key=lambda pair: rank_key(pair[0], pair[0].score_at(self.level)))
+
+    def _as_good(
+        self, incumbent: Trial, count: int, spread: Spread | None
+    ) -> Iterator[tuple[Trial, Evidence]]:
+        best, trials = _scores(incumbent, self.level), self.history.trials
+        entries = self.history.order(_challenger(self.level, self.seeds))
+        for place in range(bisect_left(entries, (count,)), len(entries)):
+            others, _, number = entries[place]
+            if others != count:
                 return
-            evidence |= {"reach": reach, "spread": spread.deviation, "freedom": spread.freedom}
-            evidence |= {"incumbent": incumbent.number, "best": stats.mean(best)}
-            why = f"it could still be the best: {behind:.6g} behind trial {incumbent.number}, "
-            why += f"chance explains {reach:.6g}"
-        yield self._more(trial, len(trial.replicas), why, evidence)
+            if number == incumbent.number:
+                continue
+            own = stats.mean(_scores(trials[number], self.level))
+            behind = incumbent.objective.sign * (stats.mean(best) - own)
+            evidence: dict[str, Any] = {"behind": behind, "mean": own, "seeds": count}
+            if spread is not None:
+                error = spread.deviation * math.sqrt(1 / len(best) + 1 / count)
+                reach = stats.t_quantile(CONFIDENCE, spread.freedom) * error
+                if behind > reach:
+                    return
+                evidence |= {
+                    "reach": reach,
+                    "spread": spread.deviation,
+                    "freedom": spread.freedom,
+                    "incumbent": incumbent.number,
+                    "best": stats.mean(best),
+                }
+            yield trials[number], evidence
 
     def _more(self, trial: Trial, index: int, why: str, evidence: Evidence) -> AddReplica:
         where = "at the end" if math.isinf(self.level) else f"at rung {self.level:g}"
         return AddReplica(trial.number, index, trial.goal, f"{where}: {why}", evidence)
 
-    def _scores(self, trial: Trial) -> list[float]:
-        scores = (replica.score_at(self.level) for replica in trial.counted)
-        return [score for score in scores if score is not None]
+
+def _races(history: History, seeds: int) -> list[_Race]:
+    """Those with a member: of the final scores first, then from the top rung down."""
+    entries, levels = history.order(_waiting), list[float]()
+    while len(entries) > (first := bisect_left(entries, (levels[-1], math.inf)) if levels else 0):
+        levels.append(entries[first][0])
+    races = (_Race(history, level, seeds) for level in [math.inf, *reversed(levels)])
+    return [race for race in races if history.order(_member(race.level))]
 
 
-def _gathered(history: History) -> Iterator[tuple[float, list[Trial]]]:
-    """(level, its racing trials, best first): final scores first, then from the top rung down."""
-    racing = [
-        trial
-        for trial in history.trials
-        if trial.parent is None
+# ---- the members of races, as orders of the history ---------------------------------------------
+
+
+def _may_race(trial: Trial) -> bool:
+    return (
+        trial.parent is None
         and trial.status not in (Status.FAILED, Status.STOPPED)
         and not trial.held
         and not any(replica.ended_early for replica in trial.replicas)
-    ]
-    levels = {trial.goal.at for trial in racing if _standing(trial) is Status.PAUSED}
-    for level in sorted({*(at for at in levels if at is not None), math.inf}, reverse=True):
-        there = [
-            trial
-            for trial in racing
-            if (_rests_at(trial, level) if math.isinf(level) else trial.reached(level))
-        ]
-        scored = [trial for trial, score in ranked_at(there, level) if score is not None]
-        if scored:
-            yield level, scored
+    )
+
+
+def _waiting(trial: Trial) -> Entry | None:
+    """Trials that wait at a level, by level."""
+    at = trial.goal.at
+    if at is None or not _may_race(trial) or _standing(trial) is not Status.PAUSED:
+        return None
+    return (at, trial.number)
+
+
+@cache
+def _member(level: float) -> Key:
+    """Trials with a score at the level, best first."""
+
+    def key(trial: Trial) -> Entry | None:
+        there = _rests_at(trial, level) if math.isinf(level) else trial.reached(level)
+        score = trial.score_at(level) if there and _may_race(trial) else None
+        return None if score is None else rank_key(trial, score)
+
+    return key
+
+
+@cache
+def _resting(level: float) -> Key:
+    """Members that rest at the level, by number."""
+    member = _member(level)
+    return lambda trial: (trial.number,) if _rests_at(trial, level) and member(trial) else None
+
+
+@cache
+def _several(level: float) -> Key:
+    """Members with several seeds, best first, with the deviations of their scores."""
+    member = _member(level)
+
+    def key(trial: Trial) -> Entry | None:
+        entry = member(trial) if len(trial.counted) > 1 else None
+        return entry and (*entry, stats.deviations(_scores(trial, level)), trial.number)
+
+    return key
+
+
+def _spread(several: list[Entry]) -> Spread | None:
+    """The spread of the deviations in these entries."""
+    return stats.spread_of(map(itemgetter(-2), several))
+
+
+@cache
+def _challenger(level: float, seeds: int) -> Key:
+    """Members that can be given a seed here: by how many they have, then by mean, best first."""
+    resting = _resting(level)
+
+    def key(trial: Trial) -> Entry | None:
+        trains = len(trial.counted) < len(trial.replicas)  # another seed already
+        if trains or len(trial.replicas) >= seeds or resting(trial) is None:
+            return None
+        own = _scores(trial, level)
+        return (len(own), -trial.objective.sign * stats.mean(own), trial.number)
+
+    return key
+
+
+def _scores(trial: Trial, level: float) -> list[float]:
+    scores = (replica.score_at(level) for replica in trial.counted)
+    return [score for score in scores if score is not None]
 
 
 def _standing(trial: Trial) -> Status:
@@ -203,6 +293,11 @@ def _rests_at(trial: Trial, level: float) -> bool:
 
 class _Held(Trial):
     """A trial that cannot be compared yet: it counts at the rungs it reached, and seems to run."""
+
+    @classmethod
+    def of(cls, trial: Trial) -> "_Held":
+        """A trial of a history, held."""
+        return cls(**vars(trial))
 
     @property
     def status(self) -> Status:

@@ -98,9 +98,6 @@ def _finite(violations: Sequence[float]) -> tuple[float, ...]:
     return tuple(min(violation, 1e100) for violation in violations)
 
 
-optuna.logging.set_verbosity(optuna.logging.WARNING)
-
-
 @dataclass
 class Cache:
     """Trials as Optuna sees them, in a row; it changes the speed of proposals, never a proposal."""

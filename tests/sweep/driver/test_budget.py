@@ -1,17 +1,23 @@
 """What ends a sweep before all its trials have ended, and what goes on when there is more."""
 
+import math
 from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from sweep import spec as specs
+from sweep import stats
+from sweep.driver import limits
+from sweep.driver.limits import BudgetTracker
 from sweep.errors import UsageError
 from sweep.history.events import Status
 from sweep.history.history import History
 from sweep.ledger.folder import Folder
 from sweep.testing import Simulation, SimulationResult, check_kills
-from tests.support import sweeps
+from tests.support import sweeps, trials
 from tests.support.command_line import Here, write_spec
 
 #: Ten trials of five iterations, a second and ten steps each.
@@ -20,6 +26,17 @@ SPEC: dict[str, Any] = {
     "stop": {"training_iteration": 5},
     "limits": {"slice_s": 1.0},
 }
+
+
+SPEC_WITH_PATIENCE = """
+name: patient
+trials: 10
+trainable: tests.support.quadratic:Quadratic
+metric: score
+mode: max
+space: {x: {uniform: [0.0, 1.0]}}
+budget: {patience: 3, min_delta: 0.5}
+"""
 
 
 def curve(moment: Any) -> dict[str, float]:
@@ -168,3 +185,31 @@ def test_an_old_history_has_no_budget() -> None:
     with course as simulation:
         history: History = simulation.run().history
     assert (history.why, len(history.of(Status.COMPLETED))) == ("", 10)
+
+
+@given(st.lists(st.tuples(st.integers(0, 9), st.integers(-3, 3)), min_size=1, max_size=30))
+def test_patience_is_counted_by_number_in_whichever_order_trials_end(
+    ended: list[tuple[int, int]],
+) -> None:
+    past = trials.history([trials.trial(number, Status.RUNNING) for number in range(10)], 10)
+    tracker = BudgetTracker(specs.parse(SPEC_WITH_PATIENCE, "patient"), 0.0)
+    for k, (number, score) in enumerate(ended, start=1):
+        past.trials[number] = trials.trial(number, Status.COMPLETED, [float(score)])
+        past.touch(number)
+        past.k = k
+        best, since = -math.inf, 0
+        for trial in past.trials:
+            if trial.score is not None:
+                better = trial.score > best + (0.5 if math.isfinite(best) else 0.0)
+                best, since = (trial.score, 0) if better else (best, since + 1)
+        assert tracker.used_up(past).startswith("budget.patience") == (since >= 3)
+
+
+@given(st.lists(st.tuples(st.integers(0, 4), st.floats(0)), max_size=30))
+def test_what_was_spent_is_the_sum_rounded_once(changes: list[tuple[int, float]]) -> None:
+    past = trials.history([trials.trial(number, Status.RUNNING) for number in range(5)], 5)
+    for number, seconds in changes:
+        past.trials[number].replicas[0].seconds = seconds
+        past.touch(number)
+        everyone = [trial.replicas[0].seconds for trial in past.trials]
+        assert past.total(limits._trained_seconds) == stats.total(everyone)

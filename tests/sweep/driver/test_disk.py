@@ -6,12 +6,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from sweep.driver import launch, limits
 from sweep.driver.final_evaluation import FinalEvaluation, FinalEvaluator
 from sweep.driver.launch import Launch
 from sweep.errors import StorageError
-from sweep.history.events import ParentCheckpoint, Saved, Status
+from sweep.history.events import ParentCheckpoint, Recorded, Saved, Status
 from sweep.history.history import History
 from sweep.history.replica import Point
 from sweep.history.seeds import FIRST_TEST
@@ -155,6 +157,45 @@ def test_the_cheapest_to_make_again_goes_first() -> None:
     assert dropped(past, 25) == (["0-5", "1-9"], False)  # 9 seconds
     assert dropped(past, 10) == (["0-4", "0-5", "1-9"], False)
     assert dropped(past, 9) == (["0-4", "0-5", "1-9"], True)  # the best of the best stays
+
+
+@given(
+    st.lists(
+        st.tuples(
+            st.integers(0, 3),
+            st.sampled_from([*Status]),
+            st.dictionaries(st.integers(1, 10), st.integers(0, 20), max_size=4),
+        ),
+        min_size=1,
+        max_size=8,
+    ),
+    st.integers(0, 200),
+)
+def test_what_goes_is_what_looking_at_every_checkpoint_each_time_would_find(
+    saved: list[tuple[int, Status, dict[int, int]]], most: int
+) -> None:
+    past = history_of(*saved)
+    spare = [
+        one
+        for replica in past.everyone
+        if (one := limits._Spare(replica, limits._needed(past, replica, past.best))).left
+    ]
+    over = sum(sum(sizes.values()) for _, _, sizes in saved) - most
+    gone = []
+    while over > 0 and spare:
+        cheapest = min(spare, key=lambda one: one.first)
+        gone.append(cheapest.drop())
+        over -= gone[-1].size
+        spare = [one for one in spare if one.left]
+    assert dropped(past, most) == (sorted(one.digest for one in gone), over > 0)
+
+
+def test_what_was_let_go_is_not_let_go_again() -> None:
+    past = history_of((1, Status.COMPLETED, {4: 10, 5: 10}), (3, Status.COMPLETED, {10: 10}))
+    for most, gone in ((20, ["0-5"]), (20, []), (10, ["0-4"]), (10, [])):
+        events, _ = limits.to_drop(past, most)
+        past.extend([Recorded(1, 1, 0.0, event) for event in events])
+        assert [digest for event in events for digest in event.digests] == gone
 
 
 def test_what_may_be_gone_on_with_stays() -> None:

@@ -4,6 +4,7 @@ import contextlib
 import sys
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -102,6 +103,40 @@ def test_settings_are_known_whatever_kind_of_number_they_are() -> None:
     assert past.has({"x": 2.0})
 
 
+def test_what_is_made_of_an_order_is_made_again_when_it_has_changed() -> None:
+    past = history([trial(number, Status.RUNNING, [number]) for number in range(3)], 3)
+    made: list[int] = []
+
+    def best(entries: list[Any]) -> int:
+        made.append(int(entries[0][-1]))
+        return made[-1]
+
+    assert [past.kept(order.scored).once(best) for _ in range(3)] == [2, 2, 2]
+    assert made == [2]
+    past.trials[1] = trial(1, Status.RUNNING, [9])
+    past.touch(1)
+    assert past.kept(order.scored).once(best) == 1
+    past.touch(1)  # as it was
+    assert (past.kept(order.scored).once(best), made) == (1, [2, 1])
+
+
+def test_a_held_trial_is_shown_as_one_that_has_ended_and_the_others_as_they_are() -> None:
+    spec = {"trials": 6, "stop": {"training_iteration": 9}, **RACE, "scheduler": "asha"}
+    with Simulation(spec, uneven, slots=3) as simulation:
+        course = simulation.run()
+    past = History(course.history.objective)
+    for record in course.records:
+        past.extend([record])
+        if len(past.trials) > record.k % 6:
+            hold = UserHold.PAUSE if record.k % 3 else UserHold.NONE
+            past.extend([replace(record, event=HoldChanged(record.k % 6, hold))])
+        seen = past.for_scheduler()
+        shown = [one.without_the_held() for one in past.trials]
+        for key in KEYS:
+            due = sorted(entry for one in shown if (entry := key(one)) is not None)
+            assert list(seen.order(key)) == due
+
+
 # ---- what a decision costs ----------------------------------------------------------------------
 
 
@@ -133,6 +168,8 @@ class Operations:
         return self._step
 
 
+RACE = {"replicas": 3, "racing": True}
+BUDGET = {"timesteps": 1e12, "cpu_hours": 1e6, "target": 1e6, "patience": 100_000}
 COSTS: dict[str, dict[str, Any]] = {
     "fifo": {"scheduler": "fifo"},
     "asha": {"scheduler": {"name": "asha", "max_t": 9}, "iterations": 9},
@@ -143,6 +180,11 @@ COSTS: dict[str, dict[str, Any]] = {
         "stop": {"training_iteration": 9},
         "wait": True,
     },
+    "race": {"scheduler": {"name": "asha", "max_t": 9}, "iterations": 9, **RACE},
+    "race at the end": {"scheduler": "fifo", **RACE},
+    "budget": {"scheduler": "fifo", "budget": BUDGET},
+    "disk": {"scheduler": "fifo", "checkpoint": {"max_disk": "1MB"}},
+    "qmc": {"scheduler": "fifo", "searcher": "qmc"},
 }
 #: New trials with which every order is begun once, from all trials that there are.
 FIRST = 20

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from pydantic import BaseModel, ConfigDict, Field
 
 from sweep.errors import BadConfig, UnknownName
+from sweep.plugins import find_trainable
 from sweep.space.domains import Float, sample
 from sweep.spec import (
     CheckpointPolicy,
@@ -27,9 +28,9 @@ from sweep.spec import (
     from_json,
     load,
     parse,
+    shipped,
     yaml_source,
 )
-from trainables.algorithms.ppo import PPO
 
 MINIMAL = """\
 name: tiny
@@ -303,12 +304,13 @@ def test_a_bare_name_finds_a_shipped_search_space(
         find("quickstrat")
 
 
-@pytest.mark.parametrize("name", ["quickstart", "cartpole_ppo"])
+@pytest.mark.parametrize("name", shipped())
 def test_a_shipped_search_space_proposes_only_what_its_trainable_accepts(name: str) -> None:
     spec = load(find(name))
     assert from_json(canonical_json(spec)) == spec
+    cls = find_trainable(spec.trainable, [])
     generator = np.random.default_rng(0)
     for _ in range(10):
         found = spec.space.resolve(lambda _, domain: sample(domain, generator))
         config = spec.space.nest(found.settings, spec.config)
-        PPO.check_config(PPO.complete_config(config, spec.stop))
+        cls.check_config(cls.complete_config(config, spec.stop))

@@ -1,6 +1,8 @@
 import json
 import math
 import sqlite3
+import subprocess
+import sys
 import threading
 from contextlib import closing
 from dataclasses import replace
@@ -524,3 +526,14 @@ def test_events_can_be_published_from_any_thread(told: Story) -> None:
         thread.join()
     tracker.close()
     assert_whole(told)
+
+
+def test_a_study_is_made_without_a_word_of_optunas(tmp_path: Path) -> None:
+    code = """
+import optuna
+from sweep.trackers._shared import optuna_copy
+print(optuna.logging.get_verbosity() == optuna.logging.WARNING)
+"""
+    command = [sys.executable, "-c", code]
+    ran = subprocess.run(command, cwd=tmp_path, capture_output=True, check=True)
+    assert ran.stdout.strip() == b"True"

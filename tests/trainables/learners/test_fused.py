@@ -1,4 +1,4 @@
-"""The learner in numpy and the one in torch make the same steps, and share one state."""
+"""The learner in numpy, in C and in torch: all make the same steps and share one state."""
 
 import itertools
 import math
@@ -10,13 +10,15 @@ import numpy as np
 import pytest
 import torch
 
+from tests.support.kernels import kernel
 from tests.support.trainers import differences
 from trainables.algorithms import a2c
 from trainables.algorithms.ppo import STATS, Config, fused_options, ppo_loss
 from trainables.envs.spaces.actions import ActionLayout
 from trainables.errors import NotFiniteError
 from trainables.learners import sgd
-from trainables.learners.fused.ppo import FusedLearner
+from trainables.learners.fused.compiled import CompiledLearner
+from trainables.learners.fused.ppo import FusedLearner, Loss
 from trainables.learners.sgd import Learner, TorchLearner
 from trainables.policies.architecture import Activation, Architecture, OptimizerConfig
 from trainables.policies.torch_policy import ActorCriticPolicy, build_policy
@@ -90,8 +92,34 @@ def batch_of(layout: ActionLayout, rows: int = 100, seed: int = 0, kind: Any = n
     return TrainBatch(observations, actions, logp.astype(kind), values, advantages, returns)
 
 
+#: How wide the registers of the kernel are that makes the steps; 0: numpy makes them.
+WAYS = [
+    pytest.param(0, id="numpy"),
+    pytest.param(256, id="AVX2", marks=pytest.mark.slow),
+    pytest.param(512, id="AVX-512", marks=pytest.mark.slow),
+]
+_way = [0]
+
+
+@pytest.fixture(autouse=True, params=WAYS)
+def way(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Every test here is one of numpy, and of the kernel with each width of registers."""
+    if request.param:
+        kernel(request.param)  # skips where there is none
+    _way[0] = request.param
+    yield
+    _way[0] = 0
+
+
 def ours(policy: ActorCriticPolicy, of: Config) -> FusedLearner:
-    return FusedLearner(policy, fused_options(of), STATS)
+    return learner_of(policy, fused_options(of), STATS)
+
+
+def learner_of(policy: ActorCriticPolicy, loss: Loss, stats: tuple[str, ...]) -> FusedLearner:
+    if not _way[0]:
+        return FusedLearner(policy, loss, stats)
+    wide = policy.parameters["actor.0.weight"].dtype == torch.float64
+    return CompiledLearner(policy, loss, stats, kernel=kernel(_way[0], wide))
 
 
 def theirs(policy: ActorCriticPolicy, of: Config) -> TorchLearner:
@@ -166,7 +194,7 @@ def test_the_policys_own_gradient_is_that_of_torch(layout: ActionLayout, normali
     columns = {name: torch.from_numpy(one) for name, one in batch.columns().items()}
     loss, parts = a2c.a2c_loss(policy.model, columns, of)
     expected = policy.compute_gradients(loss)
-    learner = FusedLearner(policy, a2c.fused_options(of), a2c.STATS)
+    learner = learner_of(policy, a2c.fused_options(of), a2c.STATS)
     with learner.learning():
         found = learner.gradient(learner.columns(batch))
     np.testing.assert_allclose(found, parts, rtol=1e-7)

@@ -1,12 +1,14 @@
 """A replay keeps the latest rows, draws them as asked, and comes back to the bit."""
 
 import itertools
+import tracemalloc
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
+from benchmarks.replay import transitions
 from trainables.checkpoint import file
 from trainables.errors import ConfigError
 from trainables.learners.replay import (
@@ -90,20 +92,30 @@ def test_what_does_not_fit_is_refused() -> None:
         ReplayBuffer(9, seed=6).set_state(replay.get_state())
 
 
-def test_of_a_large_replay_only_what_changed_is_written_again(tmp_path: Path) -> None:
-    replay = ReplayBuffer(6000, seed=7)
-    replay.add({"observations": np.random.default_rng(0).random((6000, 1000), dtype=np.float32)})
+@pytest.mark.parametrize("prioritized", [False, True])
+def test_of_a_large_replay_only_what_changed_is_written_and_nothing_is_held_twice(
+    prioritized: bool, tmp_path: Path
+) -> None:
+    count, stream = 500_000, np.random.default_rng(0)
+    replay = PrioritizedReplay(count, 7, BY_ERROR) if prioritized else ReplayBuffer(count, seed=7)
+    replay.add(transitions(count, stream))
     file.write(tmp_path, 1, {}, {"replay": replay.get_state()})
     before = {one.name for one in tmp_path.glob("seg-*")}
-    assert len(before) == 6  # 24 MB in chunks of 4 MiB
-    replay.add({"observations": np.ones((10, 1000), dtype=np.float32)})
+    assert len(before) == 6  # 21.5 MB in chunks of 4 MiB, whatever columns they hold
+    replay.add(transitions(10, stream))
+    tracemalloc.start()
     written = file.write(tmp_path, 2, {}, {"replay": replay.get_state()})
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    shares = 8 * count if prioritized else 0
+    assert peak < 2 * shares + 10 * 2**20  # beside the priorities, a page for comparing
     assert len({one.name for one in tmp_path.glob("seg-*")} - before) == 1
-    again = ReplayBuffer(6000, seed=8)
+    assert written.path.stat().st_size < 2 * 2**20 + shares
+    again = PrioritizedReplay(count, 8, BY_ERROR) if prioritized else ReplayBuffer(count, seed=8)
     again.set_state(file.read(written.path).state["replay"])
-    np.testing.assert_array_equal(
-        again.sample(100)["observations"], replay.sample(100)["observations"]
-    )
+    drawn, expected = again.sample(100), replay.sample(100)
+    for name in expected:
+        np.testing.assert_array_equal(drawn[name], expected[name])
 
 
 def test_a_state_shows_the_rows_themselves_and_keeps_them_while_it_is_held() -> None:

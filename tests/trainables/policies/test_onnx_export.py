@@ -8,9 +8,14 @@ import pytest
 import torch
 
 from tests.support.trainers import make
+from trainables.algorithms.dqn import DQN
+from trainables.algorithms.sac import SAC
+from trainables.algorithms.td3 import TD3
 from trainables.errors import ConfigError, ExportError, NotFiniteError
 from trainables.policies.onnx import plain
 from trainables.policies.onnx.formats import FILES, READER, opened
+from trainables.trainable import TrialContext
+from trainables.trainer.trainer import Trainer
 
 HERE = "tests.support.environments"
 
@@ -51,6 +56,29 @@ def test_every_format_acts_as_the_trained_policy_on_what_it_saw(env: str, tmp_pa
         np.testing.assert_allclose(outputs["action"], expected, atol=1e-5)
     assert sorted(path.name for path in tmp_path.iterdir()) == sorted([*FILES.values(), READER])
     trainer.stop()
+
+
+@pytest.mark.parametrize(
+    ("trainer", "config"),
+    [
+        (DQN, {"dueling": True, "num_atoms": 5, "v_min": 0.0, "v_max": 10.0}),
+        (SAC, {"env": "Pendulum-v1"}),
+        (SAC, {}),
+        (TD3, {"env": "Pendulum-v1"}),
+    ],
+)
+def test_every_format_acts_as_policies_of_other_families(
+    trainer: type[Trainer], config: dict[str, Any], tmp_path: Path
+) -> None:
+    one = trainer({"env": "CartPole-v1", **config}, TrialContext(seed=1, logdir=tmp_path))
+    files = one.export_model(list(FILES), tmp_path / "files")
+    rows = np.random.default_rng(2).normal(0, 1, (20, *one.spaces.observation_shape))
+    expected = [one.compute_action(row, explore=False) for row in rows.astype(np.float32)]
+    for form in FILES:
+        outputs = opened(Path(files[form]))({"observation": rows.astype(np.float32)})
+        assert outputs.keys() >= one.describe_model()["outputs"].keys()
+        np.testing.assert_allclose(outputs["action"], expected, atol=1e-5)
+    one.stop()
 
 
 def test_a_format_that_lacks_an_operation_says_which_and_writes_nothing(

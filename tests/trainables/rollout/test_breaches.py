@@ -7,9 +7,12 @@ import pytest
 
 from tests.support.environments import Counting
 from tests.support.trainers import PLAIN, differences, final_state, make
+from trainables.core import rng
 from trainables.envs.spaces.actions import ActionLayout
 from trainables.errors import EnvError, NotFiniteError
 from trainables.policies import distributions
+from trainables.policies.actor import Actor, OneByOne
+from trainables.policies.architecture import Activation, Architecture
 from trainables.policies.exploration import EpsilonGreedy, EpsilonGreedyConfig, StochasticSampling
 from trainables.rollout.samplers.fragments import Sampler
 
@@ -177,3 +180,130 @@ def test_steps_in_which_nothing_ended_are_written_as_all_others_are(
         slow = collected()
     assert asked
     assert differences(quick, slow) == []
+
+
+class Restless(Counting):
+    """Rows that are not learnt from, infos, ends of both kinds, rewards of whole numbers."""
+
+    def __init__(self) -> None:
+        super().__init__(length=1000)
+
+    def step(self, action: Any) -> Any:
+        observation, _, _, _, _ = super().step(action)
+        n = self.steps
+        info = {"n": n} if n % 3 else {"training_enabled": bool(n % 2)}
+        return observation, n % 4, n % 17 == 16, n % 7 == 6, info if n % 2 else {}
+
+
+ALONE: dict[str, dict[str, Any]] = {
+    "two choices": {},
+    "three choices": {"env": "Acrobot-v1", "env_config": {"max_episode_steps": 11}},
+    "replayed": {"env_level": "B"},
+    "no hidden layer": {"model": {"hidden": []}},
+    "three, relu": {"model": {"hidden": [5, 6, 7], "activation": "relu"}},
+    "restless": {"env": f"{__name__}:Restless", "env_level": "C"},
+    "numbers": {"env": "Pendulum-v1", "env_config": {"max_episode_steps": 11}},
+    "a horizon": {"horizon": 9},
+    "a filter": {"observation_filter": "MeanStdFilter"},
+}
+#: Of `ALONE`, what has more to do in a step than to write it.
+NOT_ALONE = ("numbers", "a horizon", "a filter")
+
+
+@pytest.mark.parametrize("kind", ALONE)
+def test_one_environment_is_sampled_without_arrays_of_one_row_to_the_same_bits(
+    kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    size = {"num_envs_per_worker": 1, "rollout_fragment_length": 24, "train_batch_size": 48}
+    taken: list[int] = []
+
+    def collected() -> Any:
+        trainer = make({**PLAIN, "horizon": None, **size, **ALONE[kind]})
+        for _ in range(5):
+            trainer.train()
+        sample = trainer.workers.sample()[0]
+        given = {**final_state(trainer), "recent": sample.recent, "episodes": sample.episodes}
+        trainer.stop()
+        return given
+
+    choose = OneByOne.choose
+
+    def counted(self: OneByOne, step: int, row: Any) -> Any:
+        taken.append(step)
+        return choose(self, step, row)
+
+    with monkeypatch.context() as changed:
+        changed.setattr(OneByOne, "choose", counted)
+        quick = collected()
+    assert bool(taken) is (kind not in NOT_ALONE)
+    monkeypatch.setattr(Actor, "one_by_one", lambda *_: None)
+    assert differences(quick, collected()) == []
+
+
+@pytest.mark.parametrize("choices", [1, 2, 3, 7, 18, 40])
+@pytest.mark.parametrize(
+    ("hidden", "activation"), [((), "tanh"), ((8,), "relu"), ((64, 33), "tanh")]
+)
+def test_decisions_one_by_one_are_those_of_arrays_of_one_row(
+    choices: int, hidden: tuple[int, ...], activation: Activation
+) -> None:
+    """Also where choices are equally good, or differ by next to nothing, or as far as they can."""
+    steps, features = 200, 4
+    actor = Actor(
+        ActionLayout((choices,), scalar=True), Architecture((features,), (), hidden, activation)
+    )
+    drawn = np.random.default_rng(1)
+    sizes = (features, *hidden)
+    for scale in (0.0, 1e-7, 1.0, 300.0, 1e20):
+        weights = {}
+        for net, outputs in (("actor", choices), ("critic", 1)):
+            for i, (below, size) in enumerate(zip(sizes, (*hidden, outputs), strict=True)):
+                for part, shape in (("weight", (size, below)), ("bias", (size,))):
+                    numbers = drawn.standard_normal(shape) * (scale if i == len(hidden) else 1.0)
+                    weights[f"{net}.{i}.{part}"] = numbers.astype(np.float32)
+        actor.load(weights)
+        rows = drawn.standard_normal((steps, 1, features)).astype(np.float32)
+        one, other = np.random.default_rng(3), np.random.default_rng(3)
+        alone = actor.one_by_one(actor.ahead(steps, 1, one))
+        assert alone is not None
+        chosen = [alone.choose(step, row) for step, row in enumerate(rows)]
+        columns = alone.columns(slice(0, steps), chosen)
+        memory = actor.initial_memory(1)
+        acted = [actor.act(row, memory, other) for row in rows]
+        expected = {"actions": np.concatenate([each.actions for each in acted])}
+        for name in ("logp", "values"):
+            expected[name] = np.concatenate([each.columns[name] for each in acted])
+        assert differences(columns, expected) == []
+        assert {type(each) for each in chosen} == {np.int64}
+        assert rng.get_generator_state(one) == rng.get_generator_state(other)
+
+
+def test_choices_that_differ_by_rounding_alone_are_weighed_in_the_numbers_of_one_row(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    steps, layout = 400, ActionLayout((2,), scalar=True)
+    actor = Actor(layout, Architecture((1,), (), (), "tanh"))
+    drawn = np.random.default_rng(1)
+    actor.load(
+        {
+            "actor.0.weight": np.array([[0.0], [1.0]], np.float32),
+            "actor.0.bias": np.zeros(2, np.float32),
+            "critic.0.weight": np.zeros((1, 1), np.float32),
+            "critic.0.bias": np.zeros(1, np.float32),
+        }
+    )
+    rows = drawn.standard_normal((steps, 1, 1)).astype(np.float32)
+    race = drawn.standard_normal((steps, 2)).astype(np.float32)
+    race[:, 1] = race[:, 0] + rows[:, 0, 0] + drawn.uniform(-2e-7, 2e-7, steps)
+    scores = [
+        distributions.log_softmax(actor.forward(row)[0]) - race[i] for i, row in enumerate(rows)
+    ]
+    expected = [int(score.argmax()) for score in scores]
+
+    def chosen() -> list[int]:
+        alone = OneByOne(actor, race)
+        return [int(alone.choose(step, row)) for step, row in enumerate(rows)]
+
+    assert chosen() == expected
+    monkeypatch.setattr("trainables.policies.actor.CERTAIN", -1.0)
+    assert chosen() != expected  # otherwise these rows show nothing

@@ -1,3 +1,6 @@
+import io
+import os
+import tarfile
 import threading
 from pathlib import Path
 from typing import Any
@@ -12,7 +15,7 @@ from trainables.core.settings import parse
 from trainables.errors import CheckpointError, ConfigError, TrainableError
 from trainables.rollout.workers.access import DEFAULT_POLICY_ID
 from trainables.rollout.workers.worker import RolloutWorker
-from trainables.rollout.workers.worker_set import LocalWorkers, foreach_env, foreach_policy
+from trainables.rollout.workers.worker_set import LocalWorkers
 from trainables.trainer.config import (
     TrainerConfig,
     default_config,
@@ -118,7 +121,9 @@ def timestep(policy: Any) -> int:
 
 def test_T21_weights_by_policy() -> None:
     one, other = make(seed=1), make(seed=2)
-    assert one.get_policy() is one.policy
+    policy = one.get_policy()
+    assert policy is not None
+    assert policy.model is one.policy.model
     assert one.get_policy("nobody") is None
     weights = one.get_weights()
     assert list(weights) == [DEFAULT_POLICY_ID]
@@ -152,7 +157,7 @@ def test_B16_weights_come_back_from_a_file_and_bad_files_change_nothing(tmp_path
     one, other = make(seed=1), make(seed=2)
     path = one.export_policy_checkpoint(str(tmp_path), "mine")
     assert path == str(tmp_path / "mine.safetensors")
-    other.import_policy_weights(path)
+    other.import_model(path)
     expected = one.get_weights()[DEFAULT_POLICY_ID]
     assert differences(dict(other.get_weights()[DEFAULT_POLICY_ID]), dict(expected)) == []
     bias = "actor.0.bias"
@@ -198,9 +203,9 @@ def test_B12_functions_of_workers_environments_and_policies_run_where_those_live
     try:
         workers = trainer.workers
         assert workers.foreach_worker(lambda worker: worker.spec.index) == [0, 1]
-        kinds = foreach_env(workers, lambda env: type(env).__name__)
+        kinds = workers.foreach_env(lambda env: type(env).__name__)
         assert kinds == [["CartPoleEnv"] * 3] * 2
-        shapes = foreach_policy(workers, lambda policy, pid: (pid, policy.global_timestep))
+        shapes = workers.foreach_policy(lambda policy, pid: (pid, policy.global_timestep))
         assert shapes == [(DEFAULT_POLICY_ID, 0)] * 2
         lock = threading.Lock()
         with pytest.raises(TrainableError, match="cannot be sent to a child process"):
@@ -217,7 +222,7 @@ def test_B12_functions_of_workers_environments_and_policies_run_where_those_live
 def test_B12_the_local_worker_takes_the_same_functions() -> None:
     trainer = make()
     assert trainer.workers.foreach_worker(lambda worker: worker.spec.index) == [0]
-    assert len(foreach_env(trainer.workers, lambda env: env)[0]) == 3
+    assert len(trainer.workers.foreach_env(lambda env: env)[0]) == 3
     worker = local(trainer)
     assert worker.get_policy("nobody") is None
     assert worker.foreach_trainable_policy(lambda policy, pid: pid) == [DEFAULT_POLICY_ID]
@@ -247,3 +252,121 @@ def test_B14_a_worker_gives_back_filters_and_policy() -> None:
     assert differences(local(other).save(), saved) == []
     one.stop()
     other.stop()
+
+
+# ---- as classic trainers --------------------------------------------------------------------
+
+
+LSTM = {"model": {"use_lstm": True, "lstm_cell_size": 4}, "env": "CartPole-v1"}
+
+
+@pytest.mark.parametrize("config", [{}, LSTM], ids=["plain", "lstm"])
+def test_T21_a_policy_answers_many_observations_as_it_answers_each(config: Any) -> None:
+    trainer = make(config)
+    trainer.train()
+    policy = trainer.get_policy()
+    assert policy is not None
+    seen = np.random.default_rng(0).normal(size=(5, 4)).astype(np.float32)
+    actions, states, fetches = policy.compute_actions(list(seen))
+    again, _, _ = policy.compute_actions(list(seen[::-1]), [part[::-1] for part in states])
+    for i, obs in enumerate(seen):
+        action, state, single = policy.compute_single_action(obs)
+        assert actions[i] == action
+        assert policy.action_space.contains(action)
+        for part, each in zip(state, states, strict=True):
+            np.testing.assert_allclose(each[i], part, atol=1e-6)
+        assert single == pytest.approx({name: each[i] for name, each in fetches.items()}, abs=1e-5)
+        assert again[4 - i] == policy.compute_single_action(obs, state)[0]
+    with pytest.raises(ValueError, match="no observations; give at least one"):
+        policy.compute_actions([])
+    trainer.stop()
+
+
+def test_T15_actions_by_name_are_those_of_each() -> None:
+    trainer = make()
+    seen = {"a": np.zeros(4, np.float32), "b": np.ones(4, np.float32)}
+    single = {name: trainer.compute_single_action(obs) for name, obs in seen.items()}
+    assert trainer.compute_actions(seen) == single
+    assert trainer.compute_actions({}) == {}
+    drawn = {trainer.compute_actions(seen, explore=True)["a"] for _ in range(50)}
+    assert drawn == {0, 1}
+    trainer.stop()
+
+
+def test_T21_a_policy_shows_its_spaces_settings_weights_and_state(tmp_path: Path) -> None:
+    one, other = make(seed=1), make(seed=2)
+    one.train()
+    mine, its = one.get_policy(), other.get_policy()
+    assert mine is not None
+    assert its is not None
+    assert mine.observation_space.shape == (4,)
+    assert mine.action_space == one.spaces.action
+    assert mine.config["lr"] == one.config["lr"]
+    one.train()
+    assert mine.global_timestep == 96
+    its.set_weights(mine.get_weights())
+    assert differences(dict(its.get_weights()), dict(mine.get_weights())) == []
+    assert differences(local(other).get_weights(), {DEFAULT_POLICY_ID: mine.get_weights()}) == []
+    its.set_state(mine.get_state())
+    assert differences(its.get_state(), mine.get_state()) == []
+    assert Path(mine.export_model(str(tmp_path))).name == "policy.onnx"
+    one.stop()
+    other.stop()
+
+
+def test_T18_a_checkpoint_may_be_an_object() -> None:
+    one = make()
+    one.train()
+    packed = one.save_to_object()
+    expected = one.train()["learner"]
+    other = make()
+    other.restore_from_object(packed)
+    assert other.train()["learner"] == expected
+    for bad in (b"", b"noise" * 999, packed[: len(packed) // 2]):
+        with pytest.raises(CheckpointError):
+            other.restore_from_object(bad)
+    one.stop()
+    other.stop()
+
+
+def test_T18_an_object_writes_nowhere_but_in_its_own_folder(tmp_path: Path) -> None:
+    hostile = io.BytesIO()
+    with tarfile.open(fileobj=hostile, mode="w") as archive:
+        for name in (f"{tmp_path}/absolute", "../../outside"):
+            archive.addfile(tarfile.TarInfo(name), io.BytesIO())
+    trainer = make()
+    with pytest.raises(CheckpointError, match="no archive of a checkpoint"):
+        trainer.restore_from_object(hostile.getvalue())
+    assert list(tmp_path.iterdir()) == []
+    trainer.stop()
+
+
+def test_B12_workers_have_indices_and_are_here_or_in_children() -> None:
+    here = make()
+    assert here.workers.local_worker() is local(here)
+    assert here.workers.remote_workers() == []
+    assert here.workers.foreach_worker_with_index(lambda _, index: index) == [0]
+    here.workers.sync_weights({n: w * 0 for n, w in here.get_weights()[DEFAULT_POLICY_ID].items()})
+    assert not any(w.any() for w in local(here).get_weights()[DEFAULT_POLICY_ID].values())
+    here.stop()
+    trainer = make(TWO)
+    try:
+        workers = trainer.workers
+        assert workers.local_worker() is None
+        remote = workers.remote_workers()
+        assert [one.index for one in remote] == [0, 1]
+        assert [one.apply(lambda worker: worker.spec.index) for one in remote] == [0, 1]
+        pids = [one.apply(lambda _: os.getpid()) for one in remote]
+        assert pids == workers.pids()
+        names = workers.foreach_trainable_policy(lambda _, name: name)
+        assert names == [DEFAULT_POLICY_ID] * 2
+        weights = {n: w * 0 for n, w in trainer.get_weights()[DEFAULT_POLICY_ID].items()}
+        workers.sync_weights(weights)
+        sums = workers.foreach_worker(
+            lambda worker: sum(
+                np.abs(one).sum() for one in worker.get_weights()[DEFAULT_POLICY_ID].values()
+            )
+        )
+        assert sums == [0.0, 0.0]
+    finally:
+        trainer.stop()

@@ -211,6 +211,10 @@ class _Rows:
         )
         """Takes the observation of an environment."""
 
+    def only(self) -> Array | None:
+        """(D,) a view of the first observation; None: it is no array."""
+        return self._array[0].reshape(-1) if self._plain else None
+
     def copied(self, env_index: int) -> Any:
         """The observation of one environment, as it is now."""
         one = self._array[env_index] if self._plain else self._each[env_index]
@@ -285,3 +289,27 @@ class InProcessVectorEnv(SeparateVectorEnv):
             return self._stepped(range(self.count), outcomes)
         rows, none = self._rows.together(), self._no_flags
         return Step(rows, np.array(rewards), none, none, NONE, infos, is_calm=True)
+
+    @property
+    def only_row(self) -> Array | None:
+        """(D,) a view of the only environment's current observation; None: `step_alone` cannot be.
+
+        Neither can it where there are several, or where a horizon may end an episode.
+        """
+        return None if self.count > 1 or self._ends.is_set else self._rows.only()
+
+    def step_alone(self, action: Any) -> float | Step:
+        """One step of the only environment: its reward where the episode just goes on."""
+        self._ends.count()
+        slot = self._local[0]
+        outcome: Outcome | Exception
+        try:
+            outcome = slot.check(slot.env.step(action))
+        except Exception as error:  # noqa: BLE001 an environment may raise anything
+            outcome = error
+        else:
+            observation, reward, terminated, truncated, info = outcome
+            self._rows.put(0, observation)
+            if not (terminated or truncated or "training_enabled" in info):
+                return reward
+        return self._stepped((0,), (outcome,))

@@ -6,9 +6,11 @@ units as rows and the B rows of a minibatch as columns, (units, B), so that what
 units is a few long vector operations.
 
 ppo          the loss of PPO, its gradient, and the epochs over a batch
+dqn          the loss of Q-learning, and its gradient
 distributions  log-probabilities and entropies of actions, and their gradients
 perceptrons  actor and critic, forwards and backwards
 stacks       an actor, or critics side by side, of an off-policy algorithm
 squashed     Gaussians squashed by tanh, and their gradients
+compiled     the steps of PPO and A2C in C (kernel.c), where it is built
 flat         weights, gradient and Adam's moments as vectors that torch's policy shares
 """

@@ -8,7 +8,7 @@ steps), and the other way round. P parameters.
 import itertools
 import math
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,6 +21,20 @@ if TYPE_CHECKING:
     from trainables.policies.torch_policy import TorchPolicy
 
 Array = NDArray[Any]
+Betas = tuple[float, float]
+
+
+class Kernel(Protocol):
+    """Makes Adam's steps on the vectors of a `FlatOptimizer`."""
+
+    def norm(self) -> float:
+        """Of the gradient."""
+
+    def move(self, scale: float, betas: Betas, eps: float, decay: float, rate: float) -> None:
+        """One step with the gradient times `scale`.
+
+        The corrections of the moments are in `eps` and, with the learning rate, in `rate`.
+        """
 
 
 #: Of `FlatOptimizer`'s vectors, those that hold what an optimiser keeps of the weights.
@@ -41,8 +55,11 @@ class FlatOptimizer:
         self._spans = dict(zip(order, itertools.pairwise(ends), strict=True))
         self._sizes = sizes
         kind = next(iter(self._parameters.values())).detach().numpy().dtype
-        vectors = np.zeros((5, ends[-1]), dtype=kind)
-        self.weights, self.gradient, self._first, self._second, self._scratch = vectors
+        self.vectors = np.zeros((5, ends[-1]), dtype=kind)
+        """Weights, gradient, both moments, and one to compute with."""
+        self.weights, self.gradient, self._first, self._second, self._scratch = self.vectors
+        self.kernel: Kernel | None = None
+        """What makes Adam's steps in numpy's place."""
         self._steps = np.zeros(len(sizes), dtype=np.float32)
         self._shared = {
             name: self._tensors(name, index) for index, name in enumerate(self._parameters)
@@ -80,13 +97,20 @@ class FlatOptimizer:
         Raises:
             NotFiniteError: NaN or infinity in the gradient; the weights are untouched.
         """
-        gradient, scratch = self.gradient, self._scratch
-        norm = math.sqrt(float(np.dot(gradient, gradient)))
+        gradient, scratch, config, kernel = self.gradient, self._scratch, self._config, self.kernel
+        norm = kernel.norm() if kernel else math.sqrt(float(np.dot(gradient, gradient)))
         if not math.isfinite(norm):
             raise NotFiniteError(f"the gradient's norm is {norm}")
-        if grad_clip is not None and norm + 1e-6 > grad_clip:
-            gradient *= grad_clip / (norm + 1e-6)
-        config = self._config
+        clips = grad_clip is not None and norm + 1e-6 > grad_clip
+        scale = grad_clip / (norm + 1e-6) if grad_clip is not None and clips else 1.0
+        if kernel and config.name == "adam" and (self._steps == self._steps[0]).all():
+            self._steps += 1.0
+            root, correction = self._corrections(*config.betas)
+            rate = learning_rate * correction
+            kernel.move(scale, config.betas, config.eps * root, config.weight_decay, rate)
+            return norm
+        if clips:
+            gradient *= scale
         ahead = gradient
         if config.weight_decay:
             ahead = np.multiply(self.weights, config.weight_decay, out=scratch)

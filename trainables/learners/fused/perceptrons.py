@@ -97,7 +97,7 @@ class Perceptrons:
         np.multiply(critic.T, value_error, out=buffers.errors[-1][1])
         for i in range(len(self._layers) - 1, -1, -1):
             error, (weight, bias) = buffers.errors[i], self._gradients[i]
-            error *= _slope(buffers.units[i], self._activation, buffers.slopes[i])
+            error *= slope(buffers.units[i], self._activation, buffers.slopes[i])
             np.matmul(_flat(error), buffers.ones, out=bias.reshape(-1))
             if i == 0:
                 np.matmul(_flat(error), x.T, out=_flat(weight))
@@ -126,7 +126,7 @@ def _flat(stacked: Array) -> Array:
     return stacked.reshape(-1, stacked.shape[-1])
 
 
-def _slope(units: Array, activation: Activation, out: Array) -> Array:
+def slope(units: Array, activation: Activation, out: Array) -> Array:
     """The activation's derivative, computed from its values."""
     if activation == "tanh":
         np.multiply(units, units, out=out)

@@ -10,12 +10,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from trainables.policies.bounded.acting import LOG_STD, MEAN_CLIP
+from trainables.policies.exploration import LEAST_VARIANCE
 
 Array = NDArray[Any]
 HALF_LOG_2PI = 0.5 * math.log(2.0 * math.pi)
 LOG_2 = math.log(2.0)
-#: Added to the variance of state-dependent noise, which may vanish with the units.
-LEAST_VARIANCE = 1e-6
 
 
 def log_slope(x: Array) -> Array:

@@ -17,9 +17,14 @@ from pydantic import Field, model_validator
 from trainables.core.settings import Settings
 from trainables.envs.spaces.actions import ActionLayout, bounds, layout_of
 from trainables.errors import ConfigError
-from trainables.policies.actor import Acted, Actor, Array, Column, Weights, activate
+from trainables.policies.actor import Acted, Actor, Array, Column, Weights, activate, with_units
 from trainables.policies.architecture import Architecture
-from trainables.policies.exploration import StochasticSampling
+from trainables.policies.exploration import (
+    NoiseMatrices,
+    PolicyNoiseConfig,
+    StochasticSampling,
+    refuse_unread,
+)
 
 Stream = np.random.Generator
 #: Between these lie the logarithms of standard deviations.
@@ -78,14 +83,13 @@ class BoundedActor(Actor):
         Log standard deviations of every hidden unit (H, K) mean that the head holds the units, too.
         """
         own = [array for name, array in weights.items() if name.startswith("actor.")]
-        pairs = [(w.T.copy(), b[None].copy()) for w, b in zip(own[::2], own[1::2], strict=True)]
+        # Turned as views: copying them turned takes as long as a small network's update.
+        pairs = [(w.copy().T, b[None].copy()) for w, b in zip(own[::2], own[1::2], strict=True)]
         self._layers = [(w[None], b[None]) for w, b in pairs[:-1]]
         weight, bias = pairs[-1]
         self._log_std = np.array(weights.get("actor_log_std", self._log_std))
         if self._log_std.ndim == 2:
-            units = len(weight)
-            weight = np.concatenate([weight, np.eye(units, dtype=weight.dtype)], axis=1)
-            bias = np.concatenate([bias, np.zeros((1, units), dtype=bias.dtype)], axis=1)
+            weight, bias = with_units(weight, bias)
         self._heads = {"actor.weight": weight, "actor.bias": bias[0]}
         self._head_bias = bias
 
@@ -201,7 +205,7 @@ class ActionNoiseConfig(WarmUpConfig):
 
     @model_validator(mode="after")
     def _read(self) -> Self:
-        _refuse_unread(self, "GaussianNoise", ("ou_theta",))
+        refuse_unread(self, "GaussianNoise", ("ou_theta",))
         return self
 
 
@@ -256,85 +260,37 @@ class ActionNoise(Bounded):
             self._noise = np.array(state["noise"], dtype=np.float32)
 
 
-class GaussianPolicyConfig(WarmUpConfig):
-    """How a Gaussian policy explores."""
-
-    type: Literal["StochasticSampling", "StateDependentNoise"] = Field(
-        default="StochasticSampling",
-        description="StochasticSampling: each action drawn by itself; StateDependentNoise (gSDE): "
-        "noise that is a function of the state, drawn anew every sample_freq steps, so that "
-        "actions that follow each other fit together.",
-    )
-    sample_freq: int = Field(
-        default=32,
-        gt=0,
-        description="Steps of an environment with one function of StateDependentNoise; 4 to 64.",
-    )
-    log_std_init: float = Field(
-        default=-3.0,
-        description="Logarithm of StateDependentNoise's deviation per hidden unit; -4 to 0.",
-    )
-
-    @model_validator(mode="after")
-    def _read(self) -> Self:
-        _refuse_unread(self, "StochasticSampling", ("sample_freq", "log_std_init"))
-        return self
+class GaussianPolicyConfig(WarmUpConfig, PolicyNoiseConfig):
+    """How a squashed Gaussian policy explores."""
 
 
 class StateDependentNoise(Bounded):
-    """gSDE (Raffin et al. 2021): noise is a matrix (H, K) times the last hidden units.
-
-    Each environment has a matrix of its own, drawn anew every `sample_freq` of its steps. Where the
-    rows are not those of `begin`, each has one of this step.
-    """
+    """gSDE: the best action with the noise that each row's matrix makes, squashed."""
 
     def __init__(self, layout: ActionLayout, limits: Bounds, config: GaussianPolicyConfig) -> None:
         super().__init__(layout, limits, config)
-        self._every = config.sample_freq
-        self._matrices: Array = np.zeros((0, 0, 0), dtype=np.float32)
-        self._ages: NDArray[np.int64] | None = None
-
-    def begin(self, count: int) -> None:
-        """From now on the rows are those of so many environments, step after step."""
-        self._ages = np.zeros(count, dtype=np.int64)
-        self._matrices = np.zeros((0, 0, 0), dtype=np.float32)
+        self._matrices = NoiseMatrices(config.sample_freq)
 
     def means(self, head: Array) -> Array:
         """(N, K) before they are squashed."""
-        kept: Array = np.minimum(np.maximum(super().means(head), -MEAN_CLIP), MEAN_CLIP)
-        return kept
+        return np.minimum(np.maximum(super().means(head), -MEAN_CLIP), MEAN_CLIP)
 
     def tried(self, head: Array, log_std: Array, stream: Stream) -> Array:
-        """The best action with the noise of each row's matrix, squashed."""
-        units = head[:, self._width :]
-        noise = np.matmul(units[:, None, :], self._drawn(len(head), log_std, stream))[:, 0]
-        tried: Array = np.tanh(self.means(head) + noise)
-        return tried
+        """(N, K) numbers from -1 to 1 with which to explore."""
+        noise = self._matrices.noise(head[:, self._width :], log_std, stream)
+        return np.tanh(self.means(head) + noise)
 
-    def _drawn(self, count: int, log_std: Array, stream: Stream) -> Array:
-        """(N, H, K) matrices for this step."""
-        if self._ages is None:
-            return np.exp(log_std) * stream.standard_normal((count, *log_std.shape), np.float32)
-        if len(self._matrices) != count:
-            self._matrices = np.zeros((count, *log_std.shape), dtype=np.float32)
-        due = self._ages % self._every == 0
-        if due.any():
-            shape = (int(due.sum()), *log_std.shape)
-            self._matrices[due] = np.exp(log_std) * stream.standard_normal(shape, np.float32)
-        self._ages += 1
-        return self._matrices
+    def begin(self, count: int) -> None:
+        """From now on the rows are those of so many environments, step after step."""
+        self._matrices.begin(count)
 
     def get_state(self) -> dict[str, Any]:
-        """Entries ``matrices`` (N, H, K) and ``ages`` (N,) in steps, where rows are followed."""
-        if self._ages is None:
-            return {}
-        return {"matrices": self._matrices.copy(), "ages": self._ages.copy()}
+        """That of the matrices."""
+        return self._matrices.get_state()
 
     def set_state(self, state: Mapping[str, Any]) -> None:
         """Take back what `get_state` gave."""
-        if "ages" in state:
-            self._matrices = np.array(state["matrices"], dtype=np.float32)
-            self._ages = np.array(state["ages"], dtype=np.int64)
+        self._matrices.set_state(state)
 
 
 def make_bounded_actor(
@@ -349,11 +305,3 @@ def make_choosing_actor(
 ) -> BoundedActor:
     """An actor of choices."""
     return BoundedActor(layout, shape, WarmChoices(layout, config))
-
-
-def _refuse_unread(config: Any, kind: str, keys: tuple[str, ...]) -> None:
-    """Refuse what this kind of exploration does not read."""
-    fields = type(config).model_fields
-    for key in keys if config.type == kind else ():
-        if (value := getattr(config, key)) != fields[key].default:
-            raise ValueError(f"no {key} with type: {kind}, which does not read it (it is {value})")

@@ -27,7 +27,10 @@ FILES = {ONNX: "policy.onnx", SAFETENSORS: "policy.safetensors", TORCH: "policy.
 #: The copy of `plain` beside the safetensors file.
 READER = "policy.py"
 #: Operations whose last input says a shape or axes, and what that is called.
-_SHAPED = {"ReduceMean": "axes", "Reshape": "shape", "Squeeze": "axes"}
+_SHAPED = {
+    **dict.fromkeys(("ReduceMax", "ReduceMean", "Squeeze", "Unsqueeze"), "axes"),
+    "Reshape": "shape",
+}
 
 
 def opened(path: Path) -> Run:
@@ -90,7 +93,7 @@ def _read(
             attributes["to"] = str(helper.tensor_dtype_to_np_dtype(attributes["to"]))
         given = list(node.input)
         if node.op_type in _SHAPED:
-            attributes[_SHAPED[node.op_type]] = constants.pop(given.pop()).tolist()
+            attributes[_SHAPED[node.op_type]] = constants[given.pop()].tolist()
         ports = {"inputs": given, "outputs": list(node.output)}
         nodes.append({"kind": node.op_type, **ports, "attributes": attributes})
     if unknown := sorted({node["kind"] for node in nodes} - known.keys()):
@@ -99,8 +102,10 @@ def _read(
             f"{', '.join(unknown)}; the format {ONNX} has all"
         )
     inputs, outputs = [one.name for one in found.input], [one.name for one in found.output]
+    needed = {name for node in nodes for name in node["inputs"]}
     described = {"inputs": inputs, "outputs": outputs, "nodes": nodes}
-    return described, {name: np.ascontiguousarray(value) for name, value in constants.items()}
+    kept = {name: value for name, value in constants.items() if name in needed}
+    return described, {name: np.ascontiguousarray(value) for name, value in kept.items()}
 
 
 def _write_program(graph: bytes, path: Path) -> None:
@@ -154,16 +159,20 @@ def _torch_operations() -> dict[str, Callable[..., Any]]:
         "Gather": lambda x, index, axis: torch.index_select(x, axis, index),
         "Gemm": lambda x, weights, bias, transB: x @ (weights.T if transB else weights) + bias,  # noqa: N803 ONNX's
         "Identity": torch.clone,
+        "MatMul": torch.matmul,
         "Max": torch.maximum,
         "Min": torch.minimum,
         "Mul": torch.mul,
+        "ReduceMax": lambda x, axes, keepdims=1: x.amax(tuple(axes), bool(keepdims)),
         "ReduceMean": lambda x, axes, keepdims=1: x.mean(tuple(axes), bool(keepdims)),
         "Relu": torch.relu,
         "Reshape": torch.reshape,
         "Sigmoid": torch.sigmoid,
+        "Softmax": lambda x, axis: x.softmax(axis),
         "Split": lambda x, axis, num_outputs: torch.chunk(x, num_outputs, axis),
         "Squeeze": lambda x, axes: torch.squeeze(x, tuple(axes)),
         "Sub": torch.sub,
         "Tanh": torch.tanh,
         "Transpose": lambda x, perm: x.permute(*perm),
+        "Unsqueeze": lambda x, axes: torch.unsqueeze(x, *axes),
     }

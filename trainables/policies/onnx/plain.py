@@ -61,6 +61,11 @@ def _convolution(x: Array, kernels: Array, bias: Array, strides: list[int]) -> A
     return np.moveaxis(filtered, 3, 1) + bias[:, None, None]
 
 
+def _softmax(x: Array, axis: int) -> Array:
+    raised = np.exp(x - x.max(axis, keepdims=True))
+    return raised / raised.sum(axis, keepdims=True)
+
+
 #: ONNX's operations, as far as exported policies use them.
 OPERATIONS: dict[str, Callable[..., Array]] = {
     "Add": np.add,
@@ -76,16 +81,20 @@ OPERATIONS: dict[str, Callable[..., Array]] = {
     "Gather": np.take,
     "Gemm": lambda x, weights, bias, transB: x @ (weights.T if transB else weights) + bias,  # noqa: N803 ONNX's
     "Identity": lambda x: x,
+    "MatMul": np.matmul,
     "Max": np.maximum,
     "Min": np.minimum,
     "Mul": np.multiply,
+    "ReduceMax": lambda x, axes, keepdims=1: x.max(tuple(axes), keepdims=bool(keepdims)),
     "ReduceMean": lambda x, axes, keepdims=1: x.mean(tuple(axes), keepdims=bool(keepdims)),
     "Relu": lambda x: np.maximum(x, 0),
     "Reshape": lambda x, shape: x.reshape(shape),
     "Sigmoid": lambda x: np.exp(-np.logaddexp(0, -x)),
+    "Softmax": _softmax,
     "Split": lambda x, axis, num_outputs: np.split(x, num_outputs, axis),
     "Squeeze": lambda x, axes: np.squeeze(x, tuple(axes)),
     "Sub": np.subtract,
     "Tanh": np.tanh,
     "Transpose": lambda x, perm: x.transpose(perm),
+    "Unsqueeze": lambda x, axes: np.expand_dims(x, tuple(axes)),
 }

@@ -18,8 +18,9 @@ from trainables.envs.make import EnvSpaces
 from trainables.envs.spaces.actions import ActionAdapter
 from trainables.envs.spaces.observations import Rows, require_finite
 from trainables.envs.vector.base import Step, VectorEnv
+from trainables.envs.vector.separate import InProcessVectorEnv
 from trainables.errors import EnvError, NotFiniteError
-from trainables.policies.actor import Acted, Actor
+from trainables.policies.actor import Acted, Actor, OneByOne
 from trainables.policies.filters import Filter, MeanStdFilter, NoFilter, RewardScaler
 from trainables.rollout.batch import Fragment, requested
 from trainables.rollout.config import SamplingConfig
@@ -111,6 +112,8 @@ class Sampler:
         index, workers = worker
         self._numbers = index * envs.count + np.arange(envs.count), workers * envs.count
         """(N,) the number of each environment in the trial, and how many there are."""
+        self._row = 0
+        """Of the fragment, that is being written."""
         self._written: Fragment | None = None
         self._arrays: Mapping[str, Array] = {}
         self._fragments = self._allocate(spaces_)
@@ -140,18 +143,84 @@ class Sampler:
         trajectories: list[list[Trajectory]] = []
         for fragment in self._fragments:
             self._blank(fragment)
-            t, steps = 0, len(fragment.valid)
-            draws = stream
+            steps, draws = len(fragment.valid), stream
             if self.between_ticks is None:  # nobody looks at the stream before the end
                 draws = self.actor.ahead(steps, self.envs.count, stream)
+            alone = self._decides_alone(draws)
+            self._row = 0
             try:
-                for t in range(steps):
-                    episodes += self._tick(fragment, t, draws)[0]
+                while self._row < steps:
+                    if alone and not self._looks_at_all:
+                        self._run_alone(fragment, alone, episodes)
+                    else:
+                        episodes += self._tick(fragment, self._row, draws)[0]
+                    self._row += 1
             except (EnvError, NotFiniteError):
-                self._check(fragment, slice(t + 1))  # an earlier row that is wrong is the cause
+                # An earlier row that is wrong is the cause.
+                self._check(fragment, slice(self._row + 1))
                 raise
             trajectories += self._finish(fragment)
         return Collected(self._fragments, episodes, self._recent_rows(), trajectories)
+
+    def _decides_alone(self, draws: np.random.Generator) -> OneByOne | None:
+        """What decides for a single environment that nobody looks at; None: there is more to do."""
+        if self._filters or self._alters_rewards or type(self.envs) is not InProcessVectorEnv:
+            return None
+        return None if self.envs.only_row is None else self.actor.one_by_one(draws)
+
+    def _run_alone(
+        self, rows: Fragment, deciding: OneByOne, episodes: list[RolloutMetrics]
+    ) -> None:
+        """Fill the fragment from `_row` on with steps of the only environment, as `_tick` would.
+
+        Nothing of a step in which the episode goes on becomes an array of its own.
+        """
+        envs, clock, count = self.envs, time.perf_counter, self.perf.add
+        assert isinstance(envs, InProcessVectorEnv)  # noqa: S101 asked by the caller
+        seen, first, steps = rows.observations, self._row, len(rows.valid)
+        actions: list[Any] = []
+        rewards: list[float] = []
+        current, following = self.observations[0], envs.only_row
+        total, calm = float(self.episodes.rewards[0]), 0
+        t, began = first, clock()
+        try:
+            for t in range(first, steps):
+                row = seen[t]
+                row[0] = current
+                processed = clock()
+                action = deciding.choose(t, row)
+                decided = clock()
+                actions.append(action)
+                step = envs.step_alone(action)
+                stepped = clock()
+                count(began, processed, decided, decided, stepped)
+                began = stepped
+                if isinstance(step, float):
+                    rewards.append(step)
+                    total += step
+                    calm += 1
+                    current = following
+                    continue
+                self.episodes.count_alone(total, calm)
+                self.observations = row
+                episodes += self._take_alone(rows, t, step)
+                rewards.append(float(step.rewards[0]))
+                current, total, calm = self.observations[0], float(self.episodes.rewards[0]), 0
+            self.episodes.count_alone(total, calm)
+            self.observe(current[None])
+        finally:
+            self._row = t
+            rows.rewards[first : first + len(rewards), 0] = rewards
+            decided_on = slice(first, first + len(actions))
+            for name, column in deciding.columns(decided_on, actions).items():
+                self._arrays_of(rows)[name][decided_on, 0] = column
+            self.recent.extend(seen[max(first, t + 1 - RECENT_ROWS) : t + 1])
+
+    def _take_alone(self, rows: Fragment, t: int, step: Step) -> list[RolloutMetrics]:
+        """Write and count a step of the only environment in which something happened."""
+        ended = self._write_step(rows, t, step, self.memory, None)
+        self.observe(step.observations)
+        return self._count(step, t, ended, None)[0]
 
     def _blank(self, rows: Fragment, first: int = 0) -> None:
         """Fill what few steps write, from this row on."""

@@ -11,6 +11,7 @@ from trainables.errors import ConfigError
 from trainables.policies.actor import Actor, Weights
 from trainables.rollout.batch import Sample
 from trainables.rollout.workers import access
+from trainables.rollout.workers.access import DEFAULT_POLICY_ID
 from trainables.rollout.workers.worker import RolloutWorker
 from trainables.rollout.workers.worker_spec import WorkerSpec
 
@@ -62,6 +63,35 @@ class WorkerSet:
         answers = self._ask("apply_packed", same(access.pack(function)))
         return [access.unpack(index, answer) for index, answer in answers.items()]
 
+    def foreach_worker_with_index(self, function: Callable[[RolloutWorker, int], T]) -> list[T]:
+        """``function(worker, index)`` of each, where it lives; see `foreach_worker`."""
+        return self.foreach_worker(lambda worker: function(worker, worker.spec.index))
+
+    def foreach_env(self, function: Callable[[Any], T]) -> list[list[T]]:
+        """``function(env)`` of each unwrapped environment, worker by worker."""
+        return self.foreach_worker(lambda worker: worker.foreach_env(function))
+
+    def foreach_policy(self, function: Callable[[Actor, str], T]) -> list[T]:
+        """``function(policy, name)`` of each policy of each worker."""
+        of_each = self.foreach_worker(lambda worker: worker.foreach_policy(function))
+        return [answer for answers in of_each for answer in answers]
+
+    def foreach_trainable_policy(self, function: Callable[[Actor, str], T]) -> list[T]:
+        """``function(policy, name)`` of each policy that learns, which all do."""
+        return self.foreach_policy(function)
+
+    def local_worker(self) -> RolloutWorker | None:
+        """The worker in this process; None where all are children."""
+        return None
+
+    def remote_workers(self) -> list["RemoteWorker"]:
+        """Those in child processes, in the order of their indices."""
+        return [RemoteWorker(self, index) for index in self.foreach_worker(_index)]
+
+    def sync_weights(self, weights: Weights) -> None:
+        """Let every worker act with these weights, until it is given the learner's again."""
+        self.foreach_worker(lambda worker: worker.set_weights({DEFAULT_POLICY_ID: weights}))
+
     def pids(self) -> list[int]:
         """Of the child processes, by index."""
         return [process.pid for process in self._processes]
@@ -78,15 +108,31 @@ class WorkerSet:
         raise NotImplementedError
 
 
-def foreach_env(workers: WorkerSet, function: Callable[[Any], T]) -> list[list[T]]:
-    """``function(env)`` of each unwrapped environment, worker by worker."""
-    return workers.foreach_worker(lambda worker: worker.foreach_env(function))
+def _index(worker: RolloutWorker) -> int:
+    return worker.spec.index
 
 
-def foreach_policy(workers: WorkerSet, function: Callable[[Actor, str], T]) -> list[T]:
-    """``function(policy, name)`` of each policy of each worker."""
-    of_each = workers.foreach_worker(lambda worker: worker.foreach_policy(function))
-    return [answer for answers in of_each for answer in answers]
+class RemoteWorker:
+    """One worker in a child process.
+
+    Args:
+        workers: among which it is.
+        index: its own.
+    """
+
+    def __init__(self, workers: WorkerSet, index: int) -> None:
+        self._workers = workers
+        self.index = index
+
+    def apply(self, function: Callable[[RolloutWorker], T]) -> T:
+        """``function(worker)``, where it lives; see `WorkerSet.foreach_worker`."""
+        index = self.index
+
+        def chosen(worker: RolloutWorker) -> list[T]:
+            return [function(worker)] if worker.spec.index == index else []
+
+        (answer,) = [one for answers in self._workers.foreach_worker(chosen) for one in answers]
+        return answer
 
 
 class LocalWorkers(WorkerSet):
@@ -107,6 +153,14 @@ class LocalWorkers(WorkerSet):
     def foreach_worker(self, function: Callable[[RolloutWorker], T]) -> list[T]:
         """``[function(worker)]``."""
         return [self.worker.apply(function)]
+
+    def local_worker(self) -> RolloutWorker:
+        """The only one."""
+        return self.worker
+
+    def remote_workers(self) -> list[RemoteWorker]:
+        """None."""
+        return []
 
     def close(self) -> None:
         """Close its environments."""

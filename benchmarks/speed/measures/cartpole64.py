@@ -1,0 +1,26 @@
+"""Wall seconds of ``sweep run cartpole_ppo --trials 64 --jobs 2``, from the shell."""
+
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+from benchmarks.speed.measures import clock
+
+COMMAND = ("run", "cartpole_ppo", "--trials", "64", "--jobs", "2")
+
+
+def main() -> None:
+    """Run it in a folder of its own."""
+    with tempfile.TemporaryDirectory() as folder:
+        sweep = str(Path(sys.executable).with_name("sweep"))
+        began = time.perf_counter()
+        subprocess.run(  # noqa: S603 our own command
+            [sweep, *COMMAND], cwd=folder, check=True, stdout=subprocess.DEVNULL
+        )
+        clock.tell(time.perf_counter() - began)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,211 @@
+"""The same steps in a kernel of C, where one is built: faster, with other bits.
+
+    python -m trainables.learners.fused.compiled
+
+builds it beside its source, with the system's compiler; nothing else needs one. It sums every
+number in one order on every processor that has AVX2, so that its results have one name, `name`,
+which stands in checkpoints: another kernel's, or numpy's, are equal up to rounding only.
+"""
+
+import ctypes
+import logging
+import math
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Sequence
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from trainables.envs.spaces.actions import ActionLayout
+from trainables.errors import NotFiniteError
+from trainables.learners.fused.flat import Betas
+from trainables.learners.fused.ppo import FusedLearner, Loss
+from trainables.policies.architecture import Architecture
+
+if TYPE_CHECKING:
+    from trainables.policies.torch_policy import ActorCriticPolicy
+
+logger = logging.getLogger(__name__)
+Array = NDArray[Any]
+SOURCE = Path(__file__).with_name("kernel.c")
+BUILT = SOURCE.with_suffix(".so")
+_FLAGS = (
+    *("-O2", "-ftree-vectorize", "-fno-math-errno", "-fno-trapping-math", "-ffp-contract=fast"),
+    *("-Wall", "-Wextra", "-Werror", "-Wno-psabi", "-fno-asynchronous-unwind-tables"),
+    *("-fPIC", "-shared", "-s", "-Wl,-z,noseparate-code"),
+)
+#: Hidden layers and columns of choices that `Problem` in kernel.c has room for.
+MOST_LAYERS, MOST_COLUMNS = 16, 64
+
+
+class Problem(ctypes.Structure):
+    """What a step is about, as kernel.c declares it."""
+
+    _fields_ = (
+        *((name, ctypes.c_long) for name in ("bits", "features", "layers", "head", "choices")),
+        *((name, ctypes.c_long) for name in ("most", "reals", "parameters")),
+        ("hidden", ctypes.c_long * MOST_LAYERS),
+        ("sizes", ctypes.c_long * MOST_COLUMNS),
+        *((name, ctypes.c_long) for name in ("relu", "normalize", "plain", "clip_values")),
+        *((n, ctypes.c_double) for n in ("clip", "clip_by", "value_weight", "entropy_weight")),
+        *((n, ctypes.c_void_p) for n in ("weights", "gradient", "first", "second", "work")),
+    )
+
+
+class Kernel:
+    """A built kernel; `bits` are the registers to use, of those that this processor has.
+
+    Raises:
+        OSError: the file cannot be loaded, or this processor has no AVX2.
+    """
+
+    def __init__(self, path: Path, bits: int | None = None) -> None:
+        library = ctypes.CDLL(str(path))
+        library.kernel_name.restype = ctypes.c_char_p
+        for name in ("gradient", "norm"):
+            getattr(library, f"kernel_{name}").restype = ctypes.c_double
+        for name in ("work", "bits", "problem"):
+            getattr(library, f"kernel_{name}").restype = ctypes.c_long
+        self.name = str(library.kernel_name().decode())
+        widest = int(library.kernel_bits())
+        if not widest or (bits or 0) > widest:
+            raise OSError(f"{path}: this processor has no registers for it")
+        if library.kernel_problem() != ctypes.sizeof(Problem):
+            raise OSError(f"{path}: built from another kernel.c; make kernels builds it anew")
+        self.bits = bits or widest
+        self.library = library
+
+
+def build(path: Path = BUILT, *options: str) -> Path:
+    """Compile the kernel.
+
+    Raises:
+        RuntimeError: there is no compiler, or it failed; the message is its own.
+    """
+    compiler = os.environ.get("CC") or shutil.which("cc") or shutil.which("gcc")
+    if compiler is None:
+        raise RuntimeError("no C compiler is installed (cc, gcc, or $CC)")
+    anew = path.with_suffix(f".{os.getpid()}")  # a process that uses the old one keeps it
+    command = [compiler, *_FLAGS, *options, "-o", str(anew), str(SOURCE), "-lm"]
+    ran = subprocess.run(command, capture_output=True, text=True, check=False)  # noqa: S603
+    if ran.returncode:
+        raise RuntimeError(f"{compiler}: {ran.stderr.strip()}")
+    anew.replace(path)
+    return path
+
+
+@cache
+def built() -> Kernel | None:
+    """The kernel of this installation; None: it is not built, or is of no use here."""
+    try:
+        return Kernel(BUILT)
+    except OSError as error:
+        if BUILT.exists():
+            logger.warning("the compiled kernel is not used: %s", error)
+        return None
+
+
+def not_covered(layout: ActionLayout, architecture: Architecture) -> str:
+    """Why the kernel has no room for a policy that `fused.ppo` covers; empty if it has."""
+    if len(architecture.hidden) > MOST_LAYERS:
+        return f"model.hidden has more than {MOST_LAYERS} layers"
+    if len(layout.choice_columns) > MOST_COLUMNS:
+        return f"actions have more than {MOST_COLUMNS} columns"
+    return ""
+
+
+class CompiledLearner(FusedLearner):
+    """Takes the steps of a `FusedLearner` with a kernel."""
+
+    def __init__(
+        self,
+        policy: "ActorCriticPolicy",
+        loss: Loss,
+        stats: tuple[str, ...],
+        threads: int = 1,
+        *,
+        kernel: Kernel,
+    ) -> None:
+        super().__init__(policy, loss, stats, threads)
+        layout, architecture = policy.model.layout, policy.model.architecture
+        sizes = [layout.sizes[column] for column in layout.choice_columns]
+        vectors = self.adam.vectors
+        self._library = kernel.library
+        self._problem = Problem(
+            bits=kernel.bits,
+            features=architecture.features,
+            layers=len(architecture.hidden),
+            head=layout.head_size,
+            choices=len(sizes),
+            most=max(sizes, default=0),
+            reals=len(layout.real_columns),
+            parameters=vectors.shape[1],
+            hidden=_longs(architecture.hidden, MOST_LAYERS),
+            sizes=_longs(sizes, MOST_COLUMNS),
+            relu=architecture.activation == "relu",
+            **{n: v.ctypes.data for n, v in zip(_VECTORS, vectors, strict=False)},
+        )
+        self._told = ctypes.byref(self._problem)
+        self._ask(loss)
+        self._work: Array = np.empty(0, dtype=self._kind)
+        self.adam.kernel = self
+
+    def gradient(self, columns: Array) -> Array:
+        """Write the gradient of one minibatch's loss; see `FusedLearner.gradient`."""
+        rows, item = columns.shape[1], columns.itemsize
+        if self.loss is not self._asked:
+            self._ask(self.loss)
+        if columns.strides[1] != item:
+            columns = np.ascontiguousarray(columns)
+        needed = int(self._library.kernel_work(self._told, ctypes.c_long(rows)))
+        if len(self._work) < needed:
+            self._work = np.empty(needed, dtype=self._kind)
+            self._problem.work = self._work.ctypes.data
+        parts = np.empty(5)
+        loss = self._library.kernel_gradient(
+            self._told,
+            ctypes.c_void_p(columns.ctypes.data),
+            ctypes.c_long(columns.strides[0] // item),
+            ctypes.c_long(rows),
+            ctypes.c_void_p(parts.ctypes.data),
+        )
+        if not math.isfinite(loss):
+            raise NotFiniteError(f"the loss is {loss}")
+        return parts[: len(self.stats)].astype(self._kind)
+
+    def _ask(self, loss: Loss) -> None:
+        """Compute this loss from now on."""
+        problem, self._asked = self._problem, loss
+        problem.normalize, problem.plain = loss.normalize_advantages, loss.clip_param is None
+        problem.clip, problem.clip_by = loss.clip_param or 0.0, loss.vf_clip_param or 0.0
+        problem.clip_values = loss.vf_clip_param is not None
+        problem.value_weight, problem.entropy_weight = loss.vf_loss_coeff, loss.entropy_coeff
+
+    def norm(self) -> float:
+        """Of the gradient."""
+        return float(self._library.kernel_norm(self._told))
+
+    def move(self, scale: float, betas: Betas, eps: float, decay: float, rate: float) -> None:
+        """Adam's step; see `flat.Kernel`."""
+        numbers = (scale, *betas, eps, decay, rate)
+        self._library.kernel_adam(self._told, *map(ctypes.c_double, numbers))
+
+
+_VECTORS = ("weights", "gradient", "first", "second")
+
+
+def _longs(numbers: Sequence[int], room: int) -> Any:
+    return (ctypes.c_long * room)(*numbers)
+
+
+if __name__ == "__main__":
+    try:
+        sys.stdout.write(f"{build()}\n")
+    except RuntimeError as error:
+        sys.exit(str(error))

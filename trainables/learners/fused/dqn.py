@@ -1,0 +1,181 @@
+"""Q-learning's gradient steps on flat vectors: the loss of rows of a replay and its gradient.
+
+The same loss and optimiser as in torch (`trainables.algorithms.dqn`), up to rounding. D features, H
+units of a layer, A choices, B rows; activations are (H, B).
+"""
+
+import math
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+from threadpoolctl import ThreadpoolController
+
+from trainables.envs.spaces.observations import PIXEL
+from trainables.errors import NotFiniteError
+from trainables.learners.fused.flat import FlatOptimizer
+from trainables.learners.fused.perceptrons import slope
+from trainables.policies.actor import activate
+from trainables.policies.q.actor import QArchitecture
+
+if TYPE_CHECKING:
+    from trainables.policies.q.networks import QNetwork, QPolicy
+
+Array = NDArray[Any]
+Layers = list[tuple[Array, Array]]
+"""Weights (H, H of the layer below) and biases (H, 1) of each."""
+
+
+class Learnt(NamedTuple):
+    """What one step found."""
+
+    loss: float
+    mean_q: float
+    """Of the choices taken."""
+    norm: float
+    """Of the gradient, before it was clipped."""
+    errors: Array
+    """(B,) sizes of the differences."""
+
+
+def not_covered(architecture: QArchitecture) -> str:
+    """Why a network like this learns in torch; empty if it need not."""
+    if architecture.trunk.filters:
+        return "images are convolved (model.conv_filters)"
+    named = {
+        "dueling is true": architecture.dueling,
+        "noisy is true": architecture.noisy,
+        "num_atoms is not 1": architecture.support,
+    }
+    return next((why for why, holds in named.items() if holds), "")
+
+
+class FusedQLearner:
+    """Takes the steps of Q-learning for a perceptron.
+
+    The policy's weights and optimiser are used in place, and so is the target network.
+
+    Args:
+        policy: learns.
+        target: its target network.
+        double: whether the policy names the choice that follows, and not the target network.
+        gamma: discount of rows that have no ``discounts``.
+        grad_clip: bound on the gradient's norm, or None.
+        threads: of its products.
+    """
+
+    def __init__(
+        self,
+        policy: "QPolicy",
+        target: "QNetwork",
+        *,
+        double: bool,
+        gamma: float,
+        grad_clip: float | None,
+        threads: int,
+    ) -> None:
+        weights = [name for name in policy.parameters if name.endswith(".weight")]
+        names = [(name, f"{name.removesuffix('.weight')}.bias") for name in weights]
+        self.adam = FlatOptimizer(policy, [name for pair in names for name in pair])
+        adam, own = self.adam, dict(target.named_parameters())
+        self._layers, self._gradients = (
+            [
+                (
+                    adam.span(vector, weight).reshape(tuple(own[weight].shape)),
+                    adam.span(vector, bias)[:, None],
+                )
+                for weight, bias in names
+            ]
+            for vector in (adam.weights, adam.gradient)
+        )
+        self._target: Layers = [
+            (own[weight].detach().numpy(), own[bias].detach().numpy()[:, None])
+            for weight, bias in names
+        ]
+        self._activation = policy.model.architecture.trunk.activation
+        self._double, self._gamma, self._grad_clip = double, gamma, grad_clip
+        self._blas = ThreadpoolController().select(user_api="blas")
+        self._threads = threads
+
+    def update(self, rows: Mapping[str, Array], rate: float) -> Learnt:
+        """One gradient step on rows (B, …) of a replay.
+
+        Raises:
+            NotFiniteError: NaN or infinity in the loss or the gradient; the weights are untouched.
+        """
+        with self._learning():
+            loss, values, errors = self.gradient(rows)
+            return Learnt(loss, values, self.adam.step(rate, self._grad_clip), errors)
+
+    def gradient(self, rows: Mapping[str, Array]) -> tuple[float, float, Array]:
+        """Write the gradient of the loss of rows; returns loss, mean value, sizes of differences.
+
+        Raises:
+            NotFiniteError: NaN or infinity in the loss.
+        """
+        count = len(rows["rewards"])
+        each, actions = np.arange(count), rows["actions"]
+        before, after = (_columns(rows[name]) for name in ("observations", "new_obs"))
+        ahead = self._forward(self._target, after)[-1]
+        judge = ahead
+        if self._double:  # both in one product: what was seen, then what came next
+            units = self._forward(self._layers, np.concatenate([before, after], axis=1))
+            judge = units[-1][:, count:]
+            units = [one[:, :count] for one in units]
+        else:
+            units = self._forward(self._layers, before)
+        discounts = rows.get("discounts", np.float32(self._gamma)) * ~rows["terminated"]
+        goal = rows["rewards"] + discounts * ahead[judge.argmax(axis=0), each]
+        values = units[-1][actions, each]
+        differences = values - goal
+        errors = np.abs(differences)
+        bounded = np.minimum(errors, 1.0)
+        losses = bounded * (errors - 0.5 * bounded)  # Huber's: ½d² up to 1, then |d| - ½
+        slopes = np.clip(differences, -1.0, 1.0)
+        if (weights := rows.get("weights")) is not None:
+            losses, slopes = losses * weights, slopes * weights
+        loss = float(losses.mean())
+        if not math.isfinite(loss):
+            raise NotFiniteError(f"the loss is {loss}")
+        error = np.zeros_like(units[-1], order="C")
+        error[actions, each] = slopes / count
+        self._backward(before, units, error)
+        return loss, float(values.mean()), errors
+
+    @contextmanager
+    def _learning(self) -> Iterator[None]:
+        self.adam.adopt()
+        # What is not finite is found in the loss and the norm: numpy need not warn of it.
+        with self._blas.limit(limits=self._threads), np.errstate(all="ignore"):
+            yield
+        self.adam.show_gradients()
+
+    def _forward(self, layers: Layers, x: Array) -> list[Array]:
+        """(H, B) of each layer for features (D, B); the last one's are the values."""
+        units: list[Array] = []
+        for i, (weight, bias) in enumerate(layers):
+            x = weight @ x
+            x += bias
+            if i < len(layers) - 1:
+                activate(x, self._activation)
+            units.append(x)
+        return units
+
+    def _backward(self, x: Array, units: list[Array], error: Array) -> None:
+        """Write the gradient, after `_forward` of features (D, B), of `error` (A, B) by values."""
+        for i in range(len(units) - 1, -1, -1):
+            weight, bias = self._gradients[i]
+            below = units[i - 1] if i else x
+            np.matmul(error, below.T, out=weight)
+            np.add.reduce(error, axis=1, keepdims=True, out=bias)
+            if i:
+                error = self._layers[i][0].T @ error
+                error *= slope(below, self._activation, np.empty_like(error))
+
+
+def _columns(observations: Array) -> Array:
+    """(D, B) of observations (B, …)."""
+    flat = observations.reshape(len(observations), -1).T
+    return flat / np.float32(PIXEL) if observations.dtype == np.uint8 else flat

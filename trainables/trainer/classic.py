@@ -1,0 +1,152 @@
+"""What classic trainers hand out: a policy by its name, which acts, learns nothing and is copied.
+
+N observations.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Protocol
+
+import numpy as np
+from gymnasium import spaces
+from numpy.typing import NDArray
+
+from trainables.envs.make import EnvSpaces
+from trainables.policies.actor import Weights
+from trainables.policies.inference import InferencePolicy
+from trainables.rollout.workers.access import DEFAULT_POLICY_ID
+
+if TYPE_CHECKING:
+    from trainables.policies.networks import Networks
+    from trainables.policies.torch_policy import TorchPolicy
+
+Array = NDArray[Any]
+
+
+class Asked(Protocol):
+    """What a policy needs of its trainer; `Trainer` says what each is."""
+
+    config: Mapping[str, Any]
+    spaces: EnvSpaces
+    inference: InferencePolicy
+    policy: "TorchPolicy"
+
+    def compute_action(
+        self, obs: Any, state: Sequence[Array] | None, *, full_fetch: bool, explore: bool
+    ) -> Any:
+        """See `Trainer`."""
+
+    def acting_stream(self, explore: bool) -> np.random.Generator | None:
+        """See `Trainer`."""
+
+    def get_initial_state(self) -> list[Array]:
+        """See `Trainer`."""
+
+    def get_weights(self) -> dict[str, Weights]:
+        """See `Trainer`."""
+
+    def set_weights(self, weights: Mapping[str, Weights]) -> None:
+        """See `Trainer`."""
+
+    def broadcast(self) -> None:
+        """See `Trainer`."""
+
+    def export_policy_model(self, export_dir: str) -> str:
+        """See `Trainer`."""
+
+
+class Policy:
+    """The policy of a trainer, as it is now."""
+
+    def __init__(self, trainer: Asked) -> None:
+        self._trainer = trainer
+
+    @property
+    def observation_space(self) -> spaces.Space[Any]:
+        """Of the environment, as it is given to `compute_actions`."""
+        return self._trainer.spaces.raw
+
+    @property
+    def action_space(self) -> spaces.Space[Any]:
+        """Of the environment, as `compute_actions` gives them."""
+        return self._trainer.spaces.action
+
+    @property
+    def config(self) -> Mapping[str, Any]:
+        """The trainer's settings."""
+        return self._trainer.config
+
+    @property
+    def model(self) -> "Networks":
+        """The networks, as a module of torch."""
+        return self._trainer.policy.model
+
+    @property
+    def global_timestep(self) -> int:
+        """Environment steps that all workers had sampled before the latest iteration."""
+        return self._trainer.policy.global_timestep
+
+    def compute_actions(
+        self,
+        obs_batch: Sequence[Any],
+        state_batches: Sequence[Array] | None = None,
+        explore: bool = False,
+    ) -> tuple[list[Any], list[Array], dict[str, Array]]:
+        """Actions for raw observations, as `Trainer.compute_action` gives one.
+
+        Args:
+            obs_batch: N observations as the environment gives them.
+            state_batches: what the last answer gave, each part (N, …); None: episodes begin.
+            explore: draw actions; otherwise they are the best ones.
+
+        Returns:
+            N actions as the environment takes them; the parts of the state for the next
+            observations, each (N, …); and how they were chosen: arrays (N,) by name.
+
+        Raises:
+            ValueError: no observation, or a state that is not this policy's.
+        """
+        trainer, count = self._trainer, len(obs_batch)
+        if not count:
+            raise ValueError("no observations; give at least one")
+        if state_batches is None:
+            state_batches = [np.stack([part] * count) for part in self.get_initial_state()]
+        inference = trainer.inference
+        states = [inference.join_state([part[i] for part in state_batches]) for i in range(count)]
+        stream = trainer.acting_stream(explore)
+        actions, following, fetches = inference.answer_all(obs_batch, np.stack(states), stream)
+        parts = [inference.split_state(one) for one in following]
+        return actions, [np.stack(part) for part in zip(*parts, strict=True)], fetches
+
+    def compute_single_action(
+        self, obs: Any, state: Sequence[Array] | None = None, explore: bool = False
+    ) -> tuple[Any, list[Array], dict[str, float]]:
+        """One action, the state for the next observation, and how it was chosen."""
+        found: tuple[Any, list[Array], dict[str, float]] = self._trainer.compute_action(
+            obs, state, full_fetch=True, explore=explore
+        )
+        return found
+
+    def get_initial_state(self) -> list[Array]:
+        """The parts of the state with which an episode begins; none without a memory."""
+        return self._trainer.get_initial_state()
+
+    def get_weights(self) -> Weights:
+        """Every parameter by name, copied."""
+        return self._trainer.get_weights()[DEFAULT_POLICY_ID]
+
+    def set_weights(self, weights: Weights) -> None:
+        """Adopt what `get_weights` gave, here and in every worker; ConfigError for others."""
+        self._trainer.set_weights({DEFAULT_POLICY_ID: weights})
+
+    def get_state(self) -> dict[str, Any]:
+        """Weights and what the optimiser keeps of them."""
+        return self._trainer.policy.get_state()
+
+    def set_state(self, state: Mapping[str, Any]) -> None:
+        """Take back what `get_state` gave, for every worker too; ValueError for another's."""
+        self._trainer.policy.set_state(state)
+        self._trainer.broadcast()
+
+    def export_model(self, export_dir: str) -> str:
+        """``policy.onnx``, checked on observations that the trainer really saw; its path."""
+        return self._trainer.export_policy_model(export_dir)
