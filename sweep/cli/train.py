@@ -183,10 +183,13 @@ def finish(ended: "RunResult", folder: "Folder", log_models: bool = False) -> No
     import subprocess
     import sys
 
+    from sweep.driver import launch
     from sweep.views import lookup
 
     if ended.how == "finished" and "mlflow" in lookup.read_spec(folder)[0].trackers:
-        words = [str(folder.root), folder.name, "all" if log_models else "best"]
+        models = "all" if log_models else "best"
+        has_model = hasattr(launch.trainable_of(folder), "describe_model")
+        words = [str(folder.root), folder.name, models if has_model else "none"]
         command = [sys.executable, "-P", "-m", "sweep.operations.attachments", *words]
         with contextlib.suppress(KeyboardInterrupt):  # the process hears it, too, and says so
             subprocess.run(command, check=False)  # noqa: S603 ours

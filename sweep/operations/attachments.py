@@ -14,10 +14,12 @@ import sys
 import tempfile
 import time
 import warnings
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
+from typing import Literal, TypeAlias, cast
+from urllib.parse import urlsplit
 
-from sweep.driver import launch, sync
+from sweep.driver import sync
 from sweep.errors import StorageError, without_password
 from sweep.history.trial import Trial
 from sweep.ledger.folder import Folder
@@ -31,25 +33,27 @@ from sweep.views import lookup
 from sweep.views.lookup import Sweep
 from trainables.errors import printable
 
+Models: TypeAlias = Literal["all", "best", "none"]
 #: The tag of a trial's run that has a model: the digest of its checkpoint.
 TAG = "sweep.model"
 
 
-def attach(folder: Folder, say: Callable[[str], None], all_models: bool = False) -> None:
+def attach(folder: Folder, say: Callable[[str], None], models: Models = "best") -> None:
     """Add them, and say in one line what could not be added.
 
     Args:
         folder: of a sweep that is finished.
         say: called with a sentence.
-        all_models: the models of all trials with a checkpoint, not of the best alone.
+        models: of which trials with a checkpoint; none: its trainable has no model to export.
     """
     try:
         where = sync.where(folder)
         if "mlflow" not in where.spec.trackers or not _takes_files(where):
             return
         if sys.stderr.isatty():
-            say("the report and the best model go to MLflow; Ctrl-C leaves that out")
-        _attach(where, lookup.read(folder), all_models)
+            what = "the report goes" if models == "none" else "the report and the best model go"
+            say(f"{what} to MLflow; Ctrl-C leaves that out")
+        _attach(where, lookup.read(folder), models)
     except KeyboardInterrupt:
         say(f"MLflow lacks the report or the best model; `sweep resume {folder.name}` adds them")
     except Exception as error:  # noqa: BLE001 a store may fail in any way, and the sweep is done
@@ -64,35 +68,53 @@ def _takes_files(where: TrackerContext) -> bool:
     return where.uri_is_own and (uri is None or uri.startswith("http"))
 
 
-def _attach(where: TrackerContext, sweep: Sweep, all_models: bool) -> None:
+def _attach(where: TrackerContext, sweep: Sweep, models: Models) -> None:
     if sync.behind(where)["mlflow"][1]:
         raise StorageError("it misses results, too")
-    with contextlib.ExitStack() as until, warnings.catch_warnings():
+    store = look(where, only_read=False)
+    if store is None:
+        return
+    with contextlib.closing(store), warnings.catch_warnings():
         warnings.simplefilter("ignore")  # MLflow's and matplotlib's are none of a person's business
-        store = look(where, only_read=False)
-        if store is None:
-            return
-        until.callback(store.close)
         runs = {run.name: run for run in store.runs() if not run.deleted}
-        draft = Path(until.enter_context(tempfile.TemporaryDirectory(prefix="sweep-attached-")))
-        if (parent := runs.get("")) is not None:
-            report = draft / "report.html"
-            page.write(report, page.build(sweep, time.time()))
-            _add(where, store, parent, [report, *pictures.write(sweep, draft, ["curves"])])
-        if not hasattr(launch.trainable_of(where.folder), "describe_model"):
-            return
-        for trial in _wanted(sweep, all_models):
-            if (run := runs.get(run_name(trial.number, WHOLE))) is not None:
-                _log_model(where, store, run, trial, draft / f"trial-{trial.number}")
-        best = sweep.history.best
-        card = draft / f"trial-{-1 if best is None else best.number}" / "card.md"
-        if parent is not None and card.is_file():
-            _add(where, store, parent, [card])
+        if where.tracking_uri is None or _keeps_files(where, runs.values()):
+            with tempfile.TemporaryDirectory(prefix="sweep-attached-") as draft:
+                _fill(where, sweep, store, runs, Path(draft), models)
 
 
-def _wanted(sweep: Sweep, all_models: bool) -> list[Trial]:
+def _fill(
+    where: TrackerContext,
+    sweep: Sweep,
+    store: Store,
+    runs: Mapping[str, StoredRun],
+    draft: Path,
+    models: Models,
+) -> None:
+    """Make everything in the folder `draft`, and add it to the runs that are there."""
+    parent = runs.get("")
+    if parent is not None:
+        report = draft / "report.html"
+        page.write(report, page.build(sweep, time.time()))
+        _add(where, store, parent, [report, *pictures.write(sweep, draft, ["curves"])])
+    for trial in _wanted(sweep, models):
+        if (run := runs.get(run_name(trial.number, WHOLE))) is not None:
+            _log_model(where, store, run, trial, draft / f"trial-{trial.number}")
     best = sweep.history.best
-    trials = sweep.history.trials if all_models else [] if best is None else [best]
+    card = draft / f"trial-{-1 if best is None else best.number}" / "card.md"
+    if parent is not None and card.is_file():
+        _add(where, store, parent, [card])
+
+
+def _keeps_files(where: TrackerContext, runs: Iterable[StoredRun]) -> bool:
+    """Whether the server keeps artifacts; else MLflow's client would write them in this folder."""
+    client = open_client(where)
+    places = (client.get_run(run.id).info.artifact_uri for run in runs)
+    return urlsplit(next(places, "")).scheme not in ("", "file")
+
+
+def _wanted(sweep: Sweep, models: Models) -> list[Trial]:
+    best = sweep.history.best
+    trials = {"all": sweep.history.trials, "best": [best] if best else [], "none": []}[models]
     return [trial for trial in trials if trial.leader.best_checkpoint is not None]
 
 
@@ -123,4 +145,4 @@ def _say(text: str) -> None:
 
 
 if __name__ == "__main__":
-    attach(Folder(Path(sys.argv[1]), sys.argv[2]), _say, all_models=sys.argv[3] == "all")
+    attach(Folder(Path(sys.argv[1]), sys.argv[2]), _say, cast(Models, sys.argv[3]))

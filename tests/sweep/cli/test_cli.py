@@ -472,7 +472,10 @@ def test_a_mistake_is_one_line_with_exit_code_2_and_nothing_written(
         (["show", "demo", "99"], ["99", "trials 0 to 2"]),
         (["shw", "demo"], ["shw", "show"]),
         (["resume", "demo", "--trials", "1"], ["1", "3 trials"]),
-        (["export-model", "demo", "--out", "x", "--format", "onxx"], ["mlflow", "onnx"]),
+        (
+            ["export-model", "demo", "--out", "x", "--format", "torchscript"],
+            ["torchscript", "onnx"],
+        ),
         (["export-model", "demo"], ["--out"]),
         (["ui"], ["no runs are recorded"]),
     ],

@@ -6,15 +6,19 @@ import subprocess
 import sys
 from contextlib import closing
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
+from sweep.driver import sync
 from sweep.ledger.folder import Folder
 from sweep.operations import attachments
 from sweep.operations.trained import Choice, restored
-from sweep.trackers._shared.mlflow_store import store_url
+from sweep.trackers._shared.mlflow_store import StoredRun, open_client, store_url
+from tests.support import sweeps
 from tests.support.command_line import Here, write_spec
+from tests.support.mlflow_server import free_port, serving
 from tests.sweep.operations.test_export import PPO, SERVED
 
 pytestmark = pytest.mark.filterwarnings(
@@ -55,6 +59,32 @@ def test_a_finished_sweep_has_its_report_and_its_curves_in_mlflow(
     assert here("resume", "demo", "--trials", 3, "--pool", "inline")[0] == 0
     assert page.read_bytes() != first
     assert here("verify", "demo")[0] == 0
+
+
+@pytest.mark.slow
+def test_a_server_is_sent_what_it_keeps(here: Here, tmp_path: Path) -> None:
+    spec, port = write_spec(tmp_path, trials=1, trackers=["mlflow"]), free_port()
+    with serving(f"sqlite:///{tmp_path}/server.db", port):
+        uri = f"http://127.0.0.1:{port}"
+        assert here("run", spec, "--pool", "inline", "--tracking-uri", uri)[0] == 0
+        client = open_client(sync.where(Folder(here.root, "demo")))
+        (experiment,) = client.search_experiments(filter_string="name = 'demo'")
+        (parent,) = client.search_runs([experiment.experiment_id], "tags.`sweep.metric` = 'loss'")
+        found = {one.path for one in client.list_artifacts(parent.info.run_id)}
+    assert found == {"report.html", "curves.png"}
+
+
+@pytest.mark.parametrize("place", ["./mlruns/0/a", "file:///srv/a", "mlflow-artifacts:/0/a"])
+def test_a_server_without_files_of_its_own_is_sent_none(
+    here: Here, monkeypatch: pytest.MonkeyPatch, place: str
+) -> None:
+    """MLflow's client would write them into the current folder."""
+    run = SimpleNamespace(info=SimpleNamespace(artifact_uri=place))
+    client = SimpleNamespace(get_run=lambda _run: run)
+    monkeypatch.setattr(attachments, "open_client", lambda _where: client)
+    where = sync.where(sweeps.make(here.root))
+    kept = attachments._keeps_files(where, [StoredRun("one", "one")])
+    assert kept is place.startswith("mlflow-artifacts")
 
 
 def test_what_cannot_be_attached_is_said_and_costs_the_sweep_nothing(

@@ -213,7 +213,8 @@ def _entropy(logits: Any) -> float:
 def test_entropies_of_the_parts_add_up() -> None:
     trainer = trainer_of(action="tuple")
     head = torch.tensor([[0.0, 1.0, -1.0, 0.3, 0.7]])
-    _, entropy = trainer.policy.model._logp_entropy(head, torch.tensor([[1.0, 0.0, 0.0]]))
+    actions, units = torch.tensor([[1.0, 0.0, 0.0]]), torch.zeros(1, 64)
+    _, entropy = trainer.policy.model._logp_entropy(head, actions, units)
     expected = _entropy(head[0, :3].numpy()) + 2 * (0.5 + 0.5 * np.log(2 * np.pi))
     assert entropy.item() == pytest.approx(expected, rel=1e-5)
     trainer.stop()

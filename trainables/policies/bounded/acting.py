@@ -273,12 +273,14 @@ class StateDependentNoise(Bounded):
 
     def means(self, head: Array) -> Array:
         """(N, K) before they are squashed."""
-        return np.minimum(np.maximum(super().means(head), -MEAN_CLIP), MEAN_CLIP)
+        kept: Array = np.minimum(np.maximum(super().means(head), -MEAN_CLIP), MEAN_CLIP)
+        return kept
 
     def tried(self, head: Array, log_std: Array, stream: Stream) -> Array:
         """(N, K) numbers from -1 to 1 with which to explore."""
         noise = self._matrices.noise(head[:, self._width :], log_std, stream)
-        return np.tanh(self.means(head) + noise)
+        tried: Array = np.tanh(self.means(head) + noise)
+        return tried
 
     def begin(self, count: int) -> None:
         """From now on the rows are those of so many environments, step after step."""
