@@ -38,8 +38,26 @@ _BY_PURPOSE = {
 }
 
 
+#: What other programs call a command → ours.
+_ELSEWHERE = {
+    "watch": "status --watch",
+    "list": "ls",
+    "start": "run",
+    "kill": "stop",
+    "delete": "rm",
+    "dashboard": "ui",
+}
+
+
 class _ByPurpose(click.Group):
     """Lists its commands by what a person wants to do."""
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        if args[0] in _ELSEWHERE:
+            ctx.fail(f"No such command '{args[0]}'; here it is `sweep {_ELSEWHERE[args[0]]}`")
+        return super().resolve_command(ctx, args)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         width = max(map(len, self.commands))

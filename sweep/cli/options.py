@@ -35,6 +35,13 @@ def waitable(
     return value
 
 
+def beside_others(_context: click.Context, _option: object, value: Path | None) -> Path | None:
+    """A file to write, if the folder that it shall lie in is there."""
+    if value is not None and not value.parent.is_dir():
+        raise click.BadParameter(f"there is no folder {str(value.parent)!r}; make it first.")
+    return value
+
+
 root_option = click.option(
     "--root",
     type=click.Path(file_okay=False, path_type=Path),
@@ -45,6 +52,8 @@ root_option = click.option(
 json_option = click.option(
     "--json", "as_json", is_flag=True, help="Print one JSON document instead."
 )
+
+
 csv_option = click.option("--csv", "as_csv", is_flag=True, help="Print comma-separated values.")
 
 

@@ -227,6 +227,7 @@ def export_schedule(name: str, trial: str, out: Path | None, root: Path, as_json
     "-o",
     "--out",
     type=click.Path(dir_okay=False, path_type=Path),
+    callback=options.beside_others,
     metavar="FILE",
     help="Where to write it; default: ./NAME.html.",
 )

@@ -238,9 +238,12 @@ def find(space: str) -> Path:
     if space in files:
         return files[space]
     path = Path(space)
-    if len(path.parts) == 1 and path.suffix not in _SUFFIXES:
+    if len(path.parts) < 2 and path.suffix not in _SUFFIXES:
         raise UnknownName("search space", space, list(files), "a path to a YAML file works too")
-    beside = (str(other) for other in path.parent.glob("*") if other.suffix in _SUFFIXES)
+    try:
+        beside = [str(other) for other in path.parent.iterdir() if other.suffix in _SUFFIXES]
+    except (OSError, ValueError):  # no such folder, or no name that one could have
+        beside = []
     raise UsageError(f"{shorten(space)}: there is no such file{nearest(space, beside)}")
 
 

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import BaseModel, ConfigDict, Field
 
-from sweep.errors import BadConfig, UnknownName
+from sweep.errors import BadConfig, UnknownName, UsageError
 from sweep.plugins import find_trainable
 from sweep.space.domains import Float, sample
 from sweep.spec import (
@@ -296,12 +296,17 @@ def test_a_bare_name_finds_a_shipped_search_space(
     assert find("quickstart").name == "quickstart.yaml"
     (tmp_path / "mine.yaml").write_text(MINIMAL)
     assert load(find("mine.yaml")).name == "tiny"
-    for unknown in ("quickstrat", "mine", "../quickstart", "", "\0", "x" * 5000):
+    for unknown in ("quickstrat", "mine", "", "\0", "x" * 5000):
         with pytest.raises(UnknownName, match="quickstart") as caught:
             find(unknown)
         assert caught.value.exit_code == 2
     with pytest.raises(UnknownName, match="did you mean 'quickstart'"):
         find("quickstrat")
+    for absent in ("../quickstart", "no/mine.yaml", "\0/x", "./" + "x" * 5000 + ".yaml"):
+        with pytest.raises(UsageError, match="there is no such file"):
+            find(absent)
+    with pytest.raises(UsageError, match=r"did you mean 'mine\.yaml'"):
+        find("min.yaml")
 
 
 @pytest.mark.parametrize("name", shipped())
