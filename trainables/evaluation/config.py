@@ -22,9 +22,9 @@ from trainables.rollout.callbacks import CallbacksConfig, make_calls, of_episode
 PLACE = "evaluation_config"
 #: What `evaluation_config` may hold: settings that evaluation reads.
 READ = (
-    *("explore", "env", "env_config", "preprocessor_pref", "no_framestack", "num_envs_per_worker"),
+    *("explore", "env", "env_config", "env_engine", "preprocessor_pref", "no_framestack"),
     *("horizon", "restart_failed_sub_environments", "remote_worker_envs", "env_step_timeout_s"),
-    *("clip_actions", "callbacks", "log_level", "seed"),
+    *("num_envs_per_worker", "clip_actions", "callbacks", "log_level", "seed"),
 )
 #: Likewise, of its child processes: read where there are any.
 READ_BY_CHILDREN = (

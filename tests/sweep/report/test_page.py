@@ -233,9 +233,13 @@ def _umask() -> int:
 
 def test_where_it_cannot_be_written_one_line_says_so(here: Here, tmp_path: Path) -> None:
     sweeps.make(here.root, trackers=(), trials=1)
+    (tmp_path / "page.html").mkdir()
+    code, out, err = here("report", "demo", "-o", tmp_path / "page.html")
+    assert (code, out) == (2, "")
+    assert "is a directory" in err
     code, out, err = here("report", "demo", "-o", tmp_path / "none" / "page.html")
-    assert (code, out) == (4, "")
-    assert err == f"sweep: {tmp_path / 'none' / 'page.html'}: No such file or directory\n"
+    assert (code, out) == (2, "")
+    assert f"there is no folder '{tmp_path / 'none'}'; make it first" in err
 
 
 @pytest.mark.slow
