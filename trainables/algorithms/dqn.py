@@ -72,9 +72,8 @@ class Config(TrainerConfig):
     n_step: int = Field(
         default=3,
         gt=0,
-        description="Environment steps whose rewards a target adds before a value counts; with 1 "
-        "a rare end of an episode is learnt of late, and values exceed what is reached. "
-        "Usually 1 to 5.",
+        description="Environment steps whose rewards a target adds before a value counts: more "
+        "carry a reward back sooner and are less exact. Usually 1 to 5.",
     )
     noisy: bool = Field(
         default=False, description="Explore by noise that is learnt, not epsilon-greedily."
