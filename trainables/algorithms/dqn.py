@@ -48,12 +48,12 @@ Rows = Mapping[str, NDArray[Any]]
 class Config(TrainerConfig):
     """Settings of DQN; the defaults suit classic control."""
 
-    sampling: SamplingConfig = SamplingConfig(num_envs_per_worker=8, rollout_fragment_length=32)
-    schedule: ScheduleConfig = ScheduleConfig(lr=2.3e-3)
+    sampling: SamplingConfig = SamplingConfig(num_envs_per_worker=8, rollout_fragment_length=8)
+    schedule: ScheduleConfig = ScheduleConfig(lr=1e-3)
     replay: ReplayConfig = ReplayConfig(
         buffer_size=100_000,
-        replay_batch_size=64,
-        updates_per_step=128,
+        replay_batch_size=128,
+        updates_per_step=32,
         target_network_update_freq=256,
     )
     prioritized: PrioritizedReplayConfig = PrioritizedReplayConfig()
@@ -89,11 +89,11 @@ class Config(TrainerConfig):
     v_min: float = Field(default=-10.0, description="The lowest of them: the least return.")
     v_max: float = Field(default=10.0, description="The highest of them: the greatest return.")
     tau: float | None = Field(
-        default=None,
+        default=0.005,
         gt=0,
         le=1,
-        description="Share of the way that the target network follows after every update, usually "
-        "0.005; null: it becomes what is learnt every target_network_update_freq steps.",
+        description="Share of the way that the target network follows after every update; null: it "
+        "becomes what is learnt every target_network_update_freq steps.",
     )
     grad_clip: float | None = Field(
         default=10.0, gt=0, description="Bound on the norm of the whole gradient; null: none."
