@@ -38,6 +38,7 @@ from trainables.envs.spaces.observations import (
     NoPreprocessor,
     is_image,
 )
+from trainables.envs.state import mujoco
 from trainables.errors import ConfigError, nearest
 
 Env = gymnasium.Env[Any, Any]
@@ -342,6 +343,7 @@ def _creator(
         return partial(
             gymnasium.make_vec, env, num_envs, vectorization_mode=mode, **config.env_config
         )
+    mujoco.log_warnings(gymnasium.registry[env].entry_point)
     # The passive checker costs a call per step; the vector environment checks what it is given.
     return partial(gymnasium.make, env, disable_env_checker=True, **config.env_config)
 

@@ -93,18 +93,13 @@ def imports_torch(words: list[str], cwd: Path) -> str:
 
 
 @pytest.mark.slow
-def test_no_scheduler_and_no_searcher_but_gp_makes_a_driver_import_torch(tmp_path: Path) -> None:
-    names = [f"searcher:{name}" for name in plugins.names(searchers.PACKAGE) if name != "gp"]
+def test_no_scheduler_and_no_searcher_makes_a_driver_import_torch(tmp_path: Path) -> None:
+    names = [f"searcher:{name}" for name in plugins.names(searchers.PACKAGE)]
     # A replayed schedule is a file, for one trial.
     names += [
         f"scheduler:{name}" for name in plugins.names(schedulers.PACKAGE) if name != "pbt_replay"
     ]
     assert imports_torch(names, tmp_path) == ""
-
-
-@pytest.mark.slow
-def test_gp_is_what_imports_torch(tmp_path: Path) -> None:
-    assert imports_torch(["searcher:gp"], tmp_path) == "searcher:gp"
 
 
 @pytest.mark.slow

@@ -1,5 +1,9 @@
 """Which environment is meant, what its creator is given, breaches named at the first offence."""
 
+import os
+import subprocess
+import sys
+from pathlib import Path
 from typing import Any
 
 import gymnasium
@@ -230,3 +234,19 @@ def test_T3_an_unknown_name_is_answered_with_the_nearest_registered_one() -> Non
         PPO.check_config({"env": "my-own-mase"})
     with pytest.raises(ConfigError, match="a class or callable"):
         register_env("nothing", 3)  # type: ignore[arg-type]
+
+
+def test_mujoco_writes_no_file_where_it_warns(tmp_path: Path) -> None:
+    """It would be MUJOCO_LOG.TXT in the current folder; the process is new, as its hook is."""
+    code = (
+        "from trainables.envs.make import EnvironmentConfig, make_env\n"
+        "make_env(EnvironmentConfig(env='HalfCheetah-v5')).close()\n"
+        "import mujoco; print(mujoco.get_mju_user_warning().__name__)"
+    )
+    own = {**os.environ, "PYTHONPATH": str(Path.cwd())}
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=tmp_path, env=own,
+        capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    assert done.stdout.strip() == "_log"
+    assert list(tmp_path.iterdir()) == []

@@ -4,11 +4,13 @@ The integration state alone is not enough: rewards of Ant and Humanoid read what
 derived, so every array of the simulation's data of fixed size comes along. Arrays of contacts and
 constraints have no fixed size; each step computes them anew before anything reads them.
 
-MuJoCo is an extra and is never imported here: where it has not been imported, none of its objects
-exist.
+MuJoCo is an extra and is imported here only before an environment of its own is made: where it has
+not been imported, none of its objects exist.
 """
 
+import contextlib
 import hashlib
+import logging
 import os
 import sys
 from collections.abc import Mapping
@@ -17,6 +19,26 @@ from typing import Any
 import numpy as np
 
 from trainables.errors import EnvError
+
+logger = logging.getLogger(__name__)
+
+
+def log_warnings(entry_point: object) -> None:
+    """Log what MuJoCo warns of, where such an environment is one of gymnasium's of MuJoCo.
+
+    By itself MuJoCo writes each warning to a file MUJOCO_LOG.TXT in the current folder.
+    """
+    if not str(entry_point).startswith("gymnasium.envs.mujoco."):
+        return
+    with contextlib.suppress(ImportError, AttributeError):  # it is missing, or an older one
+        import mujoco
+
+        if mujoco.get_mju_user_warning() is None:
+            mujoco.set_mju_user_warning(_log)
+
+
+def _log(text: str) -> None:
+    logger.info("MuJoCo: %s", text)
 
 
 def is_data(value: Any) -> bool:
