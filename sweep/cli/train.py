@@ -10,6 +10,8 @@ import click
 from sweep.cli import completion, options
 
 if TYPE_CHECKING:
+    import subprocess
+
     from sweep.driver.session import RunResult
     from sweep.ledger.folder import Folder
 
@@ -108,8 +110,7 @@ def run(space: str, **given: Any) -> int:
             options.say,
         )
         ended = session.run_driver(launch, make_view(terminal()), given["timeout"])
-        wanted = given["log_models"] or ended.seconds >= QUICK_S
-        return _report(ended, launch.folder, answer, given["log_models"], wanted)
+        return _report(ended, launch.folder, answer, given["log_models"], new=True)
 
 
 @click.command()
@@ -171,26 +172,33 @@ def _report(
     folder: "Folder",
     answer: options.Answer,
     log_models: bool,
-    complete: bool = True,
+    new: bool = False,
 ) -> int:
-    """Answer how it ended, and `complete` MLflow's copy; returns the exit code."""
+    """Answer how it ended, and complete MLflow's copy; returns the exit code."""
     from sweep.cli import tables
     from sweep.history.events import Status
 
     answer(summary(ended, folder), tables.summary)
-    if complete:
-        finish(ended, folder, log_models)
+    finish(ended, folder, log_models, new)
     if ended.signal is not None and ended.how != "finished":
         return 128 + ended.signal
     return 1 if ended.history.of(Status.FAILED) else 0
 
 
-#: A new sweep that ran for less does not wait for its report, unless models are asked for.
+#: A new sweep that ran for less is given no report in MLflow, unless models are asked for.
 QUICK_S = 20.0
+#: Processes that nobody waits for, until they have ended.
+_begun: "list[subprocess.Popen[bytes]]" = []
 
 
-def finish(ended: "RunResult", folder: "Folder", log_models: bool = False) -> None:
-    """Add to MLflow's copy of a finished sweep what is made once: report, curves, best model."""
+def finish(
+    ended: "RunResult", folder: "Folder", log_models: bool = False, new: bool = False
+) -> None:
+    """Add to MLflow's copy of a finished sweep what is made once: report, curves, best model.
+
+    A process of its own does it. Nobody waits for that of a `new` sweep, unless models are asked
+    for; where it fails, or is killed, `sweep resume` does it again and says why.
+    """
     import contextlib
     import subprocess
     import sys
@@ -198,11 +206,22 @@ def finish(ended: "RunResult", folder: "Folder", log_models: bool = False) -> No
     from sweep.driver import launch
     from sweep.views import lookup
 
+    unasked = new and not log_models
+    if unasked and ended.seconds < QUICK_S:
+        return
     if ended.how == "finished" and "mlflow" in lookup.read_spec(folder)[0].trackers:
         models = "all" if log_models else "best"
         has_model = hasattr(launch.trainable_of(folder), "describe_model")
         words = [str(folder.root), folder.name, models if has_model else "none"]
         command = [sys.executable, "-P", "-m", "sweep.operations.attachments", *words]
+        if unasked:
+            _begun[:] = [one for one in _begun if one.poll() is None]
+            nowhere = subprocess.DEVNULL
+            begun = subprocess.Popen(  # noqa: S603 ours
+                command, stdin=nowhere, stdout=nowhere, stderr=nowhere, start_new_session=True
+            )
+            _begun.append(begun)
+            return
         with contextlib.suppress(KeyboardInterrupt):  # the process hears it, too, and says so
             subprocess.run(command, check=False)  # noqa: S603 ours
 

@@ -20,6 +20,7 @@ from sweep.trackers._shared.mlflow_store import StoredRun, open_client, store_ur
 from tests.support import sweeps
 from tests.support.command_line import Here, write_spec
 from tests.support.mlflow_server import free_port, serving
+from tests.support.waiting import wait_until
 from tests.sweep.operations.test_export import PPO, SERVED
 
 pytestmark = pytest.mark.filterwarnings(
@@ -28,10 +29,7 @@ pytestmark = pytest.mark.filterwarnings(
 
 
 @pytest.fixture
-def here(
-    capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> Here:
-    monkeypatch.setattr(train, "QUICK_S", 0.0)
+def here(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> Here:
     return Here(capsys, tmp_path / "sweeps")
 
 
@@ -46,16 +44,29 @@ def runs(here: Here) -> dict[str, str]:
         return dict(database.execute(query).fetchall())
 
 
-def test_a_sweep_of_some_seconds_does_not_wait_for_it_unless_models_are_asked_for(
+def test_nobody_waits_for_what_a_new_sweep_is_given(
     here: Here, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(train, "QUICK_S", 1e6)
     spec = write_spec(tmp_path, trials=2, trackers=["mlflow"])
-    assert here("run", spec, "--pool", "inline")[0] == 0
-    (parent,) = (run for trial, run in runs(here).items() if not trial)
-    assert attached(here, parent) == {"sweep.yaml"}
-    assert here("resume", "demo", "--log-models")[0] == 0
-    assert attached(here, parent) == {"sweep.yaml", "report.html", "curves.png"}
+    assert here("run", spec, "--pool", "inline", "--name", "quick")[0] == 0
+    assert attached(here, _parent(here)) == {"sweep.yaml"}
+    monkeypatch.setattr(train, "QUICK_S", 0.0)
+    assert here("run", spec, "--pool", "inline", "--name", "long")[0] == 0
+    parents = [run for run in _parents(here) if run != _parent(here)]
+    wait_until(lambda: attached(here, parents[0]) == {"sweep.yaml", "report.html", "curves.png"})
+
+
+def _parents(here: Here) -> list[str]:
+    query = (
+        "SELECT run_uuid FROM runs WHERE run_uuid NOT IN "
+        "(SELECT run_uuid FROM tags WHERE key = 'sweep.history.trial') ORDER BY start_time"
+    )
+    with closing(sqlite3.connect(here.root / "mlflow.db")) as database:
+        return [run for (run,) in database.execute(query)]
+
+
+def _parent(here: Here) -> str:
+    return _parents(here)[0]
 
 
 def attached(here: Here, run: str) -> set[str]:
@@ -67,6 +78,7 @@ def test_a_finished_sweep_has_its_report_and_its_curves_in_mlflow(
 ) -> None:
     spec = write_spec(tmp_path, trials=2, trackers=["mlflow"])
     assert here("run", spec, "--pool", "inline")[0] == 0
+    assert here("resume", "demo", "--pool", "inline")[0] == 0
     (parent,) = (run for trial, run in runs(here).items() if not trial)
     assert attached(here, parent) == {"sweep.yaml", "report.html", "curves.png"}
     page = here.root / "mlartifacts" / parent / "artifacts" / "report.html"
@@ -83,6 +95,7 @@ def test_a_server_is_sent_what_it_keeps(here: Here, tmp_path: Path) -> None:
     with serving(f"sqlite:///{tmp_path}/server.db", port):
         uri = f"http://127.0.0.1:{port}"
         assert here("run", spec, "--pool", "inline", "--tracking-uri", uri)[0] == 0
+        assert here("resume", "demo", "--pool", "inline")[0] == 0
         client = open_client(sync.where(Folder(here.root, "demo")))
         (experiment,) = client.search_experiments(filter_string="name = 'demo'")
         (parent,) = client.search_runs([experiment.experiment_id], "tags.`sweep.metric` = 'loss'")
@@ -123,6 +136,7 @@ def test_the_best_trials_model_is_in_mlflow_by_itself_and_all_where_that_is_aske
 ) -> None:
     spec = write_spec(tmp_path, **PPO | {"trackers": ["mlflow"]})
     assert here("run", spec, "--pool", "inline")[0] == 0
+    assert here("resume", "demo", "--pool", "inline")[0] == 0
     best = here.json("best", "demo")["trial"]
     found = runs(here)
     assert attached(here, found[""]) >= {"report.html", "curves.png", "card.md"}
