@@ -115,6 +115,10 @@ class OffPolicyTrainer(Trainer):
         for key, (value, allowed, why) in only.items():
             if value != allowed:
                 raise ConfigError(key, value, f"{allowed} with {cls.__name__}", why)
+        if settings.critic_lr is not None and not isinstance(settings.schedule.lr_schedule, str):
+            allowed = "null where lr_schedule is a list of points"
+            hint = "those stand in place of lr, of which critic_lr would be a multiple"
+            raise ConfigError("critic_lr", settings.critic_lr, allowed, hint)
         kind = getattr(settings.exploration_config, "type", "")
         if kind in FOLLOWING and (wait := settings.envs.remote_env_batch_wait_ms):
             allowed = f"0 with exploration_config.type: {kind}"

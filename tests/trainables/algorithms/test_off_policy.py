@@ -279,6 +279,11 @@ REFUSED: dict[str, tuple[type[SAC | TD3], dict[str, Any], str]] = {
         {"exploration_config": {"ou_theta": 0.3}},
         r"no ou_theta with type: GaussianNoise",
     ),
+    "rate of the critics": (
+        TD3,
+        {"critic_lr": 1e-3, "lr_schedule": [[0, 1e-3], [900, 1e-4]]},
+        r"critic_lr: 0.001 .*null where lr_schedule is a list of points",
+    ),
     "unread, too": (
         SAC,
         {"exploration_config": {"sample_freq": 4}},

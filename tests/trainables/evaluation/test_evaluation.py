@@ -1,6 +1,7 @@
 import logging
 import os
 import signal
+import sys
 import threading
 from dataclasses import fields, replace
 from pathlib import Path
@@ -541,6 +542,13 @@ def read_env_config() -> None:
     assert lengths(COUNTED, env_config={"length": 4}) == [4, 4]
 
 
+def read_env_engine() -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setitem(sys.modules, "envpool", None)  # as where its package is missing
+        with pytest.raises(ConfigError, match="env_engine: 'envpool'"):
+            make({"evaluation_config": {"env_engine": "envpool"}}).evaluate()
+
+
 def read_preprocessor_pref() -> None:
     assert of_plan(preprocessor_pref="rllib").environment.preprocessor_pref == "rllib"
 
@@ -631,6 +639,11 @@ def asked(**override: Any) -> dict[str, float]:
     """What a trainer with two children that collect and two that evaluate asks of a pool."""
     config = {"num_workers": 2, "evaluation_num_workers": 2, "evaluation_config": override}
     return PPO.default_resource_request({"env": "CartPole-v1", "evaluation_interval": 1, **config})
+
+
+def test_T15_each_key_that_evaluation_reads_has_its_test() -> None:
+    shown = {name.removeprefix("read_") for name in globals() if name.startswith("read_")}
+    assert shown == {*READ, *READ_BY_CHILDREN}
 
 
 @pytest.mark.slow
