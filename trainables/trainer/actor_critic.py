@@ -24,6 +24,7 @@ from trainables.learners.sequences import SequenceBatch, in_sequences
 from trainables.policies.architecture import architecture
 from trainables.policies.exploration import PolicyNoiseConfig, StateDependentSampling
 from trainables.rollout.batch import Fragment, TrainBatch, rows
+from trainables.trainable import gives_data
 from trainables.trainer.config import TrainerConfig
 from trainables.trainer.steps import on_policy_step
 from trainables.trainer.trainer import Trainer
@@ -210,6 +211,7 @@ class ActorCriticTrainer(Trainer):
             )
             raise ConfigError("learner", COMPILED, "one whose kernel is built here", why)
 
+    @gives_data
     def save_checkpoint(self, checkpoint_dir: str) -> dict[str, Any]:
         """With the kernel's name, if gradients are compiled: others round otherwise."""
         saved = super().save_checkpoint(checkpoint_dir)

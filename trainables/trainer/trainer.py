@@ -284,6 +284,7 @@ class Trainer(Trainable):
             name: rng.generator(self.seed, name) for name in ("minibatch", "compute_action")
         }
         self.parts = self.make_parts()
+        self.gives_copies = self._gives_copies()
         self.progress = Progress(settings.metrics)
         self.recent: NDArray[Any] = np.zeros(
             (0, *self.spaces.observation_shape), self.spaces.observation_dtype
@@ -677,6 +678,15 @@ class Trainer(Trainable):
         if values:
             self.settings = override(self.settings, values, "config")
         self.config = SettingsView(flatten(self.settings))
+
+    def _gives_copies(self) -> bool:
+        """Whether all of a checkpoint is copied: a replay is not, what others wrote may not be."""
+        from trainables.policies.torch_policy import TorchPolicy
+
+        mine = type(self).get_state is Trainable.get_state and not self.writes_files()
+        known = type(self.policy).get_state is TorchPolicy.get_state
+        filters = self.settings.filters.observation_filter in filters_.KINDS
+        return mine and known and filters and not self.parts and self.reporter.calls is None
 
     def _date_actor(self) -> None:
         """Let the trainer's own actor explore as after the steps sampled so far."""
