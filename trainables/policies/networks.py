@@ -8,6 +8,7 @@ a memory (Huang et al. 2022). Gains are 0.01 in the policy's head and 1 in the v
 
 import math
 from collections.abc import Mapping
+from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -54,9 +55,14 @@ def replay_of(columns: Mapping[str, Tensor]) -> Replay | None:
 class Networks(nn.Module):
     """What a policy learns: its parameters by name."""
 
+    @cached_property
+    def by_name(self) -> dict[str, nn.Parameter]:
+        """Every parameter by name: the same ones for good."""
+        return dict(self.named_parameters())
+
     def weights(self) -> dict[str, NDArray[Any]]:
         """Every parameter by name, copied."""
-        return {name: p.detach().cpu().numpy().copy() for name, p in self.named_parameters()}
+        return {name: p.detach().cpu().numpy().copy() for name, p in self.by_name.items()}
 
     def acting_weights(self) -> dict[str, NDArray[Any]]:
         """What an actor plays with, copied: all of it."""
@@ -65,7 +71,7 @@ class Networks(nn.Module):
     def load_weights(self, weights: Mapping[str, NDArray[Any]]) -> None:
         """Take back what `weights` gave."""
         with torch.no_grad():
-            for name, parameter in self.named_parameters():
+            for name, parameter in self.by_name.items():
                 parameter.copy_(torch.from_numpy(np.require(weights[name], requirements="W")))
 
 

@@ -177,18 +177,18 @@ class Progress:
 
     def get_state(self) -> dict[str, Any]:
         """Entries ``timesteps``, ``episodes``, ``late`` and ``window``, oldest episode first."""
-        latest = list(self._window)
-        custom = any(one.custom_metrics for one in latest)
+        latest = list(zip(*self._window, strict=True)) or [()] * len(RolloutMetrics._fields)
+        rewards, lengths, _, workers, custom, _ = latest
         return {
             "timesteps": self.timesteps,
             "episodes": self.episodes,
             "late": self.late,
             "window": {
-                "rewards": np.array([one.total_reward for one in latest]),
-                "lengths": np.array([one.length for one in latest], dtype=np.int64),
-                "workers": np.array([one.worker_index for one in latest], dtype=np.int64),
+                "rewards": np.array(rewards),
+                "lengths": np.array(lengths, dtype=np.int64),
+                "workers": np.array(workers, dtype=np.int64),
                 # a hundred empty dicts would be half of what there is to pack and to check
-                "custom_metrics": [dict(one.custom_metrics or {}) for one in latest if custom],
+                "custom_metrics": [dict(one or {}) for one in custom] if any(custom) else [],
             },
         }
 

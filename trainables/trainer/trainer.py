@@ -351,7 +351,7 @@ class Trainer(Trainable):
             "progress": self.progress.get_state(),
             "workers": self.workers.get_state(),
             "recent_observations": self.recent.copy(),
-            "collected": agreement.described(self.settings),
+            "collected": agreement.described(self.config),
             **({"settled": settled} if settled else {}),
             **({"inexact": self.inexact} if self.inexact else {}),
             **self.reporter.get_state(),
@@ -365,7 +365,7 @@ class Trainer(Trainable):
             ConfigError: it was saved with other filters, or by workers of another kind or number.
         """
         self._settle(checkpoint.get("settled", {}))
-        agreement.check(checkpoint, self.settings)
+        agreement.check(checkpoint, self.config)
         self._take_level()
         self.policy.set_state(checkpoint["policy"])
         filters_.set_state(self.filters, checkpoint["filters"])
@@ -393,7 +393,7 @@ class Trainer(Trainable):
         if not isinstance(data, Mapping) or not data.get("workers"):
             return state
         self._settle(data.get("settled", {}))
-        changes = agreement.changed(data, self.settings)
+        changes = agreement.changed(data, self.config)
         if not changes:
             return state
         why = agreement.in_words(changes, int(data["progress"]["timesteps"]))
