@@ -123,25 +123,26 @@ def learn(
     reduce = learner.policy.reduce
     stats: list[Tensor] = []
     norms: list[float] = []
+    alone = batch_size is None and not standardize
     with learner.learning():
         for _ in range(epochs):
             minibatches = learner.minibatches(
                 batch, minibatch_size, stream, batch_size or len(batch)
             )
-            alone = batch_size is None and not standardize
             shares = [1.0] * len(minibatches) if alone else _union(minibatches, standardize, reduce)
             # A minibatch without a row on any rank is one for all of them: none takes a step.
             pairs = [(m, share) for m, share in zip(minibatches, shares, strict=True) if share >= 0]
             if not pairs:
                 return {}
             steps = [learner.step(minibatch, rate, share) for minibatch, share in pairs]
-            epoch = torch.stack([measured for measured, _ in steps])
-            reduce([epoch])
-            stats.append(epoch)
+            epoch = [measured for measured, _ in steps]
+            if not alone:
+                reduce(epoch)
+            stats += epoch
             norms += [norm for _, norm in steps]
-            if target_kl and epoch[:, learner.stats.index("kl")].mean() > target_kl:
+            if target_kl and torch.stack(epoch)[:, learner.stats.index("kl")].mean() > target_kl:
                 break
-    means = torch.cat(stats).mean(0).tolist()
+    means = torch.stack(stats).mean(0).tolist()
     return {
         **dict(zip(learner.stats, means, strict=True)),
         **explained_variance(batch, reduce),
