@@ -257,8 +257,7 @@ class ActorCriticTrainer(Trainer):
 
     def learning_rows(self, fragments: list[Fragment]) -> TrainBatch:
         """The valid rows of all fragments, with advantages; in sequences for an LSTM."""
-        gamma, lambda_ = self.settings.gamma, self.settings.lambda_
-        batches = [to_rows(fragment, gamma, lambda_) for fragment in fragments]
+        batches = self.all_rows(fragments)
         self.reporter.postprocessed(self.policy, fragments, [vars(one) for one in batches])
         if self.architecture.lstm:
             pairs = zip(fragments, batches, strict=True)
@@ -266,6 +265,11 @@ class ActorCriticTrainer(Trainer):
             return SequenceBatch.join([in_sequences(f, b, longest) for f, b in pairs])
         valid = [rows(fragment.valid) for fragment in fragments]
         return TrainBatch.join([b.only(v) for b, v in zip(batches, valid, strict=True)])
+
+    def all_rows(self, fragments: list[Fragment]) -> list[TrainBatch]:
+        """All rows of each fragment, valid or not, with advantages and targets of the values."""
+        gamma, lambda_ = self.settings.gamma, self.settings.lambda_
+        return [to_rows(fragment, gamma, lambda_) for fragment in fragments]
 
     def learn(self, fragments: list[Fragment]) -> dict[str, float]:
         """One iteration of learning; returns the means of the losses over all minibatches."""

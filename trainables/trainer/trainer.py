@@ -89,6 +89,8 @@ class Trainer(Trainable):
     usual_networks: ClassVar[tuple[tuple[int, ...], Activation]] = ((64, 64), "tanh")
     #: Whether its workers can be ranks (``data_parallel``): their spec then has a learner.
     learns_in_ranks: ClassVar[bool] = False
+    #: Whether children sample on while the trainer learns (`remote.asynchronous`).
+    samples_on: ClassVar[bool] = False
     #: Setting that may be ``auto`` → what it was before there was a choice: trials and checkpoints
     #: from then go on with it.
     before_auto: ClassVar[Mapping[str, Any]] = {"native_vector_env": False}
@@ -421,6 +423,8 @@ class Trainer(Trainable):
         """What a checkpoint holds of the environments, measured: "A exact state" or weaker."""
         if self.inexact:
             return f"{LEVELS['D']}: {self.inexact}"
+        if self.level == "D" and self.settings.by_clock:
+            return f"{LEVELS['D']}: a clock steers ({', '.join(self.settings.by_clock)})"
         return LEVELS["D" if self.progress.late else self.level]
 
     def collect_metrics(self, selected_workers: Sequence[int] | None = None) -> dict[str, Any]:
@@ -694,8 +698,10 @@ class Trainer(Trainable):
 
     def end_round(self, samples: Sequence[Sample]) -> None:
         """Synchronise with the workers, and count what they sampled: the end of a round."""
+        ages = [self.workers.version - one.version for one in samples]
         with timed(self.timers, "synch_time_ms"):
             self._synchronise(samples)
+        self.progress.count_ages(ages)
         for one in samples:
             self.progress.count(one.index, one.count, one.episodes, one.perf)
             self.progress.late += one.late
@@ -748,18 +754,16 @@ class Trainer(Trainable):
     def _say_batch_size(settings: TrainerConfig) -> None:
         if settings.rounded:
             logger.info(
-                "train_batch_size: %s is rounded up to %s: whole rounds of %s worker(s) x %s "
-                "environments x %s steps",
-                *(settings.train_batch_size, settings.batch_size),
-                max(1, settings.workers.num_workers),
-                *(settings.sampling.num_envs_per_worker,),
-                settings.sampling.rollout_fragment_length,
+                "train_batch_size: %s is rounded up to %s: whole rounds of %s steps, a fragment of "
+                "every environment",
+                *(settings.train_batch_size, settings.batch_size, settings.fragment_size),
             )
 
     def _make_workers(self, seed: int) -> WorkerSet:
         of = self.settings
         spec = replace(self.worker_spec(), seed=seed)
-        return make_workers(spec, of.workers, of.recovery, of.metrics)
+        at_once = of.batch_size if self.samples_on else None
+        return make_workers(spec, of.workers, of.recovery, of.metrics, at_once)
 
     def _collect_anew(self) -> None:
         """Other workers, which begin new episodes in streams of their own."""

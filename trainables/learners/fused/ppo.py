@@ -135,6 +135,15 @@ class FusedLearner:
         measured = self.gradient(minibatch)
         return torch.from_numpy(measured), self.adam.step(rate, self.loss.grad_clip)
 
+    def evaluate(self, batch: TrainBatch) -> tuple[Array, Array]:
+        """Log-probabilities and values; see `sgd.Learner`."""
+        buffers = self._sized(len(batch))
+        with self.learning():
+            features, _, taken = self._parts(self.columns(batch))
+            self._networks.forward(features, buffers)
+            logp, _ = self._evaluate(buffers.head, taken)
+        return logp, buffers.values[0].copy()
+
     def gradient(self, columns: Array) -> Array:
         """Write the gradient of one minibatch's loss; returns (S,) the parts of the loss.
 
