@@ -87,6 +87,8 @@ class Trainer(Trainable):
     fixed_keys: ClassVar[frozenset[str]] = frozenset(agreement.COLLECTING + agreement.FILTERING)
     #: Hidden layers and activation for vectors, where ``model`` leaves them open.
     usual_networks: ClassVar[tuple[tuple[int, ...], Activation]] = ((64, 64), "tanh")
+    #: Keys of ``model`` that only some algorithms read, and this one.
+    model_keys: ClassVar[frozenset[str]] = frozenset()
     #: Whether its workers can be ranks (``data_parallel``): their spec then has a learner.
     learns_in_ranks: ClassVar[bool] = False
     #: Whether children sample on while the trainer learns (`remote.asynchronous`).
@@ -178,6 +180,7 @@ class Trainer(Trainable):
     def validate_config(cls, settings: TrainerConfig) -> None:
         """Raise ConfigError for settings that are fine one by one but do not fit together."""
         config_checks.check_together(settings)
+        config_checks.check_model(settings.model, cls.model_keys, cls.__name__)
         if settings.workers.data_parallel:
             if not cls.learns_in_ranks:
                 hint = f"{cls.__name__} does not learn in ranks"

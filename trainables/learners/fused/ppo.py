@@ -45,6 +45,8 @@ def not_covered(
     layout: ActionLayout, architecture: Architecture, optimizer: OptimizerConfig
 ) -> str:
     """Why a policy like this learns in torch; empty if it need not."""
+    if architecture.own is not None:
+        return f"model.custom_model is {architecture.own.path}"
     if architecture.lstm:
         return "model.use_lstm is true"
     if architecture.filters:
