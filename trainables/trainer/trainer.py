@@ -30,6 +30,8 @@ from trainables.errors import ConfigError, TrainableError, shorten
 from trainables.evaluation.config import is_due
 from trainables.evaluation.play import Played
 from trainables.learners.schedules import learning_rate
+from trainables.offline.batches import WRITTEN
+from trainables.offline.writer import Output
 from trainables.policies import filters as filters_
 from trainables.policies.actor import Weights
 from trainables.policies.architecture import Activation, architecture
@@ -273,7 +275,9 @@ class Trainer(Trainable):
         self._say_batch_size(settings)
         me = weakref.proxy(self)  # a trainer that is forgotten goes at once, with its workers
         record = EpisodeRecord(settings.recording, lambda: me.logdir)
-        self.reporter = Reporter(settings.callbacks, settings.logs, record)
+        whole = settings.sampling.batch_mode == "complete_episodes"
+        output = Output(settings.offline, self.context, lambda: me.logdir, whole)
+        self.reporter = Reporter(settings.callbacks, settings.logs, record, output)
         seen = inquiry.look()
         chosen = self.choose(settings, seen)
         self._settle({} if self.context.settled else chosen)
@@ -384,7 +388,7 @@ class Trainer(Trainable):
             self._collect_anew()
         else:
             self.workers.set_state(checkpoint["workers"])
-        self.reporter.set_state(checkpoint)
+        self.reporter.set_state(checkpoint, self.progress.timesteps)
         self.recent = np.array(checkpoint["recent_observations"], dtype=self.recent.dtype)
         self._synchronise([])
 
@@ -727,6 +731,7 @@ class Trainer(Trainable):
             perf=settings.perf,
             logs=settings.logs,
             calls=self.reporter.calls,
+            columns=WRITTEN if settings.offline.output else frozenset(),
             filming=RecordingPlan(settings.rendering, self.videos, self.fps) if self.fps else None,
         )
 
