@@ -110,6 +110,11 @@ ROWS: tuple[Row, ...] = (
             "lambda_": 0.95,
             "num_sgd_iter": 10,
             "sgd_minibatch_size": 64,
+            "exploration_config": {
+                "type": "StateDependentNoise",
+                "sample_freq": 4,
+                "log_std_init": 0.0,
+            },
         },
     ),
     Row(
