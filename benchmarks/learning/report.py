@@ -34,18 +34,47 @@ def interquartile_mean(values: Floats) -> float:
     return float((ordered * weights).sum() / weights.sum())
 
 
-def write(runs: Sequence[dict[str, Any]]) -> None:
+Runs = dict[str, list[dict[str, Any]]]
+
+
+def write(runs: Sequence[dict[str, Any]], references: Sequence[dict[str, Any]] = ()) -> None:
     """The page and the picture."""
-    by_row = defaultdict(list)
-    for run in runs:
-        by_row[run["row"]].append(run)
-    rows = [row for row in ROWS if by_row[row.name]]
-    lines = [_line(row, by_row[row.name]) for row in rows]
+    ours, others = _by_row(runs), _by_row(references)
+    rows = [row for row in ROWS if ours[row.name]]
+    lines = [_line(row, ours[row.name], others[row.name]) for row in rows]
     (DOCS / "learning.md").write_text(TEXT.format(table="\n".join(lines)), encoding="utf-8")
-    draw(rows, by_row, DOCS / "learning.png")
+    draw(rows, ours, others, DOCS / "learning.png")
 
 
-def _line(row: Row, runs: Sequence[dict[str, Any]]) -> str:
+def _by_row(runs: Sequence[dict[str, Any]]) -> Runs:
+    found = defaultdict(list)
+    for run in runs:
+        found[run["row"]].append(run)
+    return found
+
+
+def difference(ours: Floats, reference: Floats) -> tuple[float, float]:
+    """The 95 % bootstrap interval of the difference of two means, ours first."""
+    stream = np.random.default_rng(0)
+    drawn = [stream.choice(of, (RESAMPLES, len(of))).mean(axis=1) for of in (ours, reference)]
+    low, high = np.percentile(drawn[0] - drawn[1], [2.5, 97.5])
+    return float(low), float(high)
+
+
+def _judged(row: Row, means: Floats, reference: Floats) -> tuple[str, str, str]:
+    """The cells: to reach, reached, and what others have."""
+    if row.at_least is not None:
+        return f"{row.at_least:g}", "yes" if means.mean() >= row.at_least else "no", row.published
+    if not len(reference):
+        return "no worse than the reference", "not known yet", row.published
+    low, high = difference(means, reference)
+    spread = reference.std(ddof=1) if len(reference) > 1 else 0.0
+    said = "yes" if means.mean() >= reference.mean() else "alike" if high >= 0 else "no"
+    whom = f"Stable-Baselines3, {len(reference)} seeds; difference {low:.0f} to {high:.0f}"
+    return "no worse than the reference", said, f"{reference.mean():.1f} ± {spread:.1f} ({whom})"
+
+
+def _line(row: Row, runs: Sequence[dict[str, Any]], references: Sequence[dict[str, Any]]) -> str:
     means = np.array([run["mean"] for run in runs])
     low, high = interval(means)
     spread = means.std(ddof=1) if len(means) > 1 else 0.0
@@ -58,14 +87,12 @@ def _line(row: Row, runs: Sequence[dict[str, Any]]) -> str:
         f"{interquartile_mean(means):.1f}",
         f"{low:.1f} to {high:.1f}",
         f"{means.min():.1f}",
-        f"{row.at_least:g}",
-        "yes" if means.mean() >= row.at_least else "no",
-        row.published,
+        *_judged(row, means, np.array([run["mean"] for run in references])),
     )
     return f"| {' | '.join(cells)} |"
 
 
-def draw(rows: Sequence[Row], by_row: dict[str, list[dict[str, Any]]], path: Path) -> None:
+def draw(rows: Sequence[Row], ours: Runs, references: Runs, path: Path) -> None:
     """A small plot for each row: the mean of the returns while it learns, and every seed."""
     mpl.use("Agg")
     from matplotlib import pyplot
@@ -76,13 +103,10 @@ def draw(rows: Sequence[Row], by_row: dict[str, list[dict[str, Any]]], path: Pat
     for axis in axes.flat[len(rows) :]:
         axis.set_visible(False)
     for axis, row in zip(axes.flat, rows, strict=False):
-        curves = [np.array(run["curve"], dtype=float) for run in by_row[row.name]]
-        for curve in curves:
-            axis.plot(curve[:, 0] / 1e3, curve[:, 1], color="tab:blue", alpha=0.25, linewidth=0.8)
-        steps = curves[0][:, 0]
-        values = np.stack([np.interp(steps, curve[:, 0], curve[:, 1]) for curve in curves])
-        axis.plot(steps / 1e3, values.mean(axis=0), color="tab:blue", linewidth=1.6)
-        axis.axhline(row.at_least, color="tab:green", linewidth=0.8, linestyle="--")
+        for runs, color in ((references[row.name], "tab:orange"), (ours[row.name], "tab:blue")):
+            _curves(axis, runs, color)
+        if row.at_least is not None:
+            axis.axhline(row.at_least, color="tab:green", linewidth=0.8, linestyle="--")
         name = row.algorithm.partition(":")[0]
         axis.set_title(f"{row.title}, {name}", fontsize=8)
         axis.tick_params(labelsize=7)
@@ -92,19 +116,31 @@ def draw(rows: Sequence[Row], by_row: dict[str, list[dict[str, Any]]], path: Pat
     pyplot.close(figure)
 
 
+def _curves(axis: Any, runs: Sequence[dict[str, Any]], color: str) -> None:
+    curves = [np.array(run["curve"], dtype=float) for run in runs]
+    for curve in curves:
+        axis.plot(curve[:, 0] / 1e3, curve[:, 1], color=color, alpha=0.25, linewidth=0.8)
+    if curves:
+        steps = curves[0][:, 0]
+        values = np.stack([np.interp(steps, curve[:, 0], curve[:, 1]) for curve in curves])
+        axis.plot(steps / 1e3, values.mean(axis=0), color=color, linewidth=1.6)
+
+
 TEXT = """# Learning
 
 Written by `make learn` (`python -m benchmarks.learning`). Every row is trained over several seeds
 for as many environment steps as it says; then the policy that was learnt plays 100 fresh episodes
 greedily. The figure of a seed is the mean of these 100 returns; the table has mean and standard
 deviation of the seeds, their interquartile mean, the 95 % bootstrap interval of the mean, and the
-worst seed.
+worst seed. Where no figure is published for so few steps, Stable-Baselines3 is trained beside it
+with the settings of rl-baselines3-zoo (`alike`: worse, by less than seeds differ).
 
 | environment | by | steps | seeds | return | IQM | 95 % | worst | to reach | reached | others |
 | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |
 {table}
 
-![Returns while it learns: each seed, and their mean; dashed: to be reached.](learning.png)
+![Returns while it learns: each seed, and their mean; dashed: to be reached; orange:
+Stable-Baselines3.](learning.png)
 
 zoo: [rl-baselines3-zoo](https://github.com/DLR-RM/rl-baselines3-zoo), one tuned run, deterministic
 policy. SLM Lab: [its benchmark](https://github.com/kengz/SLM-Lab), four seeds, returns while
