@@ -405,7 +405,8 @@ class FileStore:
         if parts.scheme == "file":
             folder = Path(unquote(parts.path))
             folder.mkdir(parents=True, exist_ok=True)
-            shutil.copyfile(file, folder / file.name)
+            draft = shutil.copyfile(file, folder / f".{file.name}.new")
+            draft.replace(folder / file.name)
 
 
 #: Makes MLflow's tables in the file of a URL; ends when its standard input does, with its parent.
