@@ -577,11 +577,15 @@ def _batches(items: Sequence[T], size: int) -> Iterator[Sequence[T]]:
 
 def open_client(where: TrackerContext) -> "MlflowClient":
     """A client; it makes the tables if the file has none."""
+    return client_of(store_url(where.folder) if where.tracking_uri is None else where.tracking_uri)
+
+
+def client_of(url: str) -> "MlflowClient":
+    """A client of the store at `url`."""
     with large_import():
         prepare()
         from mlflow import MlflowClient
 
-        url = store_url(where.folder) if where.tracking_uri is None else where.tracking_uri
         return MlflowClient(url, url)  # it imports more
 
 
