@@ -102,6 +102,22 @@ ROWS: tuple[Row, ...] = (
         {"env": "CartPole-v1"},
     ),
     Row(
+        "cartpole-impala",
+        "CartPole-v1",
+        "impala:IMPALA",
+        200_000,
+        475,
+        "450 after 2M, a pass mark (RLlib)",
+        {
+            "env": "CartPole-v1",
+            "num_workers": 2,  # they sample on while the trainer learns
+            "num_envs_per_worker": 8,
+            "rollout_fragment_length": 8,
+            "lr": 2e-3,
+            "lr_schedule": "linear",
+        },
+    ),
+    Row(
         "acrobot-ppo",
         "Acrobot-v1",
         "ppo:PPO",

@@ -13,7 +13,7 @@ from trainables.core.settings import parse
 from trainables.errors import ConfigError
 from trainables.learners.returns import Bounds, v_trace
 from trainables.learners.sequences import to_judge
-from trainables.rollout.batch import Fragment
+from trainables.rollout.batch import Fragment, TrainBatch
 from trainables.trainable import TrialContext
 
 HERE = "tests.support.environments"
@@ -218,3 +218,23 @@ def test_a_batch_does_not_grow_with_the_workers(workers: int) -> None:
     larger = settings.model_copy(update={"train_batch_size": 200})
     assert larger.batch_size == 240
     assert settings.by_clock == (("num_workers",) if workers else ())
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+def test_what_a_callback_writes_is_learnt_from(
+    workers: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    own = {"callbacks": "tests.support.callbacks:Praises", "num_workers": workers}
+    trainer = make({**own, "env_level": "C", "timesteps_per_iteration": 600})
+    take_steps, learnt = trainer.take_steps, list[float]()
+
+    def seen(learner: Any, batch: TrainBatch) -> dict[str, float]:
+        learnt.extend(batch.advantages.tolist())
+        return take_steps(learner, batch)
+
+    monkeypatch.setattr(trainer, "take_steps", seen)
+    result = trainer.train()
+    assert len(learnt) == 600
+    assert all(one == int(one) > 0 for one in learnt)
+    assert result["custom_metrics"]["pieces_mean"] >= 1
+    trainer.stop()
