@@ -13,6 +13,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from sweep.driver import sync
+from sweep.driver.session import RunResult
 from sweep.errors import StorageError, SweepError, SweepLocked
 from sweep.ledger import folder as folders
 from sweep.ledger.folder import Folder
@@ -28,16 +29,18 @@ PAGE_PATIENCE_S = 20.0
 begun: "list[subprocess.Popen[bytes]]" = []
 
 
-def attach(folder: Folder, when: str | None = None) -> None:
-    """Have what is due sent, at the end of a driver.
+def attach(ended: RunResult, folder: Folder, when: str | None = None) -> None:
+    """Have what is due sent at the end of a driver, where the process that sends it can.
 
     Args:
+        ended: how the driver ended.
         folder: the sweep's.
         when: ``wait`` for it, ``later``, by sync, ui or the next driver, or else ``beside`` this
             process, which does not wait.
     """
     when = when or os.environ.get(VARIABLE)
-    if when == "later" or not _is_ready(sync.where(folder)):
+    may_be_due = ended.how == "finished" and folder.attachments.is_file()
+    if when == "later" or not may_be_due or "mlflow" in ended.unsent:
         return
     if when == "wait":
         complete([folder], PATIENCE_S)
