@@ -25,6 +25,8 @@ VARIABLE = "SWEEP_ATTACH"
 PATIENCE_S = 60.0
 #: The same before a page opens.
 PAGE_PATIENCE_S = 20.0
+#: Of a process that nobody waits for: what a person does next goes first.
+NICENESS = 10
 #: Processes that nobody waits for, until they have ended.
 begun: "list[subprocess.Popen[bytes]]" = []
 
@@ -47,15 +49,15 @@ def attach(ended: RunResult, folder: Folder, when: str | None = None) -> None:
         return
     begun[:] = [one for one in begun if one.poll() is None]
     nowhere = subprocess.DEVNULL
-    begun.append(
-        subprocess.Popen(  # noqa: S603 ours
-            _command([folder], PATIENCE_S),
-            stdin=nowhere,
-            stdout=nowhere,
-            stderr=nowhere,
-            start_new_session=True,
-        )
+    process = subprocess.Popen(  # noqa: S603 ours
+        _command([folder], PATIENCE_S),
+        stdin=nowhere,
+        stdout=nowhere,
+        stderr=nowhere,
+        start_new_session=True,
     )
+    begun.append(process)
+    os.setpriority(os.PRIO_PROCESS, process.pid, NICENESS)
 
 
 def _is_ready(where: TrackerContext) -> bool:
