@@ -237,12 +237,17 @@ class EpsilonGreedyConfig(Settings):
 class EpsilonGreedy(StochasticSampling):
     """The choice with the highest value, or with probability ε any one of them.
 
+    `masked`: where a head holds `NO_CHOICE`, there is none.
+
     Raises:
         ConfigError: actions with real numbers.
     """
 
-    def __init__(self, layout: ActionLayout, config: EpsilonGreedyConfig) -> None:
+    def __init__(
+        self, layout: ActionLayout, config: EpsilonGreedyConfig, masked: bool = False
+    ) -> None:
         super().__init__(layout)
+        self._masked = masked
         if layout.real_columns:
             allowed = "choices (Discrete, MultiDiscrete, MultiBinary) with epsilon-greedy"
             raise ConfigError("env", "actions with real numbers", allowed)
@@ -266,5 +271,8 @@ class EpsilonGreedy(StochasticSampling):
             return best, logp
         count = len(head)
         explores = stream.random((count, *(1 for _ in self._shape))) < self.epsilon
-        anything = stream.integers(0, self._sizes, size=(count, *self._shape))
+        if self._masked:  # of the valid choices any one
+            anything = np.where(head > NO_CHOICE, stream.random(head.shape), -1.0).argmax(axis=-1)
+        else:
+            anything = stream.integers(0, self._sizes, size=(count, *self._shape))
         return np.where(explores, anything, best), logp

@@ -89,6 +89,8 @@ class Trainer(Trainable):
     usual_networks: ClassVar[tuple[tuple[int, ...], Activation]] = ((64, 64), "tanh")
     #: Whether its workers can be ranks (``data_parallel``): their spec then has a learner.
     learns_in_ranks: ClassVar[bool] = False
+    #: Whether its policy chooses and learns by action masks.
+    masks_actions: ClassVar[bool] = False
     #: Setting that may be ``auto`` → what it was before there was a choice: trials and checkpoints
     #: from then go on with it.
     before_auto: ClassVar[Mapping[str, Any]] = {"native_vector_env": False}
@@ -176,6 +178,9 @@ class Trainer(Trainable):
     def validate_config(cls, settings: TrainerConfig) -> None:
         """Raise ConfigError for settings that are fine one by one but do not fit together."""
         config_checks.check_together(settings)
+        if (source := settings.environment.action_mask) and not cls.masks_actions:
+            hint = f"{cls.__name__} has no choices that a mask could rule out; ppo, a2c, dqn have"
+            raise ConfigError("action_mask", source, f"null with {cls.__name__}", hint)
         if settings.workers.data_parallel:
             if not cls.learns_in_ranks:
                 hint = f"{cls.__name__} does not learn in ranks"
@@ -275,11 +280,12 @@ class Trainer(Trainable):
         settings = self.settings
         self.spaces = seen.spaces
         self.architecture = architecture(
-            settings.model, self.spaces.observation_shape, self.usual_networks
+            settings.model, self.spaces.observation_shape, self.usual_networks, self.spaces.masks
         )
         check_vector_env(settings.environment, settings.envs, seen.limit)
         self.policy = self.make_policy(config_checks.learning_device(settings.resources))
-        self.filters = make_filters(settings.filters, self.spaces.observation_shape)
+        shape, masks = self.spaces.observation_shape, self.spaces.masks
+        self.filters = make_filters(settings.filters, shape, masks=masks)
         self.streams = {
             name: rng.generator(self.seed, name) for name in ("minibatch", "compute_action")
         }

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from trainables.envs.spaces.actions import ActionLayout
 from trainables.policies.actor import Acted, Actor, Array, Weights, activate
 from trainables.policies.architecture import Architecture
-from trainables.policies.distributions import log_softmax
+from trainables.policies.distributions import forbid, log_softmax
 from trainables.policies.exploration import EpsilonGreedy, EpsilonGreedyConfig
 
 Noise = Mapping[str, Array]
@@ -74,7 +74,8 @@ class QActor(Actor):
     def __init__(
         self, layout: ActionLayout, architecture: QArchitecture, config: EpsilonGreedyConfig
     ) -> None:
-        super().__init__(layout, architecture.trunk, EpsilonGreedy(layout, config))
+        masked = bool(architecture.trunk.masks)
+        super().__init__(layout, architecture.trunk, EpsilonGreedy(layout, config, masked))
         self._architecture = architecture
         self._choices = layout.logits
         self._support = np.array(architecture.support, dtype=np.float32)
@@ -92,15 +93,14 @@ class QActor(Actor):
 
     def forward(self, observations: NDArray[Any]) -> tuple[Array, Array]:
         """(N, A) values of all choices, and the highest (N,)."""
-        q = self._q(observations if self._flat else self._features(observations), {})
+        q = self._values(observations, {})
         return q, q.max(axis=-1)
 
     def act(
         self, observations: NDArray[Any], memory: Array, stream: np.random.Generator | None
     ) -> Acted:
         """Choices for filtered observations: explored, or the best without a stream."""
-        rows = observations if self._flat else self._features(observations)
-        return Acted(self._choose(rows, stream), {}, memory)
+        return Acted(self._choose(observations, stream), {}, memory)
 
     def act_each(
         self,
@@ -109,23 +109,34 @@ class QActor(Actor):
         streams: Sequence[np.random.Generator | None],
     ) -> tuple[NDArray[Any], Array]:
         """The choice of each row, as if it were the only one, and no memory."""
-        rows = self._features_each(observations)
         if any(streams):
-            pairs = zip(rows, streams, strict=True)
+            pairs = zip(observations, streams, strict=True)
             return np.concatenate([self._choose(row[None], one) for row, one in pairs]), memory
-        return self._q(rows[:, None], {})[:, 0].argmax(axis=-1), memory
+        q = self._q(self._features_each(observations)[:, None], {})[:, 0]
+        if self._masks:
+            forbid(q, observations)
+        return q.argmax(axis=-1), memory
 
-    def _choose(self, rows: Array, stream: np.random.Generator | None) -> NDArray[Any]:
+    def _choose(
+        self, observations: NDArray[Any], stream: np.random.Generator | None
+    ) -> NDArray[Any]:
         if stream is None or not self.explore:
-            best: NDArray[Any] = self._q(rows, {}).argmax(axis=-1)
+            best: NDArray[Any] = self._values(observations, {}).argmax(axis=-1)
             return best
         if self._architecture.noisy:
             of = self._architecture
-            drawn = [of.draw_noise(self._choices, stream) for _ in rows]
+            drawn = [of.draw_noise(self._choices, stream) for _ in observations]
             noise = {name: np.stack([one[name] for one in drawn]) for name in drawn[0]}
-            noisy: NDArray[Any] = self._q(rows, noise).argmax(axis=-1)
+            noisy: NDArray[Any] = self._values(observations, noise).argmax(axis=-1)
             return noisy
-        return self.exploration.draw(self._q(rows, {}), self._log_std, stream)[0]
+        return self.exploration.draw(self._values(observations, {}), self._log_std, stream)[0]
+
+    def _values(self, observations: NDArray[Any], noise: Noise) -> Array:
+        """(N, A) of filtered observations; `NO_CHOICE` of what is not valid."""
+        q = self._q(self._inputs(observations), noise)
+        if self._masks:
+            forbid(q, observations)
+        return q
 
     def _q(self, x: Array, noise: Noise) -> Array:
         """(…, A) values for what the trunk's dense layers are given (…, D)."""
