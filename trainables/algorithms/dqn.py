@@ -147,6 +147,11 @@ class DQN(Trainer):
         if settings.noisy and settings.exploration_config != EpsilonGreedyConfig():
             allowed = "left out with noisy: true, which explores in its place"
             raise ConfigError("exploration_config", settings.exploration_config, allowed)
+        noise = settings.exploration_config.type == "ParameterNoise"
+        if noise and (wait := settings.envs.remote_env_batch_wait_ms):
+            allowed = "0 with exploration_config.type: ParameterNoise"
+            hint = "its noise goes on from step to step of all environments together"
+            raise ConfigError("remote_env_batch_wait_ms", wait, allowed, hint)
 
     @classmethod
     def choose(cls, settings: TrainerConfig, seen: Look) -> dict[str, Any]:

@@ -15,6 +15,7 @@ from trainables.policies.actor import Acted, Actor, Array, Weights, activate
 from trainables.policies.architecture import Architecture
 from trainables.policies.distributions import forbid, log_softmax
 from trainables.policies.exploration import EpsilonGreedy, EpsilonGreedyConfig
+from trainables.policies.parameter_noise import ParameterNoise
 
 Noise = Mapping[str, Array]
 
@@ -75,7 +76,8 @@ class QActor(Actor):
         self, layout: ActionLayout, architecture: QArchitecture, config: EpsilonGreedyConfig
     ) -> None:
         masked = bool(architecture.trunk.masks)
-        super().__init__(layout, architecture.trunk, EpsilonGreedy(layout, config, masked))
+        self._greedy = EpsilonGreedy(layout, config, masked)
+        super().__init__(layout, architecture.trunk, self._greedy)
         self._architecture = architecture
         self._choices = layout.logits
         self._support = np.array(architecture.support, dtype=np.float32)
@@ -84,6 +86,8 @@ class QActor(Actor):
     def load(self, weights: Weights) -> None:
         """Adopt weights named as `QNetwork.weights` names them; they are copied."""
         self._weights = {name: np.array(array.T, order="C") for name, array in weights.items()}
+        if (noise := self.exploration.parameter_noise) is not None:
+            noise.loaded()
         if self._trunk is not None:
             self._trunk.load(weights)
 
@@ -129,7 +133,25 @@ class QActor(Actor):
             noise = {name: np.stack([one[name] for one in drawn]) for name in drawn[0]}
             noisy: NDArray[Any] = self._values(observations, noise).argmax(axis=-1)
             return noisy
+        if self.exploration.parameter_noise is not None:
+            return self._tried(observations, self.exploration.parameter_noise, stream)
         return self.exploration.draw(self._values(observations, {}), self._log_std, stream)[0]
+
+    def _tried(
+        self, observations: NDArray[Any], noise: ParameterNoise, stream: np.random.Generator
+    ) -> NDArray[Any]:
+        """The best choices by the perturbed weights of each row; those of convolutions are not."""
+        flat = self._trunk is None
+        used = {n: w for n, w in self._weights.items() if flat or not n.startswith("trunk.")}
+        perturbed = noise.perturbed(used, len(observations), stream)
+        q = self._q(self._inputs(observations)[:, None], {}, perturbed)[:, 0]
+        if self._masks:
+            forbid(q, observations)
+        if noise.is_due(len(observations)):
+            logs = log_softmax(self._values(observations, {}))
+            divergences = (np.exp(logs) * (logs - log_softmax(q))).sum(axis=1)
+            noise.adapt(float(divergences.mean()), self._greedy.distance)
+        return q.argmax(axis=-1)
 
     def _values(self, observations: NDArray[Any], noise: Noise) -> Array:
         """(N, A) of filtered observations; `NO_CHOICE` of what is not valid."""
@@ -138,27 +160,29 @@ class QActor(Actor):
             forbid(q, observations)
         return q
 
-    def _q(self, x: Array, noise: Noise) -> Array:
-        """(…, A) values for what the trunk's dense layers are given (…, D)."""
+    def _q(self, x: Array, noise: Noise, weights: Noise | None = None) -> Array:
+        """(…, A) values for what the trunk's dense layers are given (…, D), by these weights."""
+        weights = weights or self._weights
         for i in range(len(self._architecture.trunk.hidden) if self._trunk is None else 0):
-            x = x @ self._weights[f"trunk.dense.{i}.weight"]
-            x += self._weights[f"trunk.dense.{i}.bias"]
+            x = x @ weights[f"trunk.dense.{i}.weight"]
+            x += weights[f"trunk.dense.{i}.bias"]
             activate(x, self._activation)
-        q = self._head("head", x, noise)
+        q = self._head("head", x, noise, weights)
         q = q.reshape(*q.shape[:-1], self._choices, -1)
         if self._architecture.dueling:
-            q += self._head("value", x, noise)[..., None, :] - q.mean(axis=-2, keepdims=True)
+            state = self._head("value", x, noise, weights)[..., None, :]
+            q += state - q.mean(axis=-2, keepdims=True)
         if not len(self._support):
             return q[..., 0]
         values: Array = np.exp(log_softmax(q)) @ self._support
         return values
 
-    def _head(self, name: str, x: Array, noise: Noise) -> Array:
+    def _head(self, name: str, x: Array, noise: Noise, weights: Noise) -> Array:
         layers = len(self._architecture.hidden) + 1
         for i in range(layers):
             given = x
-            x = given @ self._weights[f"{name}.{i}.weight"]
-            x += self._weights[f"{name}.{i}.bias"]
+            x = given @ weights[f"{name}.{i}.weight"]
+            x += weights[f"{name}.{i}.bias"]
             if noise:
                 moved = (given * noise[f"{name}.{i}.in"]) @ self._weights[
                     f"{name}_noise.{i}.weight"
