@@ -95,6 +95,8 @@ class Trainer(Trainable):
     learns_in_ranks: ClassVar[bool] = False
     #: Whether children sample on while the trainer learns (`remote.asynchronous`).
     samples_on: ClassVar[bool] = False
+    #: Whether its policy chooses and learns by action masks.
+    masks_actions: ClassVar[bool] = False
     #: Setting that may be ``auto`` → what it was before there was a choice: trials and checkpoints
     #: from then go on with it.
     before_auto: ClassVar[Mapping[str, Any]] = {"native_vector_env": False}
@@ -183,6 +185,9 @@ class Trainer(Trainable):
         """Raise ConfigError for settings that are fine one by one but do not fit together."""
         config_checks.check_together(settings)
         config_checks.check_model(settings.model, cls.model_keys, cls.__name__)
+        if (source := settings.environment.action_mask) and not cls.masks_actions:
+            hint = f"{cls.__name__} has no choices that a mask could rule out; ppo, a2c, dqn have"
+            raise ConfigError("action_mask", source, f"null with {cls.__name__}", hint)
         if settings.workers.data_parallel:
             if not cls.learns_in_ranks:
                 hint = f"{cls.__name__} does not learn in ranks"
@@ -284,11 +289,12 @@ class Trainer(Trainable):
         settings = self.settings
         self.spaces = seen.spaces
         self.architecture = architecture(
-            settings.model, self.spaces.observation_shape, self.usual_networks
+            settings.model, self.spaces.observation_shape, self.usual_networks, self.spaces.masks
         )
         check_vector_env(settings.environment, settings.envs, seen.limit)
         self.policy = self.make_policy(config_checks.learning_device(settings.resources))
-        self.filters = make_filters(settings.filters, self.spaces.observation_shape)
+        shape, masks = self.spaces.observation_shape, self.spaces.masks
+        self.filters = make_filters(settings.filters, shape, masks=masks)
         self.streams = {
             name: rng.generator(self.seed, name) for name in ("minibatch", "compute_action")
         }
