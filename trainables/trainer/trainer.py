@@ -351,7 +351,7 @@ class Trainer(Trainable):
             "progress": self.progress.get_state(),
             "workers": self.workers.get_state(),
             "recent_observations": self.recent.copy(),
-            "collected": agreement.described(self.config),
+            "collected": dict(self._collected),
             **({"settled": settled} if settled else {}),
             **({"inexact": self.inexact} if self.inexact else {}),
             **self.reporter.get_state(),
@@ -678,6 +678,7 @@ class Trainer(Trainable):
         if values:
             self.settings = override(self.settings, values, "config")
         self.config = SettingsView(flatten(self.settings))
+        self._collected = agreement.described(self.config)
 
     def _gives_copies(self) -> bool:
         """Whether all of a checkpoint is copied: a replay is not, what others wrote may not be."""
