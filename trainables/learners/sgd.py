@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from trainables.learners.sequences import SequenceBatch
+from trainables.policies.networks import replay_of
 from trainables.policies.torch_policy import TorchPolicy
 from trainables.rollout.batch import TrainBatch
 
@@ -46,6 +47,9 @@ class Learner(Protocol):
         self, batch: TrainBatch, size: int, stream: np.random.Generator, count: int
     ) -> list[Any]:
         """The minibatches of one epoch, as `step` takes them; see `shuffled`."""
+
+    def evaluate(self, batch: TrainBatch) -> tuple[NDArray[Any], NDArray[Any]]:
+        """(B,) log-probabilities of a batch's actions and values of its observations, now."""
 
     def step(self, minibatch: Any, rate: float, share: float = 1.0) -> tuple[Tensor, float]:
         """One gradient step.
@@ -81,6 +85,15 @@ class TorchLearner:
     ) -> list[Minibatch]:
         """Columns on the policy's device."""
         return shuffled(batch, size, stream, self.policy.device, count)
+
+    def evaluate(self, batch: TrainBatch) -> tuple[NDArray[Any], NDArray[Any]]:
+        """Log-probabilities and values; see `Learner`."""
+        on = self.policy.device
+        columns = {name: torch.from_numpy(one).to(on) for name, one in batch.columns().items()}
+        with torch.no_grad():
+            observed = columns["observations"], columns["actions"]
+            found = self.policy.model.evaluate(*observed, replay_of(columns))
+        return found.logp.cpu().numpy(), found.values.cpu().numpy()
 
     def step(self, minibatch: Minibatch, rate: float, share: float = 1.0) -> tuple[Tensor, float]:
         """One gradient step; see `Learner`."""

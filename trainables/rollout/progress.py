@@ -113,6 +113,8 @@ class Progress:
         self.late = 0
         """Samples whose metrics came too late to count with them."""
         self._late_before = 0
+        self._ages: list[int] = []
+        """Of the weights of each sample of this iteration, in updates made since."""
         self._ended: list[RolloutMetrics] = []
         """Episodes of this iteration."""
         self._perf: dict[int, Mapping[str, float]] = {}
@@ -122,6 +124,7 @@ class Progress:
         """What is counted from now on belongs to the next result."""
         self._sampled = {}
         self._ended = []
+        self._ages = []
         self._late_before = self.late
 
     def count(
@@ -140,6 +143,10 @@ class Progress:
         self._sampled[worker] = self._sampled.get(worker, 0) + timesteps
         self._ended += own
         self._perf[worker] = perf
+
+    def count_ages(self, ages: Sequence[int]) -> None:
+        """Count how many updates were made between the weights of each sample and its own."""
+        self._ages += ages
 
     @property
     def timesteps_this_iteration(self) -> int:
@@ -161,6 +168,7 @@ class Progress:
             "num_faulty_episodes": len(ended) - len(whole),
             "num_late_metrics": self.late - self._late_before,
             "hist_stats": histories(whole),
+            "weights_age": self._age(),
             "sampler_perf": mean_perf([p for index, p in self._perf.items() if chosen(index)]),
         }
         latest = [one for one in self._window if chosen(one.worker_index)]
@@ -174,6 +182,11 @@ class Progress:
             "episodes_total": self.episodes,
             "episodes_this_iter": len(whole),
         }
+
+    def _age(self) -> dict[str, float]:
+        """``mean`` and ``max`` where any is above 0."""
+        ages = self._ages
+        return {"mean": float(np.mean(ages)), "max": float(max(ages))} if any(ages) else {}
 
     def get_state(self) -> dict[str, Any]:
         """Entries ``timesteps``, ``episodes``, ``late`` and ``window``, oldest episode first."""
