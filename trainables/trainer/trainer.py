@@ -698,7 +698,8 @@ class Trainer(Trainable):
         mine = type(self).get_state is Trainable.get_state and not self.writes_files()
         known = type(self.policy).get_state is TorchPolicy.get_state
         filters = self.settings.filters.observation_filter in filters_.KINDS
-        return mine and known and filters and not self.parts and self.reporter.calls is None
+        others = self.parts or self.reporter.calls or self.settings.offline.output
+        return mine and known and filters and not others
 
     def _date_actor(self) -> None:
         """Let the trainer's own actor explore as after the steps sampled so far."""
