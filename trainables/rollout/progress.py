@@ -12,7 +12,13 @@ import numpy as np
 from pydantic import Field
 
 from trainables.core.settings import LONGEST_WAIT_S, Section
-from trainables.rollout.metrics import RolloutMetrics, histories, summarise, summarise_custom
+from trainables.rollout.metrics import (
+    RolloutMetrics,
+    histories,
+    summarise,
+    summarise_custom,
+    summarise_policies,
+)
 
 # Times of a sampler's parts, per tick (one step of all environments). No two runs give the same:
 # results hold them under ``sampler_perf``, which no comparison reads; no checkpoint holds them.
@@ -167,6 +173,7 @@ class Progress:
         custom = summarise_custom(latest)
         return {
             **summarise(latest),
+            **summarise_policies(latest),
             **({"custom_metrics": custom} if custom else {}),
             **{key: value for key, value in more.items() if value},
             "timesteps_total": self.timesteps,
@@ -179,6 +186,8 @@ class Progress:
         """Entries ``timesteps``, ``episodes``, ``late`` and ``window``, oldest episode first."""
         latest = list(self._window)
         custom = any(one.custom_metrics for one in latest)
+        agents = any(one.agent_rewards for one in latest)
+        by_agent = [dict(one.agent_rewards or {}) for one in latest] if agents else []
         return {
             "timesteps": self.timesteps,
             "episodes": self.episodes,
@@ -189,6 +198,7 @@ class Progress:
                 "workers": np.array([one.worker_index for one in latest], dtype=np.int64),
                 # a hundred empty dicts would be half of what there is to pack and to check
                 "custom_metrics": [dict(one.custom_metrics or {}) for one in latest if custom],
+                **({"agent_rewards": by_agent} if agents else {}),
             },
         }
 
@@ -200,8 +210,9 @@ class Progress:
         window = state["window"]
         columns = [np.asarray(window[n]).tolist() for n in ("rewards", "lengths", "workers")]
         custom = window["custom_metrics"] or [{}] * len(columns[0])
+        by_agent = window.get("agent_rewards") or [None] * len(columns[0])
         self._window.clear()
         self._window.extend(
-            RolloutMetrics(float(r), int(n), False, int(w), dict(own))
-            for r, n, w, own in zip(*columns, custom, strict=True)
+            RolloutMetrics(float(r), int(n), False, int(w), dict(own), agent_rewards=of_agents)
+            for r, n, w, own, of_agents in zip(*columns, custom, by_agent, strict=True)
         )

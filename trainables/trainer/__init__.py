@@ -1,6 +1,7 @@
 """The trainer that every algorithm fills in, and its parts.
 
 trainer        sample, learn, synchronise, evaluate, result
+multi_agent    the trainer of several policies
 actor_critic   the base of methods that learn from what was just sampled
 config         everything that can be set, one section for each reader
 config_checks  whether settings can work, before a trainer is made
