@@ -30,6 +30,7 @@ class AgentsPlayer(InferencePolicy):
     def __init__(self, players: Mapping[str, InferencePolicy], mapping: Mapper) -> None:
         self.players = dict(players)
         self.mapping = mapping
+        self.actor: Any = {pid: one.actor for pid, one in players.items()}
 
     def clipping(self, clip_actions: bool) -> Self:
         """A copy whose actions are clipped to the action spaces' bounds, or are not."""

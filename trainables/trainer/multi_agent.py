@@ -28,6 +28,7 @@ from trainables.policies.actor import Weights
 from trainables.rollout.agents.sampler import PolicyPlan
 from trainables.rollout.agents.worker import AgentsSpec, MultiAgentBatch
 from trainables.rollout.batch import Sample
+from trainables.rollout.callbacks import make_calls
 from trainables.rollout.workers.worker_set import WorkerSet
 from trainables.rollout.workers.worker_spec import WorkerSpec
 from trainables.trainable import TrialContext, gives_data
@@ -49,7 +50,6 @@ NEEDED: Mapping[str, tuple[Any, str]] = {
     "record_env": (False, "nobody draws an environment of several agents"),
     "render_env": (False, "nobody draws an environment of several agents"),
     "normalize_rewards": (False, "rewards are those of agents, not of environments"),
-    "callbacks": (None, "callbacks are not called for agents"),
 }
 #: Settings of `TrainerConfig` that a policy may have for itself, beside those of its algorithm.
 OWN_SECTIONS = ("filters", "schedule")
@@ -188,6 +188,7 @@ def member_settings(settings: TrainerConfig, pid: str, own: Mapping[str, Any]) -
         "evaluation_num_workers": 0,
         "evaluation_config": {},
         "monitor": False,
+        "callbacks": None,
         "seed": None,
     }
     return override(override(settings, own, place), alone, place)
@@ -293,8 +294,13 @@ class MultiAgentTrainer(Trainer):
         """Raise ConfigError also for what several policies cannot have, and for each of them."""
         flat = flatten(settings)
         for key, (value, why) in NEEDED.items():
-            if flat[key] not in (value, {} if value is None else value):
+            if flat[key] != value:
                 raise ConfigError(key, flat[key], f"{value} with several policies", why)
+        calls = make_calls(settings.callbacks)
+        if calls and calls.wants("on_postprocess_traj"):
+            place, allowed = "callbacks.on_postprocess_traj", "absent with several policies"
+            hint = "an agent's rows lie in several fragments; on_sample_end sees all of them"
+            raise ConfigError(place, settings.callbacks.callbacks, allowed, hint)
         agents = Agents.of(settings)
         for pid, own in agents.policies.items():
             cls.algorithm.validate_config(member_settings(settings, pid, own))

@@ -11,6 +11,7 @@ from trainables.algorithms.dqn import DQN
 from trainables.algorithms.ppo import PPO
 from trainables.algorithms.sac import SAC
 from trainables.errors import ConfigError
+from trainables.rollout.callbacks import Callbacks
 from trainables.trainer.trainer import Trainer
 
 HERE = "tests.support.agents"
@@ -140,6 +141,47 @@ def test_B7_B8_gradients_and_steps_are_by_policy_and_leave_out_what_is_not_train
     after = numbers(trainer)
     assert {pid for pid in after if after[pid] != before[pid]} == {"left"}
     trainer.stop()
+
+
+class Watching(Callbacks):
+    """Counts the steps in which the left agent was right, and what its episodes brought."""
+
+    def on_episode_start(self, *, worker: Any, episode: Any) -> None:
+        assert set(episode.last_observation) == {"left", "right", "brief"}
+        assert worker.get_policy("shared") is not None
+
+    def on_episode_step(self, *, worker: Any, episode: Any) -> None:
+        count = episode.user_data.get("steps", 0) + 1
+        episode.user_data["steps"] = count
+
+    def on_episode_end(self, *, worker: Any, episode: Any, error: Exception | None) -> None:
+        assert episode.total_reward == sum(episode.agent_rewards.values())
+        episode.custom_metrics["steps"] = episode.user_data["steps"]
+        episode.custom_metrics["left"] = episode.agent_rewards["left"]
+
+
+def test_E8_callbacks_see_agents_and_what_they_write_is_restored(tmp_path: Path) -> None:
+    config: dict[str, Any] = {"callbacks": f"{__name__}:Watching", "evaluation_interval": 2}
+    trainer = made(**config)
+    trainer.train()
+    path = trainer.save(tmp_path)
+    last = trainer.train()
+    assert last["custom_metrics"]["steps_mean"] == 8
+    returns = [left for left, _, _ in batched(last["hist_stats"]["policy_shared_reward"])]
+    assert last["custom_metrics"]["left_max"] >= max(returns)
+    assert last["evaluation"]["custom_metrics"]["steps_min"] == 8
+    restored = made(**config)
+    restored.restore(path)
+    assert restored.train()["custom_metrics"] == last["custom_metrics"]
+    trainer.stop()
+    restored.stop()
+    with pytest.raises(ConfigError, match="on_postprocess_traj"):
+        made(callbacks={"on_postprocess_traj": print})
+
+
+def batched(returns: list[float]) -> list[list[float]]:
+    """By episode, of its three agents."""
+    return [returns[i : i + 3] for i in range(0, len(returns), 3)]
 
 
 # ---- policies from outside -----------------------------------------------------------------------

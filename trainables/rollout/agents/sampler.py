@@ -28,6 +28,7 @@ from trainables.policies.filters import Filter
 from trainables.rollout.agents.transitions import Row, Transitions
 from trainables.rollout.batch import Fragment
 from trainables.rollout.config import SamplingConfig
+from trainables.rollout.episode import EpisodeTracker
 from trainables.rollout.metrics import EpisodesInFlight, RolloutMetrics
 from trainables.rollout.progress import PerfConfig, PerfStats
 
@@ -106,7 +107,6 @@ class AgentsSampler:
         worker: index of the worker, and the number of all.
     """
 
-    watch = None
     film = None
 
     def __init__(
@@ -140,6 +140,8 @@ class AgentsSampler:
         self.episodes = EpisodesInFlight(envs.count)
         self.perf = PerfStats(PerfConfig())
         self.latest: dict[str, Any] = {}
+        self.watch: EpisodeTracker | None = None
+        """Where there are callbacks: what calls them."""
         self._streams = {pid: rng.generator(seed, "policy", index, pid) for pid in plans}
         self._missing = rng.generator(seed, "missing observations", index)
         clip = config.clip_rewards
@@ -166,7 +168,12 @@ class AgentsSampler:
 
     def start(self, seeds: list[int]) -> None:
         """Begin the first episode of every environment."""
+        every = range(self._envs.count)
+        if self.watch:
+            self.watch.create(every)
         seen = self._envs.reset(seeds)
+        if self.watch:
+            self.watch.start(every, seen)
         self._running = [self._begun(env, one) for env, one in enumerate(seen)]
 
     # ---- sampling --------------------------------------------------------------------------------
@@ -192,8 +199,8 @@ class AgentsSampler:
             for pid, fragment in taken.items():
                 fragments.setdefault(pid, []).append(fragment)
             self._warn_if_idle(taken, ticks)
-        recent = {pid: np.stack(rows) for pid, rows in self._recent.items() if rows}
-        return CollectedByPolicy(fragments, env_steps, episodes, recent)
+        latest = {pid: np.stack(rows) for pid, rows in self._recent.items() if rows}
+        return CollectedByPolicy(fragments, env_steps, episodes, latest)
 
     def _tick(self, episodes: list[RolloutMetrics], whole: bool) -> tuple[int, int]:
         """One step of every environment.
@@ -219,7 +226,8 @@ class AgentsSampler:
             self._settle(env_index, step, bool(over[env_index]))
         ended = over.copy()
         ended[list(step.faults)] = True
-        finished = self.episodes.step(step.rewards, ended, step.faults)
+        written = self.watch.after_step(step, 0) if self.watch else {}
+        finished = self.episodes.step(step.rewards, ended, step.faults, None, written)
         acted = 0
         for env_index, metrics in zip(np.flatnonzero(ended).tolist(), finished, strict=True):
             acted += 0 if metrics.faulty else self._running[env_index].acted
