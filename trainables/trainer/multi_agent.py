@@ -47,6 +47,8 @@ NEEDED: Mapping[str, tuple[Any, str]] = {
     "compress_observations": (False, "what children send is not compressed"),
     "soft_horizon": (False, "an agent's episode ends with everybody's"),
     "remote_env_batch_wait_ms": (0.0, "all environments are stepped together"),
+    "output": (None, "experience is written of one policy"),
+    "input": ("sampler", "experience is read for one policy"),
     "record_env": (False, "nobody draws an environment of several agents"),
     "render_env": (False, "nobody draws an environment of several agents"),
     "normalize_rewards": (False, "rewards are those of agents, not of environments"),
@@ -279,6 +281,7 @@ class MultiAgentTrainer(Trainer):
     """Base of the trainers that `several` makes."""
 
     algorithm: ClassVar[type[Trainer]]
+    samples_on: ClassVar[bool] = False  # all policies learn between two rounds
     members: dict[str, Trainer]
     """Policy → its trainer, in the order of their names."""
 
@@ -448,7 +451,7 @@ class MultiAgentTrainer(Trainer):
             "progress": self.progress.get_state(),
             "agent_steps": self.agent_steps,
             "workers": self.workers.get_state(),
-            "collected": agreement.described(self.settings),
+            "collected": agreement.described(self.config),
             "settled": settled,
             **({"inexact": self.inexact} if self.inexact else {}),
             **self.reporter.get_state(),
@@ -465,7 +468,7 @@ class MultiAgentTrainer(Trainer):
             hint = f"the checkpoint's are {had}"
             raise ConfigError("multiagent.policies", [*self.members], "as in the checkpoint", hint)
         self._settle(checkpoint.get("settled", {}))
-        agreement.check(checkpoint, self.settings)
+        agreement.check(checkpoint, self.config)
         self._take_level()
         for pid, member in self.members.items():
             member.load_checkpoint(checkpoint["members"][pid])
@@ -476,7 +479,7 @@ class MultiAgentTrainer(Trainer):
             self._collect_anew()
         else:
             self.workers.set_state(checkpoint["workers"])
-        self.reporter.set_state(checkpoint)
+        self.reporter.set_state(checkpoint, self.progress.timesteps)
         self._synchronise([])
 
     def adapted(self, state: Mapping[str, Any]) -> Mapping[str, Any]:
