@@ -409,7 +409,7 @@ class Trainer(Trainable):
             ConfigError: it was saved with other filters, or by workers of another kind or number.
         """
         self._settle(checkpoint.get("settled", {}))
-        agreement.check(checkpoint, self.config)
+        agreement.check(checkpoint, self._collected)
         self._take_level()
         self.policy.set_state(checkpoint["policy"])
         filters_.set_state(self.filters, checkpoint["filters"])
@@ -437,7 +437,7 @@ class Trainer(Trainable):
         if not isinstance(data, Mapping) or not data.get("workers"):
             return state
         self._settle(data.get("settled", {}))
-        changes = agreement.changed(data, self.config)
+        changes = agreement.changed(data, self._collected)
         if not changes:
             return state
         why = agreement.in_words(changes, int(data["progress"]["timesteps"]))
