@@ -92,7 +92,8 @@ class IMPALA(PolicyGradientTrainer):
 
     def worker_spec(self) -> WorkerSpec:
         """With the next observations, which the networks of now judge; children give one sample."""
-        spec = replace(super().worker_spec(), columns=frozenset({"new_obs"}))
+        spec = super().worker_spec()
+        spec = replace(spec, columns=spec.columns | {"new_obs"})
         return replace(spec, steps=self.settings.fragment_size) if spec.num_workers else spec
 
     def training_step(self) -> dict[str, float]:
