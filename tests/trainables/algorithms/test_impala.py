@@ -36,6 +36,7 @@ WAYS = {
     "lstm": LSTM,
     "pendulum": {"env": "Pendulum-v1"},
     "whole episodes": {"batch_mode": "complete_episodes"},
+    "masked": {"env": "tests.support.masked:Vault", "action_mask": "info"},
     "own": {"model": {"custom_model": "tests.support.own_networks:Net"}},
 }
 
