@@ -208,7 +208,10 @@ class Trainer(Trainable):
         config_checks.check_together(settings)
         config_checks.check_model(settings.model, cls.model_keys, cls.__name__)
         if (source := settings.environment.action_mask) and not cls.masks_actions:
-            hint = f"{cls.__name__} has no choices that a mask could rule out; ppo, a2c, dqn have"
+            hint = (
+                f"{cls.__name__} has no choices that a mask could rule out; ppo, a2c, impala, dqn "
+                "have"
+            )
             raise ConfigError("action_mask", source, f"null with {cls.__name__}", hint)
         if settings.workers.data_parallel:
             if not cls.learns_in_ranks:
