@@ -1,4 +1,4 @@
-"""What classic trainers hand out: a policy by its name, which acts, learns nothing and is copied.
+"""What classic trainers hand out: a policy by its name, which acts, and results by their names.
 
 N observations.
 """
@@ -20,6 +20,32 @@ if TYPE_CHECKING:
     from trainables.policies.torch_policy import TorchPolicy
 
 Array = NDArray[Any]
+#: First parts of the names that only results with `classic_results` have.
+RESULTS = (
+    *("info", "sampler_results"),
+    *("policy_reward_mean", "policy_reward_min", "policy_reward_max"),
+)
+#: What `sampler_results` holds of a result, where it is there.
+_SAMPLED = (
+    *("episode_reward_mean", "episode_reward_min", "episode_reward_max", "episode_len_mean"),
+    *("episodes_this_iter", "custom_metrics", "hist_stats"),
+)
+
+
+def results(result: Mapping[str, Any]) -> dict[str, Any]:
+    """What stands in a result under another name than in those of classic trainers."""
+    rewards = {
+        f"policy_reward_{kind}": {DEFAULT_POLICY_ID: result[f"episode_reward_{kind}"]}
+        for kind in ("mean", "min", "max")
+        if f"episode_reward_{kind}" in result
+    }
+    learner, sampled = {DEFAULT_POLICY_ID: result["learner"]}, result["timesteps_total"]
+    held = {name: result[name] for name in _SAMPLED if name in result}
+    return {
+        **rewards,
+        "info": {"learner": learner, "num_steps_sampled": sampled},
+        "sampler_results": {**held, **rewards},
+    }
 
 
 class Asked(Protocol):

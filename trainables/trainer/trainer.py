@@ -8,7 +8,7 @@ import copy
 import logging
 import time
 import weakref
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import replace
 from pathlib import Path
@@ -45,8 +45,7 @@ from trainables.rollout.workers.ranks.group import RankGroup
 from trainables.rollout.workers.worker_set import WorkerSet
 from trainables.rollout.workers.worker_spec import WorkerSpec
 from trainables.trainable import Trainable, TrialContext, gives_data
-from trainables.trainer import agreement, config_checks, policy_files
-from trainables.trainer.classic import Policy
+from trainables.trainer import agreement, classic, config_checks, policy_files
 from trainables.trainer.config import TrainerConfig, timed
 from trainables.trainer.evaluation import PeriodicEvaluation
 from trainables.trainer.reporting import EpisodeRecord, Reporter
@@ -206,6 +205,13 @@ class Trainer(Trainable):
         return completed
 
     @classmethod
+    def show_metrics(cls, config: Mapping[str, Any], names: Collection[str]) -> dict[str, Any]:
+        """Names of classic trainers make results have these, unless `classic_results` is set."""
+        if not any(name.partition("/")[0] in classic.RESULTS for name in names):
+            return dict(config)
+        return {"classic_results": True, **config}
+
+    @classmethod
     def settle_config(cls, config: Mapping[str, Any]) -> dict[str, Any]:
         """What `choose` makes of the settings that are ``auto``."""
         settings = parse(cls.config_class, config)
@@ -341,6 +347,8 @@ class Trainer(Trainable):
         if is_due(self.settings.evaluation, self.iteration + 1):
             with timed(timers, "evaluation_time_ms"):
                 result.update(self._evaluated(self.iteration + 1))
+        if self.settings.metrics.classic_results:
+            result.update(classic.results(result))
         return result
 
     @gives_data
@@ -567,7 +575,9 @@ class Trainer(Trainable):
         """
         if not observations:
             return {}
-        actions, _, _ = Policy(self).compute_actions(list(observations.values()), None, explore)
+        actions, _, _ = classic.Policy(self).compute_actions(
+            list(observations.values()), None, explore
+        )
         return dict(zip(observations, actions, strict=True))
 
     def acting_stream(self, explore: bool) -> np.random.Generator | None:
@@ -581,9 +591,9 @@ class Trainer(Trainable):
 
     # ---- weights and gradients -----------------------------------------------------------------
 
-    def get_policy(self, policy_id: str = DEFAULT_POLICY_ID) -> Policy | None:
+    def get_policy(self, policy_id: str = DEFAULT_POLICY_ID) -> classic.Policy | None:
         """The policy with this name; None if there is none."""
-        return Policy(self) if policy_id == DEFAULT_POLICY_ID else None
+        return classic.Policy(self) if policy_id == DEFAULT_POLICY_ID else None
 
     def get_weights(self, policies: Sequence[str] | None = None) -> dict[str, Weights]:
         """Policy → weights, copied; of these policies or of all."""
