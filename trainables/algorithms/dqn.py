@@ -210,8 +210,8 @@ class DQN(Trainer):
 
     def worker_spec(self) -> WorkerSpec:
         """With the observation that came next."""
-        columns = frozenset({"new_obs", "t"} if self.n_step else {"new_obs"})
-        return replace(super().worker_spec(), columns=columns)
+        spec, columns = super().worker_spec(), {"new_obs", "t"} if self.n_step else {"new_obs"}
+        return replace(spec, columns=spec.columns | columns)
 
     def training_step(self) -> dict[str, float]:
         """A round of sampling and many updates."""

@@ -46,6 +46,8 @@ def not_covered(
     layout: ActionLayout, architecture: Architecture, optimizer: OptimizerConfig
 ) -> str:
     """Why a policy like this learns in torch; empty if it need not."""
+    if architecture.own is not None:
+        return f"model.custom_model is {architecture.own.path}"
     if architecture.lstm:
         return "model.use_lstm is true"
     if architecture.filters:
@@ -136,6 +138,15 @@ class FusedLearner:
         measured = self.gradient(minibatch)
         return torch.from_numpy(measured), self.adam.step(rate, self.loss.grad_clip)
 
+    def evaluate(self, batch: TrainBatch) -> tuple[Array, Array]:
+        """Log-probabilities and values; see `sgd.Learner`."""
+        buffers = self._sized(len(batch))
+        with self.learning():
+            features, _, taken = self._parts(self.columns(batch))
+            self._networks.forward(features, buffers)
+            logp, _ = self._evaluate(buffers.head, taken)
+        return logp, buffers.values[0].copy()
+
     def gradient(self, columns: Array) -> Array:
         """Write the gradient of one minibatch's loss; returns (S,) the parts of the loss.
 
@@ -150,10 +161,6 @@ class FusedLearner:
         buffers = self._sized(rows)
         x, (old, before, advantages, returns), taken = self._parts(columns)
         self._networks.forward(x, buffers)
-        if self._masks:  # an invalid choice has neither a share nor a gradient
-            valid, taken = taken[-self._masks :] > 0, taken[: -self._masks]
-            logits = buffers.head[: self._logits]
-            logits[~valid] = NO_CHOICE
         logp, entropies = self._evaluate(buffers.head, taken)
 
         parts = buffers.parts
@@ -211,6 +218,9 @@ class FusedLearner:
 
     def _evaluate(self, head: Array, taken: Array) -> tuple[Array, Any]:
         """(B,) log-probabilities of actions, and their entropies: (B,), or one number."""
+        if self._masks:  # an invalid choice has neither a share nor a gradient
+            valid, taken = taken[-self._masks :] > 0, taken[: -self._masks]
+            head[: self._logits][~valid] = NO_CHOICE
         if self._choices is None:
             return self._of_reals(head, taken)
         logp, entropies = self._choices.evaluate(head[: self._logits], taken[: self._choices.rows])
