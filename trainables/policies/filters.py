@@ -404,11 +404,9 @@ def make_filters(
     `concurrent`: rewards are counted in one thread and synchronised by another. `masks`: so many
     numbers at a row's end are no features.
     """
-    if masks:
-        made = make_filter(config, (shape[0] - masks,))
-        observation = made if type(made) is NoFilter else BeforeMasks(made, masks)
-    else:
-        observation = make_filter(config, shape)
+    observation = make_filter(config, (shape[0] - masks,) if masks else shape)
+    if masks and type(observation) is not NoFilter:
+        observation = BeforeMasks(observation, masks)
     filters: dict[str, Filter] = {"observation": observation}
     if config.normalize_rewards:
         kind = ConcurrentMeanStdFilter if concurrent else MeanStdFilter

@@ -374,7 +374,7 @@ class Trainer(Trainable):
             "progress": self.progress.get_state(),
             "workers": self.workers.get_state(),
             "recent_observations": self.recent.copy(),
-            "collected": agreement.described(self.config),
+            "collected": dict(self._collected),
             **({"settled": settled} if settled else {}),
             **({"inexact": self.inexact} if self.inexact else {}),
             **self.reporter.get_state(),
@@ -705,6 +705,7 @@ class Trainer(Trainable):
         if values:
             self.settings = override(self.settings, values, "config")
         self.config = SettingsView(flatten(self.settings))
+        self._collected = agreement.described(self.config)
 
     def _gives_copies(self) -> bool:
         """Whether all of a checkpoint is copied: a replay is not, what others wrote may not be."""
@@ -713,7 +714,8 @@ class Trainer(Trainable):
         mine = type(self).get_state is Trainable.get_state and not self.writes_files()
         known = type(self.policy).get_state is TorchPolicy.get_state
         filters = self.settings.filters.observation_filter in filters_.KINDS
-        return mine and known and filters and not self.parts and self.reporter.calls is None
+        others = self.parts or self.reporter.calls or self.settings.offline.output
+        return mine and known and filters and not others
 
     def _date_actor(self) -> None:
         """Let the trainer's own actor explore as after the steps sampled so far."""

@@ -131,7 +131,7 @@ class BoundedActor(Actor):
     ) -> Array:
         """Heads by the perturbed weights of each row; `head` is what it would be without."""
         layers = [*self._layers, (self._heads["actor.weight"][None], self._head_bias[None])]
-        used = {}
+        used: dict[str, Array] = {}
         for i, (weight, bias) in enumerate(layers):
             used |= {f"{i}.weight": weight[0], f"{i}.bias": bias[0, 0]}
         weights = explored.noise.perturbed(used, len(observations), stream)

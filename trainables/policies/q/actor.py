@@ -151,7 +151,8 @@ class QActor(Actor):
             logs = log_softmax(self._values(observations, {}))
             divergences = (np.exp(logs) * (logs - log_softmax(q))).sum(axis=1)
             noise.adapt(float(divergences.mean()), self._greedy.distance)
-        return q.argmax(axis=-1)
+        best: NDArray[Any] = q.argmax(axis=-1)
+        return best
 
     def _values(self, observations: NDArray[Any], noise: Noise) -> Array:
         """(N, A) of filtered observations; `NO_CHOICE` of what is not valid."""
