@@ -106,6 +106,13 @@ class InferencePolicy:
         fetches = {key: acted.columns[name] for key, name in self.actor.fetches.items()}
         return [unflatten(one) for one in sent], acted.memory, fetches
 
+    def rewarded(self, observation: Any, memory: Array) -> None:
+        """Take note of what agents were rewarded with in a step that led to this observation."""
+
+    def agent_rewards(self, memory: Array) -> dict[str, list[Any]] | None:
+        """Agent → its policy and the sum of its rewards, where there are several."""
+        return None
+
     def act_each(
         self,
         observations: Array,

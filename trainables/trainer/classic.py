@@ -32,14 +32,25 @@ _SAMPLED = (
 )
 
 
+def is_classic(name: str) -> bool:
+    """Whether only results with `classic_results` have a metric of this name."""
+    first, _, rest = name.partition("/")
+    return first in RESULTS and (first[:6] != "policy" or rest == DEFAULT_POLICY_ID)
+
+
 def results(result: Mapping[str, Any]) -> dict[str, Any]:
-    """What stands in a result under another name than in those of classic trainers."""
+    """What stands in a result under another name than in those of classic trainers.
+
+    With several policies rewards and statistics stand there by policy already.
+    """
     rewards = {
-        f"policy_reward_{kind}": {DEFAULT_POLICY_ID: result[f"episode_reward_{kind}"]}
-        for kind in ("mean", "min", "max")
-        if f"episode_reward_{kind}" in result
+        name: result.get(name, {DEFAULT_POLICY_ID: result[f"episode{name[6:]}"]})
+        for name in RESULTS
+        if name[:6] == "policy" and f"episode{name[6:]}" in result
     }
-    learner, sampled = {DEFAULT_POLICY_ID: result["learner"]}, result["timesteps_total"]
+    learner, sampled = result["learner"], result["timesteps_total"]
+    if not any(isinstance(one, Mapping) for one in learner.values()):
+        learner = {DEFAULT_POLICY_ID: learner}
     held = {name: result[name] for name in _SAMPLED if name in result}
     return {
         **rewards,

@@ -12,12 +12,13 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
 from trainables.core import rng
+from trainables.core.importing import import_object
 from trainables.core.logs import system_usage
 from trainables.core.resources import EnvironmentVariables, check_quota
 from trainables.core.results import LoggerCreator
@@ -48,7 +49,7 @@ from trainables.rollout.workers.worker_set import WorkerSet
 from trainables.rollout.workers.worker_spec import WorkerSpec
 from trainables.trainable import Trainable, TrialContext, gives_data
 from trainables.trainer import agreement, classic, config_checks, policy_files
-from trainables.trainer.config import TrainerConfig, timed
+from trainables.trainer.config import TrainerConfig, has_policies, timed
 from trainables.trainer.evaluation import PeriodicEvaluation
 from trainables.trainer.reporting import EpisodeRecord, Reporter
 
@@ -60,6 +61,8 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 AUTO = "auto"
+#: Makes the form of a trainer's class that has several policies.
+MULTI_AGENT = "trainables.trainer.multi_agent:several"
 
 
 class Stateful(Protocol):
@@ -99,6 +102,19 @@ class Trainer(Trainable):
     #: Setting that may be ``auto`` → what it was before there was a choice: trials and checkpoints
     #: from then go on with it.
     before_auto: ClassVar[Mapping[str, Any]] = {"native_vector_env": False}
+
+    def __new__(cls, config: Mapping[str, Any] | None = None, *_: Any, **__: Any) -> Self:
+        """With several policies (``multiagent``) a trainer of all of them, each learning so."""
+        return super().__new__(cls.of(config or {}))
+
+    @classmethod
+    def of(cls, config: Mapping[str, Any]) -> type[Self]:
+        """The class whose trainer these settings ask for: this one, or its form for many agents."""
+        if not (isinstance(config, Mapping) and has_policies(config.get("multiagent"))):
+            return cls
+        # By its name: that module imports this one.
+        made: type[Self] = import_object(MULTI_AGENT)(cls)  # type: ignore[operator]
+        return made
 
     def __init__(
         self,
@@ -155,6 +171,12 @@ class Trainer(Trainable):
         return {"native_vector_env": settings.environment.is_native}
 
     @classmethod
+    def _chosen(cls, settings: TrainerConfig, seen: Look) -> dict[str, Any]:
+        """What `choose` gives, where policies and agents fit together."""
+        config_checks.check_agents(settings, seen)
+        return cls.choose(settings, seen)
+
+    @classmethod
     def _with_stepping(cls, settings: TrainerConfig, chosen: bool = True) -> TrainerConfig:
         """The settings that say whether environments are stepped as one object.
 
@@ -196,10 +218,11 @@ class Trainer(Trainable):
     @classmethod
     def check_config(cls, config: Mapping[str, Any]) -> None:
         """Raise ConfigError for settings that cannot work, here and with this environment."""
+        cls = cls.of(config)  # noqa: PLW0642
         settings = cls._with_stepping(parse(cls.config_class, config))
         cls.validate_config(settings)
         config_checks.check_by_trying(settings)
-        cls.choose(settings, measuring.look(settings.environment))
+        cls._chosen(settings, measuring.look(settings.environment))
 
     @classmethod
     def complete_config(
@@ -214,18 +237,18 @@ class Trainer(Trainable):
     @classmethod
     def show_metrics(cls, config: Mapping[str, Any], names: Collection[str]) -> dict[str, Any]:
         """Names of classic trainers make results have these, unless `classic_results` is set."""
-        if not any(name.partition("/")[0] in classic.RESULTS for name in names):
-            return dict(config)
-        return {"classic_results": True, **config}
+        is_asked = any(map(classic.is_classic, names))
+        return {"classic_results": True, **config} if is_asked else dict(config)
 
     @classmethod
     def settle_config(cls, config: Mapping[str, Any]) -> dict[str, Any]:
         """What `choose` makes of the settings that are ``auto``."""
+        cls = cls.of(config)  # noqa: PLW0642
         settings = parse(cls.config_class, config)
         if not (undecided := cls.undecided(settings)):
             return {}
         settings = cls._with_stepping(settings)
-        chosen = cls.choose(settings, measuring.look(settings.environment))
+        chosen = cls._chosen(settings, measuring.look(settings.environment))
         return {key: chosen[key] for key in undecided}
 
     @classmethod
@@ -264,16 +287,19 @@ class Trainer(Trainable):
         self._given = self.config
         with ExitStack() as undo:
             undo.callback(EnvironmentVariables(self.settings.resources.environs).undo)
-            restarts = self.settings.envs.restart_failed_sub_environments
-            known, shared = self.context.remembered, self.context.shared
             # The environment is measured in a child process beside what is built here.
-            asked = Inquiry(self.settings.environment, restarts, known, shared)
-            with closing(asked) as inquiry:
+            with closing(self._inquiry()) as inquiry:
                 self._build(self.settings, inquiry)
             undo.callback(lambda: self.workers.close())  # noqa: PLW0108 they may have been made anew
             undo.callback(self.evaluation.workers.close)
             self._synchronise([])
             self._undo = undo.pop_all()
+
+    def _inquiry(self) -> Inquiry:
+        """What finds out about the environment."""
+        restarts = self.settings.envs.restart_failed_sub_environments
+        known, shared = self.context.remembered, self.context.shared
+        return Inquiry(self.settings.environment, restarts, known, shared)
 
     def _build(self, settings: TrainerConfig, inquiry: Inquiry) -> None:
         config_checks.set_threads(settings.resources)
@@ -290,32 +316,12 @@ class Trainer(Trainable):
         output = Output(settings.offline, self.context, lambda: me.logdir, whole)
         self.reporter = Reporter(settings.callbacks, settings.logs, record, output)
         seen = inquiry.look()
-        chosen = self.choose(settings, seen)
+        chosen = self._chosen(settings, seen)
         self._settle({} if self.context.settled else chosen)
         settings = self.settings
-        self.spaces = seen.spaces
-        self.architecture = architecture(
-            settings.model, self.spaces.observation_shape, self.usual_networks, self.spaces.masks
-        )
         check_vector_env(settings.environment, settings.envs, seen.limit)
-        self.policy = self.make_policy(config_checks.learning_device(settings.resources))
-        shape, masks = self.spaces.observation_shape, self.spaces.masks
-        self.filters = make_filters(settings.filters, shape, masks=masks)
-        self.streams = {
-            name: rng.generator(self.seed, name) for name in ("minibatch", "compute_action")
-        }
-        self.parts = self.make_parts()
-        self.gives_copies = self._gives_copies()
         self.progress = Progress(settings.metrics)
-        self.recent: NDArray[Any] = np.zeros(
-            (0, *self.spaces.observation_shape), self.spaces.observation_dtype
-        )
-        self.inference = InferencePolicy(
-            self.policy.make_actor(),
-            self.filters["observation"],
-            self.spaces,
-            settings.sampling.clip_actions,
-        )
+        self._build_policy(settings, seen)
         self.environment, self.level = resolve(
             settings.environment, bool(settings.by_clock), lambda _: inquiry.measured()
         )
@@ -326,6 +332,28 @@ class Trainer(Trainable):
             self.reporter.log("evaluation_config", settings.evaluation.evaluation_config)
         self.evaluation = PeriodicEvaluation(
             settings, self.seed, self.inference, self.reporter.calls
+        )
+
+    def _build_policy(self, settings: TrainerConfig, seen: Look) -> None:
+        """What learns and what plays, for these spaces."""
+        self.spaces = seen.spaces
+        shape, masks = self.spaces.observation_shape, self.spaces.masks
+        self.architecture = architecture(settings.model, shape, self.usual_networks, masks)
+        self.policy = self.make_policy(config_checks.learning_device(settings.resources))
+        self.filters = make_filters(settings.filters, shape, masks=masks)
+        self.streams = {
+            name: rng.generator(self.seed, name) for name in ("minibatch", "compute_action")
+        }
+        self.parts = self.make_parts()
+        self.gives_copies = self._gives_copies()
+        self.recent: NDArray[Any] = np.zeros(
+            (0, *self.spaces.observation_shape), self.spaces.observation_dtype
+        )
+        self.inference = InferencePolicy(
+            self.policy.make_actor(),
+            self.filters["observation"],
+            self.spaces,
+            settings.sampling.clip_actions,
         )
 
     def step(self) -> dict[str, Any]:
@@ -619,10 +647,15 @@ class Trainer(Trainable):
         """
         for pid, one in weights.items():
             require_policy(pid)
-            if problem := policy_files.misfit(one, self.policy.model.weights()):
-                raise ConfigError(f"weights.{pid}", sorted(one), "this policy's weights", problem)
-            self.policy.model.load_weights(one)
+            self.adopt(one, pid)
         self.broadcast()
+
+    def adopt(self, weights: Weights, policy_id: str) -> None:
+        """`set_weights` for one policy and this process alone."""
+        if problem := policy_files.misfit(weights, self.policy.model.weights()):
+            allowed = "this policy's weights"
+            raise ConfigError(f"weights.{policy_id}", sorted(weights), allowed, problem)
+        self.policy.model.load_weights(weights)
 
     def compute_gradients(
         self, batch: TrainBatch

@@ -47,6 +47,7 @@ def test_before_the_first_episode_there_is_no_reward_by_any_name() -> None:
 def test_a_metric_of_a_classic_name_sets_the_switch(name: str) -> None:
     assert PPO.show_metrics({"lr": 1.0}, {"episode_reward_mean", name})["classic_results"] is True
     assert PPO.show_metrics({"lr": 1.0}, {"episode_reward_mean", "policy_rewards"}) == {"lr": 1.0}
+    assert PPO.show_metrics({}, {"policy_reward_mean/hunters"}) == {}  # of several policies
     given = {"classic_results": False}
     assert PPO.show_metrics(given, {name}) == given
 

@@ -15,6 +15,7 @@ import numpy as np
 from gymnasium import spaces
 
 from trainables.core import rng
+from trainables.envs.agents import AgentsEnv
 from trainables.envs.state import mujoco
 from trainables.envs.state.plain import Encoded, NotPlainError, decode, encode, is_plain
 
@@ -95,7 +96,7 @@ def seed_spaces(sub_env: Any, seed: int) -> None:
 
 def layers(sub_env: Any) -> Iterator[Any]:
     """The wrappers, outermost first, and the unwrapped environment; a `KeepsState` is the last."""
-    while isinstance(sub_env, gymnasium.Wrapper):
+    while isinstance(sub_env, gymnasium.Wrapper | AgentsEnv):
         yield sub_env
         if isinstance(sub_env, KeepsState):
             return

@@ -97,6 +97,10 @@ def decode(encoded: Encoded, current: Any) -> Any:
     if kind in _IN_PLACE:
         _IN_PLACE[kind](current, data)
         return current
+    if kind == "dict":
+        before = current if isinstance(current, dict) else {}
+        pairs = ((decode(key, None), value) for key, value in data)
+        return {key: decode(value, before.get(key)) for key, value in pairs}
     return _DECODERS[kind](data)
 
 
@@ -131,7 +135,6 @@ _DECODERS: Mapping[str, Callable[[Any], Any]] = {
     "list": _decode_all,
     "tuple": lambda d: tuple(_decode_all(d)),
     "set": lambda d: set(_decode_all(d)),
-    "dict": lambda d: {decode(k, None): decode(v, None) for k, v in d},
     "deque": lambda d: collections.deque(_decode_all(d[1]), maxlen=d[0]),
 }
 
