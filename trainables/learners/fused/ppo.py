@@ -217,14 +217,13 @@ class FusedLearner:
     def _judge(self, x: Array, taken: Array, buffers: Buffers) -> tuple[Array, Any]:
         """Fill `buffers` with heads and values; returns what `_evaluate` does of the heads."""
         self._networks.forward(x, buffers)
-        if self._masks:  # an invalid choice has neither a share nor a gradient
-            valid, taken = taken[-self._masks :] > 0, taken[: -self._masks]
-            logits = buffers.head[: self._logits]
-            logits[~valid] = NO_CHOICE
         return self._evaluate(buffers.head, taken)
 
     def _evaluate(self, head: Array, taken: Array) -> tuple[Array, Any]:
         """(B,) log-probabilities of actions, and their entropies: (B,), or one number."""
+        if self._masks:  # an invalid choice has neither a share nor a gradient
+            valid, taken = taken[-self._masks :] > 0, taken[: -self._masks]
+            head[: self._logits][~valid] = NO_CHOICE
         if self._choices is None:
             return self._of_reals(head, taken)
         logp, entropies = self._choices.evaluate(head[: self._logits], taken[: self._choices.rows])
