@@ -11,6 +11,7 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import Field, model_validator
 
 from trainables.core.settings import Settings
+from trainables.envs.spaces.actions import ActionLayout
 from trainables.errors import ConfigError
 
 Activation = Literal["tanh", "relu"]
@@ -64,6 +65,17 @@ class ModelConfig(Settings):
         "actor in what both share: set `normalize_rewards`. Atari frames are not stacked with it.",
     )
     lstm_cell_size: Size = Field(default=64, description="Units of the LSTM.")
+    free_log_std: bool | None = Field(
+        default=None,
+        description="Of ppo and a2c, for actions with real numbers. true: their deviations are "
+        "weights of their own, the same in all states; false: outputs of the network, which follow "
+        "the state; null: true.",
+    )
+    vf_share_layers: bool | None = Field(
+        default=None,
+        description="Of ppo and a2c: actor and critic share the hidden layers; null: after "
+        "convolutions and with an LSTM they do, else each has its own.",
+    )
     max_seq_len: Size | None = Field(
         default=None,
         description="Steps through which the LSTM learns at a time, at most; null: "
@@ -90,7 +102,7 @@ class ModelConfig(Settings):
 
 #: Keys of ``model`` that a module of one's own does not read.
 OF_OUR_NETWORKS = (
-    *("hidden", "activation", "conv_filters"),
+    *("vf_share_layers", "hidden", "activation", "conv_filters"),
     *("use_lstm", "lstm_cell_size", "max_seq_len"),
 )
 
@@ -167,11 +179,19 @@ class Architecture:
     after which it is drawn anew; None: there is none."""
     own: OwnModule | None = None
     """What stands in place of all layers; None: nothing."""
+    shares: bool = False
+    """Whether actor and critic are heads of one trunk for vectors, too."""
+    log_std_follows: bool = False
+    """Whether the deviations of real numbers are outputs of the actor."""
 
     @property
     def shared(self) -> bool:
         """Whether actor and critic are heads of one trunk: after convolutions, with an LSTM."""
-        return bool(self.filters) or self.lstm > 0
+        return bool(self.filters) or self.lstm > 0 or self.shares
+
+    def head(self, layout: ActionLayout) -> int:
+        """Numbers that an actor gives for actions of this layout."""
+        return layout.head_size + self.log_std_follows * len(layout.real_columns)
 
     @property
     def features(self) -> int:
@@ -194,15 +214,21 @@ def architecture(
     """
     if config.custom_model is not None:
         own = OwnModule(config.custom_model, config.custom_model_config)
-        return Architecture(shape, (), (), usual[1], own=own)
+        follows = config.free_log_std is False
+        return Architecture(shape, (), (), usual[1], own=own, log_std_follows=follows)
     filters = _filters(config, shape)
     hidden, activation = ((512,), "relu") if filters else usual
+    if config.vf_share_layers is False and (filters or config.use_lstm):
+        allowed = "null or true after convolutions and with an LSTM, whose layers are shared"
+        raise ConfigError("model.vf_share_layers", False, allowed)
     return Architecture(
         shape=shape,
         filters=filters,
         hidden=hidden if config.hidden is None else config.hidden,
         activation=config.activation or activation,
         lstm=config.lstm_cell_size if config.use_lstm else 0,
+        shares=config.vf_share_layers is True,
+        log_std_follows=config.free_log_std is False,
     )
 
 

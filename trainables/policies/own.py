@@ -21,6 +21,7 @@ from trainables.envs.spaces.actions import ActionLayout
 from trainables.errors import ConfigError, shorten
 from trainables.policies.actor import Actor, Array, Weights
 from trainables.policies.architecture import Architecture, OwnModule
+from trainables.policies.exploration import StochasticSampling
 from trainables.policies.layers import unit_pixels
 from trainables.policies.networks import Evaluated, Replay, Stochastic
 
@@ -36,9 +37,8 @@ class OwnActorCritic(Stochastic):
 
     def __init__(self, layout: ActionLayout, architecture: Architecture, seed: int) -> None:
         super().__init__(layout, architecture)
-        self.module = made(architecture, layout.head_size, seed)
-        reals = len(layout.real_columns)
-        self.log_std = nn.Parameter(torch.zeros(reals)) if reals else None
+        self.module = made(architecture, architecture.head(layout), seed)
+        self.log_std = self._free_log_std()
 
     def kept(self) -> dict[str, Tensor]:
         """Parameters and buffers by name, as far as torch saves them."""
@@ -64,8 +64,13 @@ class OwnActorCritic(Stochastic):
 class OwnActor(Actor):
     """Acts with the module; how actions are drawn from its head is as ever."""
 
-    def __init__(self, layout: ActionLayout, architecture: Architecture) -> None:
-        super().__init__(layout, architecture)
+    def __init__(
+        self,
+        layout: ActionLayout,
+        architecture: Architecture,
+        exploration: StochasticSampling | None = None,
+    ) -> None:
+        super().__init__(layout, architecture, exploration)
         self._made_from = layout, architecture
         self._networks = OwnActorCritic(layout, architecture, 0).eval()
 

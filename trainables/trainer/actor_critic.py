@@ -22,8 +22,13 @@ from trainables.learners.returns import generalized_advantages, next_values
 from trainables.learners.schedules import Schedule, due
 from trainables.learners.sequences import SequenceBatch, in_sequences
 from trainables.policies.architecture import architecture
-from trainables.policies.exploration import PolicyNoiseConfig, StateDependentSampling
+from trainables.policies.exploration import (
+    FollowingSampling,
+    PolicyNoiseConfig,
+    StateDependentSampling,
+)
 from trainables.rollout.batch import Fragment, TrainBatch, rows
+from trainables.trainer import config_checks
 from trainables.trainer.config import TrainerConfig
 from trainables.trainer.steps import on_policy_step
 from trainables.trainer.trainer import Trainer
@@ -93,7 +98,7 @@ class ActorCriticTrainer(Trainer):
     """Base of the methods that learn from what was just sampled, with advantages."""
 
     config_class: ClassVar[type[TrainerConfig]] = ActorCriticConfig
-    model_keys: ClassVar[frozenset[str]] = frozenset({"custom_model"})
+    model_keys: ClassVar[frozenset[str]] = config_checks.OF_SOME
     before_auto: ClassVar[Mapping[str, Any]] = {**Trainer.before_auto, "learner": "torch"}
     stats: ClassVar[tuple[str, ...]]
     """Names of the parts of the loss, in the order in which both learners give them."""
@@ -134,6 +139,7 @@ class ActorCriticTrainer(Trainer):
         if isinstance(settings, ActorCriticConfig) and settings.exploration_config.state_dependent:
             only: dict[str, tuple[Any, Any]] = {
                 "model.custom_model": (settings.model.custom_model, None),
+                "model.free_log_std": (settings.model.free_log_std is False, False),
                 "model.use_lstm": (settings.model.use_lstm, False),
                 "remote_env_batch_wait_ms": (settings.envs.remote_env_batch_wait_ms, 0),
             }
@@ -151,6 +157,8 @@ class ActorCriticTrainer(Trainer):
         if isinstance(settings, ActorCriticConfig) and settings.exploration_config.state_dependent:
             StateDependentSampling(seen.spaces.layout, 1)
         cls._check_own(settings, seen.spaces)
+        if settings.model.free_log_std is False:
+            FollowingSampling(seen.spaces.layout)
         why = cls._not_fused(settings, seen.spaces)
         asked = settings.learner if isinstance(settings, ActorCriticConfig) else "auto"
         if why and asked in ("fused", COMPILED):
@@ -167,7 +175,7 @@ class ActorCriticTrainer(Trainer):
         from trainables.policies import own
 
         tried = architecture(settings.model, spaces.observation_shape)
-        module = own.check(tried, spaces.layout.head_size, "values")
+        module = own.check(tried, tried.head(spaces.layout), "values")
         if settings.workers.data_parallel and list(module.buffers()):
             hint = "each rank would have buffers of its own"
             allowed = "a module without buffers with data_parallel"

@@ -47,6 +47,10 @@ def not_covered(
     """Why a policy like this learns in torch; empty if it need not."""
     if architecture.own is not None:
         return f"model.custom_model is {architecture.own.path}"
+    if architecture.shares:
+        return "model.vf_share_layers is true"
+    if architecture.log_std_follows:
+        return "model.free_log_std is false"
     if architecture.lstm:
         return "model.use_lstm is true"
     if architecture.filters:
