@@ -125,6 +125,7 @@ class DQN(Trainer):
     fixed_keys: ClassVar[frozenset[str]] = Trainer.fixed_keys | {
         *("buffer_size", "prioritized_replay", "n_step", "dueling", "noisy", "num_atoms"),
     }
+    model_keys: ClassVar[frozenset[str]] = frozenset({"custom_model"})
     before_auto: ClassVar[Mapping[str, Any]] = {**Trainer.before_auto, "learner": "torch"}
     settings: Config
     policy: "QPolicy"
@@ -139,6 +140,11 @@ class DQN(Trainer):
         if settings.model.use_lstm:
             hint = "it learns from single transitions, not from sequences"
             raise ConfigError("model.use_lstm", True, "false with dqn", hint)
+        if settings.model.custom_model is not None:
+            why = "the module says what all choices are worth"
+            for key, only in (("dueling", False), ("noisy", False), ("num_atoms", 1)):
+                if (value := getattr(settings, key)) != only:
+                    raise ConfigError(key, value, f"{only} with model.custom_model", why)
         if settings.num_atoms > 1 and settings.v_min >= settings.v_max:
             allowed = f"less than {settings.v_max}, which is v_max"
             raise ConfigError("v_min", settings.v_min, allowed, "between them lie all returns")
@@ -158,6 +164,12 @@ class DQN(Trainer):
             raise ConfigError("env", f"actions {seen.spaces.action}", allowed, "ppo takes others")
         if not isinstance(settings, Config):
             raise TypeError(f"{type(settings).__name__} is no {Config.__qualname__} of DQN")
+        if settings.model.custom_model is not None:
+            # Loaded for such a module only: to choose needs no torch.
+            from trainables.policies import own
+
+            shape = architecture(settings.model, seen.spaces.observation_shape)
+            own.check(shape, seen.spaces.layout.logits)
         why = cls._not_fused(settings, seen.spaces.observation_shape)
         if why and settings.learner == "fused":
             raise ConfigError("learner", "fused", "auto or torch here", why)
@@ -185,7 +197,12 @@ class DQN(Trainer):
 
         of, layout = self.settings, self.spaces.layout
         networks = layout, self._networks(of, self.spaces.observation_shape)
-        return build_q_policy(networks, of.exploration_config, of.optimizer, self.seed, device)
+        rest = of.exploration_config, of.optimizer, self.seed, device
+        if self.architecture.own is not None:
+            from trainables.policies.q.own import build_own_q_policy
+
+            return build_own_q_policy(networks, *rest)
+        return build_q_policy(networks, *rest)
 
     def make_parts(self) -> dict[str, Stateful]:
         """The replay, the target network, and the steps of transitions that are not whole yet."""

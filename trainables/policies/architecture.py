@@ -33,7 +33,7 @@ class ModelConfig(Settings):
     custom_model: str | None = Field(
         default=None,
         description="package.module:Net, a torch module of your own in place of these networks "
-        "(docs/own-networks.md), for ppo and a2c: it acts and learns in torch.",
+        "(docs/own-networks.md), for ppo, a2c and dqn: it acts and learns in torch.",
     )
     custom_model_config: dict[str, Any] = Field(
         default_factory=dict, description="Keyword arguments for making it."

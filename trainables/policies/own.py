@@ -23,7 +23,7 @@ from trainables.policies.actor import Actor, Array, Weights
 from trainables.policies.architecture import Architecture, OwnModule
 from trainables.policies.exploration import StochasticSampling
 from trainables.policies.layers import unit_pixels
-from trainables.policies.networks import Evaluated, Replay, Stochastic
+from trainables.policies.networks import Evaluated, Networks, Replay, Stochastic
 
 PLACE = "model.custom_model"
 #: Rows of the batch on which a module is tried: no other number of its shapes should be the same.
@@ -61,8 +61,35 @@ class OwnActorCritic(Stochastic):
         return Evaluated(*self._logp_entropy(head, actions, head), values)
 
 
-class OwnActor(Actor):
-    """Acts with the module; how actions are drawn from its head is as ever."""
+class InTorch(Actor):
+    """Acts with networks in torch, made from `_made_from`; how actions are chosen is as ever."""
+
+    _made_from: tuple[Any, ...]
+    _networks: Networks
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """It crosses to another process as arrays, not as memory that is shared."""
+        state = {k: v for k, v in vars(self).items() if k != "_networks"}
+        return _remade, (type(self), self._made_from, self._networks.weights(), state)
+
+    def load(self, weights: Weights) -> None:
+        """Adopt weights named as the networks name them; they are copied."""
+        self._networks.load_weights(weights)
+        self._log_std = np.array(weights.get("log_std", self._log_std))
+
+    def weights(self) -> dict[str, Array]:
+        """What `load` was given."""
+        return self._networks.weights()
+
+    def _run(self, observations: NDArray[Any]) -> Any:
+        """What the networks give for filtered observations (N, *S), as tensors."""
+        rows = torch.from_numpy(np.require(observations, requirements=["C", "W"]))
+        with torch.inference_mode():
+            return self._networks(rows)
+
+
+class OwnActor(InTorch):
+    """Acts with the module."""
 
     def __init__(
         self,
@@ -74,25 +101,9 @@ class OwnActor(Actor):
         self._made_from = layout, architecture
         self._networks = OwnActorCritic(layout, architecture, 0).eval()
 
-    def __reduce__(self) -> tuple[Any, ...]:
-        """It crosses to another process as arrays, not as memory that is shared."""
-        state = {k: v for k, v in vars(self).items() if k != "_networks"}
-        return _remade, (*self._made_from, self._networks.weights(), state)
-
-    def load(self, weights: Weights) -> None:
-        """Adopt weights named as `OwnActorCritic.weights` names them; they are copied."""
-        self._networks.load_weights(weights)
-        self._log_std = np.array(weights.get("log_std", self._log_std))
-
-    def weights(self) -> dict[str, Array]:
-        """What `load` was given."""
-        return self._networks.weights()
-
     def forward(self, observations: NDArray[Any]) -> tuple[Array, Array]:
         """Heads and values (N,) of filtered observations."""
-        rows = torch.from_numpy(np.require(observations, requirements=["C", "W"]))
-        with torch.inference_mode():
-            head, values = self._networks(rows)
+        head, values = self._run(observations)
         return head.numpy(), values.numpy()
 
     def _heads_each(self, observations: NDArray[Any], memory: Array) -> tuple[Array, Array]:
@@ -100,9 +111,9 @@ class OwnActor(Actor):
 
 
 def _remade(
-    layout: ActionLayout, architecture: Architecture, weights: Weights, state: dict[str, Any]
-) -> OwnActor:
-    made = OwnActor(layout, architecture)
+    kind: type[InTorch], made_from: tuple[Any, ...], weights: Weights, state: dict[str, Any]
+) -> InTorch:
+    made = kind(*made_from)
     made.load(weights)
     vars(made).update(state)
     return made

@@ -121,10 +121,6 @@ class ActorCriticTrainer(Trainer):
         """Actor and critic."""
         from trainables.policies.torch_policy import build_policy
 
-        if (own := self.architecture.own) is not None:
-            logger.info(
-                "%s acts and learns in torch; built-in networks act in numpy, faster", own.path
-            )
         explored = self.settings.exploration_config
         if explored.state_dependent:
             noise = explored.log_std_init, explored.sample_freq

@@ -280,6 +280,9 @@ class Trainer(Trainable):
         self.architecture = architecture(
             settings.model, self.spaces.observation_shape, self.usual_networks
         )
+        if (own := self.architecture.own) is not None:
+            in_torch = "%s acts and learns in torch; built-in networks act in numpy, faster"
+            logger.info(in_torch, own.path)
         check_vector_env(settings.environment, settings.envs, seen.limit)
         self.policy = self.make_policy(config_checks.learning_device(settings.resources))
         self.filters = make_filters(settings.filters, self.spaces.observation_shape)
