@@ -13,6 +13,7 @@ from pydantic import Field, model_validator
 from trainables.core.settings import Settings
 from trainables.envs.spaces.actions import ActionLayout
 from trainables.errors import ConfigError
+from trainables.policies.own_distribution import OwnDistribution
 
 Activation = Literal["tanh", "relu"]
 Size = Annotated[int, Field(gt=0, strict=True)]
@@ -65,6 +66,11 @@ class ModelConfig(Settings):
         "actor in what both share: set `normalize_rewards`. Atari frames are not stacked with it.",
     )
     lstm_cell_size: Size = Field(default=64, description="Units of the LSTM.")
+    custom_action_dist: str | None = Field(
+        default=None,
+        description="package.module:Dist, a distribution of actions of your own "
+        "(docs/own-networks.md#a-distribution-of-your-own), for ppo and a2c.",
+    )
     free_log_std: bool | None = Field(
         default=None,
         description="Of ppo and a2c, for actions with real numbers. true: their deviations are "
@@ -97,6 +103,8 @@ class ModelConfig(Settings):
             field = type(self).model_fields[key]
             if (value := getattr(self, key)) != field.get_default(call_default_factory=True):
                 raise ValueError(f"no {key} {why} (it is {value})")
+        if self.custom_action_dist is not None and self.free_log_std is not None:
+            raise ValueError("no free_log_std with custom_action_dist, which does not read it")
         return self
 
 
@@ -183,6 +191,8 @@ class Architecture:
     """Whether actor and critic are heads of one trunk for vectors, too."""
     log_std_follows: bool = False
     """Whether the deviations of real numbers are outputs of the actor."""
+    distribution: OwnDistribution | None = None
+    """How actions are drawn from what the actor gives; None: as `policies.distributions` says."""
 
     @property
     def shared(self) -> bool:
@@ -191,6 +201,8 @@ class Architecture:
 
     def head(self, layout: ActionLayout) -> int:
         """Numbers that an actor gives for actions of this layout."""
+        if self.distribution is not None:
+            return self.distribution.inputs
         return layout.head_size + self.log_std_follows * len(layout.real_columns)
 
     @property

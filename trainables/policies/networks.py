@@ -90,6 +90,8 @@ class Stochastic(Networks):
         self.register_buffer("_grid", torch.from_numpy(grid), persistent=False)
         self.register_buffer("_absent", torch.from_numpy(absent), persistent=False)
         self._uneven = bool(absent.any())
+        own = architecture.distribution
+        self._distribution = None if own is None else own.loaded()
 
     def evaluate(
         self, observations: Tensor, actions: Tensor, replay: Replay | None = None
@@ -104,12 +106,16 @@ class Stochastic(Networks):
         raise NotImplementedError
 
     def _free_log_std(self) -> nn.Parameter | None:
-        reals = len(self.layout.real_columns)
-        follows = self.architecture.log_std_follows
-        return nn.Parameter(torch.zeros(reals)) if reals and not follows else None
+        reals, of = len(self.layout.real_columns), self.architecture
+        if not reals or of.log_std_follows or of.distribution is not None:
+            return None
+        return nn.Parameter(torch.zeros(reals))
 
     def _logp_entropy(self, head: Tensor, actions: Tensor, units: Tensor) -> tuple[Tensor, Tensor]:
         """(B,) log-probabilities of actions, and (B,) or () entropies of their distribution."""
+        if self._distribution is not None:
+            own = self._distribution(head)
+            return own.logp(actions), own.entropy()
         layout = self.layout
         if layout.scalar:
             logs = torch.log_softmax(head, dim=-1)

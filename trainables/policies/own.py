@@ -215,7 +215,7 @@ def _given(own: OwnModule, module: nn.Module, rows: Tensor) -> tuple[Tensor, ...
         except Exception as error:
             hint = f"for observations {tuple(rows.shape)} it raised {type(error).__name__}: {error}"
             raise _refusal(own, "a module that can be called with observations", hint) from error
-        if not _same(before, rng.capture_global()):
+        if not rng.equal_global(before, rng.capture_global()):
             hint = "it draws from a global stream, as dropout does, and two runs would differ"
             raise _refusal(own, "a module without chance of its own", hint)
     found = given if isinstance(given, tuple) else (given,)
@@ -223,13 +223,6 @@ def _given(own: OwnModule, module: nn.Module, rows: Tensor) -> tuple[Tensor, ...
         allowed = "a module that returns a tensor, or a tuple of them"
         raise _refusal(own, allowed, f"it returned {shorten(given)}")
     return found
-
-
-def _same(before: Any, after: Any) -> bool:
-    """Whether plain data with arrays is the same."""
-    if isinstance(before, dict):
-        return all(_same(value, after[key]) for key, value in before.items())
-    return bool(np.all(before == after))
 
 
 def _listed(shapes: Iterable[tuple[int, ...]]) -> str:

@@ -17,6 +17,7 @@ from trainables.policies.exploration import (
     StateDependentSampling,
     StochasticSampling,
 )
+from trainables.policies.own_distribution import OwnSampling
 
 HALF = np.float32(0.5)
 
@@ -28,6 +29,8 @@ def make_actor(layout: ActionLayout, architecture: Architecture) -> Actor:
         exploration = StateDependentSampling(layout, architecture.noise[1])
     elif architecture.log_std_follows:
         exploration = FollowingSampling(layout)
+    elif architecture.distribution is not None:
+        exploration = OwnSampling(layout, architecture.distribution)
     if architecture.own is not None:
         # Loaded for a module of one's own only: workers otherwise need no torch.
         from trainables.policies.own import OwnActor

@@ -21,12 +21,14 @@ from trainables.learners.fused.ppo import Loss as FusedLoss
 from trainables.learners.returns import generalized_advantages, next_values
 from trainables.learners.schedules import Schedule, due
 from trainables.learners.sequences import SequenceBatch, in_sequences
-from trainables.policies.architecture import architecture
+from trainables.policies import own_distribution
+from trainables.policies.architecture import Architecture, architecture
 from trainables.policies.exploration import (
     FollowingSampling,
     PolicyNoiseConfig,
     StateDependentSampling,
 )
+from trainables.policies.own_distribution import OwnDistribution
 from trainables.rollout.batch import Fragment, TrainBatch, rows
 from trainables.trainer import config_checks
 from trainables.trainer.config import TrainerConfig
@@ -121,10 +123,7 @@ class ActorCriticTrainer(Trainer):
         """Actor and critic."""
         from trainables.policies.torch_policy import build_policy
 
-        explored = self.settings.exploration_config
-        if explored.state_dependent:
-            noise = explored.log_std_init, explored.sample_freq
-            self.architecture = replace(self.architecture, noise=noise)
+        self.architecture = self._networks(self.settings, self.spaces)
         networks = (self.spaces.layout, self.architecture)
         return build_policy(networks, self.settings.optimizer, self.seed, device)
 
@@ -135,6 +134,7 @@ class ActorCriticTrainer(Trainer):
         if isinstance(settings, ActorCriticConfig) and settings.exploration_config.state_dependent:
             only: dict[str, tuple[Any, Any]] = {
                 "model.custom_model": (settings.model.custom_model, None),
+                "model.custom_action_dist": (settings.model.custom_action_dist, None),
                 "model.free_log_std": (settings.model.free_log_std is False, False),
                 "model.use_lstm": (settings.model.use_lstm, False),
                 "remote_env_batch_wait_ms": (settings.envs.remote_env_batch_wait_ms, 0),
@@ -163,19 +163,31 @@ class ActorCriticTrainer(Trainer):
         return {**super().choose(settings, seen), "learner": "torch" if why else fused}
 
     @classmethod
+    def _networks(cls, settings: TrainerConfig, spaces: EnvSpaces) -> Architecture:
+        made = architecture(settings.model, spaces.observation_shape, cls.usual_networks)
+        if isinstance(settings, ActorCriticConfig) and settings.exploration_config.state_dependent:
+            explored = settings.exploration_config
+            made = replace(made, noise=(explored.log_std_init, explored.sample_freq))
+        if (path := settings.model.custom_action_dist) is not None:
+            made = replace(made, distribution=OwnDistribution.of(path, spaces.action))
+        return made
+
+    @classmethod
     def _check_own(cls, settings: TrainerConfig, spaces: EnvSpaces) -> None:
-        """Raise ConfigError for a module of a person's own that breaks its contract."""
-        if settings.model.custom_model is None:
+        """Raise ConfigError for a part of a person's own that breaks its contract."""
+        tried = cls._networks(settings, spaces)
+        if tried.distribution is not None:
+            own_distribution.check(tried.distribution, spaces.layout)
+        if tried.own is None:
             return
         # Loaded for such a module only: to choose needs no torch.
         from trainables.policies import own
 
-        tried = architecture(settings.model, spaces.observation_shape)
         module = own.check(tried, tried.head(spaces.layout), "values")
         if settings.workers.data_parallel and list(module.buffers()):
             hint = "each rank would have buffers of its own"
             allowed = "a module without buffers with data_parallel"
-            raise ConfigError("model.custom_model", settings.model.custom_model, allowed, hint)
+            raise ConfigError("model.custom_model", tried.own.path, allowed, hint)
 
     @classmethod
     def settled_alike(cls, settled: Mapping[str, Any], first: Mapping[str, Any]) -> dict[str, Any]:
@@ -203,7 +215,7 @@ class ActorCriticTrainer(Trainer):
             return "data_parallel is true"
         if settings.resources.num_gpus:
             return "num_gpus is not 0"
-        networks = architecture(settings.model, spaces.observation_shape)
+        networks = cls._networks(settings, spaces)
         return not_covered(spaces.layout, networks, settings.optimizer)
 
     @classmethod

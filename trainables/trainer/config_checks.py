@@ -46,7 +46,7 @@ def check_together(settings: TrainerConfig) -> None:
 
 
 #: Keys of ``model`` that only some algorithms read.
-OF_SOME = frozenset({"custom_model", "free_log_std", "vf_share_layers"})
+OF_SOME = frozenset({"custom_action_dist", "custom_model", "free_log_std", "vf_share_layers"})
 
 
 def check_model(model: ModelConfig, read: frozenset[str], name: str) -> None:
