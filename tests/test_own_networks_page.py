@@ -34,12 +34,19 @@ def test_the_sweep_of_the_page_runs_and_its_winner_is_exported(tmp_path: Path) -
     assert action[0] in (0, 1)
 
 
-def test_the_distribution_of_the_page_learns(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("env", "model"),
+    [
+        ("Pendulum-v1", {"custom_action_dist": "beta:BoundedBeta"}),
+        ("CartPole-v1", {"custom_preprocessor": "positions:Positions"}),
+    ],
+)
+def test_the_other_parts_of_the_page_are_learnt_with(
+    env: str, model: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    (tmp_path / "beta.py").write_text(FILES["beta.py"])
+    for name, body in FILES.items():
+        (tmp_path / name).write_text(body)
     monkeypatch.syspath_prepend(tmp_path)
-    model = {"custom_action_dist": "beta:BoundedBeta"}
-    trainer = PPO({"env": "Pendulum-v1", "model": model, "rollout_fragment_length": 16})
+    trainer = PPO({"env": env, "model": model, "rollout_fragment_length": 16})
     assert trainer.train()["learner"]["kl"] > 0
     trainer.stop()

@@ -11,6 +11,8 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import Field, model_validator
 
 from trainables.core.settings import Settings
+from trainables.envs.atari import FRAMES, SIZE
+from trainables.envs.make import Sight
 from trainables.envs.spaces.actions import ActionLayout
 from trainables.errors import ConfigError
 from trainables.policies.own_distribution import OwnDistribution
@@ -66,6 +68,17 @@ class ModelConfig(Settings):
         "actor in what both share: set `normalize_rewards`. Atari frames are not stacked with it.",
     )
     lstm_cell_size: Size = Field(default=64, description="Units of the LSTM.")
+    custom_preprocessor: str | None = Field(
+        default=None,
+        description="package.module:Name, what makes observations of your own of those that the "
+        "environment gives (docs/own-networks.md#a-preprocessor-of-your-own).",
+    )
+    dim: Size = Field(default=SIZE, description="Atari: side of a frame, pixels.")
+    framestack: bool | Size = Field(
+        default=True,
+        description=f"Atari: the last frames as channels of an image; true: {FRAMES} of them, "
+        "false: one.",
+    )
     custom_action_dist: str | None = Field(
         default=None,
         description="package.module:Dist, a distribution of actions of your own "
@@ -87,6 +100,13 @@ class ModelConfig(Settings):
         description="Steps through which the LSTM learns at a time, at most; null: "
         "rollout_fragment_length.",
     )
+
+    @property
+    def sight(self) -> Sight:
+        """What the policy is shown of the environment."""
+        stacked = {True: FRAMES, False: 1}
+        frames = stacked[self.framestack] if isinstance(self.framestack, bool) else self.framestack
+        return Sight(self.dim, frames, self.custom_preprocessor)
 
     @model_validator(mode="before")
     @classmethod

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from trainables.envs.make import EnvSpaces
 from trainables.envs.spaces.actions import ActionAdapter, unflattener
-from trainables.envs.spaces.observations import Rows, make_preprocessor
+from trainables.envs.spaces.observations import Rows
 from trainables.policies.actor import Acted, Actor
 from trainables.policies.filters import Filter
 
@@ -97,7 +97,7 @@ class InferencePolicy:
             The actions as the environment wants them, the memories for the next observations, and
             `Actor.fetches`, each (N,).
         """
-        preprocess, unflatten = make_preprocessor(self.spaces.raw), unflattener(self.spaces.action)
+        preprocess, unflatten = self.spaces.preprocessor(), unflattener(self.spaces.action)
         sent, acted = self.decide(
             np.stack([preprocess(one) for one in observations]), memory, stream
         )

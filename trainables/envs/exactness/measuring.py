@@ -40,7 +40,7 @@ from trainables.envs.exactness.watching import (
     refusal,
     watched,
 )
-from trainables.envs.make import EnvironmentConfig, EnvSpaces, checked_spaces, make_env
+from trainables.envs.make import EnvironmentConfig, EnvSpaces, Sight, checked_spaces, make_env
 from trainables.envs.pool import ENVPOOL
 from trainables.errors import ConfigError, NotImportable, WorkerDied, WorkerError, WorkerHangs
 
@@ -282,7 +282,7 @@ def _relevant(config: EnvironmentConfig) -> dict[str, Any]:
     every = {name: value for name, value in dict(config).items() if name not in NEUTRAL}
     if config.env_engine != ENVPOOL:  # as environments were called before there was a choice
         del every["env_engine"]
-    return every
+    return every if config.sight == Sight() else {**every, "sight": vars(config.sight)}
 
 
 def _name_of(config: EnvironmentConfig, restarts: bool) -> str | None:

@@ -104,6 +104,8 @@ def check_processes(config: VectorConfig) -> None:
 
 def why_separate(environment: EnvironmentConfig, config: VectorConfig, count: int) -> str:
     """Why so many environments had better not be one native object; empty: they had."""
+    if environment.sight.preprocessor is not None:
+        return "model.custom_preprocessor makes observations of each"
     if environment.env_engine == ENVPOOL:
         return next((f"{name} is true" for name in ONLY_SEPARATE if getattr(config, name)), "")
     if not natively_same(environment):
