@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from pydantic import Field
 
 from trainables.envs.exactness.measuring import Look
+from trainables.envs.make import EnvSpaces
 from trainables.errors import ConfigError
 from trainables.learners.fused.dqn import FusedQLearner, Learnt, not_covered
 from trainables.learners.replay import (
@@ -117,6 +118,16 @@ class Differences(NamedTuple):
     """(B,) of the choices taken."""
 
 
+def _check_module(settings: Config) -> None:
+    """Raise ConfigError for what does not go with a torch module of a person's own."""
+    why = "the module says what all choices are worth"
+    given = {key: getattr(settings, key) for key in ("dueling", "noisy", "num_atoms")}
+    given["exploration_config.type"] = settings.exploration_config.type
+    for (key, value), only in zip(given.items(), (False, False, 1, "EpsilonGreedy"), strict=True):
+        if value != only:
+            raise ConfigError(key, value, f"{only} with model.custom_model", why)
+
+
 class DQN(Trainer):
     """Deep Q-learning."""
 
@@ -127,6 +138,7 @@ class DQN(Trainer):
     }
     model_keys: ClassVar[frozenset[str]] = frozenset({"custom_model"})
     before_auto: ClassVar[Mapping[str, Any]] = {**Trainer.before_auto, "learner": "torch"}
+    masks_actions: ClassVar[bool] = True
     settings: Config
     policy: "QPolicy"
 
@@ -141,16 +153,18 @@ class DQN(Trainer):
             hint = "it learns from single transitions, not from sequences"
             raise ConfigError("model.use_lstm", True, "false with dqn", hint)
         if settings.model.custom_model is not None:
-            why = "the module says what all choices are worth"
-            for key, only in (("dueling", False), ("noisy", False), ("num_atoms", 1)):
-                if (value := getattr(settings, key)) != only:
-                    raise ConfigError(key, value, f"{only} with model.custom_model", why)
+            _check_module(settings)
         if settings.num_atoms > 1 and settings.v_min >= settings.v_max:
             allowed = f"less than {settings.v_max}, which is v_max"
             raise ConfigError("v_min", settings.v_min, allowed, "between them lie all returns")
         if settings.noisy and settings.exploration_config != EpsilonGreedyConfig():
             allowed = "left out with noisy: true, which explores in its place"
             raise ConfigError("exploration_config", settings.exploration_config, allowed)
+        noise = settings.exploration_config.type == "ParameterNoise"
+        if noise and (wait := settings.envs.remote_env_batch_wait_ms):
+            allowed = "0 with exploration_config.type: ParameterNoise"
+            hint = "its noise goes on from step to step of all environments together"
+            raise ConfigError("remote_env_batch_wait_ms", wait, allowed, hint)
 
     @classmethod
     def choose(cls, settings: TrainerConfig, seen: Look) -> dict[str, Any]:
@@ -170,25 +184,26 @@ class DQN(Trainer):
 
             shape = architecture(settings.model, seen.spaces.observation_shape)
             own.check(shape, seen.spaces.layout.logits)
-        why = cls._not_fused(settings, seen.spaces.observation_shape)
+        why = cls._not_fused(settings, seen.spaces)
         if why and settings.learner == "fused":
             raise ConfigError("learner", "fused", "auto or torch here", why)
         return {**super().choose(settings, seen), "learner": "torch" if why else "fused"}
 
     @classmethod
-    def _not_fused(cls, settings: Config, shape: tuple[int, ...]) -> str:
+    def _not_fused(cls, settings: Config, spaces: EnvSpaces) -> str:
         """Why the gradients have to be torch's; empty if they need not be."""
         if cls.differences is not DQN.differences:
             return f"{cls.__name__} has a way of learning of its own"
         if settings.resources.num_gpus:
             return "num_gpus is not 0"
-        return not_covered(cls._networks(settings, shape), settings.optimizer)
+        return not_covered(cls._networks(settings, spaces), settings.optimizer)
 
     @classmethod
-    def _networks(cls, of: Config, shape: tuple[int, ...]) -> QArchitecture:
+    def _networks(cls, of: Config, spaces: EnvSpaces) -> QArchitecture:
         atoms = np.linspace(of.v_min, of.v_max, of.num_atoms) if of.num_atoms > 1 else ()
         support = tuple(float(atom) for atom in atoms)
-        made = architecture(of.model, shape, cls.usual_networks)
+        shape, masks = spaces.observation_shape, spaces.masks
+        made = architecture(of.model, shape, cls.usual_networks, masks)
         return QArchitecture.of(made, of.dueling, of.sigma0 if of.noisy else 0.0, support)
 
     def make_policy(self, device: "torch.device") -> "QPolicy":
@@ -196,7 +211,7 @@ class DQN(Trainer):
         from trainables.policies.q.networks import build_q_policy
 
         of, layout = self.settings, self.spaces.layout
-        networks = layout, self._networks(of, self.spaces.observation_shape)
+        networks = layout, self._networks(of, self.spaces)
         rest = of.exploration_config, of.optimizer, self.seed, device
         if self.architecture.own is not None:
             from trainables.policies.q.own import build_own_q_policy
@@ -219,8 +234,8 @@ class DQN(Trainer):
 
     def worker_spec(self) -> WorkerSpec:
         """With the observation that came next."""
-        columns = frozenset({"new_obs", "t"} if self.n_step else {"new_obs"})
-        return replace(super().worker_spec(), columns=columns)
+        spec, columns = super().worker_spec(), {"new_obs", "t"} if self.n_step else {"new_obs"}
+        return replace(spec, columns=spec.columns | columns)
 
     def training_step(self) -> dict[str, float]:
         """A round of sampling and many updates."""
@@ -245,7 +260,7 @@ class DQN(Trainer):
     @cached_property
     def _fused_learner(self) -> FusedQLearner | None:
         of = self.settings
-        if self._not_fused(of, self.spaces.observation_shape):  # a checkpoint's, restored elsewhere
+        if self._not_fused(of, self.spaces):  # a checkpoint's, restored elsewhere
             return None
         return FusedQLearner(
             self.policy,
@@ -277,7 +292,7 @@ class DQN(Trainer):
             judged = following
             if self.settings.double_q:
                 judged = model.outputs(batch["new_obs"], self.noise())
-            ahead = following[rows, model.values(judged).argmax(1)]
+            ahead = following[rows, model.best(judged, batch["new_obs"])]
             discounts = batch.get("discounts", self.settings.gamma) * ~batch["terminated"]
         outputs = model.outputs(batch["observations"], self.noise())
         taken = outputs[rows, batch["actions"]]

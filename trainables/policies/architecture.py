@@ -45,13 +45,13 @@ class ModelConfig(Settings):
     hidden: tuple[Size, ...] | None = Field(
         default=None,
         strict=False,
-        description="Units of each hidden layer, first to last; null: [64, 64] for ppo and a2c, "
-        "[128, 128] for dqn, [256, 256] for sac and td3, or [512] after convolutions.",
+        description="Units of each hidden layer, first to last; null: [64, 64] for ppo, a2c and "
+        "impala, [128, 128] for dqn, [256, 256] for sac and td3, or [512] after convolutions.",
     )
     activation: Activation | None = Field(
         default=None,
-        description="Activation after each hidden layer; null: tanh for ppo and a2c, relu for "
-        "others and after convolutions.",
+        description="Activation after each hidden layer; null: tanh for ppo, a2c and impala, relu "
+        "for others and after convolutions.",
     )
     conv_filters: tuple[Annotated[tuple[Size, Size, Size], Field(strict=False)], ...] | None = (
         Field(
@@ -202,6 +202,8 @@ class Architecture:
     activation: Activation
     lstm: int = 0
     """Units of the LSTM after the trunk; 0: none."""
+    masks: int = 0
+    """Numbers after the features that say which choices are valid; networks do not see them."""
     noise: tuple[float, int] | None = None
     """Of noise that depends on the state: the logarithm of its deviation at first, and the steps
     after which it is drawn anew; None: there is none."""
@@ -234,20 +236,35 @@ class Architecture:
         return self.filters[-1][0] * height * width
 
 
+#: Keys of ``model`` that do not go with masks of actions, and why.
+UNMASKED = {
+    "custom_model": "a mask would be given to the module as a part of what is observed",
+    "custom_action_dist": "it knows of no choices that are not valid",
+}
+
+
 def architecture(
     config: ModelConfig,
     shape: tuple[int, ...],
     usual: tuple[tuple[int, ...], Activation] = ((64, 64), "tanh"),
+    masks: int = 0,
 ) -> Architecture:
-    """The networks of the key ``model``; `usual` are hidden layers and activation for vectors.
+    """The networks of the key ``model`` for rows of this shape, of which the last may be masks.
+
+    `usual` are hidden layers and activation for vectors.
 
     Raises:
         ConfigError: convolutions that do not fit.
     """
+    for key, why in UNMASKED.items() if masks else ():
+        if (value := getattr(config, key)) is not None:
+            raise ConfigError(f"model.{key}", value, "null with action_mask", why)
     if config.custom_model is not None:
         own = OwnModule(config.custom_model, config.custom_model_config)
         follows = config.free_log_std is False
         return Architecture(shape, (), (), usual[1], own=own, log_std_follows=follows)
+    if masks:
+        shape = (shape[0] - masks,)
     filters = _filters(config, shape)
     hidden, activation = ((512,), "relu") if filters else usual
     if config.vf_share_layers is False and (filters or config.use_lstm):
@@ -261,6 +278,7 @@ def architecture(
         lstm=config.lstm_cell_size if config.use_lstm else 0,
         shares=config.vf_share_layers is True,
         log_std_follows=config.free_log_std is False,
+        masks=masks,
     )
 
 

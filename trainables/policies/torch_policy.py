@@ -50,7 +50,7 @@ class TorchPolicy:
         self.global_timestep = 0
         self.distributed_world_size = 1
         self.reduce: Callable[[Sequence[Tensor]], None] = lambda _: None  # alone: the sum itself
-        self._parameters = dict(model.named_parameters())
+        self._parameters = model.by_name
         self._configs = {"": config} if isinstance(config, OptimizerConfig) else dict(config)
         self._groups: dict[str, dict[str, nn.Parameter]] = {}
         self._moments: dict[str, dict[str, Tensor]] = {}

@@ -30,6 +30,7 @@ from trainables.policies.exploration import (
 )
 from trainables.policies.own_distribution import OwnDistribution
 from trainables.rollout.batch import Fragment, TrainBatch, rows
+from trainables.trainable import gives_data
 from trainables.trainer import config_checks
 from trainables.trainer.config import TrainerConfig
 from trainables.trainer.steps import on_policy_step
@@ -102,6 +103,7 @@ class ActorCriticTrainer(Trainer):
     config_class: ClassVar[type[TrainerConfig]] = ActorCriticConfig
     model_keys: ClassVar[frozenset[str]] = config_checks.OF_SOME
     before_auto: ClassVar[Mapping[str, Any]] = {**Trainer.before_auto, "learner": "torch"}
+    masks_actions: ClassVar[bool] = True
     stats: ClassVar[tuple[str, ...]]
     """Names of the parts of the loss, in the order in which both learners give them."""
     settings: ActorCriticConfig
@@ -164,7 +166,8 @@ class ActorCriticTrainer(Trainer):
 
     @classmethod
     def _networks(cls, settings: TrainerConfig, spaces: EnvSpaces) -> Architecture:
-        made = architecture(settings.model, spaces.observation_shape, cls.usual_networks)
+        shape, masks = spaces.observation_shape, spaces.masks
+        made = architecture(settings.model, shape, cls.usual_networks, masks)
         if isinstance(settings, ActorCriticConfig) and settings.exploration_config.state_dependent:
             explored = settings.exploration_config
             made = replace(made, noise=(explored.log_std_init, explored.sample_freq))
@@ -200,7 +203,7 @@ class ActorCriticTrainer(Trainer):
     @classmethod
     def _kernel(cls, settings: TrainerConfig, spaces: EnvSpaces) -> compiled.Kernel | None:
         """What is built here and has room for these networks; None: numpy has to do it."""
-        networks = architecture(settings.model, spaces.observation_shape)
+        networks = cls._networks(settings, spaces)
         return None if compiled.not_covered(spaces.layout, networks) else compiled.built()
 
     @classmethod
@@ -248,6 +251,7 @@ class ActorCriticTrainer(Trainer):
             )
             raise ConfigError("learner", COMPILED, "one whose kernel is built here", why)
 
+    @gives_data
     def save_checkpoint(self, checkpoint_dir: str) -> dict[str, Any]:
         """With the kernel's name, if gradients are compiled: others round otherwise."""
         saved = super().save_checkpoint(checkpoint_dir)
@@ -293,8 +297,7 @@ class ActorCriticTrainer(Trainer):
 
     def learning_rows(self, fragments: list[Fragment]) -> TrainBatch:
         """The valid rows of all fragments, with advantages; in sequences for an LSTM."""
-        gamma, lambda_ = self.settings.gamma, self.settings.lambda_
-        batches = [to_rows(fragment, gamma, lambda_) for fragment in fragments]
+        batches = self.all_rows(fragments)
         self.reporter.postprocessed(self.policy, fragments, [vars(one) for one in batches])
         if self.architecture.lstm:
             pairs = zip(fragments, batches, strict=True)
@@ -302,6 +305,11 @@ class ActorCriticTrainer(Trainer):
             return SequenceBatch.join([in_sequences(f, b, longest) for f, b in pairs])
         valid = [rows(fragment.valid) for fragment in fragments]
         return TrainBatch.join([b.only(v) for b, v in zip(batches, valid, strict=True)])
+
+    def all_rows(self, fragments: list[Fragment]) -> list[TrainBatch]:
+        """All rows of each fragment, valid or not, with advantages and targets of the values."""
+        gamma, lambda_ = self.settings.gamma, self.settings.lambda_
+        return [to_rows(fragment, gamma, lambda_) for fragment in fragments]
 
     def learn(self, fragments: list[Fragment]) -> dict[str, float]:
         """One iteration of learning; returns the means of the losses over all minibatches."""

@@ -20,6 +20,7 @@ from trainables.envs.vector.config import VectorConfig
 from trainables.errors import ConfigError, nearest
 from trainables.evaluation.config import EvaluationConfig
 from trainables.learners.schedules import ScheduleConfig
+from trainables.offline.config import OfflineConfig, check_offline
 from trainables.policies.architecture import ModelConfig, OptimizerConfig
 from trainables.policies.filters import CONCURRENT_KINDS, FilterConfig
 from trainables.rollout.callbacks import CallbacksConfig
@@ -61,8 +62,6 @@ def timed(timers: dict[str, float], name: str) -> Iterator[None]:
 #
 # So a config that spells out every classic default works, and one that asks for more fails at once.
 
-ESTIMATORS = ("is", "wis", "simulation", "pdis")
-
 
 def _only(*neutral: Any, needs: str) -> BeforeValidator:
     """Refuses every value but these."""
@@ -78,13 +77,6 @@ def _require_neutral(value: Any, neutral: Sequence[Any], needs: str, key: str = 
     if not any(type(value) is type(one) and value == one for one in neutral):
         allowed = key + " or ".join(repr(one) for one in neutral)
         raise ValueError(f"{allowed}: other values come with {needs}, which is not built yet")
-
-
-def _estimators(names: Any) -> Any:
-    listed = isinstance(names, Sequence) and not isinstance(names, str)
-    if not (listed and all(name in ESTIMATORS for name in names)):
-        raise ValueError(f"a list of strings, each one of {', '.join(ESTIMATORS)}")
-    return list(names)
 
 
 #: The classic defaults of what stands in ``multiagent``, any of which may be left out.
@@ -117,41 +109,6 @@ def _todays_names(agents: Any) -> Any:
         if (place := f"multiagent.{key}") in legacy_names.TABLE:
             raise ValueError(f"no {key}: {legacy_names.TABLE[place]}")
     return agents
-
-
-_OFFLINE = "offline data"
-
-
-class OfflineConfig(Section):
-    """Learning from files and writing them; not built, so other values than these are refused."""
-
-    input: Annotated[str, _only("sampler", needs=_OFFLINE)] = Field(
-        default="sampler", description="Where experience comes from: the environment."
-    )
-    input_evaluation: Annotated[
-        list[str], _only(["is", "wis"], needs=_OFFLINE), BeforeValidator(_estimators)
-    ] = Field(
-        default_factory=lambda: ["is", "wis"],
-        description="Estimators for experience of other policies; the sampler's needs none.",
-    )
-    postprocess_inputs: Annotated[bool, _only(False, needs=_OFFLINE)] = Field(
-        default=False, description="Whether experience that is read is postprocessed."
-    )
-    shuffle_buffer_size: Annotated[int, _only(0, needs=_OFFLINE)] = Field(
-        default=0, description="Batches that are shuffled while they are read."
-    )
-    output: Annotated[None, _only(None, needs=_OFFLINE)] = Field(
-        default=None, description="Where experience is written: nowhere."
-    )
-    output_compress_columns: Annotated[list[str], _only(["obs", "new_obs"], needs=_OFFLINE)] = (
-        Field(
-            default_factory=lambda: ["obs", "new_obs"],
-            description="Columns that are compressed when experience is written.",
-        )
-    )
-    output_max_file_size: Annotated[int, _only(64 * 2**20, needs=_OFFLINE)] = Field(
-        default=64 * 2**20, description="Bytes after which a new file is begun."
-    )
 
 
 class MultiAgentConfig(Section):
@@ -289,7 +246,9 @@ def validate_config(settings: TrainerConfig) -> None:
         allowed = "false without sample_async: true and fake_sampler: true"
         hint = "what is sampled is dropped, so another batch must be there to learn from"
         raise ConfigError("blackhole_outputs", True, allowed, hint)
-    linear = [key for key, value in flatten(settings).items() if is_linear(key, value)]
+    flat = flatten(settings)
+    check_offline(settings.offline, flat)
+    linear = [key for key, value in flat.items() if is_linear(key, value)]
     if linear and not settings.schedule.schedule_timesteps:
         allowed = f"the environment steps over which a linear {linear[0]} runs"
         hint = "set it, or stop.timesteps_total from which it is taken"
@@ -298,6 +257,9 @@ def validate_config(settings: TrainerConfig) -> None:
 
 def _check_sight(environment: EnvironmentConfig, model: ModelConfig) -> None:
     """Raise ConfigError for keys of ``model`` that nothing reads in this environment."""
+    if (own := model.custom_preprocessor) is not None and environment.action_mask is not None:
+        why = "masks stand at the end of rows that are made here"
+        raise ConfigError("model.custom_preprocessor", own, "null with action_mask", why)
     for key in ("dim", "framestack"):
         value = getattr(model, key)
         if repr(value) == repr(ModelConfig.model_fields[key].default):  # 1 is another one than true

@@ -108,6 +108,8 @@ def check_by_trying(settings: TrainerConfig) -> None:
 def why_separate(settings: TrainerConfig) -> str:
     """Why environments had better be separate than one native object; empty: that one is faster."""
     count = settings.sampling.num_envs_per_worker
+    if settings.model.custom_preprocessor is not None:
+        return "model.custom_preprocessor makes observations of each"
     if why := vector_config.why_separate(settings.environment, settings.envs, count):
         return why
     if settings.rendering.records_rollout or settings.rendering.render_env:

@@ -30,6 +30,8 @@ from trainables.errors import ConfigError, TrainableError, shorten
 from trainables.evaluation.config import is_due
 from trainables.evaluation.play import Played
 from trainables.learners.schedules import learning_rate
+from trainables.offline.batches import WRITTEN
+from trainables.offline.writer import Output
 from trainables.policies import filters as filters_
 from trainables.policies.actor import Weights
 from trainables.policies.architecture import Activation, architecture
@@ -91,6 +93,10 @@ class Trainer(Trainable):
     model_keys: ClassVar[frozenset[str]] = frozenset()
     #: Whether its workers can be ranks (``data_parallel``): their spec then has a learner.
     learns_in_ranks: ClassVar[bool] = False
+    #: Whether children sample on while the trainer learns (`remote.asynchronous`).
+    samples_on: ClassVar[bool] = False
+    #: Whether its policy chooses and learns by action masks.
+    masks_actions: ClassVar[bool] = False
     #: Setting that may be ``auto`` → what it was before there was a choice: trials and checkpoints
     #: from then go on with it.
     before_auto: ClassVar[Mapping[str, Any]] = {"native_vector_env": False}
@@ -179,6 +185,9 @@ class Trainer(Trainable):
         """Raise ConfigError for settings that are fine one by one but do not fit together."""
         config_checks.check_together(settings)
         config_checks.check_model(settings.model, cls.model_keys, cls.__name__)
+        if (source := settings.environment.action_mask) and not cls.masks_actions:
+            hint = f"{cls.__name__} has no choices that a mask could rule out; ppo, a2c, dqn have"
+            raise ConfigError("action_mask", source, f"null with {cls.__name__}", hint)
         if settings.workers.data_parallel:
             if not cls.learns_in_ranks:
                 hint = f"{cls.__name__} does not learn in ranks"
@@ -271,25 +280,29 @@ class Trainer(Trainable):
         self._say_batch_size(settings)
         me = weakref.proxy(self)  # a trainer that is forgotten goes at once, with its workers
         record = EpisodeRecord(settings.recording, lambda: me.logdir)
-        self.reporter = Reporter(settings.callbacks, settings.logs, record)
+        whole = settings.sampling.batch_mode == "complete_episodes"
+        output = Output(settings.offline, self.context, lambda: me.logdir, whole)
+        self.reporter = Reporter(settings.callbacks, settings.logs, record, output)
         seen = inquiry.look()
         chosen = self.choose(settings, seen)
         self._settle({} if self.context.settled else chosen)
         settings = self.settings
         self.spaces = seen.spaces
         self.architecture = architecture(
-            settings.model, self.spaces.observation_shape, self.usual_networks
+            settings.model, self.spaces.observation_shape, self.usual_networks, self.spaces.masks
         )
         if (own := self.architecture.own) is not None:
             in_torch = "%s acts and learns in torch; built-in networks act in numpy, faster"
             logger.info(in_torch, own.path)
         check_vector_env(settings.environment, settings.envs, seen.limit)
         self.policy = self.make_policy(config_checks.learning_device(settings.resources))
-        self.filters = make_filters(settings.filters, self.spaces.observation_shape)
+        shape, masks = self.spaces.observation_shape, self.spaces.masks
+        self.filters = make_filters(settings.filters, shape, masks=masks)
         self.streams = {
             name: rng.generator(self.seed, name) for name in ("minibatch", "compute_action")
         }
         self.parts = self.make_parts()
+        self.gives_copies = self._gives_copies()
         self.progress = Progress(settings.metrics)
         self.recent: NDArray[Any] = np.zeros(
             (0, *self.spaces.observation_shape), self.spaces.observation_dtype
@@ -356,7 +369,7 @@ class Trainer(Trainable):
             "progress": self.progress.get_state(),
             "workers": self.workers.get_state(),
             "recent_observations": self.recent.copy(),
-            "collected": agreement.described(self.settings),
+            "collected": agreement.described(self.config),
             **({"settled": settled} if settled else {}),
             **({"inexact": self.inexact} if self.inexact else {}),
             **self.reporter.get_state(),
@@ -370,7 +383,7 @@ class Trainer(Trainable):
             ConfigError: it was saved with other filters, or by workers of another kind or number.
         """
         self._settle(checkpoint.get("settled", {}))
-        agreement.check(checkpoint, self.settings)
+        agreement.check(checkpoint, self.config)
         self._take_level()
         self.policy.set_state(checkpoint["policy"])
         filters_.set_state(self.filters, checkpoint["filters"])
@@ -384,7 +397,7 @@ class Trainer(Trainable):
             self._collect_anew()
         else:
             self.workers.set_state(checkpoint["workers"])
-        self.reporter.set_state(checkpoint)
+        self.reporter.set_state(checkpoint, self.progress.timesteps)
         self.recent = np.array(checkpoint["recent_observations"], dtype=self.recent.dtype)
         self._synchronise([])
 
@@ -398,7 +411,7 @@ class Trainer(Trainable):
         if not isinstance(data, Mapping) or not data.get("workers"):
             return state
         self._settle(data.get("settled", {}))
-        changes = agreement.changed(data, self.settings)
+        changes = agreement.changed(data, self.config)
         if not changes:
             return state
         why = agreement.in_words(changes, int(data["progress"]["timesteps"]))
@@ -426,6 +439,8 @@ class Trainer(Trainable):
         """What a checkpoint holds of the environments, measured: "A exact state" or weaker."""
         if self.inexact:
             return f"{LEVELS['D']}: {self.inexact}"
+        if self.level == "D" and self.settings.by_clock:
+            return f"{LEVELS['D']}: a clock steers ({', '.join(self.settings.by_clock)})"
         return LEVELS["D" if self.progress.late else self.level]
 
     def collect_metrics(self, selected_workers: Sequence[int] | None = None) -> dict[str, Any]:
@@ -684,14 +699,25 @@ class Trainer(Trainable):
             self.settings = override(self.settings, values, "config")
         self.config = SettingsView(flatten(self.settings))
 
+    def _gives_copies(self) -> bool:
+        """Whether all of a checkpoint is copied: a replay is not, what others wrote may not be."""
+        from trainables.policies.torch_policy import TorchPolicy
+
+        mine = type(self).get_state is Trainable.get_state and not self.writes_files()
+        known = type(self.policy).get_state is TorchPolicy.get_state
+        filters = self.settings.filters.observation_filter in filters_.KINDS
+        return mine and known and filters and not self.parts and self.reporter.calls is None
+
     def _date_actor(self) -> None:
         """Let the trainer's own actor explore as after the steps sampled so far."""
         self.inference.actor.on_global_var_update({"timestep": self.progress.timesteps})
 
     def end_round(self, samples: Sequence[Sample]) -> None:
         """Synchronise with the workers, and count what they sampled: the end of a round."""
+        ages = [self.workers.version - one.version for one in samples]
         with timed(self.timers, "synch_time_ms"):
             self._synchronise(samples)
+        self.progress.count_ages(ages)
         for one in samples:
             self.progress.count(one.index, one.count, one.episodes, one.perf)
             self.progress.late += one.late
@@ -714,6 +740,7 @@ class Trainer(Trainable):
             perf=settings.perf,
             logs=settings.logs,
             calls=self.reporter.calls,
+            columns=WRITTEN if settings.offline.output else frozenset(),
             filming=RecordingPlan(settings.rendering, self.videos, self.fps) if self.fps else None,
         )
 
@@ -744,18 +771,16 @@ class Trainer(Trainable):
     def _say_batch_size(settings: TrainerConfig) -> None:
         if settings.rounded:
             logger.info(
-                "train_batch_size: %s is rounded up to %s: whole rounds of %s worker(s) x %s "
-                "environments x %s steps",
-                *(settings.train_batch_size, settings.batch_size),
-                max(1, settings.workers.num_workers),
-                *(settings.sampling.num_envs_per_worker,),
-                settings.sampling.rollout_fragment_length,
+                "train_batch_size: %s is rounded up to %s: whole rounds of %s steps, a fragment of "
+                "every environment",
+                *(settings.train_batch_size, settings.batch_size, settings.fragment_size),
             )
 
     def _make_workers(self, seed: int) -> WorkerSet:
         of = self.settings
         spec = replace(self.worker_spec(), seed=seed)
-        return make_workers(spec, of.workers, of.recovery, of.metrics)
+        at_once = of.batch_size if self.samples_on else None
+        return make_workers(spec, of.workers, of.recovery, of.metrics, at_once)
 
     def _collect_anew(self) -> None:
         """Other workers, which begin new episodes in streams of their own."""

@@ -43,7 +43,7 @@ DEFAULTS: dict[str, dict[str, Any]] = {
     | {"remote_env_batch_wait_ms": 0, "min_iter_time_s": 0.0, "timesteps_per_iteration": 0},
     "K7": {"input": "sampler", "input_evaluation": ["is", "wis"], "postprocess_inputs": False}
     | {"shuffle_buffer_size": 0, "output": None, "output_max_file_size": 64 * 2**20}
-    | {"output_compress_columns": ["obs", "new_obs"]},
+    | {"output_compress_columns": []},
     "K8": {"multiagent": {}},
 }
 OURS = {"lr": 2.5e-4, "num_envs_per_worker": 8, "rollout_fragment_length": 128} | {

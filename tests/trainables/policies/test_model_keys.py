@@ -166,3 +166,26 @@ def test_what_does_not_fit_together_is_refused(
 ) -> None:
     with pytest.raises(ConfigError, match=message):
         of.check_config({"env": "CartPole-v1", **config})
+
+
+@pytest.mark.parametrize(
+    "model",
+    [
+        {"custom_model": "tests.support.own_networks:Plain"},
+        {"custom_action_dist": "tests.support.own_distributions:Tempered"},
+    ],
+)
+def test_parts_that_know_no_masks_are_refused_with_them(model: dict[str, str]) -> None:
+    config = {"env": "Taxi-v4", "action_mask": "info", "model": model}
+    with pytest.raises(ConfigError, match=r"model.custom_.*null with action_mask"):
+        PPO.check_config(config)
+
+
+def test_layers_are_shared_where_actions_are_masked() -> None:
+    trainer = make({"env": "Taxi-v4", "action_mask": "info", "model": SHARED})
+    (sample, *_) = trainer.workers.sample()
+    batch = trainer.learning_rows(sample.fragments)
+    (rows,) = trainer.learner.minibatches(batch, 10_000, np.random.default_rng(0), len(batch))
+    found = trainer.policy.model.evaluate(rows["observations"], rows["actions"])
+    np.testing.assert_allclose(found.logp.detach(), rows["logp"], atol=1e-5)
+    trainer.stop()

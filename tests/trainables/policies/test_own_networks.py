@@ -290,6 +290,10 @@ class TestDeepQLearning:
         [
             ({"dueling": True}, "dueling: True.*False with model.custom_model"),
             ({"num_atoms": 51}, "num_atoms: 51.*1 with model.custom_model"),
+            (
+                {"exploration_config": {"type": "ParameterNoise"}},
+                "exploration_config.type: 'ParameterNoise'.*EpsilonGreedy with model.custom_model",
+            ),
             ({"learner": "fused"}, "learner.*model.custom_model is tests.support.own_networks"),
             (
                 {"model": PLAIN},

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from trainables.envs.make import EnvSpaces
 from trainables.envs.spaces.actions import ActionLayout
-from trainables.policies.actor import Array
+from trainables.policies.actor import Array, Weights
 from trainables.policies.architecture import OptimizerConfig
 from trainables.policies.exploration import EpsilonGreedyConfig
 from trainables.policies.filters import Filter
@@ -66,7 +66,7 @@ class OwnQActor(InTorch, QActor):
     def _features(self, images: NDArray[Any]) -> NDArray[Any]:
         return images
 
-    def _q(self, x: NDArray[Any], noise: Noise) -> Array:
+    def _q(self, x: NDArray[Any], noise: Noise, weights: Weights | None = None) -> Array:
         values: Array = self._run(x).numpy()
         return values
 
