@@ -16,7 +16,7 @@ from trainables.core import legacy_names
 from trainables.core.logs import LogConfig
 from trainables.core.resources import ResourcesConfig
 from trainables.core.settings import Section, Settings, defaults, flatten
-from trainables.envs.make import EnvironmentConfig
+from trainables.envs.make import EnvironmentConfig, deepmind
 from trainables.envs.vector.config import VectorConfig
 from trainables.errors import ConfigError, nearest
 from trainables.evaluation.config import EvaluationConfig
@@ -239,12 +239,16 @@ class TrainerConfig(Settings):
 
     @model_validator(mode="wrap")
     @classmethod
-    def _unstacked(cls, given: Any, validate: ModelWrapValidatorHandler[Self]) -> Self:
-        """A policy with a memory sees single frames of Atari games."""
+    def _seeing(cls, given: Any, validate: ModelWrapValidatorHandler[Self]) -> Self:
+        """What `model` says of the environment; a memory sees single frames of Atari games."""
         made = validate(given)
-        if not made.model.use_lstm:
+        environment, sight = made.environment, made.model.sight
+        if made.model.use_lstm:
+            environment = environment.model_copy(update={"no_framestack": True})
+        if environment.sight != sight:
+            environment = environment.shown(sight)
+        if environment is made.environment:
             return made
-        environment = made.environment.model_copy(update={"no_framestack": True})
         return made.model_copy(update={"environment": environment})
 
     @property
@@ -312,6 +316,7 @@ def validate_config(settings: TrainerConfig) -> None:
         raise ConfigError("observation_filter", kind, " or ".join(CONCURRENT_KINDS), hint)
     if settings.envs.remote_env_batch_wait_ms:
         _check_polling(settings)
+    _check_sight(settings.environment, settings.model)
     sampling = settings.sampling
     if sampling.blackhole_outputs and not (sampling.sample_async and sampling.fake_sampler):
         allowed = "false without sample_async: true and fake_sampler: true"
@@ -324,6 +329,23 @@ def validate_config(settings: TrainerConfig) -> None:
         allowed = f"the environment steps over which a linear {linear[0]} runs"
         hint = "set it, or stop.timesteps_total from which it is taken"
         raise ConfigError("schedule_timesteps", None, allowed, hint)
+
+
+def _check_sight(environment: EnvironmentConfig, model: ModelConfig) -> None:
+    """Raise ConfigError for keys of ``model`` that nothing reads in this environment."""
+    if (own := model.custom_preprocessor) is not None and environment.action_mask is not None:
+        why = "masks stand at the end of rows that are made here"
+        raise ConfigError("model.custom_preprocessor", own, "null with action_mask", why)
+    for key in ("dim", "framestack"):
+        value = getattr(model, key)
+        if repr(value) == repr(ModelConfig.model_fields[key].default):  # 1 is another one than true
+            continue
+        if not deepmind(environment):
+            hint = f"{environment.env} is no Atari game in DeepMind's wrappers"
+            raise ConfigError(f"model.{key}", value, "left out with this environment", hint)
+        if key == "framestack" and value is not False and environment.no_framestack:
+            hint = "no_framestack is true, as it is with model.use_lstm"
+            raise ConfigError("model.framestack", value, "left out, or false", hint)
 
 
 def is_linear(key: str, value: object) -> bool:

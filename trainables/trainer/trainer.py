@@ -339,6 +339,9 @@ class Trainer(Trainable):
         self.spaces = seen.spaces
         shape, masks = self.spaces.observation_shape, self.spaces.masks
         self.architecture = architecture(settings.model, shape, self.usual_networks, masks)
+        if (own := self.architecture.own) is not None:
+            in_torch = "%s acts and learns in torch; built-in networks act in numpy, faster"
+            logger.info(in_torch, own.path)
         self.policy = self.make_policy(config_checks.learning_device(settings.resources))
         self.filters = make_filters(settings.filters, shape, masks=masks)
         self.streams = {

@@ -46,12 +46,16 @@ def not_covered(
     layout: ActionLayout, architecture: Architecture, optimizer: OptimizerConfig
 ) -> str:
     """Why a policy like this learns in torch; empty if it need not."""
-    if architecture.own is not None:
-        return f"model.custom_model is {architecture.own.path}"
-    if architecture.lstm:
-        return "model.use_lstm is true"
-    if architecture.filters:
-        return "images are convolved (model.conv_filters)"
+    named = {
+        "model.custom_model is set": architecture.own,
+        "model.custom_action_dist is set": architecture.distribution,
+        "model.vf_share_layers is true": architecture.shares,
+        "model.free_log_std is false": architecture.log_std_follows,
+        "model.use_lstm is true": architecture.lstm,
+        "images are convolved (model.conv_filters)": architecture.filters,
+    }
+    if why := next((why for why, holds in named.items() if holds), ""):
+        return why
     if optimizer.name not in KNOWN:
         return f"optimizer.name is {optimizer.name}"
     if len(layout.choice_columns) * max(layout.sizes) > MOST_CHOICES:
