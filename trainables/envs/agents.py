@@ -93,6 +93,7 @@ class AgentsEnv(gymnasium.Env[Any, Any]):
         read: makes a `_Stepped` of what ``env.step`` returned.
         observation_spaces: agent → what it sees, of all agents that may ever take part.
         action_spaces: likewise, what it does.
+        observe: what all agents observe → what each is to see.
     """
 
     def __init__(
@@ -101,6 +102,7 @@ class AgentsEnv(gymnasium.Env[Any, Any]):
         read: Callable[[Any, Any], _Stepped],
         observation_spaces: Mapping[str, spaces.Space[Any]],
         action_spaces: Mapping[str, spaces.Space[Any]],
+        observe: Callable[[ByAgent], ByAgent] | None = None,
     ) -> None:
         self.env = env
         self._read = read
@@ -108,7 +110,7 @@ class AgentsEnv(gymnasium.Env[Any, Any]):
         flat = {agent: one.observation_space for agent, one in preprocessors.items()}
         self.observation_space = AgentsSpace(flat)
         self.action_space = AgentsSpace(action_spaces)
-        self._prepared = _each(preprocessors)
+        self._prepared = _each(preprocessors, observe)
         self._taken = _each({agent: unflattener(one) for agent, one in action_spaces.items()})
         self._living: list[str] = []
 
@@ -202,10 +204,14 @@ class AgentsEnv(gymnasium.Env[Any, Any]):
                 )
 
 
-def _each(convert: Mapping[str, Callable[[Any], Any]]) -> Callable[[ByAgent], dict[str, Any]]:
-    """``convert[agent]`` of each value; a function is none of an environment's state."""
+def _each(
+    convert: Mapping[str, Callable[[Any], Any]], first: Callable[[ByAgent], ByAgent] | None = None
+) -> Callable[[ByAgent], dict[str, Any]]:
+    """``convert[agent]`` of each value, of what `first` makes of all; no environment's state."""
 
     def converted(values: ByAgent) -> dict[str, Any]:
+        if first is not None:
+            values = first(dict(values))
         return {agent: convert[agent](one) for agent, one in values.items()}
 
     return converted
@@ -227,8 +233,12 @@ def _real(agent: str, reward: Any) -> float:
 TURNS = "turn_based_aec_to_parallel_wrapper"
 
 
-def as_one(env: Any, place: str) -> AgentsEnv | None:
+def as_one(
+    env: Any, place: str, observe: Callable[[ByAgent], ByAgent] | None = None
+) -> AgentsEnv | None:
     """An environment of several agents as one; None: it has no such interface.
+
+    With `observe` agents see what it makes of their observations, in the spaces that it names.
 
     Raises:
         ConfigError: it does not say which agents there are, or a policy cannot live in a space.
@@ -254,7 +264,9 @@ def as_one(env: Any, place: str) -> AgentsEnv | None:
         allowed = "agents named by text, each with an observation space and an action space"
         hint = f"it has spaces for {[*of_observations]} and {[*of_actions]}"
         raise ConfigError("env", place, allowed, hint)
-    return AgentsEnv(env, read, of_observations, of_actions)
+    if (space_of := getattr(observe, "observation_space", None)) is not None:
+        of_observations = {agent: space_of(agent, of_observations) for agent in of_observations}
+    return AgentsEnv(env, read, of_observations, of_actions, observe)
 
 
 def _converted(env: Any, place: str) -> Any:
