@@ -32,6 +32,7 @@ from trainables.envs.spaces.actions import (
     quicken,
     unflattener,
 )
+from trainables.envs.spaces.masks import ActionMask, MaskedObservation, Source
 from trainables.envs.spaces.observations import (
     FlatObservations,
     FlatteningPreprocessor,
@@ -101,6 +102,14 @@ class EnvironmentConfig(Section):
         description="deepmind: Atari games in DeepMind's wrappers; rllib: as they are; null: also "
         "no flattening of other spaces.",
     )
+    action_mask: Source | None = Field(
+        default=None,
+        description="Where an environment says which choices are valid now, a 1 for each that is "
+        'and a 0 for each other: info: in info["action_mask"] of reset and step, as Taxi-v4; '
+        "observation: in observations that are a Dict with the key action_mask, as PettingZoo's "
+        "games. No other is ever chosen or learnt of, by ppo, a2c and dqn. null: there is no mask, "
+        "and what is called so is read like anything else.",
+    )
     no_framestack: bool = Field(
         default=False, description="Atari: one frame as the observation, not the last four."
     )
@@ -165,6 +174,11 @@ class EnvSpaces:
         """The columns of an action row."""
         return layout_of(self.action)
 
+    @property
+    def masks(self) -> int:
+        """How many numbers at a row's end say which choices are valid (`spaces.masks`)."""
+        return self.raw.choices if isinstance(self.raw, MaskedObservation) else 0
+
 
 def make_env(
     config: EnvironmentConfig, context: EnvContext | None = None, learning: bool = True
@@ -184,6 +198,8 @@ def make_env(
     if isinstance(env, agents.AgentsEnv):
         return env
     quicken(env.unwrapped)
+    if config.action_mask is not None:
+        env = ActionMask(env, config.action_mask)
     if isinstance(env.action_space, spaces.Tuple | spaces.Dict):
         env = TransformAction(env, unflattener(env.action_space), FlatActions(env.action_space))
     if isinstance(env.observation_space, spaces.Box):

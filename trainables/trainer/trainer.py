@@ -98,6 +98,8 @@ class Trainer(Trainable):
     learns_in_ranks: ClassVar[bool] = False
     #: Whether children sample on while the trainer learns (`remote.asynchronous`).
     samples_on: ClassVar[bool] = False
+    #: Whether its policy chooses and learns by action masks.
+    masks_actions: ClassVar[bool] = False
     #: Setting that may be ``auto`` → what it was before there was a choice: trials and checkpoints
     #: from then go on with it.
     before_auto: ClassVar[Mapping[str, Any]] = {"native_vector_env": False}
@@ -205,6 +207,9 @@ class Trainer(Trainable):
         """Raise ConfigError for settings that are fine one by one but do not fit together."""
         config_checks.check_together(settings)
         config_checks.check_model(settings.model, cls.model_keys, cls.__name__)
+        if (source := settings.environment.action_mask) and not cls.masks_actions:
+            hint = f"{cls.__name__} has no choices that a mask could rule out; ppo, a2c, dqn have"
+            raise ConfigError("action_mask", source, f"null with {cls.__name__}", hint)
         if settings.workers.data_parallel:
             if not cls.learns_in_ranks:
                 hint = f"{cls.__name__} does not learn in ranks"
@@ -327,11 +332,10 @@ class Trainer(Trainable):
     def _build_policy(self, settings: TrainerConfig, seen: Look) -> None:
         """What learns and what plays, for these spaces."""
         self.spaces = seen.spaces
-        self.architecture = architecture(
-            settings.model, self.spaces.observation_shape, self.usual_networks
-        )
+        shape, masks = self.spaces.observation_shape, self.spaces.masks
+        self.architecture = architecture(settings.model, shape, self.usual_networks, masks)
         self.policy = self.make_policy(config_checks.learning_device(settings.resources))
-        self.filters = make_filters(settings.filters, self.spaces.observation_shape)
+        self.filters = make_filters(settings.filters, shape, masks=masks)
         self.streams = {
             name: rng.generator(self.seed, name) for name in ("minibatch", "compute_action")
         }
@@ -391,7 +395,7 @@ class Trainer(Trainable):
             "progress": self.progress.get_state(),
             "workers": self.workers.get_state(),
             "recent_observations": self.recent.copy(),
-            "collected": agreement.described(self.config),
+            "collected": dict(self._collected),
             **({"settled": settled} if settled else {}),
             **({"inexact": self.inexact} if self.inexact else {}),
             **self.reporter.get_state(),
@@ -725,6 +729,7 @@ class Trainer(Trainable):
         if values:
             self.settings = override(self.settings, values, "config")
         self.config = SettingsView(flatten(self.settings))
+        self._collected = agreement.described(self.config)
 
     def _gives_copies(self) -> bool:
         """Whether all of a checkpoint is copied: a replay is not, what others wrote may not be."""
@@ -733,7 +738,8 @@ class Trainer(Trainable):
         mine = type(self).get_state is Trainable.get_state and not self.writes_files()
         known = type(self.policy).get_state is TorchPolicy.get_state
         filters = self.settings.filters.observation_filter in filters_.KINDS
-        return mine and known and filters and not self.parts and self.reporter.calls is None
+        others = self.parts or self.reporter.calls or self.settings.offline.output
+        return mine and known and filters and not others
 
     def _date_actor(self) -> None:
         """Let the trainer's own actor explore as after the steps sampled so far."""

@@ -6,7 +6,6 @@ inexact at once; whether the plain ones are all of it is measured in `levels`.
 """
 
 import abc
-import contextlib
 import types
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -111,6 +110,8 @@ def _capture_layer(layer: Any) -> dict[str, Any]:
     captured: dict[str, Encoded] = {}
     for name, value in vars(layer).items():
         if name not in STRUCTURE:
-            with contextlib.suppress(NotPlainError):
+            try:
                 captured[name] = encode(value)
+            except NotPlainError:
+                continue
     return captured

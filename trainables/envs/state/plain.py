@@ -17,6 +17,7 @@ from trainables.envs.spaces.leaves import inner
 from trainables.envs.state import mujoco
 
 MAX_DEPTH = 16
+_PLAIN = frozenset({type(None), bool, int, float, str, bytes})
 
 Encoded = list[Any]
 
@@ -38,14 +39,14 @@ def encode(value: Any, depth: int = 0) -> Encoded:
     """[kind, data], where data are plain; NotPlainError for what cannot be."""
     if depth > MAX_DEPTH:
         raise NotPlainError
-    if value is None or type(value) in (bool, int, float, str, bytes):
+    if type(value) in _PLAIN:
         return ["plain", value]
+    if isinstance(value, np.ndarray) and value.dtype.kind in "biufc":
+        return ["array", value.copy()]
     if isinstance(value, np.random.Generator):
         return ["generator", rng.get_generator_state(value)]
     if isinstance(value, np.generic) and value.dtype.kind in "biufc":
         return ["scalar", np.asarray(value)]
-    if isinstance(value, np.ndarray) and value.dtype.kind in "biufc":
-        return ["array", value.copy()]
     if isinstance(value, np.ndarray) and value.dtype.kind in "SU":
         return ["letters", [value.dtype.str, list(value.shape), value.tobytes()]]
     if isinstance(value, spaces.Space):

@@ -90,7 +90,10 @@ class RolloutWorker:
         self._actor: Any = spec.make_actor()
         self._actor.explore = spec.sampling.explore
         self._filters: dict[str, Filter] = make_filters(
-            spec.filters, spaces_.observation_shape, concurrent=spec.sampling.sample_async
+            spec.filters,
+            spaces_.observation_shape,
+            concurrent=spec.sampling.sample_async,
+            masks=spaces_.masks,
         )
         return sampler_class(spec)(
             f"worker {spec.index}",
