@@ -242,7 +242,7 @@ def _several_agents(config: EnvironmentConfig, env: Any) -> Env | None:
     path, observe = config.observation_fn, None
     if path is not None:
         observe = load("observation_fn", path, "a function of what all agents observe")
-    several = agents.as_one(env, config.env, observe)
+    several = agents.as_one(env, config.env, observe, config.action_mask)
     if several is None and observe is not None:
         hint = f"{config.env} has one agent: wrap it in a gymnasium.ObservationWrapper"
         raise ConfigError("observation_fn", path, "null with one agent", hint)

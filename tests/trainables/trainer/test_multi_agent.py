@@ -19,6 +19,7 @@ from trainables.trainer.trainer import Trainer
 HERE = "tests.support.agents"
 SHARED = {"policies": {"shared": None}}
 EACH = {"policies": {"left": {"lr": 1e-3}, "right": None, "brief": {"model": {"hidden": [16]}}}}
+EACH_PLAYER = {"policies": ["player_1", "player_2"]}
 SMALL = {"num_envs_per_worker": 2, "rollout_fragment_length": 11, "sgd_minibatch_size": 16}
 WITHOUT_SGD = {key: one for key, one in SMALL.items() if not key.startswith("sgd")}
 
@@ -239,6 +240,26 @@ def test_W19_agents_see_what_a_function_of_all_observations_gives_them() -> None
     assert {-1.0, 0.0, 1.0, 2.0} == set(rows.ravel().tolist())
     with pytest.raises(ConfigError, match=r"observation_fn: .*one agent"):
         PPO.check_config({"env": "CartPole-v1", "observation_fn": f"{__name__}:everything"})
+
+
+@pytest.mark.parametrize("algorithm", [PPO, DQN])
+def test_players_of_a_game_of_turns_choose_what_their_masks_allow(algorithm: type[Trainer]) -> None:
+    config: dict[str, Any] = {
+        "env": "pettingzoo.classic.tictactoe.tictactoe:raw_env",
+        "env_level": "C",
+    }
+    config |= {"action_mask": "observation", "observation_filter": "MeanStdFilter"}
+    trainer = made(EACH_PLAYER, algorithm, **config, evaluation_interval=2)
+    # Without a mask the game itself raises at the first square that is taken.
+    last = [trainer.train() for _ in range(2)][-1]
+    trainer.stop()
+    assert last["agent_timesteps_total"] >= 40
+    assert last["episode_len_mean"] >= 5
+    played = last["evaluation"]["policy_reward_mean"]
+    assert set(played) == {"player_1", "player_2"}
+    assert sum(played.values()) == 0
+    with pytest.raises(ConfigError, match="observation with several agents"):
+        made(EACH_PLAYER, algorithm, **{**config, "action_mask": "info"})
 
 
 class SelfPlay(Callbacks):
