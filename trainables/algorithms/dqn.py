@@ -138,6 +138,9 @@ class DQN(Trainer):
         if not isinstance(settings, Config):
             return
         check_replay(settings.replay)
+        if settings.n_step > (size := settings.replay.buffer_size):
+            allowed = f"at most {size}, which is buffer_size"
+            raise ConfigError("n_step", settings.n_step, allowed, "or raise buffer_size")
         if settings.model.use_lstm:
             hint = "it learns from single transitions, not from sequences"
             raise ConfigError("model.use_lstm", True, "false with dqn", hint)

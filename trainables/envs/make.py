@@ -107,8 +107,8 @@ class EnvironmentConfig(Section):
         description="Where an environment says which choices are valid now, a 1 for each that is "
         'and a 0 for each other: info: in info["action_mask"] of reset and step, as Taxi-v4; '
         "observation: in observations that are a Dict with the key action_mask, as PettingZoo's "
-        "games. No other is ever chosen or learnt of, by ppo, a2c and dqn. null: there is no mask, "
-        "and what is called so is read like anything else.",
+        "games. No other is ever chosen or learnt of, by ppo, a2c, impala and dqn. null: there is "
+        "no mask, and what is called so is read like anything else.",
     )
     no_framestack: bool = Field(
         default=False, description="Atari: one frame as the observation, not the last four."

@@ -181,8 +181,6 @@ class Actor:
         a stream gets its most probable action.
         """
         head, following = self._heads_each(observations, memory)
-        if self._masks:
-            forbid(head[:, : self._masks], observations)
         if not any(streams):
             return self.exploration.draw(head, self._log_std, None)[0], following
         rows = [
@@ -219,9 +217,10 @@ class Actor:
     def _heads_each(self, observations: NDArray[Any], memory: Array) -> tuple[Array, Array]:
         """What the actor's head gives each row as if it were the only one, and the next memory."""
         x, following = self._last_each(self._features_each(observations)[:, None, :], memory)
-        return np.matmul(x, self._heads["actor.weight"])[:, 0] + self._heads[
-            "actor.bias"
-        ], following
+        head: Array = np.matmul(x, self._heads["actor.weight"])[:, 0] + self._heads["actor.bias"]
+        if self._masks:
+            forbid(head[:, : self._masks], observations)
+        return head, following
 
     def _last_each(self, x: Array, memory: Array) -> tuple[Array, Array]:
         """What the actor's head is given (N, 1, H) for features (N, 1, D), and the next memory."""

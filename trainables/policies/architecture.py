@@ -197,15 +197,11 @@ def architecture(
     Raises:
         ConfigError: convolutions that do not fit.
     """
-    if config.custom_model is not None:
-        if masks:
-            hint = "a mask would be given to the module as a part of what is observed"
-            allowed = "null with action_mask"
-            raise ConfigError("model.custom_model", config.custom_model, allowed, hint)
-        own = OwnModule(config.custom_model, config.custom_model_config)
-        return Architecture(shape, (), (), usual[1], own=own)
     if masks:
         shape = (shape[0] - masks,)
+    if config.custom_model is not None:
+        own = OwnModule(config.custom_model, config.custom_model_config)
+        return Architecture(shape, (), (), usual[1], masks=masks, own=own)
     filters = _filters(config, shape)
     hidden, activation = ((512,), "relu") if filters else usual
     return Architecture(

@@ -22,7 +22,7 @@ from trainables.errors import ConfigError, shorten
 from trainables.policies.actor import Actor, Array, Weights
 from trainables.policies.architecture import Architecture, OwnModule
 from trainables.policies.layers import unit_pixels
-from trainables.policies.networks import Evaluated, Replay, Stochastic
+from trainables.policies.networks import Evaluated, Replay, Stochastic, allowed, split
 
 PLACE = "model.custom_model"
 #: Rows of the batch on which a module is tried: no other number of its shapes should be the same.
@@ -46,8 +46,9 @@ class OwnActorCritic(Stochastic):
 
     def forward(self, observations: Tensor) -> tuple[Tensor, Tensor]:
         """Heads and values (B,) of filtered observations."""
-        head, values = self.module(unit_pixels(observations))
-        return head, values
+        rows, valid = split(observations, self.architecture.masks)
+        head, values = self.module(unit_pixels(rows))
+        return allowed(head, valid), values
 
     def value(self, observations: Tensor) -> Tensor:
         """(B,) values of filtered observations."""

@@ -168,7 +168,7 @@ class ActorCriticTrainer(Trainer):
         # Loaded for such a module only: to choose needs no torch.
         from trainables.policies import own
 
-        tried = architecture(settings.model, spaces.observation_shape)
+        tried = architecture(settings.model, spaces.observation_shape, masks=spaces.masks)
         module = own.check(tried, spaces.layout.head_size, "values")
         if settings.workers.data_parallel and list(module.buffers()):
             hint = "each rank would have buffers of its own"

@@ -9,6 +9,7 @@ import pytest
 from gymnasium import spaces
 
 from trainables.algorithms.dqn import DQN
+from trainables.algorithms.impala import IMPALA
 from trainables.algorithms.ppo import PPO
 from trainables.algorithms.sac import SAC
 from trainables.errors import ConfigError
@@ -74,6 +75,8 @@ def test_agents_learn_and_results_say_how_well_each_policy_does() -> None:
         (PPO, "Targets", {"env_level": "B"}),
         (DQN, "Targets", {"learning_starts": 20, "n_step": 3, "multiagent": EACH}),
         (SAC, "Reaching", {"learning_starts": 20}),
+        (IMPALA, "Targets", {"multiagent": EACH}),
+        (IMPALA, "Targets", {"multiagent": EACH, "num_workers": 2}),
     ],
 )
 def test_K8_what_is_restored_goes_on_to_the_bit(

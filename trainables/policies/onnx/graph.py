@@ -141,11 +141,11 @@ def build_own(model: OwnActorCritic, one: Filter, spaces_: EnvSpaces, clip_actio
     graph, layout = GraphBuilder(), model.layout
     x = _floats(graph, _filter(graph, _observations(graph, spaces_), one))
     module = copy.deepcopy(model.module).cpu().eval()
-    inline(graph, module, x, spaces_.observation_shape, ["head", "value"])
+    inline(graph, module, x, model.architecture.shape, ["head", "value"])
     reals = "action_mean" if layout.real_columns else ""
-    return _finished(
-        graph, spaces_, [], _outputs(graph, "head", spaces_, layout, reals, clip_actions)
-    )
+    forbidden = _forbidden(graph, spaces_)
+    outputs = _outputs(graph, "head", spaces_, layout, reals, clip_actions, forbidden)
+    return _finished(graph, spaces_, [], outputs)
 
 
 def build_q(
