@@ -128,6 +128,12 @@ class EnvironmentConfig(Section):
     no_framestack: bool = Field(
         default=False, description="Atari: one frame as the observation, not the last four."
     )
+    observation_fn: str | None = Field(
+        default=None,
+        description="In an environment of several agents: package.module:function, which is given "
+        "what all agents observe, agent → raw observation, and returns what each is to see. Its "
+        "attribute observation_space, if it has one, is a function (agent, agent → space) → space.",
+    )
     env_level: Literal["auto", "A", "B", "C"] = Field(
         default="auto",
         description="How exactly environments come back from a checkpoint. auto: as measured. A: "
@@ -266,7 +272,7 @@ def make_raw_env(
     if context is None:
         context = EnvContext(config.env_config)
     env = _made(config, context, learning=learning)
-    if (several := agents.as_one(env, config.env)) is not None:
+    if (several := _several_agents(config, env)) is not None:
         return several
     if not isinstance(env, gymnasium.Env):
         raise ConfigError("env", config.env, "a gymnasium.Env", f"it made a {type(env).__name__}")
@@ -276,6 +282,18 @@ def make_raw_env(
             hint = f"its {name} is missing or no gymnasium.spaces.Space"
             raise ConfigError("env", config.env, "an environment that says its spaces", hint)
     return env
+
+
+def _several_agents(config: EnvironmentConfig, env: Any) -> Env | None:
+    """An environment of several agents as one; None: it has one agent."""
+    path, observe = config.observation_fn, None
+    if path is not None:
+        observe = load("observation_fn", path, "a function of what all agents observe")
+    several = agents.as_one(env, config.env, observe, config.action_mask)
+    if several is None and observe is not None:
+        hint = f"{config.env} has one agent: wrap it in a gymnasium.ObservationWrapper"
+        raise ConfigError("observation_fn", path, "null with one agent", hint)
+    return several
 
 
 def make_vector(config: EnvironmentConfig, num_envs: int) -> VectorEnv[Any, Any, Any]:

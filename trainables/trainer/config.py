@@ -104,15 +104,7 @@ def _agents(agents: Any) -> Any:
     """Refuses what ``multiagent`` cannot hold."""
     if not isinstance(agents, Mapping):
         raise ValueError("a dict; {} says that there is one agent")  # noqa: TRY004 for pydantic
-    known = ("policies", "policy_mapping_fn", "policies_to_train", "count_steps_by")
-    known += ("observation_fn", *_ONE_VALUE)
-    for key in agents:
-        if key not in known:
-            near = nearest(key, known).removeprefix("; ") or ", ".join(known)
-            raise ValueError(f"no {key}: {near}")
-    for key, only in _ONE_VALUE.items():
-        _require_neutral(agents.get(key, only), (only,), "several agents", f"{key}: ")
-    _require_neutral(agents.get("observation_fn"), (None,), "several agents", "observation_fn: ")
+    _check_keys(agents)
     policies = _policies(agents.get("policies"))
     named = _named(agents.get("policy_mapping_fn"))
     for key, names in (("policy_mapping_fn", named), ("policies_to_train", _trained(agents))):
@@ -122,6 +114,20 @@ def _agents(agents: Any) -> Any:
     if (counted := agents.get("count_steps_by", "env_steps")) not in COUNTED:
         raise ValueError(f"count_steps_by: {' or '.join(COUNTED)}, not {counted!r}")
     return dict(agents)
+
+
+def _check_keys(agents: Mapping[str, Any]) -> None:
+    """Refuse keys that are not known, and values of those that have only one."""
+    read = ("policies", "policy_mapping_fn", "policies_to_train", "count_steps_by")
+    known = (*read, "observation_fn", *_ONE_VALUE)
+    for key in agents:
+        if key not in known:
+            near = nearest(key, known).removeprefix("; ") or ", ".join(known)
+            raise ValueError(f"no {key}: {near}")
+    for key, only in _ONE_VALUE.items():
+        _require_neutral(agents.get(key, only), (only,), "several agents", f"{key}: ")
+    if agents.get("observation_fn") is not None:
+        raise ValueError("observation_fn: null here; write it beside multiagent, not in it")
 
 
 def _named(mapping: Any) -> Sequence[Any]:
@@ -194,9 +200,6 @@ class MultiAgentConfig(Section):
         "package.module:function (by default each agent has the only policy, or the one of its "
         "name); `policies_to_train`: a list, null: all; `count_steps_by`: env_steps, or "
         "agent_steps, which then make up train_batch_size.",
-    )
-    observation_fn: Annotated[None, _only(None, needs="several agents")] = Field(
-        default=None, description="Changes what agents observe of each other."
     )
 
 

@@ -291,6 +291,8 @@ def _relevant(config: EnvironmentConfig) -> dict[str, Any]:
     every = {name: value for name, value in dict(config).items() if name not in NEUTRAL}
     if config.env_engine != ENVPOOL:  # as environments were called before there was a choice
         del every["env_engine"]
+    if config.observation_fn is None:  # likewise
+        del every["observation_fn"]
     return every if config.sight == Sight() else {**every, "sight": vars(config.sight)}
 
 
