@@ -125,6 +125,7 @@ class DQN(Trainer):
     fixed_keys: ClassVar[frozenset[str]] = Trainer.fixed_keys | {
         *("buffer_size", "prioritized_replay", "n_step", "dueling", "noisy", "num_atoms"),
     }
+    learns_from_others: ClassVar[bool] = True
     before_auto: ClassVar[Mapping[str, Any]] = {**Trainer.before_auto, "learner": "torch"}
     settings: Config
     policy: "QPolicy"

@@ -211,7 +211,8 @@ class Sample:
     """Of the worker."""
     late: bool = False
     """Its episodes had not come in time; they come with a later one."""
-
+    was_read: bool = False
+    """It comes from files; no environment was stepped for it."""
     steps: int = 0
     """Environment steps of fragments that stayed where they were learnt from."""
 

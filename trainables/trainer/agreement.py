@@ -20,6 +20,7 @@ COLLECTING = (
     "num_envs_per_worker",
     "batch_mode",
     "data_parallel",
+    "input",
     "native_vector_env",
     "env_engine",
     "remote_worker_envs",

@@ -31,6 +31,9 @@ from trainables.evaluation.config import is_due
 from trainables.evaluation.play import Played
 from trainables.learners.schedules import learning_rate
 from trainables.offline.batches import WRITTEN
+from trainables.offline.config import IOContext
+from trainables.offline.reader import Rows
+from trainables.offline.workers import ReadingWorkers
 from trainables.offline.writer import Output
 from trainables.policies import filters as filters_
 from trainables.policies.actor import Weights
@@ -89,6 +92,8 @@ class Trainer(Trainable):
     fixed_keys: ClassVar[frozenset[str]] = frozenset(agreement.COLLECTING + agreement.FILTERING)
     #: Hidden layers and activation for vectors, where ``model`` leaves them open.
     usual_networks: ClassVar[tuple[tuple[int, ...], Activation]] = ((64, 64), "tanh")
+    #: Whether it learns from what other policies did (``input``).
+    learns_from_others: ClassVar[bool] = False
     #: Whether its workers can be ranks (``data_parallel``): their spec then has a learner.
     learns_in_ranks: ClassVar[bool] = False
     #: Setting that may be ``auto`` → what it was before there was a choice: trials and checkpoints
@@ -178,6 +183,9 @@ class Trainer(Trainable):
     def validate_config(cls, settings: TrainerConfig) -> None:
         """Raise ConfigError for settings that are fine one by one but do not fit together."""
         config_checks.check_together(settings)
+        if settings.offline.reads and not cls.learns_from_others:
+            allowed = f"sampler with {cls.__name__}, which learns from what its own policy does"
+            raise ConfigError("input", settings.offline.input, allowed, "bc, dqn, sac and td3 read")
         if settings.workers.data_parallel:
             if not cls.learns_in_ranks:
                 hint = f"{cls.__name__} does not learn in ranks"
@@ -251,7 +259,7 @@ class Trainer(Trainable):
             restarts = self.settings.envs.restart_failed_sub_environments
             known, shared = self.context.remembered, self.context.shared
             # The environment is measured in a child process beside what is built here.
-            asked = Inquiry(self.settings.environment, restarts, known, shared)
+            asked = Inquiry(self.settings.stepped, restarts, known, shared)
             with closing(asked) as inquiry:
                 self._build(self.settings, inquiry)
             undo.callback(lambda: self.workers.close())  # noqa: PLW0108 they may have been made anew
@@ -299,8 +307,10 @@ class Trainer(Trainable):
             settings.sampling.clip_actions,
         )
         self.environment, self.level = resolve(
-            settings.environment, bool(settings.by_clock), lambda _: inquiry.measured()
+            settings.stepped, bool(settings.by_clock), lambda _: inquiry.measured()
         )
+        if settings.offline.only_reads and not settings.by_clock:
+            self.level = "A"
         self._remembered = inquiry.as_data()
         self.fps = config_checks.check_pictures_of(settings)
         self.workers: WorkerSet = self._make_workers(self.seed)
@@ -724,6 +734,8 @@ class Trainer(Trainable):
     def _take_level(self) -> None:
         """Step and promise as the checkpoint's trainer did, should that be something else."""
         of, context = self.settings, self.context
+        if of.offline.only_reads:
+            return
         restarts = of.envs.restart_failed_sub_environments
         known = known_by(of.environment, restarts, context.remembered)
         if known is None and of.environment.is_native == self.environment.is_native:
@@ -752,9 +764,23 @@ class Trainer(Trainable):
             )
 
     def _make_workers(self, seed: int) -> WorkerSet:
-        of = self.settings
+        of, offline = self.settings, self.settings.offline
         spec = replace(self.worker_spec(), seed=seed)
-        return make_workers(spec, of.workers, of.recovery, of.metrics)
+        sampling = None
+        if not offline.only_reads:
+            sampling = make_workers(spec, of.workers, of.recovery, of.metrics)
+        if sampling is not None and not offline.reads:
+            return sampling
+        me = weakref.proxy(self)
+        context = IOContext(config=offline, log_dir=lambda: me.logdir, seed=seed)
+        index = max(1, of.workers.num_workers) if sampling else 0
+        rows = Rows(self.spaces)
+        try:
+            return ReadingWorkers(context, rows, of.batch_size, index, sampling)
+        except BaseException:
+            if sampling:
+                sampling.close()
+            raise
 
     def _collect_anew(self) -> None:
         """Other workers, which begin new episodes in streams of their own."""

@@ -15,6 +15,7 @@ from trainables.algorithms.dqn import DQN
 from trainables.algorithms.ppo import PPO
 from trainables.errors import ConfigError, StoredDataError
 from trainables.offline.batches import Columns
+from trainables.offline.config import IOContext
 from trainables.offline.packed import unpack
 from trainables.offline.writer import OutputWriter
 from trainables.trainable import TrialContext
@@ -260,7 +261,8 @@ def test_a_disk_that_is_full_ends_it_in_one_line_and_nothing_is_lost(tmp_path: P
 class Kept(OutputWriter):
     """Keeps the batches."""
 
-    def __init__(self, config: Any, context: TrialContext) -> None:
+    def __init__(self, context: IOContext) -> None:
+        assert context.worker_index == 0
         self.batches: list[Columns] = []
         ALL.append(self)
 
@@ -271,7 +273,7 @@ class Kept(OutputWriter):
 ALL: list[Kept] = []
 
 
-def test_K7_a_writer_of_ones_own(tmp_path: Path) -> None:
+def test_W18_a_writer_of_ones_own(tmp_path: Path) -> None:
     trainer = trainer_in(tmp_path, output=f"{__name__}:Kept")
     trainer.train()
     trainer.stop()
@@ -283,7 +285,7 @@ def test_K7_a_writer_of_ones_own(tmp_path: Path) -> None:
         trainer_in(tmp_path, output=f"{__name__}:no_writer")
 
 
-def no_writer(config: Any, context: TrialContext) -> dict[str, Any]:
+def no_writer(context: IOContext) -> dict[str, Any]:
     return {}
 
 
