@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
+from numpy.typing import NDArray
 from pydantic import Field
 
 from trainables.errors import ConfigError
@@ -102,6 +103,17 @@ class BC(Trainer):
         imitation, entropy = -evaluated.logp.mean(), evaluated.entropies.mean()
         stats = {"policy_loss": imitation.item(), "entropy": entropy.item()}
         return imitation - self.settings.entropy_coeff * entropy, stats
+
+    def log_likelihoods(self, observations: NDArray[Any], actions: NDArray[Any]) -> NDArray[Any]:
+        """(R,) log-probabilities of actions for observations (R, *S)."""
+        import torch
+
+        device = self.policy.device
+        seen, taken = (torch.from_numpy(one).to(device) for one in (observations, actions))
+        with torch.no_grad():
+            evaluated: Any = self.policy.model.evaluate(seen, taken, None)
+        found: NDArray[Any] = evaluated.logp.cpu().numpy()
+        return found
 
     def gradient_step(self) -> tuple[float, float | None]:
         """The learning rate now, and the bound on the norm of the whole gradient or None."""

@@ -20,7 +20,7 @@ FILES = "files"
 #: By how much probabilities may miss 1.
 SMALL = 1e-6
 #: Estimators, by the names that `input_evaluation` has for them.
-ESTIMATORS = ("is", "wis", "simulation", "pdis")
+ESTIMATORS = ("is", "wis", "simulation", "pdis", "dr")
 PATH_OF_CLASS = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_]\w*")
 T = TypeVar("T")
 
@@ -59,7 +59,12 @@ class OfflineConfig(Section):
     )
     input_evaluation: Annotated[list[str], BeforeValidator(_estimators)] = Field(
         default_factory=lambda: ["is", "wis"],
-        description="Estimators for experience of other policies; the sampler's needs none.",
+        description="Estimates of the policy's discounted return, in each result under off_policy: "
+        "is, wis, pdis and dr from the first whole episodes that are read, and simulation, which "
+        "plays evaluation_num_episodes.",
+    )
+    input_evaluation_num_episodes: int = Field(
+        default=200, gt=0, description="Episodes from which is estimated, at most."
     )
     postprocess_inputs: bool = Field(
         default=False,

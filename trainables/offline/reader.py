@@ -219,6 +219,8 @@ class JsonReader(InputReader):
         self._rows = rows
         self._at, self._offset, self._line = 0, 0, 0
         """Which file is read, and where in it: bytes and lines."""
+        self.passes = 0
+        """How often the last file has come to its end."""
         self._torn: set[Path] = set()
 
     def next(self) -> Columns:
@@ -240,6 +242,7 @@ class JsonReader(InputReader):
                     self._skip_torn(path)
             self._at = (self._at + 1) % len(self._files)
             self._offset = self._line = 0
+            self.passes += self._at == 0
         raise StoredDataError(self._files[0], f"no batch in any of {len(self._files)} file(s)")
 
     def get_state(self) -> dict[str, Any]:

@@ -32,6 +32,7 @@ from trainables.evaluation.play import Played
 from trainables.learners.schedules import learning_rate
 from trainables.offline.batches import WRITTEN
 from trainables.offline.config import IOContext
+from trainables.offline.estimators import Estimates
 from trainables.offline.reader import Rows
 from trainables.offline.workers import ReadingWorkers
 from trainables.offline.writer import Output
@@ -138,6 +139,10 @@ class Trainer(Trainable):
         raise NotImplementedError(
             f"{type(self).__name__} defines no loss(batch), so it has no gradients to give"
         )
+
+    def log_likelihoods(self, observations: NDArray[Any], actions: NDArray[Any]) -> NDArray[Any]:
+        """(R,) log-probabilities of actions for observations (R, *S); estimators ask for them."""
+        raise NotImplementedError(f"{type(self).__name__} defines no log_likelihoods()")
 
     def gradient_step(self) -> tuple[float, float | None]:
         """The learning rate now, and the bound on the norm of the whole gradient or None."""
@@ -346,6 +351,8 @@ class Trainer(Trainable):
             **({"train_batch_size": self.settings.batch_size} if self.settings.rounded else {}),
             **at_start,
         }
+        if self.settings.offline.reads:
+            result.update(self._off_policy())
         if is_due(self.settings.evaluation, self.iteration + 1):
             with timed(timers, "evaluation_time_ms"):
                 result.update(self._evaluated(self.iteration + 1))
@@ -508,6 +515,16 @@ class Trainer(Trainable):
         if self.settings.rendering.records_evaluation:
             self.evaluation.record(iteration, self.progress.timesteps, self.videos)
         return evaluated
+
+    def _off_policy(self) -> dict[str, Any]:
+        """What `input_evaluation` adds to a result, if anything can be estimated."""
+        found: dict[str, Any] = {}
+        if "simulation" in self.settings.offline.input_evaluation:
+            found["simulation"] = self._evaluated(self.iteration + 1)["evaluation"]
+            found["simulation"] = found["simulation"]["episode_reward_mean"]
+        if type(self).log_likelihoods is not Trainer.log_likelihoods:
+            found |= self.estimates.of(self.log_likelihoods, self.iteration + 1)
+        return {"off_policy": found} if found else {}
 
     def _evaluation_at_start(self) -> dict[str, Any]:
         """The untrained policy's numbers, in the first result; a restored one has them behind it.
@@ -776,6 +793,7 @@ class Trainer(Trainable):
         index = max(1, of.workers.num_workers) if sampling else 0
         rows = Rows(self.spaces)
         try:
+            self.estimates = Estimates(context, rows, of.gamma)
             return ReadingWorkers(context, rows, of.batch_size, index, sampling)
         except BaseException:
             if sampling:
