@@ -4,9 +4,10 @@ Each proposal sees the trials before it, those of the same decision included, an
 sweep's seed and its own number alone.
 """
 
+import itertools
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, overload
 
 from sweep.errors import BadConfig, BadSpace, SweepError, UnknownName, UsageError
 from sweep.history.events import Created, Goal, ParentCheckpoint, SpaceExhausted
@@ -23,6 +24,33 @@ from trainables.core import rng
 ASKED = 4
 #: Random points that are tried after them.
 DRAWN = 100
+
+
+class _Known(Sequence[Trial]):
+    """The trials of a history, of which no copy is made, and those `beside` them.
+
+    Those are of the same decision, and were searched.
+    """
+
+    def __init__(self, trials: Sequence[Trial]) -> None:
+        self._trials = trials
+        self.beside: list[Trial] = []
+
+    def __len__(self) -> int:
+        return len(self._trials) + len(self.beside)
+
+    def __iter__(self) -> Iterator[Trial]:
+        return itertools.chain(self._trials, self.beside)
+
+    @overload
+    def __getitem__(self, place: int) -> Trial: ...
+    @overload
+    def __getitem__(self, place: slice) -> list[Trial]: ...
+    def __getitem__(self, place: int | slice) -> Trial | list[Trial]:
+        if isinstance(place, slice):
+            return [self[number] for number in range(*place.indices(len(self)))]
+        number, first = range(len(self))[place], len(self._trials)
+        return self._trials[number] if number < first else self.beside[number - first]
 
 
 @dataclass(frozen=True)
@@ -42,7 +70,7 @@ class Proposer:
         self, history: History, wanted: Sequence[NewTrial]
     ) -> tuple[list[Created], list[SpaceExhausted]]:
         """Trials with proposed settings, each seeing those before it; fewer at the space's end."""
-        known = list(history.trials)
+        known = _Known(history.trials)
         created: list[Created] = []
         for fresh in wanted:
             try:
@@ -57,7 +85,7 @@ class Proposer:
             )
             trial = Trial.new(len(known), dict(proposed.searched), config, history.objective)
             trial.seen = history.k
-            known.append(trial)
+            known.beside.append(trial)
         return created, []
 
     def breed(self, history: History, wanted: Sequence[Exploit], first: int) -> list[Created]:
@@ -129,34 +157,26 @@ class Proposer:
     # that can be enumerated, one of the points that are left. All of it follows from the request
     # alone. Settings that a person gave are taken as they are.
 
-    def _choose(
-        self, history: History, trials: Sequence[Trial], given: Mapping[str, Any]
-    ) -> Settings:
+    def _choose(self, history: History, trials: _Known, given: Mapping[str, Any]) -> Settings:
         """Settings of the trial after `trials`; those `given` stand fast.
-
-        Trials behind those of the history are of the same decision, and were searched.
 
         Raises:
             Exhausted: there is no further point.
             BadSpace: no point that belongs to the space was found.
         """
-        before = len(history.trials)
-        index = history.searched + len(trials) - before
+        index = history.searched + len(trials.beside)
         space = initial.space_of(self.spec.space, self.spec.initial, index).pin(given)
         if not space.domains:
             return space.draw(0)  # everything is given: there is nothing to ask for
         chosen = bool(given) or index < len(self.spec.initial)
         any_will_do = self.searcher.options.duplicates or chosen
-        beside = trials[before:]
         for found in self._proposals(history, space, trials):
-            again = any(trial.searched == found.searched for trial in beside)
+            again = any(trial.searched == found.searched for trial in trials.beside)
             if any_will_do or not (again or history.has(found.searched)):
                 return found
         return self._left(space, trials)
 
-    def _proposals(
-        self, history: History, space: Space, trials: Sequence[Trial]
-    ) -> Iterator[Settings]:
+    def _proposals(self, history: History, space: Space, trials: _Known) -> Iterator[Settings]:
         for attempt in range(ASKED):
             request = Request(
                 space,
@@ -167,7 +187,7 @@ class Proposer:
                 self.spec.seed,
                 history.earlier,
                 attempt,
-                history.searched + len(trials) - len(history.trials),
+                history.searched + len(trials.beside),
             )
             try:
                 yield self.searcher.suggest(request)

@@ -260,6 +260,8 @@ class _Tryout:
             self.step = _COMPARING
             found = self._train(restored)
             differences = _differences(expected, found)
+            if differences and restored.exactness.startswith("D"):
+                differences = [f"a trial is {restored.exactness}", *differences]
             self.seen, self.step = replace(self.seen, differences=differences), _LATER
             self._look_later(restored, self.named - {*first, *found}, found)
         finally:

@@ -13,5 +13,6 @@ inference      a policy that plays and does not learn
 filters        running normalisation of observations and rewards
 q              policies that hold a value for each choice
 bounded        policies whose actions lie between bounds, with twin critics
+own            a torch module of a person's own: tried, learnt, acted with
 onnx           the policy as one file, in several formats
 """

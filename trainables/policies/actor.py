@@ -176,8 +176,7 @@ class Actor:
         `forward` makes one product of all, whose rounding changes with their number. A row without
         a stream gets its most probable action.
         """
-        x, following = self._last_each(self._features_each(observations)[:, None, :], memory)
-        head: Array = np.matmul(x, self._heads["actor.weight"])[:, 0] + self._heads["actor.bias"]
+        head, following = self._heads_each(observations, memory)
         if not any(streams):
             return self.exploration.draw(head, self._log_std, None)[0], following
         rows = [
@@ -210,6 +209,13 @@ class Actor:
         if self.memory_size:
             columns["memory"] = ((self.memory_size,), np.dtype(np.float32))
         return columns
+
+    def _heads_each(self, observations: NDArray[Any], memory: Array) -> tuple[Array, Array]:
+        """What the actor's head gives each row as if it were the only one, and the next memory."""
+        x, following = self._last_each(self._features_each(observations)[:, None, :], memory)
+        return np.matmul(x, self._heads["actor.weight"])[:, 0] + self._heads[
+            "actor.bias"
+        ], following
 
     def _last_each(self, x: Array, memory: Array) -> tuple[Array, Array]:
         """What the actor's head is given (N, 1, H) for features (N, 1, D), and the next memory."""

@@ -19,6 +19,11 @@ HALF = np.float32(0.5)
 
 def make_actor(layout: ActionLayout, architecture: Architecture) -> Actor:
     """The actor of an architecture, without or with a memory."""
+    if architecture.own is not None:
+        # Loaded for a module of one's own only: workers otherwise need no torch.
+        from trainables.policies.own import OwnActor
+
+        return OwnActor(layout, architecture)
     if architecture.noise is not None:
         return Actor(layout, architecture, StateDependentSampling(layout, architecture.noise[1]))
     made = RecurrentActor if architecture.lstm else Actor

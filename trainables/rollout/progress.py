@@ -113,6 +113,8 @@ class Progress:
         self.late = 0
         """Samples whose metrics came too late to count with them."""
         self._late_before = 0
+        self._ages: list[int] = []
+        """Of the weights of each sample of this iteration, in updates made since."""
         self._ended: list[RolloutMetrics] = []
         """Episodes of this iteration."""
         self._perf: dict[int, Mapping[str, float]] = {}
@@ -122,6 +124,7 @@ class Progress:
         """What is counted from now on belongs to the next result."""
         self._sampled = {}
         self._ended = []
+        self._ages = []
         self._late_before = self.late
 
     def count(
@@ -140,6 +143,10 @@ class Progress:
         self._sampled[worker] = self._sampled.get(worker, 0) + timesteps
         self._ended += own
         self._perf[worker] = perf
+
+    def count_ages(self, ages: Sequence[int]) -> None:
+        """Count how many updates were made between the weights of each sample and its own."""
+        self._ages += ages
 
     @property
     def timesteps_this_iteration(self) -> int:
@@ -161,6 +168,7 @@ class Progress:
             "num_faulty_episodes": len(ended) - len(whole),
             "num_late_metrics": self.late - self._late_before,
             "hist_stats": histories(whole),
+            "weights_age": self._age(),
             "sampler_perf": mean_perf([p for index, p in self._perf.items() if chosen(index)]),
         }
         latest = [one for one in self._window if chosen(one.worker_index)]
@@ -175,20 +183,25 @@ class Progress:
             "episodes_this_iter": len(whole),
         }
 
+    def _age(self) -> dict[str, float]:
+        """``mean`` and ``max`` where any is above 0."""
+        ages = self._ages
+        return {"mean": float(np.mean(ages)), "max": float(max(ages))} if any(ages) else {}
+
     def get_state(self) -> dict[str, Any]:
         """Entries ``timesteps``, ``episodes``, ``late`` and ``window``, oldest episode first."""
-        latest = list(self._window)
-        custom = any(one.custom_metrics for one in latest)
+        latest = list(zip(*self._window, strict=True)) or [()] * len(RolloutMetrics._fields)
+        rewards, lengths, _, workers, custom, _ = latest
         return {
             "timesteps": self.timesteps,
             "episodes": self.episodes,
             "late": self.late,
             "window": {
-                "rewards": np.array([one.total_reward for one in latest]),
-                "lengths": np.array([one.length for one in latest], dtype=np.int64),
-                "workers": np.array([one.worker_index for one in latest], dtype=np.int64),
+                "rewards": np.array(rewards),
+                "lengths": np.array(lengths, dtype=np.int64),
+                "workers": np.array(workers, dtype=np.int64),
                 # a hundred empty dicts would be half of what there is to pack and to check
-                "custom_metrics": [dict(one.custom_metrics or {}) for one in latest if custom],
+                "custom_metrics": [dict(one or {}) for one in custom] if any(custom) else [],
             },
         }
 

@@ -15,7 +15,7 @@ from trainables.evaluation.config import (
     check_evaluation,
     evaluation_settings,
 )
-from trainables.policies.architecture import architecture
+from trainables.policies.architecture import ModelConfig, architecture
 from trainables.rollout.callbacks import make_calls, of_episodes
 from trainables.rollout.recording import check_rendering
 from trainables.trainer.config import TrainerConfig, validate_config
@@ -43,6 +43,17 @@ def check_together(settings: TrainerConfig) -> None:
     check_callbacks(settings.callbacks, settings.workers.num_workers, fake, reads)
     evaluating, _ = evaluation_settings(settings, settings.evaluation)
     check_callbacks_of_evaluation(evaluating.callbacks, settings.evaluation)
+
+
+#: Keys of ``model`` that only some algorithms read.
+OF_SOME = frozenset({"custom_model"})
+
+
+def check_model(model: ModelConfig, read: frozenset[str], name: str) -> None:
+    """Raise ConfigError for a key of ``model`` that the algorithm of this name does not read."""
+    for key in sorted(OF_SOME - read):
+        if (value := getattr(model, key)) is not None:
+            raise ConfigError(f"model.{key}", value, f"null with {name}, which does not read it")
 
 
 def check_data_parallel(settings: TrainerConfig) -> None:

@@ -147,7 +147,7 @@ class Reporter:
 
     def learnt(self, policy: "TorchPolicy", learner: Mapping[str, float]) -> None:
         """Something has been learnt: the latest gradients, and what the learner says."""
-        self.log("gradients", policy.gradients())
+        self.log("gradients", policy.gradients)
         self.log("training output", learner)
 
     def train_result(self, trainer: Any, result: dict[str, Any]) -> None:

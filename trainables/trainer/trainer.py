@@ -95,8 +95,12 @@ class Trainer(Trainable):
     usual_networks: ClassVar[tuple[tuple[int, ...], Activation]] = ((64, 64), "tanh")
     #: Whether it learns from what other policies did (``input``).
     learns_from_others: ClassVar[bool] = False
+    #: Keys of ``model`` that only some algorithms read, and this one.
+    model_keys: ClassVar[frozenset[str]] = frozenset()
     #: Whether its workers can be ranks (``data_parallel``): their spec then has a learner.
     learns_in_ranks: ClassVar[bool] = False
+    #: Whether children sample on while the trainer learns (`remote.asynchronous`).
+    samples_on: ClassVar[bool] = False
     #: Setting that may be ``auto`` → what it was before there was a choice: trials and checkpoints
     #: from then go on with it.
     before_auto: ClassVar[Mapping[str, Any]] = {"native_vector_env": False}
@@ -191,6 +195,7 @@ class Trainer(Trainable):
         if settings.offline.reads and not cls.learns_from_others:
             allowed = f"sampler with {cls.__name__}, which learns from what its own policy does"
             raise ConfigError("input", settings.offline.input, allowed, "bc, dqn, sac and td3 read")
+        config_checks.check_model(settings.model, cls.model_keys, cls.__name__)
         if settings.workers.data_parallel:
             if not cls.learns_in_ranks:
                 hint = f"{cls.__name__} does not learn in ranks"
@@ -301,6 +306,7 @@ class Trainer(Trainable):
             name: rng.generator(self.seed, name) for name in ("minibatch", "compute_action")
         }
         self.parts = self.make_parts()
+        self.gives_copies = self._gives_copies()
         self.progress = Progress(settings.metrics)
         self.recent: NDArray[Any] = np.zeros(
             (0, *self.spaces.observation_shape), self.spaces.observation_dtype
@@ -371,7 +377,7 @@ class Trainer(Trainable):
             "progress": self.progress.get_state(),
             "workers": self.workers.get_state(),
             "recent_observations": self.recent.copy(),
-            "collected": agreement.described(self.settings),
+            "collected": agreement.described(self.config),
             **({"settled": settled} if settled else {}),
             **({"inexact": self.inexact} if self.inexact else {}),
             **self.reporter.get_state(),
@@ -385,7 +391,7 @@ class Trainer(Trainable):
             ConfigError: it was saved with other filters, or by workers of another kind or number.
         """
         self._settle(checkpoint.get("settled", {}))
-        agreement.check(checkpoint, self.settings)
+        agreement.check(checkpoint, self.config)
         self._take_level()
         self.policy.set_state(checkpoint["policy"])
         filters_.set_state(self.filters, checkpoint["filters"])
@@ -413,7 +419,7 @@ class Trainer(Trainable):
         if not isinstance(data, Mapping) or not data.get("workers"):
             return state
         self._settle(data.get("settled", {}))
-        changes = agreement.changed(data, self.settings)
+        changes = agreement.changed(data, self.config)
         if not changes:
             return state
         why = agreement.in_words(changes, int(data["progress"]["timesteps"]))
@@ -441,6 +447,8 @@ class Trainer(Trainable):
         """What a checkpoint holds of the environments, measured: "A exact state" or weaker."""
         if self.inexact:
             return f"{LEVELS['D']}: {self.inexact}"
+        if self.level == "D" and self.settings.by_clock:
+            return f"{LEVELS['D']}: a clock steers ({', '.join(self.settings.by_clock)})"
         return LEVELS["D" if self.progress.late else self.level]
 
     def collect_metrics(self, selected_workers: Sequence[int] | None = None) -> dict[str, Any]:
@@ -709,14 +717,25 @@ class Trainer(Trainable):
             self.settings = override(self.settings, values, "config")
         self.config = SettingsView(flatten(self.settings))
 
+    def _gives_copies(self) -> bool:
+        """Whether all of a checkpoint is copied: a replay is not, what others wrote may not be."""
+        from trainables.policies.torch_policy import TorchPolicy
+
+        mine = type(self).get_state is Trainable.get_state and not self.writes_files()
+        known = type(self.policy).get_state is TorchPolicy.get_state
+        filters = self.settings.filters.observation_filter in filters_.KINDS
+        return mine and known and filters and not self.parts and self.reporter.calls is None
+
     def _date_actor(self) -> None:
         """Let the trainer's own actor explore as after the steps sampled so far."""
         self.inference.actor.on_global_var_update({"timestep": self.progress.timesteps})
 
     def end_round(self, samples: Sequence[Sample]) -> None:
         """Synchronise with the workers, and count what they sampled: the end of a round."""
+        ages = [self.workers.version - one.version for one in samples]
         with timed(self.timers, "synch_time_ms"):
             self._synchronise(samples)
+        self.progress.count_ages(ages)
         for one in samples:
             self.progress.count(one.index, one.count, one.episodes, one.perf)
             self.progress.late += one.late
@@ -772,20 +791,18 @@ class Trainer(Trainable):
     def _say_batch_size(settings: TrainerConfig) -> None:
         if settings.rounded:
             logger.info(
-                "train_batch_size: %s is rounded up to %s: whole rounds of %s worker(s) x %s "
-                "environments x %s steps",
-                *(settings.train_batch_size, settings.batch_size),
-                max(1, settings.workers.num_workers),
-                *(settings.sampling.num_envs_per_worker,),
-                settings.sampling.rollout_fragment_length,
+                "train_batch_size: %s is rounded up to %s: whole rounds of %s steps, a fragment of "
+                "every environment",
+                *(settings.train_batch_size, settings.batch_size, settings.fragment_size),
             )
 
     def _make_workers(self, seed: int) -> WorkerSet:
         of, offline = self.settings, self.settings.offline
         spec = replace(self.worker_spec(), seed=seed)
+        at_once = of.batch_size if self.samples_on else None
         sampling = None
         if not offline.only_reads:
-            sampling = make_workers(spec, of.workers, of.recovery, of.metrics)
+            sampling = make_workers(spec, of.workers, of.recovery, of.metrics, at_once)
         if sampling is not None and not offline.reads:
             return sampling
         me = weakref.proxy(self)

@@ -21,7 +21,7 @@ from sweep.history.trial import Trial
 from sweep.ledger import tables
 from sweep.trackers import TrackerContext
 from sweep.trackers._shared.groups import together
-from sweep.trackers._shared.optuna_storage import DRAFT, Storage, unfinished
+from sweep.trackers._shared.optuna_storage import DRAFT, Storage
 
 #: An attribute of the study: in which state its trials are that were pruned or stopped with a
 #: value. Optuna's plots and importances leave out all but complete ones; a study of an earlier
@@ -79,35 +79,35 @@ class Copy:
 
     def _can_become(self, wanted: Iterable[FrozenTrial]) -> bool:
         known = self._trials
-        if self._storage.attribute(self._study, "metric") != self._where.spec.metric:
-            return False
-        if self._storage.attribute(self._study, PRUNED_AS) is None:
+        if not self._compared and not self._is_of_today():
             return False
         return len(known) <= len(self.history.trials) and all(
             _may_become(known[trial.number], trial) for trial in wanted if trial.number < len(known)
         )
 
+    def _is_of_today(self) -> bool:
+        """Whether the study is of the sweep's metric, and not of an earlier release."""
+        found = {name: self._storage.attribute(self._study, name) for name in ("metric", PRUNED_AS)}
+        return found["metric"] == self._where.spec.metric and found[PRUNED_AS] is not None
+
     def _grow(self, wanted: Sequence[FrozenTrial]) -> None:
-        """Add what the study lacks of `wanted`; a trial ends after its values are there."""
-        for trial in wanted:
-            if trial.number == len(self._trials):
-                bare = unfinished(trial)
-                bare._trial_id = self._storage.add(self._study, bare)
-                bare.intermediate_values, bare.user_attrs = {}, {}
-                self._trials.append(bare)
-            trial._trial_id = self._trials[trial.number]._trial_id
-        self._storage.extend([missing(self._trials[trial.number], trial) for trial in wanted])
-        for trial in wanted:
-            if trial.state is not self._trials[trial.number].state:
-                self._storage.set_state(trial)
-            self._trials[trial.number] = trial
+        """Make these trials of the study, those that it lacks among them, as they are `wanted`."""
+        known = self._trials
+        older = [trial for trial in wanted if trial.number < len(known)]
+        for trial in older:
+            trial._trial_id = known[trial.number]._trial_id
+        rest = [missing(known[trial.number], trial) for trial in older]
+        moved = [trial for trial in older if trial.state is not known[trial.number].state]
+        new = wanted[len(older) :]
+        self._storage.write(self._study, new, rest, moved)
+        for trial in older:
+            known[trial.number] = trial
+        known += new
 
     def _make_anew(self) -> None:
         draft = self._create(DRAFT.format(self._where.name))
         trials = [frozen(self._where, trial) for trial in self.history.trials]
-        for trial in trials:
-            trial._trial_id = self._storage.add(draft, trial)
-        self._storage.extend(trials)
+        self._storage.write(draft, trials)
         self._storage.replace(self._study, draft, self._where.name)
         self._study, self._trials = draft, trials
 

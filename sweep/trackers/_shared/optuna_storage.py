@@ -1,23 +1,23 @@
 """The file that holds a sweep's copy in Optuna's own tables.
 
-Studies and trials are made and ended through Optuna's storage. Values and attributes are written to
-its tables directly, a batch in one transaction: the storage takes 3 ms for each. The file is in WAL
-mode, so that a dashboard never blocks the writer. It is not synced at every commit: what a power
-cut removes from a copy is written again.
+Studies are made and read through Optuna's storage. Trials are written to its tables directly, a
+batch in one transaction: the storage takes 3 ms for each. The file is in WAL mode, so that a
+dashboard never blocks the writer. It is not synced at every commit: what a power cut removes from a
+copy is written again.
 """
 
-import copy
 import json
 import sqlite3
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import sqlalchemy as sa
+from optuna.distributions import distribution_to_json
 from optuna.storages import RDBStorage
 from optuna.storages._rdb import models
 from optuna.study import StudyDirection
-from optuna.trial import FrozenTrial, TrialState
+from optuna.trial import FrozenTrial
 from sqlalchemy.dialects import sqlite
 
 from sweep.ledger import tables
@@ -25,6 +25,15 @@ from sweep.ledger import tables
 #: Names of a study that is being written, or replaced; after a crash it is deleted.
 DRAFT = "{} (being written)"
 OUTDATED = "{} (outdated)"
+#: A row of a table.
+Row = Mapping[str, Any]
+#: Columns of dates → under which name a model has what stands in them.
+_DATES = {
+    name: sa.inspect(models.TrialModel)
+    .get_property_by_column(models.TrialModel.__table__.c[name])
+    .key
+    for name in ("datetime_start", "datetime_complete")
+}
 #: Where Optuna keeps the names of a study's metrics.
 METRIC_NAMES = "study:metric_names"
 
@@ -93,42 +102,38 @@ class Storage:
         """All trials of a study, by number."""
         return self._rdb.get_all_trials(study, deepcopy=False)
 
-    def add(self, study: int, trial: FrozenTrial) -> int:
-        """Add a trial with its state and parameters, for `extend` to fill; returns its id."""
-        bare = copy.copy(trial)
-        bare.intermediate_values, bare.user_attrs = {}, {}
-        return self._rdb.create_new_trial(study, bare)
+    def write(
+        self,
+        study: int,
+        new: Sequence[FrozenTrial],
+        more: Iterable[FrozenTrial] = (),
+        moved: Sequence[FrozenTrial] = (),
+    ) -> None:
+        """Add trials to a study and change others, in one transaction.
 
-    def extend(self, trials: Iterable[FrozenTrial]) -> None:
-        """Set the intermediate values and attributes of these trials, in one transaction."""
-        values: list[dict[str, Any]] = []
-        attributes: list[dict[str, Any]] = []
-        for trial in trials:
-            its = trial._trial_id
-            values += [_value(its, *item) for item in trial.intermediate_values.items()]
-            attributes += [
-                {"trial_id": its, "key": key, "value_json": json.dumps(value)}
-                for key, value in trial.user_attrs.items()
-            ]
+        Args:
+            study: to which the `new` ones belong, which are given their ids here.
+            new: trials that it does not have, with their numbers.
+            more: intermediate values and attributes of others that it has.
+            moved: those of the others whose state is another now, with their values and dates.
+        """
+        trials, attributes = models.TrialModel.__table__, models.TrialUserAttributeModel
         with self._rdb.engine.begin() as connection:
-            _upsert(connection, models.TrialIntermediateValueModel, ("trial_id", "step"), values)
-            _upsert(connection, models.TrialUserAttributeModel, ("trial_id", "key"), attributes)
-
-    def set_state(self, trial: FrozenTrial) -> None:
-        """Set the state, the values and the dates of an unfinished trial."""
-        self._rdb.set_trial_state_values(trial._trial_id, trial.state, trial.values)
-        names = ("datetime_start", "datetime_complete")
-        update = sa.update(models.TrialModel).where(models.TrialModel.trial_id == trial._trial_id)
-        with self._rdb.engine.begin() as connection:
-            connection.execute(update.values({name: getattr(trial, name) for name in names}))
-
-
-def unfinished(trial: FrozenTrial) -> FrozenTrial:
-    """`trial` before its end: Optuna refuses changes of a finished one."""
-    earlier = copy.copy(trial)
-    if trial.state.is_finished():
-        earlier.state, earlier.values, earlier.datetime_complete = TrialState.RUNNING, None, None
-    return earlier
+            newest = connection.execute(sa.select(sa.func.max(trials.c.trial_id))).scalar()
+            for trial_id, trial in enumerate(new, start=(newest or 0) + 1):
+                trial._trial_id = trial_id
+            rows = [{"study_id": study, "number": t.number, **_state(t)} for t in new]
+            _upsert(connection, models.TrialModel, ("trial_id",), rows)
+            _upsert(connection, models.TrialModel, ("trial_id",), [_state(t) for t in moved])
+            by_name = ("trial_id", "param_name")
+            _upsert(connection, models.TrialParamModel, by_name, _each(_parameters, new))
+            by_objective = ("trial_id", "objective")
+            scores = _each(_scores, [*new, *moved])
+            _upsert(connection, models.TrialValueModel, by_objective, scores)
+            both = [*new, *more]
+            by_step = ("trial_id", "step")
+            _upsert(connection, models.TrialIntermediateValueModel, by_step, _each(_values, both))
+            _upsert(connection, attributes, ("trial_id", "key"), _each(_attributes, both))
 
 
 def _connect(path: Path) -> sqlite3.Connection:
@@ -138,21 +143,49 @@ def _connect(path: Path) -> sqlite3.Connection:
     return connection
 
 
-def _value(trial_id: int, step: int, value: float) -> dict[str, Any]:
-    stored, kind = models.TrialIntermediateValueModel.intermediate_value_to_stored_repr(value)
-    return {
-        "trial_id": trial_id,
-        "step": step,
-        "intermediate_value": stored,
-        "intermediate_value_type": kind,
-    }
+def _each(rows: Callable[[FrozenTrial], Iterable[Row]], trials: Iterable[FrozenTrial]) -> list[Row]:
+    return [{"trial_id": trial._trial_id, **row} for trial in trials for row in rows(trial)]
+
+
+def _state(trial: FrozenTrial) -> Row:
+    """What stands in the table of trials; how dates stand there is Optuna's affair."""
+    model = models.TrialModel(
+        datetime_start=trial.datetime_start, datetime_complete=trial.datetime_complete
+    )
+    dates = {name: getattr(model, attribute) for name, attribute in _DATES.items()}
+    return {"trial_id": trial._trial_id, "state": trial.state, **dates}
+
+
+def _parameters(trial: FrozenTrial) -> Iterator[Row]:
+    for name, domain in trial.distributions.items():
+        value = domain.to_internal_repr(trial.params[name])
+        text = distribution_to_json(domain)
+        yield {"param_name": name, "param_value": value, "distribution_json": text}
+
+
+def _scores(trial: FrozenTrial) -> Iterator[Row]:
+    for objective, score in enumerate(trial.values or ()):
+        stored, kind = models.TrialValueModel.value_to_stored_repr(score)
+        yield {"objective": objective, "value": stored, "value_type": kind}
+
+
+def _values(trial: FrozenTrial) -> Iterator[Row]:
+    stored_as = models.TrialIntermediateValueModel.intermediate_value_to_stored_repr
+    for step, value in trial.intermediate_values.items():
+        stored, kind = stored_as(value)
+        yield {"step": step, "intermediate_value": stored, "intermediate_value_type": kind}
+
+
+def _attributes(trial: FrozenTrial) -> Iterator[Row]:
+    for key, value in trial.user_attrs.items():
+        yield {"key": key, "value_json": json.dumps(value)}
 
 
 def _upsert(
     connection: sa.Connection,
     model: type[Any],
     identity: tuple[str, ...],
-    rows: list[dict[str, Any]],
+    rows: Sequence[Row],
 ) -> None:
     if rows:
         insert = sqlite.insert(model)

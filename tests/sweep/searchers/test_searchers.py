@@ -3,7 +3,7 @@
 import io
 import itertools
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +17,7 @@ from scipy.stats import qmc
 from sweep import spec as specs
 from sweep.cli import tables
 from sweep.driver import launch
+from sweep.driver.proposals import _Known
 from sweep.errors import UsageError
 from sweep.history.events import Closed, End, Goal, Opened, Row, Status
 from sweep.history.trial import Trial
@@ -27,7 +28,7 @@ from sweep.searchers._shared.study import AsComplete, Seen, WithRungs
 from sweep.space import Space
 from sweep.views import lookup, overview
 from tests.support import sweeps
-from tests.support.searches import FINITE, LEVELS, MIXED, Search
+from tests.support.searches import FINITE, FRESH, LEVELS, MIXED, Search
 from trainables.core import rng
 
 #: Each different point of FINITE: 3 * (5 + 2 * 4).
@@ -328,3 +329,29 @@ def test_tpe_is_handed_its_options() -> None:
     options = tpe.Options(n_startup_trials=3, group=True)
     assert isinstance(tpe.Searcher(options).options, tpe.Options)
     assert optuna.__version__ == "5.0.0"  # what is private there was read in this version
+
+
+class Walked(list[Trial]):
+    """Counts how often all trials are gone through, as for a copy."""
+
+    walks = 0
+
+    def __iter__(self) -> Iterator[Trial]:
+        self.walks += 1
+        return super().__iter__()
+
+
+def test_a_decision_copies_no_trials_and_a_searcher_finds_those_beside_it_behind_them() -> None:
+    made = Search("random", MIXED, slots=3).run(9)
+    trials = made.history._trials = Walked(made.history.trials)
+    made.history.has({})
+    created, _ = made.proposer.search(made.history, (FRESH,) * 3)
+    assert trials.walks == 0
+    known = _Known(made.history.trials)
+    known.beside += [Trial.new(9 + n, {}, {}, made.objective) for n in range(3)]
+    assert [trial.number for trial in known] == [*range(12)]
+    assert [known[n].number for n in (0, 8, 9, 11, -1, -12)] == [0, 8, 9, 11, 11, 0]
+    assert [trial.number for trial in known[-5:-1]] == [7, 8, 9, 10]
+    assert len(known) == 9 + len(created)
+    with pytest.raises(IndexError):
+        known[12]

@@ -4,6 +4,7 @@ import sqlite3
 import subprocess
 import sys
 import threading
+import time
 from contextlib import closing
 from dataclasses import replace
 from datetime import datetime
@@ -168,7 +169,18 @@ def test_the_studys_metrics_have_their_names(told: Story) -> None:
 
 
 @pytest.mark.slow
-def test_a_trial_has_the_dates_of_the_ledger_whenever_it_is_copied(told: Story) -> None:
+@pytest.mark.parametrize("zone", ["UTC", "America/New_York"])
+def test_a_trial_has_the_dates_of_the_ledger_whenever_it_is_copied_and_wherever(
+    told: Story, monkeypatch: pytest.MonkeyPatch, zone: str
+) -> None:
+    with monkeypatch.context() as patch:
+        patch.setenv("TZ", zone)
+        time.tzset()
+        assert_dates(told)
+    time.tzset()
+
+
+def assert_dates(told: Story) -> None:
     for k in range(1, len(told.records) + 1):
         publish(told, k, k)
     for trial, copy in zip(told.history.trials, load(told).get_trials(), strict=True):
@@ -357,6 +369,30 @@ def test_the_study_can_be_loaded_after_every_event(told: Story) -> None:
     assert_whole(told)
 
 
+def test_a_batch_of_events_is_one_transaction(story: Story) -> None:
+    """However many trials it is about: a reader sees all of it or nothing."""
+    story.begin(trials=9)
+    for number in range(9):
+        story.start(number)
+    publish(story)
+    for number in range(8):
+        story.close(number, Status.COMPLETED, rows(number, 1, 3), End.DONE)
+    seen, commits = len(story.records), list[object]()
+    tracker = Tracker(story.where)
+    tracker.publish(story.records)
+    story.close(8, Status.PRUNED, rows(8, 1, 3))
+    story.start(9)
+    heard = commits.append
+    sa.event.listen(sa.Engine, "commit", heard)
+    try:
+        tracker.publish(story.records[seen:])
+    finally:
+        sa.event.remove(sa.Engine, "commit", heard)
+        tracker.close()
+    assert len(commits) == 1
+    assert_whole(story)
+
+
 def test_a_reader_in_the_midst_of_reading_holds_nobody_up(told: Story) -> None:
     publish(told, 1, 6)
     count = "SELECT count(*) FROM trials"
@@ -387,7 +423,7 @@ def test_a_revived_trial_runs_again_and_no_reader_ever_misses_the_study(
         story.move(trial, Status.PAUSED)
     story.go_on(1)
     read: list[int] = []
-    for name in ("create", "add", "extend", "replace"):
+    for name in ("create", "write", "replace"):
         monkeypatch.setattr(Storage, name, reading(getattr(Storage, name), story, read))
     tracker.publish(story.records[seen:])
     assert read
@@ -429,13 +465,14 @@ def test_pieces_that_come_again_after_a_crash_leave_the_same_study(told: Story, 
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("survives", range(9))
+@pytest.mark.parametrize("written", [False, True])
+@pytest.mark.parametrize("survives", range(2))
 def test_a_failure_in_the_midst_of_publishing_leaves_nothing_out_and_nothing_twice(
-    told: Story, monkeypatch: pytest.MonkeyPatch, survives: int
+    told: Story, monkeypatch: pytest.MonkeyPatch, survives: int, written: bool
 ) -> None:
     tracker = Tracker(told.where)
     with monkeypatch.context() as patch, pytest.raises(ConnectionError):
-        fail_after(patch, survives)
+        fail_after(patch, survives, written)
         tracker.publish(told.records)
     tracker.publish(told.records)
     tracker.close()
@@ -443,16 +480,17 @@ def test_a_failure_in_the_midst_of_publishing_leaves_nothing_out_and_nothing_twi
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("survives", range(7))
+@pytest.mark.parametrize("written", [False, True])
+@pytest.mark.parametrize("survives", range(3))
 def test_a_failure_while_the_copy_is_made_anew_leaves_a_whole_study(
-    told: Story, monkeypatch: pytest.MonkeyPatch, survives: int
+    told: Story, monkeypatch: pytest.MonkeyPatch, survives: int, written: bool
 ) -> None:
     publish(told)
     seen = len(told.records)
     told.move(1, Status.PAUSED)
     tracker = Tracker(told.where)
     with monkeypatch.context() as patch, pytest.raises(ConnectionError):
-        fail_after(patch, survives)
+        fail_after(patch, survives, written)
         tracker.publish(told.records[seen:])
     assert len(load(told).get_trials()) == 5
     tracker.publish(told.records[seen:])
@@ -460,14 +498,14 @@ def test_a_failure_while_the_copy_is_made_anew_leaves_a_whole_study(
     assert_whole(told)
 
 
-def fail_after(patch: pytest.MonkeyPatch, survives: int) -> None:
-    """Let that many writes through, then fail; every second time after having written."""
+def fail_after(patch: pytest.MonkeyPatch, survives: int, written: bool) -> None:
+    """Let that many writes through, then fail before the next one, or when it is `written`."""
     left = [survives]
 
     def counted(method: Any) -> Any:
         def call(*args: Any) -> Any:
             left[0] -= 1
-            if left[0] < 0 and survives % 2:
+            if left[0] < 0 and not written:
                 raise ConnectionError
             answer = method(*args)
             if left[0] < 0:
@@ -476,7 +514,7 @@ def fail_after(patch: pytest.MonkeyPatch, survives: int) -> None:
 
         return call
 
-    for name in ("create", "add", "extend", "set_state", "replace"):
+    for name in ("create", "write", "replace"):
         patch.setattr(Storage, name, counted(getattr(Storage, name)))
 
 

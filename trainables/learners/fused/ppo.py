@@ -45,6 +45,8 @@ def not_covered(
     layout: ActionLayout, architecture: Architecture, optimizer: OptimizerConfig
 ) -> str:
     """Why a policy like this learns in torch; empty if it need not."""
+    if architecture.own is not None:
+        return f"model.custom_model is {architecture.own.path}"
     if architecture.lstm:
         return "model.use_lstm is true"
     if architecture.filters:
@@ -134,6 +136,15 @@ class FusedLearner:
 
         measured = self.gradient(minibatch)
         return torch.from_numpy(measured), self.adam.step(rate, self.loss.grad_clip)
+
+    def evaluate(self, batch: TrainBatch) -> tuple[Array, Array]:
+        """Log-probabilities and values; see `sgd.Learner`."""
+        buffers = self._sized(len(batch))
+        with self.learning():
+            features, _, taken = self._parts(self.columns(batch))
+            self._networks.forward(features, buffers)
+            logp, _ = self._evaluate(buffers.head, taken)
+        return logp, buffers.values[0].copy()
 
     def gradient(self, columns: Array) -> Array:
         """Write the gradient of one minibatch's loss; returns (S,) the parts of the loss.

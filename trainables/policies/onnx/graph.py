@@ -4,6 +4,7 @@ Written with onnx's own builder: these networks need no tracing, and the file is
 same weights. N rows, D features of a flattened observation, K columns of an action.
 """
 
+import copy
 from typing import Any, Protocol
 
 import numpy as np
@@ -28,6 +29,8 @@ from trainables.policies.filters import (
     NoFilter,
 )
 from trainables.policies.networks import ActorCritic
+from trainables.policies.onnx.traced import inline
+from trainables.policies.own import OwnActorCritic
 from trainables.policies.q.actor import QArchitecture
 
 Array = NDArray[Any]
@@ -129,6 +132,18 @@ def build(model: ActorCritic, one: Filter, spaces_: EnvSpaces, clip_actions: boo
     value = graph.perceptron(x, "critic", weights, architecture.activation)
     graph.node("Squeeze", [value, graph.constant("last_axis", np.array([1]))], "value")
     return _finished(graph, spaces_, states_in, outputs + states_out)
+
+
+def build_own(model: OwnActorCritic, one: Filter, spaces_: EnvSpaces, clip_actions: bool) -> bytes:
+    """As `build`, of a torch module of a person's own."""
+    graph, layout = GraphBuilder(), model.layout
+    x = _floats(graph, _filter(graph, _observations(graph, spaces_), one))
+    module = copy.deepcopy(model.module).cpu().eval()
+    inline(graph, module, x, spaces_.observation_shape, ["head", "value"])
+    reals = "action_mean" if layout.real_columns else ""
+    return _finished(
+        graph, spaces_, [], _outputs(graph, "head", spaces_, layout, reals, clip_actions)
+    )
 
 
 def build_q(
@@ -279,8 +294,7 @@ def _features(
     shared: bool,
 ) -> str:
     """What the heads are given (N, F); `shared` hidden layers are below them."""
-    if x == "observation":
-        x = graph.unit_pixels(graph.node("Cast", [x], "float", to=TensorProto.FLOAT), PIXEL)
+    x = _floats(graph, x)
     if architecture.filters:
         x = graph.node("Transpose", [x], "channels_first", perm=[0, 3, 1, 2])
         for i, (_, _, stride) in enumerate(architecture.filters):
@@ -292,6 +306,13 @@ def _features(
         return x
     x = graph.perceptron(x, "trunk.dense", weights, architecture.activation)
     return graph.node(architecture.activation.capitalize(), [x], "features")
+
+
+def _floats(graph: GraphBuilder, x: str) -> str:
+    """Pixels from 0 to 1 where `x` is an image of bytes."""
+    if x != "observation":
+        return x
+    return graph.unit_pixels(graph.node("Cast", [x], "float", to=TensorProto.FLOAT), PIXEL)
 
 
 def _memory(graph: GraphBuilder, x: str, model: ActorCritic) -> tuple[list[Any], list[Any], str]:

@@ -29,6 +29,8 @@ class WorkerSet:
     """What a trainer asks of its workers; here they are in child processes."""
 
     _processes: Sequence[ChildProcess] = ()
+    version: int = 0
+    """How often weights were given, where workers may sample with older ones; else 0."""
 
     def sample(self) -> list[Sample]:
         """One sample of each worker."""

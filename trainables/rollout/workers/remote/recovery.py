@@ -25,6 +25,9 @@ from trainables.rollout.workers.worker_spec import WorkerSpec
 #: Replacements for one request; a child that fails once more fails for a reason of its own.
 MAX_WORKER_FAILURE_RETRIES = 3
 
+#: Requests for samples.
+SAMPLING = ("sample", "sample_on")
+
 #: What a replacement is given again: weights, filters and global variables are no state of a child.
 RESTORING = ("set_state", "sync", "set_global_vars")
 
@@ -94,6 +97,10 @@ class SupervisedWorker:
                 raise
             return self._answer_of_replacement(error)
 
+    def left(self) -> float | None:
+        """Seconds that the answer may still take; None without a limit."""
+        return self.process.left(self._patience(*self._request).seconds)
+
     def metrics(self, timeout_s: float) -> list[RolloutMetrics] | None:
         """The answer to ``take_metrics``, after what came too late before; None: not in time.
 
@@ -154,8 +161,8 @@ class SupervisedWorker:
 
     def _ask(self) -> None:
         method, args = self._request
-        keeps = method == "sample" and self.config.recreate_failed_workers
-        self.process.send("sample_with_state" if keeps else method, *args)
+        keeps = method in SAMPLING and self.config.recreate_failed_workers
+        self.process.send(f"{method}_with_state" if keeps else method, *args)
 
     def _answer(self) -> Any:
         method, args = self._request
@@ -165,7 +172,7 @@ class SupervisedWorker:
         if method == "set_state":
             self._late = []
         if not self.config.recreate_failed_workers:
-            return checked(unpack(answer), self.spec) if method == "sample" else answer
+            return checked(unpack(answer), self.spec) if method in SAMPLING else answer
         return self._kept_in_mind(method, args, answer)
 
     def _patience(self, method: str = "", *args: Any) -> Patience:
@@ -177,7 +184,7 @@ class SupervisedWorker:
 
     def _kept_in_mind(self, method: str, args: tuple[Any, ...], answer: Any) -> Any:
         """The answer; what a replacement would have to know of it is kept."""
-        if method == "sample":
+        if method in SAMPLING:
             sample, state = answer
             answer, self._given["set_state"] = checked(unpack(sample), self.spec), (state,)
         elif method == "take_metrics" and "set_state" in self._given:

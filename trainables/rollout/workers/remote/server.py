@@ -49,6 +49,28 @@ class WorkerServer:
         if not any(sample.trajectories):
             self._ended += sample.episodes
             sample = replace(sample, episodes=[])
+        return self._packed(sample)
+
+    def sample_on(
+        self,
+        version: int,
+        global_vars: Mapping[str, Any],
+        weights: Weights,
+        filters: Mapping[str, Any],
+    ) -> Any:
+        """A sample with these weights, which says their version, and with its episodes."""
+        self.worker.set_global_vars(global_vars)
+        self.worker.sync(weights, filters)
+        sample: object = self.worker.sample()
+        if not isinstance(sample, Sample):
+            return sample
+        return self._packed(replace(sample, version=version))
+
+    def sample_on_with_state(self, *given: Any) -> tuple[Any, dict[str, Any]]:
+        """What `sample_on` gives, and the state after it."""
+        return self.sample_on(*given), self.get_state()
+
+    def _packed(self, sample: Sample) -> "Sample | PackedSample":
         return pack(sample, self._compress == "bulk") if self._compress else sample
 
     def sample_with_state(self) -> tuple[Any, dict[str, Any]]:
