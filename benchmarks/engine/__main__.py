@@ -7,6 +7,7 @@ that their ratio can be compared between machines. Everything is made in a tempo
 """
 
 import argparse
+import gc
 import json
 import os
 import statistics
@@ -14,7 +15,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
@@ -22,6 +23,7 @@ from typing import Any
 import psutil
 
 from benchmarks.engine import large
+from sweep.cli.main import GARBAGE_AFTER
 from sweep.driver import launch
 from sweep.driver.driver import Driver
 from sweep.driver.launch import Launch
@@ -52,8 +54,18 @@ class Trivial(Trainable):
     def load_checkpoint(self, checkpoint):
         self.score = checkpoint["score"]
 """
-#: New trials over which the cost of one is averaged, and those before them that are not counted.
-COUNTED, FIRST = 50, 10
+#: Turns of the driver that are measured, and those before: what is made once is made then, and the
+#: first races are decided.
+COUNTED, FIRST = 100, 60
+#: The sweep of which the cost of a trial is measured; of the others it is that of an event.
+TRIAL = "trial"
+ASHA = {"scheduler": "asha", "stop": {"training_iteration": 9}}
+#: Sweep → what its spec has, and whether its trials wait for a decision.
+SWEEPS: Mapping[str, tuple[Mapping[str, Any], bool]] = {
+    TRIAL: ({}, False),
+    "asha": (ASHA, True),
+    "race": ({**ASHA, "replicas": 3, "racing": True}, True),
+}
 
 Line = tuple[str, str]
 
@@ -78,34 +90,53 @@ def measure(
 ) -> Iterator[Line]:
     """What was measured, with its number."""
     for length in lengths:
-        wall, cpu = per_trial(place / "lengths", length)
-        yield f"ms per trial at number {length:,}: driver and ledger", f"{wall:.2f}, CPU {cpu:.2f}"
+        cpu = cost(place / "lengths", TRIAL, length)
+        yield f"CPU ms per trial at number {length:,}: driver and ledger", f"{cpu:.2f}"
     yield from throughput(place, trials)
     yield from start(place, rounds)
     yield from looks(place, rounds, shown)
 
 
-def per_trial(place: Path, length: int) -> tuple[float, float]:
-    """Wall and CPU milliseconds that the next trial costs in a sweep of so many; nothing trains."""
-    folder = large.make(place, length, name=f"length-{length}")
-    with stepping(folder, length + FIRST + COUNTED) as (history, turns):
-        marks = []
-        for wanted in (length + FIRST, length + FIRST + COUNTED):
-            while len(history.trials) < wanted:
+def cost(place: Path, name: str, trials: int) -> float:
+    """CPU milliseconds of driver and ledger for the next trial, or event, after so many trials.
+
+    Nothing trains, and what simulates training is not counted. Garbage is looked for as in a
+    command. Of a sweep that waits, most decisions compare with all trials that are there.
+    """
+    changes, wait = SWEEPS[name]
+    folder = large.make(place, trials, name=f"{name}-{trials}", wait=wait, **changes)
+    simulated = [0.0]
+    usual = gc.get_threshold()
+    gc.set_threshold(GARBAGE_AFTER)
+    try:
+        with stepping(folder, trials + 2 * (FIRST + COUNTED), simulated) as (history, turns):
+            for _ in range(FIRST):
                 next(turns)
-            marks.append((time.perf_counter(), time.process_time()))
-    (wall, cpu), (wall_after, cpu_after) = marks
-    return (wall_after - wall) / COUNTED * 1e3, (cpu_after - cpu) / COUNTED * 1e3
+            count = len(history.trials) if name == TRIAL else history.k
+            began = time.process_time() - simulated[0]
+            for _ in range(COUNTED):
+                next(turns)
+            spent = time.process_time() - simulated[0] - began
+            return 1e3 * spent / ((len(history.trials) if name == TRIAL else history.k) - count)
+    finally:
+        gc.set_threshold(*usual)
 
 
 @contextmanager
-def stepping(folder: Folder, trials: int) -> Iterator[tuple[History, Iterator[None]]]:
-    """The history of a sweep and the turns of its driver, in which nothing really trains."""
+def stepping(
+    folder: Folder, trials: int, simulated: list[float]
+) -> Iterator[tuple[History, Iterator[None]]]:
+    """The history of a sweep and the turns of its driver, in which nothing really trains.
+
+    CPU seconds that training and its checkpoints are `simulated` for are added to the one there.
+    """
     clock = SimulatedClock(_flat, saves=True)
 
     class Stepping(Driver):
         def _collect(self) -> None:
+            began = time.process_time()
             clock.advance()
+            simulated[0] += time.process_time() - began
             super()._collect()
 
     request = Launch(folder, 2, trials=trials)

@@ -62,6 +62,8 @@ class Folder:
         """Where trials that run at once find something out together."""
         self.logs = self.path / "logs"
         """Where trackers write that keep files."""
+        self._has_trials = False
+        """Whether the folder of all trials' folders is known to be durable."""
 
     def require_plain(self) -> None:
         """Refuse a folder in which something else lies than a sweep puts there; see `plain`."""
@@ -87,8 +89,10 @@ class Folder:
             raise UsageError(f"{folder}: a link; a trial's folder must lie in that of its sweep")
         if not folder.is_dir():
             folder.mkdir(parents=True, exist_ok=True)
-            for made in (folder.parent, self.path):
-                fsync(made)
+            fsync(folder.parent)
+            if not self._has_trials:
+                fsync(self.path)
+                self._has_trials = True
         return folder
 
     def stop_file(self, term: int, trial: int | None = None) -> Path:

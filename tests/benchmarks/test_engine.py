@@ -1,5 +1,7 @@
 """The benchmark of the engine measures what it says, in a small way here."""
 
+import gc
+import time
 from pathlib import Path
 
 import pytest
@@ -8,6 +10,7 @@ from benchmarks.engine import __main__ as engine
 from benchmarks.engine import large, pages
 from sweep.history.events import Status
 from sweep.ledger.folder import Folder
+from sweep.testing.pool import SimulatedClock
 from sweep.views import lookup
 from tests.support import browser
 
@@ -20,12 +23,30 @@ def test_a_long_sweep_that_nobody_trained_is_a_sweep_like_any_other(tmp_path: Pa
     assert len({trial.score for trial in history.trials}) == 7
 
 
-def test_what_a_trial_costs_is_measured_over_new_trials(tmp_path: Path) -> None:
-    wall, cpu = engine.per_trial(tmp_path, 12)
-    assert wall > 0
-    assert cpu > 0
-    history = lookup.read(Folder(tmp_path, "length-12")).history
-    assert len(history.trials) == 12 + engine.FIRST + engine.COUNTED
+@pytest.mark.parametrize("name", engine.SWEEPS)
+def test_what_a_trial_or_an_event_costs_is_measured_without_what_is_simulated(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(engine, "FIRST", 5)
+    monkeypatch.setattr(engine, "COUNTED", 10)
+    advance, slowly = SimulatedClock.advance, 0.1
+
+    def slow(self: SimulatedClock) -> None:
+        until = time.process_time() + slowly
+        while time.process_time() < until:
+            pass
+        advance(self)
+
+    monkeypatch.setattr(SimulatedClock, "advance", slow)
+    before, began = gc.get_threshold(), time.process_time()
+    cost = engine.cost(tmp_path, name, 12)
+    whole = time.process_time() - began
+    history = lookup.read(Folder(tmp_path, f"{name}-12")).history
+    assert 12 < len(history.trials) <= 12 + 2 * 15
+    assert whole > 15 * slowly
+    units = len(history.trials) if name == engine.TRIAL else history.k
+    assert 0 < cost * units / 1e3 < whole - 10 * slowly
+    assert gc.get_threshold() == before
 
 
 @pytest.mark.slow

@@ -18,7 +18,7 @@ from torch import Tensor
 
 from trainables.learners.sequences import SequenceBatch
 from trainables.policies.networks import replay_of
-from trainables.policies.torch_policy import TorchPolicy
+from trainables.policies.torch_policy import ActorCriticPolicy
 from trainables.rollout.batch import TrainBatch
 
 Minibatch: TypeAlias = dict[str, Tensor]
@@ -37,7 +37,7 @@ class Learner(Protocol):
     """Names of the statistics; one of them is ``kl``."""
 
     @property
-    def policy(self) -> TorchPolicy:
+    def policy(self) -> ActorCriticPolicy:
         """Whose weights it moves."""
 
     def learning(self) -> AbstractContextManager[None]:
@@ -69,7 +69,7 @@ class TorchLearner:
     """Minimises a loss, a mean over rows, by torch's gradients; `grad_clip` bounds their norm."""
 
     def __init__(
-        self, policy: TorchPolicy, loss: Loss, stats: tuple[str, ...], grad_clip: float | None
+        self, policy: ActorCriticPolicy, loss: Loss, stats: tuple[str, ...], grad_clip: float | None
     ) -> None:
         self.policy = policy
         self.loss = loss

@@ -141,6 +141,7 @@ def check_offline(config: OfflineConfig, flat: Mapping[str, Any]) -> None:
     only: dict[str, tuple[Any, str]] = {
         "observation_filter": ("NoFilter", f"{why}, and knows no statistics of a filter"),
         "normalize_rewards": (False, f"{why}, and knows no statistics of rewards"),
+        "action_mask": (None, f"{why}, and files hold no masks"),
         "data_parallel": (False, "files are read and written by the trainer's own process"),
         "fake_sampler": (False, "one batch would be given for ever"),
     }

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from trainables.envs.spaces.actions import ActionLayout
 from trainables.envs.spaces.observations import PIXEL
 from trainables.policies.architecture import Activation, Architecture
-from trainables.policies.distributions import ChosenAhead, log_softmax
+from trainables.policies.distributions import ChosenAhead, forbid, log_softmax
 from trainables.policies.exploration import StochasticSampling
 
 if TYPE_CHECKING:
@@ -70,6 +70,7 @@ class Actor:
         """Whether `act` draws actions where it is given a stream."""
         self._activation = architecture.activation
         self._flat = len(architecture.shape) == 1
+        self._masks = architecture.masks
         self._trunk = _make_trunk(architecture)
         self._layers: list[tuple[Array, Array]] = []
         self._wide: tuple[int, list[tuple[Array, Array]]] = (-1, [])
@@ -116,7 +117,7 @@ class Actor:
 
     def forward(self, observations: NDArray[Any]) -> tuple[Array, Array]:
         """Heads and values (N,) of filtered observations: (N, D), or (N, H, W, C) for images."""
-        x: Array = observations if self._flat else self._features(observations)
+        x = self._inputs(observations)
         for weight, bias in self._wide[1] if len(x) == self._wide[0] else self._layers:
             x = np.matmul(x, weight)
             x += bias
@@ -125,6 +126,8 @@ class Actor:
         heads = self._heads
         head: Array = to_actor.dot(heads["actor.weight"])
         head += self._head_bias
+        if self._masks:
+            forbid(head[:, : self._masks], observations)
         return head, to_critic.dot(heads["critic.weight"])[:, 0] + heads["critic.bias"]
 
     def initial_memory(self, count: int) -> Array:
@@ -159,7 +162,8 @@ class Actor:
 
     def one_by_one(self, draws: np.random.Generator) -> "OneByOne | None":
         """What decides for a single environment with the draws of `ahead`; None: `act` has to."""
-        if type(self) is not Actor or not self._flat or not isinstance(draws, ChosenAhead):
+        plain = type(self) is Actor and self._flat and not self._masks
+        if not plain or not isinstance(draws, ChosenAhead):
             return None
         single = draws.race.ndim == 3 and draws.race.shape[1] == 1
         return OneByOne(self, draws.race[:, 0]) if single else None
@@ -177,6 +181,8 @@ class Actor:
         a stream gets its most probable action.
         """
         head, following = self._heads_each(observations, memory)
+        if self._masks:
+            forbid(head[:, : self._masks], observations)
         if not any(streams):
             return self.exploration.draw(head, self._log_std, None)[0], following
         rows = [
@@ -225,9 +231,15 @@ class Actor:
             activate(x, self._activation)
         return x, memory
 
+    def _inputs(self, observations: NDArray[Any]) -> Array:
+        """(N, D) what the first dense layer is given."""
+        if self._masks:
+            return np.ascontiguousarray(observations[:, : -self._masks])
+        return observations if self._flat else self._features(observations)
+
     def _features_each(self, observations: NDArray[Any]) -> Array:
         if self._flat:
-            return observations
+            return self._inputs(observations)
         return np.concatenate([self._features(one[None]) for one in observations])
 
     def _features(self, images: NDArray[Any]) -> Array:

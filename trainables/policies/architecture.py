@@ -163,6 +163,8 @@ class Architecture:
     activation: Activation
     lstm: int = 0
     """Units of the LSTM after the trunk; 0: none."""
+    masks: int = 0
+    """Numbers after the features that say which choices are valid; networks do not see them."""
     noise: tuple[float, int] | None = None
     """Of noise that depends on the state: the logarithm of its deviation at first, and the steps
     after which it is drawn anew; None: there is none."""
@@ -187,15 +189,24 @@ def architecture(
     config: ModelConfig,
     shape: tuple[int, ...],
     usual: tuple[tuple[int, ...], Activation] = ((64, 64), "tanh"),
+    masks: int = 0,
 ) -> Architecture:
-    """The networks of the key ``model``; `usual` are hidden layers and activation for vectors.
+    """The networks of the key ``model`` for rows of this shape, of which the last may be masks.
+
+    `usual` are hidden layers and activation for vectors.
 
     Raises:
         ConfigError: convolutions that do not fit.
     """
     if config.custom_model is not None:
+        if masks:
+            hint = "a mask would be given to the module as a part of what is observed"
+            allowed = "null with action_mask"
+            raise ConfigError("model.custom_model", config.custom_model, allowed, hint)
         own = OwnModule(config.custom_model, config.custom_model_config)
         return Architecture(shape, (), (), usual[1], own=own)
+    if masks:
+        shape = (shape[0] - masks,)
     filters = _filters(config, shape)
     hidden, activation = ((512,), "relu") if filters else usual
     return Architecture(
@@ -204,6 +215,7 @@ def architecture(
         hidden=hidden if config.hidden is None else config.hidden,
         activation=config.activation or activation,
         lstm=config.lstm_cell_size if config.use_lstm else 0,
+        masks=masks,
     )
 
 

@@ -52,6 +52,21 @@ def replay_of(columns: Mapping[str, Tensor]) -> Replay | None:
     return Replay(columns["positions"], columns["states"]) if "positions" in columns else None
 
 
+def split(observations: Tensor, masks: int) -> tuple[Tensor, Tensor | None]:
+    """Features, and (B, A) which choices are valid where so many columns at the end say it."""
+    if not masks:
+        return observations, None
+    return observations[:, :-masks], observations[:, -masks:] > 0
+
+
+def allowed(logits: Tensor, valid: Tensor | None) -> Tensor:
+    """Logits, or a whole head, with `NO_CHOICE` for what is not valid."""
+    if valid is None:
+        return logits
+    forbidden = nn.functional.pad(~valid, (0, logits.shape[1] - valid.shape[1]))
+    return logits.masked_fill(forbidden, float(NO_CHOICE))
+
+
 class Networks(nn.Module):
     """What a policy learns: its parameters by name."""
 
@@ -168,15 +183,18 @@ class ActorCritic(Stochastic):
 
     def value(self, observations: Tensor) -> Tensor:
         """(B,) values of filtered observations: (B, D), or (B, H, W, C) for images."""
-        return self._run(self.critic, self._features(observations, None)).squeeze(-1)
+        features, _ = split(observations, self.architecture.masks)
+        return self._run(self.critic, self._features(features, None)).squeeze(-1)
 
     def evaluate(
         self, observations: Tensor, actions: Tensor, replay: Replay | None = None
     ) -> Evaluated:
         """As `Stochastic.evaluate`."""
-        features = self._features(observations, replay)
+        rows, valid = split(observations, self.architecture.masks)
+        features = self._features(rows, replay)
         units = self._run_hidden(self.actor, features)
-        logp, entropies = self._logp_entropy(self.actor[-1](units), actions, units)
+        head = allowed(self.actor[-1](units), valid)
+        logp, entropies = self._logp_entropy(head, actions, units)
         return Evaluated(logp, entropies, self._run(self.critic, features).squeeze(-1))
 
     def _features(self, observations: Tensor, replay: Replay | None) -> Tensor:

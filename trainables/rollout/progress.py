@@ -12,7 +12,13 @@ import numpy as np
 from pydantic import Field
 
 from trainables.core.settings import LONGEST_WAIT_S, Section
-from trainables.rollout.metrics import RolloutMetrics, histories, summarise, summarise_custom
+from trainables.rollout.metrics import (
+    RolloutMetrics,
+    histories,
+    summarise,
+    summarise_custom,
+    summarise_policies,
+)
 
 # Times of a sampler's parts, per tick (one step of all environments). No two runs give the same:
 # results hold them under ``sampler_perf``, which no comparison reads; no checkpoint holds them.
@@ -175,6 +181,7 @@ class Progress:
         custom = summarise_custom(latest)
         return {
             **summarise(latest),
+            **summarise_policies(latest),
             **({"custom_metrics": custom} if custom else {}),
             **{key: value for key, value in more.items() if value},
             "timesteps_total": self.timesteps,
@@ -191,7 +198,7 @@ class Progress:
     def get_state(self) -> dict[str, Any]:
         """Entries ``timesteps``, ``episodes``, ``late`` and ``window``, oldest episode first."""
         latest = list(zip(*self._window, strict=True)) or [()] * len(RolloutMetrics._fields)
-        rewards, lengths, _, workers, custom, _ = latest
+        rewards, lengths, _, workers, custom, _, agents = latest
         return {
             "timesteps": self.timesteps,
             "episodes": self.episodes,
@@ -202,6 +209,7 @@ class Progress:
                 "workers": np.array(workers, dtype=np.int64),
                 # a hundred empty dicts would be half of what there is to pack and to check
                 "custom_metrics": [dict(one or {}) for one in custom] if any(custom) else [],
+                **({"agent_rewards": [dict(a or {}) for a in agents]} if any(agents) else {}),
             },
         }
 
@@ -213,8 +221,9 @@ class Progress:
         window = state["window"]
         columns = [np.asarray(window[n]).tolist() for n in ("rewards", "lengths", "workers")]
         custom = window["custom_metrics"] or [{}] * len(columns[0])
+        by_agent = window.get("agent_rewards") or [None] * len(columns[0])
         self._window.clear()
         self._window.extend(
-            RolloutMetrics(float(r), int(n), False, int(w), dict(own))
-            for r, n, w, own in zip(*columns, custom, strict=True)
+            RolloutMetrics(float(r), int(n), False, int(w), dict(own), agent_rewards=of_agents)
+            for r, n, w, own, of_agents in zip(*columns, custom, by_agent, strict=True)
         )

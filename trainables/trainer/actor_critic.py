@@ -96,6 +96,7 @@ class ActorCriticTrainer(Trainer):
     config_class: ClassVar[type[TrainerConfig]] = ActorCriticConfig
     model_keys: ClassVar[frozenset[str]] = frozenset({"custom_model"})
     before_auto: ClassVar[Mapping[str, Any]] = {**Trainer.before_auto, "learner": "torch"}
+    masks_actions: ClassVar[bool] = True
     stats: ClassVar[tuple[str, ...]]
     """Names of the parts of the loss, in the order in which both learners give them."""
     settings: ActorCriticConfig
@@ -185,7 +186,7 @@ class ActorCriticTrainer(Trainer):
     @classmethod
     def _kernel(cls, settings: TrainerConfig, spaces: EnvSpaces) -> compiled.Kernel | None:
         """What is built here and has room for these networks; None: numpy has to do it."""
-        networks = architecture(settings.model, spaces.observation_shape)
+        networks = architecture(settings.model, spaces.observation_shape, masks=spaces.masks)
         return None if compiled.not_covered(spaces.layout, networks) else compiled.built()
 
     @classmethod

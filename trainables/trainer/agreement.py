@@ -26,7 +26,7 @@ COLLECTING = (
     "synchronize_filters",
 )
 #: Keys that say what the policy sees and learns from.
-FILTERING = ("observation_filter", "normalize_rewards")
+FILTERING = ("observation_filter", "normalize_rewards", "action_mask")
 
 #: Filters with equal states.
 _ALIKE = {"ConcurrentMeanStdFilter": "MeanStdFilter"}

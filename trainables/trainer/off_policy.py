@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 Rows = Mapping[str, NDArray[Any]]
 #: Kinds of exploration whose noise goes on from step to step.
-FOLLOWING = ("OrnsteinUhlenbeckNoise", "StateDependentNoise")
+FOLLOWING = ("OrnsteinUhlenbeckNoise", "ParameterNoise", "StateDependentNoise")
 
 
 class OffPolicyConfig(TrainerConfig):

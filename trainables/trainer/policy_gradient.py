@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from trainables.learners.sgd import Learner, Loss
-    from trainables.policies.networks import ActorCritic
+    from trainables.policies.networks import Stochastic
 
 STATS = ("policy_loss", "vf_loss", "entropy")
 
@@ -84,7 +84,7 @@ def fused_options(settings: PolicyGradientConfig) -> fused.Loss:
 
 
 def policy_gradient_loss(
-    model: "ActorCritic", batch: "Mapping[str, Tensor]", settings: PolicyGradientConfig
+    model: "Stochastic", batch: "Mapping[str, Tensor]", settings: PolicyGradientConfig
 ) -> "tuple[Tensor, Tensor]":
     """The loss of a batch, and its parts in the order of `STATS`."""
     import torch

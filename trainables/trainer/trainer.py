@@ -12,12 +12,13 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
 from trainables.core import rng
+from trainables.core.importing import import_object
 from trainables.core.logs import system_usage
 from trainables.core.resources import EnvironmentVariables, check_quota
 from trainables.core.results import LoggerCreator
@@ -53,7 +54,7 @@ from trainables.rollout.workers.worker_spec import WorkerSpec
 from trainables.trainable import Trainable, TrialContext, gives_data
 from trainables.trainer import agreement, config_checks, policy_files
 from trainables.trainer.classic import Policy
-from trainables.trainer.config import TrainerConfig, timed
+from trainables.trainer.config import TrainerConfig, has_policies, timed
 from trainables.trainer.evaluation import PeriodicEvaluation
 from trainables.trainer.reporting import EpisodeRecord, Reporter
 
@@ -65,6 +66,8 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 AUTO = "auto"
+#: Makes the form of a trainer's class that has several policies.
+MULTI_AGENT = "trainables.trainer.multi_agent:several"
 
 
 class Stateful(Protocol):
@@ -101,9 +104,24 @@ class Trainer(Trainable):
     learns_in_ranks: ClassVar[bool] = False
     #: Whether children sample on while the trainer learns (`remote.asynchronous`).
     samples_on: ClassVar[bool] = False
+    #: Whether its policy chooses and learns by action masks.
+    masks_actions: ClassVar[bool] = False
     #: Setting that may be ``auto`` → what it was before there was a choice: trials and checkpoints
     #: from then go on with it.
     before_auto: ClassVar[Mapping[str, Any]] = {"native_vector_env": False}
+
+    def __new__(cls, config: Mapping[str, Any] | None = None, *_: Any, **__: Any) -> Self:
+        """With several policies (``multiagent``) a trainer of all of them, each learning so."""
+        return super().__new__(cls.of(config or {}))
+
+    @classmethod
+    def of(cls, config: Mapping[str, Any]) -> type[Self]:
+        """The class whose trainer these settings ask for: this one, or its form for many agents."""
+        if not (isinstance(config, Mapping) and has_policies(config.get("multiagent"))):
+            return cls
+        # By its name: that module imports this one.
+        made: type[Self] = import_object(MULTI_AGENT)(cls)  # type: ignore[operator]
+        return made
 
     def __init__(
         self,
@@ -164,6 +182,12 @@ class Trainer(Trainable):
         return {"native_vector_env": settings.environment.is_native}
 
     @classmethod
+    def _chosen(cls, settings: TrainerConfig, seen: Look) -> dict[str, Any]:
+        """What `choose` gives, where policies and agents fit together."""
+        config_checks.check_agents(settings, seen)
+        return cls.choose(settings, seen)
+
+    @classmethod
     def _with_stepping(cls, settings: TrainerConfig, chosen: bool = True) -> TrainerConfig:
         """The settings that say whether environments are stepped as one object.
 
@@ -196,6 +220,9 @@ class Trainer(Trainable):
             allowed = f"sampler with {cls.__name__}, which learns from what its own policy does"
             raise ConfigError("input", settings.offline.input, allowed, "bc, dqn, sac and td3 read")
         config_checks.check_model(settings.model, cls.model_keys, cls.__name__)
+        if (source := settings.environment.action_mask) and not cls.masks_actions:
+            hint = f"{cls.__name__} has no choices that a mask could rule out; ppo, a2c, dqn have"
+            raise ConfigError("action_mask", source, f"null with {cls.__name__}", hint)
         if settings.workers.data_parallel:
             if not cls.learns_in_ranks:
                 hint = f"{cls.__name__} does not learn in ranks"
@@ -205,10 +232,11 @@ class Trainer(Trainable):
     @classmethod
     def check_config(cls, config: Mapping[str, Any]) -> None:
         """Raise ConfigError for settings that cannot work, here and with this environment."""
+        cls = cls.of(config)  # noqa: PLW0642
         settings = cls._with_stepping(parse(cls.config_class, config))
         cls.validate_config(settings)
         config_checks.check_by_trying(settings)
-        cls.choose(settings, measuring.look(settings.environment))
+        cls._chosen(settings, measuring.look(settings.environment))
 
     @classmethod
     def complete_config(
@@ -223,11 +251,12 @@ class Trainer(Trainable):
     @classmethod
     def settle_config(cls, config: Mapping[str, Any]) -> dict[str, Any]:
         """What `choose` makes of the settings that are ``auto``."""
+        cls = cls.of(config)  # noqa: PLW0642
         settings = parse(cls.config_class, config)
         if not (undecided := cls.undecided(settings)):
             return {}
         settings = cls._with_stepping(settings)
-        chosen = cls.choose(settings, measuring.look(settings.environment))
+        chosen = cls._chosen(settings, measuring.look(settings.environment))
         return {key: chosen[key] for key in undecided}
 
     @classmethod
@@ -266,16 +295,19 @@ class Trainer(Trainable):
         self._given = self.config
         with ExitStack() as undo:
             undo.callback(EnvironmentVariables(self.settings.resources.environs).undo)
-            restarts = self.settings.envs.restart_failed_sub_environments
-            known, shared = self.context.remembered, self.context.shared
             # The environment is measured in a child process beside what is built here.
-            asked = Inquiry(self.settings.stepped, restarts, known, shared)
-            with closing(asked) as inquiry:
+            with closing(self._inquiry()) as inquiry:
                 self._build(self.settings, inquiry)
             undo.callback(lambda: self.workers.close())  # noqa: PLW0108 they may have been made anew
             undo.callback(self.evaluation.workers.close)
             self._synchronise([])
             self._undo = undo.pop_all()
+
+    def _inquiry(self) -> Inquiry:
+        """What finds out about the environment."""
+        restarts = self.settings.envs.restart_failed_sub_environments
+        known, shared = self.context.remembered, self.context.shared
+        return Inquiry(self.settings.stepped, restarts, known, shared)
 
     def _build(self, settings: TrainerConfig, inquiry: Inquiry) -> None:
         config_checks.set_threads(settings.resources)
@@ -292,31 +324,12 @@ class Trainer(Trainable):
         output = Output(settings.offline, self.context, lambda: me.logdir, whole)
         self.reporter = Reporter(settings.callbacks, settings.logs, record, output)
         seen = inquiry.look()
-        chosen = self.choose(settings, seen)
+        chosen = self._chosen(settings, seen)
         self._settle({} if self.context.settled else chosen)
         settings = self.settings
-        self.spaces = seen.spaces
-        self.architecture = architecture(
-            settings.model, self.spaces.observation_shape, self.usual_networks
-        )
         check_vector_env(settings.environment, settings.envs, seen.limit)
-        self.policy = self.make_policy(config_checks.learning_device(settings.resources))
-        self.filters = make_filters(settings.filters, self.spaces.observation_shape)
-        self.streams = {
-            name: rng.generator(self.seed, name) for name in ("minibatch", "compute_action")
-        }
-        self.parts = self.make_parts()
-        self.gives_copies = self._gives_copies()
         self.progress = Progress(settings.metrics)
-        self.recent: NDArray[Any] = np.zeros(
-            (0, *self.spaces.observation_shape), self.spaces.observation_dtype
-        )
-        self.inference = InferencePolicy(
-            self.policy.make_actor(),
-            self.filters["observation"],
-            self.spaces,
-            settings.sampling.clip_actions,
-        )
+        self._build_policy(settings, seen)
         self.environment, self.level = resolve(
             settings.stepped, bool(settings.by_clock), lambda _: inquiry.measured()
         )
@@ -329,6 +342,28 @@ class Trainer(Trainable):
             self.reporter.log("evaluation_config", settings.evaluation.evaluation_config)
         self.evaluation = PeriodicEvaluation(
             settings, self.seed, self.inference, self.reporter.calls
+        )
+
+    def _build_policy(self, settings: TrainerConfig, seen: Look) -> None:
+        """What learns and what plays, for these spaces."""
+        self.spaces = seen.spaces
+        shape, masks = self.spaces.observation_shape, self.spaces.masks
+        self.architecture = architecture(settings.model, shape, self.usual_networks, masks)
+        self.policy = self.make_policy(config_checks.learning_device(settings.resources))
+        self.filters = make_filters(settings.filters, shape, masks=masks)
+        self.streams = {
+            name: rng.generator(self.seed, name) for name in ("minibatch", "compute_action")
+        }
+        self.parts = self.make_parts()
+        self.gives_copies = self._gives_copies()
+        self.recent: NDArray[Any] = np.zeros(
+            (0, *self.spaces.observation_shape), self.spaces.observation_dtype
+        )
+        self.inference = InferencePolicy(
+            self.policy.make_actor(),
+            self.filters["observation"],
+            self.spaces,
+            settings.sampling.clip_actions,
         )
 
     def step(self) -> dict[str, Any]:
@@ -377,7 +412,7 @@ class Trainer(Trainable):
             "progress": self.progress.get_state(),
             "workers": self.workers.get_state(),
             "recent_observations": self.recent.copy(),
-            "collected": agreement.described(self.config),
+            "collected": dict(self._collected),
             **({"settled": settled} if settled else {}),
             **({"inexact": self.inexact} if self.inexact else {}),
             **self.reporter.get_state(),
@@ -630,10 +665,15 @@ class Trainer(Trainable):
         """
         for pid, one in weights.items():
             require_policy(pid)
-            if problem := policy_files.misfit(one, self.policy.model.weights()):
-                raise ConfigError(f"weights.{pid}", sorted(one), "this policy's weights", problem)
-            self.policy.model.load_weights(one)
+            self.adopt(one, pid)
         self.broadcast()
+
+    def adopt(self, weights: Weights, policy_id: str) -> None:
+        """`set_weights` for one policy and this process alone."""
+        if problem := policy_files.misfit(weights, self.policy.model.weights()):
+            allowed = "this policy's weights"
+            raise ConfigError(f"weights.{policy_id}", sorted(weights), allowed, problem)
+        self.policy.model.load_weights(weights)
 
     def compute_gradients(
         self, batch: TrainBatch
@@ -716,6 +756,7 @@ class Trainer(Trainable):
         if values:
             self.settings = override(self.settings, values, "config")
         self.config = SettingsView(flatten(self.settings))
+        self._collected = agreement.described(self.config)
 
     def _gives_copies(self) -> bool:
         """Whether all of a checkpoint is copied: a replay is not, what others wrote may not be."""
@@ -724,7 +765,8 @@ class Trainer(Trainable):
         mine = type(self).get_state is Trainable.get_state and not self.writes_files()
         known = type(self.policy).get_state is TorchPolicy.get_state
         filters = self.settings.filters.observation_filter in filters_.KINDS
-        return mine and known and filters and not self.parts and self.reporter.calls is None
+        others = self.parts or self.reporter.calls or self.settings.offline.output
+        return mine and known and filters and not others
 
     def _date_actor(self) -> None:
         """Let the trainer's own actor explore as after the steps sampled so far."""

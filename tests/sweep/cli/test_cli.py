@@ -1,6 +1,8 @@
 """The commands: what they print, what they write, and their exit codes."""
 
+import atexit
 import contextlib
+import gc
 import json
 import os
 import socket
@@ -13,6 +15,7 @@ from typing import Any
 
 import pytest
 
+from sweep.cli import main
 from sweep.driver import prepare, sync
 from sweep.driver.driver import Driver
 from sweep.ledger.folder import Folder
@@ -78,6 +81,19 @@ sys.exit(cli.entry())
         command, cwd=tmp_path, env=environment(), capture_output=True, text=True, check=False
     )
     assert (done.returncode, done.stdout, done.stderr) == (7, "done, told of the end\n", "")
+
+
+def test_a_command_looks_for_garbage_rarely_and_does_look(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[tuple[tuple[int, int, int], bool]] = []
+    usual = gc.get_threshold()
+    monkeypatch.setattr(main, "main", lambda: seen.append((gc.get_threshold(), gc.isenabled())))
+    monkeypatch.setattr(atexit, "register", lambda *_given: None)
+    try:
+        main.entry()
+    finally:
+        gc.set_threshold(*usual)
+    assert seen == [((main.GARBAGE_AFTER, *usual[1:]), True)]
+    assert usual[0] < main.GARBAGE_AFTER
 
 
 @pytest.mark.slow

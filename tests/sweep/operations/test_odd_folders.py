@@ -18,6 +18,7 @@ import pytest
 from sweep.driver import sync
 from sweep.errors import StorageError
 from sweep.history.events import Status
+from sweep.ledger import folder as folders
 from sweep.ledger import tables
 from sweep.ledger.folder import Folder
 from sweep.operations import ledger_check
@@ -330,6 +331,19 @@ def test_lines_are_shown_whole_and_what_is_left_out_is_counted(
     left_out = len(written) - len(shown)
     assert told.startswith(f"({left_out} bytes before this are left out") == (left_out > 0)
     assert (told.partition("\n")[2] if left_out else told) == shown
+
+
+def test_a_trials_folder_is_durable_and_that_of_all_trials_once_in_a_process(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    synced: list[Path] = []
+    monkeypatch.setattr(folders, "fsync", synced.append)
+    ours = Folder(tmp_path, "ours")
+    trials = ours.path / "trials"
+    trials.mkdir(parents=True)  # by a process that may have died before it was durable
+    for number in (0, 0, 1):
+        ours.make_trial(number)
+    assert synced == [trials, ours.path, trials]
 
 
 @pytest.mark.parametrize("make", [link_to_a_secret, os.mkfifo, Path.mkdir])

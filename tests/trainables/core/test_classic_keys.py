@@ -122,14 +122,21 @@ def test_K1_a_phase_without_a_function_is_none_and_costs_nothing() -> None:
 @pytest.mark.parametrize(
     ("agents", "words"),
     [
-        ({"policies": {"a": None}}, "policies: {} or None"),
-        ({"policy_mapping_fn": print}, "policy_mapping_fn: None"),
-        ({"policies_to_train": ["a"]}, "policies_to_train: None"),
+        ({"policies": "shared"}, "policies: a dict"),
+        ({"policies": {"../a": None}}, "no name"),
+        ({"policies": {"a": 3}}, "a: a dict of its own settings"),
+        ({"policies": {"a": [dict, None, None, {}]}}, "null as the first of four"),
+        ({"policies": {"a": None}, "policy_mapping_fn": 3}, "a int, which is not callable"),
+        ({"policies": {"a": None}, "policy_mapping_fn": {"x": "b"}}, "'b' is none of a"),
+        ({"policies_to_train": ["a"]}, "policies_to_train: 'a' is none of"),
+        ({"policies": {"a": None}, "policies_to_train": "a"}, "or a list of policies"),
+        ({"policies": {"a": None}, "count_steps_by": "steps"}, "env_steps or agent_steps"),
+        ({"observation_fn": "f"}, "observation_fn: None"),
         ({"policy": {}}, "no policy: did you mean 'policies'"),
         ([], "a dict"),
     ],
 )
-def test_K8_what_asks_for_several_agents_is_refused_by_its_key(agents: Any, words: str) -> None:
+def test_K8_what_several_agents_cannot_have_is_refused_by_its_key(agents: Any, words: str) -> None:
     with pytest.raises(ConfigError, match=words) as refusal:
         PPO.check_config({"env": "CartPole-v1", "multiagent": agents})
     assert refusal.value.place == "multiagent"

@@ -94,6 +94,7 @@ class Overrides(PPO):
         (Overrides, PLAIN),
         (PPO, {**PLAIN, "callbacks": "tests.support.callbacks:Measures"}),
         (PPO, {**PLAIN, "observation_filter": "trainables.policies.filters:MeanStdFilter"}),
+        (PPO, {**PLAIN, "output": "logdir"}),
         (DQN, {"env": "CartPole-v1"}),
     ],
 )

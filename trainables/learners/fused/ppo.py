@@ -22,6 +22,7 @@ from trainables.learners.fused.distributions import Choices, Reals
 from trainables.learners.fused.flat import KNOWN, FlatOptimizer
 from trainables.learners.fused.perceptrons import Buffers, Perceptrons, parameter_order
 from trainables.policies.architecture import Architecture, OptimizerConfig
+from trainables.policies.distributions import NO_CHOICE
 from trainables.rollout.batch import TrainBatch
 
 if TYPE_CHECKING:
@@ -88,7 +89,7 @@ class FusedLearner:
         self.loss = loss
         self._networks = Perceptrons(self.adam, architecture, layout.head_size)
         self._features, self._hidden = architecture.features, architecture.hidden
-        self._head = layout.head_size
+        self._head, self._masks = layout.head_size, architecture.masks
         self._choices = Choices(layout) if layout.choice_columns else None
         self._logits = layout.logits
         self._reals: Reals | None = None
@@ -150,7 +151,8 @@ class FusedLearner:
         """Write the gradient of one minibatch's loss; returns (S,) the parts of the loss.
 
         Args:
-            columns: features, `SCALARS`, then actions as the distributions take them; each (B,).
+            columns: features, `SCALARS`, then actions as the distributions take them, and masks
+                where there are any; each (B,).
 
         Raises:
             NotFiniteError: NaN or infinity in the loss.
@@ -159,6 +161,10 @@ class FusedLearner:
         buffers = self._sized(rows)
         x, (old, before, advantages, returns), taken = self._parts(columns)
         self._networks.forward(x, buffers)
+        if self._masks:  # an invalid choice has neither a share nor a gradient
+            valid, taken = taken[-self._masks :] > 0, taken[: -self._masks]
+            logits = buffers.head[: self._logits]
+            logits[~valid] = NO_CHOICE
         logp, entropies = self._evaluate(buffers.head, taken)
 
         parts = buffers.parts
@@ -202,6 +208,8 @@ class FusedLearner:
         observations = batch.observations.reshape(len(batch), -1)
         parts = [observations.T, *(getattr(batch, name)[None] for name in SCALARS)]
         parts += [one.taken(batch.actions) for one in (self._choices, self._reals) if one]
+        if self._masks:
+            parts = [parts[0][: -self._masks], *parts[1:], parts[0][-self._masks :]]
         made = np.concatenate(parts, dtype=self._kind, casting="unsafe")
         if observations.dtype == np.uint8:
             made[: self._features] /= PIXEL

@@ -27,6 +27,7 @@ from trainables.policies.filters import (
     Filter,
     MeanStdFilter,
     NoFilter,
+    of_features,
 )
 from trainables.policies.networks import ActorCritic
 from trainables.policies.onnx.traced import inline
@@ -123,12 +124,13 @@ def build(model: ActorCritic, one: Filter, spaces_: EnvSpaces, clip_actions: boo
     """The serialised model of an actor and a critic."""
     graph = GraphBuilder()
     x = _filter(graph, _observations(graph, spaces_), one)
+    forbidden = _forbidden(graph, spaces_)
     weights, architecture = model.weights(), model.architecture
     x = _features(graph, x, weights, architecture, architecture.shared)
     states_in, states_out, x = _memory(graph, x, model)
     head = graph.perceptron(x, "actor", weights, architecture.activation)
     reals = "action_mean" if model.layout.real_columns else ""
-    outputs = _outputs(graph, head, spaces_, model.layout, reals, clip_actions)
+    outputs = _outputs(graph, head, spaces_, model.layout, reals, clip_actions, forbidden)
     value = graph.perceptron(x, "critic", weights, architecture.activation)
     graph.node("Squeeze", [value, graph.constant("last_axis", np.array([1]))], "value")
     return _finished(graph, spaces_, states_in, outputs + states_out)
@@ -167,16 +169,24 @@ def build_q(
         support = graph.constant("support", np.array(architecture.support, np.float32)[:, None])
         q = graph.node("MatMul", [graph.node("Softmax", [q], "atoms", axis=2), support], "means")
     q = graph.node("Squeeze", [q, graph.constant("third_axis", np.array([2]))], "q")
+    if forbidden := _forbidden(graph, spaces_):
+        q = graph.node("Add", [q, forbidden], "allowed")
     best = [q, graph.constant("of_choices", np.array([1]))]
     graph.node("ReduceMax", best, "value", keepdims=0)
     return _finished(graph, spaces_, [], _outputs(graph, q, spaces_, layout, "", clip=True))
 
 
 def _outputs(
-    graph: GraphBuilder, head: str, spaces_: EnvSpaces, layout: ActionLayout, reals: str, clip: bool
+    graph: GraphBuilder,
+    head: str,
+    spaces_: EnvSpaces,
+    layout: ActionLayout,
+    reals: str,
+    clip: bool,
+    forbidden: str = "",
 ) -> list[Any]:
     """What every policy gives: its head, the action, and the ``value`` that stands there."""
-    outputs = _heads(graph, head, layout) + _actions(graph, spaces_, layout, reals, clip)
+    outputs = _heads(graph, head, layout, forbidden) + _actions(graph, spaces_, layout, reals, clip)
     return [*outputs, _value("value", np.dtype(np.float32), ())]
 
 
@@ -242,9 +252,22 @@ def _observations(graph: GraphBuilder, spaces_: EnvSpaces) -> str:
     """The raw observation as rows (N, D), or the image itself."""
     if is_image(spaces_.raw):
         return "observation"
-    leaves = named_leaves(spaces_.raw, "observation")
-    rows = [_leaf(graph, name, leaf) for name, leaf in leaves.items()]
+    leaves = list(named_leaves(spaces_.raw, "observation").items())
+    rows = [_leaf(graph, *one) for one in (leaves[:-1] if spaces_.masks else leaves)]
     return rows[0] if len(rows) == 1 else graph.node("Concat", rows, "rows", axis=1)
+
+
+def _forbidden(graph: GraphBuilder, spaces_: EnvSpaces) -> str:
+    """(N, A) what is added to the logits of choices: 0 where they are valid; "": no mask says it.
+
+    Any logit is lost in the rounding of `NO_CHOICE`.
+    """
+    if not spaces_.masks:
+        return ""
+    mask = _leaf(graph, *list(named_leaves(spaces_.raw, "observation").items())[-1])
+    one = graph.constant("valid", np.ones(1, dtype=np.float32))
+    invalid = graph.node("Sub", [one, mask], "invalid")
+    return graph.node("Mul", [invalid, graph.constant("no_choice", np.full(1, NO_CHOICE))], "masks")
 
 
 def _leaf(graph: GraphBuilder, name: str, leaf: spaces.Space[Any]) -> str:
@@ -267,6 +290,7 @@ def _leaf(graph: GraphBuilder, name: str, leaf: spaces.Space[Any]) -> str:
 
 def _filter(graph: GraphBuilder, rows: str, one: Filter) -> str:
     """(x - mean) / (std + ε), clipped; float64: a mean may be large beside its deviation."""
+    one = of_features(one)
     if type(one) is NoFilter:  # not what derives from it and may do anything
         return rows
     if not isinstance(one, MeanStdFilter) or type(one) not in MEAN_STD:
@@ -337,16 +361,17 @@ def heads(layout: ActionLayout) -> dict[str, slice]:
     return {name: columns for name, columns in named.items() if columns.start < columns.stop}
 
 
-def _heads(graph: GraphBuilder, head: str, layout: ActionLayout) -> list[Any]:
+def _heads(graph: GraphBuilder, head: str, layout: ActionLayout, forbidden: str = "") -> list[Any]:
     """Outputs ``action_logits`` (N, logits) and ``action_mean`` (N, G), where there are any."""
-    return [
-        _value(
-            graph.columns(head, np.arange(columns.start, columns.stop), name),
-            np.dtype(np.float32),
-            (columns.stop - columns.start,),
-        )
-        for name, columns in heads(layout).items()
-    ]
+    outputs = []
+    for name, columns in heads(layout).items():
+        masked = forbidden and name == "action_logits"
+        own = f"{name}:any" if masked else name
+        graph.columns(head, np.arange(columns.start, columns.stop), own)
+        if masked:
+            graph.node("Add", [own, forbidden], name)
+        outputs.append(_value(name, np.dtype(np.float32), (columns.stop - columns.start,)))
+    return outputs
 
 
 def _actions(

@@ -141,7 +141,7 @@ class LocalWorkers(WorkerSet):
     """The one worker with index 0, in this process."""
 
     def __init__(self, spec: WorkerSpec) -> None:
-        self.worker = RolloutWorker(spec)
+        self.worker: RolloutWorker = (spec.worker_class or RolloutWorker)(spec)
 
     def sample(self) -> list[Sample]:
         """One sample; its arrays are written again by the next call."""

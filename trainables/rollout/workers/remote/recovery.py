@@ -17,6 +17,8 @@ from trainables.core.child import ChildProcess, Patience
 from trainables.core.settings import LONGEST_WAIT_S, Section
 from trainables.envs.state.replay import steps_to_replay
 from trainables.errors import TrainableError, WorkerError
+from trainables.rollout.agents import worker as agents_worker
+from trainables.rollout.agents.worker import AgentsSpec, MultiAgentBatch
 from trainables.rollout.batch import Sample
 from trainables.rollout.metrics import RolloutMetrics
 from trainables.rollout.workers.remote.server import as_data, start_worker, unpack
@@ -199,6 +201,8 @@ def checked(sample: Any, spec: WorkerSpec) -> Sample:
     where = f"rollout worker {spec.index} returned garbage instead of a sample"
     if not isinstance(sample, Sample):
         raise WorkerError(f"{where}: a {type(sample).__name__}")
+    if isinstance(sample, MultiAgentBatch) and isinstance(spec, AgentsSpec):
+        return agents_worker.checked(sample, spec)
     steps = sum(fragment.valid.size for fragment in sample.fragments)
     complete = spec.sampling.batch_mode == "complete_episodes"
     if steps < spec.steps or (steps > spec.steps and not complete):

@@ -34,7 +34,7 @@ class WorkerServer:
     def __init__(self, spec: WorkerSpec) -> None:
         # Environments may draw from the global streams; in a child these are the worker's own.
         rng.seed_global(spec.seed, "worker", spec.index, "global")
-        self.worker = self.worker_class(spec)
+        self.worker = (spec.worker_class or self.worker_class)(spec)
         self._compress = spec.sampling.compress_observations
         self._ended: list[RolloutMetrics] = []
 
@@ -122,9 +122,10 @@ def as_data(episodes: list[RolloutMetrics]) -> list[dict[str, Any]]:
     """Episodes as plain data."""
     return [
         {
-            **one._asdict(),
+            **{name: value for name, value in one._asdict().items() if name != "agent_rewards"},
             "custom_metrics": one.custom_metrics and dict(one.custom_metrics),
             "hist_data": one.hist_data and dict(one.hist_data),
+            **({"agent_rewards": dict(one.agent_rewards)} if one.agent_rewards else {}),
         }
         for one in episodes
     ]
