@@ -80,4 +80,4 @@ def test_a_test_that_bears_an_items_name_stands_in_its_row(path: Path) -> None:
 
 def test_open_parts_are_of_items_that_are_shown() -> None:
     parts = [item for items, _ in PART.findall(PARTS) for item in items.split(", ")]
-    assert {"P6", "B11"} <= set(parts) <= set(ROWS)
+    assert {"P6"} <= set(parts) <= set(ROWS)

@@ -16,6 +16,10 @@ SMALL: dict[str, Any] = {"env": "CartPole-v1", "num_envs_per_worker": 2}
 PROGRAM = str(Path(__file__).parents[1] / "support" / "program.py")
 #: Settings of those that need others.
 OTHERS: dict[str, Any] = {
+    "bc": {
+        **SMALL,
+        "input": str(Path(__file__).parents[1] / "trainables/offline/rllib/plain.json"),
+    },
     "command": {"command": [sys.executable, PROGRAM, "data"], "lr": 0.1},
     "td3": {**SMALL, "env": "Pendulum-v1"},
 }
@@ -30,7 +34,7 @@ NAMES = [
 
 
 def test_the_algorithms_that_people_look_for_are_found() -> None:
-    assert {"ppo", "a2c", "impala", "dqn", "sac", "td3", "command"} <= set(SHIPPED)
+    assert {"ppo", "a2c", "bc", "impala", "dqn", "sac", "td3", "command"} <= set(SHIPPED)
 
 
 @pytest.fixture(params=NAMES)
@@ -103,4 +107,4 @@ def test_an_unknown_setting_is_refused_with_the_nearest_name(name: str) -> None:
 def test_an_unknown_environment_is_refused_with_the_nearest_name(name: str) -> None:
     cls = plugins.find_trainable(name, [])
     with pytest.raises(ConfigError, match="CartPole-v1"):
-        cls.check_config({**SMALL, "env": "CartPol-v1"})
+        cls.check_config({**OTHERS.get(name, SMALL), "env": "CartPol-v1"})

@@ -96,6 +96,12 @@ class Config(TrainerConfig):
         description="Share of the way that the target network follows after every update; null: it "
         "becomes what is learnt every target_network_update_freq steps.",
     )
+    cql_alpha: float = Field(
+        default=0.0,
+        ge=0,
+        description="Weight of the conservative penalty (CQL, Kumar et al. 2020), for experience "
+        "that is read: what no file shows is valued low; 0: none. 0.5 to 5.",
+    )
     grad_clip: float | None = Field(
         default=10.0, gt=0, description="Bound on the norm of the whole gradient; null: none."
     )
@@ -139,6 +145,7 @@ class DQN(Trainer):
         *("buffer_size", "prioritized_replay", "n_step", "dueling", "noisy", "num_atoms"),
     }
     model_keys: ClassVar[frozenset[str]] = frozenset({"custom_model"})
+    learns_from_others: ClassVar[bool] = True
     before_auto: ClassVar[Mapping[str, Any]] = {**Trainer.before_auto, "learner": "torch"}
     masks_actions: ClassVar[bool] = True
     settings: Config
@@ -201,6 +208,8 @@ class DQN(Trainer):
             return f"{cls.__name__} has a way of learning of its own"
         if settings.resources.num_gpus:
             return "num_gpus is not 0"
+        if settings.cql_alpha:
+            return "cql_alpha is not 0"
         return not_covered(cls._networks(settings, spaces), settings.optimizer)
 
     @classmethod
@@ -305,11 +314,17 @@ class DQN(Trainer):
             goal = model.project(ahead.softmax(1), batch["rewards"], discounts)
             losses = -(goal * taken.log_softmax(1)).sum(1)
             values = model.values(taken.detach()[:, None]).squeeze(1)
-            return Differences(losses, losses.detach(), values)
-        values = taken.squeeze(1)
-        goal = batch["rewards"] + discounts * ahead.squeeze(1)
-        losses = torch.nn.functional.smooth_l1_loss(values, goal, reduction="none")
-        return Differences(losses, (goal - values.detach()).abs(), values.detach())
+            found = Differences(losses, losses.detach(), values)
+        else:
+            values = taken.squeeze(1)
+            goal = batch["rewards"] + discounts * ahead.squeeze(1)
+            losses = torch.nn.functional.smooth_l1_loss(values, goal, reduction="none")
+            found = Differences(losses, (goal - values.detach()).abs(), values.detach())
+        if not (alpha := self.settings.cql_alpha):
+            return found
+        every = model.values(outputs)
+        overrated = every.logsumexp(1) - every[rows, batch["actions"]]
+        return found._replace(losses=found.losses + alpha * overrated)
 
     def noise(self) -> dict[str, NDArray[np.float32]]:
         """Of one pass through a network; empty where none is noisy."""

@@ -101,15 +101,15 @@ def unpack(text: str) -> NDArray[Any]:
         opened = lz4.frame.LZ4FrameDecompressor()
         pickled = opened.decompress(packed, max_length=MAX_BYTES)
     except (binascii.Error, ValueError, RuntimeError, MemoryError) as error:
-        raise NotAnArray(f"neither numbers nor base64 of LZ4 ({error})") from None
+        raise NotAnArray(f"what is neither numbers nor base64 of LZ4 ({error})") from None
     if not opened.eof:
-        raise NotAnArray(f"cut off, or more than {MAX_BYTES} bytes")
+        raise NotAnArray(f"what is cut off or unpacks to more than {MAX_BYTES} bytes")
     try:
         return _Machine().run(pickled)
     except NotAnArray:
         raise
     except (ValueError, IndexError, KeyError, TypeError, OverflowError, MemoryError) as error:
-        raise NotAnArray(f"no pickled array ({error})") from None
+        raise NotAnArray(f"what is no pickled array ({error})") from None
 
 
 class _Machine:

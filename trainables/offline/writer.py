@@ -19,10 +19,15 @@ from typing import Any
 import numpy as np
 
 from trainables.checkpoint import disk
-from trainables.core.importing import load
-from trainables.errors import ConfigError, StoredDataError
+from trainables.errors import StoredDataError
 from trainables.offline.batches import Array, Columns, batch_of
-from trainables.offline.config import LOGDIR, PATH_OF_CLASS, OfflineConfig
+from trainables.offline.config import (
+    LOGDIR,
+    PATH_OF_CLASS,
+    IOContext,
+    OfflineConfig,
+    make_own,
+)
 from trainables.offline.packed import pack
 from trainables.rollout.batch import Sample
 from trainables.trainable import TrialContext
@@ -33,7 +38,7 @@ _APPENDING = os.O_WRONLY | os.O_CREAT | os.O_APPEND
 
 
 class OutputWriter:
-    """Where batches are written; one of one's own is made with the settings and the context."""
+    """Where batches are written; one of one's own is made with an `IOContext`."""
 
     def write(self, columns: Columns) -> None:
         """Write the next batch."""
@@ -182,8 +187,8 @@ class Output:
         self._unrolls = 0
 
     def add(self, samples: Sequence[Sample]) -> None:
-        """Write what was sampled, if anything is written."""
-        for sample in samples if self._writer else ():
+        """Write what was sampled, if anything is written; what was read stays where it is."""
+        for sample in (one for one in samples if self._writer and not one.was_read):
             for fragment in sample.fragments:
                 before = self._before.get(sample.index)
                 if before is not None and before[0].shape != fragment.actions[-1].shape:
@@ -219,11 +224,8 @@ def _make_writer(
 ) -> OutputWriter:
     place = str(config.output)
     if PATH_OF_CLASS.fullmatch(place):
-        made: object = load("output", place, "an OutputWriter")(config, context)
-        if not isinstance(made, OutputWriter):
-            allowed = "a class derived from trainables.offline.writer.OutputWriter"
-            raise ConfigError("output", place, allowed, f"it made a {type(made).__name__}")
-        return made
+        own = IOContext(config=config, log_dir=logdir, seed=context.seed)
+        return make_own("output", place, OutputWriter, own)
     in_sweep = context.settled and context.logdir is not None
 
     def folder() -> Path:

@@ -45,13 +45,14 @@ class ModelConfig(Settings):
     hidden: tuple[Size, ...] | None = Field(
         default=None,
         strict=False,
-        description="Units of each hidden layer, first to last; null: [64, 64] for ppo, a2c and "
-        "impala, [128, 128] for dqn, [256, 256] for sac and td3, or [512] after convolutions.",
+        description="Units of each hidden layer, first to last; null: [64, 64] for ppo, a2c, "
+        "impala and bc, [128, 128] for dqn, [256, 256] for sac and td3, or [512] after "
+        "convolutions.",
     )
     activation: Activation | None = Field(
         default=None,
-        description="Activation after each hidden layer; null: tanh for ppo, a2c and impala, relu "
-        "for others and after convolutions.",
+        description="Activation after each hidden layer; null: tanh for ppo, a2c, impala and bc, "
+        "relu for others and after convolutions.",
     )
     conv_filters: tuple[Annotated[tuple[Size, Size, Size], Field(strict=False)], ...] | None = (
         Field(

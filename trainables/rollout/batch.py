@@ -211,10 +211,10 @@ class Sample:
     """Of the worker."""
     late: bool = False
     """Its episodes had not come in time; they come with a later one."""
-
+    was_read: bool = False
+    """It comes from files; no environment was stepped for it."""
     version: int = 0
     """Of the weights that chose: `WorkerSet.version` as it was when they were given."""
-
     steps: int = 0
     """Environment steps of fragments that stayed where they were learnt from."""
 

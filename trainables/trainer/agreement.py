@@ -6,6 +6,7 @@ episodes, and the checkpoint says from there on that the curve is inexact. Filte
 policy, so another one is refused.
 """
 
+import copy
 from collections.abc import Mapping
 from typing import Any
 
@@ -18,6 +19,7 @@ COLLECTING = (
     "num_envs_per_worker",
     "batch_mode",
     "data_parallel",
+    "input",
     "native_vector_env",
     "env_engine",
     "remote_worker_envs",
@@ -32,7 +34,7 @@ _ALIKE = {"ConcurrentMeanStdFilter": "MeanStdFilter"}
 
 def described(config: Mapping[str, Any]) -> dict[str, Any]:
     """The entry of a checkpoint that says how a trainer with these settings collected."""
-    kept = {key: config[key] for key in COLLECTING + FILTERING}
+    kept = {key: copy.deepcopy(config[key]) for key in COLLECTING + FILTERING}
     return {**kept, "observation_filter": _filter_name(config["observation_filter"])}
 
 

@@ -261,6 +261,13 @@ class TrainerConfig(Settings):
         return per_worker * max(1, self.workers.num_workers)
 
     @property
+    def stepped(self) -> EnvironmentConfig:
+        """The environment that is stepped; nothing is measured of one that is not."""
+        if not self.offline.only_reads:
+            return self.environment
+        return self.environment.model_copy(update={"env_level": "C"})
+
+    @property
     def by_clock(self) -> tuple[str, ...]:
         """Keys by which a clock steers the training: with any of them nothing is bit-exact."""
         steered = {

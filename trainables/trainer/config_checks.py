@@ -57,8 +57,8 @@ def check_agents(settings: TrainerConfig, seen: Look) -> None:
 def check_together(settings: TrainerConfig) -> None:
     """Raise ConfigError for settings that are fine one by one but do not fit together."""
     validate_config(settings)
-    fake = settings.sampling.fake_sampler
-    check_callbacks(settings.callbacks, settings.workers.num_workers, fake)
+    fake, reads = settings.sampling.fake_sampler, settings.offline.reads
+    check_callbacks(settings.callbacks, settings.workers.num_workers, fake, reads)
     evaluating, _ = evaluation_settings(settings, settings.evaluation)
     check_callbacks_of_evaluation(evaluating.callbacks, settings.evaluation)
 

@@ -74,6 +74,7 @@ class OffPolicyTrainer(Trainer):
     config_class: ClassVar[type[TrainerConfig]] = OffPolicyConfig
     usual_networks: ClassVar[tuple[tuple[int, ...], Activation]] = ((256, 256), "relu")
     fixed_keys: ClassVar[frozenset[str]] = Trainer.fixed_keys | {"buffer_size"}
+    learns_from_others: ClassVar[bool] = True
     settings: OffPolicyConfig
     policy: "TwinsPolicy"
 

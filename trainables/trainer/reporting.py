@@ -168,9 +168,18 @@ class Reporter:
         self._output.set_state(state, timesteps)
 
 
-def check_callbacks(config: CallbacksConfig, num_workers: int, fake_sampler: bool) -> None:
+def check_callbacks(
+    config: CallbacksConfig, num_workers: int, fake_sampler: bool, reads: bool
+) -> None:
     """Raise ConfigError for callbacks that cannot work, here or in children."""
     calls = make_calls(config)
+    if calls and reads and calls.wants("on_postprocess_traj"):
+        raise ConfigError(
+            "callbacks.on_postprocess_traj",
+            config.callbacks,
+            "absent where input reads files",
+            "what is read comes without the episodes of which the callback needs",
+        )
     if calls and fake_sampler and calls.wants("on_postprocess_traj"):
         raise ConfigError(
             "fake_sampler",

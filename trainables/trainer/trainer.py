@@ -32,6 +32,10 @@ from trainables.evaluation.config import is_due
 from trainables.evaluation.play import Played
 from trainables.learners.schedules import learning_rate
 from trainables.offline.batches import WRITTEN
+from trainables.offline.config import IOContext
+from trainables.offline.estimators import Estimates
+from trainables.offline.reader import Rows
+from trainables.offline.workers import ReadingWorkers
 from trainables.offline.writer import Output
 from trainables.policies import filters as filters_
 from trainables.policies.actor import Weights
@@ -91,6 +95,8 @@ class Trainer(Trainable):
     fixed_keys: ClassVar[frozenset[str]] = frozenset(agreement.COLLECTING + agreement.FILTERING)
     #: Hidden layers and activation for vectors, where ``model`` leaves them open.
     usual_networks: ClassVar[tuple[tuple[int, ...], Activation]] = ((64, 64), "tanh")
+    #: Whether it learns from what other policies did (``input``).
+    learns_from_others: ClassVar[bool] = False
     #: Keys of ``model`` that only some algorithms read, and this one.
     model_keys: ClassVar[frozenset[str]] = frozenset()
     #: Whether its workers can be ranks (``data_parallel``): their spec then has a learner.
@@ -155,6 +161,10 @@ class Trainer(Trainable):
             f"{type(self).__name__} defines no loss(batch), so it has no gradients to give"
         )
 
+    def log_likelihoods(self, observations: NDArray[Any], actions: NDArray[Any]) -> NDArray[Any]:
+        """(R,) log-probabilities of actions for observations (R, *S); estimators ask for them."""
+        raise NotImplementedError(f"{type(self).__name__} defines no log_likelihoods()")
+
     def gradient_step(self) -> tuple[float, float | None]:
         """The learning rate now, and the bound on the norm of the whole gradient or None."""
         raise NotImplementedError(f"{type(self).__name__} defines no gradient_step()")
@@ -205,6 +215,9 @@ class Trainer(Trainable):
     def validate_config(cls, settings: TrainerConfig) -> None:
         """Raise ConfigError for settings that are fine one by one but do not fit together."""
         config_checks.check_together(settings)
+        if settings.offline.reads and not cls.learns_from_others:
+            allowed = f"sampler with {cls.__name__}, which learns from what its own policy does"
+            raise ConfigError("input", settings.offline.input, allowed, "bc, dqn, sac and td3 read")
         if (source := settings.environment.action_mask) and not cls.masks_actions:
             hint = f"{cls.__name__} rules no choice out by a mask; ppo, a2c, impala and dqn do"
             raise ConfigError("action_mask", source, f"null with {cls.__name__}", hint)
@@ -299,7 +312,7 @@ class Trainer(Trainable):
         """What finds out about the environment."""
         restarts = self.settings.envs.restart_failed_sub_environments
         known, shared = self.context.remembered, self.context.shared
-        return Inquiry(self.settings.environment, restarts, known, shared)
+        return Inquiry(self.settings.stepped, restarts, known, shared)
 
     def _build(self, settings: TrainerConfig, inquiry: Inquiry) -> None:
         config_checks.set_threads(settings.resources)
@@ -323,8 +336,10 @@ class Trainer(Trainable):
         self.progress = Progress(settings.metrics)
         self._build_policy(settings, seen)
         self.environment, self.level = resolve(
-            settings.environment, bool(settings.by_clock), lambda _: inquiry.measured()
+            settings.stepped, bool(settings.by_clock), lambda _: inquiry.measured()
         )
+        if settings.offline.only_reads and not settings.by_clock:
+            self.level = "A"
         self._remembered = inquiry.as_data()
         self.fps = config_checks.check_pictures_of(settings)
         self.workers: WorkerSet = self._make_workers(self.seed)
@@ -385,6 +400,8 @@ class Trainer(Trainable):
             **({"train_batch_size": self.settings.batch_size} if self.settings.rounded else {}),
             **at_start,
         }
+        if self.settings.offline.reads:
+            result.update(self._off_policy())
         if is_due(self.settings.evaluation, self.iteration + 1):
             with timed(timers, "evaluation_time_ms"):
                 result.update(self._evaluated(self.iteration + 1))
@@ -551,6 +568,16 @@ class Trainer(Trainable):
         if self.settings.rendering.records_evaluation:
             self.evaluation.record(iteration, self.progress.timesteps, self.videos)
         return evaluated
+
+    def _off_policy(self) -> dict[str, Any]:
+        """What `input_evaluation` adds to a result, if anything can be estimated."""
+        found: dict[str, Any] = {}
+        if "simulation" in self.settings.offline.input_evaluation:
+            found["simulation"] = self._evaluated(self.iteration + 1)["evaluation"]
+            found["simulation"] = found["simulation"]["episode_reward_mean"]
+        if type(self).log_likelihoods is not Trainer.log_likelihoods:
+            found |= self.estimates.of(self.log_likelihoods, self.iteration + 1)
+        return {"off_policy": found} if found else {}
 
     def _evaluation_at_start(self) -> dict[str, Any]:
         """The untrained policy's numbers, in the first result; a restored one has them behind it.
@@ -797,6 +824,8 @@ class Trainer(Trainable):
     def _take_level(self) -> None:
         """Step and promise as the checkpoint's trainer did, should that be something else."""
         of, context = self.settings, self.context
+        if of.offline.only_reads:
+            return
         restarts = of.envs.restart_failed_sub_environments
         known = known_by(of.environment, restarts, context.remembered)
         if known is None and of.environment.is_native == self.environment.is_native:
@@ -822,10 +851,25 @@ class Trainer(Trainable):
             )
 
     def _make_workers(self, seed: int) -> WorkerSet:
-        of = self.settings
+        of, offline = self.settings, self.settings.offline
         spec = replace(self.worker_spec(), seed=seed)
         at_once = of.batch_size if self.samples_on else None
-        return make_workers(spec, of.workers, of.recovery, of.metrics, at_once)
+        sampling = None
+        if not offline.only_reads:
+            sampling = make_workers(spec, of.workers, of.recovery, of.metrics, at_once)
+        if sampling is not None and not offline.reads:
+            return sampling
+        me = weakref.proxy(self)
+        context = IOContext(config=offline, log_dir=lambda: me.logdir, seed=seed)
+        index = max(1, of.workers.num_workers) if sampling else 0
+        rows = Rows(self.spaces)
+        try:
+            self.estimates = Estimates(context, rows, of.gamma)
+            return ReadingWorkers(context, rows, of.batch_size, index, sampling)
+        except BaseException:
+            if sampling:
+                sampling.close()
+            raise
 
     def _collect_anew(self) -> None:
         """Other workers, which begin new episodes in streams of their own."""

@@ -15,6 +15,7 @@ from trainables.algorithms.dqn import DQN
 from trainables.algorithms.ppo import PPO
 from trainables.errors import ConfigError, StoredDataError
 from trainables.offline.batches import Columns
+from trainables.offline.config import IOContext
 from trainables.offline.packed import unpack
 from trainables.offline.writer import OutputWriter
 from trainables.trainable import TrialContext
@@ -116,7 +117,9 @@ def test_a_restored_trial_writes_no_row_twice_and_loses_none(
     killed.stop()
     again = trainer_in(tmp_path / "killed", **config)
     again.restore(saved)
-    for _ in range(5):
+    again.train()
+    assert len(lines(tmp_path / "killed")) == 2 * max(1, config.get("num_workers", 0))
+    for _ in range(4):
         again.train()
     again.stop()
     assert len(files(tmp_path / "through")) > 3
@@ -260,7 +263,8 @@ def test_a_disk_that_is_full_ends_it_in_one_line_and_nothing_is_lost(tmp_path: P
 class Kept(OutputWriter):
     """Keeps the batches."""
 
-    def __init__(self, config: Any, context: TrialContext) -> None:
+    def __init__(self, context: IOContext) -> None:
+        assert context.worker_index == 0
         self.batches: list[Columns] = []
         ALL.append(self)
 
@@ -271,7 +275,7 @@ class Kept(OutputWriter):
 ALL: list[Kept] = []
 
 
-def test_K7_a_writer_of_ones_own(tmp_path: Path) -> None:
+def test_W18_a_writer_of_ones_own(tmp_path: Path) -> None:
     trainer = trainer_in(tmp_path, output=f"{__name__}:Kept")
     trainer.train()
     trainer.stop()
@@ -283,7 +287,7 @@ def test_K7_a_writer_of_ones_own(tmp_path: Path) -> None:
         trainer_in(tmp_path, output=f"{__name__}:no_writer")
 
 
-def no_writer(config: Any, context: TrialContext) -> dict[str, Any]:
+def no_writer(context: IOContext) -> dict[str, Any]:
     return {}
 
 
@@ -293,6 +297,7 @@ def no_writer(config: Any, context: TrialContext) -> dict[str, Any]:
         ({"observation_filter": "MeanStdFilter"}, "observation_filter: 'MeanStdFilter'"),
         ({"normalize_rewards": True}, "normalize_rewards: True"),
         ({"fake_sampler": True}, "fake_sampler: True"),
+        ({"action_mask": "info"}, "action_mask: 'info'"),
         ({"num_workers": 2, "data_parallel": True}, "data_parallel: True"),
         ({"output": ""}, "output: ''"),
     ],

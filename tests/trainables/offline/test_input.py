@@ -1,0 +1,487 @@
+"""Learning from files: ours and RLlib's, resumed exactly; what is no batch is one line."""
+
+import base64
+import json
+import pickle  # noqa: TID251 makes the hostile ones
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import gymnasium
+import lz4.frame
+import numpy as np
+import pytest
+from gymnasium import spaces
+
+from tests.support.trainers import differences, final_state, run
+from trainables.algorithms.dqn import DQN
+from trainables.algorithms.ppo import PPO
+from trainables.algorithms.sac import SAC
+from trainables.envs.exactness import measuring
+from trainables.envs.make import EnvironmentConfig
+from trainables.errors import ConfigError, StoredDataError
+from trainables.offline.batches import Columns
+from trainables.offline.config import IOContext
+from trainables.offline.packed import NotAnArray, pack, unpack
+from trainables.offline.reader import InputReader, JsonReader, Rows, Shuffled, find_files
+from trainables.offline.workers import fragment_of
+from trainables.trainable import TrialContext
+
+RLLIB = Path(__file__).parent / "rllib"
+LINE: dict[str, Any] = {
+    "type": "SampleBatch",
+    "obs": [[float(i), 0.0, 0.0, 0.0] for i in range(4)],
+    "actions": [0, 1, 0, 1],
+    "rewards": [1.0, 1.0, 1.0, 1.0],
+    "terminateds": [False, False, True, False],
+}
+BASE: dict[str, Any] = {
+    "env": "CartPole-v1",
+    "train_batch_size": 64,
+    "learning_starts": 64,
+    "updates_per_step": 2,
+    "replay_batch_size": 16,
+}
+
+
+def rows() -> Rows:
+    return Rows(measuring.look(EnvironmentConfig(env="CartPole-v1")).spaces)
+
+
+def written(folder: Path, *lines: dict[str, Any] | bytes, name: str = "a.json") -> Path:
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / name
+    encoded = [x if isinstance(x, bytes) else f"{json.dumps(x)}\n".encode() for x in lines]
+    path.write_bytes(b"".join(encoded))
+    return path
+
+
+def read(path: Path) -> Columns:
+    return JsonReader([path], rows()).next()
+
+
+def dqn(folder: Path, given: Any, **config: Any) -> DQN:
+    return DQN({**BASE, "input": given, **config}, TrialContext(seed=3, logdir=folder))
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Files that a trainer of ours wrote."""
+    folder = tmp_path_factory.mktemp("data")
+    config = {"env": "CartPole-v1", "output": "logdir", "num_envs_per_worker": 2}
+    more = {"rollout_fragment_length": 16, "output_max_file_size": 20_000}
+    trainer = PPO({**config, **more}, TrialContext(seed=1, logdir=folder))
+    for _ in range(12):
+        trainer.train()
+    trainer.stop()
+    return folder / "output"
+
+
+def test_W18_what_rllib_wrote_is_read_packed_or_not() -> None:
+    found = [read(RLLIB / f"{name}.json") for name in ("plain", "packed", "agents")]
+    assert [len(one["obs"]) for one in found] == [24, 24, 24]
+    for other in found[1:]:
+        assert differences(dict(found[0]), {name: other[name] for name in found[0]}) == []
+    first = found[0]
+    assert first["terminateds"].tolist() == [False] * 23 + [True]
+    np.testing.assert_array_equal(first["new_obs"][:-1], first["obs"][1:])
+    np.testing.assert_allclose(first["action_logp"], np.log(0.5), rtol=1e-6)
+
+
+def test_what_we_wrote_is_read_to_the_bit(data: Path) -> None:
+    (path, *_) = sorted(data.iterdir())
+    line = json.loads(path.read_text().splitlines()[0])
+    found = read(path)
+    assert found["obs"].dtype == np.float32
+    assert found["obs"].tolist() == line["obs"]
+    assert found["action_logp"].tolist() == line["action_logp"]
+
+
+def test_what_a_line_leaves_out_follows_from_the_rest(tmp_path: Path) -> None:
+    found = read(written(tmp_path, LINE))
+    assert found["t"].tolist() == [0, 1, 2]  # the last row's next observation is unknown
+    assert found["new_obs"][:, 0].tolist() == [1.0, 2.0, 3.0]
+    assert found["goes_on"].tolist() == [True, True, False]
+    old = {**LINE, "dones": LINE["terminateds"]}
+    del old["terminateds"]
+    assert differences(dict(read(written(tmp_path, old))), dict(found)) == []
+
+
+def test_pieces_of_episodes_end_where_the_next_row_does_not_follow(tmp_path: Path) -> None:
+    jump = {**LINE, "eps_id": [0, 0, 1, 1], "t": [5, 6, 6, 9], "new_obs": LINE["obs"]}
+    batch = read(written(tmp_path, jump))
+    assert fragment_of([batch], True, "a").truncated[:, 0].tolist() == [False, True, False, True]
+    assert fragment_of([batch], False, "a").truncated[:, 0].tolist() == [True, True, False, True]
+    twice = fragment_of([batch, batch], True, "a").truncated[:, 0].tolist()
+    assert twice == [False, True, False, True] * 2
+
+
+def test_K7_files_are_found_by_folder_glob_and_list(data: Path) -> None:
+    all_ = sorted(data.iterdir())
+    assert len(all_) > 2
+    assert find_files("input", str(data)) == all_
+    assert find_files("input", f"{data}/*00001.json") == all_[1:2]
+    assert find_files("input", [str(all_[2]), str(all_[0])]) == [all_[2], all_[0]]
+    with pytest.raises(ConfigError, match=r"input: .*none.*expected a file, a folder with"):
+        find_files("input", str(data / "none-*.json"))
+
+
+def test_after_the_last_file_the_first_comes_again(tmp_path: Path) -> None:
+    for i, name in enumerate("ab"):
+        batch = {**LINE, "rewards": [float(i)] * 4}
+        written(tmp_path, batch, batch, name=f"{name}.json")
+    reader = JsonReader(find_files("input", str(tmp_path)), rows())
+    assert [int(reader.next()["rewards"][0]) for _ in range(7)] == [0, 0, 1, 1, 0, 0, 1]
+
+
+def test_K7_a_window_shuffles_and_gives_each_batch_once(tmp_path: Path) -> None:
+    batches = [{**LINE, "rewards": [float(i)] * 4} for i in range(20)]
+    path = written(tmp_path, *batches)
+    shuffled = Shuffled(JsonReader([path], rows()), 5, np.random.default_rng(1))
+    seen = [int(shuffled.next()["rewards"][0]) for _ in range(15)]
+    assert seen != sorted(seen)
+    window = [int(one["rewards"][0]) for one in shuffled.get_state()["window"]]
+    assert sorted([*seen, *window]) == list(range(20))
+
+
+@pytest.mark.parametrize("kind", ["files", "shuffled", "mixed", "n_step", "sac"])
+def test_a_restored_trial_reads_on_exactly_where_it_was(
+    kind: str, data: Path, tmp_path: Path
+) -> None:
+    modes: dict[str, dict[str, Any]] = {
+        "files": {},
+        "shuffled": {"shuffle_buffer_size": 6},
+        "mixed": {"input": {"sampler": 0.5, f"{data}/*.json": 0.5}, "num_workers": 2},
+        "n_step": {"postprocess_inputs": True, "n_step": 3},
+    }
+    config = {**BASE, "input": str(data), **modes.get(kind, {})}
+    trainable: Any = DQN
+    if kind == "sac":
+        trainable, config["env"] = SAC, "Pendulum-v1"
+        config["input"] = {"sampler": 0.5, str(_pendulum(tmp_path)): 0.5}
+
+    def new() -> Any:
+        return trainable(config, TrialContext(seed=3, logdir=tmp_path))
+
+    through = new()
+    run(through, 3)
+    saved = through.save(tmp_path / "checkpoints")
+    run(through, 5)
+    again = new()
+    again.restore(saved)
+    run(again, 5)
+    assert differences(final_state(through), final_state(again)) == []
+    for one in (through, again):
+        one.stop()
+
+
+def _pendulum(folder: Path) -> Path:
+    given = np.random.default_rng(0)
+    line = {
+        "type": "SampleBatch",
+        "obs": given.normal(size=(40, 3)).tolist(),
+        "new_obs": given.normal(size=(40, 3)).tolist(),
+        "actions": given.uniform(-2, 2, size=(40, 1)).tolist(),
+        "rewards": given.normal(size=40).tolist(),
+        "terminateds": [False] * 40,
+    }
+    return written(folder / "pendulum", line)
+
+
+def test_K7_a_mixture_has_the_shares_that_were_asked_for(data: Path, tmp_path: Path) -> None:
+    trainer = dqn(tmp_path, {"sampler": 0.3, str(data): 0.7}, learning_starts=10**4)
+    count = 100
+    read_ = sum(trainer.workers.sample()[0].was_read for _ in range(count))
+    trainer.stop()
+    assert 55 <= read_ <= 85
+
+
+def test_what_is_read_is_not_written_again(data: Path, tmp_path: Path) -> None:
+    trainer = dqn(tmp_path, {"sampler": 0.5, str(data): 0.5}, output="logdir")
+    results = run(trainer, 10)
+    trainer.stop()
+    steps = [
+        len(json.loads(line)["obs"])
+        for path in (tmp_path / "output").iterdir()
+        for line in path.read_text().splitlines()
+    ]
+    assert steps == [64] * len(steps)
+    assert 0 < sum(steps) < results[-1]["timesteps_total"]
+
+
+class Still(gymnasium.Env[Any, Any]):
+    """Has spaces, and cannot begin an episode."""
+
+    def __init__(self) -> None:
+        self.observation_space = spaces.Box(-np.inf, np.inf, (4,), np.float32)
+        self.action_space = spaces.Discrete(2)
+
+
+def test_no_environment_is_stepped_where_all_is_read(data: Path, tmp_path: Path) -> None:
+    trainer = dqn(tmp_path, str(data), env=f"{__name__}:Still")
+    (result,) = run(trainer, 1)
+    assert result["timesteps_total"] >= 64
+    assert "episode_reward_mean" not in result
+    assert trainer.exactness.startswith("A")
+    assert trainer.workers.local_worker() is None
+    trainer.stop()
+
+
+def test_n_step_returns_of_what_is_read(tmp_path: Path) -> None:
+    batch = {**LINE, "new_obs": LINE["obs"], "eps_id": [0] * 4, "t": [0, 1, 2, 3]}
+    batch["terminateds"] = [False] * 4
+    path = written(tmp_path / "data", batch)
+    for whole, expected in ((False, [1.0] * 4), (True, [2.9701, 2.9701, 1.99, 1.0])):
+        trainer = dqn(
+            tmp_path, str(path), postprocess_inputs=whole, train_batch_size=8, learning_starts=500
+        )
+        trainer.train()
+        rewards = trainer.replay._rows["rewards"][:4]
+        trainer.stop()
+        np.testing.assert_allclose(rewards, expected, rtol=1e-5)
+
+
+class Own(InputReader):
+    """Gives one batch again and again, and counts."""
+
+    def __init__(self, context: IOContext) -> None:
+        self.given = 0
+
+    def next(self) -> Columns:
+        self.given += 1
+        whole = {name: np.array(column) for name, column in LINE.items() if name != "type"}
+        return {**whole, "new_obs": whole["obs"]}
+
+    def get_state(self) -> dict[str, Any]:
+        return {"given": self.given}
+
+    def set_state(self, state: Any) -> None:
+        self.given = state["given"]
+
+
+def no_reader(context: IOContext) -> dict[str, Any]:
+    return {}
+
+
+class Wrong(Own):
+    def next(self) -> Columns:
+        return {"obs": np.zeros((2, 3)), "actions": np.zeros(2)}
+
+
+def test_W18_a_reader_of_ones_own_is_checked_and_has_its_state(tmp_path: Path) -> None:
+    trainer = dqn(tmp_path, f"{__name__}:Own")
+    trainer.train()
+    assert trainer.workers.get_state()[0]["readers"][f"{__name__}:Own"] == {"given": 16}
+    trainer.stop()
+    wrong = dqn(tmp_path, f"{__name__}:Wrong")
+    with pytest.raises(StoredDataError, match=r":Wrong: column obs has rows of shape \(3,\)"):
+        wrong.train()
+    wrong.stop()
+    with pytest.raises(ConfigError, match=r"input: .* derived from .*InputReader; it made a dict"):
+        dqn(tmp_path, f"{__name__}:no_reader")
+
+
+# ---- what is wrong -------------------------------------------------------------------------------
+
+
+def test_a_torn_last_line_costs_that_line_and_a_warning(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    path = written(tmp_path, LINE, json.dumps(LINE).encode()[:70])
+    reader = JsonReader([path], rows())
+    for _ in range(3):
+        assert len(reader.next()["obs"]) == 3
+    warned = [r.getMessage() for r in caplog.records if "torn" in r.getMessage()]
+    assert warned == [f"{path}:2: the last line is torn; it is left out"]
+
+
+def test_a_last_line_without_a_newline_is_a_line(tmp_path: Path) -> None:
+    reader = JsonReader([written(tmp_path, json.dumps(LINE).encode())], rows())
+    assert len(reader.next()["obs"]) == 3
+
+
+def changed(**columns: Any) -> dict[str, Any]:
+    return {name: column for name, column in {**LINE, **columns}.items() if column is not None}
+
+
+@pytest.mark.parametrize(
+    ("line", "words"),
+    [
+        (json.dumps(LINE).encode()[:70] + b"\n", "no JSON object"),
+        (b"\xff\xfe\n", "no JSON object"),
+        (b"[" * 100_000 + b"\n", "no JSON object"),
+        (b"[1, 2]\n", "a list, where an object"),
+        ({"a": 1}, "type 'None'; expected SampleBatch"),
+        (changed(type="Other"), "type 'Other'"),
+        ({"type": "MultiAgentBatch", "policy_batches": {"a": {}}}, "a batch of several agents"),
+        (changed(rewardz=[0.0]), "unknown column 'rewardz'"),
+        (changed(obs=None), "no column obs; it has actions"),
+        (changed(obs=[[0.0] * 3] * 4), r"column obs has rows of shape \(3,\); expected \(4,\)"),
+        (changed(obs=[[0.0] * 4, [0.0]]), "column obs has rows of several shapes"),
+        (changed(obs=[["a"] * 4] * 4), "column obs does not hold numbers alone"),
+        (changed(obs=[[1e400] * 4] * 4), "column obs holds what is not finite"),
+        (changed(rewards=[1.0]), "columns of .* rows, which must be alike"),
+        (changed(actions=[0, 1, 2, 0]), "column actions holds 2; the environment has 0 to 1"),
+        (changed(actions=[0.5, 0, 0, 0]), "column actions holds fractions"),
+        (changed(actions={"a": 1}), "column actions does not hold numbers alone"),
+        (changed(obs="AAAA"), "column obs holds what is cut off"),
+        (changed(rewards=None), "no column rewards, from which is learnt"),
+    ],
+)
+def test_what_is_no_batch_is_said_with_file_and_line(line: Any, words: str, tmp_path: Path) -> None:
+    path = written(tmp_path / "data", LINE, line, LINE)
+    trainer = dqn(tmp_path, str(path))
+    with pytest.raises(StoredDataError, match=words) as error:
+        trainer.train()
+    trainer.stop()
+    assert "\n" not in str(error.value)
+    assert str(path) in str(error.value)
+    assert f"{path}:2: " in str(error.value) or "no column rewards" in words
+
+
+def test_files_without_a_batch_are_said(tmp_path: Path) -> None:
+    path = written(tmp_path, b"\n\n")
+    with pytest.raises(StoredDataError, match=r"a\.json: no batch in any of 1 file"):
+        read(path)
+
+
+def test_a_file_that_changed_while_a_trial_rested_is_said(data: Path, tmp_path: Path) -> None:
+    copied = shutil.copytree(data, tmp_path / "data")
+    trainer = dqn(tmp_path, str(copied))
+    trainer.train()
+    saved = trainer.save(tmp_path / "checkpoints")
+    trainer.stop()
+    first, *_ = sorted(copied.iterdir())
+
+    def refused(words: str) -> None:
+        again = dqn(tmp_path, str(copied))
+        with pytest.raises(StoredDataError, match=words):
+            again.restore(saved)
+        again.stop()
+
+    first.write_bytes(first.read_bytes()[:100])
+    refused("00000.json: shorter than the")
+    first.unlink()
+    refused("00000.json: the checkpoint reads it, and it is gone; put it back")
+
+
+class Attack:
+    """Runs a command where it is unpickled."""
+
+    def __init__(self, function: Callable[..., Any], *args: Any) -> None:
+        self.parts = function, args
+
+    def __reduce__(self) -> Any:
+        return self.parts
+
+
+def packed(value: Any, protocol: int = 4) -> str:
+    pickled = pickle.dumps(value, protocol)
+    return base64.b64encode(lz4.frame.compress(pickled)).decode()
+
+
+HOSTILE: dict[str, str] = {
+    **{f"eval, protocol {p}": packed(Attack(eval, "1/0"), p) for p in range(6)},
+    "open": packed(Attack(open, "/tmp/offline-was-here", "w")),  # noqa: S108
+    "object array": packed(np.array([{}], dtype=object)),
+    "text array": packed(np.array(["a"])),
+    "record array": packed(np.zeros(2, dtype=[("a", "f4")])),
+    "dict": packed({"a": 1}),
+    "no array": packed([1, 2]),
+    "dates": packed(np.array(["2020-01-01"], dtype="M8[D]")),
+    "bomb": base64.b64encode(lz4.frame.compress(b"\0" * (300 * 2**20))).decode(),
+    "cut off": pack(np.zeros(100))[:40],
+    "not base64": "§§",
+    "nothing": "",
+    "no pickle": base64.b64encode(lz4.frame.compress(b"hello")).decode(),
+    "many opcodes": packed([[]] * 5000),
+}
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+def test_hostile_packed_columns_are_refused_and_run_nothing(name: str, tmp_path: Path) -> None:
+    with pytest.raises(NotAnArray):
+        unpack(HOSTILE[name])
+    assert not Path("/tmp/offline-was-here").exists()  # noqa: S108
+    path = written(tmp_path, LINE, changed(obs=HOSTILE[name]))
+    reader = JsonReader([path], rows())
+    reader.next()
+    with pytest.raises(StoredDataError, match=r"a\.json:2: column obs holds ") as error:
+        reader.next()
+    assert "\n" not in str(error.value)
+
+
+def test_no_damage_to_a_packed_column_does_more_than_to_be_refused() -> None:
+    """Each byte of a pickled array is changed in several ways: it is an array, or refused."""
+    for protocol in (2, 4, 5):
+        whole = pickle.dumps(np.arange(6, dtype=np.float32).reshape(2, 3), protocol)
+        for i in range(len(whole)):
+            for bit in (1, 4, 128):
+                damaged = whole[:i] + bytes([whole[i] ^ bit]) + whole[i + 1 :]
+                text = base64.b64encode(lz4.frame.compress(damaged)).decode()
+                try:
+                    assert unpack(text).dtype.kind in "biuf"
+                except NotAnArray as error:
+                    assert len(str(error)) < 500
+
+
+@pytest.mark.parametrize(
+    "array",
+    [
+        np.arange(6, dtype=np.float32).reshape(2, 3),
+        np.asfortranarray(np.arange(6).reshape(2, 3)),
+        np.array([True, False]),
+        np.zeros((0, 3)),
+        np.arange(4, dtype=">i2"),
+        np.arange(12, dtype=np.uint8).reshape(3, 2, 2)[:, ::2],
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize("protocol", [2, 3, 4, 5])
+def test_arrays_are_unpacked_as_they_were(array: Any, protocol: int) -> None:
+    for text in (packed(array, protocol), pack(array)):
+        found = unpack(text)
+        assert found.shape == array.shape
+        assert found.tolist() == array.tolist()
+        assert found.dtype == array.dtype.newbyteorder("=")
+
+
+@pytest.mark.parametrize(
+    ("config", "said"),
+    [
+        ({"observation_filter": "MeanStdFilter"}, "observation_filter: 'MeanStdFilter'"),
+        ({"num_workers": 2}, "num_workers: 2 is not allowed; expected 0 with this input"),
+        ({"input": {"sampler": 0.5, "a": 0.2}}, "input: {'sampler': 0.5"),
+        ({"input": {"sampler": 1.5, "a": -0.5}}, "input: {'sampler': 1.5"),
+        ({"input": []}, "input: []"),
+        ({"input": {}}, "input: {}"),
+        ({"output": "logdir"}, "output: 'logdir' is not allowed; expected null with this input"),
+        (
+            {"callbacks": {"on_postprocess_traj": "tests.support.callbacks:nothing"}},
+            "callbacks.on_postprocess_traj",
+        ),
+    ],
+)
+def test_settings_with_which_nothing_can_be_read_are_refused(
+    config: dict[str, Any], said: str
+) -> None:
+    with pytest.raises(ConfigError) as error:
+        DQN.check_config({**BASE, "input": str(RLLIB), **config})
+    assert str(error.value).startswith(said)
+
+
+def test_what_learns_from_its_own_policy_alone_reads_nothing() -> None:
+    with pytest.raises(ConfigError, match=r"input: .* expected sampler with PPO, which learns"):
+        PPO.check_config({"env": "CartPole-v1", "input": str(RLLIB)})
+
+
+def test_a_checkpoint_of_another_input_is_refused(data: Path, tmp_path: Path) -> None:
+    trainer = dqn(tmp_path, str(data))
+    trainer.train()
+    state = trainer.save_checkpoint("")
+    trainer.stop()
+    other = dqn(tmp_path, "sampler")
+    with pytest.raises(ConfigError, match=r"input: 'sampler' is not allowed; expected .*output"):
+        other.load_checkpoint(state)
+    other.stop()

@@ -1,0 +1,120 @@
+"""Behaviour cloning (Pomerleau 1989): actions that stand in files become the most probable ones.
+
+One iteration: read rows → minibatches of them, shuffled → gradient steps on the negative
+log-likelihood of their actions, of choices as of Gaussians. B rows.
+"""
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import Field
+
+from trainables.errors import ConfigError
+from trainables.learners.schedules import ScheduleConfig
+from trainables.rollout.batch import Fragment, rows
+from trainables.trainer.config import TrainerConfig
+from trainables.trainer.steps import on_policy_step
+from trainables.trainer.trainer import Trainer
+
+if TYPE_CHECKING:
+    import torch
+    from torch import Tensor
+
+    from trainables.policies.torch_policy import ActorCriticPolicy
+
+
+class Config(TrainerConfig):
+    """Settings of BC; the defaults suit classic control."""
+
+    schedule: ScheduleConfig = ScheduleConfig(lr=1e-3)
+    train_batch_size: int | None = Field(
+        default=2000, gt=0, description="Rows that are read for an iteration, at least."
+    )
+    num_sgd_iter: int = Field(
+        default=1, gt=0, description="Passes over the rows of an iteration; 1 to 10."
+    )
+    sgd_minibatch_size: int = Field(
+        default=128, gt=0, description="Rows of a gradient step; 32 to 512."
+    )
+    entropy_coeff: float = Field(
+        default=0.0,
+        ge=0,
+        description="Weight of the entropy bonus: above 0 rare actions stay possible.",
+    )
+    grad_clip: float | None = Field(
+        default=None, gt=0, description="Bound on the norm of the whole gradient; null: none."
+    )
+
+
+class BC(Trainer):
+    """Behaviour cloning."""
+
+    config_class: ClassVar[type[TrainerConfig]] = Config
+    learns_from_others: ClassVar[bool] = True
+    settings: Config
+    policy: "ActorCriticPolicy"
+
+    @classmethod
+    def validate_config(cls, settings: TrainerConfig) -> None:
+        """Raise ConfigError also where there is nothing to imitate, and for a memory."""
+        super().validate_config(settings)
+        if not settings.offline.only_reads:
+            allowed = "files alone with bc: what it samples it would imitate"
+            raise ConfigError("input", settings.offline.input, allowed, "docs/offline.md has more")
+        if settings.model.use_lstm:
+            hint = "it learns from single rows, not from sequences"
+            raise ConfigError("model.use_lstm", True, "false with bc", hint)
+
+    def make_policy(self, device: "torch.device") -> "ActorCriticPolicy":
+        """An actor; its critic learns nothing."""
+        from trainables.policies.torch_policy import build_policy
+
+        networks = (self.spaces.layout, self.architecture)
+        return build_policy(networks, self.settings.optimizer, self.seed, device)
+
+    def training_step(self) -> dict[str, float]:
+        """Read rows and learn from them."""
+        return on_policy_step(self, self.learn)
+
+    def learn(self, fragments: list[Fragment]) -> dict[str, float]:
+        """Gradient steps on all rows; returns the means of the loss's parts."""
+        import torch
+
+        observations = np.concatenate([rows(one.observations) for one in fragments])
+        actions = np.concatenate([rows(one.actions) for one in fragments])
+        parts = -(-len(actions) // self.settings.sgd_minibatch_size)
+        found: list[dict[str, float]] = []
+        for _ in range(self.settings.num_sgd_iter):
+            order = self.streams["minibatch"].permutation(len(actions))
+            for chosen in np.array_split(order, parts):
+                columns = {"observations": observations[chosen], "actions": actions[chosen]}
+                device = self.policy.device
+                batch = {name: torch.from_numpy(one).to(device) for name, one in columns.items()}
+                loss, stats = self.loss(batch)
+                stats["grad_norm"] = self.policy.minimise(loss, *self.gradient_step())
+                found.append(stats)
+        return {name: float(np.mean([one[name] for one in found])) for name in found[0]}
+
+    def loss(self, batch: "Mapping[str, Tensor]") -> "tuple[Tensor, dict[str, float]]":
+        """The loss () of observations and actions (B, …), and its parts."""
+        evaluated: Any = self.policy.model.evaluate(batch["observations"], batch["actions"], None)
+        imitation, entropy = -evaluated.logp.mean(), evaluated.entropies.mean()
+        stats = {"policy_loss": imitation.item(), "entropy": entropy.item()}
+        return imitation - self.settings.entropy_coeff * entropy, stats
+
+    def log_likelihoods(self, observations: NDArray[Any], actions: NDArray[Any]) -> NDArray[Any]:
+        """(R,) log-probabilities of actions for observations (R, *S)."""
+        import torch
+
+        device = self.policy.device
+        seen, taken = (torch.from_numpy(one).to(device) for one in (observations, actions))
+        with torch.no_grad():
+            evaluated: Any = self.policy.model.evaluate(seen, taken, None)
+        found: NDArray[Any] = evaluated.logp.cpu().numpy()
+        return found
+
+    def gradient_step(self) -> tuple[float, float | None]:
+        """The learning rate now, and the bound on the norm of the whole gradient or None."""
+        return self.learning_rate, self.settings.grad_clip

@@ -1,0 +1,300 @@
+"""What a policy would return, estimated from episodes of another one: off-policy evaluation.
+
+``is``    importance sampling: the mean of each return times its whole episode's ratio
+``wis``   weighted: the same by the mean of the ratios; biased, of far less variance
+``pdis``  per decision: each reward times the ratio of the actions up to it
+``dr``    doubly robust (Jiang and Li 2016): per decision, corrected by fitted values
+
+A ratio is of the probabilities of actions, the policy's by those with which they were taken (Precup
+et al. 2000). All estimates are quotients of means over episodes, which the bootstrap draws.
+E episodes of T steps at most, zeros behind their ends; R rows of all, A choices, F features.
+"""
+
+import logging
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from trainables.core import rng
+from trainables.offline.batches import Array, Columns
+from trainables.offline.config import SAMPLER, IOContext
+from trainables.offline.reader import InputReader, JsonReader, Rows
+from trainables.offline.workers import make_reader
+
+logger = logging.getLogger(__name__)
+Reals = NDArray[np.float64]
+LogLikelihoods = Callable[[Array, Array], Array]
+"""Observations (R, *S) and actions → (R,) their log-probabilities."""
+#: Resamples of a bootstrap.
+RESAMPLES = 1000
+LEVEL = 0.95
+#: The highest logarithm of a ratio: a float64 ends a little above.
+HIGHEST = 600.0
+#: Batches that are looked through for episodes, where no file says that it ends.
+MOST_BATCHES = 10_000
+RIDGE = 1e-6
+#: Most numbers of an observation of which a value is fitted.
+MOST_FEATURES = 16
+
+
+class Terms(NamedTuple):
+    """Of each episode (E,), what an estimate is the quotient of the means of."""
+
+    above: Reals
+    below: Reals
+
+
+class Estimate(NamedTuple):
+    """A value, and its interval of `LEVEL`."""
+
+    value: float
+    low: float
+    high: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class Episodes:
+    """Whole episodes that another policy played."""
+
+    rewards: Reals
+    """(E, T)."""
+    logp: Reals
+    """(E, T) of the actions, by the policy that took them."""
+    valid: NDArray[np.bool_]
+    """(E, T) before its end."""
+    observations: Array
+    """(R, *S), in the order of `valid`."""
+    following: Array
+    """(R, *S) that came next."""
+    terminated: NDArray[np.bool_]
+    """(R,)."""
+    actions: Array
+    """(R,) or (R, K)."""
+
+    def __len__(self) -> int:
+        return len(self.rewards)
+
+    def placed(self, of_rows: Array) -> Reals:
+        """(E, T) of values (R,)."""
+        made = np.zeros(self.valid.shape)
+        made[self.valid] = of_rows
+        return made
+
+
+def terms(
+    name: str,
+    rewards: Reals,
+    log_ratios: Reals,
+    gamma: float,
+    valued: tuple[Reals, Reals] | None = None,
+) -> Terms:
+    """What the estimate of this name is made of.
+
+    Args:
+        name: ``is``, ``wis``, ``pdis`` or ``dr``.
+        rewards: (E, T).
+        log_ratios: (E, T) of each action.
+        gamma: discount per step.
+        valued: with ``dr`` (E, T) fitted values of the actions taken, and of the states.
+    """
+    episodes, steps = rewards.shape
+    discounts = gamma ** np.arange(steps)
+    ones = np.ones(episodes)
+    if name == "pdis":
+        so_far = np.exp(np.minimum(log_ratios.cumsum(axis=1), HIGHEST))
+        return Terms((so_far * discounts * rewards).sum(axis=1), ones)
+    if name == "dr":
+        if valued is None:
+            raise ValueError("dr needs fitted values")
+        taken, of_state = valued
+        ratios, ahead = np.exp(np.minimum(log_ratios, HIGHEST)), np.zeros(episodes)
+        for t in reversed(range(steps)):
+            ahead = of_state[:, t] + ratios[:, t] * (rewards[:, t] + gamma * ahead - taken[:, t])
+        return Terms(ahead, ones)
+    of_episode = log_ratios.sum(axis=1)
+    returns = (discounts * rewards).sum(axis=1)
+    if name == "wis":
+        highest = of_episode.max()
+        weights = np.exp(of_episode - (highest if np.isfinite(highest) else 0.0))
+        return Terms(weights * returns, weights)
+    return Terms(np.exp(np.minimum(of_episode, HIGHEST)) * returns, ones)
+
+
+def estimate(
+    given: Terms, stream: np.random.Generator, resamples: int = RESAMPLES
+) -> Estimate | None:
+    """The quotient with its bootstrap interval; None where the policy takes none of the actions."""
+    if given.below.sum() <= 0.0:
+        return None
+    count = len(given.above)
+    drawn = stream.integers(count, size=(resamples, count), dtype=np.int32)
+    above, below = given.above[drawn].sum(axis=1), given.below[drawn].sum(axis=1)
+    quotients = above[below > 0] / below[below > 0]
+    low, high = np.quantile(quotients, [(1 - LEVEL) / 2, (1 + LEVEL) / 2])
+    return Estimate(float(given.above.sum() / given.below.sum()), float(low), float(high))
+
+
+def fitted_values(episodes: Episodes, now: Reals, then: Reals, gamma: float) -> tuple[Reals, Reals]:
+    """(R,) values of the choices taken and of the states: the fixed point of fitted Q evaluation.
+
+    The values are quadratic in the observation, one polynomial a choice. A round of fitting maps
+    their weights w to c + B w, whatever the targets are, so where it leads is a linear equation
+    (Lagoudakis and Parr 2003).
+
+    Args:
+        episodes: with one choice a step.
+        now: (R, A) probabilities of the policy for the observations.
+        then: (R, A) for what came next.
+        gamma: discount per step.
+    """
+    seen, following = _features(episodes.observations), _features(episodes.following)
+    features, choices = seen.shape[1], now.shape[1]
+    rewards = episodes.rewards[episodes.valid]
+    ahead = gamma * then * ~episodes.terminated[:, None]
+    size = features * choices
+    constant, step = np.zeros(size), np.zeros((size, size))
+    for choice in range(choices):
+        rows = episodes.actions == choice
+        own = slice(choice * features, (choice + 1) * features)
+        moments = seen[rows].T @ seen[rows] + RIDGE * max(1, rows.sum()) * np.eye(features)
+        fit = np.linalg.solve(moments, seen[rows].T)
+        constant[own] = fit @ rewards[rows]
+        for other in range(choices):
+            to = slice(other * features, (other + 1) * features)
+            step[own, to] = fit @ (ahead[rows, other, None] * following[rows])
+    weights = np.linalg.lstsq(np.eye(size) - step, constant)[0].reshape(choices, features).T
+    values = seen @ weights
+    return values[np.arange(len(values)), episodes.actions], (now * values).sum(axis=1)
+
+
+def _features(observations: Array) -> Reals:
+    """(R, F) one, each number, and their products; each number between about -1 and 1."""
+    flat = observations.reshape(len(observations), -1).astype(np.float64)
+    flat = np.clip(flat, -1e6, 1e6)
+    i, j = np.triu_indices(flat.shape[1])
+    return np.concatenate([np.ones((len(flat), 1)), flat, flat[:, i] * flat[:, j]], axis=1)
+
+
+# -------------------------------------------------------------------------------------------------
+# Episodes, out of the batches of files.
+
+
+def read_episodes(reader: InputReader, most: int) -> Episodes | None:
+    """The first whole episodes; None if there are none, or no probabilities of their actions."""
+    found: list[Columns] = []
+    open_: dict[int, list[Columns]] = {}
+    for batch in _batches(reader):
+        if "action_logp" not in batch or "terminateds" not in batch or "rewards" not in batch:
+            logger.warning("input_evaluation: action_logp, terminateds or rewards are not there")
+            return None
+        for piece in _pieces(batch):
+            number, first = int(piece["eps_id"][0]), int(piece["t"][0])
+            before = open_.pop(number, [])
+            if first != sum(len(one["t"]) for one in before):
+                before = []
+            if first and not before:
+                continue
+            whole = [*before, piece]
+            if piece["terminateds"][-1] or piece["truncateds"][-1]:
+                found.append({n: np.concatenate([p[n] for p in whole]) for n in piece})
+            else:
+                open_[number] = whole
+        if len(found) >= most:
+            break
+    return _side_by_side(found[:most]) if found else None
+
+
+def _batches(reader: InputReader) -> Iterator[Columns]:
+    for _ in range(MOST_BATCHES):
+        batch = reader.next()
+        if isinstance(reader, JsonReader) and reader.passes:
+            return
+        yield batch
+
+
+def _pieces(batch: Columns) -> Iterator[Columns]:
+    """The rows of a batch, episode by episode."""
+    edges = np.flatnonzero(~batch["goes_on"]) + 1
+    for begin, end in zip([0, *edges[:-1]], edges, strict=True):
+        yield {name: column[begin:end] for name, column in batch.items()}
+
+
+def _side_by_side(found: list[Columns]) -> Episodes:
+    lengths = np.array([len(one["t"]) for one in found])
+    valid = np.arange(lengths.max()) < lengths[:, None]
+    joined = {name: np.concatenate([one[name] for one in found]) for name in found[0]}
+    rewards, logp = np.zeros(valid.shape), np.zeros(valid.shape)
+    rewards[valid], logp[valid] = joined["rewards"], joined["action_logp"]
+    return Episodes(
+        rewards=rewards,
+        logp=logp,
+        valid=valid,
+        observations=joined["obs"],
+        following=joined["new_obs"],
+        terminated=joined["terminateds"],
+        actions=joined["actions"],
+    )
+
+
+class Estimates:
+    """The estimates that `input_evaluation` asks for.
+
+    Args:
+        context: the settings; the episodes are the first ones of the first source that is read.
+        rows: what rows must look like.
+        gamma: discount per step.
+    """
+
+    def __init__(self, context: IOContext, rows: Rows, gamma: float) -> None:
+        self._context = context
+        self._rows = rows
+        self._gamma = gamma
+        self._names = [name for name in context.config.input_evaluation if name != "simulation"]
+
+    @cached_property
+    def episodes(self) -> Episodes | None:
+        """From which is estimated, read when they are first needed; None: there are none."""
+        config = self._context.config
+        source = next(one for one in config.sources if one != SAMPLER)
+        in_order = config.model_copy(update={"shuffle_buffer_size": 0})
+        reader = make_reader(source, self._rows, replace(self._context, config=in_order))
+        return read_episodes(reader, config.input_evaluation_num_episodes)
+
+    def of(self, policy: LogLikelihoods, iteration: int) -> dict[str, Any]:
+        """Each estimate by its name, with ``<name>_low`` and ``<name>_high``, and ``episodes``."""
+        if not self._names or self.episodes is None:
+            return {}
+        result: dict[str, Any] = {"episodes": len(self.episodes)}
+        stream = rng.generator(self._context.seed, "off_policy", iteration)
+        for name in self._names:
+            given = self._terms(name, policy, self.episodes)
+            found = estimate(given, stream) if given else None
+            if found is not None:
+                result |= {name: found.value, f"{name}_low": found.low, f"{name}_high": found.high}
+        return result
+
+    def _terms(self, name: str, policy: LogLikelihoods, of: Episodes) -> Terms | None:
+        own = np.asarray(policy(of.observations, of.actions), dtype=np.float64)
+        log_ratios = of.placed(own - of.logp[of.valid])
+        if name != "dr":
+            return terms(name, of.rewards, log_ratios, self._gamma)
+        layout = self._rows.spaces.layout
+        if not layout.scalar or of.observations[0].size > MOST_FEATURES:
+            return None
+        now, then = (
+            _probabilities(policy, seen, of.actions, layout.sizes[0])
+            for seen in (of.observations, of.following)
+        )
+        taken, of_state = fitted_values(of, now, then, self._gamma)
+        valued = of.placed(taken), of.placed(of_state)
+        return terms(name, of.rewards, log_ratios, self._gamma, valued)
+
+
+def _probabilities(policy: LogLikelihoods, seen: Array, like: Array, choices: int) -> Reals:
+    """(R, A)."""
+    logs = [policy(seen, np.full_like(like, choice)) for choice in range(choices)]
+    return np.exp(np.stack(logs, axis=1).astype(np.float64))

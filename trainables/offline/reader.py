@@ -1,0 +1,335 @@
+"""Batches that are read from files, in order, over and over; from which place on is its state.
+
+A line is a batch, as `trainables.offline.writer` or RLlib's JsonWriter wrote it. It is checked
+before it is learnt from; what is wrong with it is said with file and line. R rows of a line.
+"""
+
+import glob
+import json
+import logging
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from trainables.core import rng
+from trainables.envs.make import EnvSpaces
+from trainables.errors import ConfigError, StoredDataError
+from trainables.offline.batches import NAMES, Array, Columns
+from trainables.offline.packed import NotAnArray, unpack
+
+logger = logging.getLogger(__name__)
+#: Longest line, in bytes.
+MAX_LINE = 256 * 2**20
+POLICY = "default_policy"
+#: Columns that may stand in a line and are not read.
+UNREAD = frozenset(
+    {"infos", "agent_index", "unroll_id", "prev_actions", "prev_rewards", "action_dist_inputs"}
+    | {"vf_preds", "advantages", "value_targets", "weights", "obs_t", "count", "agent_id"}
+    | {"env_id", "seq_lens", "state_out", "loss_mask", "dones"}
+)
+_NUMBERS: Mapping[str, type] = {
+    **dict.fromkeys(("rewards", "action_logp", "action_prob"), np.float32),
+    **dict.fromkeys(("t", "eps_id"), np.int64),
+    **dict.fromkeys(("terminateds", "truncateds", "dones"), np.bool_),
+}
+
+
+class NotABatch(ValueError):
+    """What stands in a line is no batch of such rows; says what it is."""
+
+
+class InputReader:
+    """Where batches come from; one of one's own is made with an `IOContext`.
+
+    Without a state of its own it begins anew where a trial is restored.
+    """
+
+    def next(self) -> Columns:
+        """The next batch: ``obs``, ``actions`` and what else there is, each (R, …)."""
+        raise NotImplementedError
+
+    def get_state(self) -> dict[str, Any]:
+        """Everything that decides what comes next, as plain data."""
+        return {}
+
+    def set_state(self, state: Mapping[str, Any]) -> None:
+        """Take back what `get_state` gave."""
+
+
+@dataclass(frozen=True)
+class Rows:
+    """What the rows of a batch must look like in an environment of these spaces."""
+
+    spaces: EnvSpaces
+
+    def of(self, line: bytes) -> Columns:
+        """The batch of a line, checked and completed; NotABatch if there is none."""
+        try:
+            found = json.loads(line)
+        except (ValueError, RecursionError) as error:
+            raise NotABatch(f"no JSON object ({error})") from None
+        return self.completed({name: self._column(name, one) for name, one in _named(found)})
+
+    def checked(self, given: Mapping[str, Any]) -> Columns:
+        """The columns of a reader of one's own, as `of` gives those of a line."""
+        named = _named({"type": "SampleBatch", **given})
+        return self.completed({name: self._column(name, one) for name, one in named})
+
+    def completed(self, given: Columns) -> Columns:
+        """The columns with what follows from them; NotABatch if they do not fit together."""
+        columns = dict(given)
+        if missing := sorted({"obs", "actions"} - columns.keys()):
+            raise NotABatch(
+                f"no column {missing[0]}; it has {', '.join(sorted(columns)) or 'none'}"
+            )
+        lengths = {name: len(column) for name, column in columns.items()}
+        if len(set(lengths.values())) > 1 or not lengths["obs"]:
+            raise NotABatch(f"columns of {lengths} rows, which must be alike and not 0")
+        if "dones" in columns:
+            columns.setdefault("terminateds", columns.pop("dones"))
+        columns.setdefault("truncateds", np.zeros(lengths["obs"], dtype=np.bool_))
+        if "action_prob" in columns and "action_logp" not in columns:
+            with np.errstate(divide="ignore"):
+                columns["action_logp"] = np.log(columns["action_prob"])
+        if "terminateds" in columns:
+            _count_steps(columns)
+        return columns
+
+    def _column(self, name: str, value: Any) -> Array:
+        try:
+            column = unpack(value) if isinstance(value, str) else np.asarray(value)
+        except NotAnArray as error:
+            raise NotABatch(f"column {name} holds {error}") from None
+        except (ValueError, OverflowError):
+            raise NotABatch(f"column {name} has rows of several shapes") from None
+        if column.dtype.kind not in "biuf":
+            raise NotABatch(f"column {name} does not hold numbers alone")
+        if not np.isfinite(column).all() and name not in ("action_logp", "action_prob"):
+            raise NotABatch(f"column {name} holds what is not finite")
+        if name in ("obs", "new_obs"):
+            of = self.spaces
+            return _shaped(name, column, of.observation_shape, of.observation_dtype, of.raw.shape)
+        if name == "actions":
+            return self._actions(column)
+        return _shaped(name, column, (), np.dtype(_NUMBERS[name]))
+
+    def _actions(self, column: Array) -> Array:
+        layout = self.spaces.layout
+        shape = layout.shape
+        rows = _shaped("actions", column, shape, layout.dtype, (1,) if shape == () else None)
+        if not layout.real_columns and (rows != np.asarray(column).reshape(rows.shape)).any():
+            raise NotABatch("column actions holds fractions where the environment has choices")
+        for i in layout.choice_columns:
+            chosen, size = rows.reshape(len(rows), -1)[:, i], layout.sizes[i]
+            if len(chosen) and not (chosen.min() >= 0 and chosen.max() < size):
+                wrong = chosen[(chosen < 0) | (chosen >= size)][0]
+                raise NotABatch(
+                    f"column actions holds {wrong}; the environment has 0 to {size - 1}"
+                )
+        return rows
+
+
+def _named(found: Any) -> list[tuple[str, Any]]:
+    """The columns of a line's object that are read."""
+    if not isinstance(found, dict):
+        raise NotABatch(f"a {type(found).__name__}, where an object with columns is expected")
+    kind = found.get("type")
+    if kind == "MultiAgentBatch":
+        policies = found.get("policy_batches")
+        if not isinstance(policies, dict) or set(policies) != {POLICY}:
+            raise NotABatch(f"a batch of several agents; one of {POLICY} alone can be read")
+        found = policies[POLICY]
+    elif kind != "SampleBatch":
+        raise NotABatch(f"type {str(kind)[:40]!r}; expected SampleBatch")
+    known = NAMES.keys() | _NUMBERS.keys()
+    columns = [(name, one) for name, one in found.items() if name in known and name not in UNREAD]
+    if "terminateds" not in found and "dones" in found:
+        columns.append(("dones", found["dones"]))
+    for name in found:
+        if name not in known | UNREAD | {"type"} and not name.startswith("state_"):
+            likely = "obs, new_obs, actions, rewards, terminateds, truncateds, t, eps_id"
+            raise NotABatch(f"unknown column {name[:40]!r}; known are {likely} and RLlib's others")
+    return columns
+
+
+def _shaped(
+    name: str,
+    column: Array,
+    shape: tuple[int, ...],
+    dtype: np.dtype[Any],
+    alike: tuple[int, ...] | None = None,
+) -> Array:
+    """The column with rows of this shape and type, or of one that is laid out alike."""
+    if column.ndim == 0 or column.shape[1:] not in (shape, alike):
+        raise NotABatch(f"column {name} has rows of shape {column.shape[1:]}; expected {shape}")
+    return np.asarray(column.reshape(len(column), *shape), dtype=dtype)
+
+
+def _count_steps(columns: dict[str, Array]) -> None:
+    """Add what says which rows follow each other, and what they lead to, where it is left out."""
+    ended = columns["terminateds"] | columns["truncateds"]
+    count = len(ended)
+    first = np.concatenate([[True], ended[:-1]])
+    if "eps_id" not in columns:
+        columns["eps_id"] = np.cumsum(first, dtype=np.int64) - 1
+    else:
+        first |= np.concatenate([[True], np.diff(columns["eps_id"]) != 0])
+    if "t" not in columns:
+        begun = np.maximum.accumulate(np.where(first, np.arange(count), 0))
+        columns["t"] = np.arange(count) - begun
+    follows = ~first[1:] & (np.diff(columns["t"]) == 1)
+    columns["goes_on"] = np.concatenate([follows, [False]])
+    if "new_obs" not in columns:
+        columns["new_obs"] = np.concatenate([columns["obs"][1:], columns["obs"][-1:]])
+        known = columns["goes_on"] | columns["terminateds"]
+        columns.update({name: column[known] for name, column in columns.items()})
+
+
+def find_files(place: str, given: str | Sequence[str]) -> list[Path]:
+    """The files of a folder, a glob or a list of them; ConfigError if there are none."""
+    found: list[Path] = []
+    for one in [given] if isinstance(given, str) else given:
+        path = Path(one).expanduser()
+        matches = [str(p) for p in path.glob("*.json")] if path.is_dir() else _globbed(path)
+        files = [Path(match) for match in sorted(matches) if Path(match).is_file()]
+        if not files:
+            allowed = "a file, a folder with *.json files, or a glob that matches some"
+            raise ConfigError(place, one, allowed, f"seen from {Path.cwd()}")
+        found += files
+    return found
+
+
+def _globbed(path: Path) -> list[str]:
+    return glob.glob(str(path))  # noqa: PTH207 a star may stand in any part of it
+
+
+class JsonReader(InputReader):
+    """Lines of files, file after file in the order of their names; after the last the first again.
+
+    Args:
+        files: with a line for each batch.
+        rows: what their rows must look like.
+    """
+
+    def __init__(self, files: Sequence[Path], rows: Rows) -> None:
+        self._files = list(files)
+        self._rows = rows
+        self._at, self._offset, self._line = 0, 0, 0
+        """Which file is read, and where in it: bytes and lines."""
+        self.passes = 0
+        """How often the last file has come to its end."""
+        self._torn: set[Path] = set()
+
+    def next(self) -> Columns:
+        """The next batch.
+
+        Raises:
+            StoredDataError: a line that is no batch; no file has any.
+        """
+        for _ in range(len(self._files) + 1):
+            path = self._files[self._at]
+            while line := self._read(path):
+                try:
+                    return self._rows.of(line)
+                except NotABatch as error:
+                    if not line.strip():
+                        continue
+                    if line.endswith(b"\n") or not str(error).startswith("no JSON"):
+                        raise StoredDataError(path, str(error), line=self._line) from None
+                    self._skip_torn(path)
+            self._at = (self._at + 1) % len(self._files)
+            self._offset = self._line = 0
+            self.passes += self._at == 0
+        raise StoredDataError(self._files[0], f"no batch in any of {len(self._files)} file(s)")
+
+    def get_state(self) -> dict[str, Any]:
+        """Entries ``files``, ``at``, ``offset`` and ``line``."""
+        return {
+            "files": [str(path) for path in self._files],
+            "at": self._at,
+            "offset": self._offset,
+            "line": self._line,
+        }
+
+    def set_state(self, state: Mapping[str, Any]) -> None:
+        """Take back what `get_state` gave, with the files of that time.
+
+        Raises:
+            StoredDataError: one of them is gone, or the one that was read is shorter now.
+        """
+        self._files = [Path(path) for path in state["files"]]
+        self._at, self._offset, self._line = state["at"], state["offset"], state["line"]
+        for path in self._files:
+            if not path.is_file():
+                raise StoredDataError(
+                    path, "the checkpoint reads it, and it is gone", "put it back"
+                )
+        path = self._files[self._at]
+        if path.stat().st_size < self._offset:
+            found = f"shorter than the {self._offset} bytes that were read of it"
+            raise StoredDataError(path, found, "put back the file of that time")
+
+    def _read(self, path: Path) -> bytes:
+        try:
+            with path.open("rb") as file:
+                file.seek(self._offset)
+                line = file.readline(MAX_LINE + 1)
+        except OSError as error:
+            raise StoredDataError(path, f"cannot be read ({error})") from error
+        self._offset += len(line)
+        self._line += bool(line)
+        if len(line) > MAX_LINE:
+            found = f"a line of more than {MAX_LINE} bytes"
+            raise StoredDataError(path, found, "write shorter fragments", self._line)
+        return line
+
+    def _skip_torn(self, path: Path) -> None:
+        if path not in self._torn:
+            self._torn.add(path)
+            logger.warning("%s:%s: the last line is torn; it is left out", path, self._line)
+
+
+class Shuffled(InputReader):
+    """A window of batches, one of which is drawn and replaced by the next.
+
+    Args:
+        reader: gives the batches.
+        size: of the window, which is filled first.
+        stream: draws.
+    """
+
+    def __init__(self, reader: InputReader, size: int, stream: np.random.Generator) -> None:
+        self._reader = reader
+        self._size = size
+        self._stream = stream
+        self._window: list[Columns] = []
+
+    def next(self) -> Columns:
+        """One of the window."""
+        while len(self._window) < self._size:
+            self._window.append(self._reader.next())
+        drawn = int(self._stream.integers(self._size))
+        given, self._window[drawn] = self._window[drawn], self._reader.next()
+        return given
+
+    def get_state(self) -> dict[str, Any]:
+        """Entries ``reader``, ``stream`` and ``window``."""
+        return {
+            "reader": self._reader.get_state(),
+            "stream": rng.get_generator_state(self._stream),
+            "window": [dict(columns) for columns in self._window],
+        }
+
+    def set_state(self, state: Mapping[str, Any]) -> None:
+        """Take back what `get_state` gave; ConfigError for a window of another size."""
+        if len(state["window"]) not in (0, self._size):
+            allowed = f"{len(state['window'])}, as in the checkpoint"
+            raise ConfigError("shuffle_buffer_size", self._size, allowed)
+        self._reader.set_state(state["reader"])
+        rng.set_generator_state(self._stream, state["stream"])
+        self._window = [
+            {name: np.array(column) for name, column in one.items()} for one in state["window"]
+        ]
