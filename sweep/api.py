@@ -34,7 +34,7 @@ from sweep.history.trial import Trial as TrialOfHistory
 from sweep.ledger import folder as folders
 from sweep.ledger.folder import Folder
 from sweep.ledger.ledger import Ledger
-from sweep.operations import trained
+from sweep.operations import attaching, trained
 from sweep.pickled import Given
 from sweep.spec import Budget, CheckpointPolicy, Mode, Override, SweepSpec
 from sweep.spec.validation import validate
@@ -236,7 +236,7 @@ def _driven(launch: Launch, timeout: float | None, progress: bool) -> "Sweep":
             view = live.PlainView(console)
         ended = session.run_driver(launch, view, timeout)
         console.show(tables.summary(train.summary(ended, launch.folder)))
-        train.finish(ended, launch.folder, new=True)
+        attaching.attach(ended, launch.folder)
     if ended.signal is not None and ended.how != "finished":
         signal.raise_signal(ended.signal)
     return Sweep(launch.folder)

@@ -15,6 +15,14 @@ signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 
 @pytest.fixture(autouse=True, scope="session")
+def nothing_detached() -> Iterator[None]:
+    """No command leaves a process behind, unless a test says so, and waits for it."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("SWEEP_ATTACH", "later")
+        yield
+
+
+@pytest.fixture(autouse=True, scope="session")
 def own_configuration(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """The folder of the key that signs checkpoints; nobody's real one is touched."""
     folder = tmp_path_factory.mktemp("configuration")

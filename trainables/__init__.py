@@ -7,6 +7,7 @@ algorithms  one file each: settings, loss and training step
 trainer     sample → learn → synchronise → evaluate → result
 evaluation  exactly N fresh episodes, filters frozen
 learners    pure parts of learning: returns, schedules, sequences
+offline     stored experience, written to files and learnt from
 rollout     environments stepped by a policy, here or in child processes
 policies    networks, distributions, filters; learning in torch, acting in numpy
 envs        environments made, stepped side by side, saved and restored

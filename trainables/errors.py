@@ -129,6 +129,21 @@ class ExportError(TrainableError):
     """A policy that cannot be exported, or whose file does not do what the trained one does."""
 
 
+class StoredDataError(TrainableError):
+    """Stored experience that cannot be read or written; names the file, and the line if it has one.
+
+    Args:
+        path: the file or folder.
+        found: what is wrong, in words.
+        remedy: what to do next.
+        line: counted from 1; 0: none.
+    """
+
+    def __init__(self, path: object, found: str, remedy: str = "", line: int = 0) -> None:
+        place = f"{printable(str(path))}:{line}" if line else printable(str(path))
+        super().__init__(f"{place}: {found}; {remedy}" if remedy else f"{place}: {found}")
+
+
 class NotFiniteError(TrainableError):
     """NaN or infinity in observations, rewards, losses or gradients."""
 

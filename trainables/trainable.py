@@ -24,7 +24,7 @@ import re
 import tarfile
 import tempfile
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from datetime import datetime
@@ -76,7 +76,10 @@ _gives_data: set[Callable[..., Any]] = set()
 
 
 def gives_data(save_checkpoint: _Save) -> _Save:
-    """Mark a `save_checkpoint` that writes no files: no folder is made for it."""
+    """Mark a `save_checkpoint` that writes no files: no folder is made for it.
+
+    What overrides it and writes none either is marked as well.
+    """
     _gives_data.add(save_checkpoint)
     return save_checkpoint
 
@@ -102,6 +105,9 @@ class Trainable:
     fixed_keys: ClassVar[frozenset[str]] = frozenset()
     at_checkpoint = True
     """Whether a checkpoint saved now holds all that was done; always, for a class."""
+    gives_copies = False
+    """Whether nothing that comes later changes what `get_state` gave, so that it can be packed
+    when it is written; and whether giving it draws from no global stream."""
     lingers = False
     """Whether something of it still runs after `stop`, for which the process must end."""
 
@@ -190,6 +196,14 @@ class Trainable:
         return dict(config)
 
     @classmethod
+    def show_metrics(cls, config: Mapping[str, Any], names: Collection[str]) -> dict[str, Any]:
+        """Settings whose results have these metrics, where a setting says which ones they have.
+
+        Written down when a trial is created, as what `complete_config` adds.
+        """
+        return dict(config)
+
+    @classmethod
     def settle_config(cls, config: Mapping[str, Any]) -> dict[str, Any]:
         """What ``auto`` means in these settings: the keys to write down when a trial is made.
 
@@ -227,6 +241,11 @@ class Trainable:
         return cls.save_checkpoint is not Trainable.save_checkpoint
 
     @classmethod
+    def writes_files(cls) -> bool:
+        """Whether `save_checkpoint` may write any; not where it is marked with `gives_data`."""
+        return cls.save_checkpoint not in _gives_data
+
+    @classmethod
     def can_export(cls) -> bool:
         """Whether `export_model` can write anything."""
         return cls.exports_own() or cls._export_model is not Trainable._export_model
@@ -253,11 +272,12 @@ class Trainable:
         """
         name = type(self).__name__
         streams = rng.capture_global()
-        needless = type(self).save_checkpoint in _gives_data
-        with nullcontext("") if needless else temporary_folder(self.context.logdir) as folder:
+        place = temporary_folder(self.context.logdir) if self.writes_files() else nullcontext("")
+        with place as folder:
             returned: object = self.save_checkpoint(folder)
             saved = _saved(returned, folder, name, self.unsafe_pickle)
-        rng.restore_global(streams)
+        if not self.gives_copies:
+            rng.restore_global(streams)
         if type(self).load_checkpoint is Trainable.load_checkpoint:
             remedy = f"define {name}.load_checkpoint(checkpoint), which takes it back"
             raise StateError(f"{name}.save_checkpoint()", "what nothing can take back", remedy)

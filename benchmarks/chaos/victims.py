@@ -63,11 +63,12 @@ class Sweep:
         return self._command("sync", "demo").wait()
 
     def _command(self, *words: str) -> "subprocess.Popen[bytes]":
+        told = {"PYTHONPATH": str(REPOSITORY), "SWEEP_ATTACH": "later", STEPS: str(self._steps)}
         with (self.root / "said").open("ab") as said:
             return subprocess.Popen(  # noqa: S603 our own command line
                 [sys.executable, "-m", "sweep.cli.main", *words],
                 cwd=self.root,
-                env={**os.environ, "PYTHONPATH": str(REPOSITORY), STEPS: str(self._steps)},
+                env={**os.environ, **told},
                 stdout=subprocess.DEVNULL,
                 stderr=said,
                 process_group=0,

@@ -2,6 +2,9 @@
 
     python -m benchmarks.learning [--only ROW …] [--seeds N] [--jobs 2] [--report-only]
 
+Rows that are compared with Stable-Baselines3 train it, too, in an environment of its own that is
+installed in ``build/peers``.
+
 Every run stands in ``results.jsonl`` once it is over, and is not made again unless its row's
 settings have changed: stop and start as you like.
 """
@@ -13,18 +16,25 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor, as_completed
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from benchmarks.learning import report
 from benchmarks.learning.rows import ROWS, Row
+from benchmarks.speed import peers
 
 RESULTS = Path(__file__).with_name("results.jsonl")
+#: Who trains: the row's algorithm, or its reference.
+OURS, REFERENCE = "sweep", "Stable-Baselines3"
 
 
-def version(row: Row) -> str:
+def version(row: Row, by: str = OURS) -> str:
     """Of what a run of this row depends on that is written in the row."""
-    plain = json.dumps([row.algorithm, row.steps, dict(row.config)], sort_keys=True)
+    settings = dict(row.config)
+    if by == REFERENCE and row.reference:
+        settings = {"env": row.config["env"], **asdict(row.reference)}
+    plain = json.dumps([row.algorithm, row.steps, settings], sort_keys=True)
     return hashlib.sha256(plain.encode()).hexdigest()[:12]
 
 
@@ -35,22 +45,27 @@ def known() -> dict[tuple[str, str, int], dict[str, Any]]:
     return {(run["row"], run["version"], run["seed"]): run for run in runs}
 
 
-def missing(rows: list[Row], seeds: int | None) -> Iterator[tuple[Row, int]]:
-    """The runs that are still to be made, seed by seed."""
+def missing(rows: list[Row], seeds: int | None) -> Iterator[tuple[Row, int, str]]:
+    """The runs that are still to be made, seed by seed: row, seed, by whom."""
     made = known()
     most = max(seeds or row.seeds for row in rows)
     for seed in range(most):
         for row in rows:
-            if seed < (seeds or row.seeds) and (row.name, version(row), seed) not in made:
-                yield row, seed
+            for by in (OURS, REFERENCE) if row.reference else (OURS,):
+                due = seed < (seeds or row.seeds)
+                if due and (row.name, version(row, by), seed) not in made:
+                    yield row, seed, by
 
 
-def make(row: Row, seed: int) -> dict[str, Any]:
+def make(row: Row, seed: int, by: str) -> dict[str, Any]:
     """One run in a process of its own."""
-    command = [sys.executable, "-m", "benchmarks.learning.run", row.name, str(seed)]
+    ours = by == OURS
+    python = sys.executable if ours else str(peers.python("sb3-simulators"))
+    module = f"benchmarks.learning.{'run' if ours else 'reference'}"
+    command = [python, "-m", module, row.name, str(seed)]
     done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)  # noqa: S603
     figures: dict[str, Any] = json.loads(done.stdout)
-    return {**figures, "version": version(row)}
+    return {**figures, "version": version(row, by), "by": by}
 
 
 def main() -> None:
@@ -68,17 +83,22 @@ def main() -> None:
     asked = parser.parse_args()
     chosen = [row for row in ROWS if not asked.only or row.name in asked.only]
     wanted = [] if asked.report_only else list(missing(chosen, asked.seeds))
+    if any(by == REFERENCE for _, _, by in wanted):
+        peers.python("sb3-simulators")  # installed by one, before two ask for it
     with ThreadPoolExecutor(asked.jobs) as pool:
         for done, future in enumerate(as_completed(pool.submit(make, *one) for one in wanted), 1):
             run = future.result()
             with RESULTS.open("a", encoding="utf-8") as file:
                 file.write(json.dumps(run) + "\n")
-            said = f"{run['row']} seed {run['seed']}: {run['mean']:.1f} after {run['cpu_s']} s"
-            sys.stdout.write(f"{done} of {len(wanted)}: {said}\n")
+            said = f"{run['row']} seed {run['seed']}, {run['by']}: {run['mean']:.1f}"
+            sys.stdout.write(f"{done} of {len(wanted)}: {said} after {run['cpu_s']} s\n")
             sys.stdout.flush()
     made = known()
-    current = {row.name: version(row) for row in ROWS}
-    report.write([run for (name, of, _), run in made.items() if current.get(name) == of])
+    by = {(row.name, version(row, by)): by for row in ROWS for by in (REFERENCE, OURS)}
+    runs = [{**run, "by": by[name, of]} for (name, of, _), run in made.items() if (name, of) in by]
+    report.write(
+        [run for run in runs if run["by"] == OURS], [run for run in runs if run["by"] == REFERENCE]
+    )
 
 
 if __name__ == "__main__":

@@ -1,5 +1,6 @@
 """docs/learning.md and its picture: what was reached, beside what others publish."""
 
+import json
 from collections import defaultdict
 from collections.abc import Sequence
 from pathlib import Path
@@ -12,6 +13,7 @@ from numpy.typing import NDArray
 from benchmarks.learning.rows import ROWS, Row
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
+SEARCHED = Path(__file__).with_name("searched") / "results.jsonl"
 RESAMPLES = 10_000
 Floats = NDArray[np.float64]
 
@@ -34,18 +36,89 @@ def interquartile_mean(values: Floats) -> float:
     return float((ordered * weights).sum() / weights.sum())
 
 
-def write(runs: Sequence[dict[str, Any]]) -> None:
+Runs = dict[str, list[dict[str, Any]]]
+
+
+def write(runs: Sequence[dict[str, Any]], references: Sequence[dict[str, Any]] = ()) -> None:
     """The page and the picture."""
-    by_row = defaultdict(list)
+    ours, others = _by_row(runs), _by_row(references)
+    rows = [row for row in ROWS if ours[row.name]]
+    lines = [_line(row, ours[row.name], others[row.name]) for row in rows]
+    text = TEXT.format(table="\n".join(lines), searched="\n".join(searched()))
+    (DOCS / "learning.md").write_text(text, encoding="utf-8")
+    draw(rows, ours, others, DOCS / "learning.png")
+
+
+def searched() -> list[str]:
+    """The lines of the table of searches: what was found, beside what is tuned."""
+    runs = [json.loads(line) for line in SEARCHED.read_text("utf-8").splitlines()]
+    lines = []
+    for row in ROWS:
+        of = {who: _means(runs, row.name, who) for who in ("found", "tuned")}
+        if not len(of["found"]) or not len(of["tuned"]):
+            continue
+        low, high = difference(of["found"], of["tuned"])
+        settings = next(
+            r["config"] for r in runs[::-1] if (r["row"], r["who"]) == (row.name, "found")
+        )
+        cells = (
+            f"{row.title}, {row.algorithm.partition(':')[0]}",
+            *(f"{of[who].mean():.1f} ± {of[who].std(ddof=1):.1f}" for who in ("found", "tuned")),
+            f"{low:.1f} to {high:.1f}",
+            "yes" if high >= 0 else "no",
+            _plain(settings),
+        )
+        lines.append(f"| {' | '.join(cells)} |")
+    return lines
+
+
+def _means(runs: Sequence[dict[str, Any]], row: str, who: str) -> Floats:
+    """Of the settings that were found last, or of the tuned ones."""
+    of = [run for run in runs if (run["row"], run["who"]) == (row, who)]
+    return np.array([run["mean"] for run in of if run["config"] == of[-1]["config"]])
+
+
+def _plain(settings: dict[str, Any]) -> str:
+    shown = {key: value for key, value in settings.items() if key not in WRITTEN_DOWN}
+    return ", ".join(
+        f"`{key}` {value:.3g}" if isinstance(value, float) else f"`{key}` {value}"
+        for key, value in shown.items()
+    )
+
+
+#: What a trial's settings hold beside what was searched or said.
+WRITTEN_DOWN = ("env", "schedule_timesteps", "native_vector_env", "learner")
+
+
+def _by_row(runs: Sequence[dict[str, Any]]) -> Runs:
+    found = defaultdict(list)
     for run in runs:
-        by_row[run["row"]].append(run)
-    rows = [row for row in ROWS if by_row[row.name]]
-    lines = [_line(row, by_row[row.name]) for row in rows]
-    (DOCS / "learning.md").write_text(TEXT.format(table="\n".join(lines)), encoding="utf-8")
-    draw(rows, by_row, DOCS / "learning.png")
+        found[run["row"]].append(run)
+    return found
 
 
-def _line(row: Row, runs: Sequence[dict[str, Any]]) -> str:
+def difference(ours: Floats, reference: Floats) -> tuple[float, float]:
+    """The 95 % bootstrap interval of the difference of two means, ours first."""
+    stream = np.random.default_rng(0)
+    drawn = [stream.choice(of, (RESAMPLES, len(of))).mean(axis=1) for of in (ours, reference)]
+    low, high = np.percentile(drawn[0] - drawn[1], [2.5, 97.5])
+    return float(low), float(high)
+
+
+def _judged(row: Row, means: Floats, reference: Floats) -> tuple[str, str, str]:
+    """The cells: to reach, reached, and what others have."""
+    if row.at_least is not None:
+        return f"{row.at_least:g}", "yes" if means.mean() >= row.at_least else "no", row.published
+    if not len(reference):
+        return "no worse than the reference", "not known yet", row.published
+    low, high = difference(means, reference)
+    spread = reference.std(ddof=1) if len(reference) > 1 else 0.0
+    said = "yes" if means.mean() >= reference.mean() else "alike" if high >= 0 else "no"
+    whom = f"Stable-Baselines3, {len(reference)} seeds; difference {low:.0f} to {high:.0f}"
+    return "no worse than the reference", said, f"{reference.mean():.1f} ± {spread:.1f} ({whom})"
+
+
+def _line(row: Row, runs: Sequence[dict[str, Any]], references: Sequence[dict[str, Any]]) -> str:
     means = np.array([run["mean"] for run in runs])
     low, high = interval(means)
     spread = means.std(ddof=1) if len(means) > 1 else 0.0
@@ -58,14 +131,12 @@ def _line(row: Row, runs: Sequence[dict[str, Any]]) -> str:
         f"{interquartile_mean(means):.1f}",
         f"{low:.1f} to {high:.1f}",
         f"{means.min():.1f}",
-        f"{row.at_least:g}",
-        "yes" if means.mean() >= row.at_least else "no",
-        row.published,
+        *_judged(row, means, np.array([run["mean"] for run in references])),
     )
     return f"| {' | '.join(cells)} |"
 
 
-def draw(rows: Sequence[Row], by_row: dict[str, list[dict[str, Any]]], path: Path) -> None:
+def draw(rows: Sequence[Row], ours: Runs, references: Runs, path: Path) -> None:
     """A small plot for each row: the mean of the returns while it learns, and every seed."""
     mpl.use("Agg")
     from matplotlib import pyplot
@@ -76,13 +147,10 @@ def draw(rows: Sequence[Row], by_row: dict[str, list[dict[str, Any]]], path: Pat
     for axis in axes.flat[len(rows) :]:
         axis.set_visible(False)
     for axis, row in zip(axes.flat, rows, strict=False):
-        curves = [np.array(run["curve"], dtype=float) for run in by_row[row.name]]
-        for curve in curves:
-            axis.plot(curve[:, 0] / 1e3, curve[:, 1], color="tab:blue", alpha=0.25, linewidth=0.8)
-        steps = curves[0][:, 0]
-        values = np.stack([np.interp(steps, curve[:, 0], curve[:, 1]) for curve in curves])
-        axis.plot(steps / 1e3, values.mean(axis=0), color="tab:blue", linewidth=1.6)
-        axis.axhline(row.at_least, color="tab:green", linewidth=0.8, linestyle="--")
+        for runs, color in ((references[row.name], "tab:orange"), (ours[row.name], "tab:blue")):
+            _curves(axis, runs, color)
+        if row.at_least is not None:
+            axis.axhline(row.at_least, color="tab:green", linewidth=0.8, linestyle="--")
         name = row.algorithm.partition(":")[0]
         axis.set_title(f"{row.title}, {name}", fontsize=8)
         axis.tick_params(labelsize=7)
@@ -92,23 +160,49 @@ def draw(rows: Sequence[Row], by_row: dict[str, list[dict[str, Any]]], path: Pat
     pyplot.close(figure)
 
 
+def _curves(axis: Any, runs: Sequence[dict[str, Any]], color: str) -> None:
+    curves = [np.array(run["curve"], dtype=float) for run in runs]
+    for curve in curves:
+        axis.plot(curve[:, 0] / 1e3, curve[:, 1], color=color, alpha=0.25, linewidth=0.8)
+    if curves:
+        steps = curves[0][:, 0]
+        values = np.stack([np.interp(steps, curve[:, 0], curve[:, 1]) for curve in curves])
+        axis.plot(steps / 1e3, values.mean(axis=0), color=color, linewidth=1.6)
+
+
 TEXT = """# Learning
 
 Written by `make learn` (`python -m benchmarks.learning`). Every row is trained over several seeds
 for as many environment steps as it says; then the policy that was learnt plays 100 fresh episodes
 greedily. The figure of a seed is the mean of these 100 returns; the table has mean and standard
 deviation of the seeds, their interquartile mean, the 95 % bootstrap interval of the mean, and the
-worst seed.
+worst seed. Where no figure is published for so few steps, Stable-Baselines3 is trained beside it
+with the settings of rl-baselines3-zoo (`alike`: worse, by less than seeds differ).
 
 | environment | by | steps | seeds | return | IQM | 95 % | worst | to reach | reached | others |
 | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |
 {table}
 
-![Returns while it learns: each seed, and their mean; dashed: to be reached.](learning.png)
+![Returns while it learns: each seed, and their mean; dashed: to be reached; orange:
+Stable-Baselines3.](learning.png)
 
 zoo: [rl-baselines3-zoo](https://github.com/DLR-RM/rl-baselines3-zoo), one tuned run, deterministic
 policy. SLM Lab: [its benchmark](https://github.com/kengz/SLM-Lab), four seeds, returns while
 training.
+
+## Searched, not tuned
+
+Whether a search of 16 trials finds settings as good as the tuned ones above, from
+ranges at least ten times wide whose middle is not the tuned value
+(`benchmarks/learning/searched/*.yaml`). Of the three best trials the one is taken that does best
+when they are trained anew under three seeds; then its settings and the tuned ones are trained under
+ten seeds that nothing has seen yet. As good: the 95 % interval of the difference is not below zero.
+
+| environment | found | tuned | difference, 95 % | as good | what was found |
+| --- | --- | --- | --- | --- | --- |
+{searched}
+
+    python -m benchmarks.learning.searched
 
 ## How to repeat it
 

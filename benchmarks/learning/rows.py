@@ -6,11 +6,24 @@ Settings are those of rl-baselines3-zoo where nothing else is said, in our names
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from importlib import import_module
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from trainables.trainer.trainer import Trainer
+if TYPE_CHECKING:
+    from trainables.trainer.trainer import Trainer
 
 MEMORY = "benchmarks.learning.environments:CartPoleWithoutVelocities"
+
+
+@dataclass(frozen=True)
+class Reference:
+    """The same by Stable-Baselines3, with the settings that rl-baselines3-zoo has for it."""
+
+    model: str
+    """Its class: ``PPO``."""
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    num_envs: int = 1
+    normalize: bool = False
+    """Whether observations and rewards go through its VecNormalize."""
 
 
 @dataclass(frozen=True)
@@ -24,14 +37,16 @@ class Row:
     """Module and class under `trainables.algorithms`: ``ppo:PPO``."""
     steps: int
     """Environment steps of a run."""
-    at_least: float
-    """What the mean over all seeds is to reach."""
+    at_least: float | None
+    """What the mean over all seeds is to reach; None: what the reference reaches."""
     published: str
     """What others report for as many steps, and who."""
     config: Mapping[str, Any] = field(default_factory=dict)
     seeds: int = 5
+    reference: Reference | None = None
+    """Trained over as many seeds, beside ours."""
 
-    def trainer(self) -> type[Trainer]:
+    def trainer(self) -> "type[Trainer]":
         """The class that trains."""
         module, _, name = self.algorithm.partition(":")
         found: type[Trainer] = getattr(import_module(f"trainables.algorithms.{module}"), name)
@@ -49,6 +64,18 @@ PPO_CARTPOLE: Mapping[str, Any] = {
     "lambda_": 0.8,
     "num_sgd_iter": 20,
     "sgd_minibatch_size": 256,
+}
+
+#: What is usual on MuJoCo: 2,048 steps between two updates, in 32 minibatches.
+PPO_MUJOCO: Mapping[str, Any] = {
+    "num_envs_per_worker": 4,
+    "rollout_fragment_length": 512,
+    "observation_filter": "MeanStdFilter",
+    "normalize_rewards": True,
+    "lr": 3e-4,
+    "lr_schedule": "linear",
+    "num_sgd_iter": 10,
+    "sgd_minibatch_size": 64,
 }
 
 #: Of SAC and TD3: an update takes a fifth of the time that it takes with the published 256 x 256
@@ -73,6 +100,22 @@ ROWS: tuple[Row, ...] = (
         490,
         "500 ± 0 (zoo)",
         {"env": "CartPole-v1"},
+    ),
+    Row(
+        "cartpole-impala",
+        "CartPole-v1",
+        "impala:IMPALA",
+        200_000,
+        475,
+        "450 after 2M, a pass mark (RLlib)",
+        {
+            "env": "CartPole-v1",
+            "num_workers": 2,  # they sample on while the trainer learns
+            "num_envs_per_worker": 8,
+            "rollout_fragment_length": 8,
+            "lr": 2e-3,
+            "lr_schedule": "linear",
+        },
     ),
     Row(
         "acrobot-ppo",
@@ -110,6 +153,11 @@ ROWS: tuple[Row, ...] = (
             "lambda_": 0.95,
             "num_sgd_iter": 10,
             "sgd_minibatch_size": 64,
+            "exploration_config": {
+                "type": "StateDependentNoise",
+                "sample_freq": 4,
+                "log_std_init": 0.0,
+            },
         },
     ),
     Row(
@@ -220,6 +268,124 @@ ROWS: tuple[Row, ...] = (
             "prioritized_replay_beta_annealing_timesteps": 300_000,
             "exploration_config": {"epsilon_timesteps": 36_000, "final_epsilon": 0.05},
         },
+    ),
+    Row(
+        "lunarlander-zoo",
+        "LunarLander-v3, settings of the zoo",
+        "ppo:PPO",
+        300_000,
+        None,
+        "",
+        {
+            "env": "LunarLander-v3",
+            "num_envs_per_worker": 16,
+            "rollout_fragment_length": 1024,
+            "lr": 3e-4,
+            "gamma": 0.999,
+            "lambda_": 0.98,
+            "num_sgd_iter": 4,
+            "sgd_minibatch_size": 64,
+            "entropy_coeff": 0.01,
+        },
+        seeds=10,
+        reference=Reference(
+            "PPO",
+            {
+                "n_steps": 1024,
+                "batch_size": 64,
+                "gae_lambda": 0.98,
+                "gamma": 0.999,
+                "n_epochs": 4,
+                "ent_coef": 0.01,
+            },
+            num_envs=16,
+        ),
+    ),
+    Row(
+        "halfcheetah-ppo",
+        "HalfCheetah-v5",
+        "ppo:PPO",
+        200_000,
+        None,
+        "",
+        {"env": "HalfCheetah-v5", **PPO_MUJOCO},
+        seeds=3,
+        reference=Reference(
+            "PPO",
+            {
+                "batch_size": 64,
+                "n_steps": 512,
+                "gamma": 0.98,
+                "learning_rate": 2.0633e-05,
+                "ent_coef": 0.000401762,
+                "clip_range": 0.1,
+                "n_epochs": 20,
+                "gae_lambda": 0.92,
+                "max_grad_norm": 0.8,
+                "vf_coef": 0.58096,
+                "policy_kwargs": {
+                    "log_std_init": -2,
+                    "ortho_init": False,
+                    "activation_fn": "ReLU",
+                    "net_arch": [256, 256],
+                },
+            },
+            normalize=True,
+        ),
+    ),
+    Row(
+        "hopper-ppo",
+        "Hopper-v5",
+        "ppo:PPO",
+        200_000,
+        None,
+        "",
+        {"env": "Hopper-v5", **PPO_MUJOCO},
+        seeds=3,
+        reference=Reference(
+            "PPO",
+            {
+                "batch_size": 32,
+                "n_steps": 512,
+                "gamma": 0.999,
+                "learning_rate": 9.80828e-05,
+                "ent_coef": 0.00229519,
+                "clip_range": 0.2,
+                "n_epochs": 5,
+                "gae_lambda": 0.99,
+                "max_grad_norm": 0.7,
+                "vf_coef": 0.835671,
+                "policy_kwargs": {
+                    "log_std_init": -2,
+                    "ortho_init": False,
+                    "activation_fn": "ReLU",
+                    "net_arch": [256, 256],
+                },
+            },
+            normalize=True,
+        ),
+    ),
+    Row(
+        "halfcheetah-sac",
+        "HalfCheetah-v5",
+        "sac:SAC",
+        200_000,
+        None,
+        "",
+        {"env": "HalfCheetah-v5", "buffer_size": 200_000, "learning_starts": 10_000},
+        seeds=3,
+        reference=Reference("SAC", {"learning_starts": 10_000}),
+    ),
+    Row(
+        "hopper-sac",
+        "Hopper-v5",
+        "sac:SAC",
+        200_000,
+        None,
+        "",
+        {"env": "Hopper-v5", "buffer_size": 200_000, "learning_starts": 10_000},
+        seeds=3,
+        reference=Reference("SAC", {"learning_starts": 10_000}),
     ),
 )
 

@@ -1,6 +1,6 @@
 """One run of one row under one seed, in a process of its own; prints its figures as JSON.
 
-    python -m benchmarks.learning.run ROW SEED
+    python -m benchmarks.learning.run ROW SEED [--config JSON]
 
 After the last step the policy that was learnt plays 100 fresh episodes greedily.
 """
@@ -10,6 +10,7 @@ import json
 import statistics
 import sys
 import time
+from dataclasses import replace
 from typing import Any
 
 from benchmarks.learning.rows import Row, named
@@ -58,8 +59,12 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.learning.run")
     parser.add_argument("row")
     parser.add_argument("seed", type=int)
+    parser.add_argument("--config", type=json.loads, help="settings in place of the row's, as JSON")
     asked = parser.parse_args()
-    sys.stdout.write(json.dumps(learn(named(asked.row), asked.seed)) + "\n")
+    row = named(asked.row)
+    if asked.config is not None:
+        row = replace(row, config=asked.config)
+    sys.stdout.write(json.dumps(learn(row, asked.seed)) + "\n")
 
 
 if __name__ == "__main__":

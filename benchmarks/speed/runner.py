@@ -15,7 +15,10 @@ from benchmarks.speed.cases import Case, Side
 
 ROOT = Path(__file__).parents[2]
 #: One thread for the arithmetic of every side.
-THREADS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
+ALONE = {
+    **dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"), "1"),
+    "SWEEP_ATTACH": "later",  # no command leaves a process that the next one is measured beside
+}
 RUNS = ROOT / "build" / "speed" / "runs.jsonl"
 
 
@@ -71,7 +74,7 @@ def ask(side: Side) -> dict[str, Any]:
         text=True,
         check=False,
         cwd=ROOT,
-        env={**os.environ, **dict.fromkeys(THREADS, "1"), "PYTHONPATH": str(ROOT)},
+        env={**os.environ, **ALONE, "PYTHONPATH": str(ROOT)},
     )
     if ran.returncode:
         last = (ran.stderr.strip().splitlines() or [f"exit code {ran.returncode}"])[-1]

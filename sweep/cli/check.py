@@ -149,15 +149,19 @@ def verify(name: str, repair: bool, **given: Any) -> int:
 @options.wait_option(PATIENCE_S, "a server that is away")
 @options.sweep_options
 def sync(name: str, wait: float, **given: Any) -> int:
-    """Send MLflow and Optuna's tables what they still miss.
+    """Send MLflow and Optuna's tables what they still miss; nothing is trained.
 
-    Nothing is trained. Exit code 4: not everything could be sent.
+    MLflow gets the report and the best model of a finished sweep, too. Exit code 4: not
+    everything could be sent.
     """
     from sweep.cli import check_tables
     from sweep.driver import sync as sending
+    from sweep.operations import attaching
 
     with options.answering(given["as_json"]) as answer:
-        sent = sending.send(options.find_sweep(given["root"], name), options.say, wait)
+        folder = options.find_sweep(given["root"], name)
+        sent = attaching.send(folder, options.say, wait)
         rows = [{"tracker": s.tracker, "sent": s.events, "missing": s.missing} for s in sent]
-        answer({"name": name, "trackers": rows}, check_tables.sent)
-        return AWAY if any(s.missing for s in sent) else 0
+        whole = not sending.attachments_due(sending.where(folder))
+        answer({"name": name, "trackers": rows, "attached": whole}, check_tables.sent)
+        return 0 if whole and not any(s.missing for s in sent) else AWAY

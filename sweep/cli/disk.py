@@ -2,11 +2,14 @@
 
 import sys
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from sweep.cli import completion, options
+
+if TYPE_CHECKING:
+    from sweep.operations import cleaning
 
 
 @click.command()
@@ -19,13 +22,24 @@ from sweep.cli import completion, options
     help="Best trials that keep their best checkpoint; default: 3.",
 )
 @click.option("--dry-run", is_flag=True, help="Say what would go; delete nothing.")
+@click.option(
+    "--mlflow",
+    is_flag=True,
+    help="Also mark deleted in ROOT/mlflow.db what belongs to sweeps or trials that are not here.",
+)
+@click.option("--yes", is_flag=True, help="Do not ask before that.")
 @options.sweep_options
-def gc(names: tuple[str, ...], keep: int, dry_run: bool, root: Path, as_json: bool) -> None:
+def gc(names: tuple[str, ...], keep: int, root: Path, as_json: bool, **given: bool) -> None:
     """Delete checkpoints and files that nobody needs any more.
 
     That is of all sweeps, or of those named. A sweep can be resumed afterwards as before:
     trials that may go on keep what they need.
     """
+    dry_run, mlflow = given["dry_run"], given["mlflow"]
+    if mlflow and names:
+        raise click.UsageError("--mlflow is about all sweeps of the root; leave the names out")
+    if mlflow and not (dry_run or given["yes"] or sys.stdin.isatty()):
+        raise click.UsageError("no terminal to ask at; --yes deletes without asking")
     from sweep.errors import SweepError
     from sweep.ledger import folder as folders
     from sweep.operations import cleaning
@@ -43,7 +57,27 @@ def gc(names: tuple[str, ...], keep: int, dry_run: bool, root: Path, as_json: bo
                 options.say(f"{printable(name)} is passed over: {error}")
         if not names:
             freed += cleaning.clean_root(root, dry_run)
+        if mlflow:
+            freed += _orphaned(root, dry_run, given["yes"])
         answer([vars(one) for one in freed], lambda rows: _lines(rows, dry_run))
+
+
+def _orphaned(root: Path, dry_run: bool, yes: bool) -> "list[cleaning.Freed]":
+    """Mark deleted in MLflow what belongs to nothing here, if the person agrees."""
+    from sweep.operations import cleaning
+    from sweep.views.formatting import plural
+    from trainables.errors import printable
+
+    orphans = cleaning.orphaned(root)
+    if dry_run:
+        return [cleaning.Freed(one.name, 0, 0, 0, len(one.runs)) for one in orphans]
+    if orphans and not yes:
+        for one in orphans:
+            what = f"{plural(len(one.runs), 'run')}, {plural(len(one.models), 'model')}"
+            options.say(printable(f"MLflow has of {one.name}, not here any more: {what}"))
+        if not click.confirm("Mark them deleted in MLflow?", err=True):
+            return []
+    return list(cleaning.delete_orphaned(root, orphans))
 
 
 @click.command()
@@ -81,11 +115,11 @@ def _lines(rows: list[dict[str, Any]], dry_run: bool) -> str:
     from sweep.views.formatting import plural
     from trainables.errors import printable
 
-    verb = "would free" if dry_run else "freed"
+    verb, deleted = ("would free", "to delete") if dry_run else ("freed", "deleted")
     lines = [
         f"{printable(row['name'])}: {verb} {in_words(row['bytes'])} "
         f"({plural(row['checkpoints'], 'checkpoint')}, {plural(row['files'], 'other file')})"
-        + ("" if row["runs"] is None else f"; {plural(row['runs'], 'run')} deleted in MLflow")
+        + ("" if row["runs"] is None else f"; {plural(row['runs'], 'run')} {deleted} in MLflow")
         for row in rows
     ]
     return "\n".join(lines) or "there is nothing to delete"

@@ -129,10 +129,12 @@ def ui(name: str | None, port: int, host: str, show: bool | None, root: Path) ->
     """Serve the MLflow page of all sweeps, or of one."""
     from sweep.driver import sync
     from sweep.errors import without_password
+    from sweep.operations import attaching
     from sweep.operations.mlflow_ui import Page, may_show
     from trainables.errors import printable
 
     folder = None if name is None else options.find_sweep(root, name)
+    attaching.send_what_is_shown(root, name, options.say)
     if folder is not None and (kept := sync.recall(folder)):
         click.echo(printable(f"{name} is recorded at {without_password(kept.uri)}"))
         return 0

@@ -10,8 +10,6 @@ import click
 from sweep.cli import completion, options
 
 if TYPE_CHECKING:
-    import subprocess
-
     from sweep.driver.session import RunResult
     from sweep.ledger.folder import Folder
 
@@ -25,6 +23,13 @@ log_models_option = click.option(
     "--log-models",
     is_flag=True,
     help="Add the models of all trials to MLflow, not of the best alone.",
+)
+attach_option = click.option(
+    "--attach",
+    type=click.Choice(["beside", "wait", "later"]),
+    envvar="SWEEP_ATTACH",
+    help="When MLflow gets the report and the best model: beside, after this command (default); "
+    "wait for it; later, by `sweep sync`. Also as SWEEP_ATTACH in the environment.",
 )
 
 
@@ -81,12 +86,13 @@ def _name_of(folder: Path) -> str:
     help="MLflow server instead of ROOT/mlflow.db; also as SWEEP_TRACKING_URI in the environment.",
 )
 @log_models_option
+@attach_option
 @options.json_option
 def run(space: str, **given: Any) -> int:
     """Start a sweep. SPACE is a YAML file, or the name of a shipped one such as quickstart."""
     from sweep.cli.live import make_view
     from sweep.cli.terminal import terminal
-    from sweep.driver import prepare, session
+    from sweep.driver import prepare, session, sync
 
     with options.answering(given["as_json"]) as answer:
         resolved, text = prepare.prepare(space, options.overrides(given))
@@ -109,8 +115,10 @@ def run(space: str, **given: Any) -> int:
             given["tracking_uri"],
             options.say,
         )
+        if given["log_models"]:
+            sync.want_all_models(launch.folder)
         ended = session.run_driver(launch, make_view(terminal()), given["timeout"])
-        return _report(ended, launch.folder, answer, given["log_models"], new=True)
+        return _report(ended, launch.folder, answer, given["attach"])
 
 
 @click.command()
@@ -141,12 +149,13 @@ def run(space: str, **given: Any) -> int:
     help="Go on where the compiled kernel that a trial began with is not built.",
 )
 @log_models_option
+@attach_option
 @options.json_option
 def resume(name: str, **given: Any) -> int:
     """Go on with a sweep, however it ended, or widen it."""
     from sweep.cli.live import make_view
     from sweep.cli.terminal import terminal
-    from sweep.driver import prepare, session
+    from sweep.driver import prepare, session, sync
 
     with options.answering(given["as_json"]) as answer:
         folder = options.find_sweep(given["root"], name)
@@ -163,73 +172,31 @@ def resume(name: str, **given: Any) -> int:
             metric=given["metric"],
             **options.read_budget(given),
         )
+        if given["log_models"]:
+            sync.want_all_models(folder)
         ended = session.run_driver(launch, make_view(terminal()), given["timeout"])
-        return _report(ended, folder, answer, given["log_models"])
+        return _report(ended, folder, answer, given["attach"])
 
 
 def _report(
-    ended: "RunResult",
-    folder: "Folder",
-    answer: options.Answer,
-    log_models: bool,
-    new: bool = False,
+    ended: "RunResult", folder: "Folder", answer: options.Answer, attach: str | None
 ) -> int:
-    """Answer how it ended, and complete MLflow's copy; returns the exit code."""
+    """Answer how it ended, and have MLflow's copy completed; returns the exit code."""
     from sweep.cli import tables
     from sweep.history.events import Status
+    from sweep.operations import attaching
 
     answer(summary(ended, folder), tables.summary)
-    finish(ended, folder, log_models, new)
+    attaching.attach(ended, folder, attach)
     if ended.signal is not None and ended.how != "finished":
         return 128 + ended.signal
     return 1 if ended.history.of(Status.FAILED) else 0
 
 
-#: A new sweep that ran for less is given no report in MLflow, unless models are asked for.
-QUICK_S = 20.0
-#: Processes that nobody waits for, until they have ended.
-_begun: "list[subprocess.Popen[bytes]]" = []
-
-
-def finish(
-    ended: "RunResult", folder: "Folder", log_models: bool = False, new: bool = False
-) -> None:
-    """Add to MLflow's copy of a finished sweep what is made once: report, curves, best model.
-
-    A process of its own does it. Nobody waits for that of a `new` sweep, unless models are asked
-    for; where it fails, or is killed, `sweep resume` does it again and says why.
-    """
-    import contextlib
-    import subprocess
-    import sys
-
-    from sweep.driver import launch
-    from sweep.views import lookup
-
-    unasked = new and not log_models
-    if unasked and ended.seconds < QUICK_S:
-        return
-    if ended.how == "finished" and "mlflow" in lookup.read_spec(folder)[0].trackers:
-        models = "all" if log_models else "best"
-        has_model = hasattr(launch.trainable_of(folder), "describe_model")
-        words = [str(folder.root), folder.name, models if has_model else "none"]
-        command = [sys.executable, "-P", "-m", "sweep.operations.attachments", *words]
-        if unasked:
-            _begun[:] = [one for one in _begun if one.poll() is None]
-            nowhere = subprocess.DEVNULL
-            begun = subprocess.Popen(  # noqa: S603 ours
-                command, stdin=nowhere, stdout=nowhere, stderr=nowhere, start_new_session=True
-            )
-            _begun.append(begun)
-            return
-        with contextlib.suppress(KeyboardInterrupt):  # the process hears it, too, and says so
-            subprocess.run(command, check=False)  # noqa: S603 ours
-
-
 def summary(ended: "RunResult", folder: "Folder") -> dict[str, Any]:
     """How a driver ended, as `sweep.cli.tables.summary` shows it."""
     from sweep.driver import launch
-    from sweep.views import lookup, overview
+    from sweep.views import overview
 
     return {
         **overview.summary(ended.history, folder.name),
@@ -237,6 +204,6 @@ def summary(ended: "RunResult", folder: "Folder") -> dict[str, Any]:
         "how": ended.how,
         "seconds": ended.seconds,
         "unsent": list(ended.unsent),
-        "trackers": list(lookup.read_spec(folder)[0].trackers),
+        "trackers": list(ended.trackers),
         "exports": launch.trainable_of(folder).can_export(),
     }

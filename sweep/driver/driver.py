@@ -17,7 +17,7 @@ from collections import deque
 from collections.abc import Callable, Generator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, wait
 
-from sweep.driver import capacity, control, decisions, limits
+from sweep.driver import capacity, control, decisions, limits, sync
 from sweep.driver.context import DriverContext
 from sweep.driver.control import RequestHandler, Response
 from sweep.driver.limits import BudgetTracker, Guard
@@ -107,6 +107,11 @@ class Driver:
                 self._record(self._ending("failed", str(self._refusal)))
             raise self._refusal
         how, why = ("stopped", "") if self._asks else ("finished", self._why)
+        if how == "finished":
+            with contextlib.suppress(OSError):  # a copy lacks its pictures, and nothing else
+                sync.enter(
+                    self.context.ledger, self.context.folder, self.context.spec, self.history
+                )
         self._record(self._ending(how, why))
 
     # ---- one turn ---------------------------------------------------------------------------

@@ -1,14 +1,16 @@
-"""Where a sweep's runs are tracked, and how the trackers get what they miss without a driver."""
+"""Where a sweep is tracked, what is due there, and how it gets there without a driver."""
 
 import contextlib
+import hashlib
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
 from sweep import trackers
 from sweep.driver.outbox import Outbox
 from sweep.errors import BadConfig, StorageError, UsageError, without_password
+from sweep.history.history import History
 from sweep.ledger import hold
 from sweep.ledger.folder import Folder
 from sweep.ledger.ledger import Ledger
@@ -56,9 +58,12 @@ def keep(path: Path, uri: str) -> None:
     Raises:
         OSError: the disk refused.
     """
+    _keep(path, {"uri": uri})
+
+
+def _keep(path: Path, said: Mapping[str, str]) -> None:
     trust = signing.local_if_possible()
-    said = {"uri": uri} if trust is None else signing.sign({"uri": uri}, trust)
-    content = json.dumps(said).encode()
+    content = json.dumps(said if trust is None else signing.sign(said, trust)).encode()
     with disk.opened(path.parent) as folder:
         disk.publish(folder, path.name, len(content), [content], 0)
         disk.sync(folder)
@@ -90,14 +95,18 @@ def recall(folder: Folder) -> Tracking | None:
     if not path.exists():
         return None
     try:
-        with path.open("rb") as file:
-            said = json.loads(file.read(_MOST))
+        said = _read(path)
         uri = str(said["uri"])
     except (ValueError, KeyError, TypeError, RecursionError) as error:
         raise UsageError(f"{path}: holds no tracking URI; move it away") from error
     if not _is_uri(uri):
         raise UsageError(f"{path}: holds no URI of {', '.join(SCHEMES)}; move it away")
     return Tracking(uri, _is_own(said, path))
+
+
+def _read(path: Path) -> dict[str, object]:
+    with path.open("rb") as file:
+        return dict(json.loads(file.read(_MOST)))
 
 
 def _is_uri(text: str) -> bool:
@@ -110,6 +119,89 @@ def _is_own(said: dict[str, object], path: Path) -> bool:
     except (UntrustedCheckpoint, SigningError):
         return False
     return True
+
+
+# -------------------------------------------------------------------------------------------------
+# What MLflow is given of a finished sweep beside its rows: an entry of the outbox, too.
+#
+# The entry is a file beside the ledger, written before the ledger says that the sweep is finished.
+# What has been sent is remembered in the ledger, as of a tracker. A model is made by code that the
+# sweep names, so the entry is signed: others than the driver make it only of what this person ran.
+
+#: Under what name the ledger remembers it.
+ATTACHMENTS = "mlflow's attachments"
+
+
+def enter(ledger: Ledger, folder: Folder, spec: SweepSpec, history: History) -> None:
+    """Write the entry of a sweep that is about to be finished, where MLflow is one of its trackers.
+
+    Raises:
+        OSError: the disk refused.
+    """
+    if "mlflow" in spec.trackers:
+        digest = _made_of(ledger, spec, history)
+        _enter(folder, ledger.sweep_id, wants_all_models(folder, ledger.sweep_id), digest)
+
+
+def want_all_models(folder: Folder) -> None:
+    """Have MLflow be given the models of all trials when the sweep is finished, not of the best.
+
+    Raises:
+        StorageError: the disk refused.
+    """
+    with contextlib.closing(Ledger(folder.ledger)) as ledger:
+        try:
+            _enter(folder, ledger.sweep_id, True, "")
+        except OSError as error:
+            raise StorageError(f"{folder.attachments}: {error.strerror or error}") from error
+
+
+def _enter(folder: Folder, sweep_id: str, all_models: bool, made_of: str) -> None:
+    models = "all" if all_models else "best"
+    _keep(folder.attachments, {"sweep": sweep_id, "models": models, "made_of": made_of})
+
+
+def wants_all_models(folder: Folder, sweep_id: str) -> bool:
+    """Whether that was said of this sweep."""
+    return _entry(folder, sweep_id).get("models") == "all"
+
+
+def may_make_models(folder: Folder, history: History) -> bool:
+    """Whether this person's driver has run the code by which the models of a sweep are made."""
+    with contextlib.closing(Ledger(folder.ledger)) as ledger:
+        digest = _made_of(ledger, reading.spec_of(ledger), history)
+        entry = _entry(folder, ledger.sweep_id)
+    return entry.get("made_of") == digest and _is_own(entry, folder.attachments)
+
+
+def _entry(folder: Folder, sweep_id: str) -> dict[str, object]:
+    """The entry of the sweep; empty if there is none."""
+    try:
+        said = _read(folder.attachments)
+    except (OSError, ValueError, TypeError, RecursionError):
+        return {}
+    return said if said.get("sweep") == sweep_id else {}
+
+
+def _made_of(ledger: Ledger, spec: SweepSpec, history: History) -> str:
+    """The digest of everything in a ledger that names code by which a model is made."""
+    digest = hashlib.sha256()
+    names = [ledger.sweep_id, spec.trainable, list(ledger.provenance["paths"])]
+    for part in (names, *(trial.config for trial in history.trials)):
+        digest.update(json.dumps(part).encode() + b"\n")
+    return digest.hexdigest()
+
+
+def attachments_due(where: TrackerContext) -> int:
+    """The number of the event up to which MLflow shall be given them; 0: nothing is due."""
+    if "mlflow" not in where.spec.trackers or not where.folder.attachments.is_file():
+        return 0
+    uri = where.tracking_uri
+    if not where.uri_is_own or not (uri is None or uri.startswith("http")):
+        return 0  # files are sent to the root's own file, and to servers of this user
+    with contextlib.closing(Ledger(where.folder.ledger)) as ledger:
+        k = ledger.finished_at()
+        return k if ledger.published(ATTACHMENTS) < k else 0
 
 
 # -------------------------------------------------------------------------------------------------

@@ -12,6 +12,8 @@ from trainables.errors import printable, shorten
 LONGEST_TEXT = 200
 #: What `instead_of_number` calls a result that is there and has no value yet.
 NOTHING = "None"
+#: Values that need not be looked at.
+_PLAIN = frozenset({bool, int, float})
 
 
 def flatten(result: Mapping[str, Any], prefix: str = "") -> dict[str, Scalar]:
@@ -21,7 +23,9 @@ def flatten(result: Mapping[str, Any], prefix: str = "") -> dict[str, Scalar]:
         path = f"{prefix}{key}"
         if path == "config":
             continue
-        if isinstance(value, Mapping):
+        if type(value) in _PLAIN:
+            flat[path] = value
+        elif isinstance(value, Mapping):
             flat |= flatten(value, f"{path}/")
         elif (scalar := _scalar(value)) is not None:
             flat[path] = scalar

@@ -4,6 +4,8 @@ ROOT/mlflow.db                      all sweeps, for one MLflow page
 ROOT/NAME/sweep.yaml                the spec as it was given
           sweep.db  optuna.db       the ledger, and its copy in Optuna's tables
           tracking-uri              where its runs are tracked, if not in mlflow.db
+          attachments               that MLflow is given its report and models when it is finished
+          attachments.log           what became of that
           run.lock                  held by the one driver
           trainable/ckpt-*          the trainable of a script or notebook (`sweep.pickled`)
           shared/                   what trials that run at once find out together; not needed again
@@ -52,6 +54,10 @@ class Folder:
         """Where the trainable of a script or a notebook is kept."""
         self.tracking_uri = self.path / "tracking-uri"
         """Where the sweep's runs are tracked, if not in `mlflow`."""
+        self.attachments = self.path / "attachments"
+        """That MLflow is given what it has of a finished sweep beside its rows."""
+        self.attachments_log = self.path / "attachments.log"
+        """What became of that; locked by the process that does it."""
         self.shared = self.path / "shared"
         """Where trials that run at once find something out together."""
         self.logs = self.path / "logs"
@@ -64,7 +70,8 @@ class Folder:
         for database in (self.ledger, self.optuna, self.mlflow):
             for suffix in ("", "-wal", "-shm"):
                 plain(database.with_name(f"{database.name}{suffix}"))
-        for path in (self.tracking_uri, self.path / LOCK):
+        mine = (self.tracking_uri, self.attachments, self.attachments_log)
+        for path in (*mine, self.path / LOCK):
             plain(path)
 
     def trial(self, number: int, replica: int = 0) -> Path:

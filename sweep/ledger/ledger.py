@@ -23,12 +23,15 @@ from sweep.history.events import (
     MOVES,
     Closed,
     Created,
+    Dropped,
     Event,
     Moved,
     Opened,
     Recorded,
     Row,
     Status,
+    TermBegan,
+    TermEnded,
 )
 from sweep.ledger import codec, lease, tables, upgrade
 from sweep.ledger.codec import DecodeError, from_body, read_row, to_body
@@ -230,6 +233,23 @@ class Ledger:
         with self._database.reading() as connection:
             row = connection.execute(query, (kind,)).fetchone()
             return None if row is None else _recorded(row, ()).event
+
+    def finished_at(self) -> int:
+        """The number of the last event of a finished sweep; 0: it is not finished.
+
+        Checkpoints that are let go after its end do not count.
+        """
+        newest, kinds = (
+            f"{_EVENTS} WHERE kind IN (?, ?) ORDER BY k DESC LIMIT 1",
+            (TermBegan, TermEnded),
+        )
+        last = "SELECT k FROM events WHERE kind != ? ORDER BY k DESC LIMIT 1"
+        with self._database.reading() as connection:
+            row = connection.execute(newest, [kind.kind for kind in kinds]).fetchone()
+            event = None if row is None else _recorded(row, ()).event
+            if not isinstance(event, TermEnded) or event.how != "finished":
+                return 0
+            return int(connection.execute(last, (Dropped.kind,)).fetchone()[0])
 
     def results(self, trial: int, replica: int = 0) -> list[Row]:
         """All results of one replica, all keys, by iteration."""

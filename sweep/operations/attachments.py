@@ -1,28 +1,30 @@
-"""What MLflow has of a finished sweep beside its rows: report, curves, and the model of the best.
+"""What MLflow has of a finished sweep beside its rows: report, curves, card, and models.
 
-They are made after the last results were sent, when nothing trains any more and everything is said,
-in a process of their own, so that no driver imports torch and MLflow:
+A process of its own makes and sends them, started by `sweep.operations.attaching`:
 
-    python -m sweep.operations.attachments ROOT NAME best
+    python -m sweep.operations.attachments ROOT PATIENCE_S NAME…
 
-Nothing of the sweep depends on them: after a kill, or where a server was away, `sweep resume` of
-the finished sweep makes them.
+Killed at any instant, the next one goes on: a file of the same name takes the place of the older
+one, and the model of a checkpoint is there once. One process at a time does it for a sweep.
 """
 
 import contextlib
+import fcntl
+import os
 import sys
 import tempfile
 import time
 import warnings
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Literal, TypeAlias, cast
+from typing import TextIO
 from urllib.parse import urlsplit
 
-from sweep.driver import sync
+from sweep.driver import launch, outbox, sync
 from sweep.errors import StorageError, without_password
 from sweep.history.trial import Trial
 from sweep.ledger.folder import Folder
+from sweep.ledger.ledger import Ledger
 from sweep.operations import export, register
 from sweep.operations.trained import Choice
 from sweep.report import page, pictures
@@ -31,55 +33,95 @@ from sweep.trackers._shared.mlflow_content import WHOLE, run_name
 from sweep.trackers._shared.mlflow_store import FileStore, Store, StoredRun, look, open_client
 from sweep.views import lookup
 from sweep.views.lookup import Sweep
+from trainables.checkpoint import disk
+from trainables.core import failpoints
 from trainables.errors import printable
 
-Models: TypeAlias = Literal["all", "best", "none"]
-#: The tag of a trial's run that has a model: the digest of its checkpoint.
-TAG = "sweep.model"
+Say = Callable[[str], None]
+
+#: Between two looks whether another process has done it.
+LOOK_S = 0.1
 
 
-def attach(folder: Folder, say: Callable[[str], None], models: Models = "best") -> None:
-    """Add them, and say in one line what could not be added.
+def attach(folder: Folder, say: Say, patience_s: float) -> None:
+    """Send what is due of a sweep; a failure is tried again for so long, then said in one line.
 
     Args:
-        folder: of a sweep that is finished.
-        say: called with a sentence.
-        models: of which trials with a checkpoint; none: its trainable has no model to export.
+        folder: the sweep's.
+        say: called with a sentence, which goes to the sweep's ``attachments.log``, too.
+        patience_s: how long a server that is away, or another process, is waited for.
     """
+    deadline, failures = time.monotonic() + patience_s, 0
     try:
-        where = sync.where(folder)
-        if "mlflow" not in where.spec.trackers or not _takes_files(where):
-            return
-        if sys.stderr.isatty():
-            what = "the report goes" if models == "none" else "the report and the best model go"
-            say(f"{what} to MLflow; Ctrl-C leaves that out")
-        _attach(where, lookup.read(folder), models)
+        with _alone(folder, deadline) as log:
+            while k := sync.attachments_due(where := sync.where(folder)):
+                try:
+                    _attach(where, k, lambda text: _say_twice(say, log, text))
+                except Exception as error:  # noqa: BLE001 a store may fail in any way
+                    failures += 1
+                    wait = outbox.longest_wait(failures)
+                    if time.monotonic() + wait > deadline:
+                        _say_twice(say, log, _lacks(folder, _reason(error)))
+                        return
+                    time.sleep(wait)
+                else:
+                    return
+    except (OSError, StorageError) as error:
+        say(_lacks(folder, _reason(error)))
     except KeyboardInterrupt:
-        say(f"MLflow lacks the report or the best model; `sweep resume {folder.name}` adds them")
-    except Exception as error:  # noqa: BLE001 a store may fail in any way, and the sweep is done
-        why = (without_password(str(error)).splitlines() or [type(error).__name__])[0]
-        remedy = f"`sweep resume {folder.name}` tries again"
-        say(printable(f"MLflow lacks the report or the best model: {why}; {remedy}"))
+        say(_lacks(folder, "Ctrl-C"))
 
 
-def _takes_files(where: TrackerContext) -> bool:
-    """Whether files are sent: to the root's own file, and to servers of this user."""
-    uri = where.tracking_uri
-    return where.uri_is_own and (uri is None or uri.startswith("http"))
+def _lacks(folder: Folder, why: str) -> str:
+    what = "MLflow lacks the report or a model"
+    return printable(f"{what}: {why}; `sweep sync {folder.name}` sends it")
 
 
-def _attach(where: TrackerContext, sweep: Sweep, models: Models) -> None:
+def _reason(error: Exception) -> str:
+    return (without_password(str(error)).splitlines() or [type(error).__name__])[0]
+
+
+def _say_twice(say: Say, log: TextIO, text: str) -> None:
+    say(text)
+    log.write(f"{time.strftime('%Y-%m-%d %H:%M:%S')} {printable(text)}\n")
+    log.flush()
+
+
+@contextlib.contextmanager
+def _alone(folder: Folder, deadline: float) -> Iterator[TextIO]:
+    """The sweep's log of attachments, locked; StorageError if another process keeps it."""
+    flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND
+    with os.fdopen(disk.open_file(folder.attachments_log, flags), "w", encoding="utf-8") as log:
+        while True:
+            try:
+                fcntl.flock(log, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except BlockingIOError:
+                if time.monotonic() > deadline:
+                    raise StorageError("another process still sends it") from None
+                time.sleep(LOOK_S)
+        yield log
+
+
+def _attach(where: TrackerContext, k: int, say: Say) -> None:
+    """Send everything as of event `k`, and remember that."""
+    folder = where.folder
     if sync.behind(where)["mlflow"][1]:
         raise StorageError("it misses results, too")
     store = look(where, only_read=False)
-    if store is None:
-        return
-    with contextlib.closing(store), warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # MLflow's and matplotlib's are none of a person's business
-        runs = {run.name: run for run in store.runs() if not run.deleted}
-        if where.tracking_uri is None or _keeps_files(where, runs.values()):
-            with tempfile.TemporaryDirectory(prefix="sweep-attached-") as draft:
-                _fill(where, sweep, store, runs, Path(draft), models)
+    if store is not None:  # else a person has deleted the experiment
+        with contextlib.closing(store), warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # MLflow's and matplotlib's are none of a person's
+            runs = {run.name: run for run in store.runs() if not run.deleted}
+            if where.tracking_uri is None or _keeps_files(where, runs.values()):
+                with tempfile.TemporaryDirectory(prefix="sweep-attached-") as draft:
+                    said = _fill(where, lookup.read(folder), store, runs, Path(draft), say)
+                say(f"MLflow has {folder.name}'s {said}")
+            else:
+                say("MLflow's server keeps no files, so it has neither report nor model")
+    with contextlib.closing(Ledger(folder.ledger)) as ledger:
+        ledger.set_published(sync.ATTACHMENTS, k)
+    failpoints.reach("attached")
 
 
 def _fill(
@@ -88,21 +130,26 @@ def _fill(
     store: Store,
     runs: Mapping[str, StoredRun],
     draft: Path,
-    models: Models,
-) -> None:
-    """Make everything in the folder `draft`, and add it to the runs that are there."""
+    say: Say,
+) -> str:
+    """Make everything in the folder `draft`, and add it to the runs that are there; what it was."""
     parent = runs.get("")
     if parent is not None:
         report = draft / "report.html"
         page.write(report, page.build(sweep, time.time()))
         _add(where, store, parent, [report, *pictures.write(sweep, draft, ["curves"])])
-    for trial in _wanted(sweep, models):
-        if (run := runs.get(run_name(trial.number, WHOLE))) is not None:
-            _log_model(where, store, run, trial, draft / f"trial-{trial.number}")
-    best = sweep.history.best
-    card = draft / f"trial-{-1 if best is None else best.number}" / "card.md"
-    if parent is not None and card.is_file():
-        _add(where, store, parent, [card])
+        failpoints.reach("report attached")
+    made = []
+    for trial in _wanted(where, sweep, say):
+        above = parent if trial is sweep.history.best else None
+        if (run := runs.get(run_name(trial.number, WHOLE))) is not None and _send_model(
+            where, store, run, above, trial, draft / f"trial-{trial.number}", say
+        ):
+            made.append(str(trial.number))
+    several = "s" if len(made) > 1 else ""
+    return (
+        f"report and the model{several} of trial{several} {', '.join(made)}" if made else "report"
+    )
 
 
 def _keeps_files(where: TrackerContext, runs: Iterable[StoredRun]) -> bool:
@@ -112,10 +159,29 @@ def _keeps_files(where: TrackerContext, runs: Iterable[StoredRun]) -> bool:
     return urlsplit(next(places, "")).scheme not in ("", "file")
 
 
-def _wanted(sweep: Sweep, models: Models) -> list[Trial]:
+def _wanted(where: TrackerContext, sweep: Sweep, say: Say) -> list[Trial]:
+    """The trials of which MLflow shall have a model, as far as code may be run for that here."""
     best = sweep.history.best
-    trials = {"all": sweep.history.trials, "best": [best] if best else [], "none": []}[models]
-    return [trial for trial in trials if trial.leader.best_checkpoint is not None]
+    everyone = sync.wants_all_models(where.folder, where.sweep_id)
+    trials = sweep.history.trials if everyone else [best] if best else []
+    wanted = [trial for trial in trials if trial.leader.best_checkpoint is not None]
+    if not wanted:
+        return []
+    if not sync.may_make_models(where.folder, sweep.history):
+        say(
+            f"no model is sent, as it would run code that no driver of yours ended with; "
+            f"`sweep resume {where.folder.name}` does"
+        )
+        return []
+    try:
+        trainable = launch.trainable_of(where.folder)
+    except Exception as error:  # noqa: BLE001 a person's module may raise anything
+        say(f"no model is sent: {_reason(error)}")
+        return []
+    if not hasattr(trainable, "describe_model"):
+        say(f"no model is sent: {trainable.__name__} has none that MLflow could keep")
+        return []
+    return wanted
 
 
 def _add(where: TrackerContext, store: Store, run: StoredRun, files: Iterable[Path]) -> None:
@@ -126,17 +192,41 @@ def _add(where: TrackerContext, store: Store, run: StoredRun, files: Iterable[Pa
             open_client(where).log_artifact(run.id, str(file))
 
 
-def _log_model(
-    where: TrackerContext, store: Store, run: StoredRun, trial: Trial, folder: Path
-) -> None:
-    """Add a trial's best model to its run, unless it is there."""
+def _send_model(
+    where: TrackerContext,
+    store: Store,
+    run: StoredRun,
+    parent: StoredRun | None,
+    trial: Trial,
+    folder: Path,
+    say: Say,
+) -> bool:
+    """Add a trial's best model to its run, and its card to the `parent`, unless they are there.
+
+    Returns:
+        Whether they are there now.
+    """
     saved = trial.leader.best_checkpoint
-    if saved is None or run.tags.get(TAG) == saved.digest:
-        return
-    card = export.export_model(where.folder, Choice(str(trial.number)), ("onnx",), folder)
-    register.log(where, card, folder, run.id)
-    with store.writing():
-        store.log(run, (), {TAG: saved.digest}, {})
+    digest = "" if saved is None else saved.digest
+    lacking = [r for r in (run, parent) if r and r.tags.get(register.MODEL) != digest]
+    if not lacking:
+        return True
+    try:
+        card = export.export_model(where.folder, Choice(str(trial.number)), ("onnx",), folder)
+    except (OSError, StorageError):
+        raise  # a full disk may be emptied
+    except Exception as error:  # noqa: BLE001 a person's code may raise anything
+        say(f"no model of trial {trial.number} is sent: {_reason(error)}")
+        return False
+    for its in lacking:
+        if its is run:
+            register.log(where, card, folder, run.id)
+        else:
+            _add(where, store, its, [folder / "card.md"])
+        with store.writing():
+            store.log(its, (), {register.MODEL: digest}, {})
+        failpoints.reach("model attached")
+    return True
 
 
 def _say(text: str) -> None:
@@ -144,5 +234,11 @@ def _say(text: str) -> None:
         sys.stderr.write(f"sweep: {text}\n")
 
 
+def main(root: str, patience_s: str, *names: str) -> None:
+    """Send what is due of these sweeps, one after the other."""
+    for name in names:
+        attach(Folder(Path(root), name), _say, float(patience_s))
+
+
 if __name__ == "__main__":
-    attach(Folder(Path(sys.argv[1]), sys.argv[2]), _say, cast(Models, sys.argv[3]))
+    main(*sys.argv[1:])

@@ -9,9 +9,11 @@ import os
 import re
 import shutil
 import time
+import warnings
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from sweep.driver import sync
 from sweep.driver.limits import to_drop
@@ -24,7 +26,12 @@ from sweep.ledger.folder import Folder
 from sweep.ledger.ledger import Ledger
 from sweep.slices import retention
 from sweep.trackers._shared import mlflow_store
+from sweep.trackers._shared.mlflow_content import WHOLE, run_name
+from sweep.trackers._shared.mlflow_store import StoredRun
 from sweep.views import lookup
+
+if TYPE_CHECKING:
+    from mlflow import MlflowClient
 
 #: Folders that are being made or removed, by the process that did it.
 _DRAFT = re.compile(r"\..+\.(new|removed)-([0-9]+)")
@@ -47,7 +54,7 @@ class Freed:
     """Others, such as those that a crash left."""
     bytes: int
     runs: int | None = None
-    """Of a removed sweep, how many runs in MLflow were marked deleted; None: they stay there."""
+    """How many runs in MLflow were marked deleted, or would be; None: it was not asked for that."""
 
 
 def remove(folder: Folder, mlflow: bool = False) -> Freed:
@@ -136,6 +143,98 @@ def clean(folder: Folder, say: Callable[[str], None], keep: int, dry_run: bool) 
         if dropped:
             sync.send_held(folder, held.term, say, PATIENCE_S)
     return freed
+
+
+@dataclass(frozen=True)
+class Orphaned:
+    """What MLflow has of sweeps of one name, or of trials of them, that are not in the root."""
+
+    name: str
+    runs: tuple[str, ...]
+    models: tuple[str, ...]
+    """Those of the runs, but for registered ones."""
+
+
+def orphaned(root: Path) -> list[Orphaned]:
+    """What the MLflow file of a root has that belongs to no sweep there.
+
+    A server is not looked into: others may send it sweeps of theirs.
+
+    Raises:
+        StorageError: the file cannot be read.
+        SweepError: a sweep of the root cannot be read, so nobody knows what belongs to it.
+    """
+    if not Folder(root, "").mlflow.is_file():
+        return []
+    with _of_mlflow(root) as client:
+        found = {  # before the sweeps are read, which know of each run before MLflow does
+            experiment: list(_runs(client, experiment.experiment_id))
+            for experiment in _all(client.search_experiments)
+        }
+        ids = [experiment.experiment_id for experiment in found]
+        models = list(_all(client.search_logged_models, ids)) if ids else []
+        registered = [version.source for version in _all(client.search_model_versions)]
+    known = {key for name in folders.existing(root) for key in _known_runs(Folder(root, name))}
+    orphans = []
+    for experiment, runs in found.items():
+        if gone := {run.id for run in runs if (run.tags["sweep.id"], run.name) not in known}:
+            its = [one.model_id for one in models if one.source_run_id in gone]
+            left = tuple(
+                model for model in its if not any(model in source for source in registered)
+            )
+            orphans.append(Orphaned(experiment.name, tuple(sorted(gone)), left))
+    return orphans
+
+
+def delete_orphaned(root: Path, orphans: Sequence[Orphaned]) -> Iterator[Freed]:
+    """Mark it deleted, as MLflow's page does.
+
+    Raises:
+        StorageError: MLflow refused; what was marked before stays so.
+    """
+    for one in orphans:
+        with _of_mlflow(root) as client:
+            for model in one.models:
+                client.delete_logged_model(model)
+            for run in one.runs:
+                client.delete_run(run)
+        yield Freed(one.name, 0, 0, 0, len(one.runs))
+
+
+@contextlib.contextmanager
+def _of_mlflow(root: Path) -> "Iterator[MlflowClient]":
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # MLflow's are about MLflow
+            yield mlflow_store.client_of(mlflow_store.store_url(Folder(root, "")))
+    except Exception as error:  # a store may fail in any way
+        why = str(error).splitlines() or [type(error).__name__]
+        raise StorageError(f"{Folder(root, '').mlflow}: {why[0]}") from error
+
+
+def _runs(client: "MlflowClient", experiment: str) -> Iterator[StoredRun]:
+    """The runs of an experiment that a sweep has made and nobody has deleted."""
+    for run in _all(client.search_runs, [experiment], "tags.`sweep.id` LIKE '%'"):
+        yield StoredRun(run.info.run_id, run.info.run_name, tags=run.data.tags)
+
+
+def _all(search: Callable[..., Any], *arguments: object) -> Iterator[Any]:
+    """What MLflow's client finds, page by page."""
+    token: str | None = None
+    while token != "":
+        page = search(*arguments, page_token=token)
+        yield from page
+        token = page.token or ""
+
+
+def _known_runs(folder: Folder) -> Iterator[tuple[str, str]]:
+    """The sweep's id with the name of each run that MLflow may have of it."""
+    with contextlib.closing(Ledger(folder.ledger)) as ledger:
+        sweep = ledger.sweep_id
+    yield sweep, ""
+    for replica in lookup.read_history(folder).everyone:
+        yield sweep, run_name(replica.trial, WHOLE)
+        yield sweep, run_name(replica.trial, replica.index)
 
 
 def clean_root(root: Path, dry_run: bool) -> Iterator[Freed]:

@@ -296,8 +296,8 @@ def _episode_lines(card: Mapping[str, Any]) -> list[str]:
     given = ["        inputs = {"]
     for name, port in inputs.items():
         if name not in states:
-            at = "".join(f"[{key!r}]" for key in port.get("path", ()))
-            array = f'numpy.asarray(observation{at}, "{port["dtype"]}")[None]'
+            read = _read(port.get("path", ()), card["config"].get("action_mask") == "info")
+            array = f'numpy.asarray({read}, "{port["dtype"]}")[None]'
             given.append(f"            {name!r}: {array},")
     given.append("        }" + (" | state" if states else ""))
     after = [f'{s!r}: outputs["{s.replace("_in_", "_out_")}"]' for s in states]
@@ -305,18 +305,25 @@ def _episode_lines(card: Mapping[str, Any]) -> list[str]:
     return [
         *_env_lines(card["config"]),
         "for seed in range(3):",
-        "    observation, _ = env.reset(seed=seed)",
+        "    observation, info = env.reset(seed=seed)",
         *lines,
         "    total, over = 0.0, False",
         "    while not over:",
         *given,
         "        outputs = policy(inputs)",
         f"        action = {action}",
-        "        observation, reward, terminated, truncated, _ = env.step(action)",
+        "        observation, reward, terminated, truncated, info = env.step(action)",
         *(["        state = {" + ", ".join(after) + "}"] if states else []),
         "        total, over = total + float(reward), terminated or truncated",
         '    print("return", total)',
     ]
+
+
+def _read(path: Sequence[Any], masked: bool) -> str:
+    """Python that reads one input; `masked`: the environment says the action mask in its infos."""
+    if masked and path[0] == "action_mask":
+        return "numpy.hstack(info['action_mask'])"  # of several columns it may be a tuple
+    return "observation" + "".join(f"[{key!r}]" for key in path[masked:])
 
 
 def _action(space: Mapping[str, Any], name: str) -> str:

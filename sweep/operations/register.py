@@ -17,10 +17,13 @@ from sweep.errors import StorageError, UsageError, without_password
 from sweep.trackers import TrackerContext
 from sweep.trackers._shared.mlflow_content import WHOLE, run_name
 from sweep.trackers._shared.mlflow_store import look, open_client, prepare
+from trainables.core import failpoints
 from trainables.core.importing import large_import
 
 #: What a model needs where it is loaded.
 NEEDED = ("mlflow", "numpy", "onnx", "onnxruntime")
+#: The tag of a model, and of a run that has one: the digest of the checkpoint that it is made from.
+MODEL = "sweep.model"
 #: The ONNX file in MLflow's folder of a model.
 IN_FOLDER = "model.onnx"
 
@@ -85,18 +88,31 @@ def _registered(
 
 
 def log(where: TrackerContext, card: Mapping[str, Any], out: Path, run: str) -> str:
-    """Add the model in the folder `out` to a run, with its card; returns the model's id."""
-    client = open_client(where)
-    from mlflow.entities import LoggedModelOutput
+    """Add the model in the folder `out` to a run, with its card; returns the model's id.
 
-    experiment = client.get_run(run).info.experiment_id
-    logged = client.create_logged_model(experiment, "model", source_run_id=run)
-    with tempfile.TemporaryDirectory(prefix="sweep-register-") as scratch:
-        folder = Path(scratch) / "model"
-        save(folder, onnx_file(card, out), card["model"], run, logged.model_id)
-        client.log_model_artifacts(logged.model_id, str(folder))
-    client.finalize_logged_model(logged.model_id, "READY")
-    client.log_outputs(run, [LoggedModelOutput(logged.model_id, card["checkpoint"]["iteration"])])
+    The model of a checkpoint is there once: one that was begun before is completed.
+    """
+    client = open_client(where)
+    from mlflow.entities import LoggedModelOutput, LoggedModelStatus
+
+    its, digest = client.get_run(run), card["checkpoint"]["digest"]
+    known = client.search_logged_models([its.info.experiment_id], f"tags.`{MODEL}` = '{digest}'")
+    logged = next((model for model in known if model.source_run_id == run), None)
+    if logged is None:
+        logged = client.create_logged_model(its.info.experiment_id, "model", run, {MODEL: digest})
+    failpoints.reach("model begun")
+    if logged.status != LoggedModelStatus.READY:
+        with tempfile.TemporaryDirectory(prefix="sweep-register-") as scratch:
+            folder = Path(scratch) / "model"
+            save(folder, onnx_file(card, out), card["model"], run, logged.model_id)
+            client.log_model_artifacts(logged.model_id, str(folder))
+        failpoints.reach("model sent")
+        client.finalize_logged_model(logged.model_id, "READY")
+    failpoints.reach("model whole")
+    if logged.model_id not in [output.model_id for output in its.outputs.model_outputs]:
+        output = LoggedModelOutput(logged.model_id, card["checkpoint"]["iteration"])
+        client.log_outputs(run, [output])
+    failpoints.reach("model linked")
     for file in ("card.md", "card.json"):
         client.log_artifact(run, str(out / file))
     return str(logged.model_id)

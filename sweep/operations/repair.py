@@ -110,7 +110,7 @@ def _send(folder: Folder, term: int, names: list[str], say: Callable[[str], None
         if name in names and isinstance(tracker, Comparable):
             tracker.set_aside()
     with contextlib.closing(Ledger(folder.ledger)) as ledger:
-        for name in names:
+        for name in (*names, *([sync.ATTACHMENTS] if "mlflow" in names else [])):
             ledger.set_published(name, 0, term)
     for sent in sync.send_held(folder, term, say, PATIENCE_S):
         if sent.tracker in names:

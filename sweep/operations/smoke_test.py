@@ -113,7 +113,7 @@ def smoke_test(
         tryout = _Tryout(
             trainable=spec.trainable,
             paths=resolved.paths,
-            config=resolved.trainable.complete_config(nested, spec.stop),
+            config=launch.completed(resolved.trainable, spec, nested),
             seed=rng.integer(spec.seed, "validate"),
             folder=Path(made),
             counters=tuple(dict.fromkeys((*COUNTERS, resolved.scheduler.time_attr))),
@@ -260,6 +260,8 @@ class _Tryout:
             self.step = _COMPARING
             found = self._train(restored)
             differences = _differences(expected, found)
+            if differences and restored.exactness.startswith("D"):
+                differences = [f"a trial is {restored.exactness}", *differences]
             self.seen, self.step = replace(self.seen, differences=differences), _LATER
             self._look_later(restored, self.named - {*first, *found}, found)
         finally:

@@ -114,7 +114,8 @@ class _Held:
     iteration: int
     value: float | None
     header: Mapping[str, Any]
-    packed: Packed
+    state: Packed | Mapping[str, Any]
+    """Not packed where the trainable gives copies."""
 
 
 class Saving:
@@ -127,6 +128,8 @@ class Saving:
         self._refusals = 0
         self._held: list[_Held] = []
         self._written_at = time.monotonic()
+        self._small = False
+        """Whether the latest one that was packed may be held."""
 
     def save(
         self, trainable: Trainable, header: Mapping[str, Any], value: float | None, must: bool
@@ -143,15 +146,13 @@ class Saving:
             DiskRefuses: too often, in this slice.
         """
         finite = value if value is not None and math.isfinite(value) else None
-        while (packed := self._packed(trainable)) is None:
+        while (state := self._taken(trainable)) is None:
             if not must:
                 return
             time.sleep(RETRY_S)
-        small = packed.size <= HELD_BYTES
-        kept = packed.copied() if small else packed
-        self._held.append(_Held(trainable.iteration, finite, header, kept))
+        self._held.append(_Held(trainable.iteration, finite, header, state))
         self._let_go()
-        if must or not small or time.monotonic() - self._written_at >= HELD_S:
+        if must or not self._small or time.monotonic() - self._written_at >= HELD_S:
             self.write(must)
 
     def write(self, must: bool = False) -> None:
@@ -169,19 +170,29 @@ class Saving:
         self._let_go()
         self._written_at = time.monotonic()
 
-    def _packed(self, trainable: Trainable) -> Packed | None:
+    def _taken(self, trainable: Trainable) -> Packed | Mapping[str, Any] | None:
         """Where it stands; None: the disk refused what it writes itself."""
         try:
-            return pack(dict(trainable.get_state()))
+            state = trainable.get_state()
         except OSError as error:
             self._refuse(error)
             return None
+        if self._small and trainable.gives_copies:
+            return state
+        packed = self._packed(state)
+        return packed.copied() if self._small else packed
+
+    def _packed(self, state: Packed | Mapping[str, Any]) -> Packed:
+        packed = state if isinstance(state, Packed) else pack(dict(state))
+        self._small = packed.size <= HELD_BYTES
+        return packed
 
     def _write(self, held: _Held) -> bool:
         header, term = held.header, held.header["epoch"]
         trust = self._spec.trust
+        packed = self._packed(held.state)
         try:
-            written = file.write(self._folder, held.iteration, header, held.packed, term, trust)
+            written = file.write(self._folder, held.iteration, header, packed, term, trust)
         except OSError as error:
             self._refuse(error)
             return False

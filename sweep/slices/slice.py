@@ -131,6 +131,7 @@ class _Slice(Stretch):
         self.saving = Saving(spec, self.saved)
         self.end_at = time.monotonic() + spec.slice_s
         self.noted_at = 0.0
+        self.stop_file, self.own_stop_file = Path(spec.stop_file), Path(spec.own_stop_file)
 
     # ---- beginning --------------------------------------------------------------------------
 
@@ -226,11 +227,11 @@ class _Slice(Stretch):
         end = end or ending(metrics, spec.goal, spec.time_attr, spec.stop)
         if end is not None:
             return end
-        if spec.own_stop_file and Path(spec.own_stop_file).exists():
+        if spec.own_stop_file and self.own_stop_file.exists():
             return End.ASKED
         if not trainable.can_save():
             return None
-        if Path(spec.stop_file).exists():
+        if self.stop_file.exists():
             return End.ASKED
         return End.TIME if time.monotonic() >= self.end_at else None
 

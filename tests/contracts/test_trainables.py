@@ -30,7 +30,7 @@ NAMES = [
 
 
 def test_the_algorithms_that_people_look_for_are_found() -> None:
-    assert {"ppo", "a2c", "dqn", "sac", "td3", "command"} <= set(SHIPPED)
+    assert {"ppo", "a2c", "impala", "dqn", "sac", "td3", "command"} <= set(SHIPPED)
 
 
 @pytest.fixture(params=NAMES)

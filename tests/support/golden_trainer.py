@@ -1,6 +1,6 @@
 """Writes checkpoints of trainers that later programs must read and go on from to the bit.
 
-    python -m tests.support.golden_trainer [dqn|sac|td3]
+    python -m tests.support.golden_trainer [dqn|impala|sac|td3]
 
 Each lies beside the results and weights of the iterations that came after it, on the machine that
 wrote it. Neither is ever written anew for a format that was released.
@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from trainables.algorithms.dqn import DQN
+from trainables.algorithms.impala import IMPALA
 from trainables.algorithms.ppo import PPO
 from trainables.algorithms.sac import SAC
 from trainables.algorithms.td3 import TD3
@@ -62,6 +63,10 @@ OTHERS: dict[str, tuple[type[Trainer], dict[str, Any]]] = {
             "v_max": 50,
             "tau": 0.05,
         },
+    ),
+    "impala": (
+        IMPALA,
+        {**_CARTPOLE, "rho_bar": 2.0, "pg_rho_bar": None, "lambda_": 0.95, "entropy_coeff": 0.01},
     ),
     "sac": (SAC, {**_LEARNING, "exploration_config": {"random_timesteps": 32}}),
     "td3": (

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from pydantic import Field
 
 from trainables.envs.exactness.measuring import Look
+from trainables.envs.make import EnvSpaces
 from trainables.errors import ConfigError
 from trainables.learners.fused.dqn import FusedQLearner, Learnt, not_covered
 from trainables.learners.replay import (
@@ -126,6 +127,7 @@ class DQN(Trainer):
         *("buffer_size", "prioritized_replay", "n_step", "dueling", "noisy", "num_atoms"),
     }
     before_auto: ClassVar[Mapping[str, Any]] = {**Trainer.before_auto, "learner": "torch"}
+    masks_actions: ClassVar[bool] = True
     settings: Config
     policy: "QPolicy"
 
@@ -136,6 +138,9 @@ class DQN(Trainer):
         if not isinstance(settings, Config):
             return
         check_replay(settings.replay)
+        if settings.n_step > (size := settings.replay.buffer_size):
+            allowed = f"at most {size}, which is buffer_size"
+            raise ConfigError("n_step", settings.n_step, allowed, "or raise buffer_size")
         if settings.model.use_lstm:
             hint = "it learns from single transitions, not from sequences"
             raise ConfigError("model.use_lstm", True, "false with dqn", hint)
@@ -145,6 +150,11 @@ class DQN(Trainer):
         if settings.noisy and settings.exploration_config != EpsilonGreedyConfig():
             allowed = "left out with noisy: true, which explores in its place"
             raise ConfigError("exploration_config", settings.exploration_config, allowed)
+        noise = settings.exploration_config.type == "ParameterNoise"
+        if noise and (wait := settings.envs.remote_env_batch_wait_ms):
+            allowed = "0 with exploration_config.type: ParameterNoise"
+            hint = "its noise goes on from step to step of all environments together"
+            raise ConfigError("remote_env_batch_wait_ms", wait, allowed, hint)
 
     @classmethod
     def choose(cls, settings: TrainerConfig, seen: Look) -> dict[str, Any]:
@@ -158,25 +168,26 @@ class DQN(Trainer):
             raise ConfigError("env", f"actions {seen.spaces.action}", allowed, "ppo takes others")
         if not isinstance(settings, Config):
             raise TypeError(f"{type(settings).__name__} is no {Config.__qualname__} of DQN")
-        why = cls._not_fused(settings, seen.spaces.observation_shape)
+        why = cls._not_fused(settings, seen.spaces)
         if why and settings.learner == "fused":
             raise ConfigError("learner", "fused", "auto or torch here", why)
         return {**super().choose(settings, seen), "learner": "torch" if why else "fused"}
 
     @classmethod
-    def _not_fused(cls, settings: Config, shape: tuple[int, ...]) -> str:
+    def _not_fused(cls, settings: Config, spaces: EnvSpaces) -> str:
         """Why the gradients have to be torch's; empty if they need not be."""
         if cls.differences is not DQN.differences:
             return f"{cls.__name__} has a way of learning of its own"
         if settings.resources.num_gpus:
             return "num_gpus is not 0"
-        return not_covered(cls._networks(settings, shape), settings.optimizer)
+        return not_covered(cls._networks(settings, spaces), settings.optimizer)
 
     @classmethod
-    def _networks(cls, of: Config, shape: tuple[int, ...]) -> QArchitecture:
+    def _networks(cls, of: Config, spaces: EnvSpaces) -> QArchitecture:
         atoms = np.linspace(of.v_min, of.v_max, of.num_atoms) if of.num_atoms > 1 else ()
         support = tuple(float(atom) for atom in atoms)
-        made = architecture(of.model, shape, cls.usual_networks)
+        shape, masks = spaces.observation_shape, spaces.masks
+        made = architecture(of.model, shape, cls.usual_networks, masks)
         return QArchitecture.of(made, of.dueling, of.sigma0 if of.noisy else 0.0, support)
 
     def make_policy(self, device: "torch.device") -> "QPolicy":
@@ -184,7 +195,7 @@ class DQN(Trainer):
         from trainables.policies.q.networks import build_q_policy
 
         of, layout = self.settings, self.spaces.layout
-        networks = layout, self._networks(of, self.spaces.observation_shape)
+        networks = layout, self._networks(of, self.spaces)
         return build_q_policy(networks, of.exploration_config, of.optimizer, self.seed, device)
 
     def make_parts(self) -> dict[str, Stateful]:
@@ -202,8 +213,8 @@ class DQN(Trainer):
 
     def worker_spec(self) -> WorkerSpec:
         """With the observation that came next."""
-        columns = frozenset({"new_obs", "t"} if self.n_step else {"new_obs"})
-        return replace(super().worker_spec(), columns=columns)
+        spec, columns = super().worker_spec(), {"new_obs", "t"} if self.n_step else {"new_obs"}
+        return replace(spec, columns=spec.columns | columns)
 
     def training_step(self) -> dict[str, float]:
         """A round of sampling and many updates."""
@@ -228,7 +239,7 @@ class DQN(Trainer):
     @cached_property
     def _fused_learner(self) -> FusedQLearner | None:
         of = self.settings
-        if self._not_fused(of, self.spaces.observation_shape):  # a checkpoint's, restored elsewhere
+        if self._not_fused(of, self.spaces):  # a checkpoint's, restored elsewhere
             return None
         return FusedQLearner(
             self.policy,
@@ -260,7 +271,7 @@ class DQN(Trainer):
             judged = following
             if self.settings.double_q:
                 judged = model.outputs(batch["new_obs"], self.noise())
-            ahead = following[rows, model.values(judged).argmax(1)]
+            ahead = following[rows, model.best(judged, batch["new_obs"])]
             discounts = batch.get("discounts", self.settings.gamma) * ~batch["terminated"]
         outputs = model.outputs(batch["observations"], self.noise())
         taken = outputs[rows, batch["actions"]]

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from trainables.learners.sgd import Learner, Loss
-    from trainables.policies.networks import ActorCritic
+    from trainables.policies.networks import Stochastic
 
 STATS = ("policy_loss", "vf_loss", "entropy", "kl", "clip_fraction")
 
@@ -193,7 +193,7 @@ def rank_learner(
 
 
 def ppo_loss(
-    model: "ActorCritic", minibatch: "Mapping[str, Tensor]", settings: Config
+    model: "Stochastic", minibatch: "Mapping[str, Tensor]", settings: Config
 ) -> "tuple[Tensor, Tensor]":
     """The loss of one minibatch, and its parts in the order of `STATS`."""
     import torch

@@ -20,6 +20,7 @@ from trainables.policies.bounded.acting import (
     ActionNoise,
     ActionNoiseConfig,
     Bounds,
+    Perturbed,
     make_bounded_actor,
 )
 from trainables.trainer.config import TrainerConfig
@@ -75,7 +76,8 @@ class TD3(OffPolicyTrainer):
         of, layout, shape = self.settings, self.spaces.layout, self.architecture
         limits = Bounds.of(self.spaces.action)
         explored = of.exploration_config
-        actor = partial(make_bounded_actor, ActionNoise, layout, shape, limits, explored)
+        kind = Perturbed if explored.type == "ParameterNoise" else ActionNoise
+        actor = partial(make_bounded_actor, kind, layout, shape, limits, explored)
         stream = rng.torch_generator(self.seed, "init")
         model = Twins(layout, shape, len(layout.sizes), stream, target_actor=True)
         return TwinsPolicy(model, actor, of.optimizer)

@@ -108,7 +108,7 @@ def _write_file(parent: int, name: str, pieces: Iterable[Piece]) -> None:
     file = os.open(name, _CREATE, 0o600, dir_fd=parent)
     try:
         for piece in pieces:
-            _write_all(file, piece)
+            write_all(file, piece)
         os.fsync(file)
     except BaseException:
         with contextlib.suppress(OSError):
@@ -117,7 +117,8 @@ def _write_file(parent: int, name: str, pieces: Iterable[Piece]) -> None:
     os.close(file)  # its error means lost bytes, and is raised
 
 
-def _write_all(file: int, piece: Piece) -> None:
+def write_all(file: int, piece: Piece) -> None:
+    """Write all bytes of `piece`."""
     rest = memoryview(piece)
     while rest:
         rest = rest[os.write(file, rest) :]

@@ -118,7 +118,14 @@ class Normaliser:
             encoded = tagged.encode_array(value)
         except tagged.NotData as error:
             _refuse(path, error.found, error.remedy)
-        return self._fields(encoded, path, depth) if isinstance(encoded, dict) else encoded
+        if type(encoded) is not dict:
+            return encoded
+        if encoded[TAG] == "fortran":
+            return self._fields(encoded, path, depth)
+        # In normal form already: constants, and a shape.
+        self._enter(1 + 2 * len(encoded), path, depth)
+        self._enter(1 + value.ndim, path, depth + 1)
+        return encoded
 
     def _tagged(self, value: Any, path: Path, depth: int) -> dict[str, Any]:
         try:

@@ -115,8 +115,10 @@ class _Machine:
                 if width > 1:
                     length = int.from_bytes(pickled[begin - width : begin], "little")
                 position += length
-                narrow = effect != _KEY or pickled[begin:position].isascii()
-                memory += length * (_PER_BYTE if narrow else _PER_WIDE_BYTE)
+                if effect == _KEY and not pickled[begin:position].isascii():
+                    memory += length * _PER_WIDE_BYTE
+                else:
+                    memory += length * _PER_BYTE
                 push(_KEY if effect == _LONG and length <= _INT64_BYTES else effect)
             elif type(effect) is int:
                 push(effect)
@@ -156,10 +158,12 @@ class _Machine:
         container = stack[-1]
         if container % _EMPTY != kind:
             raise Refused(f"adds items of a {_KINDS[kind]} to a {_kind(container)}")
-        depth = 1 + (max(values, default=0) >> _KIND_BITS)
+        depth = 1 + (max(values) >> _KIND_BITS) if values else 1
         if depth > MAX_DEPTH:
             raise Refused(f"nested deeper than {MAX_DEPTH}")
-        stack[-1] = max(container, (depth << _KIND_BITS) + kind)
+        grown = (depth << _KIND_BITS) + kind
+        if grown > container:
+            stack[-1] = grown
 
     def _check_memory(self) -> None:
         if self.memory > self.most:
@@ -191,7 +195,7 @@ class _Machine:
     def set_items(self, pairs: list[int]) -> None:
         if len(pairs) % 2:
             raise Refused("a key without a value")
-        if wrong := max(pairs[::2], default=_KEY):
+        if pairs and (wrong := max(pairs[::2])):
             raise Refused(f"a {_kind(wrong)} as a key")
         self.memory += _FILLED + len(pairs) // 2 * _PER_PAIR
         self.grow(_DICT, pairs)

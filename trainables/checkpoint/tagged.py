@@ -143,8 +143,9 @@ def array_of(buffer: bytes | memoryview, dtype: str, shape: Sequence[int]) -> ND
     """The bytes as an array, without copying; raises ValueError unless they fit exactly."""
     if dtype not in DTYPES:
         raise ValueError(f"dtype {dtype!r} is not allowed")
-    if any(type(length) is not int or length < 0 for length in shape):  # numpy fills in a -1
-        raise ValueError(f"shape {shape} is not one of an array")
+    for length in shape:
+        if type(length) is not int or length < 0:  # numpy fills in a -1
+            raise ValueError(f"shape {shape} is not one of an array")
     return np.frombuffer(buffer, dtype=dtype).reshape(tuple(shape))
 
 

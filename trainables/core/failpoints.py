@@ -27,6 +27,17 @@ OF_A_REQUEST = ("asked", "answered")
 #: What an upgrade of a ledger's tables passes; at the second nothing is committed yet.
 OF_AN_UPGRADE = ("ledger copied", "ledger upgraded")
 
+#: What is passed while MLflow is given the report and a model of a finished sweep.
+OF_ATTACHMENTS = (
+    "report attached",
+    "model begun",
+    "model sent",
+    "model whole",
+    "model linked",
+    "model attached",
+    "attached",
+)
+
 
 def reach(place: str) -> None:
     """Say that the process is at `place`; it may not return."""

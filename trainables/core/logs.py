@@ -7,8 +7,10 @@ first seen, and at DEBUG again from time to time. Only one process of a trainer 
 import contextlib
 import logging
 import sys
+import time
 from collections.abc import Iterator, Mapping
 from dataclasses import fields, is_dataclass
+from functools import lru_cache
 from typing import Any, Literal
 
 import numpy as np
@@ -84,13 +86,17 @@ class OneTimeLog:
         return again
 
     def __call__(self, subject: str, value: Any) -> None:
-        """Log what `value` looks like, if `subject` has not been logged."""
+        """Log what `value` looks like, if `subject` has not been logged.
+
+        A function is asked for it only then.
+        """
         if not self._on or subject in self._logged:
             return
         self._logged.add(subject)
         level = logging.INFO if self._rounds < PERIOD else logging.DEBUG
         if logger.isEnabledFor(level):
-            logger.log(level, "%s: %s: %s", self._who, subject, summary(value))
+            shown = value() if callable(value) else value
+            logger.log(level, "%s: %s: %s", self._who, subject, summary(shown))
 
 
 def summary(value: Any) -> str:
@@ -114,8 +120,14 @@ def summary(value: Any) -> str:
 
 
 def system_usage(config: LogConfig) -> dict[str, Any]:
-    """``perf``: the machine's use of its CPUs since the last call, and of its memory, percent."""
+    """``perf``: the machine's use of its CPUs and of its memory, percent, of the latest second."""
     if not config.log_sys_usage:
         return {}
+    return {"perf": dict(_usage(int(time.monotonic())))}
+
+
+@lru_cache(maxsize=1)
+def _usage(_second: int) -> dict[str, float]:
+    """Read once a second: reading it takes as long as a short iteration's checkpoint."""
     cpu, ram = psutil.cpu_percent(interval=None), psutil.virtual_memory().percent
-    return {"perf": {"cpu_util_percent": cpu, "ram_util_percent": ram}}
+    return {"cpu_util_percent": cpu, "ram_util_percent": ram}

@@ -14,6 +14,7 @@ import hashlib
 import importlib.abc
 import importlib.machinery
 import random
+import struct
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import ModuleType
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
 
 Name = str | int
 #: The 625 words of Python's own stream.
-_WORDS = "<u4"
+_WORDS = struct.Struct("<625I")
 
 
 def derive(seed: int, *path: Name) -> "np.random.SeedSequence":
@@ -93,7 +94,7 @@ def capture_global() -> dict[str, Any]:
     version, internal, gauss = random.getstate()
     torch = sys.modules.get("torch")
     return {
-        "python": [version, np.array(internal, dtype=_WORDS).tobytes(), gauss],
+        "python": [version, _WORDS.pack(*internal), gauss],
         "numpy": dict(np.random.get_state(legacy=False)),  # noqa: NPY002
         "torch": {"state": torch.get_rng_state().numpy().copy()} if torch else dict(_pending),
     }
@@ -105,7 +106,7 @@ def restore_global(state: Mapping[str, Any]) -> None:
 
     version, internal, gauss = state["python"]
     if isinstance(internal, bytes):  # checkpoints once held a list, which takes longer to check
-        internal = np.frombuffer(internal, dtype=_WORDS).tolist()
+        internal = _WORDS.unpack(internal)
     random.setstate((version, tuple(internal), gauss))
     np.random.set_state(dict(state["numpy"]))  # noqa: NPY002
     torch_state = state["torch"]

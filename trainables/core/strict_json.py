@@ -9,6 +9,7 @@ from typing import Any, Final, NoReturn
 MAX_DEPTH: Final = 32
 #: Longest integer.
 MAX_DIGITS: Final = 40
+_SCALARS = frozenset({str, int, float, bool, type(None)})
 
 
 def parse(text: bytes) -> Any:
@@ -33,10 +34,12 @@ def check_depth(value: Any, depth: int = 0) -> None:
     """Raise ValueError for nesting deeper than `MAX_DEPTH`."""
     if depth > MAX_DEPTH:
         raise ValueError(f"nested deeper than {MAX_DEPTH}")
-    if isinstance(value, Mapping):
-        value = list(value.values())
-    if isinstance(value, (list, tuple)):
-        for item in value:
+    if isinstance(value, dict | Mapping):  # a dict is one, but it takes longer to see
+        value = value.values()
+    elif not isinstance(value, list | tuple):
+        return
+    for item in value:
+        if type(item) not in _SCALARS or depth == MAX_DEPTH:
             check_depth(item, depth + 1)
 
 

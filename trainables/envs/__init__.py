@@ -3,6 +3,7 @@
 make       makes the environment that the settings name
 registry   environments by name
 pool       EnvPool's environments
+agents     environments of several agents, as one
 contract   what reset and step may return
 spaces     observations and actions as flat rows
 vector     many environments stepped side by side

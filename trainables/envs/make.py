@@ -7,7 +7,7 @@ the module registers; ``env_config`` becomes its keyword arguments, or its one a
 packages after them; an environment class stands for its dotted path.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
 from typing import Annotated, Any, Literal
@@ -21,7 +21,7 @@ from pydantic import BeforeValidator, Field
 
 from trainables.core.importing import entry_points, load, load_module
 from trainables.core.settings import LONGEST_WAIT_S, Section
-from trainables.envs import atari, registry
+from trainables.envs import agents, atari, registry
 from trainables.envs.atari import is_atari
 from trainables.envs.pool import ENVPOOL, Pool
 from trainables.envs.registry import EnvContext
@@ -32,6 +32,7 @@ from trainables.envs.spaces.actions import (
     quicken,
     unflattener,
 )
+from trainables.envs.spaces.masks import ActionMask, MaskedObservation, Source
 from trainables.envs.spaces.observations import (
     FlatObservations,
     FlatteningPreprocessor,
@@ -101,6 +102,14 @@ class EnvironmentConfig(Section):
         description="deepmind: Atari games in DeepMind's wrappers; rllib: as they are; null: also "
         "no flattening of other spaces.",
     )
+    action_mask: Source | None = Field(
+        default=None,
+        description="Where an environment says which choices are valid now, a 1 for each that is "
+        'and a 0 for each other: info: in info["action_mask"] of reset and step, as Taxi-v4; '
+        "observation: in observations that are a Dict with the key action_mask, as PettingZoo's "
+        "games. No other is ever chosen or learnt of, by ppo, a2c, impala and dqn. null: there is "
+        "no mask, and what is called so is read like anything else.",
+    )
     no_framestack: bool = Field(
         default=False, description="Atari: one frame as the observation, not the last four."
     )
@@ -159,6 +168,11 @@ class EnvSpaces:
         """The columns of an action row."""
         return layout_of(self.action)
 
+    @property
+    def masks(self) -> int:
+        """How many numbers at a row's end say which choices are valid (`spaces.masks`)."""
+        return self.raw.choices if isinstance(self.raw, MaskedObservation) else 0
+
 
 def make_env(
     config: EnvironmentConfig, context: EnvContext | None = None, learning: bool = True
@@ -175,7 +189,11 @@ def make_env(
             in its spaces.
     """
     env = make_raw_env(config, context, learning)
+    if isinstance(env, agents.AgentsEnv):
+        return env
     quicken(env.unwrapped)
+    if config.action_mask is not None:
+        env = ActionMask(env, config.action_mask)
     if isinstance(env.action_space, spaces.Tuple | spaces.Dict):
         env = TransformAction(env, unflattener(env.action_space), FlatActions(env.action_space))
     if isinstance(env.observation_space, spaces.Box):
@@ -201,7 +219,8 @@ def make_raw_env(
     if context is None:
         context = EnvContext(config.env_config)
     env = _made(config, context, learning=learning)
-    _refuse_many_agents(config, env)
+    if (several := agents.as_one(env, config.env)) is not None:
+        return several
     if not isinstance(env, gymnasium.Env):
         raise ConfigError("env", config.env, "a gymnasium.Env", f"it made a {type(env).__name__}")
     for name in ("observation_space", "action_space"):
@@ -210,19 +229,6 @@ def make_raw_env(
             hint = f"its {name} is missing or no gymnasium.spaces.Space"
             raise ConfigError("env", config.env, "an environment that says its spaces", hint)
     return env
-
-
-def _refuse_many_agents(config: EnvironmentConfig, env: Any) -> None:
-    """PettingZoo's two interfaces are known by their names: its package need not be there."""
-    if not (hasattr(env, "possible_agents") and callable(getattr(env, "observation_space", None))):
-        return
-    kind = "one agent after the other" if hasattr(env, "agent_iter") else "all agents at once"
-    hint = (
-        f"{type(env).__name__} is a PettingZoo environment ({kind}), and several agents are not "
-        "trained yet: name a function that makes a gymnasium.Env in which one of them acts and the "
-        "others are part of the world, env: package.module:function"
-    )
-    raise ConfigError("env", config.env, "an environment of one agent", hint)
 
 
 def make_vector(config: EnvironmentConfig, num_envs: int) -> VectorEnv[Any, Any, Any]:
@@ -281,6 +287,8 @@ def checked_spaces(
     config: EnvironmentConfig, observation: spaces.Space[Any], action: spaces.Space[Any]
 ) -> EnvSpaces:
     """The spaces of what `make_env` made, if a policy can live in them; ConfigError otherwise."""
+    if isinstance(observation, agents.AgentsSpace):
+        raise needs_policies(config, list(observation.of))
     raw = observation.original if isinstance(observation, FlatObservations) else observation
     taken = action.original if isinstance(action, FlatActions) else action
     found = EnvSpaces(NoPreprocessor(observation).observation_space, taken, raw)
@@ -295,6 +303,37 @@ def checked_spaces(
     except ConfigError as error:
         hint = error.hint or f"it takes {taken}"
         raise ConfigError("env", config.env, error.allowed, hint) from error
+    return found
+
+
+def needs_policies(config: EnvironmentConfig, names: Sequence[str]) -> ConfigError:
+    """The error of a trainer with one policy in an environment of several agents."""
+    hint = (
+        f"{config.env} has several agents ({', '.join(names)}): write multiagent: {{policies: "
+        "{shared: null}} for one policy that all of them share, or name a policy for each; or name "
+        "a function that makes a gymnasium.Env in which one of them acts and the others are part "
+        "of the world, env: package.module:function"
+    )
+    return ConfigError("env", config.env, "an environment of one agent without multiagent", hint)
+
+
+def agents_spaces(
+    config: EnvironmentConfig, observation: spaces.Space[Any], action: spaces.Space[Any]
+) -> dict[str, EnvSpaces]:
+    """Agent → its spaces, of what `make_env` made; empty: it has one agent.
+
+    Raises:
+        ConfigError: no policy can live in one of them; it names the agent.
+    """
+    if not (isinstance(observation, agents.AgentsSpace) and isinstance(action, agents.AgentsSpace)):
+        return {}
+    found = {}
+    for agent, one in observation.of.items():
+        try:
+            found[agent] = checked_spaces(config, one, action.of[agent])
+        except ConfigError as error:
+            hint = f"agent {agent}: {error.hint}"
+            raise ConfigError(error.place, error.value, error.allowed, hint) from error
     return found
 
 

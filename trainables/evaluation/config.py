@@ -60,6 +60,7 @@ WHY_NOT: Mapping[str, str] = {
     "rollout_fragment_length": _WHOLE,
     "observation_filter": _LEARNT_SO,
     "observation_filter_clip": _LEARNT_SO,
+    "action_mask": _LEARNT_SO,
     "synchronize_filters": _LEARNT_SO,
     "gamma": "its results are sums of rewards, without a discount",
     "sampler_perf_stats_ema_coef": "it measures no times of its parts",

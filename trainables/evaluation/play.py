@@ -189,6 +189,7 @@ class _Running:
         require_finite(np.array([reward]), f"{self._name}, row", "reward")
         self.reward += float(reward)
         self.length += 1
+        self._player.rewarded(self.observation, self.memory)
         over = bool(terminated or truncated) or self.length == self._plan.envs.horizon
         if self._watch:
             self._watch.step(self.observation, float(reward), info)
@@ -200,7 +201,9 @@ class _Running:
     def played(self) -> Played:
         """The episode, which is over."""
         written = self._watch.episode if self._watch else None
-        return Played(with_written(RolloutMetrics(self.reward, self.length), written), self.faults)
+        by_agent = self._player.agent_rewards(self.memory)
+        metrics = RolloutMetrics(self.reward, self.length, agent_rewards=by_agent)
+        return Played(with_written(metrics, written), self.faults)
 
     @property
     def _name(self) -> str:

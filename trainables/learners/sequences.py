@@ -6,6 +6,7 @@ it was played. T steps, N environments, B rows, S sequences, M numbers of memory
 """
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -64,6 +65,46 @@ def in_sequences(fragment: Fragment, batch: TrainBatch, longest: int) -> Sequenc
 
     `batch` is its T·N rows, step after step; a sequence has at most `longest` of them.
     """
+    order, begins = _cut(fragment, longest)
+    columns = {name: column[order] for name, column in vars(batch).items()}
+    return SequenceBatch(**columns, memory=rows(fragment.memory)[order], begins=begins)
+
+
+class Judged(NamedTuple):
+    """What the networks are asked about a fragment anew: its valid rows, and what followed them."""
+
+    batch: TrainBatch
+    """B rows in sequences, each with a row more: the observation after its last step."""
+    row: NDArray[np.int64]
+    """(B,) of the fragment's T·N."""
+    follows: NDArray[np.bool_]
+    """(B,) it is the observation that came after that row."""
+
+
+def to_judge(fragment: Fragment, longest: int) -> Judged:
+    """The valid rows of a fragment with the column ``new_obs``, to be evaluated by other weights.
+
+    For a policy with a memory the batch is one of sequences.
+    """
+    order, begins = _cut(fragment, longest)
+    ends = np.append(np.flatnonzero(begins), len(order))[1:]
+    row = np.insert(order, ends, order[ends - 1])
+    follows = np.insert(np.zeros(len(order), dtype=np.bool_), ends, True)
+    observations = rows(fragment.observations)[row]
+    observations[follows] = rows(fragment.new_obs)[row[follows]]
+    none = np.zeros(len(row), dtype=np.float32)
+    actions = rows(fragment.actions)[row]
+    columns = {"logp": none, "values": none, "advantages": none, "returns": none}
+    batch = TrainBatch(observations=observations, actions=actions, **columns)
+    if "memory" in fragment.declared:
+        remembered = rows(fragment.memory)[row]
+        begins = np.insert(begins, ends, False)
+        batch = SequenceBatch(**vars(batch), memory=remembered, begins=begins)
+    return Judged(batch, row, follows)
+
+
+def _cut(fragment: Fragment, longest: int) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
+    """The valid ones of the T·N rows, environment after environment, and where sequences begin."""
     steps, envs = fragment.valid.shape
     order = np.arange(steps * envs).reshape(steps, envs).T.reshape(-1)
     fresh = np.ones((steps, envs), dtype=np.bool_)
@@ -73,6 +114,4 @@ def in_sequences(fragment: Fragment, batch: TrainBatch, longest: int) -> Sequenc
     begun = np.maximum.accumulate(np.where(flat, np.arange(len(flat)), 0))
     begins = (np.arange(len(flat)) - begun) % longest == 0
     kept = rows(fragment.valid)[order]
-    order, begins = order[kept], begins[kept]
-    columns = {name: column[order] for name, column in vars(batch).items()}
-    return SequenceBatch(**columns, memory=rows(fragment.memory)[order], begins=begins)
+    return order[kept], begins[kept]

@@ -17,7 +17,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from trainables.learners.sequences import SequenceBatch
-from trainables.policies.torch_policy import TorchPolicy
+from trainables.policies.networks import replay_of
+from trainables.policies.torch_policy import ActorCriticPolicy
 from trainables.rollout.batch import TrainBatch
 
 Minibatch: TypeAlias = dict[str, Tensor]
@@ -36,7 +37,7 @@ class Learner(Protocol):
     """Names of the statistics; one of them is ``kl``."""
 
     @property
-    def policy(self) -> TorchPolicy:
+    def policy(self) -> ActorCriticPolicy:
         """Whose weights it moves."""
 
     def learning(self) -> AbstractContextManager[None]:
@@ -46,6 +47,9 @@ class Learner(Protocol):
         self, batch: TrainBatch, size: int, stream: np.random.Generator, count: int
     ) -> list[Any]:
         """The minibatches of one epoch, as `step` takes them; see `shuffled`."""
+
+    def evaluate(self, batch: TrainBatch) -> tuple[NDArray[Any], NDArray[Any]]:
+        """(B,) log-probabilities of a batch's actions and values of its observations, now."""
 
     def step(self, minibatch: Any, rate: float, share: float = 1.0) -> tuple[Tensor, float]:
         """One gradient step.
@@ -65,7 +69,7 @@ class TorchLearner:
     """Minimises a loss, a mean over rows, by torch's gradients; `grad_clip` bounds their norm."""
 
     def __init__(
-        self, policy: TorchPolicy, loss: Loss, stats: tuple[str, ...], grad_clip: float | None
+        self, policy: ActorCriticPolicy, loss: Loss, stats: tuple[str, ...], grad_clip: float | None
     ) -> None:
         self.policy = policy
         self.loss = loss
@@ -81,6 +85,17 @@ class TorchLearner:
     ) -> list[Minibatch]:
         """Columns on the policy's device."""
         return shuffled(batch, size, stream, self.policy.device, count)
+
+    def evaluate(self, batch: TrainBatch) -> tuple[NDArray[Any], NDArray[Any]]:
+        """Log-probabilities and values; see `Learner`."""
+        on = self.policy.device
+        columns = {name: torch.from_numpy(one).to(on) for name, one in batch.columns().items()}
+        model: Any = self.policy.model.eval()  # as it acts: what is judged moves no statistics
+        with torch.no_grad():
+            observed = columns["observations"], columns["actions"]
+            found = model.evaluate(*observed, replay_of(columns))
+        model.train()
+        return found.logp.cpu().numpy(), found.values.cpu().numpy()
 
     def step(self, minibatch: Minibatch, rate: float, share: float = 1.0) -> tuple[Tensor, float]:
         """One gradient step; see `Learner`."""
@@ -123,25 +138,26 @@ def learn(
     reduce = learner.policy.reduce
     stats: list[Tensor] = []
     norms: list[float] = []
+    alone = batch_size is None and not standardize
     with learner.learning():
         for _ in range(epochs):
             minibatches = learner.minibatches(
                 batch, minibatch_size, stream, batch_size or len(batch)
             )
-            alone = batch_size is None and not standardize
             shares = [1.0] * len(minibatches) if alone else _union(minibatches, standardize, reduce)
             # A minibatch without a row on any rank is one for all of them: none takes a step.
             pairs = [(m, share) for m, share in zip(minibatches, shares, strict=True) if share >= 0]
             if not pairs:
                 return {}
             steps = [learner.step(minibatch, rate, share) for minibatch, share in pairs]
-            epoch = torch.stack([measured for measured, _ in steps])
-            reduce([epoch])
-            stats.append(epoch)
+            epoch = [measured for measured, _ in steps]
+            if not alone:
+                reduce(epoch)
+            stats += epoch
             norms += [norm for _, norm in steps]
-            if target_kl and epoch[:, learner.stats.index("kl")].mean() > target_kl:
+            if target_kl and torch.stack(epoch)[:, learner.stats.index("kl")].mean() > target_kl:
                 break
-    means = torch.cat(stats).mean(0).tolist()
+    means = torch.stack(stats).mean(0).tolist()
     return {
         **dict(zip(learner.stats, means, strict=True)),
         **explained_variance(batch, reduce),

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from trainables.envs.spaces.actions import ActionLayout
 from trainables.envs.spaces.observations import PIXEL
 from trainables.policies.architecture import Activation, Architecture
-from trainables.policies.distributions import ChosenAhead, log_softmax
+from trainables.policies.distributions import ChosenAhead, forbid, log_softmax
 from trainables.policies.exploration import StochasticSampling
 
 if TYPE_CHECKING:
@@ -70,6 +70,7 @@ class Actor:
         """Whether `act` draws actions where it is given a stream."""
         self._activation = architecture.activation
         self._flat = len(architecture.shape) == 1
+        self._masks = architecture.masks
         self._trunk = _make_trunk(architecture)
         self._layers: list[tuple[Array, Array]] = []
         self._wide: tuple[int, list[tuple[Array, Array]]] = (-1, [])
@@ -116,7 +117,7 @@ class Actor:
 
     def forward(self, observations: NDArray[Any]) -> tuple[Array, Array]:
         """Heads and values (N,) of filtered observations: (N, D), or (N, H, W, C) for images."""
-        x: Array = observations if self._flat else self._features(observations)
+        x = self._inputs(observations)
         for weight, bias in self._wide[1] if len(x) == self._wide[0] else self._layers:
             x = np.matmul(x, weight)
             x += bias
@@ -125,6 +126,8 @@ class Actor:
         heads = self._heads
         head: Array = to_actor.dot(heads["actor.weight"])
         head += self._head_bias
+        if self._masks:
+            forbid(head[:, : self._masks], observations)
         return head, to_critic.dot(heads["critic.weight"])[:, 0] + heads["critic.bias"]
 
     def initial_memory(self, count: int) -> Array:
@@ -159,7 +162,8 @@ class Actor:
 
     def one_by_one(self, draws: np.random.Generator) -> "OneByOne | None":
         """What decides for a single environment with the draws of `ahead`; None: `act` has to."""
-        if type(self) is not Actor or not self._flat or not isinstance(draws, ChosenAhead):
+        plain = type(self) is Actor and self._flat and not self._masks
+        if not plain or not isinstance(draws, ChosenAhead):
             return None
         single = draws.race.ndim == 3 and draws.race.shape[1] == 1
         return OneByOne(self, draws.race[:, 0]) if single else None
@@ -176,8 +180,7 @@ class Actor:
         `forward` makes one product of all, whose rounding changes with their number. A row without
         a stream gets its most probable action.
         """
-        x, following = self._last_each(self._features_each(observations)[:, None, :], memory)
-        head: Array = np.matmul(x, self._heads["actor.weight"])[:, 0] + self._heads["actor.bias"]
+        head, following = self._heads_each(observations, memory)
         if not any(streams):
             return self.exploration.draw(head, self._log_std, None)[0], following
         rows = [
@@ -211,6 +214,14 @@ class Actor:
             columns["memory"] = ((self.memory_size,), np.dtype(np.float32))
         return columns
 
+    def _heads_each(self, observations: NDArray[Any], memory: Array) -> tuple[Array, Array]:
+        """What the actor's head gives each row as if it were the only one, and the next memory."""
+        x, following = self._last_each(self._features_each(observations)[:, None, :], memory)
+        head: Array = np.matmul(x, self._heads["actor.weight"])[:, 0] + self._heads["actor.bias"]
+        if self._masks:
+            forbid(head[:, : self._masks], observations)
+        return head, following
+
     def _last_each(self, x: Array, memory: Array) -> tuple[Array, Array]:
         """What the actor's head is given (N, 1, H) for features (N, 1, D), and the next memory."""
         for weight, bias in self._layers:
@@ -219,9 +230,15 @@ class Actor:
             activate(x, self._activation)
         return x, memory
 
+    def _inputs(self, observations: NDArray[Any]) -> Array:
+        """(N, D) what the first dense layer is given."""
+        if self._masks:
+            return np.ascontiguousarray(observations[:, : -self._masks])
+        return observations if self._flat else self._features(observations)
+
     def _features_each(self, observations: NDArray[Any]) -> Array:
         if self._flat:
-            return observations
+            return self._inputs(observations)
         return np.concatenate([self._features(one[None]) for one in observations])
 
     def _features(self, images: NDArray[Any]) -> Array:

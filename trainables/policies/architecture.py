@@ -6,7 +6,7 @@ Vectors (D,) go through perceptrons, images (H, W, C) first through convolutions
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Annotated, Literal, Self
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, model_validator
 
@@ -29,16 +29,25 @@ LARGEST_SIDE = 128
 class ModelConfig(Settings):
     """The networks; the key ``model`` of the settings."""
 
+    custom_model: str | None = Field(
+        default=None,
+        description="package.module:Net, a torch module of your own in place of these networks "
+        "(docs/own-networks.md), for ppo and a2c: it acts and learns in torch.",
+    )
+    custom_model_config: dict[str, Any] = Field(
+        default_factory=dict, description="Keyword arguments for making it."
+    )
+
     hidden: tuple[Size, ...] | None = Field(
         default=None,
         strict=False,
-        description="Units of each hidden layer, first to last; null: [64, 64] for ppo and a2c, "
-        "[128, 128] for dqn, [256, 256] for sac and td3, or [512] after convolutions.",
+        description="Units of each hidden layer, first to last; null: [64, 64] for ppo, a2c and "
+        "impala, [128, 128] for dqn, [256, 256] for sac and td3, or [512] after convolutions.",
     )
     activation: Activation | None = Field(
         default=None,
-        description="Activation after each hidden layer; null: tanh for ppo and a2c, relu for "
-        "others and after convolutions.",
+        description="Activation after each hidden layer; null: tanh for ppo, a2c and impala, relu "
+        "for others and after convolutions.",
     )
     conv_filters: tuple[Annotated[tuple[Size, Size, Size], Field(strict=False)], ...] | None = (
         Field(
@@ -60,6 +69,30 @@ class ModelConfig(Settings):
         description="Steps through which the LSTM learns at a time, at most; null: "
         "rollout_fragment_length.",
     )
+
+    @model_validator(mode="before")
+    @classmethod
+    def _named_in_full(cls, given: Any) -> Any:
+        if isinstance(given, str) and ":" in given:
+            raise ValueError(f"a mapping: write model: {{custom_model: {given}}}")
+        return given
+
+    @model_validator(mode="after")
+    def _of_these_networks(self) -> Self:
+        given = self.custom_model is not None
+        why = "with custom_model, which has layers of its own" if given else "without custom_model"
+        for key in OF_OUR_NETWORKS if given else ("custom_model_config",):
+            field = type(self).model_fields[key]
+            if (value := getattr(self, key)) != field.get_default(call_default_factory=True):
+                raise ValueError(f"no {key} {why} (it is {value})")
+        return self
+
+
+#: Keys of ``model`` that a module of one's own does not read.
+OF_OUR_NETWORKS = (
+    *("hidden", "activation", "conv_filters"),
+    *("use_lstm", "lstm_cell_size", "max_seq_len"),
+)
 
 
 class OptimizerConfig(Settings):
@@ -109,6 +142,14 @@ OF_SOME: Mapping[str, tuple[str, ...]] = {
 
 
 @dataclass(frozen=True)
+class OwnModule:
+    """A torch module that somebody else wrote, and what it is made from."""
+
+    path: str
+    arguments: Mapping[str, Any]
+
+
+@dataclass(frozen=True)
 class Architecture:
     """The networks for observations of one shape; nothing is left to defaults."""
 
@@ -121,9 +162,13 @@ class Architecture:
     activation: Activation
     lstm: int = 0
     """Units of the LSTM after the trunk; 0: none."""
+    masks: int = 0
+    """Numbers after the features that say which choices are valid; networks do not see them."""
     noise: tuple[float, int] | None = None
     """Of noise that depends on the state: the logarithm of its deviation at first, and the steps
     after which it is drawn anew; None: there is none."""
+    own: OwnModule | None = None
+    """What stands in place of all layers; None: nothing."""
 
     @property
     def shared(self) -> bool:
@@ -143,12 +188,20 @@ def architecture(
     config: ModelConfig,
     shape: tuple[int, ...],
     usual: tuple[tuple[int, ...], Activation] = ((64, 64), "tanh"),
+    masks: int = 0,
 ) -> Architecture:
-    """The networks of the key ``model``; `usual` are hidden layers and activation for vectors.
+    """The networks of the key ``model`` for rows of this shape, of which the last may be masks.
+
+    `usual` are hidden layers and activation for vectors.
 
     Raises:
         ConfigError: convolutions that do not fit.
     """
+    if masks:
+        shape = (shape[0] - masks,)
+    if config.custom_model is not None:
+        own = OwnModule(config.custom_model, config.custom_model_config)
+        return Architecture(shape, (), (), usual[1], masks=masks, own=own)
     filters = _filters(config, shape)
     hidden, activation = ((512,), "relu") if filters else usual
     return Architecture(
@@ -157,6 +210,7 @@ def architecture(
         hidden=hidden if config.hidden is None else config.hidden,
         activation=config.activation or activation,
         lstm=config.lstm_cell_size if config.use_lstm else 0,
+        masks=masks,
     )
 
 

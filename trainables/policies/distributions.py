@@ -8,6 +8,7 @@ of a column at most.
 
 from collections.abc import Callable
 from functools import lru_cache
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -32,6 +33,11 @@ def choice_grid(layout: ActionLayout) -> tuple[NDArray[np.int64], NDArray[np.boo
     first = np.cumsum(sizes) - sizes
     choice = np.broadcast_to(np.arange(most), (len(sizes), most))
     return first[:, None] + np.minimum(choice, sizes[:, None] - 1), choice >= sizes[:, None]
+
+
+def forbid(logits: Array, rows: NDArray[Any]) -> None:
+    """Give choices (N, A) that are not valid the logit `NO_CHOICE`, by a mask at the rows' ends."""
+    logits[rows[..., -logits.shape[-1] :] < 0.5] = NO_CHOICE
 
 
 def log_softmax(logits: Array) -> Array:

@@ -4,6 +4,7 @@ Without a stream, as in an evaluation, every kind gives the best action. N rows,
 action; a head is what `distributions` reads.
 """
 
+import math
 from collections.abc import Mapping
 from typing import Any, Literal, Self
 
@@ -25,7 +26,10 @@ from trainables.policies.distributions import (
     choose,
     measure,
 )
+from trainables.policies.parameter_noise import ParameterNoise, ParameterNoiseConfig
 
+#: What only noise on weights reads.
+NOISE_KEYS = tuple(ParameterNoiseConfig.model_fields)
 #: Added to the variance of state-dependent noise, which may vanish with the units.
 LEAST_VARIANCE = 1e-6
 
@@ -36,7 +40,9 @@ class StochasticSampling:
     Other ways to explore derive from it.
     """
 
-    def __init__(self, layout: ActionLayout) -> None:
+    def __init__(self, layout: ActionLayout, noise: ParameterNoise | None = None) -> None:
+        self.parameter_noise = noise
+        """What is added to weights while actions are tried; None: nothing."""
         self._layout = layout
         self._grid, self._absent = choice_grid(layout)
         self._choices, self._reals = list(layout.choice_columns), list(layout.real_columns)
@@ -87,16 +93,22 @@ class StochasticSampling:
 
     def begin(self, count: int) -> None:
         """From now on the rows are those of so many environments, step after step."""
+        if self.parameter_noise:
+            self.parameter_noise.begin(count)
 
     def ended(self, rows: NDArray[np.bool_]) -> None:
-        """The episodes of these environments (N,) ended; here nothing follows."""
+        """The episodes of these environments (N,) ended, and others begin."""
+        if self.parameter_noise:
+            self.parameter_noise.on_episode_start(rows)
 
     def get_state(self) -> dict[str, Any]:
-        """What does not follow from settings and steps, as plain data; here nothing."""
-        return {}
+        """What does not follow from settings and steps, as plain data."""
+        return self.parameter_noise.get_state() if self.parameter_noise else {}
 
     def set_state(self, state: Mapping[str, Any]) -> None:
         """Take back what `get_state` gave."""
+        if self.parameter_noise:
+            self.parameter_noise.set_state(state)
 
 
 class PolicyNoiseConfig(Settings):
@@ -224,25 +236,44 @@ class StateDependentSampling(StochasticSampling):
         self._matrices.set_state(state)
 
 
-class EpsilonGreedyConfig(Settings):
+class EpsilonGreedyConfig(ParameterNoiseConfig):
     """A share of choices that are drawn evenly; it falls with the steps sampled."""
 
+    type: Literal["EpsilonGreedy", "ParameterNoise"] = Field(
+        default="EpsilonGreedy",
+        description="EpsilonGreedy: this share of choices is drawn evenly; ParameterNoise: each "
+        "episode is played with noise on the weights, of which there is as much as makes choices "
+        "differ like this share (Plappert et al. 2018).",
+    )
     initial_epsilon: float = Field(default=1.0, ge=0, le=1, description="Share at the beginning.")
     final_epsilon: float = Field(default=0.05, ge=0, le=1, description="Share at the end.")
     epsilon_timesteps: int = Field(
         default=10_000, gt=0, description="Environment steps from one to the other, linearly."
     )
 
+    @model_validator(mode="after")
+    def _read(self) -> Self:
+        refuse_unread(self, "EpsilonGreedy", NOISE_KEYS)
+        return self
+
 
 class EpsilonGreedy(StochasticSampling):
     """The choice with the highest value, or with probability ε any one of them.
+
+    With noise on the weights it is the best choice by those that are perturbed.
+
+    `masked`: where a head holds `NO_CHOICE`, there is none.
 
     Raises:
         ConfigError: actions with real numbers.
     """
 
-    def __init__(self, layout: ActionLayout, config: EpsilonGreedyConfig) -> None:
-        super().__init__(layout)
+    def __init__(
+        self, layout: ActionLayout, config: EpsilonGreedyConfig, masked: bool = False
+    ) -> None:
+        noise = ParameterNoise(config) if config.type == "ParameterNoise" else None
+        super().__init__(layout, noise)
+        self._masked = masked
         if layout.real_columns:
             allowed = "choices (Discrete, MultiDiscrete, MultiBinary) with epsilon-greedy"
             raise ConfigError("env", "actions with real numbers", allowed)
@@ -257,14 +288,23 @@ class EpsilonGreedy(StochasticSampling):
         part = min(1.0, timesteps / of.epsilon_timesteps)
         self.epsilon = of.initial_epsilon + part * (of.final_epsilon - of.initial_epsilon)
 
+    @property
+    def distance(self) -> float:
+        """How far choices are from the best ones with this share of them, as a divergence."""
+        share = self.epsilon
+        return -math.log(1.0 - share + share / self._grid.shape[1])
+
     def draw(
         self, head: Array, log_std: Array, stream: np.random.Generator | None
     ) -> tuple[Actions, Array]:
         """Choices, and what a softmax of the head would give them; the best without a stream."""
         best, logp = super().draw(head, log_std, None)
-        if stream is None:
+        if stream is None or self.parameter_noise:
             return best, logp
         count = len(head)
         explores = stream.random((count, *(1 for _ in self._shape))) < self.epsilon
-        anything = stream.integers(0, self._sizes, size=(count, *self._shape))
+        if self._masked:  # of the valid choices any one
+            anything = np.where(head > NO_CHOICE, stream.random(head.shape), -1.0).argmax(axis=-1)
+        else:
+            anything = stream.integers(0, self._sizes, size=(count, *self._shape))
         return np.where(explores, anything, best), logp

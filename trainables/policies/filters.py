@@ -257,6 +257,22 @@ def _plain(
     return made
 
 
+class BeforeMasks:
+    """Another filter for all of a row but so many numbers at its end, which stay as they are."""
+
+    def __init__(self, features: Filter, masks: int) -> None:
+        self.features = features
+        self._masks = masks
+        self.get_delta, self.apply_changes = features.get_delta, features.apply_changes
+        self.sync, self.get_state = features.sync, features.get_state
+        self.set_state = features.set_state
+
+    def __call__(self, x: Array, update: bool = True) -> Array:
+        """Filter rows (B, D); `update` counts them first."""
+        filtered = self.features(x[:, : -self._masks], update=update)
+        return np.concatenate([filtered, x[:, -self._masks :]], axis=1)
+
+
 class RewardScaler:
     """Rewards by the running deviation of the discounted return (Engstrom et al. 2020), clipped.
 
@@ -282,6 +298,11 @@ class RewardScaler:
         scaled = self.stat.scale(rewards)
         self.returns[ended] = 0.0
         return scaled
+
+
+def of_features(one: Filter) -> Filter:
+    """What filters the features, whether or not masks follow them."""
+    return one.features if isinstance(one, BeforeMasks) else one
 
 
 def get_state(filters: Mapping[str, Filter]) -> dict[str, Any]:
@@ -376,13 +397,17 @@ def _maker(kind: str | Maker) -> Maker:
 
 
 def make_filters(
-    config: FilterConfig, shape: tuple[int, ...], concurrent: bool = False
+    config: FilterConfig, shape: tuple[int, ...], concurrent: bool = False, masks: int = 0
 ) -> dict[str, Filter]:
     """The filters of a worker: ``observation``, and ``reward`` where rewards are scaled.
 
-    `concurrent`: rewards are counted in one thread and synchronised by another.
+    `concurrent`: rewards are counted in one thread and synchronised by another. `masks`: so many
+    numbers at a row's end are no features.
     """
-    filters: dict[str, Filter] = {"observation": make_filter(config, shape)}
+    observation = make_filter(config, (shape[0] - masks,) if masks else shape)
+    if masks and type(observation) is not NoFilter:
+        observation = BeforeMasks(observation, masks)
+    filters: dict[str, Filter] = {"observation": observation}
     if config.normalize_rewards:
         kind = ConcurrentMeanStdFilter if concurrent else MeanStdFilter
         filters["reward"] = kind((), REWARD_CLIP, center=False)

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from trainables.envs.make import EnvSpaces
 from trainables.envs.spaces.actions import ActionAdapter, unflattener
+from trainables.envs.spaces.masks import require_valid
 from trainables.envs.spaces.observations import Rows, make_preprocessor
 from trainables.policies.actor import Acted, Actor
 from trainables.policies.filters import Filter
@@ -98,11 +99,19 @@ class InferencePolicy:
             `Actor.fetches`, each (N,).
         """
         preprocess, unflatten = make_preprocessor(self.spaces.raw), unflattener(self.spaces.action)
-        sent, acted = self.decide(
-            np.stack([preprocess(one) for one in observations]), memory, stream
-        )
+        rows = np.stack([preprocess(one) for one in observations])
+        if self.spaces.masks:
+            require_valid(rows, self.spaces.layout)
+        sent, acted = self.decide(rows, memory, stream)
         fetches = {key: acted.columns[name] for key, name in self.actor.fetches.items()}
         return [unflatten(one) for one in sent], acted.memory, fetches
+
+    def rewarded(self, observation: Any, memory: Array) -> None:
+        """Take note of what agents were rewarded with in a step that led to this observation."""
+
+    def agent_rewards(self, memory: Array) -> dict[str, list[Any]] | None:
+        """Agent → its policy and the sum of its rewards, where there are several."""
+        return None
 
     def act_each(
         self,

@@ -8,6 +8,7 @@ a memory (Huang et al. 2022). Gains are 0.01 in the policy's head and 1 in the v
 
 import math
 from collections.abc import Mapping
+from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -51,12 +52,36 @@ def replay_of(columns: Mapping[str, Tensor]) -> Replay | None:
     return Replay(columns["positions"], columns["states"]) if "positions" in columns else None
 
 
+def split(observations: Tensor, masks: int) -> tuple[Tensor, Tensor | None]:
+    """Features, and (B, A) which choices are valid where so many columns at the end say it."""
+    if not masks:
+        return observations, None
+    return observations[:, :-masks], observations[:, -masks:] > 0
+
+
+def allowed(logits: Tensor, valid: Tensor | None) -> Tensor:
+    """Logits, or a whole head, with `NO_CHOICE` for what is not valid."""
+    if valid is None:
+        return logits
+    forbidden = nn.functional.pad(~valid, (0, logits.shape[1] - valid.shape[1]))
+    return logits.masked_fill(forbidden, float(NO_CHOICE))
+
+
 class Networks(nn.Module):
     """What a policy learns: its parameters by name."""
 
+    @cached_property
+    def by_name(self) -> dict[str, nn.Parameter]:
+        """Every parameter by name: the same ones for good."""
+        return dict(self.named_parameters())
+
+    def kept(self) -> Mapping[str, Tensor]:
+        """What makes up the networks, by name: every parameter."""
+        return self.by_name
+
     def weights(self) -> dict[str, NDArray[Any]]:
-        """Every parameter by name, copied."""
-        return {name: p.detach().cpu().numpy().copy() for name, p in self.named_parameters()}
+        """What is `kept`, copied."""
+        return {name: one.detach().cpu().numpy().copy() for name, one in self.kept().items()}
 
     def acting_weights(self) -> dict[str, NDArray[Any]]:
         """What an actor plays with, copied: all of it."""
@@ -65,43 +90,26 @@ class Networks(nn.Module):
     def load_weights(self, weights: Mapping[str, NDArray[Any]]) -> None:
         """Take back what `weights` gave."""
         with torch.no_grad():
-            for name, parameter in self.named_parameters():
-                parameter.copy_(torch.from_numpy(np.require(weights[name], requirements="W")))
+            for name, one in self.kept().items():
+                one.copy_(torch.from_numpy(np.require(weights[name], requirements="W")))
 
 
-class ActorCritic(Networks):
-    """Two networks, and log standard deviations (G,), from 0 on, of the real action columns."""
+class Stochastic(Networks):
+    """A head says how actions are drawn: logits of choices, means of G real numbers."""
 
-    def __init__(
-        self, layout: ActionLayout, architecture: Architecture, stream: torch.Generator
-    ) -> None:
+    log_std: nn.Parameter | None
+    """(G,) logarithms of their deviations, or (U, G) of state-dependent noise; None: no reals."""
+
+    def __init__(self, layout: ActionLayout, architecture: Architecture) -> None:
         super().__init__()
         self._grid: Tensor
         self._absent: Tensor
         self.layout = layout
         self.architecture = architecture
-        self.trunk = Trunk(architecture, stream) if architecture.shared else None
-        sizes = (architecture.features, *architecture.hidden)
-        if self.trunk is not None:
-            sizes = sizes[-1:]
-        self.lstm = lstm(sizes[-1], architecture.lstm, stream) if architecture.lstm else None
-        if self.lstm is not None:
-            sizes = (architecture.lstm,)
-        gains = [HIDDEN_GAIN] * (len(sizes) - 1)
-        self.actor = perceptron((*sizes, layout.head_size), [*gains, POLICY_GAIN], stream)
-        self.critic = perceptron((*sizes, 1), [*gains, VALUE_GAIN], stream)
-        reals = len(layout.real_columns)
-        self.log_std = nn.Parameter(torch.zeros(reals)) if reals else None
-        if architecture.noise is not None:
-            self.log_std = nn.Parameter(torch.full((sizes[-1], reals), architecture.noise[0]))
         grid, absent = choice_grid(layout)
         self.register_buffer("_grid", torch.from_numpy(grid), persistent=False)
         self.register_buffer("_absent", torch.from_numpy(absent), persistent=False)
         self._uneven = bool(absent.any())
-
-    def value(self, observations: Tensor) -> Tensor:
-        """(B,) values of filtered observations: (B, D), or (B, H, W, C) for images."""
-        return self._run(self.critic, self._features(observations, None)).squeeze(-1)
 
     def evaluate(
         self, observations: Tensor, actions: Tensor, replay: Replay | None = None
@@ -113,27 +121,7 @@ class ActorCritic(Networks):
         Raises:
             ValueError: an LSTM and no sequences.
         """
-        features = self._features(observations, replay)
-        units = self._run_hidden(self.actor, features)
-        logp, entropies = self._logp_entropy(self.actor[-1](units), actions, units)
-        return Evaluated(logp, entropies, self._run(self.critic, features).squeeze(-1))
-
-    def _features(self, observations: Tensor, replay: Replay | None) -> Tensor:
-        if self.trunk is not None:
-            features: Tensor = self.trunk(observations)
-            return features if self.lstm is None else _replayed(self.lstm, features, replay)
-        if observations.dim() == 2:
-            return observations
-        return unit_pixels(observations).flatten(1)
-
-    def _run(self, layers: nn.ModuleList, x: Tensor) -> Tensor:
-        out: Tensor = layers[-1](self._run_hidden(layers, x))
-        return out
-
-    def _run_hidden(self, layers: nn.ModuleList, x: Tensor) -> Tensor:
-        for layer in layers[:-1]:
-            x = activate(layer(x), self.architecture.activation)
-        return x
+        raise NotImplementedError
 
     def _logp_entropy(self, head: Tensor, actions: Tensor, units: Tensor) -> tuple[Tensor, Tensor]:
         """(B,) log-probabilities of actions, and (B,) or () entropies of their distribution."""
@@ -169,6 +157,62 @@ class ActorCritic(Networks):
         scaled = (reals - means) * torch.exp(-self.log_std)
         logp = (-0.5 * scaled.square() - self.log_std - HALF_LOG_2PI).sum(-1)
         return logp, (self.log_std + 0.5 + HALF_LOG_2PI).sum()
+
+
+class ActorCritic(Stochastic):
+    """Two networks, and log standard deviations (G,), from 0 on, of the real action columns."""
+
+    def __init__(
+        self, layout: ActionLayout, architecture: Architecture, stream: torch.Generator
+    ) -> None:
+        super().__init__(layout, architecture)
+        self.trunk = Trunk(architecture, stream) if architecture.shared else None
+        sizes = (architecture.features, *architecture.hidden)
+        if self.trunk is not None:
+            sizes = sizes[-1:]
+        self.lstm = lstm(sizes[-1], architecture.lstm, stream) if architecture.lstm else None
+        if self.lstm is not None:
+            sizes = (architecture.lstm,)
+        gains = [HIDDEN_GAIN] * (len(sizes) - 1)
+        self.actor = perceptron((*sizes, layout.head_size), [*gains, POLICY_GAIN], stream)
+        self.critic = perceptron((*sizes, 1), [*gains, VALUE_GAIN], stream)
+        reals = len(layout.real_columns)
+        self.log_std = nn.Parameter(torch.zeros(reals)) if reals else None
+        if architecture.noise is not None:
+            self.log_std = nn.Parameter(torch.full((sizes[-1], reals), architecture.noise[0]))
+
+    def value(self, observations: Tensor) -> Tensor:
+        """(B,) values of filtered observations: (B, D), or (B, H, W, C) for images."""
+        features, _ = split(observations, self.architecture.masks)
+        return self._run(self.critic, self._features(features, None)).squeeze(-1)
+
+    def evaluate(
+        self, observations: Tensor, actions: Tensor, replay: Replay | None = None
+    ) -> Evaluated:
+        """As `Stochastic.evaluate`."""
+        rows, valid = split(observations, self.architecture.masks)
+        features = self._features(rows, replay)
+        units = self._run_hidden(self.actor, features)
+        head = allowed(self.actor[-1](units), valid)
+        logp, entropies = self._logp_entropy(head, actions, units)
+        return Evaluated(logp, entropies, self._run(self.critic, features).squeeze(-1))
+
+    def _features(self, observations: Tensor, replay: Replay | None) -> Tensor:
+        if self.trunk is not None:
+            features: Tensor = self.trunk(observations)
+            return features if self.lstm is None else _replayed(self.lstm, features, replay)
+        if observations.dim() == 2:
+            return observations
+        return unit_pixels(observations).flatten(1)
+
+    def _run(self, layers: nn.ModuleList, x: Tensor) -> Tensor:
+        out: Tensor = layers[-1](self._run_hidden(layers, x))
+        return out
+
+    def _run_hidden(self, layers: nn.ModuleList, x: Tensor) -> Tensor:
+        for layer in layers[:-1]:
+            x = activate(layer(x), self.architecture.activation)
+        return x
 
 
 def _replayed(layer: nn.LSTM, features: Tensor, replay: Replay | None) -> Tensor:

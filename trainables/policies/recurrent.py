@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from trainables.envs.spaces.actions import ActionLayout
 from trainables.policies.actor import Actor, Array, Weights, activate
 from trainables.policies.architecture import Architecture
+from trainables.policies.distributions import forbid
 from trainables.policies.exploration import StateDependentSampling
 
 HALF = np.float32(0.5)
@@ -19,6 +20,11 @@ HALF = np.float32(0.5)
 
 def make_actor(layout: ActionLayout, architecture: Architecture) -> Actor:
     """The actor of an architecture, without or with a memory."""
+    if architecture.own is not None:
+        # Loaded for a module of one's own only: workers otherwise need no torch.
+        from trainables.policies.own import OwnActor
+
+        return OwnActor(layout, architecture)
     if architecture.noise is not None:
         return Actor(layout, architecture, StateDependentSampling(layout, architecture.noise[1]))
     made = RecurrentActor if architecture.lstm else Actor
@@ -62,10 +68,11 @@ class RecurrentActor(Actor):
 
     def advance(self, observations: NDArray[Any], memory: Array) -> tuple[Array, Array, Array]:
         """Heads, values and the memory (N, 2U) for the next step; the one given is not changed."""
-        rows = observations if self._flat else self._features(observations)
-        x, following = self._run(rows, memory)
+        x, following = self._run(self._inputs(observations), memory)
         heads = self._heads
         head = x @ heads["actor.weight"] + heads["actor.bias"]
+        if self._masks:
+            forbid(head[:, : self._masks], observations)
         values = (x @ heads["critic.weight"])[:, 0] + heads["critic.bias"][0]
         return head, values, following
 

@@ -22,6 +22,7 @@ from trainables.policies.actor import Actor
 from trainables.policies.architecture import Architecture, OptimizerConfig
 from trainables.policies.filters import Filter
 from trainables.policies.networks import ActorCritic, Networks
+from trainables.policies.own import OwnActorCritic
 from trainables.policies.recurrent import make_actor
 
 
@@ -49,7 +50,7 @@ class TorchPolicy:
         self.global_timestep = 0
         self.distributed_world_size = 1
         self.reduce: Callable[[Sequence[Tensor]], None] = lambda _: None  # alone: the sum itself
-        self._parameters = dict(model.named_parameters())
+        self._parameters = model.by_name
         self._configs = {"": config} if isinstance(config, OptimizerConfig) else dict(config)
         self._groups: dict[str, dict[str, nn.Parameter]] = {}
         self._moments: dict[str, dict[str, Tensor]] = {}
@@ -194,24 +195,26 @@ class TorchPolicy:
     def _check_fits(self, state: Mapping[str, Any]) -> None:
         """Nothing is filled up, left out or converted: the state of another policy is no state."""
         weights, moments = state["weights"], state["optimizer"]
-        for part, found in (("weights", weights), ("optimizer", moments)):
-            if found.keys() != self._parameters.keys():
-                other = sorted(set(found) ^ set(self._parameters))
+        kept = self.model.kept()
+        expected = (("weights", weights, kept), ("optimizer", moments, self._parameters))
+        for part, found, known in expected:
+            if found.keys() != known.keys():
+                other = sorted(set(found) ^ set(known))
                 raise ValueError(f"{part}: those of another policy, which differs in {other}")
         for part, group in self._groups.items():
             optimizers.check_moments({name: moments[name] for name in group}, self._configs[part])
-        for name, parameter in self._parameters.items():
-            shape, kind = tuple(parameter.shape), np.float32
-            arrays = [weights[name], *(m for m in moments[name].values() if np.ndim(m))]
+        for name, one in kept.items():
+            shape, kind = tuple(one.shape), str(one.dtype).removeprefix("torch.")
+            arrays = [weights[name], *(m for m in moments.get(name, {}).values() if np.ndim(m))]
             for array in arrays:
                 if np.shape(array) != shape or np.asarray(array).dtype != kind:
-                    raise ValueError(f"{name}: {np.shape(array)}; expected float32 {shape}")
+                    raise ValueError(f"{name}: {np.shape(array)}; expected {kind} {shape}")
 
 
 class ActorCriticPolicy(TorchPolicy):
     """A policy whose networks are an actor and a critic."""
 
-    model: ActorCritic
+    model: ActorCritic | OwnActorCritic
 
     def onnx_graph(
         self, observation_filter: Filter, spaces: EnvSpaces, clip_actions: bool
@@ -220,6 +223,8 @@ class ActorCriticPolicy(TorchPolicy):
         # Loaded only to export: training needs neither onnx nor an inference engine.
         from trainables.policies.onnx import graph
 
+        if isinstance(self.model, OwnActorCritic):
+            return graph.build_own(self.model, observation_filter, spaces, clip_actions)
         return graph.build(self.model, observation_filter, spaces, clip_actions)
 
 
@@ -230,6 +235,9 @@ def build_policy(
     device: torch.device | None = None,
 ) -> ActorCriticPolicy:
     """A policy with the initial weights of the trial with this seed."""
-    stream = rng.torch_generator(seed, "init")
-    model = ActorCritic(*networks, stream)
+    model: ActorCritic | OwnActorCritic
+    if networks[1].own is not None:
+        model = OwnActorCritic(*networks, seed)
+    else:
+        model = ActorCritic(*networks, rng.torch_generator(seed, "init"))
     return ActorCriticPolicy(model, partial(make_actor, *networks), config, device)

@@ -3,6 +3,7 @@
 config     how experience is collected
 workers    one worker, all workers of a trainer, and workers in children
 samplers   how steps become fragments
+agents     the same with several agents, by policy
 batch      what a rollout writes and a learner reads
 metrics    episodes in flight and finished
 progress   what is counted over a trial's life

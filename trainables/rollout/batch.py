@@ -212,6 +212,9 @@ class Sample:
     late: bool = False
     """Its episodes had not come in time; they come with a later one."""
 
+    version: int = 0
+    """Of the weights that chose: `WorkerSet.version` as it was when they were given."""
+
     steps: int = 0
     """Environment steps of fragments that stayed where they were learnt from."""
 

@@ -26,6 +26,8 @@ Array = NDArray[Any]
 T = TypeVar("T")
 WRITTEN = ("user_data", "custom_metrics", "hist_data")
 """What callbacks write into an episode; part of the state."""
+SUMS = "agent_rewards"
+"""Likewise, where there are several agents."""
 
 
 @dataclass
@@ -45,16 +47,29 @@ class Episode:
     """Environment steps so far."""
     total_reward: float = 0.0
     """Sum of the environment's own rewards so far."""
-    last_observation: Array | None = None
-    """(*O) the latest raw observation; None before the first."""
+    last_observation: Any = None
+    """(*O) the latest raw observation; of several agents a dict by agent; None before the first."""
     last_info: Mapping[str, Any] = field(default_factory=dict)
-    """The info of the latest step; empty after a restore."""
+    """The info of the latest step, of several agents under ``agents``; empty after a restore."""
+    agent_rewards: dict[str, float] = field(default_factory=dict)
+    """Agent → sum of its rewards so far, where there are several."""
     user_data: dict[str, Any] = field(default_factory=dict)
     """Scratch space; plain data, it stands in the checkpoint."""
     custom_metrics: dict[str, float] = field(default_factory=dict)
     """Name → number; results have mean, minimum and maximum over episodes."""
     hist_data: dict[str, list[float]] = field(default_factory=dict)
     """Name → numbers; results hold those of all episodes that ended, under ``hist_stats``."""
+
+    def observe(self, seen: Any) -> None:
+        """Take note of the latest observation; what several agents saw and were rewarded with."""
+        if not isinstance(seen, Mapping):
+            self.last_observation = np.array(seen)
+            return
+        self.last_observation = {
+            agent: np.array(one) for agent, one in seen["observations"].items()
+        }
+        for agent, reward in seen["rewards"].items():
+            self.agent_rewards[agent] = self.agent_rewards.get(agent, 0.0) + reward
 
 
 class Trajectory(NamedTuple):
@@ -95,7 +110,7 @@ class EpisodeTracker:
     def start(self, envs: Sequence[int], observations: Array | Mapping[int, Array]) -> None:
         """The episodes begin with `observations`, (N, *O) or environment → (*O)."""
         for env_index in envs:
-            self._running[env_index].last_observation = np.array(observations[env_index])
+            self._running[env_index].observe(observations[env_index])
             self._call("on_episode_start", self._running[env_index])
 
     def before_restart(self, step: Step) -> None:
@@ -181,7 +196,7 @@ class EpisodeTracker:
                 continue
             one.total_reward += float(step.rewards[env_index])
             seen = step.final_observations if ended[env_index] else step.observations
-            one.last_observation = np.array(seen[env_index])
+            one.observe(seen[env_index])
             one.last_info = step.infos.get(env_index, {})
             if self._wants_steps:
                 self._call("on_episode_step", one)
@@ -218,7 +233,7 @@ class EvaluationWorker:
     envs: OneEnv
     is_recorded: bool
     """Whether the episode has been played before and is played once more for its video."""
-    policy: Actor
+    policy: Actor | Mapping[str, Actor]
     global_vars: Mapping[str, Any]
 
     def foreach_env(self, function: Callable[[Any], T]) -> list[T]:
@@ -227,6 +242,8 @@ class EvaluationWorker:
 
     def get_policy(self, policy_id: str = DEFAULT_POLICY_ID) -> Actor | None:
         """The policy with this name; None if there is none."""
+        if isinstance(self.policy, Mapping):
+            return self.policy.get(policy_id)
         return self.policy if policy_id == DEFAULT_POLICY_ID else None
 
     def get_global_vars(self) -> dict[str, Any]:
@@ -245,14 +262,14 @@ class EvaluationWatch:
 
     def start(self, observation: Any) -> None:
         """The environment has been reset."""
-        self.episode.last_observation = np.array(observation)
+        self.episode.observe(observation)
         self._call("on_episode_start")
 
     def step(self, observation: Any, reward: float, info: Mapping[str, Any]) -> None:
         """A step has been made."""
         self.episode.length += 1
         self.episode.total_reward += reward
-        self.episode.last_observation = np.array(observation)
+        self.episode.observe(observation)
         self.episode.last_info = info
         self._call("on_episode_step")
 
@@ -266,6 +283,7 @@ class EvaluationWatch:
 
 
 def _written(episode: Episode) -> dict[str, Any]:
-    written = {name: getattr(episode, name) for name in WRITTEN}
+    sums = {SUMS: episode.agent_rewards} if episode.agent_rewards else {}
+    written = {**{name: getattr(episode, name) for name in WRITTEN}, **sums}
     state_.normalise(written, f"callbacks/episode {episode.episode_id}")
     return copy.deepcopy(written)

@@ -3,7 +3,7 @@
 Returns are sums of the environment's own rewards, before any clipping or scaling. N environments.
 """
 
-from collections.abc import Container, Iterable, Mapping
+from collections.abc import Container, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
@@ -29,6 +29,8 @@ class RolloutMetrics(NamedTuple):
     """Name → number that callbacks wrote."""
     hist_data: Mapping[str, list[float]] | None = None
     """Name → numbers that callbacks wrote."""
+    agent_rewards: Mapping[str, Sequence[Any]] | None = None
+    """Agent → its policy and the sum of its rewards, where there are several."""
 
 
 class Written(Protocol):
@@ -167,6 +169,25 @@ def summarise(episodes: Iterable[RolloutMetrics]) -> dict[str, float]:
     }
 
 
+def summarise_policies(episodes: Iterable[RolloutMetrics]) -> dict[str, dict[str, float]]:
+    """``policy_reward_{mean,min,max}``: policy → over the returns of its agents; {} without any."""
+    returns = policy_returns(episodes)
+    folds = (("mean", np.mean), ("min", min), ("max", max)) if returns else ()
+    return {
+        f"policy_reward_{kind}": {pid: float(fold(of)) for pid, of in returns.items()}
+        for kind, fold in folds
+    }
+
+
+def policy_returns(episodes: Iterable[RolloutMetrics]) -> dict[str, list[float]]:
+    """Policy → the return of each agent that it played, episode after episode."""
+    returns: dict[str, list[float]] = {}
+    for episode in episodes:
+        for pid, total in (episode.agent_rewards or {}).values():
+            returns.setdefault(pid, []).append(float(total))
+    return dict(sorted(returns.items()))
+
+
 def summarise_custom(episodes: Iterable[RolloutMetrics]) -> dict[str, float]:
     """``{name}_{mean,min,max}`` over the episodes that have a custom metric of that name."""
     values: dict[str, list[float]] = {}
@@ -180,15 +201,19 @@ def summarise_custom(episodes: Iterable[RolloutMetrics]) -> dict[str, float]:
     }
 
 
-def histories(episodes: Iterable[RolloutMetrics]) -> dict[str, list[float]]:
-    """``episode_reward``, ``episode_lengths`` and what callbacks wrote, episode after episode."""
+def histories(episodes: Sequence[RolloutMetrics]) -> dict[str, list[float]]:
+    """``episode_reward``, ``episode_lengths`` and what callbacks wrote, episode after episode.
+
+    With several agents also ``policy_{name}_reward``, agent after agent.
+    """
     found: dict[str, list[float]] = {}
     for episode in episodes:
         found.setdefault("episode_reward", []).append(episode.total_reward)
         found.setdefault("episode_lengths", []).append(episode.length)
         for name, values in (episode.hist_data or {}).items():
             found.setdefault(name, []).extend(values)
-    return found
+    returns = policy_returns(episodes)
+    return {**found, **{f"policy_{pid}_reward": of for pid, of in returns.items()}}
 
 
 def checked_numbers(written: Written) -> None:

@@ -12,7 +12,13 @@ import numpy as np
 from pydantic import Field
 
 from trainables.core.settings import LONGEST_WAIT_S, Section
-from trainables.rollout.metrics import RolloutMetrics, histories, summarise, summarise_custom
+from trainables.rollout.metrics import (
+    RolloutMetrics,
+    histories,
+    summarise,
+    summarise_custom,
+    summarise_policies,
+)
 
 # Times of a sampler's parts, per tick (one step of all environments). No two runs give the same:
 # results hold them under ``sampler_perf``, which no comparison reads; no checkpoint holds them.
@@ -89,6 +95,11 @@ class MetricsConfig(Section):
     metrics_smoothing_episodes: int = Field(
         default=100, gt=0, description="Episodes, the latest ones, that means are taken over."
     )
+    classic_results: bool = Field(
+        default=False,
+        description="Results also have the names of classic trainers where ours are others "
+        "(docs/metrics.md); a sweep that has one as metric, objective, constraint or stop sets it.",
+    )
     collect_metrics_timeout: float = Field(
         default=180.0,
         gt=0,
@@ -113,6 +124,8 @@ class Progress:
         self.late = 0
         """Samples whose metrics came too late to count with them."""
         self._late_before = 0
+        self._ages: list[int] = []
+        """Of the weights of each sample of this iteration, in updates made since."""
         self._ended: list[RolloutMetrics] = []
         """Episodes of this iteration."""
         self._perf: dict[int, Mapping[str, float]] = {}
@@ -122,6 +135,7 @@ class Progress:
         """What is counted from now on belongs to the next result."""
         self._sampled = {}
         self._ended = []
+        self._ages = []
         self._late_before = self.late
 
     def count(
@@ -140,6 +154,10 @@ class Progress:
         self._sampled[worker] = self._sampled.get(worker, 0) + timesteps
         self._ended += own
         self._perf[worker] = perf
+
+    def count_ages(self, ages: Sequence[int]) -> None:
+        """Count how many updates were made between the weights of each sample and its own."""
+        self._ages += ages
 
     @property
     def timesteps_this_iteration(self) -> int:
@@ -161,12 +179,14 @@ class Progress:
             "num_faulty_episodes": len(ended) - len(whole),
             "num_late_metrics": self.late - self._late_before,
             "hist_stats": histories(whole),
+            "weights_age": self._age(),
             "sampler_perf": mean_perf([p for index, p in self._perf.items() if chosen(index)]),
         }
         latest = [one for one in self._window if chosen(one.worker_index)]
         custom = summarise_custom(latest)
         return {
             **summarise(latest),
+            **summarise_policies(latest),
             **({"custom_metrics": custom} if custom else {}),
             **{key: value for key, value in more.items() if value},
             "timesteps_total": self.timesteps,
@@ -175,20 +195,26 @@ class Progress:
             "episodes_this_iter": len(whole),
         }
 
+    def _age(self) -> dict[str, float]:
+        """``mean`` and ``max`` where any is above 0."""
+        ages = self._ages
+        return {"mean": float(np.mean(ages)), "max": float(max(ages))} if any(ages) else {}
+
     def get_state(self) -> dict[str, Any]:
         """Entries ``timesteps``, ``episodes``, ``late`` and ``window``, oldest episode first."""
-        latest = list(self._window)
-        custom = any(one.custom_metrics for one in latest)
+        latest = list(zip(*self._window, strict=True)) or [()] * len(RolloutMetrics._fields)
+        rewards, lengths, _, workers, custom, _, agents = latest
         return {
             "timesteps": self.timesteps,
             "episodes": self.episodes,
             "late": self.late,
             "window": {
-                "rewards": np.array([one.total_reward for one in latest]),
-                "lengths": np.array([one.length for one in latest], dtype=np.int64),
-                "workers": np.array([one.worker_index for one in latest], dtype=np.int64),
+                "rewards": np.array(rewards),
+                "lengths": np.array(lengths, dtype=np.int64),
+                "workers": np.array(workers, dtype=np.int64),
                 # a hundred empty dicts would be half of what there is to pack and to check
-                "custom_metrics": [dict(one.custom_metrics or {}) for one in latest if custom],
+                "custom_metrics": [dict(one or {}) for one in custom] if any(custom) else [],
+                **({"agent_rewards": [dict(a or {}) for a in agents]} if any(agents) else {}),
             },
         }
 
@@ -200,8 +226,9 @@ class Progress:
         window = state["window"]
         columns = [np.asarray(window[n]).tolist() for n in ("rewards", "lengths", "workers")]
         custom = window["custom_metrics"] or [{}] * len(columns[0])
+        by_agent = window.get("agent_rewards") or [None] * len(columns[0])
         self._window.clear()
         self._window.extend(
-            RolloutMetrics(float(r), int(n), False, int(w), dict(own))
-            for r, n, w, own in zip(*columns, custom, strict=True)
+            RolloutMetrics(float(r), int(n), False, int(w), dict(own), agent_rewards=of_agents)
+            for r, n, w, own, of_agents in zip(*columns, custom, by_agent, strict=True)
         )

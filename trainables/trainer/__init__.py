@@ -1,7 +1,9 @@
 """The trainer that every algorithm fills in, and its parts.
 
 trainer        sample, learn, synchronise, evaluate, result
+multi_agent    the trainer of several policies
 actor_critic   the base of methods that learn from what was just sampled
+policy_gradient  of these, those that take one step of the policy's gradient on each batch
 config         everything that can be set, one section for each reader
 config_checks  whether settings can work, before a trainer is made
 agreement      which settings a checkpoint and its trainer must share

@@ -24,6 +24,7 @@ from trainables.learners.sequences import SequenceBatch, in_sequences
 from trainables.policies.architecture import architecture
 from trainables.policies.exploration import PolicyNoiseConfig, StateDependentSampling
 from trainables.rollout.batch import Fragment, TrainBatch, rows
+from trainables.trainable import gives_data
 from trainables.trainer.config import TrainerConfig
 from trainables.trainer.steps import on_policy_step
 from trainables.trainer.trainer import Trainer
@@ -93,7 +94,9 @@ class ActorCriticTrainer(Trainer):
     """Base of the methods that learn from what was just sampled, with advantages."""
 
     config_class: ClassVar[type[TrainerConfig]] = ActorCriticConfig
+    model_keys: ClassVar[frozenset[str]] = frozenset({"custom_model"})
     before_auto: ClassVar[Mapping[str, Any]] = {**Trainer.before_auto, "learner": "torch"}
+    masks_actions: ClassVar[bool] = True
     stats: ClassVar[tuple[str, ...]]
     """Names of the parts of the loss, in the order in which both learners give them."""
     settings: ActorCriticConfig
@@ -115,6 +118,10 @@ class ActorCriticTrainer(Trainer):
         """Actor and critic."""
         from trainables.policies.torch_policy import build_policy
 
+        if (own := self.architecture.own) is not None:
+            logger.info(
+                "%s acts and learns in torch; built-in networks act in numpy, faster", own.path
+            )
         explored = self.settings.exploration_config
         if explored.state_dependent:
             noise = explored.log_std_init, explored.sample_freq
@@ -127,7 +134,8 @@ class ActorCriticTrainer(Trainer):
         """Raise ConfigError also for noise that cannot follow the state."""
         super().validate_config(settings)
         if isinstance(settings, ActorCriticConfig) and settings.exploration_config.state_dependent:
-            only: dict[str, tuple[float, float]] = {
+            only: dict[str, tuple[Any, Any]] = {
+                "model.custom_model": (settings.model.custom_model, None),
                 "model.use_lstm": (settings.model.use_lstm, False),
                 "remote_env_batch_wait_ms": (settings.envs.remote_env_batch_wait_ms, 0),
             }
@@ -144,12 +152,28 @@ class ActorCriticTrainer(Trainer):
         """The learner: fused, unless something is asked for that it does not know."""
         if isinstance(settings, ActorCriticConfig) and settings.exploration_config.state_dependent:
             StateDependentSampling(seen.spaces.layout, 1)
+        cls._check_own(settings, seen.spaces)
         why = cls._not_fused(settings, seen.spaces)
         asked = settings.learner if isinstance(settings, ActorCriticConfig) else "auto"
         if why and asked in ("fused", COMPILED):
             raise ConfigError("learner", asked, "auto or torch here", why)
         fused = COMPILED if cls._kernel(settings, seen.spaces) else "fused"
         return {**super().choose(settings, seen), "learner": "torch" if why else fused}
+
+    @classmethod
+    def _check_own(cls, settings: TrainerConfig, spaces: EnvSpaces) -> None:
+        """Raise ConfigError for a module of a person's own that breaks its contract."""
+        if settings.model.custom_model is None:
+            return
+        # Loaded for such a module only: to choose needs no torch.
+        from trainables.policies import own
+
+        tried = architecture(settings.model, spaces.observation_shape, masks=spaces.masks)
+        module = own.check(tried, spaces.layout.head_size, "values")
+        if settings.workers.data_parallel and list(module.buffers()):
+            hint = "each rank would have buffers of its own"
+            allowed = "a module without buffers with data_parallel"
+            raise ConfigError("model.custom_model", settings.model.custom_model, allowed, hint)
 
     @classmethod
     def settled_alike(cls, settled: Mapping[str, Any], first: Mapping[str, Any]) -> dict[str, Any]:
@@ -162,7 +186,7 @@ class ActorCriticTrainer(Trainer):
     @classmethod
     def _kernel(cls, settings: TrainerConfig, spaces: EnvSpaces) -> compiled.Kernel | None:
         """What is built here and has room for these networks; None: numpy has to do it."""
-        networks = architecture(settings.model, spaces.observation_shape)
+        networks = architecture(settings.model, spaces.observation_shape, masks=spaces.masks)
         return None if compiled.not_covered(spaces.layout, networks) else compiled.built()
 
     @classmethod
@@ -210,6 +234,7 @@ class ActorCriticTrainer(Trainer):
             )
             raise ConfigError("learner", COMPILED, "one whose kernel is built here", why)
 
+    @gives_data
     def save_checkpoint(self, checkpoint_dir: str) -> dict[str, Any]:
         """With the kernel's name, if gradients are compiled: others round otherwise."""
         saved = super().save_checkpoint(checkpoint_dir)
@@ -255,8 +280,7 @@ class ActorCriticTrainer(Trainer):
 
     def learning_rows(self, fragments: list[Fragment]) -> TrainBatch:
         """The valid rows of all fragments, with advantages; in sequences for an LSTM."""
-        gamma, lambda_ = self.settings.gamma, self.settings.lambda_
-        batches = [to_rows(fragment, gamma, lambda_) for fragment in fragments]
+        batches = self.all_rows(fragments)
         self.reporter.postprocessed(self.policy, fragments, [vars(one) for one in batches])
         if self.architecture.lstm:
             pairs = zip(fragments, batches, strict=True)
@@ -264,6 +288,11 @@ class ActorCriticTrainer(Trainer):
             return SequenceBatch.join([in_sequences(f, b, longest) for f, b in pairs])
         valid = [rows(fragment.valid) for fragment in fragments]
         return TrainBatch.join([b.only(v) for b, v in zip(batches, valid, strict=True)])
+
+    def all_rows(self, fragments: list[Fragment]) -> list[TrainBatch]:
+        """All rows of each fragment, valid or not, with advantages and targets of the values."""
+        gamma, lambda_ = self.settings.gamma, self.settings.lambda_
+        return [to_rows(fragment, gamma, lambda_) for fragment in fragments]
 
     def learn(self, fragments: list[Fragment]) -> dict[str, float]:
         """One iteration of learning; returns the means of the losses over all minibatches."""

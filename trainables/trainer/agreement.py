@@ -9,10 +9,8 @@ policy, so another one is refused.
 from collections.abc import Mapping
 from typing import Any
 
-from trainables.core.settings import flatten
 from trainables.errors import ConfigError
 from trainables.policies.filters import KINDS
-from trainables.trainer.config import TrainerConfig
 
 #: Keys that say how experience is collected: worker states of other values fit no worker.
 COLLECTING = (
@@ -26,33 +24,33 @@ COLLECTING = (
     "synchronize_filters",
 )
 #: Keys that say what the policy sees and learns from.
-FILTERING = ("observation_filter", "normalize_rewards")
+FILTERING = ("observation_filter", "normalize_rewards", "action_mask")
 
 #: Filters with equal states.
 _ALIKE = {"ConcurrentMeanStdFilter": "MeanStdFilter"}
 
 
-def described(settings: TrainerConfig) -> dict[str, Any]:
-    """The entry of a checkpoint that says how its trainer collected and filtered."""
-    flat = flatten(settings)
-    kept = {key: flat[key] for key in COLLECTING + FILTERING}
-    return {**kept, "observation_filter": _filter_name(flat["observation_filter"])}
+def described(config: Mapping[str, Any]) -> dict[str, Any]:
+    """The entry of a checkpoint that says how a trainer with these settings collected."""
+    kept = {key: config[key] for key in COLLECTING + FILTERING}
+    return {**kept, "observation_filter": _filter_name(config["observation_filter"])}
 
 
-def changed(checkpoint: Mapping[str, Any], settings: TrainerConfig) -> dict[str, tuple[Any, Any]]:
-    """Key of `COLLECTING` → what it was and what it is, where these differ."""
-    now = described(settings)
+def changed(checkpoint: Mapping[str, Any], now: Mapping[str, Any]) -> dict[str, tuple[Any, Any]]:
+    """Key of `COLLECTING` → what it was and what it is, where these differ.
+
+    `now` is what this trainer writes (`described`).
+    """
     was = _saved(checkpoint, now)
     return {key: (was[key], now[key]) for key in COLLECTING if key in was and was[key] != now[key]}
 
 
-def check(checkpoint: Mapping[str, Any], settings: TrainerConfig) -> None:
-    """Refuse a checkpoint whose workers or filters these settings cannot go on with.
+def check(checkpoint: Mapping[str, Any], now: Mapping[str, Any]) -> None:
+    """Refuse a checkpoint whose workers or filters a trainer that writes `now` cannot go on with.
 
     Raises:
         ConfigError: names the first setting that is not as in the checkpoint.
     """
-    now = described(settings)
     was = _saved(checkpoint, now)
     for key in FILTERING:
         if key in was and _alike(was[key]) != _alike(now[key]):
@@ -60,7 +58,7 @@ def check(checkpoint: Mapping[str, Any], settings: TrainerConfig) -> None:
             raise ConfigError(key, now[key], f"{was[key]}, as in the checkpoint", why)
     if checkpoint["workers"] is not None:
         why = "each worker goes on where it was; Trainer.restore(path) begins new episodes instead"
-        for key, (before, value) in changed(checkpoint, settings).items():
+        for key, (before, value) in changed(checkpoint, now).items():
             raise ConfigError(key, value, f"{before}, as in the checkpoint", why)
 
 

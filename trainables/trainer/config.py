@@ -4,8 +4,9 @@ People write one flat dict; `trainables.core.settings.parse` finds the section o
 """
 
 import copy
+import re
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Annotated, Any, Self
 
@@ -20,6 +21,7 @@ from trainables.envs.vector.config import VectorConfig
 from trainables.errors import ConfigError, nearest
 from trainables.evaluation.config import EvaluationConfig
 from trainables.learners.schedules import ScheduleConfig
+from trainables.offline.config import OfflineConfig, check_offline
 from trainables.policies.architecture import ModelConfig, OptimizerConfig
 from trainables.policies.filters import CONCURRENT_KINDS, FilterConfig
 from trainables.rollout.callbacks import CallbacksConfig
@@ -61,8 +63,6 @@ def timed(timers: dict[str, float], name: str) -> Iterator[None]:
 #
 # So a config that spells out every classic default works, and one that asks for more fails at once.
 
-ESTIMATORS = ("is", "wis", "simulation", "pdis")
-
 
 def _only(*neutral: Any, needs: str) -> BeforeValidator:
     """Refuses every value but these."""
@@ -80,36 +80,97 @@ def _require_neutral(value: Any, neutral: Sequence[Any], needs: str, key: str = 
         raise ValueError(f"{allowed}: other values come with {needs}, which is not built yet")
 
 
-def _estimators(names: Any) -> Any:
-    listed = isinstance(names, Sequence) and not isinstance(names, str)
-    if not (listed and all(name in ESTIMATORS for name in names)):
-        raise ValueError(f"a list of strings, each one of {', '.join(ESTIMATORS)}")
-    return list(names)
-
-
-#: The classic defaults of what stands in ``multiagent``, any of which may be left out.
-_ONE_AGENT: Mapping[str, tuple[Any, ...]] = {
-    "policies": ({}, None),
-    "policy_mapping_fn": (None,),
-    "policies_to_train": (None,),
-    "observation_fn": (None,),
-    "replay_mode": ("independent",),
-    "count_steps_by": ("env_steps",),
-    "policy_map_capacity": (100,),
-    "policy_map_cache": (None,),
+#: Keys of ``multiagent`` that have one value only, their classic default.
+_ONE_VALUE: Mapping[str, Any] = {
+    "replay_mode": "independent",
+    "policy_map_capacity": 100,
+    "policy_map_cache": None,
 }
+COUNTED = ("env_steps", "agent_steps")
+#: Names of policies are names of files as well.
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*")
+DEFAULT_POLICY = {"default_policy"}
 
 
-def _one_agent(agents: Any) -> Any:
-    """Refuses whatever asks for more than one policy."""
+def has_policies(agents: Any) -> bool:
+    """Whether ``multiagent`` asks for several agents: it names policies, not the default one."""
+    policies = agents.get("policies") if isinstance(agents, Mapping) else None
+    if isinstance(policies, str | bytes) or not isinstance(policies, Iterable):
+        return False
+    return {*map(str, policies)} not in (set(), DEFAULT_POLICY)
+
+
+def _agents(agents: Any) -> Any:
+    """Refuses what ``multiagent`` cannot hold."""
     if not isinstance(agents, Mapping):
         raise ValueError("a dict; {} says that there is one agent")  # noqa: TRY004 for pydantic
-    for key, value in agents.items():
-        if key not in _ONE_AGENT:
-            known = nearest(key, _ONE_AGENT).removeprefix("; ") or ", ".join(_ONE_AGENT)
-            raise ValueError(f"no {key}: {known}")
-        _require_neutral(value, _ONE_AGENT[key], "multi-agent support", f"{key}: ")
+    known = ("policies", "policy_mapping_fn", "policies_to_train", "count_steps_by")
+    known += ("observation_fn", *_ONE_VALUE)
+    for key in agents:
+        if key not in known:
+            near = nearest(key, known).removeprefix("; ") or ", ".join(known)
+            raise ValueError(f"no {key}: {near}")
+    for key, only in _ONE_VALUE.items():
+        _require_neutral(agents.get(key, only), (only,), "several agents", f"{key}: ")
+    _require_neutral(agents.get("observation_fn"), (None,), "several agents", "observation_fn: ")
+    policies = _policies(agents.get("policies"))
+    named = _named(agents.get("policy_mapping_fn"))
+    for key, names in (("policy_mapping_fn", named), ("policies_to_train", _trained(agents))):
+        if unknown := [one for one in names if one not in policies]:
+            allowed = ", ".join(policies) or "policies, which are not there"
+            raise ValueError(f"{key}: {unknown[0]!r} is none of {allowed}")
+    if (counted := agents.get("count_steps_by", "env_steps")) not in COUNTED:
+        raise ValueError(f"count_steps_by: {' or '.join(COUNTED)}, not {counted!r}")
     return dict(agents)
+
+
+def _named(mapping: Any) -> Sequence[Any]:
+    """The policies that a mapping names; none of a function's."""
+    if isinstance(mapping, Mapping):
+        return list(mapping.values())
+    is_path = isinstance(mapping, str) and ":" in mapping
+    if not (mapping is None or is_path or callable(mapping)):
+        raise ValueError(
+            "policy_mapping_fn: package.module:function, a callable or a dict, agent: policy; it "
+            f"is a {type(mapping).__name__}, which is not callable"
+        )
+    return ()
+
+
+def _trained(agents: Mapping[str, Any]) -> Sequence[Any]:
+    trained = agents.get("policies_to_train")
+    if trained is not None and not isinstance(trained, list | tuple):
+        raise ValueError("policies_to_train: null, which is all of them, or a list of policies")
+    return trained or ()
+
+
+def _policies(policies: Any) -> Mapping[str, Any]:
+    """Policy → what is said of it."""
+    if isinstance(policies, list | tuple) and all(isinstance(name, str) for name in policies):
+        policies = dict.fromkeys(policies)
+    if not (policies is None or isinstance(policies, Mapping)):
+        raise ValueError("policies: a dict, name: {its own settings} or null")
+    for name, own in (policies or {}).items():
+        if not (isinstance(name, str) and _NAME.fullmatch(name)):
+            raise ValueError(
+                f"policies: {name!r} is no name; expected letters, digits, '_', '-' and '.', of "
+                "which files are named"
+            )
+        classic = isinstance(own, list | tuple) and len(own) == 4 and _is_settings(own[3])
+        if not (_is_settings(own) or classic):
+            raise ValueError(
+                f"policies: {name}: a dict of its own settings, null, or the classic [null, "
+                "observation space, action space, settings]"
+            )
+        if classic and own[0] is not None:
+            raise ValueError(
+                f"policies: {name}: null as the first of four: the trainer is the policy's class"
+            )
+    return policies or {}
+
+
+def _is_settings(own: Any) -> bool:
+    return own is None or isinstance(own, Mapping)
 
 
 def _todays_names(agents: Any) -> Any:
@@ -119,50 +180,22 @@ def _todays_names(agents: Any) -> Any:
     return agents
 
 
-_OFFLINE = "offline data"
-
-
-class OfflineConfig(Section):
-    """Learning from files and writing them; not built, so other values than these are refused."""
-
-    input: Annotated[str, _only("sampler", needs=_OFFLINE)] = Field(
-        default="sampler", description="Where experience comes from: the environment."
-    )
-    input_evaluation: Annotated[
-        list[str], _only(["is", "wis"], needs=_OFFLINE), BeforeValidator(_estimators)
-    ] = Field(
-        default_factory=lambda: ["is", "wis"],
-        description="Estimators for experience of other policies; the sampler's needs none.",
-    )
-    postprocess_inputs: Annotated[bool, _only(False, needs=_OFFLINE)] = Field(
-        default=False, description="Whether experience that is read is postprocessed."
-    )
-    shuffle_buffer_size: Annotated[int, _only(0, needs=_OFFLINE)] = Field(
-        default=0, description="Batches that are shuffled while they are read."
-    )
-    output: Annotated[None, _only(None, needs=_OFFLINE)] = Field(
-        default=None, description="Where experience is written: nowhere."
-    )
-    output_compress_columns: Annotated[list[str], _only(["obs", "new_obs"], needs=_OFFLINE)] = (
-        Field(
-            default_factory=lambda: ["obs", "new_obs"],
-            description="Columns that are compressed when experience is written.",
-        )
-    )
-    output_max_file_size: Annotated[int, _only(64 * 2**20, needs=_OFFLINE)] = Field(
-        default=64 * 2**20, description="Bytes after which a new file is begun."
-    )
-
-
 class MultiAgentConfig(Section):
-    """Several policies at once; not built, so other values than these are refused."""
+    """Several policies at once, in an environment of several agents."""
 
     multiagent: Annotated[
         dict[str, Any],
-        BeforeValidator(_one_agent),
+        BeforeValidator(_agents),
         BeforeValidator(_todays_names),
-    ] = Field(default_factory=dict, description="Policies by name, and which agent has which.")
-    observation_fn: Annotated[None, _only(None, needs="multi-agent support")] = Field(
+    ] = Field(
+        default_factory=dict,
+        description="For environments of several agents. `policies`: name → its own settings "
+        "(`{shared: null}`: one for all agents); `policy_mapping_fn`: agent → policy, a dict or "
+        "package.module:function (by default each agent has the only policy, or the one of its "
+        "name); `policies_to_train`: a list, null: all; `count_steps_by`: env_steps, or "
+        "agent_steps, which then make up train_batch_size.",
+    )
+    observation_fn: Annotated[None, _only(None, needs="several agents")] = Field(
         default=None, description="Changes what agents observe of each other."
     )
 
@@ -284,7 +317,9 @@ def validate_config(settings: TrainerConfig) -> None:
         allowed = "false without sample_async: true and fake_sampler: true"
         hint = "what is sampled is dropped, so another batch must be there to learn from"
         raise ConfigError("blackhole_outputs", True, allowed, hint)
-    linear = [key for key, value in flatten(settings).items() if is_linear(key, value)]
+    flat = flatten(settings)
+    check_offline(settings.offline, flat)
+    linear = [key for key, value in flat.items() if is_linear(key, value)]
     if linear and not settings.schedule.schedule_timesteps:
         allowed = f"the environment steps over which a linear {linear[0]} runs"
         hint = "set it, or stop.timesteps_total from which it is taken"

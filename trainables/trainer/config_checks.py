@@ -5,7 +5,9 @@ from typing import TYPE_CHECKING, Any
 from trainables.core.importing import large_import
 from trainables.core.resources import EnvironmentVariables, ResourcesConfig
 from trainables.envs.exactness import measuring
+from trainables.envs.exactness.measuring import Look
 from trainables.envs.exactness.rendering import check_pictures
+from trainables.envs.make import needs_policies
 from trainables.envs.vector import config as vector_config
 from trainables.envs.vector.config import check_vector_env
 from trainables.envs.vector.factory import make_vector_env
@@ -15,10 +17,10 @@ from trainables.evaluation.config import (
     check_evaluation,
     evaluation_settings,
 )
-from trainables.policies.architecture import architecture
+from trainables.policies.architecture import ModelConfig, architecture
 from trainables.rollout.callbacks import make_calls, of_episodes
 from trainables.rollout.recording import check_rendering
-from trainables.trainer.config import TrainerConfig, validate_config
+from trainables.trainer.config import TrainerConfig, has_policies, validate_config
 from trainables.trainer.evaluation import evaluation_plan
 from trainables.trainer.reporting import check_callbacks
 
@@ -36,6 +38,22 @@ NEEDED_BY_RANKS: dict[str, tuple[Any, str]] = {
 }
 
 
+def check_agents(settings: TrainerConfig, seen: Look) -> None:
+    """Raise ConfigError where one policy meets several agents, or several policies a single one."""
+    policies = has_policies(settings.agents.multiagent)
+    if seen.agents and not policies:
+        raise needs_policies(settings.environment, list(seen.agents))
+    if policies and not seen.agents:
+        env, names = settings.environment.env, ", ".join(settings.agents.multiagent["policies"])
+        allowed = "an environment of several agents with multiagent.policies"
+        hint = (
+            f"{env} has one agent and the policies are {names}; several have a PettingZoo "
+            "environment (parallel, or one agent after the other) and one whose dicts have "
+            "__all__, as RLlib's MultiAgentEnv"
+        )
+        raise ConfigError("env", env, allowed, hint)
+
+
 def check_together(settings: TrainerConfig) -> None:
     """Raise ConfigError for settings that are fine one by one but do not fit together."""
     validate_config(settings)
@@ -43,6 +61,17 @@ def check_together(settings: TrainerConfig) -> None:
     check_callbacks(settings.callbacks, settings.workers.num_workers, fake)
     evaluating, _ = evaluation_settings(settings, settings.evaluation)
     check_callbacks_of_evaluation(evaluating.callbacks, settings.evaluation)
+
+
+#: Keys of ``model`` that only some algorithms read.
+OF_SOME = frozenset({"custom_model"})
+
+
+def check_model(model: ModelConfig, read: frozenset[str], name: str) -> None:
+    """Raise ConfigError for a key of ``model`` that the algorithm of this name does not read."""
+    for key in sorted(OF_SOME - read):
+        if (value := getattr(model, key)) is not None:
+            raise ConfigError(f"model.{key}", value, f"null with {name}, which does not read it")
 
 
 def check_data_parallel(settings: TrainerConfig) -> None:

@@ -19,7 +19,12 @@ from trainables.evaluation.play import Plan, Played, play
 from trainables.evaluation.workers import Evaluators
 from trainables.policies.inference import InferencePolicy
 from trainables.rollout.callbacks import Calls, make_calls, of_episodes
-from trainables.rollout.metrics import histories, summarise, summarise_custom
+from trainables.rollout.metrics import (
+    histories,
+    summarise,
+    summarise_custom,
+    summarise_policies,
+)
 from trainables.rollout.recording import Viewer, find_viewer
 from trainables.rollout.video import SUFFIX, VideoFile, is_installed
 from trainables.trainer.config import TrainerConfig
@@ -70,7 +75,8 @@ class PeriodicEvaluation:
 
         Returns:
             ``episode_reward_{mean,min,max}``, ``episode_len_mean``, ``episodes`` and
-            ``hist_stats``; ``custom_metrics`` where callbacks wrote some; where environments failed
+            ``hist_stats``; ``custom_metrics`` where callbacks wrote some; with several agents
+            ``policy_reward_{mean,min,max}``; where environments failed
             and were made anew also ``num_faulty_episodes``, which count beside.
         """
         seed = rng.integer(self._seed, "evaluation", iteration)
@@ -80,6 +86,7 @@ class PeriodicEvaluation:
         custom = summarise_custom(episodes)
         return {
             **summarise(episodes),
+            **summarise_policies(episodes),
             "episodes": len(played),
             **({"num_faulty_episodes": faults} if faults else {}),
             **({"custom_metrics": custom} if custom else {}),

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 Rows = Mapping[str, NDArray[Any]]
 #: Kinds of exploration whose noise goes on from step to step.
-FOLLOWING = ("OrnsteinUhlenbeckNoise", "StateDependentNoise")
+FOLLOWING = ("OrnsteinUhlenbeckNoise", "ParameterNoise", "StateDependentNoise")
 
 
 class OffPolicyConfig(TrainerConfig):
@@ -134,7 +134,8 @@ class OffPolicyTrainer(Trainer):
 
     def worker_spec(self) -> WorkerSpec:
         """With the observation that came next."""
-        return replace(super().worker_spec(), columns=frozenset({"new_obs"}))
+        spec = super().worker_spec()
+        return replace(spec, columns=spec.columns | {"new_obs"})
 
     def training_step(self) -> dict[str, float]:
         """A round of sampling and as many updates as are set."""

@@ -17,6 +17,7 @@ from trainables.checkpoint import disk
 from trainables.core.logs import LogConfig, OneTimeLog, set_level
 from trainables.core.settings import Section
 from trainables.errors import ConfigError
+from trainables.offline.writer import Output
 from trainables.rollout.batch import Fragment, Sample
 from trainables.rollout.callbacks import CallbacksConfig, make_calls
 from trainables.rollout.episode import Trajectory
@@ -103,11 +104,14 @@ AGENT = "agent0"
 
 
 class Reporter:
-    """The callbacks, the log of the trainer's own process, and the record of episodes."""
+    """The callbacks, the log of the trainer's own process, and what is written of experience."""
 
-    def __init__(self, callbacks: CallbacksConfig, logs: LogConfig, record: EpisodeRecord) -> None:
+    def __init__(
+        self, callbacks: CallbacksConfig, logs: LogConfig, record: EpisodeRecord, output: Output
+    ) -> None:
         set_level(logs)
         self._record = record
+        self._output = output
         self.log = OneTimeLog("trainer")
         self.calls = make_calls(callbacks)
         self._pieces: list[list[Trajectory]] = []
@@ -117,6 +121,7 @@ class Reporter:
         self.log.begin_round()
         self._pieces = [pieces for one in samples for pieces in one.trajectories]
         self._record.add(samples)
+        self._output.add(samples)
 
     def postprocessed(
         self, policy: Any, fragments: Sequence[Fragment], batches: Sequence[Columns]
@@ -142,7 +147,7 @@ class Reporter:
 
     def learnt(self, policy: "TorchPolicy", learner: Mapping[str, float]) -> None:
         """Something has been learnt: the latest gradients, and what the learner says."""
-        self.log("gradients", policy.gradients())
+        self.log("gradients", policy.gradients)
         self.log("training output", learner)
 
     def train_result(self, trainer: Any, result: dict[str, Any]) -> None:
@@ -151,15 +156,16 @@ class Reporter:
             self.calls("on_train_result", trainer=trainer, result=result)
 
     def get_state(self) -> dict[str, Any]:
-        """Entries ``callbacks`` (what those of this process keep) and ``recorded``, if any."""
+        """Entries ``callbacks`` (those of this process), ``recorded`` and ``output``, if any."""
         kept = {"callbacks": self.calls.get_state()} if self.calls else {}
-        return {**kept, **self._record.get_state()}
+        return {**kept, **self._record.get_state(), **self._output.get_state()}
 
-    def set_state(self, state: Mapping[str, Any]) -> None:
-        """Take back what `get_state` gave, from among other entries."""
+    def set_state(self, state: Mapping[str, Any], timesteps: int) -> None:
+        """Take back what `get_state` gave after so many steps, from among other entries."""
         if self.calls:
             self.calls.set_state(state.get("callbacks"))
         self._record.set_state(state)
+        self._output.set_state(state, timesteps)
 
 
 def check_callbacks(config: CallbacksConfig, num_workers: int, fake_sampler: bool) -> None:

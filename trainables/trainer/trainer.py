@@ -8,16 +8,17 @@ import copy
 import logging
 import time
 import weakref
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
 from trainables.core import rng
+from trainables.core.importing import import_object
 from trainables.core.logs import system_usage
 from trainables.core.resources import EnvironmentVariables, check_quota
 from trainables.core.results import LoggerCreator
@@ -30,6 +31,8 @@ from trainables.errors import ConfigError, TrainableError, shorten
 from trainables.evaluation.config import is_due
 from trainables.evaluation.play import Played
 from trainables.learners.schedules import learning_rate
+from trainables.offline.batches import WRITTEN
+from trainables.offline.writer import Output
 from trainables.policies import filters as filters_
 from trainables.policies.actor import Weights
 from trainables.policies.architecture import Activation, architecture
@@ -45,9 +48,8 @@ from trainables.rollout.workers.ranks.group import RankGroup
 from trainables.rollout.workers.worker_set import WorkerSet
 from trainables.rollout.workers.worker_spec import WorkerSpec
 from trainables.trainable import Trainable, TrialContext, gives_data
-from trainables.trainer import agreement, config_checks, policy_files
-from trainables.trainer.classic import Policy
-from trainables.trainer.config import TrainerConfig, timed
+from trainables.trainer import agreement, classic, config_checks, policy_files
+from trainables.trainer.config import TrainerConfig, has_policies, timed
 from trainables.trainer.evaluation import PeriodicEvaluation
 from trainables.trainer.reporting import EpisodeRecord, Reporter
 
@@ -59,6 +61,8 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 AUTO = "auto"
+#: Makes the form of a trainer's class that has several policies.
+MULTI_AGENT = "trainables.trainer.multi_agent:several"
 
 
 class Stateful(Protocol):
@@ -87,11 +91,30 @@ class Trainer(Trainable):
     fixed_keys: ClassVar[frozenset[str]] = frozenset(agreement.COLLECTING + agreement.FILTERING)
     #: Hidden layers and activation for vectors, where ``model`` leaves them open.
     usual_networks: ClassVar[tuple[tuple[int, ...], Activation]] = ((64, 64), "tanh")
+    #: Keys of ``model`` that only some algorithms read, and this one.
+    model_keys: ClassVar[frozenset[str]] = frozenset()
     #: Whether its workers can be ranks (``data_parallel``): their spec then has a learner.
     learns_in_ranks: ClassVar[bool] = False
+    #: Whether its policy chooses and learns by action masks.
+    masks_actions: ClassVar[bool] = False
+    #: Whether children sample on while the trainer learns (`remote.asynchronous`).
+    samples_on: ClassVar[bool] = False
     #: Setting that may be ``auto`` → what it was before there was a choice: trials and checkpoints
     #: from then go on with it.
     before_auto: ClassVar[Mapping[str, Any]] = {"native_vector_env": False}
+
+    def __new__(cls, config: Mapping[str, Any] | None = None, *_: Any, **__: Any) -> Self:
+        """With several policies (``multiagent``) a trainer of all of them, each learning so."""
+        return super().__new__(cls.of(config or {}))
+
+    @classmethod
+    def of(cls, config: Mapping[str, Any]) -> type[Self]:
+        """The class whose trainer these settings ask for: this one, or its form for many agents."""
+        if not (isinstance(config, Mapping) and has_policies(config.get("multiagent"))):
+            return cls
+        # By its name: that module imports this one.
+        made: type[Self] = import_object(MULTI_AGENT)(cls)  # type: ignore[operator]
+        return made
 
     def __init__(
         self,
@@ -148,6 +171,12 @@ class Trainer(Trainable):
         return {"native_vector_env": settings.environment.is_native}
 
     @classmethod
+    def _chosen(cls, settings: TrainerConfig, seen: Look) -> dict[str, Any]:
+        """What `choose` gives, where policies and agents fit together."""
+        config_checks.check_agents(settings, seen)
+        return cls.choose(settings, seen)
+
+    @classmethod
     def _with_stepping(cls, settings: TrainerConfig, chosen: bool = True) -> TrainerConfig:
         """The settings that say whether environments are stepped as one object.
 
@@ -176,6 +205,10 @@ class Trainer(Trainable):
     def validate_config(cls, settings: TrainerConfig) -> None:
         """Raise ConfigError for settings that are fine one by one but do not fit together."""
         config_checks.check_together(settings)
+        if (source := settings.environment.action_mask) and not cls.masks_actions:
+            hint = f"{cls.__name__} rules no choice out by a mask; ppo, a2c, impala and dqn do"
+            raise ConfigError("action_mask", source, f"null with {cls.__name__}", hint)
+        config_checks.check_model(settings.model, cls.model_keys, cls.__name__)
         if settings.workers.data_parallel:
             if not cls.learns_in_ranks:
                 hint = f"{cls.__name__} does not learn in ranks"
@@ -185,10 +218,11 @@ class Trainer(Trainable):
     @classmethod
     def check_config(cls, config: Mapping[str, Any]) -> None:
         """Raise ConfigError for settings that cannot work, here and with this environment."""
+        cls = cls.of(config)  # noqa: PLW0642
         settings = cls._with_stepping(parse(cls.config_class, config))
         cls.validate_config(settings)
         config_checks.check_by_trying(settings)
-        cls.choose(settings, measuring.look(settings.environment))
+        cls._chosen(settings, measuring.look(settings.environment))
 
     @classmethod
     def complete_config(
@@ -201,13 +235,20 @@ class Trainer(Trainable):
         return completed
 
     @classmethod
+    def show_metrics(cls, config: Mapping[str, Any], names: Collection[str]) -> dict[str, Any]:
+        """Names of classic trainers make results have these, unless `classic_results` is set."""
+        is_asked = any(map(classic.is_classic, names))
+        return {"classic_results": True, **config} if is_asked else dict(config)
+
+    @classmethod
     def settle_config(cls, config: Mapping[str, Any]) -> dict[str, Any]:
         """What `choose` makes of the settings that are ``auto``."""
+        cls = cls.of(config)  # noqa: PLW0642
         settings = parse(cls.config_class, config)
         if not (undecided := cls.undecided(settings)):
             return {}
         settings = cls._with_stepping(settings)
-        chosen = cls.choose(settings, measuring.look(settings.environment))
+        chosen = cls._chosen(settings, measuring.look(settings.environment))
         return {key: chosen[key] for key in undecided}
 
     @classmethod
@@ -246,16 +287,19 @@ class Trainer(Trainable):
         self._given = self.config
         with ExitStack() as undo:
             undo.callback(EnvironmentVariables(self.settings.resources.environs).undo)
-            restarts = self.settings.envs.restart_failed_sub_environments
-            known, shared = self.context.remembered, self.context.shared
             # The environment is measured in a child process beside what is built here.
-            asked = Inquiry(self.settings.environment, restarts, known, shared)
-            with closing(asked) as inquiry:
+            with closing(self._inquiry()) as inquiry:
                 self._build(self.settings, inquiry)
             undo.callback(lambda: self.workers.close())  # noqa: PLW0108 they may have been made anew
             undo.callback(self.evaluation.workers.close)
             self._synchronise([])
             self._undo = undo.pop_all()
+
+    def _inquiry(self) -> Inquiry:
+        """What finds out about the environment."""
+        restarts = self.settings.envs.restart_failed_sub_environments
+        known, shared = self.context.remembered, self.context.shared
+        return Inquiry(self.settings.environment, restarts, known, shared)
 
     def _build(self, settings: TrainerConfig, inquiry: Inquiry) -> None:
         config_checks.set_threads(settings.resources)
@@ -268,32 +312,16 @@ class Trainer(Trainable):
         self._say_batch_size(settings)
         me = weakref.proxy(self)  # a trainer that is forgotten goes at once, with its workers
         record = EpisodeRecord(settings.recording, lambda: me.logdir)
-        self.reporter = Reporter(settings.callbacks, settings.logs, record)
+        whole = settings.sampling.batch_mode == "complete_episodes"
+        output = Output(settings.offline, self.context, lambda: me.logdir, whole)
+        self.reporter = Reporter(settings.callbacks, settings.logs, record, output)
         seen = inquiry.look()
-        chosen = self.choose(settings, seen)
+        chosen = self._chosen(settings, seen)
         self._settle({} if self.context.settled else chosen)
         settings = self.settings
-        self.spaces = seen.spaces
-        self.architecture = architecture(
-            settings.model, self.spaces.observation_shape, self.usual_networks
-        )
         check_vector_env(settings.environment, settings.envs, seen.limit)
-        self.policy = self.make_policy(config_checks.learning_device(settings.resources))
-        self.filters = make_filters(settings.filters, self.spaces.observation_shape)
-        self.streams = {
-            name: rng.generator(self.seed, name) for name in ("minibatch", "compute_action")
-        }
-        self.parts = self.make_parts()
         self.progress = Progress(settings.metrics)
-        self.recent: NDArray[Any] = np.zeros(
-            (0, *self.spaces.observation_shape), self.spaces.observation_dtype
-        )
-        self.inference = InferencePolicy(
-            self.policy.make_actor(),
-            self.filters["observation"],
-            self.spaces,
-            settings.sampling.clip_actions,
-        )
+        self._build_policy(settings, seen)
         self.environment, self.level = resolve(
             settings.environment, bool(settings.by_clock), lambda _: inquiry.measured()
         )
@@ -304,6 +332,28 @@ class Trainer(Trainable):
             self.reporter.log("evaluation_config", settings.evaluation.evaluation_config)
         self.evaluation = PeriodicEvaluation(
             settings, self.seed, self.inference, self.reporter.calls
+        )
+
+    def _build_policy(self, settings: TrainerConfig, seen: Look) -> None:
+        """What learns and what plays, for these spaces."""
+        self.spaces = seen.spaces
+        shape, masks = self.spaces.observation_shape, self.spaces.masks
+        self.architecture = architecture(settings.model, shape, self.usual_networks, masks)
+        self.policy = self.make_policy(config_checks.learning_device(settings.resources))
+        self.filters = make_filters(settings.filters, shape, masks=masks)
+        self.streams = {
+            name: rng.generator(self.seed, name) for name in ("minibatch", "compute_action")
+        }
+        self.parts = self.make_parts()
+        self.gives_copies = self._gives_copies()
+        self.recent: NDArray[Any] = np.zeros(
+            (0, *self.spaces.observation_shape), self.spaces.observation_dtype
+        )
+        self.inference = InferencePolicy(
+            self.policy.make_actor(),
+            self.filters["observation"],
+            self.spaces,
+            settings.sampling.clip_actions,
         )
 
     def step(self) -> dict[str, Any]:
@@ -335,6 +385,8 @@ class Trainer(Trainable):
         if is_due(self.settings.evaluation, self.iteration + 1):
             with timed(timers, "evaluation_time_ms"):
                 result.update(self._evaluated(self.iteration + 1))
+        if self.settings.metrics.classic_results:
+            result.update(classic.results(result))
         return result
 
     @gives_data
@@ -350,7 +402,7 @@ class Trainer(Trainable):
             "progress": self.progress.get_state(),
             "workers": self.workers.get_state(),
             "recent_observations": self.recent.copy(),
-            "collected": agreement.described(self.settings),
+            "collected": dict(self._collected),
             **({"settled": settled} if settled else {}),
             **({"inexact": self.inexact} if self.inexact else {}),
             **self.reporter.get_state(),
@@ -364,7 +416,7 @@ class Trainer(Trainable):
             ConfigError: it was saved with other filters, or by workers of another kind or number.
         """
         self._settle(checkpoint.get("settled", {}))
-        agreement.check(checkpoint, self.settings)
+        agreement.check(checkpoint, self._collected)
         self._take_level()
         self.policy.set_state(checkpoint["policy"])
         filters_.set_state(self.filters, checkpoint["filters"])
@@ -378,7 +430,7 @@ class Trainer(Trainable):
             self._collect_anew()
         else:
             self.workers.set_state(checkpoint["workers"])
-        self.reporter.set_state(checkpoint)
+        self.reporter.set_state(checkpoint, self.progress.timesteps)
         self.recent = np.array(checkpoint["recent_observations"], dtype=self.recent.dtype)
         self._synchronise([])
 
@@ -392,7 +444,7 @@ class Trainer(Trainable):
         if not isinstance(data, Mapping) or not data.get("workers"):
             return state
         self._settle(data.get("settled", {}))
-        changes = agreement.changed(data, self.settings)
+        changes = agreement.changed(data, self._collected)
         if not changes:
             return state
         why = agreement.in_words(changes, int(data["progress"]["timesteps"]))
@@ -420,6 +472,8 @@ class Trainer(Trainable):
         """What a checkpoint holds of the environments, measured: "A exact state" or weaker."""
         if self.inexact:
             return f"{LEVELS['D']}: {self.inexact}"
+        if self.level == "D" and self.settings.by_clock:
+            return f"{LEVELS['D']}: a clock steers ({', '.join(self.settings.by_clock)})"
         return LEVELS["D" if self.progress.late else self.level]
 
     def collect_metrics(self, selected_workers: Sequence[int] | None = None) -> dict[str, Any]:
@@ -561,7 +615,9 @@ class Trainer(Trainable):
         """
         if not observations:
             return {}
-        actions, _, _ = Policy(self).compute_actions(list(observations.values()), None, explore)
+        actions, _, _ = classic.Policy(self).compute_actions(
+            list(observations.values()), None, explore
+        )
         return dict(zip(observations, actions, strict=True))
 
     def acting_stream(self, explore: bool) -> np.random.Generator | None:
@@ -575,9 +631,9 @@ class Trainer(Trainable):
 
     # ---- weights and gradients -----------------------------------------------------------------
 
-    def get_policy(self, policy_id: str = DEFAULT_POLICY_ID) -> Policy | None:
+    def get_policy(self, policy_id: str = DEFAULT_POLICY_ID) -> classic.Policy | None:
         """The policy with this name; None if there is none."""
-        return Policy(self) if policy_id == DEFAULT_POLICY_ID else None
+        return classic.Policy(self) if policy_id == DEFAULT_POLICY_ID else None
 
     def get_weights(self, policies: Sequence[str] | None = None) -> dict[str, Weights]:
         """Policy → weights, copied; of these policies or of all."""
@@ -591,10 +647,15 @@ class Trainer(Trainable):
         """
         for pid, one in weights.items():
             require_policy(pid)
-            if problem := policy_files.misfit(one, self.policy.model.weights()):
-                raise ConfigError(f"weights.{pid}", sorted(one), "this policy's weights", problem)
-            self.policy.model.load_weights(one)
+            self.adopt(one, pid)
         self.broadcast()
+
+    def adopt(self, weights: Weights, policy_id: str) -> None:
+        """`set_weights` for one policy and this process alone."""
+        if problem := policy_files.misfit(weights, self.policy.model.weights()):
+            allowed = "this policy's weights"
+            raise ConfigError(f"weights.{policy_id}", sorted(weights), allowed, problem)
+        self.policy.model.load_weights(weights)
 
     def compute_gradients(
         self, batch: TrainBatch
@@ -677,6 +738,17 @@ class Trainer(Trainable):
         if values:
             self.settings = override(self.settings, values, "config")
         self.config = SettingsView(flatten(self.settings))
+        self._collected = agreement.described(self.config)
+
+    def _gives_copies(self) -> bool:
+        """Whether all of a checkpoint is copied: a replay is not, what others wrote may not be."""
+        from trainables.policies.torch_policy import TorchPolicy
+
+        mine = type(self).get_state is Trainable.get_state and not self.writes_files()
+        known = type(self.policy).get_state is TorchPolicy.get_state
+        filters = self.settings.filters.observation_filter in filters_.KINDS
+        others = self.parts or self.reporter.calls or self.settings.offline.output
+        return mine and known and filters and not others
 
     def _date_actor(self) -> None:
         """Let the trainer's own actor explore as after the steps sampled so far."""
@@ -684,8 +756,10 @@ class Trainer(Trainable):
 
     def end_round(self, samples: Sequence[Sample]) -> None:
         """Synchronise with the workers, and count what they sampled: the end of a round."""
+        ages = [self.workers.version - one.version for one in samples]
         with timed(self.timers, "synch_time_ms"):
             self._synchronise(samples)
+        self.progress.count_ages(ages)
         for one in samples:
             self.progress.count(one.index, one.count, one.episodes, one.perf)
             self.progress.late += one.late
@@ -708,6 +782,7 @@ class Trainer(Trainable):
             perf=settings.perf,
             logs=settings.logs,
             calls=self.reporter.calls,
+            columns=WRITTEN if settings.offline.output else frozenset(),
             filming=RecordingPlan(settings.rendering, self.videos, self.fps) if self.fps else None,
         )
 
@@ -738,18 +813,16 @@ class Trainer(Trainable):
     def _say_batch_size(settings: TrainerConfig) -> None:
         if settings.rounded:
             logger.info(
-                "train_batch_size: %s is rounded up to %s: whole rounds of %s worker(s) x %s "
-                "environments x %s steps",
-                *(settings.train_batch_size, settings.batch_size),
-                max(1, settings.workers.num_workers),
-                *(settings.sampling.num_envs_per_worker,),
-                settings.sampling.rollout_fragment_length,
+                "train_batch_size: %s is rounded up to %s: whole rounds of %s steps, a fragment of "
+                "every environment",
+                *(settings.train_batch_size, settings.batch_size, settings.fragment_size),
             )
 
     def _make_workers(self, seed: int) -> WorkerSet:
         of = self.settings
         spec = replace(self.worker_spec(), seed=seed)
-        return make_workers(spec, of.workers, of.recovery, of.metrics)
+        at_once = of.batch_size if self.samples_on else None
+        return make_workers(spec, of.workers, of.recovery, of.metrics, at_once)
 
     def _collect_anew(self) -> None:
         """Other workers, which begin new episodes in streams of their own."""

@@ -405,7 +405,8 @@ class FileStore:
         if parts.scheme == "file":
             folder = Path(unquote(parts.path))
             folder.mkdir(parents=True, exist_ok=True)
-            shutil.copyfile(file, folder / file.name)
+            draft = shutil.copyfile(file, folder / f".{file.name}.new")
+            draft.replace(folder / file.name)
 
 
 #: Makes MLflow's tables in the file of a URL; ends when its standard input does, with its parent.
@@ -576,11 +577,15 @@ def _batches(items: Sequence[T], size: int) -> Iterator[Sequence[T]]:
 
 def open_client(where: TrackerContext) -> "MlflowClient":
     """A client; it makes the tables if the file has none."""
+    return client_of(store_url(where.folder) if where.tracking_uri is None else where.tracking_uri)
+
+
+def client_of(url: str) -> "MlflowClient":
+    """A client of the store at `url`."""
     with large_import():
         prepare()
         from mlflow import MlflowClient
 
-        url = store_url(where.folder) if where.tracking_uri is None else where.tracking_uri
         return MlflowClient(url, url)  # it imports more
 
 

@@ -263,6 +263,16 @@ def test_validate_says_what_a_trainable_forgets(here: Here, tmp_path: Path) -> N
 
 
 @pytest.mark.slow
+def test_validate_names_the_setting_by_which_a_clock_decides(here: Here, tmp_path: Path) -> None:
+    config = {"env": "CartPole-v1", "num_workers": 2, "env_level": "C"}
+    metric = {"metric": "episode_reward_mean", "space": {"lr": {"loguniform": [1e-4, 1e-2]}}}
+    asynchronous = write_spec(tmp_path, trainable="impala", config=config, **metric)
+    code, out, _ = here("validate", asynchronous)
+    assert code == 0
+    assert "a trial is D not bit-exact: a clock steers (num_workers)" in out
+
+
+@pytest.mark.slow
 def test_validate_finds_that_a_good_trainable_restores_exactly(here: Here, spec: Path) -> None:
     code, out, _ = here("validate", spec)
     assert code == 0

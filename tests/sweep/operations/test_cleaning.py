@@ -5,12 +5,15 @@ import shutil
 import sqlite3
 from contextlib import closing
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 from sweep.ledger.folder import Folder
 from sweep.operations import cleaning
 from sweep.operations.verify import verify
+from sweep.trackers._shared import mlflow_store
 from sweep.trackers._shared.mlflow_store import FileStore
 from tests.support import sweeps
 from tests.support.command_line import Here, write_spec
@@ -130,6 +133,62 @@ def test_runs_of_a_removed_sweep_stay_in_mlflow_unless_they_are_to_go(
     with closing(sqlite3.connect(here.root / "mlflow.db")) as database:
         found = sorted(database.execute(query).fetchall())
     assert found == [("gone", "deleted", 3), ("kept", "active", 3), ("other", "active", 3)]
+
+
+@pytest.mark.slow
+def test_gc_marks_deleted_in_mlflow_what_belongs_to_nothing_here_any_more(
+    here: Here, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("gone", "kept"):
+        spec = write_spec(tmp_path, name=name, trials=1, trackers=["mlflow"], replicas=2)
+        assert here("run", spec, "--pool", "inline")[0] == 0
+    kept = Folder(here.root, "kept")
+    shutil.copytree(kept.path, tmp_path / "backup")
+    assert here("resume", "kept", "--trials", 2, "--pool", "inline")[0] == 0
+    shutil.rmtree(kept.path)
+    shutil.copytree(tmp_path / "backup", kept.path)
+    assert here("rm", "gone", "--yes")[0] == 0
+    client = mlflow_store.client_of(mlflow_store.store_url(kept))
+    runs = {run: name for name in ("gone", "kept") for run in _active(client, name)}
+    assert len(runs) == 4 + 7
+    begun = {run for run, name in runs.items() if name == "gone"}
+    for run, registered in zip(sorted(begun), (True, False, False), strict=False):
+        made = client.create_logged_model(client.get_run(run).info.experiment_id, "model", run)
+        if registered:
+            client.create_registered_model("mine")
+            client.create_model_version("mine", str(tmp_path / made.model_id), run)
+    assert here("gc", "--mlflow")[0] == 2
+    assert here("gc", "kept", "--mlflow", "--yes")[0] == 2
+    rows = [(row["name"], row["runs"]) for row in here.json("gc", "--mlflow", "--dry-run")]
+    assert sorted(rows[1:]) == [("gone", 4), ("kept", 3)]
+    assert len(_active(client, "gone")) == 4
+    monkeypatch.setattr("sys.stdin", SimpleNamespace(isatty=lambda: True))
+    monkeypatch.setattr("click.confirm", lambda *_, **__: False)
+    code, _, err = here("gc", "--mlflow")
+    assert (code, "MLflow has of gone, not here any more: 4 runs, 2 models" in err) == (0, True)
+    assert len(_active(client, "gone")) == 4
+    code, out, _ = here("gc", "--mlflow", "--yes")
+    assert (code, "; 3 runs deleted in MLflow" in out) == (0, True)
+    assert (len(_active(client, "gone")), len(_active(client, "kept"))) == (0, 4)
+    experiment = client.get_experiment_by_name("gone")
+    assert len(client.search_logged_models([experiment.experiment_id])) == 1
+    assert [row["name"] for row in here.json("gc", "--mlflow", "--yes")] == ["kept"]
+
+
+def _active(client: Any, name: str) -> list[str]:
+    runs = client.search_runs([client.get_experiment_by_name(name).experiment_id])
+    return [run.info.run_id for run in runs]
+
+
+def test_gc_deletes_nothing_in_mlflow_beside_a_sweep_that_cannot_be_read(
+    here: Here, tmp_path: Path
+) -> None:
+    spec = write_spec(tmp_path, trials=1, trackers=["mlflow"])
+    assert here("run", spec, "--pool", "inline")[0] == 0
+    Folder(here.root, "demo").ledger.write_bytes(b"no database")
+    assert here("gc", "--mlflow", "--yes")[0] == 4
+    client = mlflow_store.client_of(mlflow_store.store_url(Folder(here.root, "demo")))
+    assert len(_active(client, "demo")) == 2
 
 
 def test_a_sweep_whose_runs_cannot_be_deleted_stays(

@@ -133,6 +133,22 @@ def test_a_continuous_policy_with_a_memory_plays_from_every_format(
         assert len(re.findall(r"^return -\d", _run_card(folder, *without), re.MULTILINE)) == 3
 
 
+@pytest.mark.slow
+def test_a_policy_with_action_masks_reads_them_as_an_input(here: Here, tmp_path: Path) -> None:
+    config = {**PPO["config"], "env": "Taxi-v4", "action_mask": "info"}
+    changes = {"trials": 1, "config": config}
+    assert here("run", write_spec(tmp_path, **PPO | changes), "--pool", "inline")[0] == 0
+    expected = here.json("play", "demo", "--episodes", 2)["mean"]
+    assert expected >= -200  # a step costs 1, a passenger who is not there 10
+    for form in ("onnx", "safetensors"):
+        folder = tmp_path / form
+        assert here("export-model", "demo", "--format", form, "--out", folder)[0] == 0
+        assert here.json("play", folder, "--episodes", 2)["mean"] == expected
+        returns = re.findall(r"^return (.+)", _run_card(folder, *WITHOUT[form]), re.MULTILINE)
+        assert len(returns) == 3
+        assert min(map(float, returns)) >= -200
+
+
 @pytest.fixture
 def exported(here: Here, tmp_path: Path) -> Path:
     """A folder with an untrained policy."""

@@ -24,10 +24,19 @@ from tests.support import sweeps
 from tests.support.quadratic import Quadratic
 from tests.support.slices import slice_spec
 from tests.support.sweeps import stable
+from tests.support.trainers import differences
 from trainables.checkpoint import container, file, segments, signing
 from trainables.checkpoint.signing import Trust
+from trainables.checkpoint.state import pack
 from trainables.errors import WrongFormat
 
+SMALL_PPO = {
+    "env": "CartPole-v1",
+    "num_envs_per_worker": 2,
+    "rollout_fragment_length": 16,
+    "num_sgd_iter": 1,
+    "model": {"hidden": [4]},
+}
 ME, YOU = Trust(b"m" * 32), Trust(b"y" * 32)
 
 
@@ -291,6 +300,41 @@ def test_of_quick_iterations_only_what_is_kept_is_written(
 def _lasting(state: Any) -> Any:
     """A state without its clock."""
     return {key: value for key, value in state.items() if key != "counters"}["trainable"]
+
+
+def test_of_a_trainer_that_gives_copies_only_what_is_kept_is_packed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    packed: list[int] = []
+
+    def counted(state: Any) -> Any:
+        packed.append(state["counters"]["training_iteration"])
+        return pack(state)
+
+    monkeypatch.setattr("sweep.slices.checkpoints.pack", counted)
+    kept = {}
+    for seconds in (0.0, 1e9):
+        packed.clear()
+        cache.forget()
+        monkeypatch.setattr("sweep.slices.checkpoints.HELD_S", seconds)
+        folder = tmp_path / str(seconds)
+        spec = slice_spec(folder, SMALL_PPO, trainable="ppo", metric="episode_reward_mean", sign=1)
+        outcome = run_slice(replace(spec, goal=Goal(12)))
+        kept[seconds] = [
+            (saved.iteration, _lasting(file.read(folder / saved.file).state))
+            for saved in outcome.saved
+        ]
+    assert packed == [1, *(iteration for iteration, _ in kept[1e9])]
+    assert differences(kept[0.0], kept[1e9]) == []
+
+
+def test_no_folder_is_made_for_the_checkpoints_of_a_trainer(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("trainables.trainable.temporary_folder", None)
+    spec = slice_spec(tmp_path, SMALL_PPO, trainable="ppo", metric="episode_reward_mean")
+    outcome = run_slice(replace(spec, goal=Goal(2)))
+    assert (outcome.end, outcome.saved[-1].iteration) == (End.GOAL, 2)
 
 
 def test_what_is_held_does_not_change_with_the_trainable(

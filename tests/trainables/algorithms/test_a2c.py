@@ -8,12 +8,13 @@ import pytest
 import torch
 
 from tests.support.trainers import differences, final_state, run
-from trainables.algorithms.a2c import A2C, Config, a2c_loss
+from trainables.algorithms.a2c import A2C, Config
 from trainables.envs.spaces.actions import ActionLayout
 from trainables.errors import ConfigError
 from trainables.policies.architecture import Architecture, OptimizerConfig
 from trainables.policies.torch_policy import build_policy
 from trainables.trainable import TrialContext
+from trainables.trainer.policy_gradient import policy_gradient_loss
 
 SMALL: dict[str, Any] = {
     "env": "CartPole-v1",
@@ -38,7 +39,9 @@ def test_the_loss_is_that_of_the_paper() -> None:
     actions = torch.tensor([0, 1, 1, 0, 1])
     advantages, returns = torch.arange(5.0) - 1.5, torch.arange(5.0)
     columns = {"observations": observations, "actions": actions, "returns": returns}
-    loss, parts = a2c_loss(policy.model, {**columns, "advantages": advantages}, settings)
+    loss, parts = policy_gradient_loss(
+        policy.model, {**columns, "advantages": advantages}, settings
+    )
     head, values = heads(policy.model, observations)
     logs = torch.log_softmax(head, 1)
     by_hand = (

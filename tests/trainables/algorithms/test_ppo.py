@@ -9,6 +9,7 @@ from tests.support.trainers import make
 from trainables.algorithms.ppo import PPO, ppo_loss, vf_loss
 from trainables.errors import NotFiniteError
 from trainables.learners.sgd import normalized, shuffled
+from trainables.policies.networks import ActorCritic
 from trainables.rollout.batch import TrainBatch
 from trainables.trainer.actor_critic import to_rows
 
@@ -90,6 +91,7 @@ def test_clipped_values_count_where_they_are_worse() -> None:
 def test_weights_are_orthogonal_with_the_gains_of_the_recipe() -> None:
     trainer = make({"env": "Pendulum-v1"})
     model = trainer.policy.model
+    assert isinstance(model, ActorCritic)
     for net, head_gain in ((model.actor, 0.01), (model.critic, 1.0)):
         gains = [math.sqrt(2), math.sqrt(2), head_gain]
         for layer, gain in zip(net, gains, strict=True):

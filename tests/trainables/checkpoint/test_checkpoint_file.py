@@ -19,6 +19,7 @@ import pytest
 from tests.support.attacks import FILES, crafted, sealed, section, two, with_entry
 from trainables.checkpoint import container, disk
 from trainables.checkpoint.file import Saved, parse_name, read, verify, write
+from trainables.core import strict_json
 from trainables.errors import (
     CheckpointError,
     CorruptCheckpoint,
@@ -42,6 +43,22 @@ def _names(folder: Path) -> list[str]:
 
 
 # ---- what is written ----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("inner", [7, "x", None, [], {}], ids=repr)
+def test_a_header_is_as_deep_as_may_be(inner: Any) -> None:
+    wraps: list[Callable[[Any], Any]] = [
+        lambda one: [one],
+        lambda one: {"a": one},
+        lambda one: (one,),
+    ]
+    for wrap in wraps:
+        value = inner
+        for _ in range(strict_json.MAX_DEPTH):
+            value = wrap(value)
+        strict_json.check_depth(value)
+        with pytest.raises(ValueError, match=f"nested deeper than {strict_json.MAX_DEPTH}"):
+            strict_json.check_depth(wrap(value))
 
 
 def test_a_checkpoint_comes_back(saved: Saved) -> None:

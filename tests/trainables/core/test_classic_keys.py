@@ -43,7 +43,7 @@ DEFAULTS: dict[str, dict[str, Any]] = {
     | {"remote_env_batch_wait_ms": 0, "min_iter_time_s": 0.0, "timesteps_per_iteration": 0},
     "K7": {"input": "sampler", "input_evaluation": ["is", "wis"], "postprocess_inputs": False}
     | {"shuffle_buffer_size": 0, "output": None, "output_max_file_size": 64 * 2**20}
-    | {"output_compress_columns": ["obs", "new_obs"]},
+    | {"output_compress_columns": []},
     "K8": {"multiagent": {}},
 }
 OURS = {"lr": 2.5e-4, "num_envs_per_worker": 8, "rollout_fragment_length": 128} | {
@@ -122,14 +122,21 @@ def test_K1_a_phase_without_a_function_is_none_and_costs_nothing() -> None:
 @pytest.mark.parametrize(
     ("agents", "words"),
     [
-        ({"policies": {"a": None}}, "policies: {} or None"),
-        ({"policy_mapping_fn": print}, "policy_mapping_fn: None"),
-        ({"policies_to_train": ["a"]}, "policies_to_train: None"),
+        ({"policies": "shared"}, "policies: a dict"),
+        ({"policies": {"../a": None}}, "no name"),
+        ({"policies": {"a": 3}}, "a: a dict of its own settings"),
+        ({"policies": {"a": [dict, None, None, {}]}}, "null as the first of four"),
+        ({"policies": {"a": None}, "policy_mapping_fn": 3}, "a int, which is not callable"),
+        ({"policies": {"a": None}, "policy_mapping_fn": {"x": "b"}}, "'b' is none of a"),
+        ({"policies_to_train": ["a"]}, "policies_to_train: 'a' is none of"),
+        ({"policies": {"a": None}, "policies_to_train": "a"}, "or a list of policies"),
+        ({"policies": {"a": None}, "count_steps_by": "steps"}, "env_steps or agent_steps"),
+        ({"observation_fn": "f"}, "observation_fn: None"),
         ({"policy": {}}, "no policy: did you mean 'policies'"),
         ([], "a dict"),
     ],
 )
-def test_K8_what_asks_for_several_agents_is_refused_by_its_key(agents: Any, words: str) -> None:
+def test_K8_what_several_agents_cannot_have_is_refused_by_its_key(agents: Any, words: str) -> None:
     with pytest.raises(ConfigError, match=words) as refusal:
         PPO.check_config({"env": "CartPole-v1", "multiagent": agents})
     assert refusal.value.place == "multiagent"

@@ -1,9 +1,11 @@
 """What a trainer tells of itself: times, one-time logs, metrics, the length of an iteration."""
 
 import logging
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
+import psutil
 import pytest
 
 from tests.support.trainers import differences, make, run, stable
@@ -75,7 +77,7 @@ def test_K6_an_iteration_that_a_clock_ends_lasts_so_long_and_says_that_it_is_ine
     assert result["time_this_iter_s"] >= 0.3
     assert result["timesteps_this_iter"] > 96
     assert result["timesteps_this_iter"] % 96 == 0
-    assert trainer.exactness == "D not bit-exact"
+    assert trainer.exactness == "D not bit-exact: a clock steers (min_iter_time_s)"
     trainer.stop()
 
 
@@ -228,3 +230,40 @@ def test_K1_the_use_of_the_machine_stands_in_the_result_unless_switched_off() ->
     trainer = make({**QUIET, "log_sys_usage": False})
     assert "perf" not in trainer.train()
     trainer.stop()
+
+
+def test_K1_the_use_of_the_machine_is_read_once_a_second(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = [1e9]
+    reads: list[float] = []
+
+    def read(interval: None) -> float:
+        reads.append(now[0])
+        return 7.0
+
+    monkeypatch.setattr(logs, "time", SimpleNamespace(monotonic=lambda: now[0]))
+    monkeypatch.setattr(psutil, "cpu_percent", read)
+    config = logs.LogConfig()
+    first = logs.system_usage(config)
+    first["perf"]["cpu_util_percent"] = 0.0  # a result is its owner's
+    assert logs.system_usage(config)["perf"]["cpu_util_percent"] == 7.0
+    assert len(reads) == 1
+    now[0] += 1.0
+    logs.system_usage(config)
+    assert len(reads) == 2
+
+
+def test_B5_what_is_costly_to_make_is_made_only_when_it_is_logged(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    made: list[int] = []
+
+    def gradients() -> dict[str, Any]:
+        made.append(1)
+        return {"x": np.ones(2)}
+
+    log = OneTimeLog("trainer")
+    with caplog.at_level(logging.INFO, logs.PACKAGE):
+        for _ in range(3):
+            log("gradients", gradients)
+    assert len(made) == 1
+    assert "x: float64 (2,) min 1 max 1 mean 1" in caplog.text

@@ -89,12 +89,7 @@ def test_K7_K8_neutral_values_of_the_classic_keys_are_accepted() -> None:
 @pytest.mark.parametrize(
     ("config", "words"),
     [
-        ({"input": "/data/*.json"}, "offline data, which is not built"),
-        ({"output": "logdir"}, "offline data, which is not built"),
-        ({"shuffle_buffer_size": 5}, "offline data, which is not built"),
-        ({"postprocess_inputs": True}, "offline data, which is not built"),
-        ({"multiagent": {"policies": {"a": None}}}, "multi-agent support, which is not built"),
-        ({"observation_fn": "f"}, "multi-agent support, which is not built"),
+        ({"observation_fn": "f"}, "several agents, which is not built"),
     ],
 )
 def test_K7_K8_other_values_are_refused_with_what_is_missing(

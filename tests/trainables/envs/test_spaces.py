@@ -21,6 +21,7 @@ from trainables.envs.spaces.leaves import leaf_values, named_leaves
 from trainables.envs.spaces.observations import FlatteningPreprocessor, NoPreprocessor
 from trainables.errors import ConfigError, EnvError
 from trainables.policies.exploration import StochasticSampling
+from trainables.policies.networks import ActorCritic
 from trainables.policies.onnx.formats import FILES, opened
 from trainables.rollout.batch import Fragment, TrainBatch
 from trainables.trainer.actor_critic import to_rows
@@ -161,6 +162,7 @@ def test_stored_logp_equals_what_the_model_recomputes_for_every_kind(
     observation: str, action: str
 ) -> None:
     trainer = trainer_of(observation=observation, action=action)
+    assert isinstance(trainer.policy.model, ActorCritic)
     with torch.no_grad():
         for parameter in trainer.policy.model.actor.parameters():
             parameter.mul_(50.0)  # far from uniform

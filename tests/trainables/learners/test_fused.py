@@ -12,7 +12,6 @@ import torch
 
 from tests.support.kernels import kernel
 from tests.support.trainers import differences
-from trainables.algorithms import a2c
 from trainables.algorithms.ppo import STATS, Config, fused_options, ppo_loss
 from trainables.envs.spaces.actions import ActionLayout
 from trainables.errors import NotFiniteError
@@ -23,6 +22,8 @@ from trainables.learners.sgd import Learner, TorchLearner
 from trainables.policies.architecture import Activation, Architecture, OptimizerConfig
 from trainables.policies.torch_policy import ActorCriticPolicy, build_policy
 from trainables.rollout.batch import TrainBatch
+from trainables.trainer import policy_gradient
+from trainables.trainer.policy_gradient import PolicyGradientConfig
 
 #: What actions may be, by the sizes of their columns; 0 is a real number.
 LAYOUTS = {
@@ -174,6 +175,16 @@ def test_gradients_are_those_of_torch(layout: ActionLayout, options: dict[str, A
             assert worst < 1e-9, f"{name} of {hidden} with {activation}: {worst}"
 
 
+@pytest.mark.parametrize("layout", LAYOUTS.values(), ids=LAYOUTS)
+def test_what_is_evaluated_anew_is_what_torch_says(layout: ActionLayout) -> None:
+    batch = batch_of(layout)
+    for hidden, activation in itertools.product(HIDDEN, ACTIVATIONS):
+        policy = make_policy(layout, hidden, activation)
+        found, expected = (make(policy, settings()).evaluate(batch) for make in BOTH)
+        assert np.ptp(expected[0]) > 0.1 and np.ptp(expected[1]) > 0.1
+        np.testing.assert_allclose(found, expected, rtol=0, atol=1e-9)
+
+
 def test_images_without_convolutions_are_rows_of_pixels() -> None:
     layout = LAYOUTS["discrete"]
     architecture = Architecture((2, 3, 1), (), (4,), "relu")
@@ -189,12 +200,12 @@ def test_images_without_convolutions_are_rows_of_pixels() -> None:
 @pytest.mark.parametrize("normalize", [False, True])
 def test_the_policys_own_gradient_is_that_of_torch(layout: ActionLayout, normalize: bool) -> None:
     given = {"entropy_coeff": 0.03, "vf_loss_coeff": 0.7, "normalize_advantages": normalize}
-    of = a2c.Config.model_validate({"environment": {"env": "CartPole-v1"}, **given})
+    of = PolicyGradientConfig.model_validate({"environment": {"env": "CartPole-v1"}, **given})
     batch, policy = batch_of(layout), make_policy(layout)
     columns = {name: torch.from_numpy(one) for name, one in batch.columns().items()}
-    loss, parts = a2c.a2c_loss(policy.model, columns, of)
+    loss, parts = policy_gradient.policy_gradient_loss(policy.model, columns, of)
     expected = policy.compute_gradients(loss)
-    learner = learner_of(policy, a2c.fused_options(of), a2c.STATS)
+    learner = learner_of(policy, policy_gradient.fused_options(of), policy_gradient.STATS)
     with learner.learning():
         found = learner.gradient(learner.columns(batch))
     np.testing.assert_allclose(found, parts, rtol=1e-7)

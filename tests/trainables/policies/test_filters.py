@@ -1,3 +1,4 @@
+import copy
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor, wait
 from typing import Any
@@ -18,6 +19,7 @@ from trainables.policies.filters import (
     NoFilter,
     RewardScaler,
     make_filter,
+    make_filters,
     synchronise,
 )
 
@@ -267,3 +269,16 @@ def test_the_settings_choose_the_filter() -> None:
         FilterConfig(observation_filter="MeanStdFilter", observation_filter_clip=3.0), (SIZE,)
     )
     assert chosen.clip == 3.0
+
+
+@pytest.mark.parametrize("kind", ["MeanStdFilter", "ConcurrentMeanStdFilter"])
+def test_masks_at_the_end_of_rows_stay_as_they_are(kind: str) -> None:
+    made = make_filters(FilterConfig(observation_filter=kind), (SIZE + 2,), masks=2)["observation"]
+    alone = make_filter(FilterConfig(observation_filter=kind), (SIZE,))
+    for seed in range(3):
+        features = np.random.default_rng(seed).normal(3, 2, (9, SIZE))
+        masks = np.ones((9, 2)) * [1, 0]
+        rows = np.concatenate([features, masks], axis=1)
+        found = copy.deepcopy(made)(rows) if seed == 2 else made(rows)
+        np.testing.assert_array_equal(found[:, SIZE:], masks)
+        np.testing.assert_array_equal(found[:, :SIZE], alone(features))

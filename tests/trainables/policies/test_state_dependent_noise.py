@@ -13,6 +13,7 @@ from tests.support.trainers import differences, final_state, stable
 from trainables.algorithms.a2c import A2C
 from trainables.algorithms.ppo import PPO
 from trainables.errors import ConfigError
+from trainables.policies.networks import ActorCritic
 from trainables.trainable import TrialContext
 
 NOISE = {"type": "StateDependentNoise", "sample_freq": 5, "log_std_init": -1.0}
@@ -41,6 +42,7 @@ def test_what_is_stored_is_what_the_learner_computes() -> None:
     found = model.evaluate(x, actions)
     np.testing.assert_allclose(found.logp.detach(), batch.logp, atol=1e-4)
 
+    assert isinstance(model, ActorCritic)
     units = x
     for layer in list(model.actor)[:-1]:
         units = torch.tanh(layer(units))

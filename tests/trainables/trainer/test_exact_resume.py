@@ -8,9 +8,11 @@ from typing import Any
 
 import pytest
 
-from tests.support.trainers import differences, final_state, make, run, stable
+from tests.support.trainers import PLAIN, differences, final_state, make, run, stable
+from trainables.algorithms.dqn import DQN
 from trainables.algorithms.ppo import PPO
 from trainables.trainer.agreement import COLLECTING, FILTERING
+from trainables.trainer.trainer import Trainer
 
 HERE = "tests.support.environments"
 ROOT = Path(__file__).parents[3]
@@ -38,6 +40,10 @@ CASES: dict[str, dict[str, Any]] = {
         "train_batch_size": 192,
         "batch_mode": "complete_episodes",
     },
+    "noise that depends on the state": {
+        "env": "Pendulum-v1",
+        "exploration_config": {"type": "StateDependentNoise", "sample_freq": 4},
+    },
     "global chance in children": {
         "env": f"{HERE}:GlobalChance",
         "num_workers": 2,
@@ -58,8 +64,11 @@ def test_a_restored_trial_equals_the_uninterrupted_one(case: str) -> None:
     results = []
     for _ in range(HEAD):
         results.append(stable(saving.train()))
-        saved = copy.deepcopy(saving.get_state())
+        saved = saving.get_state()
+    assert saving.gives_copies
+    as_saved = copy.deepcopy(saved)
     kept = [stable(saving.train()) for _ in range(TAIL) if saving.get_state()]
+    assert differences(as_saved, saved) == []
     assert differences(expected, results + kept) == []
     assert differences(end, final_state(saving)) == []
     saving.stop()
@@ -70,6 +79,31 @@ def test_a_restored_trial_equals_the_uninterrupted_one(case: str) -> None:
     assert differences(expected[HEAD:], run(other, TAIL)) == []
     assert differences(end, final_state(other)) == []
     other.stop()
+
+
+class Overrides(PPO):
+    """Saves by code of its own, which may write files, or give what it goes on changing."""
+
+    def save_checkpoint(self, checkpoint_dir: str) -> dict[str, Any]:
+        return super().save_checkpoint(checkpoint_dir)
+
+
+@pytest.mark.parametrize(
+    ("cls", "config"),
+    [
+        (Overrides, PLAIN),
+        (PPO, {**PLAIN, "callbacks": "tests.support.callbacks:Measures"}),
+        (PPO, {**PLAIN, "observation_filter": "trainables.policies.filters:MeanStdFilter"}),
+        (PPO, {**PLAIN, "output": "logdir"}),
+        (DQN, {"env": "CartPole-v1"}),
+    ],
+)
+def test_what_others_wrote_and_a_replay_are_packed_at_once(
+    cls: type[Trainer], config: dict[str, Any]
+) -> None:
+    trainer = cls(config)
+    assert not trainer.gives_copies
+    trainer.stop()
 
 
 TAIL_IN_A_FRESH_PROCESS = """

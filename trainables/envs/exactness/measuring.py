@@ -18,7 +18,7 @@ import logging
 import os
 import time
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -40,7 +40,13 @@ from trainables.envs.exactness.watching import (
     refusal,
     watched,
 )
-from trainables.envs.make import EnvironmentConfig, EnvSpaces, checked_spaces, make_env
+from trainables.envs.make import (
+    EnvironmentConfig,
+    EnvSpaces,
+    agents_spaces,
+    checked_spaces,
+    make_env,
+)
 from trainables.envs.pool import ENVPOOL
 from trainables.errors import ConfigError, NotImportable, WorkerDied, WorkerError, WorkerHangs
 
@@ -65,6 +71,8 @@ class Look:
     spaces: EnvSpaces
     limit: int | None
     """Steps after which it ends an episode by itself."""
+    agents: Mapping[str, EnvSpaces] = field(default_factory=dict)
+    """Agent → its spaces, where there are several; `spaces` are those of the first."""
 
 
 _looks: dict[object, tuple[Any, object]] = {}
@@ -307,7 +315,10 @@ def _look(config: EnvironmentConfig) -> Look:
         beat()
         with contextlib.closing(make_env(config)) as env:
             limit = env.spec.max_episode_steps if env.spec is not None else None
-            return Look(checked_spaces(config, env.observation_space, env.action_space), limit)
+            both = env.observation_space, env.action_space
+            agents = agents_spaces(config, *both)
+            first = next(iter(agents.values())) if agents else checked_spaces(config, *both)
+            return Look(first, limit, agents)
 
 
 # ---- what several processes share ------------------------------------------------------------

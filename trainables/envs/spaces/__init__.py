@@ -2,5 +2,6 @@
 
 observations  observations as rows
 actions       rows as actions
+masks         which actions are valid
 leaves        nested spaces as named leaves
 """

@@ -6,7 +6,6 @@ inexact at once; whether the plain ones are all of it is measured in `levels`.
 """
 
 import abc
-import contextlib
 import types
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -16,6 +15,7 @@ import numpy as np
 from gymnasium import spaces
 
 from trainables.core import rng
+from trainables.envs.agents import AgentsEnv
 from trainables.envs.state import mujoco
 from trainables.envs.state.plain import Encoded, NotPlainError, decode, encode, is_plain
 
@@ -96,7 +96,7 @@ def seed_spaces(sub_env: Any, seed: int) -> None:
 
 def layers(sub_env: Any) -> Iterator[Any]:
     """The wrappers, outermost first, and the unwrapped environment; a `KeepsState` is the last."""
-    while isinstance(sub_env, gymnasium.Wrapper):
+    while isinstance(sub_env, gymnasium.Wrapper | AgentsEnv):
         yield sub_env
         if isinstance(sub_env, KeepsState):
             return
@@ -110,6 +110,8 @@ def _capture_layer(layer: Any) -> dict[str, Any]:
     captured: dict[str, Encoded] = {}
     for name, value in vars(layer).items():
         if name not in STRUCTURE:
-            with contextlib.suppress(NotPlainError):
+            try:
                 captured[name] = encode(value)
+            except NotPlainError:
+                continue
     return captured

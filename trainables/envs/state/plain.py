@@ -17,6 +17,7 @@ from trainables.envs.spaces.leaves import inner
 from trainables.envs.state import mujoco
 
 MAX_DEPTH = 16
+_PLAIN = frozenset({type(None), bool, int, float, str, bytes})
 
 Encoded = list[Any]
 
@@ -38,14 +39,14 @@ def encode(value: Any, depth: int = 0) -> Encoded:
     """[kind, data], where data are plain; NotPlainError for what cannot be."""
     if depth > MAX_DEPTH:
         raise NotPlainError
-    if value is None or type(value) in (bool, int, float, str, bytes):
+    if type(value) in _PLAIN:
         return ["plain", value]
+    if isinstance(value, np.ndarray) and value.dtype.kind in "biufc":
+        return ["array", value.copy()]
     if isinstance(value, np.random.Generator):
         return ["generator", rng.get_generator_state(value)]
     if isinstance(value, np.generic) and value.dtype.kind in "biufc":
         return ["scalar", np.asarray(value)]
-    if isinstance(value, np.ndarray) and value.dtype.kind in "biufc":
-        return ["array", value.copy()]
     if isinstance(value, np.ndarray) and value.dtype.kind in "SU":
         return ["letters", [value.dtype.str, list(value.shape), value.tobytes()]]
     if isinstance(value, spaces.Space):
@@ -96,6 +97,10 @@ def decode(encoded: Encoded, current: Any) -> Any:
     if kind in _IN_PLACE:
         _IN_PLACE[kind](current, data)
         return current
+    if kind == "dict":
+        before = current if isinstance(current, dict) else {}
+        pairs = ((decode(key, None), value) for key, value in data)
+        return {key: decode(value, before.get(key)) for key, value in pairs}
     return _DECODERS[kind](data)
 
 
@@ -130,7 +135,6 @@ _DECODERS: Mapping[str, Callable[[Any], Any]] = {
     "list": _decode_all,
     "tuple": lambda d: tuple(_decode_all(d)),
     "set": lambda d: set(_decode_all(d)),
-    "dict": lambda d: {decode(k, None): decode(v, None) for k, v in d},
     "deque": lambda d: collections.deque(_decode_all(d[1]), maxlen=d[0]),
 }
 

@@ -78,6 +78,10 @@ def check_vector_env(
     check_processes(config)
     if environment.is_native:
         _check_native(config)
+        if environment.action_mask:
+            allowed = "null with native_vector_env: true"
+            hint = "masks are taken from separate environments"
+            raise ConfigError("action_mask", environment.action_mask, allowed, hint)
     if config.horizon is not None or config.soft_horizon:
         check_horizon(environment, config, limit)
     else:
@@ -106,6 +110,8 @@ def why_separate(environment: EnvironmentConfig, config: VectorConfig, count: in
     """Why so many environments had better not be one native object; empty: they had."""
     if environment.env_engine == ENVPOOL:
         return next((f"{name} is true" for name in ONLY_SEPARATE if getattr(config, name)), "")
+    if environment.action_mask:
+        return f"action_mask: {environment.action_mask} is taken from each"
     if not natively_same(environment):
         return f"{environment.env} has no vector form that is known to do the same"
     if count < MANY_ENVS:

@@ -117,7 +117,7 @@ def not_covered(layout: ActionLayout, architecture: Architecture) -> str:
         return f"model.hidden has more than {MOST_LAYERS} layers"
     if len(layout.choice_columns) > MOST_COLUMNS:
         return f"actions have more than {MOST_COLUMNS} columns"
-    return ""
+    return "action_mask is set" if architecture.masks else ""
 
 
 class CompiledLearner(FusedLearner):

@@ -19,6 +19,7 @@ from trainables.learners.fused.flat import KNOWN, FlatOptimizer
 from trainables.learners.fused.perceptrons import slope
 from trainables.policies.actor import activate
 from trainables.policies.architecture import OptimizerConfig
+from trainables.policies.distributions import NO_CHOICE
 from trainables.policies.q.actor import QArchitecture
 
 if TYPE_CHECKING:
@@ -98,6 +99,7 @@ class FusedQLearner:
             for weight, bias in names
         ]
         self._activation = policy.model.architecture.trunk.activation
+        self._masks = policy.model.architecture.trunk.masks
         self._double, self._gamma, self._grad_clip = double, gamma, grad_clip
         self._blas = ThreadpoolController().select(user_api="blas")
         self._threads = threads
@@ -121,6 +123,9 @@ class FusedQLearner:
         count = len(rows["rewards"])
         each, actions = np.arange(count), rows["actions"]
         before, after = (_columns(rows[name]) for name in ("observations", "new_obs"))
+        if self._masks:
+            valid = after[-self._masks :] > 0
+            before, after = before[: -self._masks], after[: -self._masks]
         ahead = self._forward(self._target, after)[-1]
         judge = ahead
         if self._double:  # both in one product: what was seen, then what came next
@@ -129,6 +134,8 @@ class FusedQLearner:
             units = [one[:, :count] for one in units]
         else:
             units = self._forward(self._layers, before)
+        if self._masks:
+            judge = np.where(valid, judge, NO_CHOICE)
         discounts = rows.get("discounts", np.float32(self._gamma)) * ~rows["terminated"]
         goal = rows["rewards"] + discounts * ahead[judge.argmax(axis=0), each]
         values = units[-1][actions, each]

@@ -66,6 +66,7 @@ class FlatOptimizer:
         self._shared = {
             name: self._tensors(name, index) for index, name in enumerate(self._parameters)
         }
+        self._gradients = {name: self._tensor(self.gradient, name) for name in order}
 
     def span(self, vector: Array, *names: str) -> Array:
         """The part of a vector in which these parameters lie side by side, flat."""
@@ -87,11 +88,8 @@ class FlatOptimizer:
 
     def show_gradients(self) -> None:
         """Let the policy's gradients be those of the latest step."""
-        import torch
-
         for name, parameter in self._parameters.items():
-            part = self.span(self.gradient, name)
-            parameter.grad = torch.from_numpy(part.reshape(tuple(parameter.shape)))
+            parameter.grad = self._gradients[name]
 
     def step(self, learning_rate: float, grad_clip: float | None) -> float:
         """Move the weights against the gradient; returns its norm before clipping.
@@ -171,15 +169,17 @@ class FlatOptimizer:
 
         from trainables.policies.optimizers import MOMENTS
 
-        shape = tuple(self._parameters[name].shape)
-
-        def shared(vector: Array) -> "Tensor":
-            return torch.from_numpy(self.span(vector, name).reshape(shape))
-
         moments = {
             kind: torch.from_numpy(self._steps[index : index + 1])[0]
             if kind == "step"
-            else shared(getattr(self, _KEPT[kind]))
+            else self._tensor(getattr(self, _KEPT[kind]), name)
             for kind in MOMENTS[self._policy.get_hyperparameters().name]
         }
-        return shared(self.weights), moments
+        return self._tensor(self.weights, name), moments
+
+    def _tensor(self, vector: Array, name: str) -> "Tensor":
+        """The part of a vector that belongs to a parameter, in its shape."""
+        import torch
+
+        part = self.span(vector, name).reshape(tuple(self._parameters[name].shape))
+        return torch.from_numpy(part)

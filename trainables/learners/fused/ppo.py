@@ -22,6 +22,7 @@ from trainables.learners.fused.distributions import Choices, Reals
 from trainables.learners.fused.flat import KNOWN, FlatOptimizer
 from trainables.learners.fused.perceptrons import Buffers, Perceptrons, parameter_order
 from trainables.policies.architecture import Architecture, OptimizerConfig
+from trainables.policies.distributions import NO_CHOICE
 from trainables.rollout.batch import TrainBatch
 
 if TYPE_CHECKING:
@@ -45,6 +46,8 @@ def not_covered(
     layout: ActionLayout, architecture: Architecture, optimizer: OptimizerConfig
 ) -> str:
     """Why a policy like this learns in torch; empty if it need not."""
+    if architecture.own is not None:
+        return f"model.custom_model is {architecture.own.path}"
     if architecture.lstm:
         return "model.use_lstm is true"
     if architecture.filters:
@@ -86,7 +89,7 @@ class FusedLearner:
         self.loss = loss
         self._networks = Perceptrons(self.adam, architecture, layout.head_size)
         self._features, self._hidden = architecture.features, architecture.hidden
-        self._head = layout.head_size
+        self._head, self._masks = layout.head_size, architecture.masks
         self._choices = Choices(layout) if layout.choice_columns else None
         self._logits = layout.logits
         self._reals: Reals | None = None
@@ -135,11 +138,20 @@ class FusedLearner:
         measured = self.gradient(minibatch)
         return torch.from_numpy(measured), self.adam.step(rate, self.loss.grad_clip)
 
+    def evaluate(self, batch: TrainBatch) -> tuple[Array, Array]:
+        """Log-probabilities and values; see `sgd.Learner`."""
+        buffers = self._sized(len(batch))
+        with self.learning():
+            features, _, taken = self._parts(self.columns(batch))
+            logp, _ = self._judge(features, taken, buffers)
+        return logp, buffers.values[0].copy()
+
     def gradient(self, columns: Array) -> Array:
         """Write the gradient of one minibatch's loss; returns (S,) the parts of the loss.
 
         Args:
-            columns: features, `SCALARS`, then actions as the distributions take them; each (B,).
+            columns: features, `SCALARS`, then actions as the distributions take them, and masks
+                where there are any; each (B,).
 
         Raises:
             NotFiniteError: NaN or infinity in the loss.
@@ -147,8 +159,7 @@ class FusedLearner:
         of, rows = self.loss, columns.shape[1]
         buffers = self._sized(rows)
         x, (old, before, advantages, returns), taken = self._parts(columns)
-        self._networks.forward(x, buffers)
-        logp, entropies = self._evaluate(buffers.head, taken)
+        logp, entropies = self._judge(x, taken, buffers)
 
         parts = buffers.parts
         if of.normalize_advantages:
@@ -191,6 +202,8 @@ class FusedLearner:
         observations = batch.observations.reshape(len(batch), -1)
         parts = [observations.T, *(getattr(batch, name)[None] for name in SCALARS)]
         parts += [one.taken(batch.actions) for one in (self._choices, self._reals) if one]
+        if self._masks:
+            parts = [parts[0][: -self._masks], *parts[1:], parts[0][-self._masks :]]
         made = np.concatenate(parts, dtype=self._kind, casting="unsafe")
         if observations.dtype == np.uint8:
             made[: self._features] /= PIXEL
@@ -201,8 +214,16 @@ class FusedLearner:
         scalars = self._features + len(SCALARS)
         return columns[: self._features], columns[self._features : scalars], columns[scalars:]
 
+    def _judge(self, x: Array, taken: Array, buffers: Buffers) -> tuple[Array, Any]:
+        """Fill `buffers` with heads and values; returns what `_evaluate` does of the heads."""
+        self._networks.forward(x, buffers)
+        return self._evaluate(buffers.head, taken)
+
     def _evaluate(self, head: Array, taken: Array) -> tuple[Array, Any]:
         """(B,) log-probabilities of actions, and their entropies: (B,), or one number."""
+        if self._masks:  # an invalid choice has neither a share nor a gradient
+            valid, taken = taken[-self._masks :] > 0, taken[: -self._masks]
+            head[: self._logits][~valid] = NO_CHOICE
         if self._choices is None:
             return self._of_reals(head, taken)
         logp, entropies = self._choices.evaluate(head[: self._logits], taken[: self._choices.rows])

@@ -5,7 +5,7 @@ means (N, K), and what its kind of exploration needs beside them: log standard d
 or the last hidden layer's units (N, H). N rows, K numbers of an action, D features.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal, Self
 
@@ -20,11 +20,13 @@ from trainables.errors import ConfigError
 from trainables.policies.actor import Acted, Actor, Array, Column, Weights, activate, with_units
 from trainables.policies.architecture import Architecture
 from trainables.policies.exploration import (
+    NOISE_KEYS,
     NoiseMatrices,
     PolicyNoiseConfig,
     StochasticSampling,
     refuse_unread,
 )
+from trainables.policies.parameter_noise import ParameterNoise, ParameterNoiseConfig
 
 Stream = np.random.Generator
 #: Between these lie the logarithms of standard deviations.
@@ -92,6 +94,8 @@ class BoundedActor(Actor):
             weight, bias = with_units(weight, bias)
         self._heads = {"actor.weight": weight, "actor.bias": bias[0]}
         self._head_bias = bias
+        if (noise := self.exploration.parameter_noise) is not None:
+            noise.loaded()
 
     def forward(self, observations: NDArray[Any]) -> tuple[Array, Array]:
         """Heads of filtered observations (N, D), and no values (0,)."""
@@ -108,7 +112,40 @@ class BoundedActor(Actor):
         """Actions for filtered observations: explored, or the best ones without a stream."""
         head, _ = self.forward(observations)
         used = stream if self.explore else None
+        if used is not None and isinstance(self.exploration, Perturbed):
+            head = self._perturbed(observations, head, self.exploration, used)
         return Acted(self.exploration.draw(head, self._log_std, used)[0], {}, memory)
+
+    def act_each(
+        self, observations: NDArray[Any], memory: Array, streams: Sequence[Stream | None]
+    ) -> tuple[NDArray[Any], Array]:
+        """The action of each row, as if it were the only one, and no memory."""
+        if not any(streams) or self.exploration.parameter_noise is None:
+            return super().act_each(observations, memory, streams)
+        pairs = zip(observations, streams, strict=True)
+        each = [self.act(row[None], memory, stream).actions for row, stream in pairs]
+        return np.concatenate(each), memory
+
+    def _perturbed(
+        self, observations: Array, head: Array, explored: "Perturbed", stream: Stream
+    ) -> Array:
+        """Heads by the perturbed weights of each row; `head` is what it would be without."""
+        layers = [*self._layers, (self._heads["actor.weight"][None], self._head_bias[None])]
+        used: dict[str, Array] = {}
+        for i, (weight, bias) in enumerate(layers):
+            used |= {f"{i}.weight": weight[0], f"{i}.bias": bias[0, 0]}
+        weights = explored.noise.perturbed(used, len(observations), stream)
+        x: Array = observations[:, None]
+        for i in range(len(layers)):
+            if i:
+                activate(x, self._activation)
+            x = np.matmul(x, weights[f"{i}.weight"])
+            x += weights[f"{i}.bias"]
+        tried: Array = x[:, 0]
+        if explored.noise.is_due(len(observations)):
+            apart = np.tanh(explored.means(tried)) - np.tanh(explored.means(head))
+            explored.noise.adapt(float(np.sqrt(np.square(apart).mean())), explored.distance)
+        return tried
 
 
 class WarmUpConfig(Settings):
@@ -180,16 +217,20 @@ class SquashedGaussian(Bounded):
         return np.tanh(means + np.exp(np.clip(log_stds, *LOG_STD)) * noise)
 
 
-class ActionNoiseConfig(WarmUpConfig):
+class ActionNoiseConfig(WarmUpConfig, ParameterNoiseConfig):
     """Noise that is added to the best action, in shares of half the action's range."""
 
-    type: Literal["GaussianNoise", "OrnsteinUhlenbeckNoise"] = Field(
+    type: Literal["GaussianNoise", "OrnsteinUhlenbeckNoise", "ParameterNoise"] = Field(
         default="GaussianNoise",
         description="GaussianNoise: of each step by itself; OrnsteinUhlenbeckNoise: drifts from "
-        "step to step, from 0 in each episode.",
+        "step to step, from 0 in each episode; ParameterNoise: on the weights, the same for a "
+        "whole episode (Plappert et al. 2018).",
     )
     stddev: float = Field(
-        default=0.1, ge=0, description="Standard deviation of what each step adds; 0.05 to 0.5."
+        default=0.1,
+        ge=0,
+        description="Standard deviation of what each step adds; of ParameterNoise how far actions "
+        "shall be from the best ones. 0.05 to 0.5.",
     )
     ou_theta: float = Field(
         default=0.15,
@@ -205,8 +246,15 @@ class ActionNoiseConfig(WarmUpConfig):
 
     @model_validator(mode="after")
     def _read(self) -> Self:
-        refuse_unread(self, "GaussianNoise", ("ou_theta",))
+        refuse_unread(self, "GaussianNoise", ("ou_theta", *NOISE_KEYS))
+        refuse_unread(self, "OrnsteinUhlenbeckNoise", NOISE_KEYS)
+        refuse_unread(self, "ParameterNoise", ("ou_theta",))
         return self
+
+    def scale(self, timesteps: int) -> float:
+        """The factor after so many environment steps."""
+        part = min(1.0, timesteps / self.scale_timesteps)
+        return self.initial_scale + part * (self.final_scale - self.initial_scale)
 
 
 class ActionNoise(Bounded):
@@ -232,12 +280,6 @@ class ActionNoise(Bounded):
         if self._noise is not None:
             self._noise[rows] = 0.0
 
-    def scale(self) -> float:
-        """The factor that is due."""
-        of = self._config
-        part = min(1.0, self.timesteps / of.scale_timesteps)
-        return of.initial_scale + part * (of.final_scale - of.initial_scale)
-
     def tried(self, head: Array, log_std: Array, stream: Stream) -> Array:
         """The best action and the noise, within the bounds."""
         of, best = self._config, np.tanh(self.means(head))
@@ -247,7 +289,9 @@ class ActionNoise(Bounded):
             self._noise = noise
         elif self._drifts:
             noise /= np.float32(np.sqrt(1 - (1 - of.ou_theta) ** 2))
-        tried: Array = np.minimum(np.maximum(best + np.float32(self.scale()) * noise, -1), 1)
+        tried: Array = np.minimum(
+            np.maximum(best + np.float32(of.scale(self.timesteps)) * noise, -1), 1
+        )
         return tried
 
     def get_state(self) -> dict[str, Any]:
@@ -258,6 +302,24 @@ class ActionNoise(Bounded):
         """Take back what `get_state` gave."""
         if "noise" in state:
             self._noise = np.array(state["noise"], dtype=np.float32)
+
+
+class Perturbed(Bounded):
+    """The best action by weights with noise, which each episode has of its own."""
+
+    def __init__(self, layout: ActionLayout, limits: Bounds, config: ActionNoiseConfig) -> None:
+        super().__init__(layout, limits, config)
+        self._config = config
+        self.noise = self.parameter_noise = ParameterNoise(config)
+
+    @property
+    def distance(self) -> float:
+        """How far actions shall be from the best ones now, in shares of half their range."""
+        return self._config.stddev * self._config.scale(self.timesteps)
+
+    def tried(self, head: Array, log_std: Array, stream: Stream) -> Array:
+        """(N, K) numbers from -1 to 1, by a head of perturbed weights."""
+        return np.tanh(self.means(head))
 
 
 class GaussianPolicyConfig(WarmUpConfig, PolicyNoiseConfig):

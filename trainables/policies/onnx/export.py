@@ -27,7 +27,7 @@ from trainables.envs.spaces.leaves import leaf_paths, leaf_values, named_leaves
 from trainables.envs.spaces.observations import make_preprocessor
 from trainables.errors import ExportError, NotFiniteError
 from trainables.policies.distributions import NO_CHOICE, choice_grid
-from trainables.policies.filters import Filter, MeanStdFilter
+from trainables.policies.filters import Filter, MeanStdFilter, of_features
 from trainables.policies.inference import InferencePolicy
 from trainables.policies.onnx import formats, plain
 
@@ -173,7 +173,8 @@ def _compare(
     if following.size:
         expected.update(zip(STATES_OUT, np.split(following, 2, axis=1), strict=True))
     for name, numbers in {**expected, **valued}.items():
-        bound = TOLERANCE * max(1.0, float(np.abs(numbers).max()))
+        valid = numbers > NO_CHOICE
+        bound = TOLERANCE * max(1.0, float(np.abs(numbers[valid]).max(initial=0.0)))
         seen = outputs[name]
         difference = float(np.abs(seen - numbers).max())
         if seen.shape != numbers.shape or not difference <= bound:
@@ -215,7 +216,7 @@ def _compare_actions(
 
 
 def _require_finite(policy: "TorchPolicy", one: Filter) -> None:
-    arrays = policy.model.weights()
+    arrays, one = policy.model.weights(), of_features(one)
     if isinstance(one, MeanStdFilter):
         arrays |= {"filter mean": one.mean, "filter deviation": one.std}
     for name, values in arrays.items():
@@ -241,6 +242,7 @@ def _describe_space(space: spaces.Space[Any]) -> dict[str, Any]:
 
 
 def _describe_filter(one: Filter) -> dict[str, Any]:
+    one = of_features(one)
     if not isinstance(one, MeanStdFilter):
         return {"kind": type(one).__name__}
     return {

@@ -5,8 +5,9 @@ program of torch.export, which torch loads without any code of ours. Both are ma
 graph, so preprocessing, filter and action mapping are in each, for any policy that writes one.
 """
 
+import inspect
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -26,10 +27,11 @@ ONNX, SAFETENSORS, TORCH = "onnx", "safetensors", "torch-export"
 FILES = {ONNX: "policy.onnx", SAFETENSORS: "policy.safetensors", TORCH: "policy.pt2"}
 #: The copy of `plain` beside the safetensors file.
 READER = "policy.py"
-#: Operations whose last input says a shape or axes, and what that is called.
+#: Operations whose inputs after the first say a shape or axes, and what these are called.
 _SHAPED = {
-    **dict.fromkeys(("ReduceMax", "ReduceMean", "Squeeze", "Unsqueeze"), "axes"),
-    "Reshape": "shape",
+    **dict.fromkeys(("ReduceMax", "ReduceMean", "Squeeze", "Unsqueeze"), ("axes",)),
+    "Reshape": ("shape",),
+    "Slice": ("starts", "ends", "axes", "steps"),
 }
 
 
@@ -78,7 +80,7 @@ def write(graph: bytes, path: Path) -> None:
 
 
 def _read(
-    graph: bytes, known: Mapping[str, object], name: str
+    graph: bytes, known: Mapping[str, Callable[..., Any]], name: str
 ) -> tuple[dict[str, Any], dict[str, Array]]:
     """The graph as plain data, as `plain` describes it, and its constants."""
     import onnx
@@ -93,10 +95,16 @@ def _read(
             attributes["to"] = str(helper.tensor_dtype_to_np_dtype(attributes["to"]))
         given = list(node.input)
         if node.op_type in _SHAPED:
-            attributes[_SHAPED[node.op_type]] = constants[given.pop()].tolist()
+            given, shaped = given[:1], given[1:]
+            if not constants.keys() >= set(shaped):
+                what = f"a {node.op_type} by what is computed"
+                raise ExportError(f"{what}, which the format {name} does not know; {ONNX} does")
+            for key, one in zip(_SHAPED[node.op_type], shaped, strict=False):
+                attributes[key] = constants[one].tolist()
         ports = {"inputs": given, "outputs": list(node.output)}
         nodes.append({"kind": node.op_type, **ports, "attributes": attributes})
-    if unknown := sorted({node["kind"] for node in nodes} - known.keys()):
+    unknown = sorted({one for node in nodes for one in _unknown(node, known.get(node["kind"]))})
+    if unknown:
         raise ExportError(
             f"operations of this policy that the format {name} does not know: "
             f"{', '.join(unknown)}; the format {ONNX} has all"
@@ -105,7 +113,20 @@ def _read(
     needed = {name for node in nodes for name in node["inputs"]}
     described = {"inputs": inputs, "outputs": outputs, "nodes": nodes}
     kept = {name: value for name, value in constants.items() if name in needed}
-    return described, {name: np.ascontiguousarray(value) for name, value in kept.items()}
+    return described, {name: value.copy() for name, value in kept.items()}
+
+
+def _unknown(node: Mapping[str, Any], operation: Callable[..., Any] | None) -> Iterator[str]:
+    """What of a node an operation does not know: its kind, or attributes of it."""
+    if operation is None:
+        yield node["kind"]
+    elif node["attributes"]:
+        try:
+            taken = inspect.signature(operation).parameters
+        except ValueError:  # torch's own say nothing, and take what our own graphs need
+            return
+        if more := node["attributes"].keys() - taken.keys():
+            yield f"{node['kind']} with {', '.join(sorted(more))}"
 
 
 def _write_program(graph: bytes, path: Path) -> None:
@@ -141,24 +162,37 @@ def _write_program(graph: bytes, path: Path) -> None:
 def _torch_operations() -> dict[str, Callable[..., Any]]:
     """`plain.OPERATIONS` of tensors."""
     import torch
-    from torch.nn.functional import conv2d
+    from torch.nn.functional import batch_norm, conv2d, elu, layer_norm, leaky_relu
 
     kinds = {name: getattr(torch, name) for name in ("float32", "float64", "int64", "int32")}
     kinds |= {name: getattr(torch, name) for name in ("int8", "int16", "uint8", "bool")}
     return {
         "Add": torch.add,
         "ArgMax": lambda x, axis, keepdims: torch.argmax(x, axis, bool(keepdims)),
+        "BatchNormalization": lambda x, scale, bias, mean, variance, epsilon=1e-5: batch_norm(
+            x, mean, variance, scale, bias, eps=epsilon
+        ),
         "Cast": lambda x, to: x.to(kinds[to]),
         "Clip": torch.clamp,
         "Concat": lambda *parts, axis: torch.cat(parts, axis),
         "Conv": lambda x, kernels, bias, strides: conv2d(x, kernels, bias, stride=strides),
         "Div": torch.div,
+        "Elu": elu,
         "Equal": torch.eq,
+        "Erf": torch.erf,
         "Exp": torch.exp,
         "Flatten": lambda x, axis: x.reshape(*x.shape[:axis], -1),
-        "Gather": lambda x, index, axis: torch.index_select(x, axis, index),
+        "Gather": lambda x, index, axis: (
+            torch.index_select(x, axis, index)
+            if index.dim()
+            else torch.index_select(x, axis, index[None]).squeeze(axis)
+        ),
         "Gemm": lambda x, weights, bias, transB: x @ (weights.T if transB else weights) + bias,  # noqa: N803 ONNX's
         "Identity": torch.clone,
+        "LayerNormalization": lambda x, scale, bias, axis=-1, epsilon=1e-5: layer_norm(
+            x, x.shape[axis:], scale, bias, epsilon
+        ),
+        "LeakyRelu": lambda x, alpha=0.01: leaky_relu(x, alpha),
         "MatMul": torch.matmul,
         "Max": torch.maximum,
         "Min": torch.minimum,
@@ -168,6 +202,7 @@ def _torch_operations() -> dict[str, Callable[..., Any]]:
         "Relu": torch.relu,
         "Reshape": torch.reshape,
         "Sigmoid": torch.sigmoid,
+        "Slice": plain.sliced,
         "Softmax": lambda x, axis: x.softmax(axis),
         "Split": lambda x, axis, num_outputs: torch.chunk(x, num_outputs, axis),
         "Squeeze": lambda x, axes: torch.squeeze(x, tuple(axes)),

@@ -4,6 +4,7 @@ Written with onnx's own builder: these networks need no tracing, and the file is
 same weights. N rows, D features of a flattened observation, K columns of an action.
 """
 
+import copy
 from typing import Any, Protocol
 
 import numpy as np
@@ -26,8 +27,11 @@ from trainables.policies.filters import (
     Filter,
     MeanStdFilter,
     NoFilter,
+    of_features,
 )
 from trainables.policies.networks import ActorCritic
+from trainables.policies.onnx.traced import inline
+from trainables.policies.own import OwnActorCritic
 from trainables.policies.q.actor import QArchitecture
 
 Array = NDArray[Any]
@@ -120,15 +124,28 @@ def build(model: ActorCritic, one: Filter, spaces_: EnvSpaces, clip_actions: boo
     """The serialised model of an actor and a critic."""
     graph = GraphBuilder()
     x = _filter(graph, _observations(graph, spaces_), one)
+    forbidden = _forbidden(graph, spaces_)
     weights, architecture = model.weights(), model.architecture
     x = _features(graph, x, weights, architecture, architecture.shared)
     states_in, states_out, x = _memory(graph, x, model)
     head = graph.perceptron(x, "actor", weights, architecture.activation)
     reals = "action_mean" if model.layout.real_columns else ""
-    outputs = _outputs(graph, head, spaces_, model.layout, reals, clip_actions)
+    outputs = _outputs(graph, head, spaces_, model.layout, reals, clip_actions, forbidden)
     value = graph.perceptron(x, "critic", weights, architecture.activation)
     graph.node("Squeeze", [value, graph.constant("last_axis", np.array([1]))], "value")
     return _finished(graph, spaces_, states_in, outputs + states_out)
+
+
+def build_own(model: OwnActorCritic, one: Filter, spaces_: EnvSpaces, clip_actions: bool) -> bytes:
+    """As `build`, of a torch module of a person's own."""
+    graph, layout = GraphBuilder(), model.layout
+    x = _floats(graph, _filter(graph, _observations(graph, spaces_), one))
+    module = copy.deepcopy(model.module).cpu().eval()
+    inline(graph, module, x, model.architecture.shape, ["head", "value"])
+    reals = "action_mean" if layout.real_columns else ""
+    forbidden = _forbidden(graph, spaces_)
+    outputs = _outputs(graph, "head", spaces_, layout, reals, clip_actions, forbidden)
+    return _finished(graph, spaces_, [], outputs)
 
 
 def build_q(
@@ -152,16 +169,24 @@ def build_q(
         support = graph.constant("support", np.array(architecture.support, np.float32)[:, None])
         q = graph.node("MatMul", [graph.node("Softmax", [q], "atoms", axis=2), support], "means")
     q = graph.node("Squeeze", [q, graph.constant("third_axis", np.array([2]))], "q")
+    if forbidden := _forbidden(graph, spaces_):
+        q = graph.node("Add", [q, forbidden], "allowed")
     best = [q, graph.constant("of_choices", np.array([1]))]
     graph.node("ReduceMax", best, "value", keepdims=0)
     return _finished(graph, spaces_, [], _outputs(graph, q, spaces_, layout, "", clip=True))
 
 
 def _outputs(
-    graph: GraphBuilder, head: str, spaces_: EnvSpaces, layout: ActionLayout, reals: str, clip: bool
+    graph: GraphBuilder,
+    head: str,
+    spaces_: EnvSpaces,
+    layout: ActionLayout,
+    reals: str,
+    clip: bool,
+    forbidden: str = "",
 ) -> list[Any]:
     """What every policy gives: its head, the action, and the ``value`` that stands there."""
-    outputs = _heads(graph, head, layout) + _actions(graph, spaces_, layout, reals, clip)
+    outputs = _heads(graph, head, layout, forbidden) + _actions(graph, spaces_, layout, reals, clip)
     return [*outputs, _value("value", np.dtype(np.float32), ())]
 
 
@@ -227,9 +252,22 @@ def _observations(graph: GraphBuilder, spaces_: EnvSpaces) -> str:
     """The raw observation as rows (N, D), or the image itself."""
     if is_image(spaces_.raw):
         return "observation"
-    leaves = named_leaves(spaces_.raw, "observation")
-    rows = [_leaf(graph, name, leaf) for name, leaf in leaves.items()]
+    leaves = list(named_leaves(spaces_.raw, "observation").items())
+    rows = [_leaf(graph, *one) for one in (leaves[:-1] if spaces_.masks else leaves)]
     return rows[0] if len(rows) == 1 else graph.node("Concat", rows, "rows", axis=1)
+
+
+def _forbidden(graph: GraphBuilder, spaces_: EnvSpaces) -> str:
+    """(N, A) what is added to the logits of choices: 0 where they are valid; "": no mask says it.
+
+    Any logit is lost in the rounding of `NO_CHOICE`.
+    """
+    if not spaces_.masks:
+        return ""
+    mask = _leaf(graph, *list(named_leaves(spaces_.raw, "observation").items())[-1])
+    one = graph.constant("valid", np.ones(1, dtype=np.float32))
+    invalid = graph.node("Sub", [one, mask], "invalid")
+    return graph.node("Mul", [invalid, graph.constant("no_choice", np.full(1, NO_CHOICE))], "masks")
 
 
 def _leaf(graph: GraphBuilder, name: str, leaf: spaces.Space[Any]) -> str:
@@ -252,6 +290,7 @@ def _leaf(graph: GraphBuilder, name: str, leaf: spaces.Space[Any]) -> str:
 
 def _filter(graph: GraphBuilder, rows: str, one: Filter) -> str:
     """(x - mean) / (std + ε), clipped; float64: a mean may be large beside its deviation."""
+    one = of_features(one)
     if type(one) is NoFilter:  # not what derives from it and may do anything
         return rows
     if not isinstance(one, MeanStdFilter) or type(one) not in MEAN_STD:
@@ -279,8 +318,7 @@ def _features(
     shared: bool,
 ) -> str:
     """What the heads are given (N, F); `shared` hidden layers are below them."""
-    if x == "observation":
-        x = graph.unit_pixels(graph.node("Cast", [x], "float", to=TensorProto.FLOAT), PIXEL)
+    x = _floats(graph, x)
     if architecture.filters:
         x = graph.node("Transpose", [x], "channels_first", perm=[0, 3, 1, 2])
         for i, (_, _, stride) in enumerate(architecture.filters):
@@ -292,6 +330,13 @@ def _features(
         return x
     x = graph.perceptron(x, "trunk.dense", weights, architecture.activation)
     return graph.node(architecture.activation.capitalize(), [x], "features")
+
+
+def _floats(graph: GraphBuilder, x: str) -> str:
+    """Pixels from 0 to 1 where `x` is an image of bytes."""
+    if x != "observation":
+        return x
+    return graph.unit_pixels(graph.node("Cast", [x], "float", to=TensorProto.FLOAT), PIXEL)
 
 
 def _memory(graph: GraphBuilder, x: str, model: ActorCritic) -> tuple[list[Any], list[Any], str]:
@@ -316,16 +361,17 @@ def heads(layout: ActionLayout) -> dict[str, slice]:
     return {name: columns for name, columns in named.items() if columns.start < columns.stop}
 
 
-def _heads(graph: GraphBuilder, head: str, layout: ActionLayout) -> list[Any]:
+def _heads(graph: GraphBuilder, head: str, layout: ActionLayout, forbidden: str = "") -> list[Any]:
     """Outputs ``action_logits`` (N, logits) and ``action_mean`` (N, G), where there are any."""
-    return [
-        _value(
-            graph.columns(head, np.arange(columns.start, columns.stop), name),
-            np.dtype(np.float32),
-            (columns.stop - columns.start,),
-        )
-        for name, columns in heads(layout).items()
-    ]
+    outputs = []
+    for name, columns in heads(layout).items():
+        masked = forbidden and name == "action_logits"
+        own = f"{name}:any" if masked else name
+        graph.columns(head, np.arange(columns.start, columns.stop), own)
+        if masked:
+            graph.node("Add", [own, forbidden], name)
+        outputs.append(_value(name, np.dtype(np.float32), (columns.stop - columns.start,)))
+    return outputs
 
 
 def _actions(

@@ -11,6 +11,8 @@ and ``attributes``. Nothing in the file is code.
 """
 
 import json
+import math
+import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -61,6 +63,33 @@ def _convolution(x: Array, kernels: Array, bias: Array, strides: list[int]) -> A
     return np.moveaxis(filtered, 3, 1) + bias[:, None, None]
 
 
+def _batch_normalized(
+    x: Array, scale: Array, bias: Array, mean: Array, variance: Array, epsilon: float = 1e-5
+) -> Array:
+    """(N, C, …) with the statistics (C,) of the training."""
+    by = (-1, *[1] * (x.ndim - 2))
+    deviations = np.sqrt(variance + epsilon)
+    return (x - mean.reshape(by)) * (scale / deviations).reshape(by) + bias.reshape(by)
+
+
+def _layer_normalized(
+    x: Array, scale: Array, bias: Array, axis: int = -1, epsilon: float = 1e-5
+) -> Array:
+    axes = tuple(range(axis % x.ndim, x.ndim))
+    centred = x - x.mean(axes, keepdims=True)
+    return centred / np.sqrt(np.square(centred).mean(axes, keepdims=True) + epsilon) * scale + bias
+
+
+def sliced(
+    x: Array, starts: list[int], ends: list[int], axes: list[int], steps: list[int] | None = None
+) -> Array:
+    """Some rows or columns, by axis; of numpy's arrays and torch's alike."""
+    taken = [slice(None)] * x.ndim
+    for axis, first, last, step in zip(axes, starts, ends, steps or [1] * len(axes), strict=True):
+        taken[axis] = slice(first, None if last >= sys.maxsize else last, step)
+    return x[tuple(taken)]
+
+
 def _softmax(x: Array, axis: int) -> Array:
     raised = np.exp(x - x.max(axis, keepdims=True))
     return raised / raised.sum(axis, keepdims=True)
@@ -70,17 +99,22 @@ def _softmax(x: Array, axis: int) -> Array:
 OPERATIONS: dict[str, Callable[..., Array]] = {
     "Add": np.add,
     "ArgMax": lambda x, axis, keepdims: np.argmax(x, axis, keepdims=bool(keepdims)),
+    "BatchNormalization": _batch_normalized,
     "Cast": lambda x, to: x.astype(to),
     "Clip": np.clip,
     "Concat": lambda *parts, axis: np.concatenate(parts, axis),
     "Conv": _convolution,
     "Div": np.divide,
+    "Elu": lambda x, alpha=1.0: np.where(x > 0, x, alpha * np.expm1(np.minimum(x, 0))),
     "Equal": np.equal,
+    "Erf": lambda x: np.vectorize(math.erf, otypes=[x.dtype])(x),
     "Exp": np.exp,
     "Flatten": lambda x, axis: x.reshape(*x.shape[:axis], -1),
     "Gather": np.take,
     "Gemm": lambda x, weights, bias, transB: x @ (weights.T if transB else weights) + bias,  # noqa: N803 ONNX's
     "Identity": lambda x: x,
+    "LayerNormalization": _layer_normalized,
+    "LeakyRelu": lambda x, alpha=0.01: np.where(x > 0, x, alpha * x),
     "MatMul": np.matmul,
     "Max": np.maximum,
     "Min": np.minimum,
@@ -90,6 +124,7 @@ OPERATIONS: dict[str, Callable[..., Array]] = {
     "Relu": lambda x: np.maximum(x, 0),
     "Reshape": lambda x, shape: x.reshape(shape),
     "Sigmoid": lambda x: np.exp(-np.logaddexp(0, -x)),
+    "Slice": sliced,
     "Softmax": _softmax,
     "Split": lambda x, axis, num_outputs: np.split(x, num_outputs, axis),
     "Squeeze": lambda x, axes: np.squeeze(x, tuple(axes)),

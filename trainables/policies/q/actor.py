@@ -13,8 +13,9 @@ from numpy.typing import NDArray
 from trainables.envs.spaces.actions import ActionLayout
 from trainables.policies.actor import Acted, Actor, Array, Weights, activate
 from trainables.policies.architecture import Architecture
-from trainables.policies.distributions import log_softmax
+from trainables.policies.distributions import forbid, log_softmax
 from trainables.policies.exploration import EpsilonGreedy, EpsilonGreedyConfig
+from trainables.policies.parameter_noise import ParameterNoise
 
 Noise = Mapping[str, Array]
 
@@ -74,7 +75,9 @@ class QActor(Actor):
     def __init__(
         self, layout: ActionLayout, architecture: QArchitecture, config: EpsilonGreedyConfig
     ) -> None:
-        super().__init__(layout, architecture.trunk, EpsilonGreedy(layout, config))
+        masked = bool(architecture.trunk.masks)
+        self._greedy = EpsilonGreedy(layout, config, masked)
+        super().__init__(layout, architecture.trunk, self._greedy)
         self._architecture = architecture
         self._choices = layout.logits
         self._support = np.array(architecture.support, dtype=np.float32)
@@ -83,6 +86,8 @@ class QActor(Actor):
     def load(self, weights: Weights) -> None:
         """Adopt weights named as `QNetwork.weights` names them; they are copied."""
         self._weights = {name: np.array(array.T, order="C") for name, array in weights.items()}
+        if (noise := self.exploration.parameter_noise) is not None:
+            noise.loaded()
         if self._trunk is not None:
             self._trunk.load(weights)
 
@@ -92,15 +97,14 @@ class QActor(Actor):
 
     def forward(self, observations: NDArray[Any]) -> tuple[Array, Array]:
         """(N, A) values of all choices, and the highest (N,)."""
-        q = self._q(observations if self._flat else self._features(observations), {})
+        q = self._values(observations, {})
         return q, q.max(axis=-1)
 
     def act(
         self, observations: NDArray[Any], memory: Array, stream: np.random.Generator | None
     ) -> Acted:
         """Choices for filtered observations: explored, or the best without a stream."""
-        rows = observations if self._flat else self._features(observations)
-        return Acted(self._choose(rows, stream), {}, memory)
+        return Acted(self._choose(observations, stream), {}, memory)
 
     def act_each(
         self,
@@ -109,45 +113,77 @@ class QActor(Actor):
         streams: Sequence[np.random.Generator | None],
     ) -> tuple[NDArray[Any], Array]:
         """The choice of each row, as if it were the only one, and no memory."""
-        rows = self._features_each(observations)
         if any(streams):
-            pairs = zip(rows, streams, strict=True)
+            pairs = zip(observations, streams, strict=True)
             return np.concatenate([self._choose(row[None], one) for row, one in pairs]), memory
-        return self._q(rows[:, None], {})[:, 0].argmax(axis=-1), memory
+        q = self._q(self._features_each(observations)[:, None], {})[:, 0]
+        if self._masks:
+            forbid(q, observations)
+        return q.argmax(axis=-1), memory
 
-    def _choose(self, rows: Array, stream: np.random.Generator | None) -> NDArray[Any]:
+    def _choose(
+        self, observations: NDArray[Any], stream: np.random.Generator | None
+    ) -> NDArray[Any]:
         if stream is None or not self.explore:
-            best: NDArray[Any] = self._q(rows, {}).argmax(axis=-1)
+            best: NDArray[Any] = self._values(observations, {}).argmax(axis=-1)
             return best
         if self._architecture.noisy:
             of = self._architecture
-            drawn = [of.draw_noise(self._choices, stream) for _ in rows]
+            drawn = [of.draw_noise(self._choices, stream) for _ in observations]
             noise = {name: np.stack([one[name] for one in drawn]) for name in drawn[0]}
-            noisy: NDArray[Any] = self._q(rows, noise).argmax(axis=-1)
+            noisy: NDArray[Any] = self._values(observations, noise).argmax(axis=-1)
             return noisy
-        return self.exploration.draw(self._q(rows, {}), self._log_std, stream)[0]
+        if self.exploration.parameter_noise is not None:
+            return self._tried(observations, self.exploration.parameter_noise, stream)
+        return self.exploration.draw(self._values(observations, {}), self._log_std, stream)[0]
 
-    def _q(self, x: Array, noise: Noise) -> Array:
-        """(…, A) values for what the trunk's dense layers are given (…, D)."""
+    def _tried(
+        self, observations: NDArray[Any], noise: ParameterNoise, stream: np.random.Generator
+    ) -> NDArray[Any]:
+        """The best choices by the perturbed weights of each row; those of convolutions are not."""
+        flat = self._trunk is None
+        used = {n: w for n, w in self._weights.items() if flat or not n.startswith("trunk.")}
+        perturbed = noise.perturbed(used, len(observations), stream)
+        q = self._q(self._inputs(observations)[:, None], {}, perturbed)[:, 0]
+        if self._masks:
+            forbid(q, observations)
+        if noise.is_due(len(observations)):
+            logs = log_softmax(self._values(observations, {}))
+            divergences = (np.exp(logs) * (logs - log_softmax(q))).sum(axis=1)
+            noise.adapt(float(divergences.mean()), self._greedy.distance)
+        best: NDArray[Any] = q.argmax(axis=-1)
+        return best
+
+    def _values(self, observations: NDArray[Any], noise: Noise) -> Array:
+        """(N, A) of filtered observations; `NO_CHOICE` of what is not valid."""
+        q = self._q(self._inputs(observations), noise)
+        if self._masks:
+            forbid(q, observations)
+        return q
+
+    def _q(self, x: Array, noise: Noise, weights: Noise | None = None) -> Array:
+        """(…, A) values for what the trunk's dense layers are given (…, D), by these weights."""
+        weights = weights or self._weights
         for i in range(len(self._architecture.trunk.hidden) if self._trunk is None else 0):
-            x = x @ self._weights[f"trunk.dense.{i}.weight"]
-            x += self._weights[f"trunk.dense.{i}.bias"]
+            x = x @ weights[f"trunk.dense.{i}.weight"]
+            x += weights[f"trunk.dense.{i}.bias"]
             activate(x, self._activation)
-        q = self._head("head", x, noise)
+        q = self._head("head", x, noise, weights)
         q = q.reshape(*q.shape[:-1], self._choices, -1)
         if self._architecture.dueling:
-            q += self._head("value", x, noise)[..., None, :] - q.mean(axis=-2, keepdims=True)
+            state = self._head("value", x, noise, weights)[..., None, :]
+            q += state - q.mean(axis=-2, keepdims=True)
         if not len(self._support):
             return q[..., 0]
         values: Array = np.exp(log_softmax(q)) @ self._support
         return values
 
-    def _head(self, name: str, x: Array, noise: Noise) -> Array:
+    def _head(self, name: str, x: Array, noise: Noise, weights: Noise) -> Array:
         layers = len(self._architecture.hidden) + 1
         for i in range(layers):
             given = x
-            x = given @ self._weights[f"{name}.{i}.weight"]
-            x += self._weights[f"{name}.{i}.bias"]
+            x = given @ weights[f"{name}.{i}.weight"]
+            x += weights[f"{name}.{i}.bias"]
             if noise:
                 moved = (given * noise[f"{name}.{i}.in"]) @ self._weights[
                     f"{name}_noise.{i}.weight"

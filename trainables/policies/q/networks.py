@@ -19,7 +19,7 @@ from trainables.policies.architecture import OptimizerConfig
 from trainables.policies.exploration import EpsilonGreedyConfig
 from trainables.policies.filters import Filter
 from trainables.policies.layers import HIDDEN_GAIN, Trunk, activate, perceptron
-from trainables.policies.networks import VALUE_GAIN, Networks
+from trainables.policies.networks import VALUE_GAIN, Networks, allowed, split
 from trainables.policies.q.actor import Noise, QActor, QArchitecture
 from trainables.policies.torch_policy import TorchPolicy
 
@@ -44,7 +44,7 @@ class QNetwork(Networks):
 
     def outputs(self, observations: Tensor, noise: Noise) -> Tensor:
         """(B, A, Z) logits of the atoms; (B, A, 1) values where values have no distribution."""
-        x = self.trunk(observations)
+        x = self.trunk(split(observations, self.architecture.trunk.masks)[0])
         out = self._head("head", x, noise).view(len(x), self.layout.logits, -1)
         if not self.architecture.dueling:
             return out
@@ -55,6 +55,11 @@ class QNetwork(Networks):
         if not self.architecture.support:
             return outputs.squeeze(2)
         return outputs.softmax(2) @ self._support
+
+    def best(self, outputs: Tensor, observations: Tensor) -> Tensor:
+        """(B,) the valid choices of the highest values, by the `outputs` for observations."""
+        _, valid = split(observations, self.architecture.trunk.masks)
+        return allowed(self.values(outputs), valid).argmax(1)
 
     def project(self, probabilities: Tensor, rewards: Tensor, discounts: Tensor) -> Tensor:
         """(B, Z) the distribution of rewards + discounts · value, on the atoms (Bellemare 2017).

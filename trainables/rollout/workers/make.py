@@ -9,6 +9,7 @@ from trainables.core.settings import LONGEST_WAIT_S, Section
 from trainables.envs.make import for_children
 from trainables.rollout.progress import MetricsConfig
 from trainables.rollout.workers.ranks.group import RankGroup
+from trainables.rollout.workers.remote.asynchronous import AsyncWorkers
 from trainables.rollout.workers.remote.recovery import RecoveryConfig
 from trainables.rollout.workers.remote.worker_set import ChildWorkers
 from trainables.rollout.workers.worker_set import LocalWorkers, WorkerSet
@@ -36,13 +37,23 @@ class WorkersConfig(Section):
 
 
 def make_workers(
-    spec: WorkerSpec, config: WorkersConfig, recovery: RecoveryConfig, metrics: MetricsConfig
+    spec: WorkerSpec,
+    config: WorkersConfig,
+    recovery: RecoveryConfig,
+    metrics: MetricsConfig,
+    batch_size: int | None = None,
 ) -> WorkerSet:
-    """The workers that the settings ask for, made from `spec` but for their index."""
+    """The workers that the settings ask for, made from `spec` but for their index.
+
+    With `batch_size` children sample on while the trainer learns; it is how many environment steps
+    they give at once, at least.
+    """
     if config.num_workers == 0:
         return LocalWorkers(spec)
     spec = replace(spec, environment=for_children(spec.environment))
     specs = [replace(spec, index=i) for i in range(config.num_workers)]
     if config.data_parallel:
         return RankGroup(specs, recovery, config.data_parallel_timeout_s)
+    if batch_size is not None:
+        return AsyncWorkers(specs, recovery, metrics.collect_metrics_timeout, batch_size)
     return ChildWorkers(specs, recovery, metrics.collect_metrics_timeout)

@@ -20,7 +20,7 @@ from trainables.errors import ConfigError, WorkerError
 from trainables.policies import filters as filters_
 from trainables.policies.actor import Actor, Weights
 from trainables.policies.filters import Filter, make_filters
-from trainables.rollout.batch import Fragment, Sample, as_data, from_data
+from trainables.rollout.batch import Sample, as_data, from_data
 from trainables.rollout.callbacks import Calls
 from trainables.rollout.episode import EpisodeTracker
 from trainables.rollout.metrics import RolloutMetrics
@@ -61,33 +61,13 @@ class RolloutWorker:
             spec.environment, spec.sampling.num_envs_per_worker, spec.envs, context
         )
         self._last_resort = _at_the_end_of(self, self.envs, film, None)
-        of_envs = (self.envs.observation_space, self.envs.action_space)
-        spaces_ = checked_spaces(spec.environment, *of_envs)
-        self._actor = spec.make_actor()
-        self._actor.explore = spec.sampling.explore
-        self._filters: dict[str, Filter] = make_filters(
-            spec.filters, spaces_.observation_shape, concurrent=spec.sampling.sample_async
-        )
         self._weights: Weights = {}
         self._global_vars: Mapping[str, Any] = {}
         self._stream = rng.generator(spec.seed, "policy", spec.index)
-        name = f"worker {spec.index}"
-        self._sampler = sampler_class(spec)(
-            name,
-            spec.effective_sampling,
-            spaces_,
-            envs=self.envs,
-            actor=self._actor,
-            filters=self._filters,
-            gamma=spec.gamma,
-            steps=spec.steps,
-            columns=spec.columns,
-            worker=(spec.index, max(1, spec.num_workers)),
-        )
+        self._log = OneTimeLog(f"worker {spec.index}", on=spec.index == 0)
+        self._sampler = self._make_sampler(spec)
         self._sampler.perf = PerfStats(spec.perf)
         self._episodes: list[RolloutMetrics] = []
-        self._log = OneTimeLog(name, on=spec.index == 0)
-        self._log("spaces", {"observation": spaces_.raw, "action": spaces_.action})
         self._watch(spec.calls)
         self._sampler.film = film
         if film:
@@ -102,6 +82,32 @@ class RolloutWorker:
         self.envs.seed_spaces([self._seed(i, "spaces") for i in sub_envs])
         self._sampler.start([self._seed(i) for i in sub_envs])
 
+    def _make_sampler(self, spec: WorkerSpec) -> Any:
+        """What steps the environments, with an actor and filters of its own."""
+        of_envs = (self.envs.observation_space, self.envs.action_space)
+        spaces_ = checked_spaces(spec.environment, *of_envs)
+        self._log("spaces", {"observation": spaces_.raw, "action": spaces_.action})
+        self._actor: Any = spec.make_actor()
+        self._actor.explore = spec.sampling.explore
+        self._filters: dict[str, Filter] = make_filters(
+            spec.filters,
+            spaces_.observation_shape,
+            concurrent=spec.sampling.sample_async,
+            masks=spaces_.masks,
+        )
+        return sampler_class(spec)(
+            f"worker {spec.index}",
+            spec.effective_sampling,
+            spaces_,
+            envs=self.envs,
+            actor=self._actor,
+            filters=self._filters,
+            gamma=spec.gamma,
+            steps=spec.steps,
+            columns=spec.columns,
+            worker=(spec.index, max(1, spec.num_workers)),
+        )
+
     def sample(self) -> Sample:
         """Exactly, or with whole episodes at least, as many steps as the spec says.
 
@@ -115,7 +121,16 @@ class RolloutWorker:
         source = self._async
         collected = source.next() if source else self._sampler.sample(self._stream)
         self._episodes = collected.episodes
-        sample = Sample(
+        sample = self._sampled(collected)
+        if self.spec.calls:
+            self.spec.calls("on_sample_end", worker=self, samples=sample)
+        self._log_sample(sample)
+        self._first = sample if self.spec.sampling.fake_sampler else None
+        return sample
+
+    def _sampled(self, collected: Any) -> Sample:
+        """What was collected, with what the filters saw meanwhile."""
+        return Sample(
             collected.fragments,
             collected.episodes,
             self.get_filters(flush_after=True),
@@ -124,11 +139,6 @@ class RolloutWorker:
             trajectories=collected.trajectories,
             index=self.spec.index,
         )
-        if self.spec.calls:
-            self.spec.calls("on_sample_end", worker=self, samples=sample)
-        self._log_sample(sample.fragments)
-        self._first = sample if self.spec.sampling.fake_sampler else None
-        return sample
 
     def sample_with_count(self) -> tuple[Sample, int]:
         """A sample, and how many environment steps it holds."""
@@ -160,7 +170,7 @@ class RolloutWorker:
         self._episodes = live.live_episodes() if isinstance(live, BlackHoleSampler) else []
         return replace(first, episodes=self._episodes, deltas=self.get_filters(flush_after=True))
 
-    def _log_sample(self, fragments: Sequence[Fragment]) -> None:
+    def _log_sample(self, sample: Sample) -> None:
         """Log what the data look like, where that has not been done."""
         sampling = self.spec.sampling
         asked = ("batch_mode", "rollout_fragment_length", "num_envs_per_worker")
@@ -169,7 +179,7 @@ class RolloutWorker:
         self._log("raw observations", self._sampler.recent[-1])
         for subject, value in self._sampler.latest.items():
             self._log(subject, value)
-        self._log("sample batch", fragments[0].arrays)
+        self._log("sample batch", sample.fragments[0].arrays)
         self._log("filters", {name: type(one).__name__ for name, one in self._filters.items()})
         self._log("policy", self._actor.weights())
 

@@ -29,6 +29,8 @@ class WorkerSet:
     """What a trainer asks of its workers; here they are in child processes."""
 
     _processes: Sequence[ChildProcess] = ()
+    version: int = 0
+    """How often weights were given, where workers may sample with older ones; else 0."""
 
     def sample(self) -> list[Sample]:
         """One sample of each worker."""
@@ -139,7 +141,7 @@ class LocalWorkers(WorkerSet):
     """The one worker with index 0, in this process."""
 
     def __init__(self, spec: WorkerSpec) -> None:
-        self.worker = RolloutWorker(spec)
+        self.worker: RolloutWorker = (spec.worker_class or RolloutWorker)(spec)
 
     def sample(self) -> list[Sample]:
         """One sample; its arrays are written again by the next call."""

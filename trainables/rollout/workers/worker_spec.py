@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from trainables.core.logs import LogConfig
 from trainables.core.resources import ResourcesConfig
@@ -72,6 +72,11 @@ class WorkerSpec:
     `trainables.rollout.batch.REQUESTABLE`."""
     filming: RecordingPlan | None = None
     """Where somebody looks at the first worker's first environment."""
+
+    @property
+    def worker_class(self) -> Any:
+        """What is made from it; None: a plain `RolloutWorker`."""
+        return None
 
     @property
     def keeps_environments(self) -> bool:

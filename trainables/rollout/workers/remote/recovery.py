@@ -17,6 +17,8 @@ from trainables.core.child import ChildProcess, Patience
 from trainables.core.settings import LONGEST_WAIT_S, Section
 from trainables.envs.state.replay import steps_to_replay
 from trainables.errors import TrainableError, WorkerError
+from trainables.rollout.agents import worker as agents_worker
+from trainables.rollout.agents.worker import AgentsSpec, MultiAgentBatch
 from trainables.rollout.batch import Sample
 from trainables.rollout.metrics import RolloutMetrics
 from trainables.rollout.workers.remote.server import as_data, start_worker, unpack
@@ -24,6 +26,9 @@ from trainables.rollout.workers.worker_spec import WorkerSpec
 
 #: Replacements for one request; a child that fails once more fails for a reason of its own.
 MAX_WORKER_FAILURE_RETRIES = 3
+
+#: Requests for samples.
+SAMPLING = ("sample", "sample_on")
 
 #: What a replacement is given again: weights, filters and global variables are no state of a child.
 RESTORING = ("set_state", "sync", "set_global_vars")
@@ -94,6 +99,10 @@ class SupervisedWorker:
                 raise
             return self._answer_of_replacement(error)
 
+    def left(self) -> float | None:
+        """Seconds that the answer may still take; None without a limit."""
+        return self.process.left(self._patience(*self._request).seconds)
+
     def metrics(self, timeout_s: float) -> list[RolloutMetrics] | None:
         """The answer to ``take_metrics``, after what came too late before; None: not in time.
 
@@ -154,8 +163,8 @@ class SupervisedWorker:
 
     def _ask(self) -> None:
         method, args = self._request
-        keeps = method == "sample" and self.config.recreate_failed_workers
-        self.process.send("sample_with_state" if keeps else method, *args)
+        keeps = method in SAMPLING and self.config.recreate_failed_workers
+        self.process.send(f"{method}_with_state" if keeps else method, *args)
 
     def _answer(self) -> Any:
         method, args = self._request
@@ -165,7 +174,7 @@ class SupervisedWorker:
         if method == "set_state":
             self._late = []
         if not self.config.recreate_failed_workers:
-            return checked(unpack(answer), self.spec) if method == "sample" else answer
+            return checked(unpack(answer), self.spec) if method in SAMPLING else answer
         return self._kept_in_mind(method, args, answer)
 
     def _patience(self, method: str = "", *args: Any) -> Patience:
@@ -177,7 +186,7 @@ class SupervisedWorker:
 
     def _kept_in_mind(self, method: str, args: tuple[Any, ...], answer: Any) -> Any:
         """The answer; what a replacement would have to know of it is kept."""
-        if method == "sample":
+        if method in SAMPLING:
             sample, state = answer
             answer, self._given["set_state"] = checked(unpack(sample), self.spec), (state,)
         elif method == "take_metrics" and "set_state" in self._given:
@@ -192,6 +201,8 @@ def checked(sample: Any, spec: WorkerSpec) -> Sample:
     where = f"rollout worker {spec.index} returned garbage instead of a sample"
     if not isinstance(sample, Sample):
         raise WorkerError(f"{where}: a {type(sample).__name__}")
+    if isinstance(sample, MultiAgentBatch) and isinstance(spec, AgentsSpec):
+        return agents_worker.checked(sample, spec)
     steps = sum(fragment.valid.size for fragment in sample.fragments)
     complete = spec.sampling.batch_mode == "complete_episodes"
     if steps < spec.steps or (steps > spec.steps and not complete):

@@ -34,7 +34,7 @@ class WorkerServer:
     def __init__(self, spec: WorkerSpec) -> None:
         # Environments may draw from the global streams; in a child these are the worker's own.
         rng.seed_global(spec.seed, "worker", spec.index, "global")
-        self.worker = self.worker_class(spec)
+        self.worker = (spec.worker_class or self.worker_class)(spec)
         self._compress = spec.sampling.compress_observations
         self._ended: list[RolloutMetrics] = []
 
@@ -49,6 +49,28 @@ class WorkerServer:
         if not any(sample.trajectories):
             self._ended += sample.episodes
             sample = replace(sample, episodes=[])
+        return self._packed(sample)
+
+    def sample_on(
+        self,
+        version: int,
+        global_vars: Mapping[str, Any],
+        weights: Weights,
+        filters: Mapping[str, Any],
+    ) -> Any:
+        """A sample with these weights, which says their version, and with its episodes."""
+        self.worker.set_global_vars(global_vars)
+        self.worker.sync(weights, filters)
+        sample: object = self.worker.sample()
+        if not isinstance(sample, Sample):
+            return sample
+        return self._packed(replace(sample, version=version))
+
+    def sample_on_with_state(self, *given: Any) -> tuple[Any, dict[str, Any]]:
+        """What `sample_on` gives, and the state after it."""
+        return self.sample_on(*given), self.get_state()
+
+    def _packed(self, sample: Sample) -> "Sample | PackedSample":
         return pack(sample, self._compress == "bulk") if self._compress else sample
 
     def sample_with_state(self) -> tuple[Any, dict[str, Any]]:
@@ -100,9 +122,10 @@ def as_data(episodes: list[RolloutMetrics]) -> list[dict[str, Any]]:
     """Episodes as plain data."""
     return [
         {
-            **one._asdict(),
+            **{name: value for name, value in one._asdict().items() if name != "agent_rewards"},
             "custom_metrics": one.custom_metrics and dict(one.custom_metrics),
             "hist_data": one.hist_data and dict(one.hist_data),
+            **({"agent_rewards": dict(one.agent_rewards)} if one.agent_rewards else {}),
         }
         for one in episodes
     ]

@@ -86,10 +86,18 @@ class ChildWorkers(WorkerSet):
             child.send(method, *args(child.spec.index))
         return self._answers(SupervisedWorker.receive)
 
-    def _answers(self, receive: Callable[[SupervisedWorker], Any]) -> dict[int, Any]:
+    def _answers(
+        self,
+        receive: Callable[[SupervisedWorker], Any],
+        of: Sequence[SupervisedWorker] | None = None,
+    ) -> dict[int, Any]:
+        """The answer of each of these, of all where none are named; of one left out there is none.
+
+        All are read before an error is raised.
+        """
         answers: dict[int, Any] = {}
         failed: dict[int, Exception] = {}
-        for child in list(self._children):
+        for child in list(self._children if of is None else of):
             try:
                 answers[child.spec.index] = receive(child)
             except TrainableError as error:

@@ -1,0 +1,56 @@
+"""What is learnt: which runs are due, and what is said of a row beside its reference."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from benchmarks.learning import __main__ as learning
+from benchmarks.learning import report
+from benchmarks.learning.rows import ROWS, Reference, Row, named
+
+ROW = Row("a", "A-v1", "ppo:PPO", 100, None, "", {"env": "A-v1"}, 2, Reference("PPO"))
+
+
+def test_a_run_is_due_until_it_stands_in_the_file_and_again_when_its_settings_change(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(learning, "RESULTS", tmp_path / "results.jsonl")
+    everything = [(ROW, seed, by) for seed in (0, 1) for by in ("sweep", "Stable-Baselines3")]
+    assert list(learning.missing([ROW], None)) == everything
+    made = [
+        {"row": "a", "seed": 0, "version": learning.version(ROW, by)} for _, _, by in everything
+    ]
+    learning.RESULTS.write_text("".join(json.dumps(run) + "\n" for run in made[:2]))
+    assert list(learning.missing([ROW], None)) == everything[2:]
+    tuned = replace(ROW, reference=Reference("PPO", {"n_epochs": 3}))
+    assert list(learning.missing([tuned], 1)) == [(tuned, 0, "Stable-Baselines3")]
+    slower = replace(ROW, config={"env": "A-v1", "lr": 1e-5})
+    assert list(learning.missing([slower], 1)) == [(slower, 0, "sweep")]
+
+
+@pytest.mark.parametrize(
+    ("ours", "theirs", "said"),
+    [([10, 11, 12], [1, 2, 3], "yes"), ([1, 2, 3], [10, 11, 12], "no"), ([1, 9], [2, 9], "alike")],
+)
+def test_a_row_is_no_worse_than_its_reference_only_where_seeds_say_so(
+    ours: list[float], theirs: list[float], said: str
+) -> None:
+    runs = [[{"mean": float(mean)} for mean in of] for of in (ours, theirs)]
+    cells = report._line(ROW, *runs).split(" | ")
+    assert cells[-2] == said
+    low, high = report.difference(np.array(ours, float), np.array(theirs, float))
+    assert low < np.mean(ours) - np.mean(theirs) < high
+    assert f"difference {low:.0f} to {high:.0f}" in cells[-1]
+
+
+def test_without_runs_of_the_reference_nothing_is_said_of_it() -> None:
+    assert "| not known yet |" in report._line(ROW, [{"mean": 1.0}], [])
+
+
+@pytest.mark.parametrize("row", ROWS, ids=lambda row: row.name)
+def test_every_rows_settings_are_ones_that_its_algorithm_has(row: Row) -> None:
+    assert named(row.name) is row
+    row.trainer().check_config({"schedule_timesteps": row.steps, **row.config})

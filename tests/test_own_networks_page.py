@@ -1,0 +1,33 @@
+"""What docs/own-networks.md shows is true: its sweep is run, killed, resumed and exported."""
+
+import re
+from pathlib import Path
+
+import numpy as np
+import onnxruntime
+import pytest
+
+import sweep
+from tests.support import scripts
+
+HERE = Path(__file__).parents[1]
+PAGE = (HERE / "docs/own-networks.md").read_text(encoding="utf-8")
+FILES = dict(re.findall(r"^```\w+\n# (\S+)\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL))
+
+
+@pytest.mark.slow
+def test_the_sweep_of_the_page_runs_and_its_winner_is_exported(tmp_path: Path) -> None:
+    for name, body in FILES.items():
+        (tmp_path / name).write_text(body)
+    words = ["-m", "sweep.cli.main", "run", "nets.yaml", "--jobs", "1", "--set", "trackers=[]"]
+    points = {"SWEEP_FAILPOINT": "recorded:3:self", "SWEEP_FAILPOINT_FILE": str(tmp_path / "count")}
+    assert scripts.python([*words, "--trials", "2"], tmp_path, points).returncode == -9
+    done = scripts.command(tmp_path, "resume", "nets")
+    assert done.returncode == 0, done.stderr
+    found = sweep.load("nets", root=tmp_path / "sweeps")
+    assert [trial.status for trial in found.trials] == ["COMPLETED"] * 2
+    done = scripts.command(tmp_path, "export-model", "nets", "--out", "net")
+    assert done.returncode == 0, done.stderr
+    session = onnxruntime.InferenceSession(tmp_path / "net" / "policy.onnx")
+    (action,) = session.run(["action"], {"observation": np.zeros((1, 4), np.float32)})
+    assert action[0] in (0, 1)

@@ -1,0 +1,223 @@
+"""Networks of a person's own in place of ours: acting, learning, checkpoints, refusals."""
+
+import logging
+from pathlib import Path
+from typing import Any
+
+import cloudpickle
+import numpy as np
+import pytest
+import torch
+
+from tests.support.trainers import differences, final_state, make, run
+from trainables.algorithms.a2c import A2C
+from trainables.algorithms.ppo import PPO
+from trainables.errors import ConfigError, ExportError
+from trainables.policies.onnx.formats import FILES, opened
+from trainables.trainable import TrialContext
+
+HERE = "tests.support.own_networks"
+IMAGES = {"env": "tests.support.spaces:AnySpaces", "observation_filter": "NoFilter"}
+NET = {"custom_model": f"{HERE}:Net", "custom_model_config": {"width": 8}}
+PLAIN = {"custom_model": f"{HERE}:Plain"}
+
+
+def test_the_module_acts_and_learns_and_the_log_says_so(caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.INFO):
+        trainer = make({"model": NET})
+    said = [one for one in caplog.messages if f"{HERE}:Net acts and learns in torch" in one]
+    assert len(said) == 1
+    assert trainer.settings.learner == "torch"
+    before = trainer.policy.model.weights()
+    assert before["module.body.1.weight"].shape == (8, 4)
+    result = trainer.train()
+    after = trainer.policy.model.weights()
+    for name in ("module.body.1.weight", "module.policy.weight", "module.value.bias"):
+        assert (before[name] != after[name]).any()
+    assert after["module.body.2.num_batches_tracked"] == 8  # 2 epochs of 4 minibatches
+    assert result["episode_len_mean"] > 0
+    actor = trainer.inference.actor
+    x = np.random.default_rng(0).normal(size=(5, 4)).astype(np.float32)
+    head, values = actor.forward(x)
+    module = trainer.policy.model.eval()
+    with torch.no_grad():
+        expected, of_values = module(torch.from_numpy(x))
+    np.testing.assert_array_equal(head, expected)
+    np.testing.assert_array_equal(values, of_values)
+    trainer.stop()
+
+
+@pytest.mark.parametrize("env", ["CartPole-v1", "Pendulum-v1"])
+def test_what_is_stored_is_what_the_learner_computes(env: str) -> None:
+    trainer = make({"model": PLAIN, "env": env})
+    (sample,) = trainer.workers.sample()
+    batch = trainer.learning_rows(sample.fragments)
+    columns = {name: torch.from_numpy(one) for name, one in batch.columns().items()}
+    found = trainer.policy.model.evaluate(columns["observations"], columns["actions"])
+    np.testing.assert_allclose(found.logp.detach(), batch.logp, atol=1e-5)
+    np.testing.assert_allclose(found.values.detach(), batch.values, atol=1e-5)
+    trainer.stop()
+
+
+CASES: dict[str, dict[str, Any]] = {
+    "in process": {"model": NET},
+    "two children": {"model": NET, "num_workers": 2, "train_batch_size": 192},
+    "continuous": {"model": NET, "env": "Pendulum-v1"},
+}
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_a_restored_trial_equals_the_uninterrupted_one(case: str, tmp_path: Path) -> None:
+    first = make(CASES[case])
+    first.train()
+    path = first.save(tmp_path)
+    assert (
+        "module.body.2.running_mean" in first.get_state()["trainable"]["data"]["policy"]["weights"]
+    )
+    expected = run(first, 2)
+    again = make(CASES[case])
+    again.restore(path)
+    assert differences(run(again, 2), expected) == []
+    assert differences(final_state(again), final_state(first)) == []
+    first.stop()
+    again.stop()
+
+
+def test_a2c_learns_with_it() -> None:
+    trainer = A2C({"env": "CartPole-v1", "model": PLAIN}, TrialContext(seed=1))
+    before = trainer.policy.model.weights()
+    trainer.train()
+    assert differences(before, trainer.policy.model.weights()) != []
+    trainer.stop()
+
+
+def test_equal_seeds_make_equal_weights_whatever_was_drawn_before() -> None:
+    first = make({"model": NET})
+    torch.rand(3)
+    second = make({"model": NET})
+    other = make({"model": NET}, seed=8)
+    assert differences(first.policy.model.weights(), second.policy.model.weights()) == []
+    assert differences(first.policy.model.weights(), other.policy.model.weights()) != []
+    for one in (first, second, other):
+        one.stop()
+
+
+def test_an_actor_crosses_to_another_process_as_it_is() -> None:
+    trainer = make({"model": NET})
+    trainer.train()
+    actor = trainer.inference.actor
+    there = cloudpickle.loads(cloudpickle.dumps(actor))
+    x = np.ones((2, 4), np.float32)
+    np.testing.assert_array_equal(there.forward(x)[0], actor.forward(x)[0])
+    trainer.stop()
+
+
+def test_weights_cross_in_a_file_with_their_buffers(tmp_path: Path) -> None:
+    trainer, other = make({"model": NET}), make({"model": NET}, seed=8)
+    trainer.train()
+    other.import_policy_weights(trainer.export_policy_checkpoint(str(tmp_path)))
+    assert differences(other.policy.model.weights(), trainer.policy.model.weights()) == []
+    assert differences(other.inference.actor.weights(), trainer.inference.actor.weights()) == []
+    trainer.stop()
+    other.stop()
+
+
+@pytest.mark.slow
+def test_ranks_learn_with_it() -> None:
+    ranks = {"num_workers": 2, "data_parallel": True, "normalize_rewards": False}
+    config = {"model": PLAIN, **ranks, "lr_schedule": "constant", "schedule_timesteps": None}
+    trainer = make(config)
+    assert np.isfinite(trainer.train()["learner"]["policy_loss"])
+    trainer.stop()
+    with pytest.raises(ConfigError, match="without buffers with data_parallel"):
+        PPO.check_config({"env": "CartPole-v1", "model": NET, **ranks, "num_envs_per_worker": 2})
+
+
+REFUSED = {
+    "Wide": r"expected a module whose outputs have the shapes \(3, 2\) and \(3,\); for "
+    r"observations \(3, 4\) it gave \(3, 3\) and \(3,\)",
+    "ColumnOfValues": r"gave \(3, 2\) and \(3, 1\)",
+    "HeadAlone": r"it gave \(3, 2\)$",
+    "Infinite": "its values holds NaN or infinity",
+    "Detached": "its head has no gradient",
+    "Dropping": "it draws from a global stream, as dropout does",
+    "Drawing": "it draws from a global stream",
+    "Crowded": "outputs depend on their row alone",
+    "Counting": "outputs depend on their row alone",
+    "Doubles": "both.weight of Doubles is torch.float64",
+    "Empty": "parameters that learn; Empty has none",
+    "Raising": r"for observations \(3, 4\) it raised RuntimeError: no rows today",
+    "tensor": "a torch.nn.Module; tensor made a Tensor",
+    "Nett": "did you mean 'Net'",
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_what_breaks_the_contract_is_refused_before_training(name: str) -> None:
+    config = {"env": "CartPole-v1", "model": {"custom_model": f"{HERE}:{name}"}}
+    with pytest.raises(ConfigError, match=REFUSED[name]) as caught:
+        PPO.check_config(config)
+    assert "\n" not in str(caught.value)
+    assert caught.value.place == "model.custom_model"
+    with pytest.raises(ConfigError, match=REFUSED[name]):
+        PPO(config)
+
+
+@pytest.mark.parametrize(
+    ("model", "message"),
+    [
+        ({**PLAIN, "custom_model_config": {"depth": 2}}, r"Plain\(\(4,\), 2, depth\) raised TypeE"),
+        ({**PLAIN, "hidden": [8]}, "no hidden with custom_model"),
+        ({**PLAIN, "use_lstm": True}, "no use_lstm with custom_model"),
+        ({"custom_model_config": {"width": 2}}, "no custom_model_config without custom_model"),
+        (f"{HERE}:Plain", f"write model: {{custom_model: {HERE}:Plain}}"),
+    ],
+)
+def test_keys_that_do_not_fit_together_are_refused(model: Any, message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        PPO.check_config({"env": "CartPole-v1", "model": model})
+
+
+@pytest.mark.parametrize(
+    ("name", "config"),
+    [
+        ("Net", {"observation_filter": "MeanStdFilter"}),
+        ("Net", {"env": "Pendulum-v1"}),
+        ("Varied", {"env": "Pendulum-v1"}),
+        ("Picture", {**IMAGES, "env_config": {"observation": "image", "action": "box"}}),
+    ],
+)
+def test_every_format_acts_as_the_module_does(
+    name: str, config: dict[str, Any], tmp_path: Path
+) -> None:
+    trainer = make({"model": {"custom_model": f"{HERE}:{name}"}, **config})
+    trainer.train()
+    files = trainer.export_model(list(FILES), tmp_path)
+    expected = [trainer.compute_action(one) for one in trainer.recent]
+    for form in FILES:
+        outputs = opened(Path(files[form]))({"observation": trainer.recent})
+        np.testing.assert_allclose(outputs["action"], expected, atol=1e-5)
+    trainer.stop()
+
+
+@pytest.mark.parametrize(
+    ("model", "config", "form", "message"),
+    [
+        ({"custom_model": f"{HERE}:Branching"}, {}, "onnx", "differs from the trained one"),
+        (
+            {"custom_model": f"{HERE}:Picture", "custom_model_config": {"padding": 1}},
+            {"env": "tests.support.spaces:AnySpaces", "env_config": {"observation": "image"}},
+            "safetensors",
+            "Conv with pads",
+        ),
+    ],
+)
+def test_a_file_that_would_act_otherwise_is_refused(
+    model: dict[str, Any], config: dict[str, Any], form: str, message: str, tmp_path: Path
+) -> None:
+    trainer = make({"model": model, "observation_filter": "NoFilter", **config})
+    trainer.train()
+    with pytest.raises(ExportError, match=message):
+        trainer.export_model(form, tmp_path)
+    assert list(tmp_path.iterdir()) == []
+    trainer.stop()

@@ -1,0 +1,310 @@
+"""Several agents in a worker: every transition comes once; what is refused names the agent."""
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.support.agents import Comings, Dicts
+from trainables.algorithms.ppo import PPO
+from trainables.errors import ConfigError, EnvError
+from trainables.rollout.agents.worker import AgentsSpec, AgentsWorker, MultiAgentBatch
+
+HERE = "tests.support.agents"
+SHARED = {"policies": {"shared": None}}
+
+
+def spec(env: str, agents: Mapping[str, Any] = SHARED, **more: Any) -> AgentsSpec:
+    """Of a worker, with all columns that can be asked for."""
+    config: dict[str, Any] = {"env": f"{HERE}:{env}", "env_level": "C", "multiagent": agents}
+    config |= {"num_envs_per_worker": 1, "rollout_fragment_length": 4, "sgd_minibatch_size": 1}
+    trainer = PPO({**config, **more})
+    made = trainer.worker_spec()
+    trainer.stop()
+    assert isinstance(made, AgentsSpec)
+    columns = frozenset({"new_obs", "t", "eps_id", "infos"})
+    plans = {pid: replace(plan, columns=columns) for pid, plan in made.policies.items()}
+    return replace(made, policies=plans)
+
+
+@contextmanager
+def working(made: AgentsSpec) -> Iterator[AgentsWorker]:
+    worker = made.worker_class(made)
+    assert isinstance(worker, AgentsWorker)
+    weights: dict[str, Any] = {}
+    for pid, plan in made.policies.items():
+        weights[pid] = PLAYING[plan.spaces.observation_shape]
+    worker.set_weights(weights)
+    try:
+        yield worker
+    finally:
+        worker.close()
+
+
+class _Weights(dict[tuple[int, ...], Any]):
+    """Observation shape → weights of a policy with as many choices as the environments have."""
+
+    def __missing__(self, shape: tuple[int, ...]) -> Any:
+        env = "Comings" if shape == (3,) else "Dicts"
+        trainer = PPO({"env": f"{HERE}:{env}", "env_level": "C", "multiagent": SHARED})
+        self[shape] = trainer.get_weights()["shared"]
+        trainer.stop()
+        return self[shape]
+
+
+PLAYING = _Weights()
+
+
+def rows(batch: MultiAgentBatch, pid: str = "shared") -> list[dict[str, Any]]:
+    """The transitions of one policy, lane after lane."""
+    found = []
+    for fragment in batch.policy_batches[pid].fragments:
+        there = ~fragment.autoreset
+        for lane in range(there.shape[1]):
+            # Each lane ends in its fragment's last row, so that what runs backwards is right.
+            assert not np.any(np.diff(there[:, lane].astype(int)) < 0)
+            lasts = np.flatnonzero(there[:, lane])
+            for t in lasts:
+                one = {name: column[t, lane] for name, column in fragment.columns.items()}
+                last = fragment.last_values[0, lane] if t == lasts[-1] else None
+                found.append({**one, "last": last})
+    return found
+
+
+def as_told(row: Mapping[str, Any]) -> tuple[Any, ...]:
+    return (
+        tuple(row["observations"].tolist()),
+        int(row["actions"]),
+        float(row["rewards"]),
+        tuple(row["new_obs"].tolist()),
+        bool(row["terminated"]),
+        bool(row["truncated"]),
+    )
+
+
+@settings(max_examples=25, deadline=None)
+@given(
+    seed=st.integers(0, 2**20),
+    envs=st.integers(1, 3),
+    fragment=st.integers(1, 9),
+    mode=st.sampled_from(["truncate_episodes", "complete_episodes"]),
+    counted=st.sampled_from(["env_steps", "agent_steps"]),
+)
+def test_E5_E7_every_transition_comes_once_whoever_comes_and_goes(
+    seed: int, envs: int, fragment: int, mode: str, counted: str
+) -> None:
+    more = {"num_envs_per_worker": envs, "rollout_fragment_length": fragment, "batch_mode": mode}
+    made = spec("Comings", {**SHARED, "count_steps_by": counted}, **more)
+    Comings.told = []
+    given_: list[dict[str, Any]] = []
+    with working(replace(made, seed=seed)) as worker:
+        for _ in range(7):
+            batch = worker.sample()
+            assert isinstance(batch, MultiAgentBatch)
+            given_ += rows(batch)
+            if mode == "truncate_episodes" and counted == "env_steps":
+                assert batch.env_steps == envs * fragment
+        actor, found = worker.get_policy("shared"), [as_told(row) for row in given_]
+        assert actor is not None
+        whole = mode == "complete_episodes"
+        told = [
+            (tuple(o.tolist()), a, r, tuple(n.tolist()), d, c)
+            for o, a, r, n, d, c, over in Comings.told
+            if over or not whole
+        ]
+        assert sorted(found) == sorted(told)
+        # Values: of what followed where an agent was cut off, or goes on after the fragment.
+        for row in given_:
+            follows = actor.values(row["new_obs"][None])[0]
+            if row["truncated"]:
+                assert np.isclose(row["final_values"], follows, atol=1e-5)
+            elif row["last"] is not None and not row["terminated"]:
+                assert np.isclose(row["last"], follows, atol=1e-5)
+
+
+# ---- one step at a time, in an environment of dicts ----------------------------------------------
+
+A, B = {"a": 1}, {"b": 1}
+GOES_ON: dict[str, bool] = {"__all__": False}
+OVER: dict[str, bool] = {"__all__": True}
+NO_FLAG: dict[str, bool] = {}
+
+
+@contextmanager
+def scripted(
+    steps: list[Any], agents: Mapping[str, Any] = SHARED, first: Any = None, **more: Any
+) -> Iterator[AgentsWorker]:
+    """A worker whose environment gives these steps in every episode."""
+    Dicts.script, Dicts.first = steps, {"a": 0, "b": 0} if first is None else first
+    with working(spec("Dicts", agents, rollout_fragment_length=len(steps), **more)) as worker:
+        yield worker
+
+
+def test_E2_each_agent_ends_by_its_own_flag_or_by_all() -> None:
+    steps: Any = [
+        ({"a": 1, "b": 1}, {"a": 1.0}, {"a": True, **GOES_ON}, NO_FLAG, {}),
+        ({"b": 2}, {"b": 2.0}, OVER, NO_FLAG, {}),
+    ]
+    with scripted(steps) as worker:
+        batch = worker.sample()
+    assert isinstance(batch, MultiAgentBatch)
+    found = [(r["t"], r["rewards"], r["terminated"], r["truncated"]) for r in rows(batch)]
+    assert found == [(0, 1, True, False), (0, 0, False, False), (1, 2, True, False)]
+    (metrics,) = batch.episodes
+    assert metrics.agent_rewards == {"a": ["shared", 1.0], "b": ["shared", 2.0]}
+    assert metrics.total_reward == 3.0
+
+
+@pytest.mark.parametrize(
+    ("step", "words"),
+    [
+        (({"__all__": 1}, {}, GOES_ON, NO_FLAG, {}), "an agent called __all__"),
+        (({"x": 1}, {}, GOES_ON, NO_FLAG, {}), "agent 'x' is none of possible_agents: 'a'"),
+        ((A, {"a": "much"}, GOES_ON, NO_FLAG, {}), "agent 'a' the reward 'much'"),
+        ((A, {}, {}, {}, {}), "expected __all__ in one of them"),
+        ((A, {}, GOES_ON, NO_FLAG), "the five dicts by agent"),
+        ((ValueError("broken"), {}, GOES_ON, NO_FLAG, {}), "ends its episode for all agents"),
+    ],
+)
+def test_E2_E4_what_breaks_the_interface_is_said(step: Any, words: str) -> None:
+    restarts: dict[str, Any] = {"restart_failed_sub_environments": True}
+    with scripted([step], **restarts) as worker, pytest.raises(EnvError, match=words) as refusal:
+        worker.sample()
+    assert "worker 0, environment 0" in str(refusal.value)
+
+
+def test_E4_an_environment_that_fails_is_made_anew_and_nothing_of_it_is_learnt() -> None:
+    fails: Any = (ValueError("broken"), {}, OVER, NO_FLAG, {})
+    steps: Any = [({"a": 1, "b": 1}, {}, GOES_ON, NO_FLAG, {}), fails]
+    with scripted(steps, restart_failed_sub_environments=True) as worker:
+        batch = worker.sample()
+        assert isinstance(batch, MultiAgentBatch)
+        assert not rows(batch)
+        assert [one.faulty for one in batch.episodes] == [True]
+        assert batch.env_steps == 2
+
+
+def test_E5_E7_a_new_agent_that_has_ended_is_left_out_and_rewards_may_be_missing() -> None:
+    steps: Any = [
+        ({"a": 1, "c": 1}, {"c": 5.0}, {"c": True, **GOES_ON}, NO_FLAG, {}),
+        (A, {}, OVER, NO_FLAG, {}),
+    ]
+    with scripted(steps, first={"a": 0}) as worker:
+        batch = worker.sample()
+    assert isinstance(batch, MultiAgentBatch)
+    assert [(r["rewards"], r["infos"]) for r in rows(batch)] == [(0, {}), (0, {})]
+    assert batch.episodes[0].agent_rewards == {"a": ["shared", 0.0]}
+
+
+def test_E6_an_agent_without_a_last_observation_is_given_one_where_its_episode_has_ended() -> None:
+    steps: Any = [({"a": 1}, {"b": 3.0}, OVER, NO_FLAG, {})]
+    with scripted(steps) as worker:
+        found = rows(worker.sample())  # type: ignore[arg-type]
+    assert [(r["rewards"], r["terminated"]) for r in found] == [(0, True), (3, True)]
+    assert all(r["new_obs"].sum() == 1.0 for r in found)  # one of the space
+
+
+def test_P14_an_agent_that_is_cut_off_without_a_last_observation_is_an_error() -> None:
+    steps: Any = [({"a": 1}, {}, GOES_ON, OVER, {})]
+    words = r"episode 0: agent 'b' was cut off without a last observation.*no_done_at_end"
+    with scripted(steps) as worker, pytest.raises(EnvError, match=words):
+        worker.sample()
+    with scripted(steps, no_done_at_end=True) as worker:
+        found = rows(worker.sample())  # type: ignore[arg-type]
+    assert [(r["terminated"], r["truncated"]) for r in found] == [(False, True)]
+
+
+def test_E11_steps_without_any_agent_are_said_once_and_an_episode_of_them_is_an_error(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    with scripted([({}, {}, GOES_ON, NO_FLAG, {})] * 2, first={}) as worker:
+        Dicts.script = [*Dicts.script] * 4
+        worker.envs.reset([0])
+        worker.sample()
+        worker.sample()
+    assert sum("without an agent that was asked to act" in one for one in caplog.messages) == 1
+    words = r"episode 0: it ended after 1 step\(s\) without an observation"
+    ends: Any = ({}, {}, OVER, NO_FLAG, {})
+    with scripted([ends], first={}) as worker, pytest.raises(EnvError, match=words):
+        worker.sample()
+
+
+ASKED: list[str] = []
+
+
+def by_chance(agent: str, rng: np.random.Generator) -> str:
+    """One of two policies, noted."""
+    ASKED.append(agent)
+    return str(rng.choice(["one", "two"]))
+
+
+def test_W5_the_mapping_is_asked_once_per_agent_and_episode_and_draws_from_a_named_stream() -> None:
+    agents = {"policies": {"one": None, "two": None}, "policy_mapping_fn": f"{__name__}:by_chance"}
+    steps: Any = [(A | B, {}, GOES_ON, NO_FLAG, {})] * 3 + [(A | B, {}, OVER, NO_FLAG, {})]
+    found = []
+    for _ in range(2):
+        with scripted(steps, agents) as worker:
+            ASKED.clear()
+            batches = [worker.sample() for _ in range(8)]
+            assert ASKED == ["a", "b"] * 8
+            found.append([one.episodes[0].agent_rewards for one in batches])
+    assert found[0] == found[1]
+    played = {tuple(pid for pid, _ in (one or {}).values()) for one in found[0]}
+    assert len(played) > 1
+
+
+def test_P20_an_agent_of_an_unknown_policy_is_named_with_those_that_are_known() -> None:
+    made = spec("Dicts")
+    Dicts.first = {"a": 0, "b": 0}
+    lost = replace(made, mapping=lambda agent, rng: "lost")
+    with pytest.raises(ConfigError, match=r"'lost' .*one of shared.*agent 'a' of environment 0"):
+        lost.worker_class(lost)
+
+
+def count_decisions(worker: AgentsWorker, pid: str, decided: list[tuple[str, int]]) -> None:
+    actor = worker.get_policy(pid)
+    assert actor is not None
+    act = actor.act
+
+    def counted(rows: Any, *more: Any) -> Any:
+        decided.append((pid, len(rows)))
+        return act(rows, *more)
+
+    actor.act = counted  # type: ignore[method-assign,assignment]
+
+
+def test_P6_E13_a_tick_is_one_decision_of_each_policy() -> None:
+    agents = {
+        "policies": {"one": None, "two": None},
+        "policy_mapping_fn": {"a": "one", "b": "two", "c": "two"},
+    }
+    steps: Any = [({"a": 1, "b": 1, "c": 1}, {}, GOES_ON, NO_FLAG, {})] * 4
+    everybody = {"a": 0, "b": 0, "c": 0}
+    with scripted(steps, agents, everybody, num_envs_per_worker=3) as worker:
+        decided: list[tuple[str, int]] = []
+        for pid in ("one", "two"):
+            count_decisions(worker, pid, decided)
+        worker.sample()
+    assert decided == [("one", 3), ("two", 6)] * 4
+
+
+def test_E9_E10_steps_are_counted_by_environments_or_by_agents() -> None:
+    steps: Any = [({"a": 1, "b": 1}, {}, GOES_ON, NO_FLAG, {})] * 4
+    unused = {
+        "policies": {"shared": None, "unused": None},
+        "policy_mapping_fn": {"a": "shared", "b": "shared", "c": "shared"},
+    }
+    with scripted(steps, unused) as worker:
+        batch = worker.sample()
+    assert isinstance(batch, MultiAgentBatch)
+    assert (batch.env_steps, batch.agent_steps(), batch.count) == (4, 8, 4)
+    assert not batch.policy_batches["unused"].fragments
+    with scripted(steps, {**SHARED, "count_steps_by": "agent_steps"}) as worker:
+        batch = worker.sample()
+    assert isinstance(batch, MultiAgentBatch)
+    assert (batch.env_steps, batch.agent_steps()) == (2, 4)

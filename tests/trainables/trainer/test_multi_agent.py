@@ -1,0 +1,254 @@
+"""Several policies in one trainer: they learn, come back to the bit, and leave each other alone."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from trainables.algorithms.dqn import DQN
+from trainables.algorithms.impala import IMPALA
+from trainables.algorithms.ppo import PPO
+from trainables.algorithms.sac import SAC
+from trainables.errors import ConfigError
+from trainables.rollout.callbacks import Callbacks
+from trainables.trainer.trainer import Trainer
+
+HERE = "tests.support.agents"
+SHARED = {"policies": {"shared": None}}
+EACH = {"policies": {"left": {"lr": 1e-3}, "right": None, "brief": {"model": {"hidden": [16]}}}}
+SMALL = {"num_envs_per_worker": 2, "rollout_fragment_length": 11, "sgd_minibatch_size": 16}
+WITHOUT_SGD = {key: one for key, one in SMALL.items() if not key.startswith("sgd")}
+
+
+def made(
+    multiagent: Mapping[str, Any] = SHARED, algorithm: type[Trainer] = PPO, **more: Any
+) -> Trainer:
+    config = {"env": f"{HERE}:Targets", "multiagent": multiagent, "env_level": "A"}
+    return algorithm({**config, **(SMALL if algorithm is PPO else WITHOUT_SGD), **more})
+
+
+def numbers(trainer: Trainer) -> dict[str, dict[str, Any]]:
+    weights = trainer.get_weights()
+    return {pid: {k: v.tolist() for k, v in one.items()} for pid, one in weights.items()}
+
+
+def result(trainer: Trainer) -> dict[str, Any]:
+    keys = ("timesteps_total", "agent_timesteps_total", "hist_stats", "policy_reward_mean")
+    found = trainer.train()
+    return {key: found.get(key) for key in (*keys, "episodes_total", "learner", "evaluation")}
+
+
+# ---- learning ------------------------------------------------------------------------------------
+
+
+def test_agents_learn_and_results_say_how_well_each_policy_does() -> None:
+    sizes: dict[str, Any] = {"rollout_fragment_length": 64, "sgd_minibatch_size": 64, "lr": 5e-3}
+    trainer = made({"policies": [*EACH["policies"]]}, evaluation_interval=20, **sizes)
+    for _ in range(20):
+        last = trainer.train()
+    trainer.stop()
+    chance = {"left": 8 / 3, "right": 8 / 3, "brief": 4 / 3}
+    most = {"left": 8.0, "right": 8.0, "brief": 4.0}
+    for pid, mean in last["policy_reward_mean"].items():
+        assert chance[pid] * 1.5 < mean <= most[pid]
+    played = last["evaluation"]["policy_reward_mean"]
+    assert played["left"] == played["right"] == 8.0
+    assert np.isclose(last["episode_reward_mean"], sum(last["policy_reward_mean"].values()))
+    # "brief" acts in half of the steps, the others in all.
+    assert last["agent_timesteps_total"] == pytest.approx(2.5 * last["timesteps_total"], rel=0.01)
+    assert set(last["learner"]) == set(EACH["policies"])
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "env", "more"),
+    [
+        (PPO, "Targets", {}),
+        (PPO, "Targets", {"batch_mode": "complete_episodes"}),
+        (PPO, "Targets", {"num_workers": 2}),
+        (PPO, "Targets", {"model": {"use_lstm": True}}),
+        (PPO, "Targets", {"observation_filter": "MeanStdFilter"}),
+        (PPO, "Targets", {"env_level": "B"}),
+        (DQN, "Targets", {"learning_starts": 20, "n_step": 3, "multiagent": EACH}),
+        (SAC, "Reaching", {"learning_starts": 20}),
+        (IMPALA, "Targets", {"multiagent": EACH}),
+        (IMPALA, "Targets", {"multiagent": EACH, "num_workers": 2}),
+    ],
+)
+def test_K8_what_is_restored_goes_on_to_the_bit(
+    algorithm: type[Trainer], env: str, more: dict[str, Any], tmp_path: Path
+) -> None:
+    config = {
+        "env": f"{HERE}:{env}",
+        "evaluation_interval": 2,
+        "evaluation_num_episodes": 2,
+        **more,
+    }
+    trainer = made(algorithm=algorithm, **config)
+    begun = numbers(trainer)
+    for _ in range(2):
+        trainer.train()
+    path = trainer.save(tmp_path)
+    went_on = [result(trainer) for _ in range(2)]
+    restored = made(algorithm=algorithm, **config)
+    restored.restore(path)
+    assert [result(restored) for _ in range(2)] == went_on
+    assert numbers(restored) == numbers(trainer) != begun
+    assert trainer.exactness[0] == more.get("env_level", "A")
+    trainer.stop()
+    restored.stop()
+
+
+def test_W19_B8_a_policy_that_is_not_trained_is_not_touched() -> None:
+    agents = {**EACH, "policies_to_train": ["left", "brief"]}
+    trainer = made(agents, observation_filter="MeanStdFilter")
+    before = trainer.save_checkpoint("")["members"]["right"]
+    learnt = numbers(trainer)
+    for _ in range(2):
+        last = trainer.train()
+    after = trainer.save_checkpoint("")["members"]["right"]
+    for part in ("policy", "filters", "streams"):
+        assert repr(after[part]) == repr(before[part])
+    assert numbers(trainer)["right"] == learnt["right"]
+    assert numbers(trainer)["left"] != learnt["left"]
+    assert set(last["learner"]) == {"left", "brief"}
+    assert "right" in last["policy_reward_mean"]
+    trainer.stop()
+
+
+def test_a_policy_learns_by_its_own_settings() -> None:
+    agents = {"policies": {"left": {"lr": 1e-3}, "right": {"lr": 3e-5}, "brief": None}}
+    trainer = made(agents, lr=2e-4)
+    learner = trainer.train()["learner"]
+    trainer.stop()
+    assert {pid: one["lr"] for pid, one in learner.items()} == {
+        "left": 1e-3,
+        "right": 3e-5,
+        "brief": 2e-4,
+    }
+
+
+def test_B7_B8_gradients_and_steps_are_by_policy_and_leave_out_what_is_not_trained() -> None:
+    trainer = made({**EACH, "policies_to_train": ["left"]})
+    samples = trainer.workers.sample()
+    shares = trainer._shares(samples)  # type: ignore[attr-defined]  # of several policies
+    members = trainer.members  # type: ignore[attr-defined]  # likewise
+    batch = {pid: members[pid].learning_rows(shares[pid][0].fragments) for pid in ("left", "right")}
+    before = numbers(trainer)
+    gradients, info = trainer.compute_gradients(batch)  # type: ignore[arg-type]  # by policy
+    assert set(gradients) == {"left"}
+    assert info["left"]["batch_count"] == len(batch["left"])  # type: ignore[index]  # by policy
+    assert set(trainer.apply_gradients(gradients)) == {"left"}  # type: ignore[call-overload]
+    assert set(trainer.learn_on_batch(batch)) == {"left"}  # type: ignore[arg-type]  # by policy
+    after = numbers(trainer)
+    assert {pid for pid in after if after[pid] != before[pid]} == {"left"}
+    trainer.stop()
+
+
+class Watching(Callbacks):
+    """Counts the steps in which the left agent was right, and what its episodes brought."""
+
+    def on_episode_start(self, *, worker: Any, episode: Any) -> None:
+        assert set(episode.last_observation) == {"left", "right", "brief"}
+        assert worker.get_policy("shared") is not None
+
+    def on_episode_step(self, *, worker: Any, episode: Any) -> None:
+        count = episode.user_data.get("steps", 0) + 1
+        episode.user_data["steps"] = count
+
+    def on_episode_end(self, *, worker: Any, episode: Any, error: Exception | None) -> None:
+        assert episode.total_reward == sum(episode.agent_rewards.values())
+        episode.custom_metrics["steps"] = episode.user_data["steps"]
+        episode.custom_metrics["left"] = episode.agent_rewards["left"]
+
+
+def test_E8_callbacks_see_agents_and_what_they_write_is_restored(tmp_path: Path) -> None:
+    config: dict[str, Any] = {"callbacks": f"{__name__}:Watching", "evaluation_interval": 2}
+    trainer = made(**config)
+    trainer.train()
+    path = trainer.save(tmp_path)
+    last = trainer.train()
+    assert last["custom_metrics"]["steps_mean"] == 8
+    returns = [left for left, _, _ in batched(last["hist_stats"]["policy_shared_reward"])]
+    assert last["custom_metrics"]["left_max"] >= max(returns)
+    assert last["evaluation"]["custom_metrics"]["steps_min"] == 8
+    restored = made(**config)
+    restored.restore(path)
+    assert restored.train()["custom_metrics"] == last["custom_metrics"]
+    trainer.stop()
+    restored.stop()
+    with pytest.raises(ConfigError, match="on_postprocess_traj"):
+        made(callbacks={"on_postprocess_traj": print})
+
+
+def batched(returns: list[float]) -> list[list[float]]:
+    """By episode, of its three agents."""
+    return [returns[i : i + 3] for i in range(0, len(returns), 3)]
+
+
+# ---- policies from outside -----------------------------------------------------------------------
+
+
+def test_policies_are_reached_by_their_names(tmp_path: Path) -> None:
+    trainer, other = made(EACH), made(EACH, seed=7)
+    assert numbers(trainer)["left"] != numbers(other)["left"]
+    trainer.set_weights({"left": other.get_weights(["left"])["left"]})
+    assert numbers(trainer)["left"] == numbers(other)["left"]
+    assert trainer.get_policy("nobody") is None
+    assert trainer.get_policy("right") is not None
+    actions = trainer.compute_actions({"left": 0, "right": 2})
+    assert actions["left"] == other.compute_action(0, policy_id="left")
+    path = other.export_policy_checkpoint(str(tmp_path), policy_id="right")
+    trainer.import_policy_weights(path, "right")
+    assert numbers(trainer)["right"] == numbers(other)["right"]
+    with pytest.raises(ConfigError, match="one of brief, left, right"):
+        trainer.compute_action(0)
+    trainer.train()
+    files = trainer.export_model("onnx", tmp_path / "model")
+    assert {Path(one).relative_to(tmp_path / "model").as_posix() for one in files.values()} == {
+        f"{pid}/policy.onnx" for pid in EACH["policies"]
+    }
+    trainer.stop()
+    other.stop()
+
+
+# ---- what is refused -----------------------------------------------------------------------------
+
+
+def nowhere(agent: str) -> str:
+    """A mapping to a policy that is not there."""
+    return "nobody"
+
+
+@pytest.mark.parametrize(
+    ("more", "words"),
+    [
+        ({"env": "CartPole-v1"}, r"CartPole-v1 has one agent and the policies are shared"),
+        ({"multiagent": {"policies": {"a": None, "b": None}}}, "gave that for agent 'left'"),
+        (
+            {"multiagent": {**SHARED, "policy_mapping_fn": f"{__name__}:nowhere"}},
+            "'nobody' is not allowed; expected one of shared",
+        ),
+        ({"multiagent": {"policies": {"a": {"num_workers": 2}}}}, "the same for all policies"),
+        ({"multiagent": {"policies": {"a": {"lrr": 1e-3}}}}, "policies.a.lrr: .*'lr'"),
+        ({"multiagent": {"policies": {"a": {"lr": -1.0}}}}, "policies.a.lr: -1.0"),
+        ({"sample_async": True}, "sample_async: True .*False with several policies"),
+        ({"normalize_rewards": True}, "normalize_rewards: True"),
+        ({"native_vector_env": True}, "no vector form"),
+    ],
+)
+def test_W13_P20_what_cannot_be_is_refused_in_one_line(more: dict[str, Any], words: str) -> None:
+    config = {"env": f"{HERE}:Targets", "multiagent": SHARED, **more}
+    with pytest.raises(ConfigError, match=words) as refusal:
+        PPO.check_config(config)
+    assert "\n" not in str(refusal.value)
+
+
+def test_a_checkpoint_of_other_policies_is_refused(tmp_path: Path) -> None:
+    trainer, other = made(), made(EACH)
+    path = trainer.save(tmp_path)
+    with pytest.raises(ConfigError, match="the checkpoint's are shared"):
+        other.restore(path)
+    trainer.stop()
+    other.stop()

@@ -1,0 +1,157 @@
+"""IMPALA (Espeholt et al. 2018): workers sample on while the learner learns, V-trace corrects that.
+
+One round: take samples, each chosen by the weights that its worker was last given → advantages and
+value targets by V-trace, with the networks of now → one step of the policy's gradient
+(`trainer.policy_gradient`) on all rows.
+"""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import Field
+
+from trainables.errors import ConfigError
+from trainables.learners.returns import Bounds, next_values, v_trace
+from trainables.learners.sequences import Judged, to_judge
+from trainables.rollout.batch import Fragment, TrainBatch, rows
+from trainables.rollout.config import SamplingConfig
+from trainables.rollout.workers.worker_spec import WorkerSpec
+from trainables.trainer.config import TrainerConfig, has_policies
+from trainables.trainer.policy_gradient import PolicyGradientConfig, PolicyGradientTrainer
+from trainables.trainer.steps import on_policy_step
+
+
+class Config(PolicyGradientConfig):
+    """Settings of IMPALA; the defaults suit classic control."""
+
+    sampling: SamplingConfig = SamplingConfig(num_envs_per_worker=8, rollout_fragment_length=20)
+    train_batch_size: int | None = Field(
+        default=None,
+        gt=0,
+        description="Environment steps per round of learning, at least, rounded up to whole "
+        "fragments of one worker's environments; they may come from any of the workers. null: one "
+        "fragment of every environment of one worker.",
+    )
+    lambda_: float = Field(
+        default=1.0,
+        ge=0,
+        le=1,
+        description="λ of V-trace, by which each step back counts less; 1, as published, to 0.9.",
+    )
+    rho_bar: float | None = Field(
+        default=1.0,
+        gt=0,
+        description="Bound on the importance weight of a temporal difference: the lower, the "
+        "closer are the values found to those of the policy that sampled; null: none. 1 to 10.",
+    )
+    c_bar: float | None = Field(
+        default=1.0,
+        gt=0,
+        description="Bound on the importance weight with which a difference is traced back: it "
+        "changes how fast values are found, not which; null: none. 0.5 to 1, at most rho_bar.",
+    )
+    pg_rho_bar: float | None = Field(
+        default=1.0,
+        gt=0,
+        description="Bound on the importance weight of the policy's gradient; null: none. 1 to 10.",
+    )
+
+    @property
+    def samples_on(self) -> bool:
+        """Whether there are children that do so; those of several policies wait for all of them."""
+        return self.workers.num_workers > 0 and not has_policies(self.agents.multiagent)
+
+    @property
+    def fragment_size(self) -> int:
+        """Environment steps of one sample of a child that samples on: a batch may be of any."""
+        own = self.sampling.num_envs_per_worker * self.sampling.rollout_fragment_length
+        return own if self.samples_on else super().fragment_size
+
+    @property
+    def by_clock(self) -> tuple[str, ...]:
+        """As of every trainer; which children's samples come first is up to the clock."""
+        return (*super().by_clock, *(("num_workers",) if self.samples_on else ()))
+
+
+class IMPALA(PolicyGradientTrainer):
+    """Importance-weighted actor-learner architecture."""
+
+    config_class: ClassVar[type[TrainerConfig]] = Config
+    samples_on: ClassVar[bool] = True
+    settings: Config
+
+    @classmethod
+    def validate_config(cls, settings: TrainerConfig) -> None:
+        """Raise ConfigError also for what cannot be there beside children that sample on."""
+        super().validate_config(settings)
+        if settings.sampling.sample_async:
+            hint = "num_workers: 1, or more, sample while the trainer learns"
+            raise ConfigError("sample_async", True, "false with IMPALA", hint)
+        if not isinstance(settings, Config) or settings.rho_bar is None:
+            return
+        if settings.c_bar is None or settings.c_bar > settings.rho_bar:
+            allowed = f"at most rho_bar: {settings.rho_bar}"
+            raise ConfigError("c_bar", settings.c_bar, allowed, "V-trace converges only so")
+
+    def worker_spec(self) -> WorkerSpec:
+        """With the next observations, which the networks of now judge; children give one sample."""
+        spec, settings = super().worker_spec(), self.settings
+        spec = replace(spec, columns=spec.columns | {"new_obs"})
+        return replace(spec, steps=settings.fragment_size) if settings.samples_on else spec
+
+    def training_step(self) -> dict[str, float]:
+        """Take samples and learn from them, while children sample on."""
+        learnt = on_policy_step(self, self.learn)
+        return {**learnt, "rho": self._mean_ratio} if learnt else learnt
+
+    def all_rows(self, fragments: list[Fragment]) -> list[TrainBatch]:
+        """All rows of each fragment, with V-trace's advantages and targets."""
+        asked = [to_judge(fragment, self.settings.longest_sequence) for fragment in fragments]
+        batch = type(asked[0].batch).join([one.batch for one in asked])
+        if len(batch) == 0:
+            return super().all_rows(fragments)
+        logp, values = self.learner.evaluate(batch)
+        ends = np.cumsum([len(one.row) for one in asked])[:-1]
+        now = zip(np.split(logp, ends), np.split(values, ends), strict=True)
+        made = [traced(*one, self.settings) for one in zip(fragments, asked, now, strict=True)]
+        self._mean_ratio = float(np.concatenate([ratios for _, ratios in made]).mean())
+        return [found for found, _ in made]
+
+
+def traced(
+    fragment: Fragment, asked: Judged, now: Sequence[NDArray[np.floating]], settings: Config
+) -> tuple[TrainBatch, NDArray[np.float64]]:
+    """All T·N rows of a fragment with V-trace's targets, and the ratios of the valid ones.
+
+    `now` are log-probabilities and values of what was `asked`, by the policy that learns.
+    """
+    own, row = ~asked.follows, asked.row
+    judged = rows(np.stack([fragment.logp, fragment.values], axis=2)).astype(np.float64)
+    judged[row[own]] = np.stack(now, axis=1)[own]  # those that are not valid stay as they were
+    logp, values = judged.T.reshape(2, *fragment.valid.shape)
+    following = next_values(
+        values, fragment.last_values[0], fragment.final_values, fragment.truncated
+    )
+    np.put(following, row[asked.follows], now[1][asked.follows])
+    ratios = np.exp(logp - fragment.logp)
+    advantages, targets = v_trace(
+        fragment.rewards,
+        values,
+        following,
+        (fragment.terminated, fragment.truncated),
+        (settings.gamma, settings.lambda_),
+        ratios,
+        Bounds(settings.rho_bar, settings.c_bar, settings.pg_rho_bar),
+    )
+    batch = TrainBatch(
+        observations=rows(fragment.observations),
+        actions=rows(fragment.actions),
+        logp=rows(fragment.logp),
+        values=rows(values).astype(np.float32),
+        advantages=rows(advantages).astype(np.float32),
+        returns=rows(targets).astype(np.float32),
+    )
+    return batch, rows(ratios)[row[own]]

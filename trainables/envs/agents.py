@@ -1,0 +1,315 @@
+"""Environments of several agents as one: what each agent sees, is rewarded with, and how it ends.
+
+Three interfaces are known by their methods, so that no package of theirs has to be installed:
+PettingZoo's parallel environments, its turn-based ones (through PettingZoo's own converter), and
+environments of dicts with ``__all__`` (RLlib's ``MultiAgentEnv``). All of them become a
+`gymnasium.Env` whose observation is `seen` by all agents and whose action is a dict, agent →
+action; so whatever is done with one environment (side by side, in a process of its own, restarted,
+captured, replayed, measured) is done with these as well.
+"""
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, NamedTuple
+
+import gymnasium
+import numpy as np
+from gymnasium import spaces
+
+from trainables.envs.contract import EnvContractError
+from trainables.envs.spaces.actions import unflattener
+from trainables.envs.spaces.observations import make_preprocessor
+from trainables.errors import ConfigError, shorten
+
+ALL = "__all__"
+"""In dicts of ends: all agents."""
+#: What `AgentsEnv` gives instead of an observation: plain data, so that it can be compared.
+Seen = Mapping[str, Any]
+ByAgent = Mapping[str, Any]
+
+
+def seen(
+    observations: ByAgent,
+    rewards: Mapping[str, float],
+    terminated: Iterable[str] = (),
+    truncated: Iterable[str] = (),
+) -> dict[str, Any]:
+    """What one step gave: ``observations`` and ``rewards`` by agent, and the agents that ended."""
+    return {
+        "observations": dict(observations),
+        "rewards": dict(rewards),
+        "terminated": list(terminated),
+        "truncated": list(truncated),
+    }
+
+
+class AgentsSpace(spaces.Space[Any]):
+    """A space for each agent that may ever take part."""
+
+    def __init__(self, of: Mapping[str, spaces.Space[Any]]) -> None:
+        super().__init__()
+        self.of = dict(of)
+
+    def sample(self, mask: Any = None, probability: Any = None) -> dict[str, Any]:
+        """Agent → something of its space."""
+        return {agent: space.sample() for agent, space in self.of.items()}
+
+    def seed(self, seed: Any = None) -> list[Any]:
+        """Give each agent's space a stream of its own."""
+        given = np.random.SeedSequence(seed).generate_state(len(self.of)) if self.of else []
+        return [space.seed(int(one)) for space, one in zip(self.of.values(), given, strict=True)]
+
+    def contains(self, x: Any) -> bool:
+        """Whether each agent of `x` is known, and has something of its space."""
+        return isinstance(x, Mapping) and all(
+            agent in self.of and self.of[agent].contains(one) for agent, one in x.items()
+        )
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, AgentsSpace) and self.of == other.of
+
+    def __hash__(self) -> int:
+        return hash(tuple(self.of))
+
+    def __repr__(self) -> str:
+        return f"AgentsSpace({self.of})"
+
+
+class _Stepped(NamedTuple):
+    """What one step of the environment itself gave, and whether its episode is over."""
+
+    observations: ByAgent
+    rewards: ByAgent
+    terminated: ByAgent
+    truncated: ByAgent
+    infos: ByAgent
+    over: bool
+
+
+class AgentsEnv(gymnasium.Env[Any, Any]):
+    """One environment of several agents.
+
+    Args:
+        env: of one of the interfaces.
+        read: makes a `_Stepped` of what ``env.step`` returned.
+        observation_spaces: agent → what it sees, of all agents that may ever take part.
+        action_spaces: likewise, what it does.
+    """
+
+    def __init__(
+        self,
+        env: Any,
+        read: Callable[[Any, Any], _Stepped],
+        observation_spaces: Mapping[str, spaces.Space[Any]],
+        action_spaces: Mapping[str, spaces.Space[Any]],
+    ) -> None:
+        self.env = env
+        self._read = read
+        preprocessors = {a: make_preprocessor(one) for a, one in observation_spaces.items()}
+        flat = {agent: one.observation_space for agent, one in preprocessors.items()}
+        self.observation_space = AgentsSpace(flat)
+        self.action_space = AgentsSpace(action_spaces)
+        self._prepared = _each(preprocessors)
+        self._taken = _each({agent: unflattener(one) for agent, one in action_spaces.items()})
+        self._living: list[str] = []
+
+    @property
+    def unwrapped(self) -> Any:
+        """The environment that was named."""
+        return getattr(self.env, "unwrapped", self.env)
+
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[Seen, dict[str, Any]]:
+        """Begin an episode; who is there has an observation."""
+        given = self.env.reset(seed=seed, options=options)
+        if not isinstance(given, tuple) or len(given) != 2:
+            raise EnvContractError(
+                f"reset() returned {shorten(given)}; expected (observations, infos), dicts by agent"
+            )
+        observations = self._observed(given[0], "reset")
+        active = self._active()
+        shown = {a: one for a, one in observations.items() if active is None or a == active}
+        self._living = list(observations)
+        return seen(shown, {}), {}
+
+    def step(self, action: ByAgent) -> tuple[Seen, float, bool, bool, dict[str, Any]]:
+        """One step, in which the agents act that had an observation.
+
+        Returns:
+            What was `seen`, the sum of all rewards, whether and how the episode is over, and
+            ``agents``, the infos by agent, where there are any.
+        """
+        taken = {a: one for a, one in action.items() if a in self._living}
+        stepped = self._read(self.env, self.env.step(self._taken(taken)))
+        observations = self._observed(stepped.observations, "step")
+        rewards = {a: _real(a, one) for a, one in stepped.rewards.items()}
+        self._require_known(rewards, "rewards")
+        terminated = [a for a, flag in stepped.terminated.items() if flag and a != ALL]
+        truncated = [a for a, flag in stepped.truncated.items() if flag and a != ALL]
+        self._require_known([*terminated, *truncated], "ends")
+        ended, active = {*terminated, *truncated}, self._active()
+        shown = {
+            a: one
+            for a, one in observations.items()
+            if active is None or a == active or a in ended or stepped.over
+        }
+        self._living = [a for a in dict.fromkeys([*self._living, *observations]) if a not in ended]
+        cut = bool(stepped.truncated.get(ALL, not terminated))
+        infos = {a: dict(one) for a, one in stepped.infos.items() if one}
+        return (
+            seen(shown, rewards, terminated, truncated),
+            float(sum(rewards.values())),
+            stepped.over and not cut,
+            stepped.over and cut,
+            {"agents": infos} if infos else {},
+        )
+
+    def render(self) -> Any:
+        """What the environment draws."""
+        return self.env.render()
+
+    def close(self) -> None:
+        """Let go of the environment."""
+        self.env.close()
+
+    def _active(self) -> str | None:
+        """In a game of turns the agent whose turn it is, the only one that is asked to act."""
+        game = getattr(self.env, "aec_env", None)
+        if game is None or type(self.env).__name__ != TURNS:
+            return None
+        return str(game.agent_selection) if game.agents else ""
+
+    def _observed(self, given: Any, method: str) -> ByAgent:
+        if not isinstance(given, Mapping):
+            raise EnvContractError(
+                f"{method}() gave the observations {shorten(given)}; expected a dict by agent"
+            )
+        if ALL in given:
+            raise EnvContractError(
+                f"{method}() gave an observation for an agent called {ALL}, which stands for all "
+                "agents in dicts of ends; give it another name"
+            )
+        self._require_known(given, f"{method}() observations")
+        return self._prepared(given)
+
+    def _require_known(self, agents: Iterable[str], where: str) -> None:
+        known = self.observation_space.of
+        for agent in agents:
+            if agent not in known:
+                raise EnvContractError(
+                    f"{where}: the agent {agent!r} is none of possible_agents: "
+                    f"{', '.join(map(repr, known))}; name there every agent that may take part"
+                )
+
+
+def _each(convert: Mapping[str, Callable[[Any], Any]]) -> Callable[[ByAgent], dict[str, Any]]:
+    """``convert[agent]`` of each value; a function is none of an environment's state."""
+
+    def converted(values: ByAgent) -> dict[str, Any]:
+        return {agent: convert[agent](one) for agent, one in values.items()}
+
+    return converted
+
+
+def _real(agent: str, reward: Any) -> float:
+    try:
+        return float(reward)
+    except (TypeError, ValueError):
+        raise EnvContractError(
+            f"step() gave the agent {agent!r} the reward {shorten(reward)}; expected a real number"
+        ) from None
+
+
+# -------------------------------------------------------------------------------------------------
+# The interfaces.
+
+#: PettingZoo's class around a game of turns.
+TURNS = "turn_based_aec_to_parallel_wrapper"
+
+
+def as_one(env: Any, place: str) -> AgentsEnv | None:
+    """An environment of several agents as one; None: it has no such interface.
+
+    Raises:
+        ConfigError: it does not say which agents there are, or a policy cannot live in a space.
+    """
+    if hasattr(env, "agent_iter"):
+        env = _converted(env, place)
+    if (game := getattr(getattr(env, "aec_env", None), "unwrapped", None)) is not None:
+        # PettingZoo makes it with the first agent that ends, and reads it as if it were there: an
+        # environment that has played would look unlike a new one, which it is not.
+        vars(game).setdefault("_skip_agent_selection", None)
+    if hasattr(env, "possible_agents") and callable(getattr(env, "observation_space", None)):
+        agents, read = [*env.possible_agents], _parallel
+        of_observations = {agent: env.observation_space(agent) for agent in agents}
+        of_actions = {agent: env.action_space(agent) for agent in agents}
+    else:
+        read = _dicts
+        found = [_by_agent(env, kind) for kind in ("observation_space", "action_space")]
+        if found[0] is None or found[1] is None:
+            return None
+        of_observations, of_actions = found
+    named = all(isinstance(agent, str) for agent in of_observations)
+    if not (named and of_observations and of_observations.keys() == of_actions.keys()):
+        allowed = "agents named by text, each with an observation space and an action space"
+        hint = f"it has spaces for {[*of_observations]} and {[*of_actions]}"
+        raise ConfigError("env", place, allowed, hint)
+    return AgentsEnv(env, read, of_observations, of_actions)
+
+
+def _converted(env: Any, place: str) -> Any:
+    """PettingZoo's environment of one agent after the other as one of all at once."""
+    try:
+        from pettingzoo.utils import conversions
+    except ImportError as error:
+        hint = "its agents take turns: pip install 'sweep-rl[agents]' has PettingZoo's converter"
+        raise ConfigError("env", place, "a parallel environment", hint) from error
+    if getattr(env, "metadata", {}).get("is_parallelizable", False):
+        return conversions.aec_to_parallel(env)
+    return conversions.turn_based_aec_to_parallel(env)
+
+
+def _by_agent(env: Any, kind: str) -> dict[str, spaces.Space[Any]] | None:
+    """What RLlib's environments say of their agents' spaces; None: nothing."""
+    if not (hasattr(env, "possible_agents") or hasattr(env, "get_agent_ids")):
+        return None
+    found = getattr(env, f"{kind}s", None) or getattr(env, kind, None)
+    if isinstance(found, spaces.Dict):
+        found = found.spaces
+    return dict(found) if isinstance(found, Mapping) else None
+
+
+def _parallel(env: Any, given: Any) -> _Stepped:
+    """Of a PettingZoo environment: its episode is over when no agent is left."""
+    if not isinstance(given, tuple) or len(given) != 5:
+        raise EnvContractError(
+            f"step() returned {shorten(given)}; expected the five dicts by agent (observations, "
+            "rewards, terminations, truncations, infos)"
+        )
+    return _Stepped(*given, over=not env.agents)
+
+
+def _dicts(_: Any, given: Any) -> _Stepped:
+    """Of an environment of dicts: its episode is over when ``__all__`` is."""
+    if not isinstance(given, tuple) or len(given) != 5:
+        raise EnvContractError(
+            f"step() returned {shorten(given)}; expected the five dicts by agent (observations, "
+            "rewards, terminateds, truncateds, infos), where the third and fourth have "
+            f"{ALL}"
+        )
+    observations, rewards, terminated, truncated, infos = given
+    if isinstance(observations, Exception):
+        if not terminated.get(ALL):
+            raise EnvContractError(
+                f"step() gave the exception {observations!r} as observation, and terminateds "
+                f"without {ALL}: True; an environment that failed ends its episode for all agents"
+            )
+        raise observations
+    if ALL not in terminated and ALL not in truncated:
+        raise EnvContractError(
+            f"step() gave terminateds {shorten(terminated)} and truncateds {shorten(truncated)}; "
+            f"expected {ALL} in one of them: whether the episode is over for all agents"
+        )
+    ends = bool(terminated.get(ALL)), bool(truncated.get(ALL))
+    cut = {**truncated, ALL: ends[1] and not ends[0]}
+    return _Stepped(observations, rewards, terminated, cut, infos or {}, over=any(ends))

@@ -1,0 +1,125 @@
+"""Action masks: which choices are valid now, as the last part of what a policy sees.
+
+An environment says it in ``info["action_mask"]``, as gymnasium's Taxi does, or in a Dict
+observation with the key ``action_mask``, as PettingZoo's games do. Either way the observation
+becomes a Dict whose last part is the mask, which is flattened like any other: so it stands wherever
+observations stand, in fragments, replays and checkpoints. Networks and filters see the columns
+before it. A mask has a 0 or a 1 for each choice of each column of an action row.
+"""
+
+from collections import OrderedDict
+from collections.abc import Mapping
+from typing import Any, Literal
+
+import gymnasium
+import numpy as np
+from gymnasium import spaces
+from numpy.typing import NDArray
+
+from trainables.envs.contract import EnvContractError
+from trainables.envs.spaces.actions import ActionLayout, layout_of
+from trainables.errors import ConfigError, EnvError, shorten
+
+Array = NDArray[Any]
+Source = Literal["info", "observation"]
+MASK = "action_mask"
+
+
+class MaskedObservation(spaces.Dict):
+    """What an environment gives, and last the mask of so many `choices`."""
+
+    def __init__(self, parts: Mapping[str, spaces.Space[Any]], choices: int) -> None:
+        others = [(key, part) for key, part in parts.items() if key != MASK]
+        super().__init__(OrderedDict([*others, (MASK, spaces.MultiBinary(choices))]))
+        self.choices = choices
+
+
+class ActionMask(gymnasium.Wrapper[Any, Any, Any, Any]):
+    """Gives observations of a `MaskedObservation`.
+
+    Raises:
+        ConfigError: actions without a choice, or observations without a mask.
+    """
+
+    def __init__(self, env: gymnasium.Env[Any, Any], source: Source) -> None:
+        super().__init__(env)
+        layout = layout_of(env.action_space)
+        if not layout.choice_columns:
+            why = f"its actions are {env.action_space}, real numbers: a mask says which choices are"
+            raise ConfigError(MASK, source, "null for this environment", f"{why} valid")
+        self._in_info = source == "info"
+        space = env.observation_space
+        parts = getattr(space, "spaces", None) if isinstance(space, spaces.Dict) else None
+        if self._in_info:
+            parts = {"observation": space}
+        elif parts is None or MASK not in parts or len(parts) == 1:
+            allowed = f"info or null where observations are no Dict with {MASK} and more"
+            raise ConfigError(MASK, source, allowed, f"they are {space}")
+        self._starts, self._shape = column_starts(layout), (layout.logits,)
+        self._length = 0
+        self.observation_space = MaskedObservation(parts, layout.logits)
+
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[Any, dict[str, Any]]:
+        """Start an episode."""
+        observation, info = self.env.reset(seed=seed, options=options)
+        self._length = 0
+        return self._masked(observation, info, is_over=False), info
+
+    def step(self, action: Any) -> tuple[Any, Any, Any, Any, dict[str, Any]]:
+        """One step; nothing need be valid after an episode's end."""
+        observation, reward, terminated, truncated, info = self.env.step(action)
+        self._length += 1
+        masked = self._masked(observation, info, is_over=bool(terminated))
+        return masked, reward, terminated, truncated, info
+
+    def _masked(self, observation: Any, info: Any, is_over: bool) -> dict[str, Any]:
+        source = info if self._in_info else observation
+        given = source.get(MASK) if isinstance(source, Mapping) else None
+        mask = None if given is None else _flat(given)
+        if mask is None or mask.shape != self._shape or not ((mask == 0) | (mask == 1)).all():
+            raise self._refusal("missing" if given is None else shorten(given))
+        if not (is_over or all_columns_choose(mask, self._starts)):
+            raise self._refusal(f"{shorten(given)}, which leaves a column without a valid choice")
+        parts = {"observation": observation} if self._in_info else observation
+        return {**parts, MASK: mask.astype(np.int8)}
+
+    def _refusal(self, what: str) -> EnvContractError:
+        where = f'{"info" if self._in_info else "observation"}["{MASK}"]'
+        return EnvContractError(
+            f"step {self._length} of its episode: {where} is {what}; expected {self._shape[0]} "
+            "numbers, 1 for each choice that is valid and 0 for the others"
+        )
+
+
+def column_starts(layout: ActionLayout) -> Array:
+    """Where the choices of each column begin in a mask."""
+    sizes = np.array([layout.sizes[column] for column in layout.choice_columns])
+    starts: Array = np.cumsum(sizes) - sizes
+    return starts
+
+
+def all_columns_choose(masks: Array, starts: Array) -> bool:
+    """Whether each column of each mask (…, A) has a valid choice."""
+    return bool(np.logical_or.reduceat(masks > 0, starts, axis=-1).all())
+
+
+def require_valid(rows: Array, layout: ActionLayout) -> None:
+    """Raise EnvError for a row of what a policy sees whose mask leaves a column nothing."""
+    for index, mask in enumerate(rows[:, -layout.logits :]):
+        if not all_columns_choose(mask, column_starts(layout)):
+            raise EnvError(
+                f"observation {index}: {MASK} {shorten(mask)} leaves a column without a valid "
+                "choice; set at least one of each column to 1"
+            )
+
+
+def _flat(given: Any) -> Array | None:
+    """The mask (A,), of one array or of one for each column; None: it is no mask."""
+    try:
+        many = isinstance(given, list | tuple)
+        flat: Array = np.hstack(given) if many else np.ravel(np.asarray(given))
+    except ValueError:
+        return None
+    return flat if flat.dtype.kind in "biuf" else None

@@ -1,0 +1,228 @@
+"""Arrays that stand packed in a file: base64 of LZ4 of a pickled array, read as data only.
+
+A pickle is a program. Of what its opcodes can do, this reader knows what numpy's arrays need:
+constants, tuples, the memo, and four names that stand for an array, its type and how it is built.
+Nothing is imported or called by what the bytes say; any other opcode or name is refused. Opcodes
+and their arguments: CPython, Lib/pickletools.py, which reads them without running them.
+"""
+
+import base64
+import binascii
+import pickletools
+import re
+from collections.abc import Callable
+from typing import Any
+
+import lz4.frame
+import numpy as np
+from numpy.typing import NDArray
+
+#: Most bytes of a column that is unpacked.
+MAX_BYTES = 256 * 2**20
+#: Most opcodes: an array of numbers takes about 70.
+MAX_OPCODES = 500
+MOST_DIMENSIONS = 8
+#: Booleans, whole and real numbers of 1 to 8 bytes.
+_KIND = re.compile(r"b1|[iu][1248]|f[248]")
+_NAMES = {
+    ("numpy", "ndarray"): "ndarray",
+    ("numpy", "dtype"): "dtype",
+    ("_codecs", "encode"): "encode",
+    ("__builtin__", "bytes"): "no bytes",
+    **{(f"numpy.{core}.multiarray", "_reconstruct"): "empty" for core in ("core", "_core")},
+    **{(f"numpy.{core}.numeric", "_frombuffer"): "filled" for core in ("core", "_core")},
+}
+_CONSTANTS = {"NONE": None, "NEWTRUE": True, "NEWFALSE": False, "EMPTY_TUPLE": ()}
+_TUPLES = {"TUPLE1": 1, "TUPLE2": 2, "TUPLE3": 3}
+_MEMO = {
+    **dict.fromkeys(("MEMOIZE", "BINPUT", "LONG_BINPUT"), "put"),
+    **dict.fromkeys(("BINGET", "LONG_BINGET"), "get"),
+}
+_VALUES = {
+    *("BININT", "BININT1", "BININT2", "LONG1", "BINUNICODE", "SHORT_BINUNICODE"),
+    *("BINBYTES", "SHORT_BINBYTES", "BINBYTES8", "BYTEARRAY8"),
+}
+
+
+class NotAnArray(ValueError):
+    """What is packed is no plain array; says what it holds instead."""
+
+
+class _Name(str):
+    """One of the names that stand for something."""
+
+    __slots__ = ()
+
+
+class _Kind:
+    """A type of numbers, whose byte order is given later."""
+
+    def __init__(self, name: Any, *rest: Any) -> None:
+        if not isinstance(name, str) or not _KIND.fullmatch(name):
+            raise NotAnArray("an array of what are no numbers")
+        self.dtype = np.dtype(name)
+
+    def build(self, state: Any) -> None:
+        """Take the byte order."""
+        if not (isinstance(state, tuple) and len(state) == 8 and state[1] in ("<", ">", "|", "=")):
+            raise NotAnArray("a type of numbers without its byte order")
+        if state[2:5] != (None, None, None):
+            raise NotAnArray("an array of records")
+        self.dtype = self.dtype.newbyteorder(state[1])
+
+
+class _Array:
+    """An array that is filled later."""
+
+    def __init__(self) -> None:
+        self.value: NDArray[Any] | None = None
+
+    def build(self, state: Any) -> None:
+        """Take shape, type, order and bytes."""
+        if not (isinstance(state, tuple) and len(state) == 5 and type(state[3]) is bool):
+            raise NotAnArray("an array without its shape, type, order and bytes")
+        _, shape, kind, fortran, data = state
+        self.value = _filled(data, kind, shape, "F" if fortran else "C")
+
+
+def pack(column: NDArray[Any]) -> str:
+    """The array as RLlib's reader takes it."""
+    return base64.b64encode(lz4.frame.compress(column.dumps())).decode("ascii")
+
+
+def unpack(text: str) -> NDArray[Any]:
+    """The array in packed text.
+
+    Raises:
+        NotAnArray: it holds anything else, or too much.
+    """
+    try:
+        packed = base64.b64decode(text, validate=True)
+        opened = lz4.frame.LZ4FrameDecompressor()
+        pickled = opened.decompress(packed, max_length=MAX_BYTES)
+    except (binascii.Error, ValueError, RuntimeError, MemoryError) as error:
+        raise NotAnArray(f"neither numbers nor base64 of LZ4 ({error})") from None
+    if not opened.eof:
+        raise NotAnArray(f"cut off, or more than {MAX_BYTES} bytes")
+    try:
+        return _Machine().run(pickled)
+    except NotAnArray:
+        raise
+    except (ValueError, IndexError, KeyError, TypeError, OverflowError, MemoryError) as error:
+        raise NotAnArray(f"no pickled array ({error})") from None
+
+
+class _Machine:
+    """The stack machine of pickle, for arrays alone."""
+
+    def __init__(self) -> None:
+        self.stack: list[Any] = []
+        self.marks: list[int] = []
+        self.memo: dict[int, Any] = {}
+
+    def run(self, pickled: bytes) -> NDArray[Any]:
+        """What the bytes stand for."""
+        for count, (opcode, given, _) in enumerate(pickletools.genops(pickled)):
+            if count > MAX_OPCODES:
+                raise NotAnArray(f"a pickle of more than {MAX_OPCODES} opcodes")
+            self.take(opcode.name, given)
+        if len(self.stack) != 1 or not isinstance(self.stack[0], _Array):
+            raise NotAnArray("a pickle of what is no array")
+        found = self.stack[0].value
+        if found is None:
+            raise NotAnArray("an array without its bytes")
+        return found
+
+    def take(self, name: str, given: Any) -> None:
+        """Execute one opcode."""
+        if name in _VALUES:
+            self.stack.append(given)
+        elif name in _CONSTANTS:
+            self.stack.append(_CONSTANTS[name])
+        elif name in _TUPLES:
+            self.stack.append(tuple(self.pop(_TUPLES[name])))
+        elif name in _MEMO:
+            self.remember(_MEMO[name], given)
+        elif name in _EFFECTS:
+            _EFFECTS[name](self, given)
+        elif name not in ("PROTO", "FRAME", "STOP"):
+            raise NotAnArray(f"a pickle with the opcode {name}, which no array needs")
+
+    def remember(self, verb: str, place: Any) -> None:
+        """Put the uppermost value into the memo, or get one from it."""
+        if verb == "get":
+            self.stack.append(self.memo[place])
+        else:
+            self.memo[len(self.memo) if place is None else place] = self.stack[-1]
+
+    def pop(self, count: int) -> list[Any]:
+        """The uppermost values, taken off."""
+        if len(self.stack) < count:
+            raise NotAnArray("a pickle that takes from an empty stack")
+        values = self.stack[len(self.stack) - count :]
+        del self.stack[len(self.stack) - count :]
+        return values
+
+    def named(self, module: Any, name: Any) -> None:
+        """Push what a name stands for."""
+        if not (isinstance(module, str) and isinstance(name, str)):
+            raise NotAnArray("a pickle that names something by what is no text")
+        if (module, name) not in _NAMES:
+            raise NotAnArray(f"a pickle that names {module}.{name}, which no array needs")
+        self.stack.append(_Name(_NAMES[module, name]))
+
+    def reduce(self) -> None:
+        """Make what a name stands for."""
+        what, given = self.pop(2)
+        if not isinstance(what, _Name) or not isinstance(given, tuple) or what not in _MADE:
+            raise NotAnArray("a pickle that calls what is no part of an array")
+        self.stack.append(_MADE[what](*given))
+
+    def build(self) -> None:
+        """Give a part of an array its state."""
+        made, state = self.pop(2)
+        if not isinstance(made, _Kind | _Array):
+            raise NotAnArray("a pickle that builds what is no part of an array")
+        made.build(state)
+        self.stack.append(made)
+
+
+_EFFECTS: dict[str, Callable[[_Machine, Any], None]] = {
+    "MARK": lambda machine, _: machine.marks.append(len(machine.stack)),
+    "TUPLE": lambda m, _: m.stack.append(tuple(m.pop(len(m.stack) - m.marks.pop()))),
+    "GLOBAL": lambda machine, both: machine.named(*both.split(" ", 1)),
+    "STACK_GLOBAL": lambda machine, _: machine.named(*machine.pop(2)),
+    "REDUCE": lambda machine, _: machine.reduce(),
+    "BUILD": lambda machine, _: machine.build(),
+}
+
+
+def _filled(data: Any, kind: Any, shape: Any, order: Any) -> NDArray[Any]:
+    lengths = isinstance(shape, tuple) and all(type(one) is int and one >= 0 for one in shape)
+    if not lengths or len(shape) > MOST_DIMENSIONS or order not in ("C", "F"):
+        raise NotAnArray("an array whose shape is none")
+    if not isinstance(data, bytes | bytearray) or not isinstance(kind, _Kind):
+        raise NotAnArray("an array of what are no numbers")
+    found = np.frombuffer(data, dtype=kind.dtype).reshape(shape, order=order)
+    return found.astype(kind.dtype.newbyteorder("="))
+
+
+def _of_buffer(data: Any, kind: Any, shape: Any, order: Any) -> _Array:
+    made = _Array()
+    made.value = _filled(data, kind, shape, order)
+    return made
+
+
+def _encoded(text: Any, kind: Any) -> bytes:
+    if not isinstance(text, str) or kind != "latin1":
+        raise NotAnArray("bytes that are no latin1")
+    return text.encode("latin1")
+
+
+_MADE: dict[str, Callable[..., Any]] = {
+    "empty": lambda *_: _Array(),
+    "dtype": _Kind,
+    "filled": _of_buffer,
+    "encode": _encoded,
+    "no bytes": lambda: b"",
+}

@@ -1,0 +1,83 @@
+"""A torch module of a person's own as nodes of a policy's graph, by torch's exporter. N rows."""
+
+import io
+import warnings
+from typing import Any, Protocol
+
+import numpy as np
+import onnx
+import torch
+from onnx import helper, numpy_helper
+
+from trainables.errors import ExportError
+
+#: Attributes that the exporter writes though they say what holds without them.
+_IMPLIED: dict[str, dict[str, Any]] = {
+    "BatchNormalization": {"momentum": None, "training_mode": 0},
+    "Conv": {"group": 1, "kernel_shape": None},
+    "Gemm": {"alpha": 1.0, "beta": 1.0},
+    "LayerNormalization": {"stash_type": 1},
+}
+
+
+class Graph(Protocol):
+    """Where nodes and constants go."""
+
+    nodes: list[Any]
+    constants: list[Any]
+
+
+def inline(
+    graph: Graph, module: torch.nn.Module, rows: str, shape: tuple[int, ...], outputs: list[str]
+) -> None:
+    """Write a module that takes `rows` (N, *shape) and gives values of these names.
+
+    Raises:
+        ExportError: torch's exporter cannot write it.
+    """
+    named, file = type(module).__name__, io.BytesIO()
+    try:
+        with warnings.catch_warnings(), torch.no_grad():
+            warnings.simplefilter("ignore")  # what a trace misses shows when the file is compared
+            torch.onnx.export(
+                module,
+                (torch.zeros(2, *shape),),
+                file,  # type: ignore[arg-type]  # this exporter writes into memory, too
+                dynamo=False,  # the newer exporter needs a package more
+                opset_version=18,
+                input_names=["rows"],
+                output_names=outputs,
+                dynamic_axes={name: {0: "batch"} for name in ("rows", *outputs)},
+            )
+    except Exception as error:
+        why = f"{type(error).__name__}: {error}".splitlines()[0]
+        raise ExportError(f"torch writes no ONNX graph of {named}: {why}") from error
+    made = onnx.load_from_string(file.getvalue()).graph
+    names = {"rows": rows, "": "", **{one: one for one in outputs}}
+
+    def renamed(name: str) -> str:
+        return names.setdefault(name, f"{named}:{name}")
+
+    for one in made.initializer:
+        graph.constants.append(
+            numpy_helper.from_array(numpy_helper.to_array(one), renamed(one.name))
+        )
+    for node in made.node:
+        attributes = {one.name: helper.get_attribute_value(one) for one in node.attribute}
+        if any(isinstance(value, onnx.GraphProto) for value in attributes.values()):
+            raise ExportError(f"{named} branches ({node.op_type}), which no exported policy does")
+        if node.op_type == "Constant":
+            value = numpy_helper.to_array(attributes["value"])
+            graph.constants.append(numpy_helper.from_array(value, renamed(node.output[0])))
+            continue
+        for key in [key for key, value in attributes.items() if _implied(node.op_type, key, value)]:
+            del attributes[key]
+        given, shown = ([renamed(one) for one in ends] for ends in (node.input, node.output))
+        graph.nodes.append(helper.make_node(node.op_type, given, shown, **attributes))
+
+
+def _implied(kind: str, key: str, value: Any) -> bool:
+    if kind == "Conv" and key in ("pads", "dilations"):
+        return bool((np.array(value) == (key == "dilations")).all())
+    of = _IMPLIED.get(kind, {})
+    return key in of and of[key] in (None, value)

@@ -1,0 +1,103 @@
+"""The actor-critic methods that take one step of the policy's own gradient on every batch.
+
+Sutton et al. 1999, with a value function and an entropy bonus as in Mnih et al. 2016. B rows.
+"""
+
+from collections.abc import Mapping
+from functools import partial
+from typing import TYPE_CHECKING, ClassVar
+
+from pydantic import Field
+
+from trainables.learners.fused import ppo as fused
+from trainables.learners.schedules import ScheduleConfig
+from trainables.policies.architecture import OptimizerConfig
+from trainables.rollout.batch import TrainBatch
+from trainables.trainer.actor_critic import ActorCriticConfig, ActorCriticTrainer
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from trainables.learners.sgd import Learner, Loss
+    from trainables.policies.networks import Stochastic
+
+STATS = ("policy_loss", "vf_loss", "entropy")
+
+
+class PolicyGradientConfig(ActorCriticConfig):
+    """Settings of these methods; the defaults suit classic control."""
+
+    schedule: ScheduleConfig = ScheduleConfig(lr=7e-4)
+    optimizer: OptimizerConfig = Field(
+        default=OptimizerConfig(name="rmsprop"), description="How gradients move the weights."
+    )
+    lambda_: float = Field(
+        default=1.0,
+        ge=0,
+        le=1,
+        description="λ of the advantage estimate; 1: returns of the whole fragment.",
+    )
+    normalize_advantages: bool = Field(
+        default=False, description="Advantages of each batch have mean 0 and deviation 1."
+    )
+
+
+class PolicyGradientTrainer(ActorCriticTrainer):
+    """Base of these methods, which differ in their advantages."""
+
+    stats: ClassVar[tuple[str, ...]] = STATS
+    settings: PolicyGradientConfig
+
+    def torch_loss(self) -> "Loss":
+        """The policy's gradient with the value loss and the entropy bonus."""
+        settings = self.settings.at(self.progress.timesteps)
+        return partial(policy_gradient_loss, settings=settings)
+
+    def fused_loss(self) -> fused.Loss:
+        """The same, for numpy."""
+        return fused_options(self.settings.at(self.progress.timesteps))
+
+    def take_steps(self, learner: "Learner", batch: TrainBatch) -> dict[str, float]:
+        """One gradient step on all rows."""
+        from trainables.learners.sgd import learn
+
+        return learn(
+            learner,
+            batch,
+            self.streams["minibatch"],
+            epochs=1,
+            minibatch_size=len(batch),
+            rate=self.learning_rate,
+        )
+
+
+def fused_options(settings: PolicyGradientConfig) -> fused.Loss:
+    """The loss of these settings, as the fused learner takes it."""
+    return fused.Loss(
+        clip_param=None,
+        vf_clip_param=None,
+        vf_loss_coeff=settings.vf_loss_coeff,
+        entropy_coeff=settings.entropy_coeff,
+        normalize_advantages=settings.normalize_advantages,
+        grad_clip=settings.grad_clip,
+    )
+
+
+def policy_gradient_loss(
+    model: "Stochastic", batch: "Mapping[str, Tensor]", settings: PolicyGradientConfig
+) -> "tuple[Tensor, Tensor]":
+    """The loss of a batch, and its parts in the order of `STATS`."""
+    import torch
+
+    from trainables.learners.sgd import normalized
+    from trainables.policies.networks import replay_of
+
+    evaluated = model.evaluate(batch["observations"], batch["actions"], replay_of(batch))
+    advantages = batch["advantages"]
+    if settings.normalize_advantages:
+        advantages = normalized(advantages)
+    policy_loss = -(evaluated.logp * advantages).mean()
+    value_loss = 0.5 * (evaluated.values - batch["returns"]).square().mean()
+    entropy = evaluated.entropies.mean()
+    loss = policy_loss - settings.entropy_coeff * entropy + settings.vf_loss_coeff * value_loss
+    return loss, torch.stack([policy_loss, value_loss, entropy]).detach()
