@@ -8,9 +8,9 @@ read-only.
 import copy
 import math
 from bisect import bisect_left
-from collections.abc import Callable, Iterable, Mapping, Sequence, Set
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence, Set
 from dataclasses import replace
-from typing import Any
+from typing import Any, TypeVar
 
 from sweep import stats
 from sweep.errors import DamagedLedger
@@ -41,7 +41,7 @@ from sweep.history.events import (
     Widened,
 )
 from sweep.history.objective import Objective
-from sweep.history.order import Amounts, Entry, Key, Order, Overlay, Total
+from sweep.history.order import Amounts, Entry, Kept, Key, Order, Overlay, Total
 from sweep.history.replica import Point, Replica
 from sweep.history.results import numbers
 from sweep.history.seeds import FIRST_TEST, is_test
@@ -49,6 +49,8 @@ from sweep.history.trial import Milestone, Trial, rank_key
 from sweep.space.domains import equality_key
 
 __all__ = ["History", "Milestone", "Objective", "Point", "Replica", "Trial", "rank_key"]
+
+K = TypeVar("K", bound=Kept)
 
 
 class History:
@@ -106,8 +108,7 @@ class History:
         self._trials = trials
         self._touched: list[int] = []
         """The numbers of trials in the order in which something happened to them."""
-        self._orders: dict[Key, Order] = {}
-        self._totals: dict[Amounts, Total] = {}
+        self._orders: dict[Hashable, Kept] = {}
         self._overlays: dict[Callable[[Trial], Trial], Overlay] = {}
         self._points: set[str] = set()
         """The settings of the first `_pointed` trials, but for those that were bred."""
@@ -123,18 +124,20 @@ class History:
 
     def kept(self, key: Key) -> Order:
         """The order itself, as it is now."""
-        kept = self._orders.get(key)
-        if kept is None:
-            kept = self._orders[key] = Order(key)
-        kept.bring_up(self._trials, self._touched)
-        return kept
+        return self.following(key, lambda: Order(key))
 
     def total(self, amounts: Amounts) -> float:
         """The sum of these amounts of all trials; see `sweep.history.order`."""
-        kept = self._totals.get(amounts)
+        return self.following(amounts, lambda: Total(amounts)).sum
+
+    def following(self, name: Hashable, make: Callable[[], K]) -> K:
+        """What was made under this name, or is made now, brought up to what has happened."""
+        kept: Any = self._orders.get(name)
         if kept is None:
-            kept = self._totals[amounts] = Total(amounts)
-        return kept.bring_up(self._trials, self._touched)
+            kept = self._orders[name] = make()
+        kept.bring_up(self._trials, self._touched)
+        found: K = kept
+        return found
 
     def ordered(self, *keys: Key) -> list[Trial]:
         """The trials that have an entry for one of these keys, by number."""

@@ -1,7 +1,8 @@
 """Trials in an order that is kept up while events come in, so that none of them is looked at twice.
 
-    history.order(key)       → the keys of all trials that have one, ascending
-    history.total(amounts)   → the sum of some numbers of all trials
+    history.order(key)               → the keys of all trials that have one, ascending
+    history.total(amounts)           → the sum of some numbers of all trials
+    history.following(name, make)    → anything else that is made of all trials, a `Kept`
 
 A key is a function of one trial: None where the trial is not in the order, else a tuple that ends
 with the trial's number. An order is kept for the next call with the same key: a function at the top
@@ -10,7 +11,7 @@ of a module, or what a cached function returns.
 
 import math
 from bisect import bisect_left
-from collections.abc import Callable, Collection, Sequence, Set
+from collections.abc import Callable, Collection, Hashable, Sequence, Set
 from dataclasses import dataclass, field
 from fractions import Fraction
 from functools import cache
@@ -87,7 +88,7 @@ tested = _by_number(lambda trial: bool(trial.tests))
 
 
 @dataclass
-class _Kept:
+class Kept:
     """What is made of all trials, kept up while these change."""
 
     _known: int = field(default=0, init=False)
@@ -95,7 +96,11 @@ class _Kept:
     _read: int = field(default=0, init=False)
     """How much of what was touched has been taken in."""
 
-    def _changed(self, trials: Sequence[Trial], touched: Sequence[int]) -> Collection[int]:
+    def bring_up(self, trials: Sequence[Trial], touched: Sequence[int]) -> None:
+        """Take in what has changed; `touched` are the numbers of trials that have changed."""
+        raise NotImplementedError
+
+    def changed(self, trials: Sequence[Trial], touched: Sequence[int]) -> Collection[int]:
         """The numbers of trials that are to be looked at; `touched` are those that have changed."""
         if self._read == len(touched) and self._known == len(trials):
             return ()
@@ -105,7 +110,7 @@ class _Kept:
 
 
 @dataclass
-class Order(_Kept):
+class Order(Kept):
     """The entries of one key, ascending."""
 
     key: Key
@@ -124,16 +129,15 @@ class Order(_Kept):
         found: T = self._made[make]
         return found
 
-    def bring_up(self, trials: Sequence[Trial], touched: Sequence[int]) -> list[Entry]:
-        """The entries as they are now; `touched` are the numbers of trials that have changed."""
-        changed = self._changed(trials, touched)
+    def bring_up(self, trials: Sequence[Trial], touched: Sequence[int]) -> None:
+        """Take in what has changed; `touched` are the numbers of trials that have changed."""
+        changed = self.changed(trials, touched)
         for number in changed:
             self._put(number, self.key(trials[number]), sort=len(changed) > _MANY)
         if len(changed) > _MANY:
             self.entries[:] = sorted(self._of.values())
             self.changed_from = 0
             self._made.clear()
-        return self.entries
 
     def _put(self, number: int, entry: Entry | None, sort: bool) -> None:
         old = self._of.pop(number, None)
@@ -154,7 +158,7 @@ class Order(_Kept):
 
 
 @dataclass
-class Total(_Kept):
+class Total(Kept):
     """The sum of what some amounts of every trial are, rounded once."""
 
     amounts: Amounts
@@ -162,14 +166,18 @@ class Total(_Kept):
     _finite: Fraction = Fraction(0)
     _infinite: int = 0
 
-    def bring_up(self, trials: Sequence[Trial], touched: Sequence[int]) -> float:
-        """The sum as it is now; infinite where it is more than a float can be."""
-        for number in self._changed(trials, touched):
+    def bring_up(self, trials: Sequence[Trial], touched: Sequence[int]) -> None:
+        """Take in what has changed; `touched` are the numbers of trials that have changed."""
+        for number in self.changed(trials, touched):
             old, new = self._of.get(number, ()), self.amounts(trials[number])
             if old != new:
                 self._of[number] = new
                 self._infinite += sum(map(math.isinf, new)) - sum(map(math.isinf, old))
                 self._finite += _exact(new) - _exact(old)
+
+    @property
+    def sum(self) -> float:
+        """The sum as it is now; infinite where it is more than a float can be."""
         try:
             return math.inf if self._infinite else float(self._finite)
         except OverflowError:
@@ -190,7 +198,7 @@ class Overlay:
     def __init__(self) -> None:
         self.trials: list[Trial] = []
         self.touched: list[int] = []
-        self.orders: dict[Key, Order] = {}
+        self.orders: dict[Hashable, Kept] = {}
         self._below: list[int] | None = None
         """What was touched in the history below, which is another one where this is another."""
         self._read = 0

@@ -1,26 +1,32 @@
 """The history as a study in memory, on which Optuna's pruners judge one trial.
 
-The study is made anew for each plan. A trial's steps are its looks: the multiples of the interval
-at which it can have paused. For a pruner that compares with completed trials only, these have a
-score at the looks of the judged trials too, and the others have none. Pruners that remember in
-the study what they decided before (successive halving, Hyperband) get one in which every trial
-still runs, and are shown every earlier rung again, so that they remember the same.
+What a pruner is shown of a trial is made again when that trial has changed. A trial's steps are its
+looks: the multiples of the interval at which it can have paused. For a pruner that compares with
+completed trials only, these have a score at the looks of the judged trials too, and the others have
+none. Pruners that remember in the study what they decided before (successive halving, Hyperband)
+get a new one each time, in which every trial still runs, and are shown every earlier rung again, so
+that they remember the same.
 """
 
 import copy
+import itertools
 import math
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from bisect import bisect_left, insort
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence, Set
 from typing import Any
 
 import optuna
 from optuna.pruners import BasePruner, HyperbandPruner, SuccessiveHalvingPruner
+from optuna.storages import InMemoryStorage
 from optuna.trial import FrozenTrial, TrialState
 
 from sweep.errors import BadConfig
 from sweep.history.events import Status
 from sweep.history.history import History
 from sweep.history.optuna_terms import STATES, direction
+from sweep.history.order import Kept
 from sweep.history.trial import Trial
 from trainables.errors import nearest
 
@@ -30,18 +36,22 @@ _STATES = {**STATES, Status.WAITING: TrialState.RUNNING}
 
 
 class Study:
-    """The sweep as `pruner` is shown it, at one moment; looks are multiples of `interval`."""
+    """The sweep as `pruner` is shown it, at one moment; looks are multiples of `interval`.
+
+    It is good until the next one of the same history is made.
+    """
 
     def __init__(self, history: History, interval: int, pruner: BasePruner) -> None:
-        self._trials, self._interval, self._pruner = history.trials, interval, pruner
-        self._study = optuna.create_study(study_name=_NAME, direction=direction(history.objective))
+        self._pruner = pruner
         self._remembers = isinstance(pruner, SuccessiveHalvingPruner | HyperbandPruner)
-        judged = {level for trial in history.of(Status.PAUSED) for level in self._looks(trial)}
-        shown = [self._shown(trial, judged) for trial in history.trials]
-        self._completed = [n for n, one in enumerate(shown) if one.state is TrialState.COMPLETE]
-        for one in shown if self._remembers else ():
-            one.state, one.value, one.datetime_complete = TrialState.RUNNING, None, None
-        self._study.add_trials(shown)
+        name = ("shown to a pruner", interval, self._remembers)
+        shown = history.following(name, lambda: _Shown(history, interval, self._remembers))
+        self._shown, self._study = shown, shown.study
+        if self._remembers:
+            self._study = _new_study(history)
+            self._study.add_trials([_running(one) for one in shown.trials])
+        judged = history.of(Status.PAUSED)
+        shown.lend({look for trial in judged for look in shown.looks(trial)}, history.trials)
 
     def prunes(self, number: int) -> bool:
         """Whether the pruner would end the trial with this number now."""
@@ -51,42 +61,21 @@ class Study:
                 self._remind(number)
             return bool(self._pruner.prune(self._study, self._frozen(number)))
 
-    def completed_at(self, level: int) -> list[tuple[int, float]]:
-        """Number and value of the completed trials that have one at a level."""
-        there = (number for number in self._completed if self._trials[number].reached(level))
-        found = ((number, self._trials[number].score_at(level)) for number in there)
-        return [(number, value) for number, value in found if value is not None]
+    def completed_at(self, level: int, most: int) -> tuple[int, list[tuple[int, float]]]:
+        """How many completed trials have a value at a level, and the last of them, `most` at most.
+
+        Each with its number and its value.
+        """
+        return self._shown.completed_at(level, most)
 
     def value_at(self, number: int, level: int) -> float | None:
         """The value of one trial at a look, if it has one."""
-        return self._frozen(number).intermediate_values.get(level)
+        return self._shown.trials[number].intermediate_values.get(level)
 
     def _frozen(self, number: int) -> FrozenTrial:
-        return self._study.get_trials(deepcopy=False)[number]
-
-    def _looks(self, trial: Trial) -> set[int]:
-        """The levels at which the trial can have been judged, its newest among them."""
-        longest = max((replica.curve for replica in trial.counted), key=len)
-        times = [*(point.time for point in longest), trial.time]
-        looks = {time // self._interval for time in times}
-        return {int(look) * self._interval for look in looks if look >= 1}
-
-    def _shown(self, trial: Trial, judged: set[int]) -> FrozenTrial:
-        state, score = _STATES[trial.status], trial.score
-        if state is TrialState.COMPLETE and (score is None or not math.isfinite(score)):
-            state = TrialState.FAIL
-        levels = set[int]()
-        if self._remembers or state is TrialState.COMPLETE or trial.status is Status.PAUSED:
-            levels |= self._looks(trial)
-        if state is TrialState.COMPLETE and not self._remembers:
-            levels |= judged
-        reached = [level for level in sorted(levels) if trial.reached(level)]
-        found = zip(reached, trial.scores_at(reached), strict=True)
-        return optuna.trial.create_trial(
-            state=state,
-            value=score if state is TrialState.COMPLETE else None,
-            intermediate_values={level: value for level, value in found if value is not None},
-        )
+        if self._remembers:
+            return self._study.get_trials(deepcopy=False)[number]
+        return self._shown.trials[number]
 
     def _remind(self, judged: int) -> None:
         """Show the pruner every rung that a trial reached before; its answers are known."""
@@ -107,6 +96,131 @@ class Study:
                 while rung <= step:
                     rung *= self._pruner._reduction_factor  # type: ignore[attr-defined] # likewise
         return found
+
+
+class _Shown(Kept):
+    """All trials as pruners see them, and where those that are complete have values."""
+
+    def __init__(self, history: History, interval: int, every_look: bool) -> None:
+        super().__init__()
+        self._storage = InMemoryStorage()
+        self.study = _new_study(history, self._storage)
+        self._row = self._storage._studies[self.study._study_id]
+        self.trials = self._row.trials
+        self._sign, self._interval = history.objective.sign, interval
+        self._every_look = every_look
+        """Whether trials that are not judged have values too."""
+        self._of: dict[int, tuple[frozenset[int], float, tuple[float, int]]] = {}
+        """Completed trial → its own looks, how far it came, and its place in `_ranks`."""
+        self._completed: list[int] = []
+        self._times: list[float] = []
+        """How far the completed trials came, ascending."""
+        self._ranks: list[tuple[float, int]] = []
+        """The completed trials, the best first."""
+        self._looked, self._valued, self._lent_at = Counter[int](), Counter[int](), Counter[int]()
+        """Level → how many completed trials have a look there, a value, and one only for now."""
+        self._lent: dict[int, dict[int, float]] = {}
+        """Completed trial → its own values, where it has others for now."""
+
+    def bring_up(self, trials: Sequence[Trial], touched: Sequence[int]) -> None:
+        """Show the trials that have changed as they are now."""
+        for number, own in self._lent.items():
+            self.trials[number].intermediate_values = own
+        self._lent.clear()
+        self._lent_at.clear()
+        for number in sorted(self.changed(trials, touched)):
+            if number in self._of:
+                self._discount(number)
+            self._show(trials[number])
+        self._row.best_trial_id = self._ranks[0][1] if self._ranks else None
+
+    def looks(self, trial: Trial) -> set[int]:
+        """The levels at which the trial can have been judged, its newest among them."""
+        longest = max((replica.curve for replica in trial.counted), key=len)
+        times = [*(point.time for point in longest), trial.time]
+        looks = {time // self._interval for time in times}
+        return {int(look) * self._interval for look in looks if look >= 1}
+
+    def lend(self, levels: Set[int], trials: Sequence[Trial]) -> None:
+        """Give completed trials values at these levels, until the next time they are brought up.
+
+        Nearly always they have a look of their own wherever they have been.
+        """
+        count = len(self._times)
+        short = [n for n in sorted(levels) if self._looked[n] < count - bisect_left(self._times, n)]
+        for number in self._completed if short else ():
+            trial, own = trials[number], self.trials[number].intermediate_values
+            more = [n for n in short if n not in self._of[number][0] and trial.reached(n)]
+            if found := _values(trial, more):
+                self._lent[number] = own
+                self.trials[number].intermediate_values = dict(sorted({**own, **found}.items()))
+                self._lent_at.update(found.keys())
+
+    def completed_at(self, level: int, most: int) -> tuple[int, list[tuple[int, float]]]:
+        """As of `Study`."""
+        count = self._valued[level] + self._lent_at[level]
+        found = (
+            (number, self.trials[number].intermediate_values[level])
+            for number in reversed(self._completed)
+            if level in self.trials[number].intermediate_values
+        )
+        return count, [*itertools.islice(found, min(count, most))][::-1]
+
+    def _show(self, trial: Trial) -> None:
+        number, state, score = trial.number, _STATES[trial.status], trial.score
+        if state is TrialState.COMPLETE and (score is None or not math.isfinite(score)):
+            state = TrialState.FAIL
+        complete = state is TrialState.COMPLETE
+        looked = self._every_look or complete or trial.status is Status.PAUSED
+        looks = [n for n in sorted(self.looks(trial)) if trial.reached(n)] if looked else []
+        one = optuna.trial.create_trial(
+            state=state,
+            value=score if complete else None,
+            intermediate_values=_values(trial, looks),
+        )
+        one.number = one._trial_id = number
+        self._storage._trial_id_to_study_id_and_number[number] = (self.study._study_id, number)
+        self.trials[number : number + 1] = [one]
+        if complete:
+            self._count(trial, frozenset(looks))
+
+    def _count(self, trial: Trial, looks: frozenset[int]) -> None:
+        """Count a trial that is complete."""
+        one, number = self.trials[trial.number], trial.number
+        rank = (-self._sign * (one.value or 0.0), number)
+        self._of[number] = (looks, trial.time, rank)
+        self._looked.update(looks)
+        self._valued.update(one.intermediate_values.keys())
+        insort(self._completed, number)
+        insort(self._times, trial.time)
+        insort(self._ranks, rank)
+
+    def _discount(self, number: int) -> None:
+        """Count a trial no longer that was complete."""
+        looks, time, rank = self._of.pop(number)
+        self._looked.subtract(looks)
+        self._valued.subtract(self.trials[number].intermediate_values.keys())
+        del self._completed[bisect_left(self._completed, number)]
+        del self._times[bisect_left(self._times, time)]
+        del self._ranks[bisect_left(self._ranks, rank)]
+
+
+def _new_study(history: History, storage: InMemoryStorage | None = None) -> optuna.Study:
+    mode = direction(history.objective)
+    return optuna.create_study(storage=storage, study_name=_NAME, direction=mode)
+
+
+def _running(one: FrozenTrial) -> FrozenTrial:
+    """A trial as if it had not ended."""
+    running = copy.copy(one)
+    running.state, running.value, running.datetime_complete = TrialState.RUNNING, None, None
+    return running
+
+
+def _values(trial: Trial, levels: Sequence[int]) -> dict[int, float]:
+    """The scores of a trial at ascending levels, where it has one."""
+    found = zip(levels, trial.scores_at(levels), strict=True)
+    return {level: value for level, value in found if value is not None}
 
 
 #: Pruner that would guess its rungs → the argument that it must be given, and which rung it is.

@@ -84,15 +84,16 @@ class Pruned(PerTrialStopping):
         value = study.value_at(trial.number, level)
         if value is None:
             return Verdict(True, f"goes on: no {metric} at {level} yet", {"look": level})
-        others, ends = study.completed_at(level), study.prunes(trial.number)
+        count, others = study.completed_at(level, _SHOWN)
+        ends = study.prunes(trial.number)
         evidence = {
             "look": level,
             "pruner": name,
             "value": value,
-            "completed": len(others),
-            "trials": [number for number, _ in others[-_SHOWN:]],
-            "values": [value for _, value in others[-_SHOWN:]],
+            "completed": count,
+            "trials": [number for number, _ in others],
+            "values": [value for _, value in others],
         }
         what = "stopped" if ends else "goes on"
-        why = f"{what}: {metric} {value:.6g} at {level} beside {len(others)} completed trials"
+        why = f"{what}: {metric} {value:.6g} at {level} beside {count} completed trials"
         return Verdict(not ends, f"{why}, says {name}", evidence)

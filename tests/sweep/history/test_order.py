@@ -180,6 +180,7 @@ COSTS: dict[str, dict[str, Any]] = {
         "stop": {"training_iteration": 9},
         "wait": True,
     },
+    "median": {"scheduler": "median", "iterations": 3},
     "race": {"scheduler": {"name": "asha", "max_t": 9}, "iterations": 9, **RACE},
     "race at the end": {"scheduler": "fifo", **RACE},
     "budget": {"scheduler": "fifo", "budget": BUDGET},

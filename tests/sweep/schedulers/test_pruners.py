@@ -13,9 +13,12 @@ import numpy as np
 import pytest
 from scipy import stats
 
+from sweep import schedulers
 from sweep.errors import BadConfig, UsageError
 from sweep.history.events import Closed, Moved, Opened, Status
+from sweep.history.history import History
 from sweep.history.trial import Trial
+from sweep.schedulers import SchedulerContext
 from sweep.spec.objective import Score
 from sweep.testing import CurvePoint, SimulationResult, check_kills, simulate
 from tests.support.trials import trial
@@ -273,6 +276,43 @@ def test_completed_trials_are_compared_where_a_judged_one_stands() -> None:
     assert [t.iteration for t in course.history.trials] == [10, 1, 1, 1]
     moved = next(r.event for r in course.records if isinstance(r.event, Moved))
     assert (moved.evidence["look"], moved.evidence["values"]) == (110, [2.0])
+
+
+JUDGES: dict[str, dict[str, Any]] = {
+    "median": {"name": "median", "n_startup_trials": 2},
+    "percentile": {"name": "percentile", "percentile": 40.0, "n_startup_trials": 2},
+    "patient": {"name": "patient", "patience": 1, "wrapped": {"pruner": "MedianPruner"}},
+    "wilcoxon": {"name": "wilcoxon", "p_threshold": 0.4, "n_startup_steps": 2},
+    "halving": {"name": "optuna", "pruner": "SuccessiveHalvingPruner", "min_resource": 200},
+}
+
+
+@pytest.mark.parametrize("mode", ["max", "min"])
+@pytest.mark.parametrize("name", JUDGES)
+def test_what_is_kept_up_decides_as_what_is_made_anew_from_the_whole_history(
+    name: str, mode: str
+) -> None:
+    """Whenever the scheduler is asked; iterations end at the same levels in no two trials."""
+
+    def uneven(at: CurvePoint) -> dict[str, Any]:
+        return {**curve(at), "timesteps_this_iter": 110 + 17 * (at.trial % 7)}
+
+    asked = {**JUDGES[name], "time_attr": "timesteps_total", "interval": 100}
+    stop = {"timesteps_total": 1500}
+    course = simulate(spec(asked, stop=stop, mode=mode), uneven, slots=3)
+    cls = schedulers.find(str(asked.pop("name")))
+    scheduler = cls(cls.Options(**asked), SchedulerContext(stop))
+    kept, ended, lent = History(course.history.objective), 0, 0
+    for number, record in enumerate(course.records, start=1):
+        kept.extend([record])
+        anew = History(course.history.objective)
+        anew.extend(course.records[:number])
+        plan = scheduler.plan(kept, 3)
+        assert plan == scheduler.plan(anew, 3)
+        ended += len(plan.stop)
+        lent += sum(len(shown._lent) for shown in kept._orders.values() if hasattr(shown, "_lent"))
+    assert ended > 2
+    assert lent > 2, "no completed trial was given a value where it has no look"
 
 
 @pytest.mark.parametrize("kind", ["last", "best", "area"])
