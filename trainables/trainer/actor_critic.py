@@ -4,6 +4,8 @@ An algorithm gives its loss twice: for torch, and as options of the fused learne
 """
 
 import logging
+import os
+import shutil
 from abc import abstractmethod
 from collections.abc import Mapping
 from dataclasses import replace
@@ -77,6 +79,14 @@ class ActorCriticConfig(TrainerConfig):
         "one process on the CPU.",
     )
 
+    learner_compile: bool = Field(
+        default=False,
+        description="Torch compiles the loss and its gradient to C++ when the first batch is "
+        "learnt from (torch.compile): the same up to rounding. It takes 10 to 60 s of every "
+        "process that learns, and pays for large networks and long trainings. Needs a C++ "
+        "compiler.",
+    )
+
     @property
     def scheduled(self) -> dict[str, Schedule]:
         """The settings of the loss that change, each with its schedule."""
@@ -131,8 +141,10 @@ class ActorCriticTrainer(Trainer):
 
     @classmethod
     def validate_config(cls, settings: TrainerConfig) -> None:
-        """Raise ConfigError also for noise that cannot follow the state."""
+        """Raise ConfigError also for noise that cannot follow the state, and for compiling."""
         super().validate_config(settings)
+        if isinstance(settings, ActorCriticConfig) and settings.learner_compile:
+            _check_compiling(settings)
         if isinstance(settings, ActorCriticConfig) and settings.exploration_config.state_dependent:
             only: dict[str, tuple[Any, Any]] = {
                 "model.custom_model": (settings.model.custom_model, None),
@@ -214,6 +226,8 @@ class ActorCriticTrainer(Trainer):
                 return f"{cls.__name__} has a way of learning of its own"
         if isinstance(settings, ActorCriticConfig) and settings.exploration_config.state_dependent:
             return "exploration_config.type is StateDependentNoise"
+        if isinstance(settings, ActorCriticConfig) and settings.learner_compile:
+            return "learner_compile is true"
         if settings.workers.data_parallel:
             return "data_parallel is true"
         if settings.resources.num_gpus:
@@ -360,7 +374,36 @@ class ActorCriticTrainer(Trainer):
         if "learner" in self._undecided:
             why = self._not_fused(self.settings, self.spaces) or "its training began with it"
             logger.info("learner: auto is torch, as %s", why)
-        return TorchLearner(self.policy, self.torch_loss(), self.stats, self.settings.grad_clip)
+        loss = self.torch_loss()
+        if self.settings.learner_compile:
+            loss = _compiled(loss)
+        return TorchLearner(self.policy, loss, self.stats, self.settings.grad_clip)
+
+
+def _check_compiling(settings: ActorCriticConfig) -> None:
+    """Raise ConfigError for what would be compiled again and again, or by nobody."""
+    again = {f"{key}_schedule": (value, "constant") for key, value in settings.scheduled.items()}
+    only: dict[str, tuple[Any, Any]] = {
+        **again,
+        "model.use_lstm": (settings.model.use_lstm, False),
+        "data_parallel": (settings.workers.data_parallel, False),
+    }
+    for key, (value, allowed) in only.items():
+        if value != allowed:
+            raise ConfigError(key, value, f"{str(allowed).lower()} with learner_compile: true")
+    compilers = [name for name in (os.environ.get("CXX"), "g++", "clang++") if name]
+    if not any(shutil.which(name) for name in compilers):
+        hint = "install one, for example g++, or name it in the environment variable CXX"
+        raise ConfigError("learner_compile", True, "false where there is no C++ compiler", hint)
+
+
+def _compiled(loss: "Loss") -> "Loss":
+    import torch
+    from torch._inductor import config
+
+    config.compile_threads = 1  # in this process: a trial has no other children than its workers
+    compiled_loss: Loss = torch.compile(loss, dynamic=True)
+    return compiled_loss
 
 
 #: Where a method that is not an algorithm's own is defined.
