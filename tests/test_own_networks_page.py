@@ -9,6 +9,7 @@ import pytest
 
 import sweep
 from tests.support import scripts
+from trainables.algorithms.ppo import PPO
 
 HERE = Path(__file__).parents[1]
 PAGE = (HERE / "docs/own-networks.md").read_text(encoding="utf-8")
@@ -31,3 +32,21 @@ def test_the_sweep_of_the_page_runs_and_its_winner_is_exported(tmp_path: Path) -
     session = onnxruntime.InferenceSession(tmp_path / "net" / "policy.onnx")
     (action,) = session.run(["action"], {"observation": np.zeros((1, 4), np.float32)})
     assert action[0] in (0, 1)
+
+
+@pytest.mark.parametrize(
+    ("env", "model"),
+    [
+        ("Pendulum-v1", {"custom_action_dist": "beta:BoundedBeta"}),
+        ("CartPole-v1", {"custom_preprocessor": "positions:Positions"}),
+    ],
+)
+def test_the_other_parts_of_the_page_are_learnt_with(
+    env: str, model: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, body in FILES.items():
+        (tmp_path / name).write_text(body)
+    monkeypatch.syspath_prepend(tmp_path)
+    trainer = PPO({"env": env, "model": model, "rollout_fragment_length": 16})
+    assert trainer.train()["learner"]["kl"] > 0
+    trainer.stop()

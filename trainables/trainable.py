@@ -24,7 +24,7 @@ import re
 import tarfile
 import tempfile
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from datetime import datetime
@@ -192,6 +192,14 @@ class Trainable:
         """Settings that follow from the stopping criteria, written down when a trial is created.
 
         A schedule's length is such a setting: a stop that is changed later changes no old curve.
+        """
+        return dict(config)
+
+    @classmethod
+    def show_metrics(cls, config: Mapping[str, Any], names: Collection[str]) -> dict[str, Any]:
+        """Settings whose results have these metrics, where a setting says which ones they have.
+
+        Written down when a trial is created, as what `complete_config` adds.
         """
         return dict(config)
 

@@ -177,7 +177,7 @@ def _test(
     pool = pools.again(given["pool"], past.pool)
     begun = launch.Launch(folder, slots, pool, final_evaluation=final_evaluation, say=options.say)
     ended = session.run_driver(begun, make_view(terminal()), given["timeout"])
-    attaching.attach(folder)
+    attaching.attach(ended, folder)
     if ended.signal is not None and ended.how != "finished":
         return 128 + ended.signal
     return 1 if ended.history.tests(Status.FAILED) else 0

@@ -187,7 +187,7 @@ def _report(
     from sweep.operations import attaching
 
     answer(summary(ended, folder), tables.summary)
-    attaching.attach(folder, attach)
+    attaching.attach(ended, folder, attach)
     if ended.signal is not None and ended.how != "finished":
         return 128 + ended.signal
     return 1 if ended.history.of(Status.FAILED) else 0
@@ -196,7 +196,7 @@ def _report(
 def summary(ended: "RunResult", folder: "Folder") -> dict[str, Any]:
     """How a driver ended, as `sweep.cli.tables.summary` shows it."""
     from sweep.driver import launch
-    from sweep.views import lookup, overview
+    from sweep.views import overview
 
     return {
         **overview.summary(ended.history, folder.name),
@@ -204,6 +204,6 @@ def summary(ended: "RunResult", folder: "Folder") -> dict[str, Any]:
         "how": ended.how,
         "seconds": ended.seconds,
         "unsent": list(ended.unsent),
-        "trackers": list(lookup.read_spec(folder)[0].trackers),
+        "trackers": list(ended.trackers),
         "exports": launch.trainable_of(folder).can_export(),
     }

@@ -129,7 +129,7 @@ def resolve(
             f"no key, as searcher {spec.searcher.name} knows one objective",
             f"these know several: {', '.join(able)}",
         )
-    check_samples(spec, lambda c: trainable.check_config(trainable.complete_config(c, spec.stop)))
+    check_samples(spec, lambda c: trainable.check_config(completed(trainable, spec, c)))
     return Resolved(spec, trainable, scheduler, searcher, tuple(paths))
 
 
@@ -330,6 +330,14 @@ def opened(
         _tidy(launch.folder, history)
 
 
+def completed(
+    trainable: type[Trainable], spec: SweepSpec, config: Mapping[str, Any]
+) -> dict[str, Any]:
+    """Settings with what follows from the criteria to stop and from the metrics that count."""
+    names = {spec.metric, *spec.objectives, *spec.constraints, *spec.stop}
+    return trainable.complete_config(trainable.show_metrics(config, names), spec.stop)
+
+
 def _trial_config(
     resolved: Resolved, history: History, config: Mapping[str, Any]
 ) -> dict[str, Any]:
@@ -337,10 +345,10 @@ def _trial_config(
 
     What ``auto`` means is settled as for the first trial of the sweep, so that all are alike.
     """
-    completed = resolved.trainable.complete_config(config, resolved.spec.stop)
-    settled = resolved.trainable.settle_config(completed)
+    whole = completed(resolved.trainable, resolved.spec, config)
+    settled = resolved.trainable.settle_config(whole)
     first = history.trials[0].config if history.trials else settled
-    return {**completed, **resolved.trainable.settled_alike(settled, first)}
+    return {**whole, **resolved.trainable.settled_alike(settled, first)}
 
 
 def _take_over(

@@ -194,7 +194,8 @@ def slots_again(
 def cores_per_trial(spec: SweepSpec, trainable: type[Trainable]) -> float:
     """What the spec or the trainable asks for, whichever is more."""
     point = launch.draw_samples(spec.space, spec.seed, 1)[0]
-    config = trainable.complete_config(spec.space.nest(point.settings, spec.config), spec.stop)
+    nested = spec.space.nest(point.settings, spec.config)
+    config = launch.completed(trainable, spec, nested)
     request = trainable.default_resource_request(config) or {}
     asked = request.get("cpu", 1.0) + request.get("extra_cpu", 0.0)
     return max(1.0, float(spec.resources.cpu), asked)

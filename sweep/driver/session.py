@@ -70,6 +70,8 @@ class RunResult:
     seconds: float
     unsent: tuple[str, ...]
     """Trackers that still miss something; the next driver sends it."""
+    trackers: tuple[str, ...]
+    """All that the sweep has."""
     history: History
 
 
@@ -87,7 +89,8 @@ def run_driver(launch: Launch, view: View, timeout_s: float | None = None) -> Ru
                 how = session.driver.run()
             unsent = session.drain(how)
         seconds = time.monotonic() - session.began
-        return RunResult(how, session.signals.first, seconds, unsent, context.history)
+        first, trackers = session.signals.first, context.spec.trackers
+        return RunResult(how, first, seconds, unsent, tuple(trackers), context.history)
 
 
 class _Session:

@@ -13,6 +13,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from sweep.driver import sync
+from sweep.driver.session import RunResult
 from sweep.errors import StorageError, SweepError, SweepLocked
 from sweep.ledger import folder as folders
 from sweep.ledger.folder import Folder
@@ -24,35 +25,39 @@ VARIABLE = "SWEEP_ATTACH"
 PATIENCE_S = 60.0
 #: The same before a page opens.
 PAGE_PATIENCE_S = 20.0
+#: Of a process that nobody waits for: what a person does next goes first.
+NICENESS = 10
 #: Processes that nobody waits for, until they have ended.
 begun: "list[subprocess.Popen[bytes]]" = []
 
 
-def attach(folder: Folder, when: str | None = None) -> None:
-    """Have what is due sent, at the end of a driver.
+def attach(ended: RunResult, folder: Folder, when: str | None = None) -> None:
+    """Have what is due sent at the end of a driver, where the process that sends it can.
 
     Args:
+        ended: how the driver ended.
         folder: the sweep's.
         when: ``wait`` for it, ``later``, by sync, ui or the next driver, or else ``beside`` this
             process, which does not wait.
     """
     when = when or os.environ.get(VARIABLE)
-    if when == "later" or not _is_ready(sync.where(folder)):
+    may_be_due = ended.how == "finished" and folder.attachments.is_file()
+    if when == "later" or not may_be_due or "mlflow" in ended.unsent:
         return
     if when == "wait":
         complete([folder], PATIENCE_S)
         return
     begun[:] = [one for one in begun if one.poll() is None]
     nowhere = subprocess.DEVNULL
-    begun.append(
-        subprocess.Popen(  # noqa: S603 ours
-            _command([folder], PATIENCE_S),
-            stdin=nowhere,
-            stdout=nowhere,
-            stderr=nowhere,
-            start_new_session=True,
-        )
+    process = subprocess.Popen(  # noqa: S603 ours
+        _command([folder], PATIENCE_S),
+        stdin=nowhere,
+        stdout=nowhere,
+        stderr=nowhere,
+        start_new_session=True,
     )
+    begun.append(process)
+    os.setpriority(os.PRIO_PROCESS, process.pid, NICENESS)
 
 
 def _is_ready(where: TrackerContext) -> bool:

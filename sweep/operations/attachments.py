@@ -41,8 +41,6 @@ Say = Callable[[str], None]
 
 #: Between two looks whether another process has done it.
 LOOK_S = 0.1
-#: Training goes first.
-NICENESS = 10
 
 
 def attach(folder: Folder, say: Say, patience_s: float) -> None:
@@ -66,6 +64,8 @@ def attach(folder: Folder, say: Say, patience_s: float) -> None:
                         _say_twice(say, log, _lacks(folder, _reason(error)))
                         return
                     time.sleep(wait)
+                else:
+                    return
     except (OSError, StorageError) as error:
         say(_lacks(folder, _reason(error)))
     except KeyboardInterrupt:
@@ -236,7 +236,6 @@ def _say(text: str) -> None:
 
 def main(root: str, patience_s: str, *names: str) -> None:
     """Send what is due of these sweeps, one after the other."""
-    os.nice(NICENESS)
     for name in names:
         attach(Folder(Path(root), name), _say, float(patience_s))
 

@@ -113,7 +113,7 @@ def smoke_test(
         tryout = _Tryout(
             trainable=spec.trainable,
             paths=resolved.paths,
-            config=resolved.trainable.complete_config(nested, spec.stop),
+            config=launch.completed(resolved.trainable, spec, nested),
             seed=rng.integer(spec.seed, "validate"),
             folder=Path(made),
             counters=tuple(dict.fromkeys((*COUNTERS, resolved.scheduler.time_attr))),

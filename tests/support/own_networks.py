@@ -140,3 +140,18 @@ class Branching(Plain):
     def forward(self, observations: Tensor) -> tuple[Tensor, Tensor]:
         head, values = super().forward(observations)
         return (head, values) if observations.abs().max() < 1e-3 else (-head, values)
+
+
+class Values(nn.Module):
+    """What every choice is worth."""
+
+    def __init__(self, shape: tuple[int, ...], outputs: int) -> None:
+        super().__init__()
+        size = int(np.prod(shape))
+        self.net = nn.Sequential(
+            *(nn.Flatten(), nn.Linear(size, 16), nn.BatchNorm1d(16), nn.ReLU()),
+            nn.Linear(16, outputs),
+        )
+
+    def forward(self, observations: Tensor) -> Any:
+        return self.net(observations)

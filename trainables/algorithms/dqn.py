@@ -124,6 +124,18 @@ class Differences(NamedTuple):
     """(B,) of the choices taken."""
 
 
+def _check_module(settings: Config) -> None:
+    """Raise ConfigError for what does not go with a torch module of a person's own."""
+    why = "the module says what all choices are worth"
+    given = {key: getattr(settings, key) for key in ("dueling", "noisy", "num_atoms")}
+    given["exploration_config.type"] = settings.exploration_config.type
+    given["action_mask"] = settings.environment.action_mask
+    only_ones = (False, False, 1, "EpsilonGreedy", None)
+    for (key, value), only in zip(given.items(), only_ones, strict=True):
+        if value != only:
+            raise ConfigError(key, value, f"{only} with model.custom_model", why)
+
+
 class DQN(Trainer):
     """Deep Q-learning."""
 
@@ -133,6 +145,7 @@ class DQN(Trainer):
         *("buffer_size", "prioritized_replay", "n_step", "dueling", "noisy", "num_atoms"),
     }
     learns_from_others: ClassVar[bool] = True
+    model_keys: ClassVar[frozenset[str]] = frozenset({"custom_model"})
     before_auto: ClassVar[Mapping[str, Any]] = {**Trainer.before_auto, "learner": "torch"}
     masks_actions: ClassVar[bool] = True
     settings: Config
@@ -145,9 +158,14 @@ class DQN(Trainer):
         if not isinstance(settings, Config):
             return
         check_replay(settings.replay)
+        if settings.n_step > (size := settings.replay.buffer_size):
+            allowed = f"at most {size}, which is buffer_size"
+            raise ConfigError("n_step", settings.n_step, allowed, "or raise buffer_size")
         if settings.model.use_lstm:
             hint = "it learns from single transitions, not from sequences"
             raise ConfigError("model.use_lstm", True, "false with dqn", hint)
+        if settings.model.custom_model is not None:
+            _check_module(settings)
         if settings.num_atoms > 1 and settings.v_min >= settings.v_max:
             allowed = f"less than {settings.v_max}, which is v_max"
             raise ConfigError("v_min", settings.v_min, allowed, "between them lie all returns")
@@ -172,6 +190,12 @@ class DQN(Trainer):
             raise ConfigError("env", f"actions {seen.spaces.action}", allowed, "ppo takes others")
         if not isinstance(settings, Config):
             raise TypeError(f"{type(settings).__name__} is no {Config.__qualname__} of DQN")
+        if settings.model.custom_model is not None:
+            # Loaded for such a module only: to choose needs no torch.
+            from trainables.policies import own
+
+            shape = architecture(settings.model, seen.spaces.observation_shape)
+            own.check(shape, seen.spaces.layout.logits)
         why = cls._not_fused(settings, seen.spaces)
         if why and settings.learner == "fused":
             raise ConfigError("learner", "fused", "auto or torch here", why)
@@ -202,7 +226,12 @@ class DQN(Trainer):
 
         of, layout = self.settings, self.spaces.layout
         networks = layout, self._networks(of, self.spaces)
-        return build_q_policy(networks, of.exploration_config, of.optimizer, self.seed, device)
+        rest = of.exploration_config, of.optimizer, self.seed, device
+        if self.architecture.own is not None:
+            from trainables.policies.q.own import build_own_q_policy
+
+            return build_own_q_policy(networks, *rest)
+        return build_q_policy(networks, *rest)
 
     def make_parts(self) -> dict[str, Stateful]:
         """The replay, the target network, and the steps of transitions that are not whole yet."""

@@ -19,7 +19,7 @@ from trainables.learners.sequences import Judged, to_judge
 from trainables.rollout.batch import Fragment, TrainBatch, rows
 from trainables.rollout.config import SamplingConfig
 from trainables.rollout.workers.worker_spec import WorkerSpec
-from trainables.trainer.config import TrainerConfig
+from trainables.trainer.config import TrainerConfig, has_policies
 from trainables.trainer.policy_gradient import PolicyGradientConfig, PolicyGradientTrainer
 from trainables.trainer.steps import on_policy_step
 
@@ -60,14 +60,20 @@ class Config(PolicyGradientConfig):
     )
 
     @property
+    def samples_on(self) -> bool:
+        """Whether there are children that do so; those of several policies wait for all of them."""
+        return self.workers.num_workers > 0 and not has_policies(self.agents.multiagent)
+
+    @property
     def fragment_size(self) -> int:
-        """Environment steps of one sample of a worker: a batch may be of any of them."""
-        return self.sampling.num_envs_per_worker * self.sampling.rollout_fragment_length
+        """Environment steps of one sample of a child that samples on: a batch may be of any."""
+        own = self.sampling.num_envs_per_worker * self.sampling.rollout_fragment_length
+        return own if self.samples_on else super().fragment_size
 
     @property
     def by_clock(self) -> tuple[str, ...]:
-        """As of every trainer; children sample on while the trainer learns."""
-        return (*super().by_clock, *(("num_workers",) if self.workers.num_workers else ()))
+        """As of every trainer; which children's samples come first is up to the clock."""
+        return (*super().by_clock, *(("num_workers",) if self.samples_on else ()))
 
 
 class IMPALA(PolicyGradientTrainer):
@@ -92,8 +98,9 @@ class IMPALA(PolicyGradientTrainer):
 
     def worker_spec(self) -> WorkerSpec:
         """With the next observations, which the networks of now judge; children give one sample."""
-        spec = replace(super().worker_spec(), columns=frozenset({"new_obs"}))
-        return replace(spec, steps=self.settings.fragment_size) if spec.num_workers else spec
+        spec, settings = super().worker_spec(), self.settings
+        spec = replace(spec, columns=spec.columns | {"new_obs"})
+        return replace(spec, steps=settings.fragment_size) if settings.samples_on else spec
 
     def training_step(self) -> dict[str, float]:
         """Take samples and learn from them, while children sample on."""

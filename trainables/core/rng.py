@@ -123,6 +123,32 @@ def kept_global() -> Iterator[None]:
         restore_global(state)
 
 
+def equal_global(before: Mapping[str, Any], after: Mapping[str, Any]) -> bool:
+    """Whether two captures say that nothing was drawn between them."""
+    return _equal(before, after)
+
+
+def _equal(one: Any, other: Any) -> bool:
+    import numpy as np
+
+    if isinstance(one, Mapping):
+        return all(_equal(value, other[key]) for key, value in one.items())
+    return bool(np.all(one == other))
+
+
+@contextlib.contextmanager
+def drawn_by_torch(stream: "np.random.Generator") -> Iterator[None]:
+    """Let torch's global stream draw what `stream` decides, and put it back at the end."""
+    import torch
+
+    state = torch.get_rng_state()
+    torch.manual_seed(int(stream.integers(2**63)))  # noqa: TID251 the one door
+    try:
+        yield
+    finally:
+        torch.set_rng_state(state)
+
+
 # torch takes 3 s to import and a trainable may not need it. As long as nobody has imported it, its
 # stream stands at `_pending`, which is put into it the moment somebody does.
 _pending: dict[str, Any] = {"seed": 0}

@@ -17,6 +17,7 @@ from gymnasium import spaces
 
 from trainables.envs.contract import EnvContractError
 from trainables.envs.spaces.actions import unflattener
+from trainables.envs.spaces.masks import ActionMask, OfAgent, Source
 from trainables.envs.spaces.observations import make_preprocessor
 from trainables.errors import ConfigError, shorten
 
@@ -55,7 +56,7 @@ class AgentsSpace(spaces.Space[Any]):
 
     def seed(self, seed: Any = None) -> list[Any]:
         """Give each agent's space a stream of its own."""
-        given = np.random.SeedSequence(seed).generate_state(len(self.of)) if self.of else []
+        given = np.random.SeedSequence(seed).generate_state(len(self.of))
         return [space.seed(int(one)) for space, one in zip(self.of.values(), given, strict=True)]
 
     def contains(self, x: Any) -> bool:
@@ -93,14 +94,20 @@ class AgentsEnv(gymnasium.Env[Any, Any]):
         read: makes a `_Stepped` of what ``env.step`` returned.
         observation_spaces: agent → what it sees, of all agents that may ever take part.
         action_spaces: likewise, what it does.
+        observe: what all agents observe → what each is to see.
+        masks: agent → what gives it its action mask; empty: there are none.
     """
+
+    observation_space: AgentsSpace
 
     def __init__(
         self,
         env: Any,
-        read: Callable[[Any, Any], _Stepped],
+        read: "Read",
         observation_spaces: Mapping[str, spaces.Space[Any]],
         action_spaces: Mapping[str, spaces.Space[Any]],
+        observe: Callable[[ByAgent], ByAgent] | None = None,
+        masks: Mapping[str, ActionMask] | None = None,
     ) -> None:
         self.env = env
         self._read = read
@@ -108,7 +115,9 @@ class AgentsEnv(gymnasium.Env[Any, Any]):
         flat = {agent: one.observation_space for agent, one in preprocessors.items()}
         self.observation_space = AgentsSpace(flat)
         self.action_space = AgentsSpace(action_spaces)
+        self._observe = observe or _as_they_are
         self._prepared = _each(preprocessors)
+        self._masked = _masking(masks or {})
         self._taken = _each({agent: unflattener(one) for agent, one in action_spaces.items()})
         self._living: list[str] = []
 
@@ -130,7 +139,7 @@ class AgentsEnv(gymnasium.Env[Any, Any]):
         active = self._active()
         shown = {a: one for a, one in observations.items() if active is None or a == active}
         self._living = list(observations)
-        return seen(shown, {}), {}
+        return seen(self._prepared(self._masked(shown, ())), {}), {}
 
     def step(self, action: ByAgent) -> tuple[Seen, float, bool, bool, dict[str, Any]]:
         """One step, in which the agents act that had an observation.
@@ -155,9 +164,10 @@ class AgentsEnv(gymnasium.Env[Any, Any]):
         }
         self._living = [a for a in dict.fromkeys([*self._living, *observations]) if a not in ended]
         cut = bool(stepped.truncated.get(ALL, not terminated))
+        dead = [*shown] if stepped.over and not cut else terminated
         infos = {a: dict(one) for a, one in stepped.infos.items() if one}
         return (
-            seen(shown, rewards, terminated, truncated),
+            seen(self._prepared(self._masked(shown, dead)), rewards, terminated, truncated),
             float(sum(rewards.values())),
             stepped.over and not cut,
             stepped.over and cut,
@@ -190,7 +200,7 @@ class AgentsEnv(gymnasium.Env[Any, Any]):
                 "agents in dicts of ends; give it another name"
             )
         self._require_known(given, f"{method}() observations")
-        return self._prepared(given)
+        return self._observe(dict(given))
 
     def _require_known(self, agents: Iterable[str], where: str) -> None:
         known = self.observation_space.of
@@ -202,13 +212,34 @@ class AgentsEnv(gymnasium.Env[Any, Any]):
                 )
 
 
+# Functions are none of an environment's state, as the objects that they use would be.
+
+
 def _each(convert: Mapping[str, Callable[[Any], Any]]) -> Callable[[ByAgent], dict[str, Any]]:
-    """``convert[agent]`` of each value; a function is none of an environment's state."""
+    """``convert[agent]`` of each value."""
 
     def converted(values: ByAgent) -> dict[str, Any]:
         return {agent: convert[agent](one) for agent, one in values.items()}
 
     return converted
+
+
+def _as_they_are(values: ByAgent) -> ByAgent:
+    return values
+
+
+def _masking(
+    masks: Mapping[str, ActionMask],
+) -> Callable[[ByAgent, Iterable[str]], ByAgent]:
+    """Observations with their masks, of which those of agents that are dead need allow nothing."""
+
+    def masked(values: ByAgent, dead: Iterable[str]) -> ByAgent:
+        if not masks:
+            return values
+        gone = set(dead)
+        return {a: masks[a].masked(one, {}, is_over=a in gone) for a, one in values.items()}
+
+    return masked
 
 
 def _real(agent: str, reward: Any) -> float:
@@ -223,12 +254,22 @@ def _real(agent: str, reward: Any) -> float:
 # -------------------------------------------------------------------------------------------------
 # The interfaces.
 
+Spaces = dict[str, spaces.Space[Any]]
+Read = Callable[[Any, Any], _Stepped]
 #: PettingZoo's class around a game of turns.
 TURNS = "turn_based_aec_to_parallel_wrapper"
 
 
-def as_one(env: Any, place: str) -> AgentsEnv | None:
+def as_one(
+    env: Any,
+    place: str,
+    observe: Callable[[ByAgent], ByAgent] | None = None,
+    source: Source | None = None,
+) -> AgentsEnv | None:
     """An environment of several agents as one; None: it has no such interface.
+
+    With `observe` agents see what it makes of their observations, in the spaces that it names.
+    `source` is where their action masks stand.
 
     Raises:
         ConfigError: it does not say which agents there are, or a policy cannot live in a space.
@@ -239,28 +280,49 @@ def as_one(env: Any, place: str) -> AgentsEnv | None:
         # PettingZoo makes it with the first agent that ends, and reads it as if it were there: an
         # environment that has played would look unlike a new one, which it is not.
         vars(game).setdefault("_skip_agent_selection", None)
-    if hasattr(env, "possible_agents") and callable(getattr(env, "observation_space", None)):
-        agents, read = [*env.possible_agents], _parallel
-        of_observations = {agent: env.observation_space(agent) for agent in agents}
-        of_actions = {agent: env.action_space(agent) for agent in agents}
-    else:
-        read = _dicts
-        found = [_by_agent(env, kind) for kind in ("observation_space", "action_space")]
-        if found[0] is None or found[1] is None:
-            return None
-        of_observations, of_actions = found
+    found = _spaces_of(env)
+    if found is None:
+        return None
+    of_observations, of_actions, read = found
     named = all(isinstance(agent, str) for agent in of_observations)
     if not (named and of_observations and of_observations.keys() == of_actions.keys()):
         allowed = "agents named by text, each with an observation space and an action space"
         hint = f"it has spaces for {[*of_observations]} and {[*of_actions]}"
         raise ConfigError("env", place, allowed, hint)
-    return AgentsEnv(env, read, of_observations, of_actions)
+    if (space_of := getattr(observe, "observation_space", None)) is not None:
+        of_observations = {agent: space_of(agent, of_observations) for agent in of_observations}
+    masks = _masks(of_observations, of_actions, source)
+    of_observations |= {agent: one.observation_space for agent, one in masks.items()}
+    return AgentsEnv(env, read, of_observations, of_actions, observe, masks)
+
+
+def _spaces_of(env: Any) -> tuple[Spaces, Spaces, Read] | None:
+    """Agent → what it sees, and what it does, and what reads a step; None: it has one agent."""
+    if hasattr(env, "possible_agents") and callable(getattr(env, "observation_space", None)):
+        agents = [*env.possible_agents]
+        observed = {agent: env.observation_space(agent) for agent in agents}
+        return observed, {agent: env.action_space(agent) for agent in agents}, _parallel
+    observations, actions = (_by_agent(env, kind) for kind in ("observation_space", "action_space"))
+    return None if observations is None or actions is None else (observations, actions, _dicts)
+
+
+def _masks(
+    of_observations: Spaces, of_actions: Spaces, source: Source | None
+) -> dict[str, ActionMask]:
+    """Agent → what gives it its action mask; none where none are asked for."""
+    if source is None:
+        return {}
+    if source == "info":
+        hint = "of several agents masks are read from observations: Dicts with the key action_mask"
+        raise ConfigError("action_mask", source, "observation with several agents", hint)
+    pairs = {agent: OfAgent(one, of_actions[agent]) for agent, one in of_observations.items()}
+    return {agent: ActionMask(one, source) for agent, one in pairs.items()}
 
 
 def _converted(env: Any, place: str) -> Any:
     """PettingZoo's environment of one agent after the other as one of all at once."""
     try:
-        from pettingzoo.utils import conversions
+        from pettingzoo.utils import conversions  # type: ignore[import-untyped]
     except ImportError as error:
         hint = "its agents take turns: pip install 'sweep-rl[agents]' has PettingZoo's converter"
         raise ConfigError("env", place, "a parallel environment", hint) from error
@@ -269,7 +331,7 @@ def _converted(env: Any, place: str) -> Any:
     return conversions.turn_based_aec_to_parallel(env)
 
 
-def _by_agent(env: Any, kind: str) -> dict[str, spaces.Space[Any]] | None:
+def _by_agent(env: Any, kind: str) -> Spaces | None:
     """What RLlib's environments say of their agents' spaces; None: nothing."""
     if not (hasattr(env, "possible_agents") or hasattr(env, "get_agent_ids")):
         return None

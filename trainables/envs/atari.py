@@ -106,13 +106,15 @@ class FireAtEachLife(gymnasium.Wrapper[Any, Any, Any, Any]):
         return self.env.step(action)
 
 
-def make_game(env_id: str, env_config: dict[str, Any], stack: bool, learning: bool) -> Env:
+def make_game(
+    env_id: str, env_config: dict[str, Any], size: tuple[int, int], learning: bool
+) -> Env:
     """A game in DeepMind's wrappers.
 
     Args:
         env_id: of gymnasium.
         env_config: ``frameskip`` says for how many frames an action is repeated.
-        stack: the last four frames as channels.
+        size: side of a frame in pixels, and how many of the last frames are the channels.
         learning: a lost life ends the episode.
 
     Raises:
@@ -122,6 +124,7 @@ def make_game(env_id: str, env_config: dict[str, Any], stack: bool, learning: bo
         import cv2
     except ImportError as error:
         raise _not_installed(env_id) from error
+    side, count = size
     cv2.setNumThreads(1)  # frames are small, and trials run side by side
     inner = {**env_config, "frameskip": 1}
     env: Env = gymnasium.make(env_id, disable_env_checker=True, **inner)
@@ -129,18 +132,18 @@ def make_game(env_id: str, env_config: dict[str, Any], stack: bool, learning: bo
         env,
         noop_max=IDLE_FRAMES,
         frame_skip=env_config.get("frameskip", FRAME_SKIP),
-        screen_size=SIZE,
-        grayscale_newaxis=not stack,
+        screen_size=side,
+        grayscale_newaxis=count == 1,
     )
     if learning:
         env = EpisodicLife(env)
     meanings = env.unwrapped.get_action_meanings()  # type: ignore[attr-defined]  # ale-py's own
     if len(meanings) > FIRE and meanings[FIRE] == "FIRE":
         env = FireAtEachLife(env)
-    if not stack:
+    if count == 1:
         return env
-    image = spaces.Box(0, 255, (SIZE, SIZE, FRAMES), np.uint8)
-    return TransformObservation(FrameStackObservation(env, FRAMES), _channels_last, image)
+    image = spaces.Box(0, 255, (side, side, count), np.uint8)
+    return TransformObservation(FrameStackObservation(env, count), _channels_last, image)
 
 
 def _channels_last(frames: Any) -> Any:

@@ -10,14 +10,14 @@ packages after them; an environment class stands for its dotted path.
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Self
 
 import gymnasium
 import numpy as np
 from gymnasium import spaces
 from gymnasium.vector import AutoresetMode, VectorEnv
 from gymnasium.wrappers import TransformAction, TransformObservation
-from pydantic import BeforeValidator, Field
+from pydantic import BeforeValidator, Field, PrivateAttr
 
 from trainables.core.importing import entry_points, load, load_module
 from trainables.core.settings import LONGEST_WAIT_S, Section
@@ -37,7 +37,10 @@ from trainables.envs.spaces.observations import (
     FlatObservations,
     FlatteningPreprocessor,
     NoPreprocessor,
+    OwnObservations,
     is_image,
+    make_preprocessor,
+    own_one,
 )
 from trainables.envs.state import mujoco
 from trainables.errors import ConfigError, nearest
@@ -70,6 +73,18 @@ SAME_NATIVELY: Mapping[tuple[Any, Any], frozenset[str]] = {
         {"sutton_barto_reward", "max_episode_steps"}
     )
 }
+
+
+@dataclass(frozen=True)
+class Sight:
+    """What of an environment a policy is shown; it stands in the settings' key ``model``."""
+
+    side: int = atari.SIZE
+    """Of Atari's frames, in pixels."""
+    frames: int = atari.FRAMES
+    """That are stacked, of Atari."""
+    preprocessor: str | None = None
+    """Path of what a person's own observations are made by."""
 
 
 class EnvironmentConfig(Section):
@@ -107,11 +122,17 @@ class EnvironmentConfig(Section):
         description="Where an environment says which choices are valid now, a 1 for each that is "
         'and a 0 for each other: info: in info["action_mask"] of reset and step, as Taxi-v4; '
         "observation: in observations that are a Dict with the key action_mask, as PettingZoo's "
-        "games. No other is ever chosen or learnt of, by ppo, a2c and dqn. null: there is no mask, "
-        "and what is called so is read like anything else.",
+        "games. No other is ever chosen or learnt of, by ppo, a2c, impala and dqn. null: there is "
+        "no mask, and what is called so is read like anything else.",
     )
     no_framestack: bool = Field(
         default=False, description="Atari: one frame as the observation, not the last four."
+    )
+    observation_fn: str | None = Field(
+        default=None,
+        description="In an environment of several agents: package.module:function, which is given "
+        "what all agents observe, agent → raw observation, and returns what each is to see. Its "
+        "attribute observation_space, if it has one, is a function (agent, agent → space) → space.",
     )
     env_level: Literal["auto", "A", "B", "C"] = Field(
         default="auto",
@@ -134,6 +155,19 @@ class EnvironmentConfig(Section):
         "ends with an error that names it.",
     )
 
+    _sight: Sight = PrivateAttr(default=Sight())
+
+    @property
+    def sight(self) -> Sight:
+        """What a policy is shown of it."""
+        return self._sight
+
+    def shown(self, sight: Sight) -> Self:
+        """The same environment, of which a policy is shown this."""
+        copied = self.model_copy()
+        copied._sight = sight
+        return copied
+
     @property
     def is_native(self) -> bool:
         """Whether all environments of a worker are one object; ``auto`` is not until decided."""
@@ -150,6 +184,8 @@ class EnvSpaces:
     """What the environment itself takes."""
     raw: spaces.Space[Any]
     """What the environment itself gives."""
+    own: str | None = None
+    """Path of a person's own preprocessor."""
 
     @property
     def observation_shape(self) -> tuple[int, ...]:
@@ -162,6 +198,10 @@ class EnvSpaces:
     def observation_dtype(self) -> np.dtype[Any]:
         """float32; uint8 for an image."""
         return np.dtype(np.uint8 if is_image(self.observation) else np.float32)
+
+    def preprocessor(self) -> Callable[[Any], Any]:
+        """What makes an array of what the environment gives."""
+        return make_preprocessor(self.raw) if self.own is None else own_one(self.own, self.raw)
 
     @cached_property
     def layout(self) -> ActionLayout:
@@ -196,6 +236,8 @@ def make_env(
         env = ActionMask(env, config.action_mask)
     if isinstance(env.action_space, spaces.Tuple | spaces.Dict):
         env = TransformAction(env, unflattener(env.action_space), FlatActions(env.action_space))
+    if config.sight.preprocessor is not None:
+        return _seen_through(config.sight.preprocessor, env)
     if isinstance(env.observation_space, spaces.Box):
         return env
     if config.preprocessor_pref is None:
@@ -206,6 +248,17 @@ def make_env(
         return preprocessor(observation)
 
     return TransformObservation(env, flatten, preprocessor.observation_space)
+
+
+def _seen_through(preprocessor: str, env: Env) -> Env:
+    """An environment whose observations a preprocessor of a person's own prepares."""
+    own = own_one(preprocessor, env.observation_space)
+    shown = OwnObservations(own.observation_space, env.observation_space)
+
+    def show(observation: Any) -> Any:  # a function is none of the environment's state
+        return own(observation)
+
+    return TransformObservation(env, show, shown)
 
 
 def make_raw_env(
@@ -219,7 +272,7 @@ def make_raw_env(
     if context is None:
         context = EnvContext(config.env_config)
     env = _made(config, context, learning=learning)
-    if (several := agents.as_one(env, config.env)) is not None:
+    if (several := _several_agents(config, env)) is not None:
         return several
     if not isinstance(env, gymnasium.Env):
         raise ConfigError("env", config.env, "a gymnasium.Env", f"it made a {type(env).__name__}")
@@ -231,8 +284,24 @@ def make_raw_env(
     return env
 
 
+def _several_agents(config: EnvironmentConfig, env: Any) -> Env | None:
+    """An environment of several agents as one; None: it has one agent."""
+    path, observe = config.observation_fn, None
+    if path is not None:
+        observe = load("observation_fn", path, "a function of what all agents observe")
+    several = agents.as_one(env, config.env, observe, config.action_mask)
+    if several is None and observe is not None:
+        hint = f"{config.env} has one agent: wrap it in a gymnasium.ObservationWrapper"
+        raise ConfigError("observation_fn", path, "null with one agent", hint)
+    return several
+
+
 def make_vector(config: EnvironmentConfig, num_envs: int) -> VectorEnv[Any, Any, Any]:
     """A new native vector environment; ConfigError if there is none, or it cannot be made."""
+    if config.sight.preprocessor is not None:
+        why = "a native vector environment is one object, whose observations stay as they are"
+        allowed = "false with model.custom_preprocessor"
+        raise ConfigError("native_vector_env", True, allowed, why)
     if config.env_engine == ENVPOOL:
         return Pool(config.env, num_envs, config.env_config)
     spec, allowed = gymnasium.registry.get(config.env), "false for this environment"
@@ -289,9 +358,14 @@ def checked_spaces(
     """The spaces of what `make_env` made, if a policy can live in them; ConfigError otherwise."""
     if isinstance(observation, agents.AgentsSpace):
         raise needs_policies(config, list(observation.of))
-    raw = observation.original if isinstance(observation, FlatObservations) else observation
+    raw = (
+        observation.original
+        if isinstance(observation, FlatObservations | OwnObservations)
+        else observation
+    )
     taken = action.original if isinstance(action, FlatActions) else action
-    found = EnvSpaces(NoPreprocessor(observation).observation_space, taken, raw)
+    own = config.sight.preprocessor
+    found = EnvSpaces(NoPreprocessor(observation).observation_space, taken, raw, own)
     if not all(found.observation_shape):
         hint = (
             f"its observation space is {raw}, which holds none: for a task without observations "
@@ -350,7 +424,8 @@ def _from_package(env: str) -> str:
 
 def deepmind(config: EnvironmentConfig) -> bool:
     """Whether the environment is an Atari game in DeepMind's wrappers."""
-    return config.preprocessor_pref == "deepmind" and is_atari(config.env)
+    wanted = config.preprocessor_pref == "deepmind" and config.sight.preprocessor is None
+    return wanted and is_atari(config.env)
 
 
 def _creator(
@@ -375,8 +450,8 @@ def _creator(
         allowed = "a class, a registered id or package.module:Name"
         raise ConfigError("env", config.env, allowed, hint)
     if deepmind(config):
-        stack = not config.no_framestack
-        return lambda: atari.make_game(env, config.env_config, stack, learning)
+        size = config.sight.side, 1 if config.no_framestack else config.sight.frames
+        return lambda: atari.make_game(env, config.env_config, size, learning)
     if num_envs is not None:
         mode = "vector_entry_point"
         return partial(

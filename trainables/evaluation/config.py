@@ -58,6 +58,7 @@ WHY_NOT: Mapping[str, str] = {
     "env_measure_timeout_s": "no environment of it is measured",
     "no_done_at_end": "none of its steps is stored",
     "rollout_fragment_length": _WHOLE,
+    "observation_fn": "the policies see what they have learnt to see",
     "observation_filter": _LEARNT_SO,
     "observation_filter_clip": _LEARNT_SO,
     "action_mask": _LEARNT_SO,

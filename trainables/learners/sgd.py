@@ -90,9 +90,11 @@ class TorchLearner:
         """Log-probabilities and values; see `Learner`."""
         on = self.policy.device
         columns = {name: torch.from_numpy(one).to(on) for name, one in batch.columns().items()}
+        model: Any = self.policy.model.eval()  # as it acts: what is judged moves no statistics
         with torch.no_grad():
             observed = columns["observations"], columns["actions"]
-            found = self.policy.model.evaluate(*observed, replay_of(columns))
+            found = model.evaluate(*observed, replay_of(columns))
+        model.train()
         return found.logp.cpu().numpy(), found.values.cpu().numpy()
 
     def step(self, minibatch: Minibatch, rate: float, share: float = 1.0) -> tuple[Tensor, float]:

@@ -15,5 +15,6 @@ filters        running normalisation of observations and rewards
 q              policies that hold a value for each choice
 bounded        policies whose actions lie between bounds, with twin critics
 own            a torch module of a person's own: tried, learnt, acted with
+own_distribution   a distribution of a person's own, likewise
 onnx           the policy as one file, in several formats
 """

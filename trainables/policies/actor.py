@@ -72,6 +72,7 @@ class Actor:
         self._flat = len(architecture.shape) == 1
         self._masks = architecture.masks
         self._trunk = _make_trunk(architecture)
+        self._shares = architecture.shares and self._trunk is None
         self._layers: list[tuple[Array, Array]] = []
         self._wide: tuple[int, list[tuple[Array, Array]]] = (-1, [])
         """The layers for so many rows: adding as many biases costs a third of adding one to all."""
@@ -88,19 +89,22 @@ class Actor:
 
     def load(self, weights: Weights) -> None:
         """Adopt weights named as `ActorCritic.weights` names them; they are copied."""
-        nets = ("actor", "critic")
+        nets = ("trunk.dense",) if self._shares else ("actor", "critic")
         hidden = sum(name.startswith("actor.") and name.endswith(".weight") for name in weights) - 1
+        depth = hidden
+        if self._shares:
+            depth = sum(name.startswith(nets) and name.endswith(".weight") for name in weights)
         self._layers = [
             (
                 np.stack([weights[f"{net}.{i}.weight"].T for net in nets]),
                 np.stack([weights[f"{net}.{i}.bias"] for net in nets])[:, None, :],
             )
-            for i in range(hidden)
+            for i in range(depth)
         ]
         self._wide = (-1, [])
         self._heads = {
             f"{net}.{part}": np.array(weights[f"{net}.{hidden}.{part}"].T, order="C")
-            for net in nets
+            for net in ("actor", "critic")
             for part in ("weight", "bias")
         }
         self._head_bias = self._heads["actor.bias"][None, :]
@@ -122,7 +126,7 @@ class Actor:
             x = np.matmul(x, weight)
             x += bias
             activate(x, self._activation)
-        to_actor, to_critic = (x[0], x[1]) if self._layers else (x, x)
+        to_actor, to_critic = (x[0], x[-1]) if self._layers else (x, x)
         heads = self._heads
         head: Array = to_actor.dot(heads["actor.weight"])
         head += self._head_bias
@@ -181,8 +185,6 @@ class Actor:
         a stream gets its most probable action.
         """
         head, following = self._heads_each(observations, memory)
-        if self._masks:
-            forbid(head[:, : self._masks], observations)
         if not any(streams):
             return self.exploration.draw(head, self._log_std, None)[0], following
         rows = [
@@ -219,9 +221,10 @@ class Actor:
     def _heads_each(self, observations: NDArray[Any], memory: Array) -> tuple[Array, Array]:
         """What the actor's head gives each row as if it were the only one, and the next memory."""
         x, following = self._last_each(self._features_each(observations)[:, None, :], memory)
-        return np.matmul(x, self._heads["actor.weight"])[:, 0] + self._heads[
-            "actor.bias"
-        ], following
+        head: Array = np.matmul(x, self._heads["actor.weight"])[:, 0] + self._heads["actor.bias"]
+        if self._masks:
+            forbid(head[:, : self._masks], observations)
+        return head, following
 
     def _last_each(self, x: Array, memory: Array) -> tuple[Array, Array]:
         """What the actor's head is given (N, 1, H) for features (N, 1, D), and the next memory."""
@@ -279,7 +282,8 @@ class OneByOne:
         below = [np.empty_like(bias) for _, bias in actor._layers]
         shape = below.pop().shape if below else (2, 1, len(actor._heads["actor.weight"]))
         self._below: list[Array] = below
-        """(2, 1, H) of each hidden layer but the last, written anew in each step."""
+        """(2, 1, H) of each hidden layer but the last, written anew in each step; (1, 1, H) where
+        actor and critic share them."""
         self._top: Array = np.empty((steps, *shape), dtype=np.float32)
         """(T, 2, 1, H) what the heads are given."""
 
@@ -308,7 +312,7 @@ class OneByOne:
         """``actions``, ``logp`` and ``values`` (T,) of these steps, in which so was chosen."""
         actions = np.array(chosen, dtype=np.int64)
         logp = log_softmax(self._heads[steps, 0])[np.arange(len(actions)), actions]
-        values = np.matmul(self._top[steps, 1], self._weights["critic.weight"])[:, 0, 0]
+        values = np.matmul(self._top[steps, -1], self._weights["critic.weight"])[:, 0, 0]
         return {"actions": actions, "logp": logp, "values": values + self._weights["critic.bias"]}
 
 

@@ -11,7 +11,11 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import Field, model_validator
 
 from trainables.core.settings import Settings
+from trainables.envs.atari import FRAMES, SIZE
+from trainables.envs.make import Sight
+from trainables.envs.spaces.actions import ActionLayout
 from trainables.errors import ConfigError
+from trainables.policies.own_distribution import OwnDistribution
 
 Activation = Literal["tanh", "relu"]
 Size = Annotated[int, Field(gt=0, strict=True)]
@@ -32,7 +36,7 @@ class ModelConfig(Settings):
     custom_model: str | None = Field(
         default=None,
         description="package.module:Net, a torch module of your own in place of these networks "
-        "(docs/own-networks.md), for ppo and a2c: it acts and learns in torch.",
+        "(docs/own-networks.md), for ppo, a2c and dqn: it acts and learns in torch.",
     )
     custom_model_config: dict[str, Any] = Field(
         default_factory=dict, description="Keyword arguments for making it."
@@ -65,11 +69,45 @@ class ModelConfig(Settings):
         "actor in what both share: set `normalize_rewards`. Atari frames are not stacked with it.",
     )
     lstm_cell_size: Size = Field(default=64, description="Units of the LSTM.")
+    custom_preprocessor: str | None = Field(
+        default=None,
+        description="package.module:Name, what makes observations of your own of those that the "
+        "environment gives (docs/own-networks.md#a-preprocessor-of-your-own).",
+    )
+    dim: Size = Field(default=SIZE, description="Atari: side of a frame, pixels.")
+    framestack: bool | Size = Field(
+        default=True,
+        description=f"Atari: the last frames as channels of an image; true: {FRAMES} of them, "
+        "false: one.",
+    )
+    custom_action_dist: str | None = Field(
+        default=None,
+        description="package.module:Dist, a distribution of actions of your own "
+        "(docs/own-networks.md#a-distribution-of-your-own), for ppo and a2c.",
+    )
+    free_log_std: bool | None = Field(
+        default=None,
+        description="Of ppo and a2c, for actions with real numbers. true: their deviations are "
+        "weights of their own, the same in all states; false: outputs of the network, which follow "
+        "the state; null: true.",
+    )
+    vf_share_layers: bool | None = Field(
+        default=None,
+        description="Of ppo and a2c: actor and critic share the hidden layers; null: after "
+        "convolutions and with an LSTM they do, else each has its own.",
+    )
     max_seq_len: Size | None = Field(
         default=None,
         description="Steps through which the LSTM learns at a time, at most; null: "
         "rollout_fragment_length.",
     )
+
+    @property
+    def sight(self) -> Sight:
+        """What the policy is shown of the environment."""
+        stacked = {True: FRAMES, False: 1}
+        frames = stacked[self.framestack] if isinstance(self.framestack, bool) else self.framestack
+        return Sight(self.dim, frames, self.custom_preprocessor)
 
     @model_validator(mode="before")
     @classmethod
@@ -86,12 +124,14 @@ class ModelConfig(Settings):
             field = type(self).model_fields[key]
             if (value := getattr(self, key)) != field.get_default(call_default_factory=True):
                 raise ValueError(f"no {key} {why} (it is {value})")
+        if self.custom_action_dist is not None and self.free_log_std is not None:
+            raise ValueError("no free_log_std with custom_action_dist, which does not read it")
         return self
 
 
 #: Keys of ``model`` that a module of one's own does not read.
 OF_OUR_NETWORKS = (
-    *("hidden", "activation", "conv_filters"),
+    *("vf_share_layers", "hidden", "activation", "conv_filters"),
     *("use_lstm", "lstm_cell_size", "max_seq_len"),
 )
 
@@ -170,11 +210,23 @@ class Architecture:
     after which it is drawn anew; None: there is none."""
     own: OwnModule | None = None
     """What stands in place of all layers; None: nothing."""
+    shares: bool = False
+    """Whether actor and critic are heads of one trunk for vectors, too."""
+    log_std_follows: bool = False
+    """Whether the deviations of real numbers are outputs of the actor."""
+    distribution: OwnDistribution | None = None
+    """How actions are drawn from what the actor gives; None: as `policies.distributions` says."""
 
     @property
     def shared(self) -> bool:
         """Whether actor and critic are heads of one trunk: after convolutions, with an LSTM."""
-        return bool(self.filters) or self.lstm > 0
+        return bool(self.filters) or self.lstm > 0 or self.shares
+
+    def head(self, layout: ActionLayout) -> int:
+        """Numbers that an actor gives for actions of this layout."""
+        if self.distribution is not None:
+            return self.distribution.inputs
+        return layout.head_size + self.log_std_follows * len(layout.real_columns)
 
     @property
     def features(self) -> int:
@@ -198,23 +250,28 @@ def architecture(
     Raises:
         ConfigError: convolutions that do not fit.
     """
-    if config.custom_model is not None:
-        if masks:
-            hint = "a mask would be given to the module as a part of what is observed"
-            allowed = "null with action_mask"
-            raise ConfigError("model.custom_model", config.custom_model, allowed, hint)
-        own = OwnModule(config.custom_model, config.custom_model_config)
-        return Architecture(shape, (), (), usual[1], own=own)
+    if masks and config.custom_action_dist is not None:
+        why, allowed = "it knows of no choices that are not valid", "null with action_mask"
+        raise ConfigError("model.custom_action_dist", config.custom_action_dist, allowed, why)
     if masks:
         shape = (shape[0] - masks,)
+    if config.custom_model is not None:
+        own = OwnModule(config.custom_model, config.custom_model_config)
+        follows = config.free_log_std is False
+        return Architecture(shape, (), (), usual[1], masks=masks, own=own, log_std_follows=follows)
     filters = _filters(config, shape)
     hidden, activation = ((512,), "relu") if filters else usual
+    if config.vf_share_layers is False and (filters or config.use_lstm):
+        allowed = "null or true after convolutions and with an LSTM, whose layers are shared"
+        raise ConfigError("model.vf_share_layers", False, allowed)
     return Architecture(
         shape=shape,
         filters=filters,
         hidden=hidden if config.hidden is None else config.hidden,
         activation=config.activation or activation,
         lstm=config.lstm_cell_size if config.use_lstm else 0,
+        shares=config.vf_share_layers is True,
+        log_std_follows=config.free_log_std is False,
         masks=masks,
     )
 

@@ -1,8 +1,8 @@
 """How actions are drawn from a policy's head, in numpy.
 
 A head (N, logits + G) holds the logits of the columns that are choices, column after column, then
-the means of G Gaussian columns, whose log standard deviations (G,) do not depend on the
-observation. Columns are independent: their log-probabilities add up. N rows, K columns, M choices
+the means of G Gaussian columns, whose log standard deviations are the same in all rows (G,), or
+differ (N, G). Columns are independent: their log-probabilities add up. N rows, K columns, M choices
 of a column at most.
 """
 
@@ -150,7 +150,7 @@ def measure(
 ) -> tuple[Array, Array]:
     """Vectors (N, G) and the log-probability (N,) of each."""
     if stream is None:
-        highest = (-log_std - np.float32(0.5 * LOG_2PI)).sum()
+        highest = np.add.reduce(-log_std - np.float32(0.5 * LOG_2PI), axis=-1)
         return means, np.full(len(means), highest, dtype=np.float32)
     if isinstance(stream, MeasuredAhead):
         away, logp = stream.next()

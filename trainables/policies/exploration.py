@@ -111,6 +111,27 @@ class StochasticSampling:
             self.parameter_noise.set_state(state)
 
 
+class FollowingSampling(StochasticSampling):
+    """Draws real numbers with deviations that follow the state: a head ends with them (N, G).
+
+    Raises:
+        ConfigError: actions without real numbers.
+    """
+
+    def __init__(self, layout: ActionLayout) -> None:
+        super().__init__(layout)
+        if not self._reals:
+            allowed = "null or true for actions without real numbers, which have no deviations"
+            raise ConfigError("model.free_log_std", False, allowed)
+
+    def draw(
+        self, head: Array, log_std: Array, stream: np.random.Generator | None
+    ) -> tuple[Actions, Array]:
+        """As `StochasticSampling.draw`; `log_std` is not read."""
+        reals = len(self._reals)
+        return super().draw(head[:, :-reals], head[:, -reals:], stream)
+
+
 class PolicyNoiseConfig(Settings):
     """How a Gaussian policy explores."""
 

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from trainables.envs.make import EnvSpaces
 from trainables.envs.spaces.actions import ActionAdapter, unflattener
 from trainables.envs.spaces.masks import require_valid
-from trainables.envs.spaces.observations import Rows, make_preprocessor
+from trainables.envs.spaces.observations import Rows
 from trainables.policies.actor import Acted, Actor
 from trainables.policies.filters import Filter
 
@@ -98,7 +98,7 @@ class InferencePolicy:
             The actions as the environment wants them, the memories for the next observations, and
             `Actor.fetches`, each (N,).
         """
-        preprocess, unflatten = make_preprocessor(self.spaces.raw), unflattener(self.spaces.action)
+        preprocess, unflatten = self.spaces.preprocessor(), unflattener(self.spaces.action)
         rows = np.stack([preprocess(one) for one in observations])
         if self.spaces.masks:
             require_valid(rows, self.spaces.layout)

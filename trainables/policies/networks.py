@@ -98,7 +98,8 @@ class Stochastic(Networks):
     """A head says how actions are drawn: logits of choices, means of G real numbers."""
 
     log_std: nn.Parameter | None
-    """(G,) logarithms of their deviations, or (U, G) of state-dependent noise; None: no reals."""
+    """(G,) logarithms of their deviations, or (U, G) of state-dependent noise; None: there are no
+    reals, or what follows the means in the head are these logarithms."""
 
     def __init__(self, layout: ActionLayout, architecture: Architecture) -> None:
         super().__init__()
@@ -110,6 +111,8 @@ class Stochastic(Networks):
         self.register_buffer("_grid", torch.from_numpy(grid), persistent=False)
         self.register_buffer("_absent", torch.from_numpy(absent), persistent=False)
         self._uneven = bool(absent.any())
+        own = architecture.distribution
+        self._distribution = None if own is None else own.loaded()
 
     def evaluate(
         self, observations: Tensor, actions: Tensor, replay: Replay | None = None
@@ -123,8 +126,17 @@ class Stochastic(Networks):
         """
         raise NotImplementedError
 
+    def _free_log_std(self) -> nn.Parameter | None:
+        reals, of = len(self.layout.real_columns), self.architecture
+        if not reals or of.log_std_follows or of.distribution is not None:
+            return None
+        return nn.Parameter(torch.zeros(reals))
+
     def _logp_entropy(self, head: Tensor, actions: Tensor, units: Tensor) -> tuple[Tensor, Tensor]:
         """(B,) log-probabilities of actions, and (B,) or () entropies of their distribution."""
+        if self._distribution is not None:
+            own = self._distribution(head)
+            return own.logp(actions), own.entropy()
         layout = self.layout
         if layout.scalar:
             logs = torch.log_softmax(head, dim=-1)
@@ -147,7 +159,10 @@ class Stochastic(Networks):
 
     def _of_reals(self, means: Tensor, reals: Tensor, units: Tensor) -> tuple[Tensor, Tensor]:
         if self.log_std is None:
-            raise ValueError("actions of this layout have no real numbers")
+            means, log_std = means.chunk(2, dim=-1)
+            scaled = (reals - means) * torch.exp(-log_std)
+            logp = (-0.5 * scaled.square() - log_std - HALF_LOG_2PI).sum(-1)
+            return logp, (log_std + 0.5 + HALF_LOG_2PI).sum(-1)
         if self.log_std.dim() == 2:
             # The noise does not teach the units: they are for the means (Raffin et al. 2021).
             variance = units.detach().square() @ torch.exp(2 * self.log_std) + LEAST_VARIANCE
@@ -174,12 +189,13 @@ class ActorCritic(Stochastic):
         if self.lstm is not None:
             sizes = (architecture.lstm,)
         gains = [HIDDEN_GAIN] * (len(sizes) - 1)
-        self.actor = perceptron((*sizes, layout.head_size), [*gains, POLICY_GAIN], stream)
+        self.actor = perceptron((*sizes, architecture.head(layout)), [*gains, POLICY_GAIN], stream)
         self.critic = perceptron((*sizes, 1), [*gains, VALUE_GAIN], stream)
-        reals = len(layout.real_columns)
-        self.log_std = nn.Parameter(torch.zeros(reals)) if reals else None
+        self.log_std = self._free_log_std()
         if architecture.noise is not None:
-            self.log_std = nn.Parameter(torch.full((sizes[-1], reals), architecture.noise[0]))
+            self.log_std = nn.Parameter(
+                torch.full((sizes[-1], len(layout.real_columns)), architecture.noise[0])
+            )
 
     def value(self, observations: Tensor) -> Tensor:
         """(B,) values of filtered observations: (B, D), or (B, H, W, C) for images."""

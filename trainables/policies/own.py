@@ -21,8 +21,9 @@ from trainables.envs.spaces.actions import ActionLayout
 from trainables.errors import ConfigError, shorten
 from trainables.policies.actor import Actor, Array, Weights
 from trainables.policies.architecture import Architecture, OwnModule
+from trainables.policies.exploration import StochasticSampling
 from trainables.policies.layers import unit_pixels
-from trainables.policies.networks import Evaluated, Replay, Stochastic
+from trainables.policies.networks import Evaluated, Networks, Replay, Stochastic, allowed, split
 
 PLACE = "model.custom_model"
 #: Rows of the batch on which a module is tried: no other number of its shapes should be the same.
@@ -36,9 +37,8 @@ class OwnActorCritic(Stochastic):
 
     def __init__(self, layout: ActionLayout, architecture: Architecture, seed: int) -> None:
         super().__init__(layout, architecture)
-        self.module = made(architecture, layout.head_size, seed)
-        reals = len(layout.real_columns)
-        self.log_std = nn.Parameter(torch.zeros(reals)) if reals else None
+        self.module = made(architecture, architecture.head(layout), seed)
+        self.log_std = self._free_log_std()
 
     def kept(self) -> dict[str, Tensor]:
         """Parameters and buffers by name, as far as torch saves them."""
@@ -46,8 +46,9 @@ class OwnActorCritic(Stochastic):
 
     def forward(self, observations: Tensor) -> tuple[Tensor, Tensor]:
         """Heads and values (B,) of filtered observations."""
-        head, values = self.module(unit_pixels(observations))
-        return head, values
+        rows, valid = split(observations, self.architecture.masks)
+        head, values = self.module(unit_pixels(rows))
+        return allowed(head, valid), values
 
     def value(self, observations: Tensor) -> Tensor:
         """(B,) values of filtered observations."""
@@ -61,21 +62,19 @@ class OwnActorCritic(Stochastic):
         return Evaluated(*self._logp_entropy(head, actions, head), values)
 
 
-class OwnActor(Actor):
-    """Acts with the module; how actions are drawn from its head is as ever."""
+class InTorch(Actor):
+    """Acts with networks in torch, made from `_made_from`; how actions are chosen is as ever."""
 
-    def __init__(self, layout: ActionLayout, architecture: Architecture) -> None:
-        super().__init__(layout, architecture)
-        self._made_from = layout, architecture
-        self._networks = OwnActorCritic(layout, architecture, 0).eval()
+    _made_from: tuple[Any, ...]
+    _networks: Networks
 
     def __reduce__(self) -> tuple[Any, ...]:
         """It crosses to another process as arrays, not as memory that is shared."""
         state = {k: v for k, v in vars(self).items() if k != "_networks"}
-        return _remade, (*self._made_from, self._networks.weights(), state)
+        return _remade, (type(self), self._made_from, self._networks.weights(), state)
 
     def load(self, weights: Weights) -> None:
-        """Adopt weights named as `OwnActorCritic.weights` names them; they are copied."""
+        """Adopt weights named as the networks name them; they are copied."""
         self._networks.load_weights(weights)
         self._log_std = np.array(weights.get("log_std", self._log_std))
 
@@ -83,11 +82,29 @@ class OwnActor(Actor):
         """What `load` was given."""
         return self._networks.weights()
 
-    def forward(self, observations: NDArray[Any]) -> tuple[Array, Array]:
-        """Heads and values (N,) of filtered observations."""
+    def _run(self, observations: NDArray[Any]) -> Any:
+        """What the networks give for filtered observations (N, *S), as tensors."""
         rows = torch.from_numpy(np.require(observations, requirements=["C", "W"]))
         with torch.inference_mode():
-            head, values = self._networks(rows)
+            return self._networks(rows)
+
+
+class OwnActor(InTorch):
+    """Acts with the module."""
+
+    def __init__(
+        self,
+        layout: ActionLayout,
+        architecture: Architecture,
+        exploration: StochasticSampling | None = None,
+    ) -> None:
+        super().__init__(layout, architecture, exploration)
+        self._made_from = layout, architecture
+        self._networks = OwnActorCritic(layout, architecture, 0).eval()
+
+    def forward(self, observations: NDArray[Any]) -> tuple[Array, Array]:
+        """Heads and values (N,) of filtered observations."""
+        head, values = self._run(observations)
         return head.numpy(), values.numpy()
 
     def _heads_each(self, observations: NDArray[Any], memory: Array) -> tuple[Array, Array]:
@@ -95,9 +112,9 @@ class OwnActor(Actor):
 
 
 def _remade(
-    layout: ActionLayout, architecture: Architecture, weights: Weights, state: dict[str, Any]
-) -> OwnActor:
-    made = OwnActor(layout, architecture)
+    kind: type[InTorch], made_from: tuple[Any, ...], weights: Weights, state: dict[str, Any]
+) -> InTorch:
+    made = kind(*made_from)
     made.load(weights)
     vars(made).update(state)
     return made
@@ -199,7 +216,7 @@ def _given(own: OwnModule, module: nn.Module, rows: Tensor) -> tuple[Tensor, ...
         except Exception as error:
             hint = f"for observations {tuple(rows.shape)} it raised {type(error).__name__}: {error}"
             raise _refusal(own, "a module that can be called with observations", hint) from error
-        if not _same(before, rng.capture_global()):
+        if not rng.equal_global(before, rng.capture_global()):
             hint = "it draws from a global stream, as dropout does, and two runs would differ"
             raise _refusal(own, "a module without chance of its own", hint)
     found = given if isinstance(given, tuple) else (given,)
@@ -207,13 +224,6 @@ def _given(own: OwnModule, module: nn.Module, rows: Tensor) -> tuple[Tensor, ...
         allowed = "a module that returns a tensor, or a tuple of them"
         raise _refusal(own, allowed, f"it returned {shorten(given)}")
     return found
-
-
-def _same(before: Any, after: Any) -> bool:
-    """Whether plain data with arrays is the same."""
-    if isinstance(before, dict):
-        return all(_same(value, after[key]) for key, value in before.items())
-    return bool(np.all(before == after))
 
 
 def _listed(shapes: Iterable[tuple[int, ...]]) -> str:

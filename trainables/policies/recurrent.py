@@ -13,22 +13,32 @@ from trainables.envs.spaces.actions import ActionLayout
 from trainables.policies.actor import Actor, Array, Weights, activate
 from trainables.policies.architecture import Architecture
 from trainables.policies.distributions import forbid
-from trainables.policies.exploration import StateDependentSampling
+from trainables.policies.exploration import (
+    FollowingSampling,
+    StateDependentSampling,
+    StochasticSampling,
+)
+from trainables.policies.own_distribution import OwnSampling
 
 HALF = np.float32(0.5)
 
 
 def make_actor(layout: ActionLayout, architecture: Architecture) -> Actor:
     """The actor of an architecture, without or with a memory."""
+    exploration: StochasticSampling | None = None
+    if architecture.noise is not None:
+        exploration = StateDependentSampling(layout, architecture.noise[1])
+    elif architecture.log_std_follows:
+        exploration = FollowingSampling(layout)
+    elif architecture.distribution is not None:
+        exploration = OwnSampling(layout, architecture.distribution)
     if architecture.own is not None:
         # Loaded for a module of one's own only: workers otherwise need no torch.
         from trainables.policies.own import OwnActor
 
-        return OwnActor(layout, architecture)
-    if architecture.noise is not None:
-        return Actor(layout, architecture, StateDependentSampling(layout, architecture.noise[1]))
+        return OwnActor(layout, architecture, exploration)
     made = RecurrentActor if architecture.lstm else Actor
-    return made(layout, architecture)
+    return made(layout, architecture, exploration)
 
 
 class RecurrentActor(Actor):
@@ -36,8 +46,13 @@ class RecurrentActor(Actor):
 
     state_parts = 2
 
-    def __init__(self, layout: ActionLayout, architecture: Architecture) -> None:
-        super().__init__(layout, architecture)
+    def __init__(
+        self,
+        layout: ActionLayout,
+        architecture: Architecture,
+        exploration: StochasticSampling | None = None,
+    ) -> None:
+        super().__init__(layout, architecture, exploration)
         self.memory_size = 2 * architecture.lstm
         self._units = architecture.lstm
         self._depth = 0 if architecture.filters else len(architecture.hidden)

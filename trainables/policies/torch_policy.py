@@ -220,6 +220,9 @@ class ActorCriticPolicy(TorchPolicy):
         self, observation_filter: Filter, spaces: EnvSpaces, clip_actions: bool
     ) -> bytes:
         """Preprocessor, frozen filter, networks and the greedy action in one file."""
+        if (own := self.model.architecture.distribution) is not None:
+            why = "is code of your own, which no file of these formats holds"
+            raise ExportError(f"how actions are drawn (model.custom_action_dist: {own.path}) {why}")
         # Loaded only to export: training needs neither onnx nor an inference engine.
         from trainables.policies.onnx import graph
 

@@ -95,6 +95,11 @@ class MetricsConfig(Section):
     metrics_smoothing_episodes: int = Field(
         default=100, gt=0, description="Episodes, the latest ones, that means are taken over."
     )
+    classic_results: bool = Field(
+        default=False,
+        description="Results also have the names of classic trainers where ours are others "
+        "(docs/metrics.md); a sweep that has one as metric, objective, constraint or stop sets it.",
+    )
     collect_metrics_timeout: float = Field(
         default=180.0,
         gt=0,

@@ -21,10 +21,17 @@ from trainables.learners.fused.ppo import Loss as FusedLoss
 from trainables.learners.returns import generalized_advantages, next_values
 from trainables.learners.schedules import Schedule, due
 from trainables.learners.sequences import SequenceBatch, in_sequences
-from trainables.policies.architecture import architecture
-from trainables.policies.exploration import PolicyNoiseConfig, StateDependentSampling
+from trainables.policies import own_distribution
+from trainables.policies.architecture import Architecture, architecture
+from trainables.policies.exploration import (
+    FollowingSampling,
+    PolicyNoiseConfig,
+    StateDependentSampling,
+)
+from trainables.policies.own_distribution import OwnDistribution
 from trainables.rollout.batch import Fragment, TrainBatch, rows
 from trainables.trainable import gives_data
+from trainables.trainer import config_checks
 from trainables.trainer.config import TrainerConfig
 from trainables.trainer.steps import on_policy_step
 from trainables.trainer.trainer import Trainer
@@ -94,7 +101,7 @@ class ActorCriticTrainer(Trainer):
     """Base of the methods that learn from what was just sampled, with advantages."""
 
     config_class: ClassVar[type[TrainerConfig]] = ActorCriticConfig
-    model_keys: ClassVar[frozenset[str]] = frozenset({"custom_model"})
+    model_keys: ClassVar[frozenset[str]] = config_checks.OF_SOME
     before_auto: ClassVar[Mapping[str, Any]] = {**Trainer.before_auto, "learner": "torch"}
     masks_actions: ClassVar[bool] = True
     stats: ClassVar[tuple[str, ...]]
@@ -118,14 +125,7 @@ class ActorCriticTrainer(Trainer):
         """Actor and critic."""
         from trainables.policies.torch_policy import build_policy
 
-        if (own := self.architecture.own) is not None:
-            logger.info(
-                "%s acts and learns in torch; built-in networks act in numpy, faster", own.path
-            )
-        explored = self.settings.exploration_config
-        if explored.state_dependent:
-            noise = explored.log_std_init, explored.sample_freq
-            self.architecture = replace(self.architecture, noise=noise)
+        self.architecture = self._networks(self.settings, self.spaces)
         networks = (self.spaces.layout, self.architecture)
         return build_policy(networks, self.settings.optimizer, self.seed, device)
 
@@ -136,6 +136,8 @@ class ActorCriticTrainer(Trainer):
         if isinstance(settings, ActorCriticConfig) and settings.exploration_config.state_dependent:
             only: dict[str, tuple[Any, Any]] = {
                 "model.custom_model": (settings.model.custom_model, None),
+                "model.custom_action_dist": (settings.model.custom_action_dist, None),
+                "model.free_log_std": (settings.model.free_log_std is False, False),
                 "model.use_lstm": (settings.model.use_lstm, False),
                 "remote_env_batch_wait_ms": (settings.envs.remote_env_batch_wait_ms, 0),
             }
@@ -153,6 +155,8 @@ class ActorCriticTrainer(Trainer):
         if isinstance(settings, ActorCriticConfig) and settings.exploration_config.state_dependent:
             StateDependentSampling(seen.spaces.layout, 1)
         cls._check_own(settings, seen.spaces)
+        if settings.model.free_log_std is False:
+            FollowingSampling(seen.spaces.layout)
         why = cls._not_fused(settings, seen.spaces)
         asked = settings.learner if isinstance(settings, ActorCriticConfig) else "auto"
         if why and asked in ("fused", COMPILED):
@@ -161,19 +165,32 @@ class ActorCriticTrainer(Trainer):
         return {**super().choose(settings, seen), "learner": "torch" if why else fused}
 
     @classmethod
+    def _networks(cls, settings: TrainerConfig, spaces: EnvSpaces) -> Architecture:
+        shape, masks = spaces.observation_shape, spaces.masks
+        made = architecture(settings.model, shape, cls.usual_networks, masks)
+        if isinstance(settings, ActorCriticConfig) and settings.exploration_config.state_dependent:
+            explored = settings.exploration_config
+            made = replace(made, noise=(explored.log_std_init, explored.sample_freq))
+        if (path := settings.model.custom_action_dist) is not None:
+            made = replace(made, distribution=OwnDistribution.of(path, spaces.action))
+        return made
+
+    @classmethod
     def _check_own(cls, settings: TrainerConfig, spaces: EnvSpaces) -> None:
-        """Raise ConfigError for a module of a person's own that breaks its contract."""
-        if settings.model.custom_model is None:
+        """Raise ConfigError for a part of a person's own that breaks its contract."""
+        tried = cls._networks(settings, spaces)
+        if tried.distribution is not None:
+            own_distribution.check(tried.distribution, spaces.layout)
+        if tried.own is None:
             return
         # Loaded for such a module only: to choose needs no torch.
         from trainables.policies import own
 
-        tried = architecture(settings.model, spaces.observation_shape)
-        module = own.check(tried, spaces.layout.head_size, "values")
+        module = own.check(tried, tried.head(spaces.layout), "values")
         if settings.workers.data_parallel and list(module.buffers()):
             hint = "each rank would have buffers of its own"
             allowed = "a module without buffers with data_parallel"
-            raise ConfigError("model.custom_model", settings.model.custom_model, allowed, hint)
+            raise ConfigError("model.custom_model", tried.own.path, allowed, hint)
 
     @classmethod
     def settled_alike(cls, settled: Mapping[str, Any], first: Mapping[str, Any]) -> dict[str, Any]:
@@ -186,7 +203,7 @@ class ActorCriticTrainer(Trainer):
     @classmethod
     def _kernel(cls, settings: TrainerConfig, spaces: EnvSpaces) -> compiled.Kernel | None:
         """What is built here and has room for these networks; None: numpy has to do it."""
-        networks = architecture(settings.model, spaces.observation_shape, masks=spaces.masks)
+        networks = cls._networks(settings, spaces)
         return None if compiled.not_covered(spaces.layout, networks) else compiled.built()
 
     @classmethod
@@ -201,7 +218,7 @@ class ActorCriticTrainer(Trainer):
             return "data_parallel is true"
         if settings.resources.num_gpus:
             return "num_gpus is not 0"
-        networks = architecture(settings.model, spaces.observation_shape)
+        networks = cls._networks(settings, spaces)
         return not_covered(spaces.layout, networks, settings.optimizer)
 
     @classmethod

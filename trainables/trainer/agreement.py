@@ -38,20 +38,21 @@ def described(config: Mapping[str, Any]) -> dict[str, Any]:
     return {**kept, "observation_filter": _filter_name(config["observation_filter"])}
 
 
-def changed(checkpoint: Mapping[str, Any], config: Mapping[str, Any]) -> dict[str, tuple[Any, Any]]:
-    """Key of `COLLECTING` → what it was and what it is, where these differ."""
-    now = described(config)
+def changed(checkpoint: Mapping[str, Any], now: Mapping[str, Any]) -> dict[str, tuple[Any, Any]]:
+    """Key of `COLLECTING` → what it was and what it is, where these differ.
+
+    `now` is what this trainer writes (`described`).
+    """
     was = _saved(checkpoint, now)
     return {key: (was[key], now[key]) for key in COLLECTING if key in was and was[key] != now[key]}
 
 
-def check(checkpoint: Mapping[str, Any], config: Mapping[str, Any]) -> None:
-    """Refuse a checkpoint whose workers or filters these settings cannot go on with.
+def check(checkpoint: Mapping[str, Any], now: Mapping[str, Any]) -> None:
+    """Refuse a checkpoint whose workers or filters a trainer that writes `now` cannot go on with.
 
     Raises:
         ConfigError: names the first setting that is not as in the checkpoint.
     """
-    now = described(config)
     was = _saved(checkpoint, now)
     for key in FILTERING:
         if key in was and _alike(was[key]) != _alike(now[key]):
@@ -59,7 +60,7 @@ def check(checkpoint: Mapping[str, Any], config: Mapping[str, Any]) -> None:
             raise ConfigError(key, now[key], f"{was[key]}, as in the checkpoint", why)
     if checkpoint["workers"] is not None:
         why = "each worker goes on where it was; Trainer.restore(path) begins new episodes instead"
-        for key, (before, value) in changed(checkpoint, config).items():
+        for key, (before, value) in changed(checkpoint, now).items():
             raise ConfigError(key, value, f"{before}, as in the checkpoint", why)
 
 

@@ -1,4 +1,4 @@
-"""What classic trainers hand out: a policy by its name, which acts, learns nothing and is copied.
+"""What classic trainers hand out: a policy by its name, which acts, and results by their names.
 
 N observations.
 """
@@ -20,6 +20,43 @@ if TYPE_CHECKING:
     from trainables.policies.torch_policy import TorchPolicy
 
 Array = NDArray[Any]
+#: First parts of the names that only results with `classic_results` have.
+RESULTS = (
+    *("info", "sampler_results"),
+    *("policy_reward_mean", "policy_reward_min", "policy_reward_max"),
+)
+#: What `sampler_results` holds of a result, where it is there.
+_SAMPLED = (
+    *("episode_reward_mean", "episode_reward_min", "episode_reward_max", "episode_len_mean"),
+    *("episodes_this_iter", "custom_metrics", "hist_stats"),
+)
+
+
+def is_classic(name: str) -> bool:
+    """Whether only results with `classic_results` have a metric of this name."""
+    first, _, rest = name.partition("/")
+    return first in RESULTS and (first[:6] != "policy" or rest == DEFAULT_POLICY_ID)
+
+
+def results(result: Mapping[str, Any]) -> dict[str, Any]:
+    """What stands in a result under another name than in those of classic trainers.
+
+    With several policies rewards and statistics stand there by policy already.
+    """
+    rewards = {
+        name: result.get(name, {DEFAULT_POLICY_ID: result[f"episode{name[6:]}"]})
+        for name in RESULTS
+        if name[:6] == "policy" and f"episode{name[6:]}" in result
+    }
+    learner, sampled = result["learner"], result["timesteps_total"]
+    if not any(isinstance(one, Mapping) for one in learner.values()):
+        learner = {DEFAULT_POLICY_ID: learner}
+    held = {name: result[name] for name in _SAMPLED if name in result}
+    return {
+        **rewards,
+        "info": {"learner": learner, "num_steps_sampled": sampled},
+        "sampler_results": {**held, **rewards},
+    }
 
 
 class Asked(Protocol):

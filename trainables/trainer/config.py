@@ -16,7 +16,7 @@ from trainables.core import legacy_names
 from trainables.core.logs import LogConfig
 from trainables.core.resources import ResourcesConfig
 from trainables.core.settings import Section, Settings, defaults, flatten
-from trainables.envs.make import EnvironmentConfig
+from trainables.envs.make import EnvironmentConfig, deepmind
 from trainables.envs.vector.config import VectorConfig
 from trainables.errors import ConfigError, nearest
 from trainables.evaluation.config import EvaluationConfig
@@ -104,15 +104,7 @@ def _agents(agents: Any) -> Any:
     """Refuses what ``multiagent`` cannot hold."""
     if not isinstance(agents, Mapping):
         raise ValueError("a dict; {} says that there is one agent")  # noqa: TRY004 for pydantic
-    known: tuple[str, ...] = ("policies", "policy_mapping_fn", "policies_to_train")
-    known += ("count_steps_by", "observation_fn", *_ONE_VALUE)
-    for key in agents:
-        if key not in known:
-            near = nearest(key, known).removeprefix("; ") or ", ".join(known)
-            raise ValueError(f"no {key}: {near}")
-    for key, only in _ONE_VALUE.items():
-        _require_neutral(agents.get(key, only), (only,), "several agents", f"{key}: ")
-    _require_neutral(agents.get("observation_fn"), (None,), "several agents", "observation_fn: ")
+    _check_keys(agents)
     policies = _policies(agents.get("policies"))
     named = _named(agents.get("policy_mapping_fn"))
     for key, names in (("policy_mapping_fn", named), ("policies_to_train", _trained(agents))):
@@ -122,6 +114,20 @@ def _agents(agents: Any) -> Any:
     if (counted := agents.get("count_steps_by", "env_steps")) not in COUNTED:
         raise ValueError(f"count_steps_by: {' or '.join(COUNTED)}, not {counted!r}")
     return dict(agents)
+
+
+def _check_keys(agents: Mapping[str, Any]) -> None:
+    """Refuse keys that are not known, and values of those that have only one."""
+    read = ("policies", "policy_mapping_fn", "policies_to_train", "count_steps_by")
+    known = (*read, "observation_fn", *_ONE_VALUE)
+    for key in agents:
+        if key not in known:
+            near = nearest(key, known).removeprefix("; ") or ", ".join(known)
+            raise ValueError(f"no {key}: {near}")
+    for key, only in _ONE_VALUE.items():
+        _require_neutral(agents.get(key, only), (only,), "several agents", f"{key}: ")
+    if agents.get("observation_fn") is not None:
+        raise ValueError("observation_fn: null here; write it beside multiagent, not in it")
 
 
 def _named(mapping: Any) -> Sequence[Any]:
@@ -195,9 +201,6 @@ class MultiAgentConfig(Section):
         "name); `policies_to_train`: a list, null: all; `count_steps_by`: env_steps, or "
         "agent_steps, which then make up train_batch_size.",
     )
-    observation_fn: Annotated[None, _only(None, needs="several agents")] = Field(
-        default=None, description="Changes what agents observe of each other."
-    )
 
 
 class TrainerConfig(Settings):
@@ -239,12 +242,16 @@ class TrainerConfig(Settings):
 
     @model_validator(mode="wrap")
     @classmethod
-    def _unstacked(cls, given: Any, validate: ModelWrapValidatorHandler[Self]) -> Self:
-        """A policy with a memory sees single frames of Atari games."""
+    def _seeing(cls, given: Any, validate: ModelWrapValidatorHandler[Self]) -> Self:
+        """What `model` says of the environment; a memory sees single frames of Atari games."""
         made = validate(given)
-        if not made.model.use_lstm:
+        environment, sight = made.environment, made.model.sight
+        if made.model.use_lstm:
+            environment = environment.model_copy(update={"no_framestack": True})
+        if environment.sight != sight:
+            environment = environment.shown(sight)
+        if environment is made.environment:
             return made
-        environment = made.environment.model_copy(update={"no_framestack": True})
         return made.model_copy(update={"environment": environment})
 
     @property
@@ -319,6 +326,7 @@ def validate_config(settings: TrainerConfig) -> None:
         raise ConfigError("observation_filter", kind, " or ".join(CONCURRENT_KINDS), hint)
     if settings.envs.remote_env_batch_wait_ms:
         _check_polling(settings)
+    _check_sight(settings.environment, settings.model)
     sampling = settings.sampling
     if sampling.blackhole_outputs and not (sampling.sample_async and sampling.fake_sampler):
         allowed = "false without sample_async: true and fake_sampler: true"
@@ -331,6 +339,23 @@ def validate_config(settings: TrainerConfig) -> None:
         allowed = f"the environment steps over which a linear {linear[0]} runs"
         hint = "set it, or stop.timesteps_total from which it is taken"
         raise ConfigError("schedule_timesteps", None, allowed, hint)
+
+
+def _check_sight(environment: EnvironmentConfig, model: ModelConfig) -> None:
+    """Raise ConfigError for keys of ``model`` that nothing reads in this environment."""
+    if (own := model.custom_preprocessor) is not None and environment.action_mask is not None:
+        why = "masks stand at the end of rows that are made here"
+        raise ConfigError("model.custom_preprocessor", own, "null with action_mask", why)
+    for key in ("dim", "framestack"):
+        value = getattr(model, key)
+        if repr(value) == repr(ModelConfig.model_fields[key].default):  # 1 is another one than true
+            continue
+        if not deepmind(environment):
+            hint = f"{environment.env} is no Atari game in DeepMind's wrappers"
+            raise ConfigError(f"model.{key}", value, "left out with this environment", hint)
+        if key == "framestack" and value is not False and environment.no_framestack:
+            hint = "no_framestack is true, as it is with model.use_lstm"
+            raise ConfigError("model.framestack", value, "left out, or false", hint)
 
 
 def is_linear(key: str, value: object) -> bool:

@@ -64,7 +64,7 @@ def check_together(settings: TrainerConfig) -> None:
 
 
 #: Keys of ``model`` that only some algorithms read.
-OF_SOME = frozenset({"custom_model"})
+OF_SOME = frozenset({"custom_action_dist", "custom_model", "free_log_std", "vf_share_layers"})
 
 
 def check_model(model: ModelConfig, read: frozenset[str], name: str) -> None:
@@ -126,6 +126,8 @@ def check_by_trying(settings: TrainerConfig) -> None:
 def why_separate(settings: TrainerConfig) -> str:
     """Why environments had better be separate than one native object; empty: that one is faster."""
     count = settings.sampling.num_envs_per_worker
+    if settings.model.custom_preprocessor is not None:
+        return "model.custom_preprocessor makes observations of each"
     if why := vector_config.why_separate(settings.environment, settings.envs, count):
         return why
     if settings.rendering.records_rollout or settings.rendering.render_env:

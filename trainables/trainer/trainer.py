@@ -8,7 +8,7 @@ import copy
 import logging
 import time
 import weakref
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import replace
 from pathlib import Path
@@ -52,8 +52,7 @@ from trainables.rollout.workers.ranks.group import RankGroup
 from trainables.rollout.workers.worker_set import WorkerSet
 from trainables.rollout.workers.worker_spec import WorkerSpec
 from trainables.trainable import Trainable, TrialContext, gives_data
-from trainables.trainer import agreement, config_checks, policy_files
-from trainables.trainer.classic import Policy
+from trainables.trainer import agreement, classic, config_checks, policy_files
 from trainables.trainer.config import TrainerConfig, has_policies, timed
 from trainables.trainer.evaluation import PeriodicEvaluation
 from trainables.trainer.reporting import EpisodeRecord, Reporter
@@ -102,10 +101,10 @@ class Trainer(Trainable):
     model_keys: ClassVar[frozenset[str]] = frozenset()
     #: Whether its workers can be ranks (``data_parallel``): their spec then has a learner.
     learns_in_ranks: ClassVar[bool] = False
-    #: Whether children sample on while the trainer learns (`remote.asynchronous`).
-    samples_on: ClassVar[bool] = False
     #: Whether its policy chooses and learns by action masks.
     masks_actions: ClassVar[bool] = False
+    #: Whether children sample on while the trainer learns (`remote.asynchronous`).
+    samples_on: ClassVar[bool] = False
     #: Setting that may be ``auto`` → what it was before there was a choice: trials and checkpoints
     #: from then go on with it.
     before_auto: ClassVar[Mapping[str, Any]] = {"native_vector_env": False}
@@ -219,10 +218,10 @@ class Trainer(Trainable):
         if settings.offline.reads and not cls.learns_from_others:
             allowed = f"sampler with {cls.__name__}, which learns from what its own policy does"
             raise ConfigError("input", settings.offline.input, allowed, "bc, dqn, sac and td3 read")
-        config_checks.check_model(settings.model, cls.model_keys, cls.__name__)
         if (source := settings.environment.action_mask) and not cls.masks_actions:
-            hint = f"{cls.__name__} has no choices that a mask could rule out; ppo, a2c, dqn have"
+            hint = f"{cls.__name__} rules no choice out by a mask; ppo, a2c, impala and dqn do"
             raise ConfigError("action_mask", source, f"null with {cls.__name__}", hint)
+        config_checks.check_model(settings.model, cls.model_keys, cls.__name__)
         if settings.workers.data_parallel:
             if not cls.learns_in_ranks:
                 hint = f"{cls.__name__} does not learn in ranks"
@@ -247,6 +246,12 @@ class Trainer(Trainable):
         if "timesteps_total" in stop and completed.get("schedule_timesteps") is None:
             completed["schedule_timesteps"] = int(stop["timesteps_total"])
         return completed
+
+    @classmethod
+    def show_metrics(cls, config: Mapping[str, Any], names: Collection[str]) -> dict[str, Any]:
+        """Names of classic trainers make results have these, unless `classic_results` is set."""
+        is_asked = any(map(classic.is_classic, names))
+        return {"classic_results": True, **config} if is_asked else dict(config)
 
     @classmethod
     def settle_config(cls, config: Mapping[str, Any]) -> dict[str, Any]:
@@ -349,6 +354,9 @@ class Trainer(Trainable):
         self.spaces = seen.spaces
         shape, masks = self.spaces.observation_shape, self.spaces.masks
         self.architecture = architecture(settings.model, shape, self.usual_networks, masks)
+        if (own := self.architecture.own) is not None:
+            in_torch = "%s acts and learns in torch; built-in networks act in numpy, faster"
+            logger.info(in_torch, own.path)
         self.policy = self.make_policy(config_checks.learning_device(settings.resources))
         self.filters = make_filters(settings.filters, shape, masks=masks)
         self.streams = {
@@ -397,6 +405,8 @@ class Trainer(Trainable):
         if is_due(self.settings.evaluation, self.iteration + 1):
             with timed(timers, "evaluation_time_ms"):
                 result.update(self._evaluated(self.iteration + 1))
+        if self.settings.metrics.classic_results:
+            result.update(classic.results(result))
         return result
 
     @gives_data
@@ -426,7 +436,7 @@ class Trainer(Trainable):
             ConfigError: it was saved with other filters, or by workers of another kind or number.
         """
         self._settle(checkpoint.get("settled", {}))
-        agreement.check(checkpoint, self.config)
+        agreement.check(checkpoint, self._collected)
         self._take_level()
         self.policy.set_state(checkpoint["policy"])
         filters_.set_state(self.filters, checkpoint["filters"])
@@ -454,7 +464,7 @@ class Trainer(Trainable):
         if not isinstance(data, Mapping) or not data.get("workers"):
             return state
         self._settle(data.get("settled", {}))
-        changes = agreement.changed(data, self.config)
+        changes = agreement.changed(data, self._collected)
         if not changes:
             return state
         why = agreement.in_words(changes, int(data["progress"]["timesteps"]))
@@ -635,7 +645,9 @@ class Trainer(Trainable):
         """
         if not observations:
             return {}
-        actions, _, _ = Policy(self).compute_actions(list(observations.values()), None, explore)
+        actions, _, _ = classic.Policy(self).compute_actions(
+            list(observations.values()), None, explore
+        )
         return dict(zip(observations, actions, strict=True))
 
     def acting_stream(self, explore: bool) -> np.random.Generator | None:
@@ -649,9 +661,9 @@ class Trainer(Trainable):
 
     # ---- weights and gradients -----------------------------------------------------------------
 
-    def get_policy(self, policy_id: str = DEFAULT_POLICY_ID) -> Policy | None:
+    def get_policy(self, policy_id: str = DEFAULT_POLICY_ID) -> classic.Policy | None:
         """The policy with this name; None if there is none."""
-        return Policy(self) if policy_id == DEFAULT_POLICY_ID else None
+        return classic.Policy(self) if policy_id == DEFAULT_POLICY_ID else None
 
     def get_weights(self, policies: Sequence[str] | None = None) -> dict[str, Weights]:
         """Policy → weights, copied; of these policies or of all."""

@@ -1,6 +1,7 @@
 """What MLflow has of a finished sweep beside its rows."""
 
 import json
+import os
 import signal
 import sqlite3
 import subprocess
@@ -100,6 +101,7 @@ def test_however_short_a_sweep_is_a_process_for_which_nobody_waits_sends_it(
     spec = write_spec(tmp_path, trials=2, trackers=["mlflow"])
     assert here("run", spec, "--pool", "inline")[0] == 0
     (process,) = attaching.begun
+    assert os.getpriority(os.PRIO_PROCESS, process.pid) >= attaching.NICENESS
     assert process.wait(PATIENCE_S) == 0
     assert attached(here.root) == WITHOUT_A_MODEL
     assert logged(Folder(here.root, "demo")) == [

@@ -13,6 +13,7 @@ from trainables.core.settings import parse
 from trainables.errors import ConfigError
 from trainables.learners.returns import Bounds, v_trace
 from trainables.learners.sequences import to_judge
+from trainables.offline.batches import WRITTEN
 from trainables.rollout.batch import Fragment, TrainBatch
 from trainables.trainable import TrialContext
 
@@ -35,6 +36,8 @@ WAYS = {
     "lstm": LSTM,
     "pendulum": {"env": "Pendulum-v1"},
     "whole episodes": {"batch_mode": "complete_episodes"},
+    "masked": {"env": "tests.support.masked:Vault", "action_mask": "info"},
+    "own": {"model": {"custom_model": "tests.support.own_networks:Net"}},
 }
 
 
@@ -67,7 +70,7 @@ def test_its_own_samples_are_judged_as_the_worker_judged_them(way: str) -> None:
     trainer.stop()
 
 
-@pytest.mark.parametrize("way", [way for way in WAYS if way != "lstm"])
+@pytest.mark.parametrize("way", [way for way in WAYS if way not in ("lstm", "own")])
 def test_samples_of_older_weights_are_judged_by_those_of_now(way: str) -> None:
     trainer = make({**CUT, **WAYS[way], "rho_bar": None, "c_bar": 0.5, "pg_rho_bar": 2.0})
     fragments = fragments_of_older_weights(trainer)
@@ -129,6 +132,14 @@ def test_a_memory_is_replayed_by_the_weights_of_now_to_what_followed_a_sequence(
                 played += 1
     assert played == np.count_nonzero(asked.follows) >= 3 * 4
     trainer.stop()
+
+
+def test_what_is_written_has_all_columns_beside_those_that_v_trace_needs(tmp_path: Path) -> None:
+    own = {**SMALL, "observation_filter": "NoFilter", "output": "logdir"}
+    trainer = IMPALA(own, TrialContext(seed=1, logdir=tmp_path))
+    (fragment,) = fragments_of(trainer)
+    trainer.stop()
+    assert set(fragment.columns) >= WRITTEN
 
 
 def log_probabilities(trainer: IMPALA, x: Any, actions: Any) -> Any:

@@ -89,7 +89,7 @@ def test_K7_K8_neutral_values_of_the_classic_keys_are_accepted() -> None:
 @pytest.mark.parametrize(
     ("config", "words"),
     [
-        ({"observation_fn": "f"}, "several agents, which is not built"),
+        ({"multiagent": {"replay_mode": "lockstep"}}, "several agents, which is not built"),
     ],
 )
 def test_K7_K8_other_values_are_refused_with_what_is_missing(

@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 
 from tests.support.trainers import differences, make, run
-from trainables.algorithms.ppo import PPO
+from trainables.algorithms.ppo import PPO, Config
+from trainables.core.settings import parse
 from trainables.envs.atari import LIFE_LOST, EpisodicLife, FireAtEachLife
 from trainables.envs.exactness import measuring
 from trainables.envs.make import EnvironmentConfig, make_env
@@ -70,6 +71,54 @@ def test_W7_the_frame_stack_and_the_wrappers_can_be_left_out() -> None:
     env = make_env(skipping)
     assert env.get_wrapper_attr("frame_skip") == 2
     env.close()
+
+
+@pytest.mark.parametrize(
+    ("model", "shape"),
+    [
+        ({}, (84, 84, 4)),
+        ({"dim": 42}, (42, 42, 4)),
+        ({"framestack": 2}, (84, 84, 2)),
+        ({"framestack": False}, (84, 84, 1)),
+        ({"framestack": 1, "dim": 80}, (80, 80, 1)),
+    ],
+)
+def test_W7_K2_frames_are_of_the_size_and_number_that_model_says(
+    model: dict[str, Any], shape: tuple[int, int, int]
+) -> None:
+    config = parse(Config, {"env": "ALE/Pong-v5", "model": model, "no_framestack": False})
+    assert measuring.look(config.environment).spaces.observation_shape == shape
+    env = make_env(config.environment)
+    observation, _ = env.reset(seed=1)
+    assert observation.shape == shape
+    env.close()
+
+
+@pytest.mark.slow
+def test_W7_K2_small_frames_are_learnt_from_and_evaluated() -> None:
+    model = {"dim": 36, "framestack": 2, "hidden": [8]}
+    evaluated = {"evaluation_interval": 1, "evaluation_num_episodes": 1, "horizon": 20}
+    trainer = make({**SMALL, "model": model, **evaluated})
+    assert trainer.policy.model.weights()["trunk.convolutions.0.weight"].shape == (32, 2, 8, 8)
+    assert trainer.train()["evaluation"]["episode_len_mean"] <= 20
+    trainer.stop()
+
+
+@pytest.mark.parametrize(
+    ("config", "message"),
+    [
+        ({"env": "CartPole-v1", "model": {"dim": 42}}, "model.dim: 42.*is no Atari game"),
+        ({"env": "CartPole-v1", "model": {"framestack": 1}}, "model.framestack: 1.*no Atari"),
+        ({"preprocessor_pref": "rllib", "model": {"dim": 42}}, "model.dim"),
+        ({"no_framestack": True, "model": {"framestack": 2}}, "no_framestack is true"),
+        ({"model": {"framestack": 2, "use_lstm": True}}, "as it is with model.use_lstm"),
+    ],
+)
+def test_W7_K2_sizes_that_nobody_would_read_are_refused(
+    config: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(ConfigError, match=message):
+        PPO.validate_config(parse(Config, {"env": "ALE/Pong-v5", **config}))
 
 
 @pytest.mark.slow

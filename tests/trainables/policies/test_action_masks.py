@@ -14,6 +14,7 @@ from tests.support.trainers import differences, final_state, run, stable
 from trainables.algorithms import a2c
 from trainables.algorithms.a2c import A2C
 from trainables.algorithms.dqn import DQN
+from trainables.algorithms.impala import IMPALA
 from trainables.algorithms.ppo import PPO, STATS, Config, fused_options, ppo_loss
 from trainables.algorithms.sac import SAC
 from trainables.envs.spaces.actions import ActionLayout
@@ -54,6 +55,11 @@ CASES: dict[str, tuple[type[Trainer], dict[str, Any]]] = {
     "ppo, whole episodes": (PPO, {**IN_INFO, "batch_mode": "complete_episodes"}),
     "ppo with a memory": (PPO, {**TWO, "model": {"use_lstm": True}}),
     "a2c": (A2C, OBSERVED),
+    "ppo with a module of one's own": (
+        PPO,
+        {**OBSERVED, "model": {"custom_model": "tests.support.own_networks:Net"}},
+    ),
+    "impala": (IMPALA, IN_INFO),
     "dqn": (DQN, {**IN_INFO, **WARM}),
     "dqn of rainbow": (DQN, {**OBSERVED, **WARM, **RAINBOW}),
     "dqn, all at random": (DQN, {**IN_INFO, "exploration_config": {"final_epsilon": 1.0}}),
@@ -297,7 +303,13 @@ def test_an_action_is_computed_of_an_observation_with_its_mask() -> None:
         trainer.stop()
 
 
-@pytest.mark.parametrize("case", ["ppo, filtered", "ppo with a memory", "dqn of rainbow", "a2c"])
+EXPORTED = (
+    *("ppo, filtered", "ppo with a memory", "ppo with a module of one's own"),
+    *("dqn of rainbow", "a2c"),
+)
+
+
+@pytest.mark.parametrize("case", EXPORTED)
 def test_an_exported_policy_takes_the_mask_as_an_input(case: str, tmp_path: Path) -> None:
     kind, config = CASES[case]
     trainer = make(kind, config)

@@ -2,7 +2,7 @@
 
 import logging
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import cloudpickle
 import numpy as np
@@ -11,6 +11,7 @@ import torch
 
 from tests.support.trainers import differences, final_state, make, run
 from trainables.algorithms.a2c import A2C
+from trainables.algorithms.dqn import DQN
 from trainables.algorithms.ppo import PPO
 from trainables.errors import ConfigError, ExportError
 from trainables.policies.onnx.formats import FILES, opened
@@ -221,3 +222,85 @@ def test_a_file_that_would_act_otherwise_is_refused(
         trainer.export_model(form, tmp_path)
     assert list(tmp_path.iterdir()) == []
     trainer.stop()
+
+
+class TestDeepQLearning:
+    """The module gives the values of all choices."""
+
+    CONFIG: ClassVar[dict[str, Any]] = {
+        "env": "CartPole-v1",
+        "num_envs_per_worker": 2,
+        "buffer_size": 500,
+        "learning_starts": 32,
+        "replay_batch_size": 16,
+        "updates_per_step": 4,
+        "model": {"custom_model": f"{HERE}:Values"},
+        "evaluation_interval": 2,
+        "evaluation_num_episodes": 2,
+    }
+
+    def made(self, config: dict[str, Any] | None = None) -> DQN:
+        return DQN({**self.CONFIG, **(config or {})}, TrialContext(seed=3))
+
+    @pytest.mark.parametrize("tau", [0.01, None])
+    def test_a_restored_trial_equals_the_uninterrupted_one(
+        self, tau: float | None, tmp_path: Path
+    ) -> None:
+        first = self.made({"tau": tau})
+        assert first.settings.learner == "torch"
+        before = first.policy.model.weights()
+        for _ in range(3):
+            first.train()
+        after = first.policy.model.weights()
+        assert (before["module.net.1.weight"] != after["module.net.1.weight"]).any()
+        assert after["module.net.2.num_batches_tracked"] > 0
+        target = first.target.network.weights()
+        for name in ("running_mean", "num_batches_tracked"):
+            same = target[f"module.net.2.{name}"] == after[f"module.net.2.{name}"]
+            assert same.all() == (tau is not None)
+        path = first.save(tmp_path)
+        expected = run(first, 2)
+        again = self.made({"tau": tau})
+        again.restore(path)
+        assert differences(run(again, 2), expected) == []
+        assert differences(final_state(again), final_state(first)) == []
+        actor = again.inference.actor
+        there = cloudpickle.loads(cloudpickle.dumps(actor))
+        x = np.random.default_rng(0).normal(size=(5, 4)).astype(np.float32)
+        np.testing.assert_array_equal(there.forward(x)[0], actor.forward(x)[0])
+        first.stop()
+        again.stop()
+
+    @pytest.mark.parametrize("env_config", [{}, {"observation": "image"}])
+    def test_every_format_acts_as_the_module_does(
+        self, env_config: dict[str, Any], tmp_path: Path
+    ) -> None:
+        env = "tests.support.spaces:AnySpaces" if env_config else "CartPole-v1"
+        trainer = self.made({"env": env, "env_config": env_config})
+        trainer.train()
+        files = trainer.export_model(list(FILES), tmp_path)
+        expected = [trainer.compute_action(one) for one in trainer.recent]
+        for form in FILES:
+            outputs = opened(Path(files[form]))({"observation": trainer.recent})
+            assert outputs["action"].tolist() == expected
+        trainer.stop()
+
+    @pytest.mark.parametrize(
+        ("config", "message"),
+        [
+            ({"dueling": True}, "dueling: True.*False with model.custom_model"),
+            ({"num_atoms": 51}, "num_atoms: 51.*1 with model.custom_model"),
+            (
+                {"exploration_config": {"type": "ParameterNoise"}},
+                "exploration_config.type: 'ParameterNoise'.*EpsilonGreedy with model.custom_model",
+            ),
+            ({"learner": "fused"}, "learner.*model.custom_model is tests.support.own_networks"),
+            (
+                {"model": PLAIN},
+                r"the shapes \(3, 2\); for observations \(3, 4\) it gave \(3, 2\) and \(3,\)",
+            ),
+        ],
+    )
+    def test_what_it_cannot_be_is_refused(self, config: dict[str, Any], message: str) -> None:
+        with pytest.raises(ConfigError, match=message):
+            DQN.check_config({**self.CONFIG, **config})

@@ -161,7 +161,7 @@ def test_an_evaluation_is_greedy(case: str) -> None:
 
 @pytest.mark.parametrize("case", CASES)
 def test_a_restored_trial_equals_the_uninterrupted_one(case: str) -> None:
-    explored = {"evaluation_interval": 2, "evaluation_config": {"explore": True, "horizon": 20}}
+    explored = {"evaluation_interval": 2, "evaluation_config": {"explore": True}, "horizon": 17}
     config = {"timesteps_per_iteration": 60, "evaluation_num_episodes": 2, **explored}
     straight = make(case, seed=4, **config)
     run(straight, 2)

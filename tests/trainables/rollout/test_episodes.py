@@ -38,7 +38,9 @@ COUNTING: dict[str, Any] = {
 
 def sampler_of(trainer: PPO) -> Sampler:
     assert isinstance(trainer.workers, LocalWorkers)
-    return trainer.workers.worker._sampler
+    sampler = trainer.workers.worker._sampler
+    assert isinstance(sampler, Sampler)
+    return sampler
 
 
 def altered(alter: Callable[[int, Step], Step], **settings: Any) -> tuple[PPO, Sample]:

@@ -6,17 +6,21 @@ from typing import Any
 
 import numpy as np
 import pytest
+from gymnasium import spaces
 
 from trainables.algorithms.dqn import DQN
+from trainables.algorithms.impala import IMPALA
 from trainables.algorithms.ppo import PPO
 from trainables.algorithms.sac import SAC
 from trainables.errors import ConfigError
+from trainables.rollout.agents.worker import MultiAgentBatch
 from trainables.rollout.callbacks import Callbacks
 from trainables.trainer.trainer import Trainer
 
 HERE = "tests.support.agents"
 SHARED = {"policies": {"shared": None}}
 EACH = {"policies": {"left": {"lr": 1e-3}, "right": None, "brief": {"model": {"hidden": [16]}}}}
+EACH_PLAYER = {"policies": ["player_1", "player_2"]}
 SMALL = {"num_envs_per_worker": 2, "rollout_fragment_length": 11, "sgd_minibatch_size": 16}
 WITHOUT_SGD = {key: one for key, one in SMALL.items() if not key.startswith("sgd")}
 
@@ -71,6 +75,8 @@ def test_agents_learn_and_results_say_how_well_each_policy_does() -> None:
         (PPO, "Targets", {"env_level": "B"}),
         (DQN, "Targets", {"learning_starts": 20, "n_step": 3, "multiagent": EACH}),
         (SAC, "Reaching", {"learning_starts": 20}),
+        (IMPALA, "Targets", {"multiagent": EACH}),
+        (IMPALA, "Targets", {"multiagent": EACH, "num_workers": 2}),
     ],
 )
 def test_K8_what_is_restored_goes_on_to_the_bit(
@@ -208,6 +214,84 @@ def test_policies_are_reached_by_their_names(tmp_path: Path) -> None:
     }
     trainer.stop()
     other.stop()
+
+
+def everything(observations: Mapping[str, Any]) -> dict[str, Any]:
+    """What all are shown, to each of them; nothing of one that has left."""
+    seen = [observations.get(agent, -1) for agent in ("left", "right", "brief")]
+    return {agent: np.array(seen, dtype=np.float32) for agent in observations}
+
+
+def _three(agent: str, given: Mapping[str, spaces.Space[Any]]) -> spaces.Space[Any]:
+    assert isinstance(given[agent], spaces.Discrete)
+    return spaces.Box(-1.0, 2.0, (3,), np.float32)
+
+
+everything.observation_space = _three  # type: ignore[attr-defined]  # where its caller looks
+
+
+def test_W19_agents_see_what_a_function_of_all_observations_gives_them() -> None:
+    trainer = made(observation_fn=f"{__name__}:everything", evaluation_interval=1)
+    result = trainer.train()
+    (sample,) = trainer.workers.sample()
+    trainer.stop()
+    assert result["evaluation"]["episodes"] == 10
+    assert isinstance(sample, MultiAgentBatch)
+    (fragment,) = sample.policy_batches["shared"].fragments
+    rows = fragment.observations[~fragment.autoreset]
+    assert rows.shape[1] == 3
+    assert {-1.0, 0.0, 1.0, 2.0} == set(rows.ravel().tolist())
+    with pytest.raises(ConfigError, match=r"observation_fn: .*one agent"):
+        PPO.check_config({"env": "CartPole-v1", "observation_fn": f"{__name__}:everything"})
+
+
+@pytest.mark.parametrize("algorithm", [PPO, DQN])
+def test_players_of_a_game_of_turns_choose_what_their_masks_allow(algorithm: type[Trainer]) -> None:
+    config: dict[str, Any] = {
+        "env": "pettingzoo.classic.tictactoe.tictactoe:raw_env",
+        "env_level": "C",
+    }
+    config |= {"action_mask": "observation", "observation_filter": "MeanStdFilter"}
+    trainer = made(EACH_PLAYER, algorithm, **config, evaluation_interval=2)
+    # Without a mask the game itself raises at the first square that is taken.
+    last = [trainer.train() for _ in range(2)][-1]
+    trainer.stop()
+    assert last["agent_timesteps_total"] >= 40
+    assert last["episode_len_mean"] >= 5
+    played = last["evaluation"]["policy_reward_mean"]
+    assert set(played) == {"player_1", "player_2"}
+    assert sum(played.values()) == 0
+    with pytest.raises(ConfigError, match="observation with several agents"):
+        made(EACH_PLAYER, algorithm, **{**config, "action_mask": "info"})
+
+
+class SelfPlay(Callbacks):
+    """The opponent becomes what is learnt, every other iteration."""
+
+    def on_train_result(self, *, trainer: Any, result: dict[str, Any]) -> None:
+        if result["training_iteration"] % 2 == 0:
+            trainer.set_weights({"past": trainer.get_weights(["main"])["main"]})
+
+
+def test_a_policy_plays_against_snapshots_of_itself_to_the_bit(tmp_path: Path) -> None:
+    mapping = {"left": "main", "right": "past", "brief": "past"}
+    agents = {"policies": ["main", "past"], "policy_mapping_fn": mapping}
+    config: dict[str, Any] = {"multiagent": {**agents, "policies_to_train": ["main"]}}
+    trainer = made(**config, callbacks=f"{__name__}:SelfPlay")
+    begun = numbers(trainer)["past"]
+    trainer.train()
+    assert numbers(trainer)["past"] == begun
+    trainer.train()
+    taken = numbers(trainer)
+    assert taken["past"] == taken["main"] != begun
+    path = trainer.save(tmp_path)
+    went_on = result(trainer)
+    assert numbers(trainer)["past"] == taken["main"] != numbers(trainer)["main"]
+    restored = made(**config, callbacks=f"{__name__}:SelfPlay")
+    restored.restore(path)
+    assert result(restored) == went_on
+    trainer.stop()
+    restored.stop()
 
 
 # ---- what is refused -----------------------------------------------------------------------------

@@ -43,6 +43,7 @@ from trainables.envs.exactness.watching import (
 from trainables.envs.make import (
     EnvironmentConfig,
     EnvSpaces,
+    Sight,
     agents_spaces,
     checked_spaces,
     make_env,
@@ -290,7 +291,9 @@ def _relevant(config: EnvironmentConfig) -> dict[str, Any]:
     every = {name: value for name, value in dict(config).items() if name not in NEUTRAL}
     if config.env_engine != ENVPOOL:  # as environments were called before there was a choice
         del every["env_engine"]
-    return every
+    if config.observation_fn is None:  # likewise
+        del every["observation_fn"]
+    return every if config.sight == Sight() else {**every, "sight": vars(config.sight)}
 
 
 def _name_of(config: EnvironmentConfig, restarts: bool) -> str | None:

@@ -65,16 +65,17 @@ class ActionMask(gymnasium.Wrapper[Any, Any, Any, Any]):
         """Start an episode."""
         observation, info = self.env.reset(seed=seed, options=options)
         self._length = 0
-        return self._masked(observation, info, is_over=False), info
+        return self.masked(observation, info, is_over=False), info
 
     def step(self, action: Any) -> tuple[Any, Any, Any, Any, dict[str, Any]]:
         """One step; nothing need be valid after an episode's end."""
         observation, reward, terminated, truncated, info = self.env.step(action)
         self._length += 1
-        masked = self._masked(observation, info, is_over=bool(terminated))
+        masked = self.masked(observation, info, is_over=bool(terminated))
         return masked, reward, terminated, truncated, info
 
-    def _masked(self, observation: Any, info: Any, is_over: bool) -> dict[str, Any]:
+    def masked(self, observation: Any, info: Any, is_over: bool) -> dict[str, Any]:
+        """An observation with its mask; one that `is_over` need leave nothing valid."""
         source = info if self._in_info else observation
         given = source.get(MASK) if isinstance(source, Mapping) else None
         mask = None if given is None else _flat(given)
@@ -91,6 +92,16 @@ class ActionMask(gymnasium.Wrapper[Any, Any, Any, Any]):
             f"step {self._length} of its episode: {where} is {what}; expected {self._shape[0]} "
             "numbers, 1 for each choice that is valid and 0 for the others"
         )
+
+
+class OfAgent(gymnasium.Env[Any, Any]):
+    """Has the spaces of one agent among several, for its `ActionMask`; it is never stepped."""
+
+    def __init__(
+        self, observation_space: spaces.Space[Any], action_space: spaces.Space[Any]
+    ) -> None:
+        self.observation_space = observation_space
+        self.action_space = action_space
 
 
 def column_starts(layout: ActionLayout) -> Array:

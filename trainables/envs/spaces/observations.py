@@ -6,13 +6,15 @@ flattened, in the space's own order: choices one-hot, bits and numbers as they a
 by 255. N environments.
 """
 
+import copy
 from collections.abc import Callable, Mapping
-from typing import Any, cast
+from typing import Any, Protocol, cast
 
 import numpy as np
 from gymnasium import spaces
 from numpy.typing import NDArray
 
+from trainables.core.importing import load
 from trainables.envs.spaces.leaves import count_choices, inner, named_leaves
 from trainables.errors import ConfigError, EnvError, NotFiniteError
 
@@ -92,6 +94,50 @@ class FlatObservations(spaces.Box):
     def __init__(self, original: spaces.Space[Any], size: int) -> None:
         super().__init__(-np.inf, np.inf, (size,), np.float32)
         self.original = original
+
+
+class OwnObservations(spaces.Box):
+    """What a person's own preprocessor makes of the `original` space of the environment."""
+
+    def __init__(self, made: spaces.Box, original: spaces.Space[Any]) -> None:
+        super().__init__(made.low, made.high, made.shape, made.dtype.type)
+        self.original = original
+
+
+class OwnPreprocessor(Protocol):
+    """A person's own: made from the environment's space, it keeps nothing between two calls."""
+
+    observation_space: spaces.Box
+
+    def __call__(self, observation: Any) -> Any:
+        """An observation as an array of `observation_space`."""
+
+
+def own_one(path: str, space: spaces.Space[Any]) -> OwnPreprocessor:
+    """The preprocessor at `path` for a space, tried on a sample of it.
+
+    Raises:
+        ConfigError: it cannot be made, or gives what its space does not hold.
+    """
+    place, name = "model.custom_preprocessor", path.partition(":")[2]
+    make: Any = load(place, path, "a class of preprocessors, or a function that makes one")
+    sampled = copy.deepcopy(space)  # the space's own stream stays where it is
+    sampled.seed(0)
+    try:
+        made = make(space)
+        shown = made.observation_space
+        given = np.asarray(made(sampled.sample()))
+    except Exception as error:
+        hint = f"{name}({space}) raised {type(error).__name__}: {error}".splitlines()[0]
+        allowed = "what is made from a space, has an observation_space and takes an observation"
+        raise ConfigError(place, path, allowed, hint) from error
+    if not isinstance(shown, spaces.Box):
+        hint = f"that of {name} is {shown}"
+        raise ConfigError(place, path, "an observation_space that is a gymnasium.spaces.Box", hint)
+    if given.shape != shown.shape or not np.isfinite(given).all():
+        hint = f"{name} made {given.dtype} {given.shape} of a sample of {space}"
+        raise ConfigError(place, path, f"finite observations of shape {shown.shape}", hint)
+    return cast("OwnPreprocessor", made)
 
 
 def make_preprocessor(space: spaces.Space[Any]) -> NoPreprocessor | FlatteningPreprocessor:

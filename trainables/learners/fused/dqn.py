@@ -46,6 +46,8 @@ def not_covered(architecture: QArchitecture, optimizer: OptimizerConfig) -> str:
     """Why a network like this learns in torch; empty if it need not."""
     if optimizer.name not in KNOWN:
         return f"optimizer.name is {optimizer.name}"
+    if architecture.trunk.own is not None:
+        return f"model.custom_model is {architecture.trunk.own.path}"
     if architecture.trunk.filters:
         return "images are convolved (model.conv_filters)"
     named = {

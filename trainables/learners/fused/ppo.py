@@ -46,12 +46,16 @@ def not_covered(
     layout: ActionLayout, architecture: Architecture, optimizer: OptimizerConfig
 ) -> str:
     """Why a policy like this learns in torch; empty if it need not."""
-    if architecture.own is not None:
-        return f"model.custom_model is {architecture.own.path}"
-    if architecture.lstm:
-        return "model.use_lstm is true"
-    if architecture.filters:
-        return "images are convolved (model.conv_filters)"
+    named = {
+        "model.custom_model is set": architecture.own,
+        "model.custom_action_dist is set": architecture.distribution,
+        "model.vf_share_layers is true": architecture.shares,
+        "model.free_log_std is false": architecture.log_std_follows,
+        "model.use_lstm is true": architecture.lstm,
+        "images are convolved (model.conv_filters)": architecture.filters,
+    }
+    if why := next((why for why, holds in named.items() if holds), ""):
+        return why
     if optimizer.name not in KNOWN:
         return f"optimizer.name is {optimizer.name}"
     if len(layout.choice_columns) * max(layout.sizes) > MOST_CHOICES:
@@ -143,8 +147,7 @@ class FusedLearner:
         buffers = self._sized(len(batch))
         with self.learning():
             features, _, taken = self._parts(self.columns(batch))
-            self._networks.forward(features, buffers)
-            logp, _ = self._evaluate(buffers.head, taken)
+            logp, _ = self._judge(features, taken, buffers)
         return logp, buffers.values[0].copy()
 
     def gradient(self, columns: Array) -> Array:
@@ -160,12 +163,7 @@ class FusedLearner:
         of, rows = self.loss, columns.shape[1]
         buffers = self._sized(rows)
         x, (old, before, advantages, returns), taken = self._parts(columns)
-        self._networks.forward(x, buffers)
-        if self._masks:  # an invalid choice has neither a share nor a gradient
-            valid, taken = taken[-self._masks :] > 0, taken[: -self._masks]
-            logits = buffers.head[: self._logits]
-            logits[~valid] = NO_CHOICE
-        logp, entropies = self._evaluate(buffers.head, taken)
+        logp, entropies = self._judge(x, taken, buffers)
 
         parts = buffers.parts
         if of.normalize_advantages:
@@ -220,8 +218,16 @@ class FusedLearner:
         scalars = self._features + len(SCALARS)
         return columns[: self._features], columns[self._features : scalars], columns[scalars:]
 
+    def _judge(self, x: Array, taken: Array, buffers: Buffers) -> tuple[Array, Any]:
+        """Fill `buffers` with heads and values; returns what `_evaluate` does of the heads."""
+        self._networks.forward(x, buffers)
+        return self._evaluate(buffers.head, taken)
+
     def _evaluate(self, head: Array, taken: Array) -> tuple[Array, Any]:
         """(B,) log-probabilities of actions, and their entropies: (B,), or one number."""
+        if self._masks:  # an invalid choice has neither a share nor a gradient
+            valid, taken = taken[-self._masks :] > 0, taken[: -self._masks]
+            head[: self._logits][~valid] = NO_CHOICE
         if self._choices is None:
             return self._of_reals(head, taken)
         logp, entropies = self._choices.evaluate(head[: self._logits], taken[: self._choices.rows])

@@ -61,6 +61,9 @@ def export(
         ExportError: the policy writes no graph, or the file gives other numbers or other greedy
             actions.
     """
+    if (own := inference.spaces.own) is not None:
+        why = "is code of your own, which no file of these formats holds"
+        raise ExportError(f"how observations are made (model.custom_preprocessor: {own}) {why}")
     _require_finite(policy, inference.observation_filter)
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / formats.FILES[form]

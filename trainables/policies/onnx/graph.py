@@ -4,11 +4,11 @@ Written with onnx's own builder: these networks need no tracing, and the file is
 same weights. N rows, D features of a flattened observation, K columns of an action.
 """
 
-import copy
 from typing import Any, Protocol
 
 import numpy as np
 import onnx
+import torch
 from gymnasium import spaces
 from numpy.typing import NDArray
 from onnx import TensorProto, helper, numpy_helper
@@ -140,12 +140,11 @@ def build_own(model: OwnActorCritic, one: Filter, spaces_: EnvSpaces, clip_actio
     """As `build`, of a torch module of a person's own."""
     graph, layout = GraphBuilder(), model.layout
     x = _floats(graph, _filter(graph, _observations(graph, spaces_), one))
-    module = copy.deepcopy(model.module).cpu().eval()
-    inline(graph, module, x, spaces_.observation_shape, ["head", "value"])
+    inline(graph, model.module, x, model.architecture.shape, ["head", "value"])
     reals = "action_mean" if layout.real_columns else ""
-    return _finished(
-        graph, spaces_, [], _outputs(graph, "head", spaces_, layout, reals, clip_actions)
-    )
+    forbidden = _forbidden(graph, spaces_)
+    outputs = _outputs(graph, "head", spaces_, layout, reals, clip_actions, forbidden)
+    return _finished(graph, spaces_, [], outputs)
 
 
 def build_q(
@@ -171,9 +170,22 @@ def build_q(
     q = graph.node("Squeeze", [q, graph.constant("third_axis", np.array([2]))], "q")
     if forbidden := _forbidden(graph, spaces_):
         q = graph.node("Add", [q, forbidden], "allowed")
-    best = [q, graph.constant("of_choices", np.array([1]))]
-    graph.node("ReduceMax", best, "value", keepdims=0)
-    return _finished(graph, spaces_, [], _outputs(graph, q, spaces_, layout, "", clip=True))
+    return _of_values(graph, spaces_, q)
+
+
+def build_own_q(module: torch.nn.Module, one: Filter, spaces_: EnvSpaces) -> bytes:
+    """As `build_q`, of a torch module of a person's own."""
+    graph = GraphBuilder()
+    x = _floats(graph, _filter(graph, _observations(graph, spaces_), one))
+    inline(graph, module, x, spaces_.observation_shape, ["q"])
+    return _of_values(graph, spaces_, "q")
+
+
+def _of_values(graph: GraphBuilder, spaces_: EnvSpaces, q: str) -> bytes:
+    """The serialised model that takes the choice with the highest of these values (N, A)."""
+    graph.node("ReduceMax", [q, graph.constant("of_choices", np.array([1]))], "value", keepdims=0)
+    outputs = _outputs(graph, q, spaces_, spaces_.layout, "", clip=True)
+    return _finished(graph, spaces_, [], outputs)
 
 
 def _outputs(

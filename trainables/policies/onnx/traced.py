@@ -1,5 +1,6 @@
 """A torch module of a person's own as nodes of a policy's graph, by torch's exporter. N rows."""
 
+import copy
 import io
 import warnings
 from typing import Any, Protocol
@@ -35,6 +36,7 @@ def inline(
     Raises:
         ExportError: torch's exporter cannot write it.
     """
+    module = copy.deepcopy(module).cpu().eval()
     named, file = type(module).__name__, io.BytesIO()
     try:
         with warnings.catch_warnings(), torch.no_grad():

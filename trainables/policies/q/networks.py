@@ -104,7 +104,11 @@ class Target:
 
     def __init__(self, online: QNetwork) -> None:
         self._online = online
-        self.network = copy.deepcopy(online).requires_grad_(False)
+        self.network = copy.deepcopy(online).requires_grad_(False).eval()
+        learnt = {name for name, _ in online.named_parameters()}
+        pairs = zip(self.network.kept().items(), online.kept().values(), strict=True)
+        self._counted = [(mine, its) for (name, mine), its in pairs if name not in learnt]
+        """What is kept beside parameters, as a module of a person's own may."""
 
     @torch.no_grad()
     def follow(self, tau: float) -> None:
@@ -115,6 +119,8 @@ class Target:
             torch._foreach_copy_(mine, its)
         else:
             torch._foreach_lerp_(mine, its, tau)
+        for ours, theirs in self._counted:
+            ours.copy_(theirs)
 
     def get_state(self) -> dict[str, Any]:
         """Entry ``weights``."""

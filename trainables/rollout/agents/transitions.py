@@ -197,7 +197,7 @@ class Transitions:
                 f"{self._name}, environment {env_index}: a reward of an agent is not finite"
             )
         if self._clip is True:
-            return np.sign(rewards)
+            return np.asarray(np.sign(rewards))
         return np.clip(rewards, -self._clip, self._clip) if self._clip else rewards
 
     def _write_requested(

@@ -10,7 +10,7 @@ from trainables.core import rng
 from trainables.envs.make import EnvSpaces
 from trainables.errors import ConfigError, WorkerError
 from trainables.policies.actor import Actor, Weights
-from trainables.policies.filters import Filter, FilterConfig, make_filter
+from trainables.policies.filters import Filter, FilterConfig, make_filters
 from trainables.rollout.agents.sampler import AgentsSampler, CollectedByPolicy, PolicyPlan
 from trainables.rollout.batch import Sample
 from trainables.rollout.workers.worker import RolloutWorker
@@ -112,7 +112,9 @@ class AgentsWorker(RolloutWorker):
         for actor in self._actors.values():
             actor.explore = spec.sampling.explore
         self._filters: dict[str, Filter] = {
-            pid: make_filter(spec.policy_filters[pid], plan.spaces.observation_shape)
+            pid: make_filters(
+                spec.policy_filters[pid], plan.spaces.observation_shape, masks=plan.spaces.masks
+            )["observation"]
             for pid, plan in spec.policies.items()
         }
         seed, mapping = spec.seed, spec.mapping
