@@ -451,7 +451,7 @@ class MultiAgentTrainer(Trainer):
             "progress": self.progress.get_state(),
             "agent_steps": self.agent_steps,
             "workers": self.workers.get_state(),
-            "collected": agreement.described(self.config),
+            "collected": dict(self._collected),
             "settled": settled,
             **({"inexact": self.inexact} if self.inexact else {}),
             **self.reporter.get_state(),
@@ -468,7 +468,7 @@ class MultiAgentTrainer(Trainer):
             hint = f"the checkpoint's are {had}"
             raise ConfigError("multiagent.policies", [*self.members], "as in the checkpoint", hint)
         self._settle(checkpoint.get("settled", {}))
-        agreement.check(checkpoint, self.config)
+        agreement.check(checkpoint, self._collected)
         self._take_level()
         for pid, member in self.members.items():
             member.load_checkpoint(checkpoint["members"][pid])

@@ -92,6 +92,7 @@ def test_K8_what_is_restored_goes_on_to_the_bit(
     begun = numbers(trainer)
     for _ in range(2):
         trainer.train()
+    assert not trainer.gives_copies  # a member may have a replay
     path = trainer.save(tmp_path)
     went_on = [result(trainer) for _ in range(2)]
     restored = made(algorithm=algorithm, **config)
