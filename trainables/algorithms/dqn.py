@@ -7,6 +7,7 @@ counts; where it ended by itself, none. B rows, A choices, Z atoms.
 """
 
 from collections.abc import Mapping
+from contextlib import nullcontext
 from dataclasses import replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple
@@ -254,7 +255,8 @@ class DQN(Trainer):
     def training_step(self) -> dict[str, float]:
         """A round of sampling and many updates."""
         parts = self.settings.replay, self.update, self.update_target
-        return off_policy_step(self, self.replay, *parts, self.n_step)
+        learning = fused.learning if (fused := self._fused) else nullcontext
+        return off_policy_step(self, self.replay, *parts, self.n_step, learning)
 
     def update_target(self) -> None:
         """The target network becomes what is learnt, unless it follows after every update."""
@@ -263,13 +265,17 @@ class DQN(Trainer):
 
     def update(self, rows: Rows) -> dict[str, float]:
         """One gradient step on rows (B, …) of the replay; their errors become their priorities."""
-        fused = self._fused_learner if self.settings.learner == "fused" else None
+        fused = self._fused
         learnt = fused.update(rows, self.learning_rate) if fused else self._learn(rows)
         if isinstance(self.replay, PrioritizedReplay):
             self.replay.prioritize(rows["indices"], learnt.errors)
         if self.settings.tau is not None:
             self.target.follow(self.settings.tau)
         return {"loss": learnt.loss, "mean_q": learnt.mean_q, "grad_norm": learnt.norm}
+
+    @property
+    def _fused(self) -> FusedQLearner | None:
+        return self._fused_learner if self.settings.learner == "fused" else None
 
     @cached_property
     def _fused_learner(self) -> FusedQLearner | None:

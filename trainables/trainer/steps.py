@@ -4,6 +4,7 @@ An algorithm calls one of these, or writes its own round of the same parts.
 """
 
 from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import numpy as np
@@ -55,6 +56,7 @@ def off_policy_step(
     update: Update,
     update_target: Callable[[], None],
     n_step: NStep | None = None,
+    learning: Callable[[], AbstractContextManager[None]] = nullcontext,
 ) -> dict[str, float]:
     """Sample, store, learn from what is drawn, synchronise, count; returns means over the updates.
 
@@ -68,6 +70,7 @@ def off_policy_step(
         update: one gradient step on rows of the replay; returns statistics.
         update_target: called after every `target_network_update_freq` environment steps.
         n_step: another part: makes transitions over several steps, which have ``discounts``.
+        learning: around all updates of the round.
     """
     before = trainer.progress.timesteps
     trainer.set_global_vars({"timestep": before})
@@ -80,8 +83,9 @@ def off_policy_step(
         _store(trainer, samples, replay, n_step)
         replay.at(after)
         if after >= config.learning_starts and len(replay):
-            for _ in range(config.updates_per_step):
-                statistics.append(update(replay.sample(config.replay_batch_size)))
+            with learning():
+                for _ in range(config.updates_per_step):
+                    statistics.append(update(replay.sample(config.replay_batch_size)))
         if after // config.target_network_update_freq > before // config.target_network_update_freq:
             update_target()
     names = statistics[0] if statistics else ()

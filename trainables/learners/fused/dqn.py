@@ -105,6 +105,7 @@ class FusedQLearner:
         self._double, self._gamma, self._grad_clip = double, gamma, grad_clip
         self._blas = ThreadpoolController().select(user_api="blas")
         self._threads = threads
+        self._ready = False
 
     def update(self, rows: Mapping[str, Array], rate: float) -> Learnt:
         """One gradient step on rows (B, …) of a replay.
@@ -112,7 +113,7 @@ class FusedQLearner:
         Raises:
             NotFiniteError: NaN or infinity in the loss or the gradient; the weights are untouched.
         """
-        with self._learning():
+        with self.learning():
             loss, values, errors = self.gradient(rows)
             return Learnt(loss, values, self.adam.step(rate, self._grad_clip), errors)
 
@@ -157,11 +158,19 @@ class FusedQLearner:
         return loss, float(values.mean()), errors
 
     @contextmanager
-    def _learning(self) -> Iterator[None]:
+    def learning(self) -> Iterator[None]:
+        """Around steps that follow each other: what is made ready for one holds for all."""
+        if self._ready:
+            yield
+            return
         self.adam.adopt()
         # What is not finite is found in the loss and the norm: numpy need not warn of it.
         with self._blas.limit(limits=self._threads), np.errstate(all="ignore"):
-            yield
+            self._ready = True
+            try:
+                yield
+            finally:
+                self._ready = False
         self.adam.show_gradients()
 
     def _forward(self, layers: Layers, x: Array) -> list[Array]:
