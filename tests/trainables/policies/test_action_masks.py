@@ -248,7 +248,7 @@ def test_a_target_takes_the_best_of_the_valid_choices(learner: str, double: bool
     else:
         fused = trainer._fused_learner
         assert fused is not None
-        with fused._learning():
+        with fused.learning():
             found = torch.from_numpy(fused.gradient(batch)[2])
     np.testing.assert_allclose(found, np.abs(before - goals), rtol=0, atol=1e-5)
     trainer.stop()
