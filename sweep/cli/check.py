@@ -149,10 +149,10 @@ def verify(name: str, repair: bool, **given: Any) -> int:
 @options.wait_option(PATIENCE_S, "a server that is away")
 @options.sweep_options
 def sync(name: str, wait: float, **given: Any) -> int:
-    """Send MLflow and Optuna's tables what they still miss; nothing is trained.
+    """Send MLflow and Optuna's tables what they still miss.
 
-    MLflow gets the report and the best model of a finished sweep, too. Exit code 4: not
-    everything could be sent.
+    Nothing is trained. MLflow gets the report and the best model of a finished sweep, too. Exit
+    code 4: not everything could be sent.
     """
     from sweep.cli import check_tables
     from sweep.driver import sync as sending

@@ -4,7 +4,7 @@ import os
 import threading
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import gymnasium
 import numpy as np
@@ -485,6 +485,9 @@ class ParallelAgents(_Agents):
 
 class AgentsInTurn(_Agents):
     """As PettingZoo's AECEnv: one agent after the other."""
+
+    metadata: ClassVar[dict[str, Any]] = {"name": "in turn", "is_parallelizable": False}
+    render_mode = None
 
     def agent_iter(self) -> Iterator[str]:
         return iter(self.agents)

@@ -326,9 +326,13 @@ def _converted(env: Any, place: str) -> Any:
     except ImportError as error:
         hint = "its agents take turns: pip install 'sweep-rl[agents]' has PettingZoo's converter"
         raise ConfigError("env", place, "a parallel environment", hint) from error
-    if getattr(env, "metadata", {}).get("is_parallelizable", False):
-        return conversions.aec_to_parallel(env)
-    return conversions.turn_based_aec_to_parallel(env)
+    try:
+        if getattr(env, "metadata", {}).get("is_parallelizable", False):
+            return conversions.aec_to_parallel(env)
+        return conversions.turn_based_aec_to_parallel(env)
+    except AttributeError as error:
+        hint = f"its agents take turns, and it lacks what PettingZoo's AECEnv has: {error}"
+        raise ConfigError("env", place, "an AECEnv of PettingZoo", hint) from error
 
 
 def _by_agent(env: Any, kind: str) -> Spaces | None:

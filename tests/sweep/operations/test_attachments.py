@@ -211,17 +211,17 @@ def test_what_cannot_be_sent_is_said_and_stays_due(
 def test_code_that_no_driver_of_ones_own_has_run_is_not_run_for_a_model(
     here: Here, tmp_path: Path, finished: Folder
 ) -> None:
-    (tmp_path / "canary.py").write_text("from pathlib import Path\nPath(__file__).unlink()\n")
+    (tmp_path / "whistle.py").write_text("from pathlib import Path\nPath(__file__).unlink()\n")
     with closing(sqlite3.connect(finished.ledger)) as database, database:
         rows = database.execute("SELECT spec, provenance FROM sweep").fetchone()
         spec, provenance = map(json.loads, rows)
         changed = (
-            json.dumps(spec | {"trainable": "canary:Trainable"}),
+            json.dumps(spec | {"trainable": "whistle:Trainable"}),
             json.dumps(provenance | {"paths": [str(tmp_path)]}),
         )
         database.execute("UPDATE sweep SET spec = ?, provenance = ?", changed)
     assert here("sync", "demo")[0] == 0
-    assert (tmp_path / "canary.py").exists()
+    assert (tmp_path / "whistle.py").exists()
     assert attached(here.root) == WITHOUT_A_MODEL
     assert "it would run code that no driver of yours ended with" in logged(finished)[0]
 

@@ -107,7 +107,8 @@ def test_what_only_looks_imports_nothing_that_a_ledger_names(
 def test_who_goes_on_with_it_runs_what_it_names(
     foreign: Folder, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert Here(capsys, foreign.root)("resume", "demo")[0] == 0
+    got = Here(capsys, foreign.root)("resume", "demo")
+    assert got[0] == 0, got
     assert has_sung(foreign)
     assert (foreign.root / "told").exists()
 

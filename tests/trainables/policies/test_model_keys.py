@@ -168,17 +168,16 @@ def test_what_does_not_fit_together_is_refused(
         of.check_config({"env": "CartPole-v1", **config})
 
 
-@pytest.mark.parametrize(
-    "model",
-    [
-        {"custom_model": "tests.support.own_networks:Plain"},
-        {"custom_action_dist": "tests.support.own_distributions:Tempered"},
-    ],
-)
-def test_parts_that_know_no_masks_are_refused_with_them(model: dict[str, str]) -> None:
-    config = {"env": "Taxi-v4", "action_mask": "info", "model": model}
-    with pytest.raises(ConfigError, match=r"model.custom_.*null with action_mask"):
-        PPO.check_config(config)
+def test_a_distribution_that_knows_no_masks_is_refused_with_them() -> None:
+    model = {"custom_action_dist": "tests.support.own_distributions:Tempered"}
+    with pytest.raises(ConfigError, match=r"model.custom_action_dist.*null with action_mask"):
+        PPO.check_config({"env": "Taxi-v4", "action_mask": "info", "model": model})
+
+
+def test_a_module_for_values_that_knows_no_masks_is_refused_with_them() -> None:
+    model = {"custom_model": "tests.support.own_networks:Values"}
+    with pytest.raises(ConfigError, match=r"action_mask.*null|None with model.custom_model"):
+        DQN.check_config({"env": "Taxi-v4", "action_mask": "info", "model": model})
 
 
 def test_layers_are_shared_where_actions_are_masked() -> None:
