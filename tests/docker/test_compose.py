@@ -116,14 +116,15 @@ def test_the_commands_of_the_file_work_together(tmp_path: Path) -> None:
         while run(probe, tmp_path).returncode != 0:
             assert time.monotonic() < deadline, "the server does not get healthy"
         sweep = SERVICES["sweep"]
-        (uri,) = here(sweep["environment"].values(), port, data)
+        named = sweep["environment"]
+        environment = dict(zip(named, here(named.values(), port, data), strict=True))
         few = ["--trials=2", "--jobs=2", "--set=scheduler=fifo", "--set=stop.timesteps_total=2560"]
         command = ["-m", "sweep.cli.main", *sweep["command"], *few]
-        done = run(command, work, SWEEP_TRACKING_URI=uri)
+        done = run(command, work, **environment)
         assert (done.returncode, "2 of 2 trials" in done.stdout) == (0, True), done.stderr
         resume = ["-m", "sweep.cli.main", "resume", "quickstart", "--trials", "3"]
-        assert run(resume, work).returncode == 0
-        runs = _runs(uri)
+        assert run(resume, work, **environment).returncode == 0
+        runs = _runs(environment["SWEEP_TRACKING_URI"])
     assert runs == 4  # the sweep's own, and one for each trial
     assert not (work / "sweeps" / "mlflow.db").exists()
     assert sweep["healthcheck"]["test"][1:] == ["sweep", "ls"]
