@@ -110,7 +110,8 @@ def difference(ours: Floats, reference: Floats) -> tuple[float, float]:
 def _judged(row: Row, means: Floats, reference: Floats) -> tuple[str, str, str]:
     """The cells: to reach, reached, and what others have."""
     if row.at_least is not None:
-        return f"{row.at_least:g}", "yes" if means.mean() >= row.at_least else "no", row.published
+        said = "yes" if means.mean() >= row.at_least else f"no: {row.why}" if row.why else "no"
+        return f"{row.at_least:g}", said, row.published
     if not len(reference):
         return "no worse than the reference", "not known yet", row.published
     low, high = difference(means, reference)
