@@ -11,7 +11,9 @@ from benchmarks.learning import __main__ as learning
 from benchmarks.learning import report
 from benchmarks.learning.rows import ROWS, Reference, Row, named
 
-ROW = Row("a", "A-v1", "ppo:PPO", 100, None, "", {"env": "A-v1"}, 2, Reference("PPO"))
+ROW = Row(
+    "a", "A-v1", "ppo:PPO", 100, None, "", {"env": "A-v1"}, seeds=2, reference=Reference("PPO")
+)
 
 
 def test_a_run_is_due_until_it_stands_in_the_file_and_again_when_its_settings_change(
